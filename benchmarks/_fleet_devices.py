@@ -24,9 +24,9 @@ import uvloop
 from agent.core.polling import PollIntervals
 from agent.wire.extensions import IDEMPOTENCY_KEY
 from simulator.fleet.device.driver import Driver, Member
-from simulator.fleet.device.letterhead import Letterhead
 from simulator.fleet.device.model import DeviceModel, Fleetwide
 from simulator.fleet.device.quiet_heap import QuietHeap
+from simulator.fleet.device.request_template import RequestTemplate
 from simulator.fleet.engine.addresses import loopback_addresses
 from simulator.fleet.engine.http.engine import Http1Engine, HttpOptions
 from simulator.fleet.engine.http.origin import read_origin
@@ -141,7 +141,7 @@ def _driver(given: argparse.Namespace, observer: Counting) -> tuple[Driver, Http
     engine = Http1Engine(options, wheel)
     members = [Member(str(UUID(int=_FIRST_ID + number)), "product", model) for number in range(given.devices)]
     fleet = Fleetwide(frozenset({IDEMPOTENCY_KEY}), 1, "benchmark", numbered=True)
-    driver = Driver(engine, wheel, [Letterhead(origin, KEYS)], members, fleet, observer=observer)
+    driver = Driver(engine, wheel, [RequestTemplate(origin, KEYS)], members, fleet, observer=observer)
     return driver, engine
 
 

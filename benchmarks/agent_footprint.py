@@ -87,9 +87,10 @@ SAMPLE_S = 5.0
 SERVICE = """
 import sys
 from pathlib import Path
-from agent.wire.client import KeyPair, ServiceClient
-from agent.wire.onboarding import RegisterDevice
-from agent.wire.products import NewProduct
+from agent.wire.auth import KeyPair
+from agent.wire.registration import RegisterDevice
+from simulator.wire.client import ServiceClient
+from simulator.wire.products import NewProduct
 from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService
 with RunningService(ServiceConfig(rate_limit=0, log_level="warning")) as service:

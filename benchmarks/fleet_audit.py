@@ -40,21 +40,21 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from agent.wire import paths
-from agent.wire.onboarding import RegisterDevice
-from agent.wire.products import NewProduct
+from agent.wire.registration import RegisterDevice
 from agent.wire.secret import Secret
 from agent.wire.times import to_rfc3339
-from simulator.fleet.audit.book import with_sequence
 from simulator.fleet.audit.digest import digest_values
-from simulator.fleet.audit.findings import AuditSettings, audit_run
+from simulator.fleet.audit.file_ledger import FileLedger
+from simulator.fleet.audit.fleet_ledger import with_sequence
 from simulator.fleet.audit.folder import AuditedDevice, ledger_path, write_devices
 from simulator.fleet.audit.frames import LedgerHeader
-from simulator.fleet.audit.ledger import Ledger
+from simulator.fleet.audit.run_audit import AuditSettings, audit_run
 from simulator.fleet.record import AuditRecord
 from simulator.fleet.target.asking import Keyring, TargetDesk, for_each, open_desk
 from simulator.fleet.target.local import running_local
 from simulator.fleet.target.standing import StandingService
 from simulator.keys import Keys
+from simulator.wire.products import NewProduct
 
 BATCH = 2
 PAUSE_S = 0.004
@@ -101,7 +101,7 @@ async def send_all(desk: TargetDesk, run: Path, devices: Sequence[AuditedDevice]
     def now_s() -> float:
         return time.monotonic() - began_s
 
-    with Ledger(ledger_path(run, 0), header) as book:
+    with FileLedger(ledger_path(run, 0), header) as ledger:
 
         async def one(device: AuditedDevice) -> None:
             draw = random.Random(device.device)
@@ -112,8 +112,8 @@ async def send_all(desk: TargetDesk, run: Path, devices: Sequence[AuditedDevice]
                     values = {"temperature_celsius": round(draw.gauss(21, 2), 3), "battery_volts": 3.3}
                     recorded_ms = began_ms + round(now_s() * 1000)
                     digest, made_s = digest_values(values), now_s()
-                    book.reading_made(device.device)
-                    book.reading_sent(
+                    ledger.reading_made(device.device)
+                    ledger.reading_sent(
                         device.device, sequence, digest, recorded_ms=recorded_ms, made_s=made_s, at_s=now_s()
                     )
                     body.append(
@@ -124,7 +124,7 @@ async def send_all(desk: TargetDesk, run: Path, devices: Sequence[AuditedDevice]
                         }
                     )
                 await desk.ask("POST", paths.SENSOR_DATA, body)
-                book.readings_accepted(device.device, sequences, now_s())
+                ledger.readings_accepted(device.device, sequences, now_s())
                 await asyncio.sleep(PAUSE_S)
 
         await for_each(devices, one)
@@ -292,14 +292,14 @@ def time_writing(count: int = 200_000) -> None:
     values = {"temperature_celsius": 21.53, "relative_humidity_percent": 44.2}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "ledger"
-        with Ledger(path, LedgerHeader(0, 0, SCALE_DEVICES, 0)) as book:
+        with FileLedger(path, LedgerHeader(0, 0, SCALE_DEVICES, 0)) as ledger:
             began = time.perf_counter()
             for number in range(count):
                 device, sequence, at_s = number % SCALE_DEVICES, 1 + number // SCALE_DEVICES, number / 30_000
                 digest = digest_values(values)
-                book.reading_made(device)
-                book.reading_sent(device, sequence, digest, recorded_ms=number, made_s=at_s, at_s=at_s)
-                book.readings_accepted(device, (sequence,), at_s)
+                ledger.reading_made(device)
+                ledger.reading_sent(device, sequence, digest, recorded_ms=number, made_s=at_s, at_s=at_s)
+                ledger.readings_accepted(device, (sequence,), at_s)
             took_s = time.perf_counter() - began
         size = path.stat().st_size
     print(f"written down: {took_s / count * 1e6:.2f} us and {size / count:.1f} bytes a reading, one to a record")
@@ -316,13 +316,15 @@ def run_scale(readings: int) -> bool:
         devices = [AuditedDevice(number, f"d-{number}", f"scale-{number}") for number in range(SCALE_DEVICES)]
         write_devices(run, devices)
         began = time.monotonic()
-        with Ledger(ledger_path(run, 0), LedgerHeader(0, 0, SCALE_DEVICES, 0, offers=OFFERS)) as book:
+        with FileLedger(ledger_path(run, 0), LedgerHeader(0, 0, SCALE_DEVICES, 0, offers=OFFERS)) as ledger:
             for sequence in range(1, each + 1):
                 for device in range(SCALE_DEVICES):
                     at_s = sequence * step_ms / 1000 + device / SCALE_DEVICES
-                    book.reading_sent(device, sequence, digest, recorded_ms=round(at_s * 1000), made_s=at_s, at_s=at_s)
-                    book.readings_accepted(device, (sequence,), at_s + 0.01)
-                book.flush()
+                    ledger.reading_sent(
+                        device, sequence, digest, recorded_ms=round(at_s * 1000), made_s=at_s, at_s=at_s
+                    )
+                    ledger.readings_accepted(device, (sequence,), at_s + 0.01)
+                ledger.flush()
         written_s, size = time.monotonic() - began, ledger_path(run, 0).stat().st_size
         before_mb = _peak_mb()
 

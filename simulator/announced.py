@@ -6,7 +6,7 @@ from typing import Final
 
 from agent.errors import ErrorAnswer, RateLimited, Unauthorized, UnexpectedAnswer
 from agent.wire import extensions
-from agent.wire.client import ServiceClient
+from simulator.wire.client import ServiceClient
 
 _AWAY: Final = frozenset({502, 503, 504})
 

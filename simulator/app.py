@@ -23,9 +23,7 @@ from click.core import ParameterSource
 from agent.bounded_text import bounded
 from agent.errors import AgentError, ConfigurationError
 from agent.wire.auth import KeyPair
-from agent.wire.client import ServiceClient
-from agent.wire.onboarding import RegisterDevice
-from agent.wire.products import NewProduct
+from agent.wire.registration import RegisterDevice
 from simulator.config import DEFAULT_PORT, DEVICES_MAX, UpSettings, quota_needed
 from simulator.exit_codes import ExitCode, exit_code_of
 from simulator.fleet.device.model import DeviceModel
@@ -39,6 +37,8 @@ from simulator.interrupts import terminations_as_interrupts
 from simulator.keys import Keys, curl_line, keep_keys, make_keys
 from simulator.listening import check_port
 from simulator.watched import PartEnded
+from simulator.wire.client import ServiceClient
+from simulator.wire.products import NewProduct
 
 if TYPE_CHECKING:
     from simulator.service.server import RunningService

@@ -13,12 +13,12 @@ from typing import Any
 from agent.errors import NotFound, Refused
 from agent.wire.extensions import COMMAND_STATUS, LIST_PARAMETERS, RECORDED_AT
 from agent.wire.times import to_rfc3339
-from simulator.fleet.audit.book import SEQUENCE_NAME, with_sequence
 from simulator.fleet.audit.digest import digest_values
-from simulator.fleet.audit.findings import AuditSettings, audit_run
+from simulator.fleet.audit.file_ledger import FileLedger
+from simulator.fleet.audit.fleet_ledger import SEQUENCE_NAME, with_sequence
 from simulator.fleet.audit.folder import AuditedDevice, ledger_path, write_devices
 from simulator.fleet.audit.frames import LedgerHeader
-from simulator.fleet.audit.ledger import Ledger
+from simulator.fleet.audit.run_audit import AuditSettings, audit_run
 from simulator.fleet.record import AuditRecord
 
 BEGAN_MS = 1_767_225_600_000
@@ -69,10 +69,10 @@ class MadeUpService:
 
 @dataclass
 class Story:
-    """Devices with a book, in front of a made-up service."""
+    """Devices with a ledger, in front of a made-up service."""
 
     folder: Path
-    ledger: Ledger
+    ledger: FileLedger
     service: MadeUpService
     sequence_name: str | None = SEQUENCE_NAME
     first_number: int = 0
@@ -110,7 +110,7 @@ class Story:
         return self.service.listed.setdefault(f"d-{device}", [])
 
     def audit(self, **settings: Any) -> AuditRecord:
-        """Close the books and audit."""
+        """Close the ledgers and audit."""
         self.ledger.close()
         return asyncio.run(
             audit_run(self.folder, self.service.pages, AuditSettings(**settings), lambda _done, _total: None)
@@ -124,7 +124,7 @@ def story(folder: Path, devices: int = 4, *, offers: tuple[str, ...] = (), plain
     made = LedgerHeader(worker=0, first_device=0, devices=devices, began_ms=BEGAN_MS, offers=offers, **header)
     write_devices(folder, (AuditedDevice(n, f"d-{n}", f"sim-{n}") for n in range(devices)))
     service = MadeUpService({f"d-{n}": [] for n in range(devices)})
-    ledger = Ledger(ledger_path(folder, 0), made)
+    ledger = FileLedger(ledger_path(folder, 0), made)
     try:
         yield Story(folder, ledger, service, made.sequence_name, made.first_number)
     finally:

@@ -12,8 +12,8 @@ from urllib.parse import unquote
 
 from agent.errors import Conflict, InvalidQr, NotFound, RateLimited, Refused, ServerFault, TransportError
 from agent.wire.devices import Device
-from agent.wire.onboarding import ScanAnswer
-from agent.wire.qr import parse_label
+from simulator.wire.messages import ScanAnswer
+from simulator.wire.qr import parse_label
 
 FAULTS = ("none", "refused", "lost", "500", "500 after", "429")
 """Of one request: no answer with nothing done, done without an answer, and what the status says, before or after."""

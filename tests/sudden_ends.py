@@ -33,6 +33,10 @@ class SuddenExit(BaseException):
     """As :class:`Sudden`; gets past whoever expects any exception."""
 
 
+class LoopExit(SystemExit):
+    """As :class:`Sudden`; ends an event loop, which keeps any other error to the callback that it met."""
+
+
 def name_of(part: threading.Thread | asyncio.Task[Any]) -> str:
     """What the tables of the tests call it; numbers of its kind are left out."""
     name = part.name if isinstance(part, threading.Thread) else part.get_name()
@@ -49,14 +53,14 @@ def parts() -> dict[str, threading.Thread | asyncio.Task[Any]]:
     return {name_of(part): part for part in (*threading.enumerate(), *asyncio.all_tasks())}
 
 
-def end(part: threading.Thread | asyncio.Task[Any]) -> None:
-    """End it by :class:`Sudden`: a task where it waits, a thread as soon as it runs again."""
+def end(part: threading.Thread | asyncio.Task[Any], error: type[BaseException] = Sudden) -> None:
+    """Raise an error in it: in a task where it waits, in a thread as soon as it runs again."""
     if isinstance(part, asyncio.Task):
         waited_for = part._fut_waiter  # type: ignore[attr-defined]  # there is no other way in
         if waited_for is not None and not waited_for.done():
-            waited_for.set_exception(Sudden())
+            waited_for.set_exception(error())
     else:
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(part.ident or 0), ctypes.py_object(Sudden))
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(part.ident or 0), ctypes.py_object(error))
 
 
 def _list_and_end(wanted: str) -> None:

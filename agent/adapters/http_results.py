@@ -131,7 +131,7 @@ class HttpResults:
     def _record(self, report: Report) -> None:
         # Only plain servers need it.
         from agent.wire.commands import CommandResultPayload
-        from agent.wire.database import NewRuntimeRecord
+        from agent.wire.runtime_data import NewRuntimeRecord
 
         payload = valid(
             lambda: CommandResultPayload(

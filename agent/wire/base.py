@@ -19,6 +19,8 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    InstanceOf,
+    PlainSerializer,
     PlainValidator,
     Strict,
     StringConstraints,
@@ -31,6 +33,7 @@ from pydantic import (
 from agent.errors import InvalidMessage
 from agent.wire.dialect import AnswerReading
 from agent.wire.limits import INT_MAX, INT_MIN
+from agent.wire.secret import Secret
 from agent.wire.times import parse_received_time, parse_time
 
 JsonObject = dict[str, Any]
@@ -77,6 +80,14 @@ def _receive_loose_time(value: object, info: ValidationInfo) -> float | None:
         return None
 
 
+def _wrap_secret(value: object) -> object:
+    return Secret(value) if isinstance(value, str) else value
+
+
+def _reveal_secret(value: Secret | None) -> str | None:
+    return None if value is None else value.reveal()
+
+
 # The years 1 to 9999, as :mod:`agent.wire.times` takes them.
 TIME_RANGE_MS: Final = {"minimum": -62_135_596_800_000, "maximum": 253_402_300_799_999}
 
@@ -101,6 +112,18 @@ ReceivedTime = Annotated[float, BeforeValidator(_receive_time)]
 
 LooseTime = Annotated[float | None, BeforeValidator(_receive_loose_time)]
 """A time in an answer that nothing is decided by: None when it cannot be read."""
+
+
+SentSecret = Annotated[
+    InstanceOf[Secret],
+    BeforeValidator(_wrap_secret),
+    PlainSerializer(_reveal_secret),
+    WithJsonSchema({"type": "string", "format": "password"}),
+]
+"""A secret in a request: text or :class:`Secret` in, text on the wire, never in a ``repr``."""
+
+ReceivedSecret = Annotated[InstanceOf[Secret], BeforeValidator(_wrap_secret)]
+"""A secret in an answer: stays a :class:`Secret`."""
 
 
 class Sent(BaseModel):

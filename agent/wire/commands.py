@@ -14,7 +14,7 @@ from agent.wire.base import JsonObject, LooseTime, Received, Sent, Text, WireTim
 from agent.wire.command_list import FINAL_STATES, OPEN, OPEN_STATES, RESULT_STATES, CommandList, CommandStatus
 from agent.wire.dialect import RESULTS_TABLE, AnswerReading
 from agent.wire.json_text import encode_json, find_fault, parse_json
-from agent.wire.limits import ANSWER_BYTES, TTL_MAX_S
+from agent.wire.limits import ANSWER_BYTES
 from agent.wire.times import parse_received_time
 
 __all__ = [
@@ -29,7 +29,6 @@ __all__ = [
     "CommandResultPayload",
     "CommandStatus",
     "ResultStatus",
-    "SendCommand",
 ]
 
 
@@ -41,18 +40,6 @@ ID_NAMES: Final = ("id", "command_id", "commandId", "_id", "uuid")
 _CREATED: Final = ("created_at", "createdAt")
 _NO_EXPIRY: Final = "unreadable_expires_at: the command's expires_at is no time that this device can read"
 _EXPIRES: Final = ("expires_at", "expiresAt")
-
-
-class SendCommand(Sent):
-    """``POST /commands/send``.
-
-    Attributes:
-        ttl_seconds: how long the command waits for its device; the service's default is 3600.
-    """
-
-    device_id: Text
-    command_payload: JsonObject
-    ttl_seconds: Annotated[int, Field(ge=1, le=TTL_MAX_S)] | None = None
 
 
 class CommandResult(Sent):

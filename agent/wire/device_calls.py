@@ -9,24 +9,18 @@ from typing import TYPE_CHECKING, Final
 from agent.errors import InvalidMessage, ServiceError, UnexpectedAnswer
 from agent.wire import paths
 from agent.wire.answers import Answer
-from agent.wire.calls import Calls, given, read_record, time_param
+from agent.wire.calls import Calls, given, read_record
 from agent.wire.command_list import DERIVED_IDS, MORE_THAN_LISTED, UNREADABLE, CommandList
 from agent.wire.dialect import AnswerReading
 from agent.wire.limits import BATCH_MAX, LONG_POLL_MAX_S
 from agent.wire.lists import Page, Params, iterate_pages
 from agent.wire.long_lists import ITEMS_MAX, cut_list
-from agent.wire.sensor_data import (
-    Aggregate,
-    Order,
-    PostSensorData,
-    SensorDataRecord,
-)
+from agent.wire.sensor_data import BatchAnswer, PostSensorData, SensorDataRecord
 
 if TYPE_CHECKING:
-    from agent.wire.commands import CommandRecord, CommandResult, SendCommand
-    from agent.wire.database import NewRuntimeRecord, RuntimeRecord
+    from agent.wire.commands import CommandRecord, CommandResult
     from agent.wire.devices import Device
-    from agent.wire.sensor_batches import BatchAnswer, SensorDataBucket
+    from agent.wire.runtime_data import NewRuntimeRecord, RuntimeRecord
 
 COMMAND_PAGES_MAX: Final = 1_000
 _OVERLAP_MAX: Final = 50
@@ -151,13 +145,6 @@ class DeviceCalls(Calls):
         """End the :meth:`device_commands` in flight, or the next one; from any thread."""
         self.connection.interrupt()
 
-    def send_command(self, command: SendCommand, *, idempotency_key: str | None = None) -> CommandRecord:
-        """``POST /commands/send``."""
-        from agent.wire.commands import CommandRecord  # devices send none
-
-        answer = self._write("POST", paths.SEND_COMMAND, command, idempotency_key=idempotency_key)
-        return read_record(CommandRecord, answer, "command", command.to_wire())
-
     def report_result(
         self, device_id: str, command_id: str, result: CommandResult, *, idempotency_key: str | None = None
     ) -> CommandRecord | None:
@@ -195,8 +182,6 @@ class DeviceCalls(Calls):
         """
         if not 1 <= len(readings) <= BATCH_MAX:
             raise InvalidMessage(f"a batch has 1 to {BATCH_MAX} readings, not {len(readings)}")
-        from agent.wire.sensor_batches import BatchAnswer  # with the first batch
-
         body = [reading.to_wire() for reading in readings]
         answer = self._write("POST", paths.SENSOR_DATA, body, idempotency_key=idempotency_key)
         try:
@@ -206,67 +191,12 @@ class DeviceCalls(Calls):
             has_errors = isinstance(value, dict) and any(value.get(name) for name in _ERRORS)
             return BatchAnswer(accepted=0 if has_errors else len(readings))
 
-    def sensor_data(
-        self,
-        device_id: str | None = None,
-        *,
-        from_: float | None = None,
-        to: float | None = None,
-        keys: Sequence[str] = (),
-        order: Order | None = None,
-        limit: int | None = None,
-    ) -> Iterator[SensorDataRecord]:
-        """``GET /sensor-data``: stored readings.
-
-        Args:
-            device_id: only this device's.
-            from_: recorded at or after, seconds since the epoch.
-            to: recorded before, seconds since the epoch.
-            keys: only these named readings.
-            order: by ``recorded_at``.
-            limit: how many at most, over all pages.
-        """
-        query = _range(device_id, from_, to, keys)
-        return self._list(SensorDataRecord, paths.SENSOR_DATA, {**query, "order": order}, limit)
-
-    def sensor_data_buckets(
-        self,
-        device_id: str,
-        *,
-        agg: Aggregate,
-        interval_s: int,
-        from_: float | None = None,
-        to: float | None = None,
-        keys: Sequence[str] = (),
-        order: Order | None = None,
-        limit: int | None = None,
-    ) -> Iterator[SensorDataBucket]:
-        """``GET /sensor-data`` with ``agg`` and ``interval``: one bucket per interval; else as :meth:`sensor_data`."""
-        from agent.wire.sensor_batches import SensorDataBucket  # devices ask for none
-
-        query = _range(device_id, from_, to, keys)
-        return self._list(
-            SensorDataBucket,
-            paths.SENSOR_DATA,
-            {**query, "order": order, "agg": agg, "interval": interval_s},
-            limit,
-        )
-
     def create_runtime_record(self, record: NewRuntimeRecord, *, idempotency_key: str | None = None) -> RuntimeRecord:
         """``POST /database/runtime-data``."""
-        from agent.wire.database import RuntimeRecord  # only plain servers need it
+        from agent.wire.runtime_data import RuntimeRecord  # only plain servers need it
 
         answer = self._write("POST", paths.RUNTIME_DATA, record, idempotency_key=idempotency_key)
         return read_record(RuntimeRecord, answer, "record", record.to_wire())
-
-
-def _range(device_id: str | None, from_: float | None, to: float | None, keys: Sequence[str]) -> dict[str, str | None]:
-    return {
-        "device_id": device_id,
-        "from": time_param(from_),
-        "to": time_param(to),
-        "keys": ",".join(keys) or None,
-    }
 
 
 def read_commands(

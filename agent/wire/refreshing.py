@@ -9,15 +9,18 @@ from typing import Final
 
 import httpx
 
-from agent.errors import SignInEnded
+from agent.errors import SignInEnded, UnexpectedAnswer
+from agent.wire import paths
+from agent.wire.answers import Answer
 from agent.wire.auth import Credential, origin_of
-from agent.wire.secret import Secret
-from agent.wire.sign_in import TokenAnswer
-from agent.wire.token_calls import renew
+from agent.wire.calls import Calls, read_record
+from agent.wire.connection import Connection
+from agent.wire.secret import MAX_TOKEN_FILE_BYTES, Secret
 from agent.wire.token_keeper import TokenKeeper, TokenStore
-from agent.wire.tokens import TokenSet
+from agent.wire.tokens import RefreshTokens, TokenAnswer, TokenSet, is_token
 
 _UNAUTHORIZED: Final = 401
+_BEARER: Final = "bearer"
 
 
 class RefreshingBearer(Credential):
@@ -138,3 +141,92 @@ def _drop_body(response: httpx.Response) -> None:
     if not response.is_closed and isinstance(response.stream, httpx.SyncByteStream):
         response.stream.close()
         response.stream = httpx.ByteStream(b"")
+
+
+class TokenEndpoint(Calls):
+    """The token endpoint (specification, "Refresh"). Every call may raise :class:`~agent.errors.ServiceError`."""
+
+    def refresh_tokens(self, request: RefreshTokens, endpoint: str = paths.OAUTH_TOKEN) -> TokenAnswer:
+        """``POST {base_url}/functions/v1/partner-oauth-token``: a new pair of tokens; the old pair ends.
+
+        Args:
+            request: the refresh token and its client.
+            endpoint: another path, or an address of the same origin, where the service names one.
+        """
+        return read_tokens(self._write("POST", endpoint, request))
+
+
+def read_tokens(answer: Answer) -> TokenAnswer:
+    """The tokens in an answer of the token endpoint.
+
+    Raises:
+        UnexpectedAnswer: there are none, of another type than Bearer, or with characters that no header takes.
+    """
+    tokens = read_record(TokenAnswer, answer, "token")
+    if tokens.token_type.lower() != _BEARER:
+        raise UnexpectedAnswer(f"{answer.source} gave tokens of a type that is not Bearer", answer.status)
+    if not all(is_token(token) for token in (tokens.access_token, tokens.refresh_token) if token is not None):
+        raise UnexpectedAnswer(f"{answer.source} gave tokens that cannot be sent", answer.status)
+    return tokens
+
+
+def renew(
+    tokens: TokenSet,
+    refresh_token: Secret,
+    client_secret: Secret | None,
+    *,
+    timeout_s: float,
+    ca_file: Path | None = None,
+    transport: httpx.BaseTransport | None,
+) -> TokenAnswer:
+    """A new pair for the refresh token of ``tokens``, asked for over a connection of its own.
+
+    Not over the connection that is waiting for it: interrupting a held poll would cut off the answer, and with it the
+    only copy of the new pair.
+
+    Raises:
+        ServiceError: no new pair.
+    """
+    connection = Connection(
+        tokens.base_url,
+        Unsent(tokens.access_token, refresh_token, client_secret),
+        timeout_s=timeout_s,
+        max_answer_bytes=MAX_TOKEN_FILE_BYTES,
+        ca_file=ca_file,
+        transport=_Borrowed.of(transport),
+    )
+    with connection:
+        request = RefreshTokens(refresh_token=refresh_token, client_id=tokens.client_id, client_secret=client_secret)
+        return TokenEndpoint(connection).refresh_tokens(request, tokens.token_endpoint or paths.OAUTH_TOKEN)
+
+
+class Unsent(Credential):
+    """No header at all; what is in a request's body is kept out of every text that comes back."""
+
+    def __init__(self, *secrets: Secret | None) -> None:
+        super().__init__()
+        self._kept = [secret for secret in secrets if secret]
+
+    def add(self, secret: Secret) -> None:
+        """One more, also where this is bound already."""
+        self._kept.append(secret)
+
+    def _headers(self) -> dict[str, str]:
+        return {}
+
+    def _secrets(self) -> tuple[Secret, ...]:
+        return tuple(self._kept)
+
+
+class _Borrowed(httpx.BaseTransport):
+    """A transport that outlives the connection that uses it."""
+
+    def __init__(self, transport: httpx.BaseTransport) -> None:
+        self._transport = transport
+
+    @classmethod
+    def of(cls, transport: httpx.BaseTransport | None) -> _Borrowed | None:
+        return None if transport is None else cls(transport)
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        return self._transport.handle_request(request)

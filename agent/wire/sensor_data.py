@@ -1,15 +1,12 @@
-"""Sensor data (specification, "Sensor data"; records, batches and buckets are docs/protocol.md's)."""
+"""Sensor data (specification, "Sensor data"; records and batches are docs/protocol.md's)."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import AliasChoices, Field
 
 from agent.wire.base import LooseTime, Number, Received, Sent, Text, WireTime
-
-Order = Literal["asc", "desc"]
-Aggregate = Literal["avg", "min", "max", "sum", "count"]
 
 
 class PostSensorData(Sent):
@@ -33,3 +30,18 @@ class SensorDataRecord(Received):
     device_id: str | None = Field(default=None, validation_alias=AliasChoices("device_id", "deviceId"))
     recorded_at: LooseTime = Field(default=None, validation_alias=AliasChoices("recorded_at", "timestamp"))
     received_at: LooseTime = Field(default=None, validation_alias=AliasChoices("received_at", "created_at"))
+
+
+class BatchError(Received):
+    """Why one reading of a batch was refused; ``index`` is its place in the array, from 0."""
+
+    index: int
+    error: str = ""
+    message: str = ""
+
+
+class BatchAnswer(Received):
+    """The answer to an array of readings (extension ``batch-sensor-data``)."""
+
+    accepted: int
+    errors: tuple[BatchError, ...] = ()

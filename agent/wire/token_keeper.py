@@ -15,8 +15,7 @@ from typing import Final, Protocol
 
 from agent.errors import Advice, ErrorAnswer, InvalidMessage, ServiceError, SignInEnded, Unauthorized
 from agent.wire.secret import Secret
-from agent.wire.sign_in import TokenAnswer
-from agent.wire.tokens import TokenSet, life_of
+from agent.wire.tokens import TokenAnswer, TokenSet, life_of
 
 MARGIN_S: Final = 60.0
 """Tokens are renewed this long before they end, or after three quarters of a short life."""

@@ -10,22 +10,49 @@ import hashlib
 import json
 import re
 from dataclasses import replace
-from typing import Final
+from typing import Final, Literal
 
 import httpx
 from pydantic import ConfigDict
 
 from agent.errors import InvalidMessage
 from agent.frozen import dataclass
-from agent.wire.base import LooseTime, Received, Text
+from agent.wire.base import JsonObject, LooseTime, Received, ReceivedSecret, Sent, SentSecret, Text
 from agent.wire.json_text import parse_json
 from agent.wire.secret import Secret, never_show
-from agent.wire.sign_in import ReceivedSecret, TokenAnswer
 from agent.wire.times import to_rfc3339
 
 _FINGERPRINT_DIGITS: Final = 32
 _LONGEST_S: Final = 10 * 366 * 86_400
 _TOKEN: Final = re.compile(r"[\x21-\x7e]+")
+
+
+class RefreshTokens(Sent):
+    """The same path with ``grant_type`` = ``refresh_token`` (specification, "Refresh"); both tokens are rotated."""
+
+    grant_type: Literal["refresh_token"] = "refresh_token"
+    refresh_token: SentSecret
+    client_id: Text
+    client_secret: SentSecret | None = None
+    scope: str | None = None
+
+
+class TokenAnswer(Received):
+    """The token response.
+
+    Attributes:
+        expires_in: seconds of validity.
+        user: who signed in; only after ``POST /auth/signin``.
+    """
+
+    model_config = ConfigDict(coerce_numbers_to_str=False)
+
+    access_token: ReceivedSecret
+    token_type: str = "Bearer"  # noqa: S105 - a word of RFC 6750
+    expires_in: int | None = None
+    refresh_token: ReceivedSecret | None = None
+    scope: str | None = None
+    user: JsonObject | None = None
 
 
 @dataclass(frozen=True, slots=True)

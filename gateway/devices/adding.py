@@ -17,9 +17,8 @@ from pydantic import ValidationError
 from agent.errors import ConfigurationError, NotFound, RateLimited, ServiceError
 from agent.frozen import dataclass
 from agent.wire.base import describe_faults
-from agent.wire.client import ServiceClient
 from agent.wire.extensions import COMMAND_STATUS
-from agent.wire.onboarding import RegisterDevice
+from agent.wire.registration import RegisterDevice, RegistrationClient
 from gateway.devices.token_file import StoredToken, TokenFile
 from gateway.devices.tokens import NewToken, Randomness, id_fault, make_token
 
@@ -131,7 +130,7 @@ class Registrar:
         sleep: waits, when the quota is used up.
     """
 
-    def __init__(self, client: ServiceClient, sleep: Callable[[float], None] = time.sleep) -> None:
+    def __init__(self, client: RegistrationClient, sleep: Callable[[float], None] = time.sleep) -> None:
         self._client = client
         self._sleep = sleep
 

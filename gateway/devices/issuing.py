@@ -16,8 +16,8 @@ from agent.errors import ConfigurationError, ServiceError
 from agent.frozen import dataclass
 from agent.wire import topics
 from agent.wire.auth import KeyPair
-from agent.wire.client import ServiceClient
 from agent.wire.network import open_transport
+from agent.wire.registration import RegistrationClient
 from agent.wire.trust import service_trust
 from gateway.config import GatewayConfig
 from gateway.devices.adding import Found, Registrar, Wanted, issue_tokens, one_line, with_valid_token
@@ -207,14 +207,14 @@ def reach_of(
     return Reach(url, broker, authority, plain)
 
 
-def service_client(service: ServiceConfig, credentials: Credentials) -> ServiceClient:
+def service_client(service: ServiceConfig, credentials: Credentials) -> RegistrationClient:
     """A client with the key pair, for a command.
 
     Raises:
         ConfigurationError: the address, the keys or the certificate file cannot be used.
     """
     trust = service_trust(service.ca_file) if service.base_url.startswith("https:") else None
-    return ServiceClient(
+    return RegistrationClient(
         service.base_url,
         KeyPair(credentials.api_key, credentials.secret),
         timeout_s=service.timeout_s,

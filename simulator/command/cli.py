@@ -12,13 +12,13 @@ import click
 
 from agent.bounded_text import bounded
 from agent.errors import AgentError, ConfigurationError, InvalidMessage
-from agent.wire.client import ServiceClient
 from agent.wire.commands import CommandRecord
 from agent.wire.limits import TTL_DEFAULT_S, TTL_MAX_S
 from simulator.command.counter import CounterFile
 from simulator.command.sending import KeySigner, read_payload, send, wait_for_end
 from simulator.credentials import read_credential, takes_ca_file
 from simulator.exit_codes import ExitCode, exit_code_of
+from simulator.wire.client import ServiceClient
 
 option = partial(click.option, show_default=True, show_envvar=True)
 

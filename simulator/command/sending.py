@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from agent.errors import ConfigurationError, InvalidMessage
-from agent.wire.client import ServiceClient
-from agent.wire.commands import FINAL_STATES, CommandRecord, SendCommand
+from agent.wire.commands import FINAL_STATES, CommandRecord
 from agent.wire.extensions import COMMAND_TTL
 from agent.wire.json_text import parse_object
 from agent.wire.limits import COMMAND_PAYLOAD_BYTES
 from simulator.announced import ask_offers
 from simulator.command.counter import CounterFile
+from simulator.wire.client import ServiceClient
+from simulator.wire.messages import SendCommand
 
 _LOOK_EVERY_S: Final = 0.5
 

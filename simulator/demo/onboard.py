@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Final
 
 from agent.errors import UnexpectedAnswer
-from agent.wire.client import ServiceClient
-from agent.wire.products import Product
 from simulator.demo.folder import DemoFolder
 from simulator.demo.proofs import Proof, prove_labels, prove_onboarding
 from simulator.demo.stage import Cast
@@ -19,6 +17,8 @@ from simulator.fleet.products import load_product
 from simulator.fleet.runner import DeviceIdentity
 from simulator.labels import Batch, make_labels, read_label_files
 from simulator.onboarding import OnboardingReport, Subject, Timing, drive_labels
+from simulator.wire.client import ServiceClient
+from simulator.wire.products import Product
 
 USER_ID: Final = "demo-user"
 _TEMPLATE: Final = "CN1-{serial:06d}"

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from agent.wire.client import ServiceClient
-from agent.wire.commands import FINAL_STATES, CommandRecord, SendCommand
+from agent.wire.commands import FINAL_STATES, CommandRecord
 from simulator.demo.proofs import ExpectedCommand, StoredCommand
 from simulator.fleet.runner import DeviceIdentity
+from simulator.wire.client import ServiceClient
+from simulator.wire.messages import SendCommand
 
 _LOOK_S: Final = 0.1
 NEVER: Final = frozenset({0})

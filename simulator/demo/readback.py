@@ -8,12 +8,12 @@ from typing import Any, Final
 
 from agent.core.timekeeping import DEVICE_WALL_S, TIME_UNKNOWN
 from agent.errors import UnexpectedAnswer
-from agent.wire.client import ServiceClient
 from agent.wire.commands import CommandRecord
 from agent.wire.sensor_data import SensorDataRecord
 from simulator.demo.orders import stored_command
 from simulator.demo.proofs import StoredCommand
 from simulator.fleet.audit.readings import ReadingFact
+from simulator.wire.client import ServiceClient
 
 WITNESS_KEY: Final = "witness_sequence"
 _TIME_FLAGS: Final = frozenset({TIME_UNKNOWN, DEVICE_WALL_S})

@@ -6,10 +6,10 @@ import re
 from typing import Final
 
 from agent.wire.auth import KeyPair
-from agent.wire.client import ServiceClient
 from simulator.children import ChildProcess, program_path
 from simulator.demo.folder import DemoFolder
 from simulator.keys import make_keys
+from simulator.wire.client import ServiceClient
 
 _ADDRESS: Final = re.compile(r"https?://[^\s]+")
 _READY_S: Final = 30.0

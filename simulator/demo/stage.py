@@ -10,7 +10,6 @@ from types import TracebackType
 from typing import Final, Self
 
 from agent.core.polling import PollIntervals
-from agent.wire.client import ServiceClient
 from simulator.children import ChildFailed, ChildProcess, Children
 from simulator.demo.folder import DemoFolder
 from simulator.demo.real_agent import RealAgent
@@ -19,6 +18,7 @@ from simulator.fleet.device.model import DeviceModel
 from simulator.fleet.runner import DeviceIdentity, FleetTarget, FleetThread
 from simulator.gateway.broker import Broker, running_broker
 from simulator.gateway.process import GatewayProcess
+from simulator.wire.client import ServiceClient
 
 _VIRTUAL_INTERVAL_S: Final = 1.0
 _POLLING: Final = PollIntervals(fast_s=0.5, slow_s=2.0, idle_s=10.0)

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from agent.errors import ErrorAnswer, UnexpectedAnswer
-from agent.wire.client import ServiceClient
-from agent.wire.commands import CommandStatus, SendCommand
+from agent.wire.commands import CommandStatus
 from simulator.demo.onboard import USER_ID, Onboarded, make_product, print_labels, register
 from simulator.demo.orders import NEVER, Order, OrderBook
 from simulator.demo.proofs import Proof, prove_removal
@@ -24,6 +23,8 @@ from simulator.fleet.runner import DeviceIdentity, FleetThread
 from simulator.gateway.broker import Broker
 from simulator.gateway.process import GatewayProcess
 from simulator.report.values import Outage, Tone
+from simulator.wire.client import ServiceClient
+from simulator.wire.messages import SendCommand
 
 _ENDED_S: Final = 40.0
 _BEGUN_S: Final = 15.0

@@ -30,7 +30,7 @@ from simulator.demo.proofs import (
 from simulator.demo.real_agent import Books
 from simulator.demo.story import Told
 from simulator.fleet.audit.readings import ReadingAccount
-from simulator.fleet.device.ledger import DeviceLedger
+from simulator.fleet.device.memory_ledger import DeviceLedger
 from simulator.fleet.runner import DeviceIdentity
 from simulator.report.values import (
     Chart,

@@ -12,9 +12,9 @@ from typing import Any, Final, Self, TypeVar
 from uuid import uuid4
 
 from simulator.fleet.device.driver import Driver, Member
-from simulator.fleet.device.ledger import DeviceLedger, Ledgers
-from simulator.fleet.device.letterhead import Letterhead
+from simulator.fleet.device.memory_ledger import DeviceLedger, MemoryLedger
 from simulator.fleet.device.model import DeviceModel, Fleetwide
+from simulator.fleet.device.request_template import RequestTemplate
 from simulator.fleet.engine.http.engine import Http1Engine, HttpOptions
 from simulator.fleet.engine.http.origin import read_origin
 from simulator.fleet.engine.wheel import LoopClock, Wheel
@@ -73,14 +73,14 @@ class Fleet:
         self._changed = asyncio.Event()
         self._ledgers = [DeviceLedger(identity.device_id, identity.name) for identity in identities]
         self._numbers = {identity.device_id: number for number, identity in enumerate(identities)}
-        books = Ledgers(self._ledgers)
+        ledger = MemoryLedger(self._ledgers)
         self._driver = Driver(
             self._engine,
             wheel,
-            [Letterhead(origin, target.headers)],
+            [RequestTemplate(origin, target.headers)],
             [Member(identity.device_id, identity.product_id, model) for identity in identities],
-            Fleetwide(target.offers, seed, uuid4().hex[:12], book=books, base_url=target.base_url),
-            observer=books,
+            Fleetwide(target.offers, seed, uuid4().hex[:12], ledger=ledger, base_url=target.base_url),
+            observer=ledger,
             on_news=self._changed.set,
         )
 

@@ -179,7 +179,10 @@ def _run_amqtt(port: int, ready: threading.Event, stop: threading.Event) -> None
         except Exception as error:
             raise ChildFailed(str(error)) from error  # told by the thread that waits
         ready.set()
-        await asyncio.to_thread(stop.wait)
+        try:
+            await asyncio.to_thread(stop.wait)
+        finally:
+            stop.set()  # or the loop would wait for this thread of its pool before it ends by an error
         await broker.shutdown()
 
     asyncio.run(serve())

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent.errors import InvalidQr
-from agent.wire.qr import LabelText
 from simulator.labels.errors import LabelError
 from simulator.labels.payload import read_text
 from simulator.labels.symbol.decoders import Decoder, ask, panel
 from simulator.labels.symbol.pictures import load_picture
+from simulator.wire.qr import LabelText
 
 
 @dataclass(frozen=True, slots=True)

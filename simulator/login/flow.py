@@ -14,12 +14,12 @@ from agent.errors import ConfigurationError, Refused, SignInEnded, TokensNotStor
 from agent.token_store import TokenFile
 from agent.wire import paths
 from agent.wire.connection import Connection
+from agent.wire.refreshing import Unsent
 from agent.wire.secret import MAX_TOKEN_FILE_BYTES, Secret
-from agent.wire.sign_in import ExchangeCode
-from agent.wire.token_calls import TokenCalls, Unsent
 from agent.wire.tokens import TokenSet
 from simulator.login.metadata import Endpoints, find_endpoints
 from simulator.login.request import SignInFailed, SignInRequest, begin
+from simulator.wire.token_calls import ExchangeCode, TokenCalls
 
 
 @dataclass(frozen=True, slots=True)

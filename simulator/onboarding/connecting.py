@@ -11,7 +11,6 @@ from pathlib import Path
 from agent.errors import ConfigurationError
 from agent.token_store import TokenFile
 from agent.wire.auth import Credential, KeyPair
-from agent.wire.client import ServiceClient
 from agent.wire.refreshing import RefreshingBearer
 from agent.wire.secret import Secret, never_show
 from simulator.onboarding.asking import Asker
@@ -19,6 +18,7 @@ from simulator.onboarding.exchange import Witness
 from simulator.onboarding.quota import QuotaGate, Timing
 from simulator.onboarding.stage import Backstage
 from simulator.onboarding.steps import Account
+from simulator.wire.client import ServiceClient
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from agent.errors import Conflict, ErrorAnswer, RateLimited, ServerFault, Unauthorized
-from agent.wire.client import ServiceClient
-from agent.wire.products import NewProduct, ProductChange
-from agent.wire.qr import LabelText, encode_label
-from agent.wire.qr.keys import ED25519, LabelSigner
 from simulator.onboarding.asking import Asker
 from simulator.onboarding.cases import Case, Label
 from simulator.onboarding.journal import Journal
 from simulator.onboarding.steps import MARK, NEVER_MADE, Subject
+from simulator.wire.client import ServiceClient
+from simulator.wire.products import NewProduct, ProductChange
+from simulator.wire.qr import LabelText, encode_label
+from simulator.wire.qr.keys import ED25519, LabelSigner
 
 
 class NotStaged(Exception):

@@ -25,13 +25,14 @@ from agent.wire.answers import one_line
 from agent.wire.base import JsonObject
 from agent.wire.devices import Device
 from agent.wire.identity import PROOF_PATH
-from agent.wire.onboarding import RegisterDevice, ScanAnswer
+from agent.wire.registration import RegisterDevice
 from simulator.onboarding.agreement import Known, contradictions, is_same, near_miss, scan_contradictions
 from simulator.onboarding.exchange import Exchange, Witness
 from simulator.onboarding.journal import Journal
 from simulator.onboarding.journey import STRANGERS, Action, Answer
 from simulator.onboarding.quota import QuotaGate
 from simulator.onboarding.trail import NoTrail, Trail
+from simulator.wire.messages import ScanAnswer
 
 MARK: Final = "onboard:"
 """What the name of everything begins with that a run of the commands makes, so that a cleanup finds it."""
@@ -41,7 +42,7 @@ _CHANGED: Final = "-changed"
 
 
 class OnboardingService(Protocol):
-    """The onboarding group of the service, as :class:`agent.wire.client.ServiceClient` has it."""
+    """The onboarding group of the service, as :class:`simulator.wire.client.ServiceClient` has it."""
 
     def scan_qr(self, text: str, /) -> ScanAnswer:
         """``POST /onboarding/scan-qr``."""

@@ -18,9 +18,9 @@ from typing import Any, Final
 
 from agent.errors import InvalidMessage
 from agent.wire.base import JsonObject
-from agent.wire.database import ColumnType, NewColumn
 from agent.wire.limits import INT_MAX, INT_MIN
 from agent.wire.times import parse_time, to_rfc3339
+from simulator.wire.database import ColumnType, NewColumn
 
 Fault = tuple[str, str]
 

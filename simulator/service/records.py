@@ -8,11 +8,11 @@ from pydantic import ConfigDict, Field, with_config
 from typing_extensions import TypedDict
 
 from agent.wire.base import JsonObject
-from agent.wire.database import ColumnType
-from agent.wire.rules import Comparison
 from simulator.service.storage.commands import CommandRecord
 from simulator.service.storage.devices import DeviceRecord
 from simulator.service.storage.readings import SensorDataRecord
+from simulator.wire.database import ColumnType
+from simulator.wire.rules import Comparison
 
 __all__ = [
     "BatchErrorRecord",

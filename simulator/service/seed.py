@@ -43,11 +43,11 @@ from agent.errors import ConfigurationError, InvalidMessage
 from agent.wire.base import Items, JsonObject, Sent, Text, list_faults
 from agent.wire.json_text import parse_json
 from agent.wire.limits import JSON_DEPTH
-from agent.wire.onboarding import Identifier
-from agent.wire.products import NewProduct
-from agent.wire.rules import ACTIONS_MAX, NewAction, NewTrigger
+from agent.wire.registration import Identifier
 from simulator.service.oauth.client import GRANT_TYPES
 from simulator.service.scopes import SCOPES
+from simulator.wire.products import NewProduct
+from simulator.wire.rules import ACTIONS_MAX, NewAction, NewTrigger
 from simulator.yaml_document import Document, KeyPath, read_document
 
 SEED_BYTES: Final = 4 * 1024 * 1024

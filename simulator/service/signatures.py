@@ -1,11 +1,11 @@
-"""Labels of a product that signs them: checked by its ``label_key`` (:mod:`agent.wire.qr.keys`)."""
+"""Labels of a product that signs them: checked by its ``label_key`` (:mod:`simulator.wire.qr.keys`)."""
 
 from __future__ import annotations
 
 from agent.errors import InvalidMessage, InvalidSignature
-from agent.wire.qr import LabelText
-from agent.wire.qr.keys import LabelKey
 from simulator.service.faults import ServiceFault
+from simulator.wire.qr import LabelText
+from simulator.wire.qr.keys import LabelKey
 
 
 def check_signature(label: LabelText, label_key: str | None) -> None:

@@ -16,8 +16,9 @@ from agent.adapters.http_source import HttpSource
 from agent.core.values import Command, CommandPoll
 from agent.errors import RateLimited, ServerFault, TransportError, Unauthorized, UnexpectedAnswer
 from agent.ports import CommandSource
-from agent.wire.client import KeyPair, ServiceClient
+from agent.wire.auth import KeyPair
 from agent.wire.secret import Secret
+from simulator.wire.client import ServiceClient
 from tests import service_running
 from tests.fakes import FakeClock, FakeCommandSource
 from tests.gateway_stand_in import GatewayStandIn

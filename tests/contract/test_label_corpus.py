@@ -8,14 +8,14 @@ import pytest
 from click.testing import CliRunner
 
 from agent.wire.auth import KeyPair
-from agent.wire.client import ServiceClient
-from agent.wire.qr.keys import KINDS, LabelSigner
 from simulator.labels.cli import labels_command
 from simulator.labels.corpus.asking import RetryPolicy, ask_all
 from simulator.labels.corpus.case import Setting
 from simulator.labels.corpus.collection import collect
 from simulator.labels.corpus.products import NAMES
 from simulator.labels.corpus.report import sentences
+from simulator.wire.client import ServiceClient
+from simulator.wire.qr.keys import KINDS, LabelSigner
 from tests.service_running import running
 
 

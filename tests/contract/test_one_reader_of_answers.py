@@ -19,7 +19,7 @@ from agent.wire.dialect import CommandLists, Dialect
 from agent.wire.secret import Secret
 from agent.wire.sensor_data import PostSensorData
 from simulator.fleet.device.answers import HttpAnswer, judge
-from simulator.fleet.device.exchange import Ask, Operation, Reading, Speaker, read_refusals
+from simulator.fleet.device.exchange import Operation, Reading, Request, Speaker, read_refusals
 from simulator.fleet.device.pages import Pages, is_proof_answer
 from tests.fakes import FakeClock
 
@@ -37,7 +37,7 @@ BODIES = (
 )
 TYPES = ("application/json", "text/plain", "text/html", None)
 READING = PostSensorData(device_id="d1", sensor_data={"t": 1.0})
-ASK = Ask(Operation.READINGS, "POST", "/sensor-data", b"{}", keys=(1,))
+ASK = Request(Operation.READINGS, "POST", "/sensor-data", b"{}", keys=(1,))
 LISTS = (
     b"[]",
     b'[{"id":"c1","command_payload":{"command":"ping"}}]',
@@ -106,7 +106,7 @@ def test_a_list_of_commands_means_the_same_to_both(kind):
                 agents = type(error)
         try:
             pairs = [(name.encode(), value.encode()) for name, value in headers_of(kind).items()]
-            reading = Reading(Speaker("d1", "p1", frozenset()), Ask(Operation.POLL, "GET", "/devices/d1/commands"))
+            reading = Reading(Speaker("d1", "p1", frozenset()), Request(Operation.POLL, "GET", "/devices/d1/commands"))
             listing = reading.take(HttpAnswer(status, pairs, body))
             assert listing is not None
             fleets = [(command.id, command.payload) for command in listing.poll.commands]

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from agent.wire.auth import KeyPair
-from agent.wire.client import ServiceClient
+from simulator.wire.client import ServiceClient
 from tests.contract.test_service_golden import EXCHANGES, D, golden
 from tests.service_running import T0_MS, running
 

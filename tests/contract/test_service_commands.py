@@ -11,8 +11,9 @@ import pytest
 
 from agent.errors import Conflict, NotFound
 from agent.wire.auth import KeyPair
-from agent.wire.client import ServiceClient
-from agent.wire.commands import CommandResult, SendCommand
+from agent.wire.commands import CommandResult
+from simulator.wire.client import ServiceClient
+from simulator.wire.messages import SendCommand
 from tests.service_running import Bench, client, running
 
 

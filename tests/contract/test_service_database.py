@@ -9,10 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from agent.wire.auth import KeyPair
-from agent.wire.client import ServiceClient
-from agent.wire.dashboards import NewDashboard, NewWidget
-from agent.wire.database import NewColumn, NewRuntimeRecord, NewSchema, NewTable
+from agent.wire.runtime_data import NewRuntimeRecord
 from simulator.service.columns import COMMAND_RESULTS
+from simulator.wire.client import ServiceClient
+from simulator.wire.dashboards import NewDashboard, NewWidget
+from simulator.wire.database import NewColumn, NewSchema, NewTable
 from tests.contract.test_service_golden import C, D, Exchange, P, golden
 from tests.service_running import client, running
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from agent.wire.qr import LabelText, encode_label
-from agent.wire.qr.keys import KINDS, LabelSigner
+from simulator.wire.qr import LabelText, encode_label
+from simulator.wire.qr.keys import KINDS, LabelSigner
 from tests.service_running import running
 
 

@@ -116,7 +116,7 @@ def test_commands(bench: Bench):
 
 
 def test_the_client_reads_lists_whole(bench: Bench):
-    from agent.wire.client import ServiceClient
+    from simulator.wire.client import ServiceClient
 
     device_id = bench.device(identifier="client")
     for number in range(ITEMS):

@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from agent.wire.auth import KeyPair
-from agent.wire.client import ServiceClient
 from agent.wire.sensor_data import PostSensorData
+from simulator.wire.client import ServiceClient
 from tests.service_running import T0_MS, running
 
 

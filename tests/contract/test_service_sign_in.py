@@ -7,13 +7,13 @@ import pytest
 
 from agent.errors import ConfigurationError, Unauthorized
 from agent.wire.auth import BearerToken, KeyPair
-from agent.wire.client import ServiceClient
 from agent.wire.secret import Secret
 from simulator.service.faults import ServiceFault
 from simulator.service.storage import grants as stored_grants
 from simulator.service.storage import people
 from simulator.service.storage import tokens as stored_tokens
 from simulator.service.storage.tables import grants, tokens
+from simulator.wire.client import ServiceClient
 from tests.contract.test_service_golden import golden
 from tests.service_running import Bench, client, running
 

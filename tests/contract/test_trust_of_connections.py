@@ -30,10 +30,8 @@ from agent.doctor.subject import Endpoint, Subject
 from agent.errors import AgentError
 from agent.token_store import TokenFile
 from agent.wire.auth import KeyPair
-from agent.wire.client import ServiceClient
-from agent.wire.refreshing import RefreshingBearer
+from agent.wire.refreshing import RefreshingBearer, renew
 from agent.wire.secret import Secret
-from agent.wire.token_calls import renew
 from agent.wire.tokens import TokenSet
 from gateway.config import GatewayConfig
 from gateway.core.budget import Budget
@@ -47,6 +45,7 @@ from simulator.fleet.engine.pool import HttpPool
 from simulator.fleet.play.devices import Address, _broker
 from simulator.fleet.target.discovery import find_offers
 from simulator.fleet.target.way import KeyPairFile, TargetOptions, find_way
+from simulator.wire.client import ServiceClient
 from tests.certificates import Authority
 
 KEYS = Credentials("mk_1", Secret("msk_1"))

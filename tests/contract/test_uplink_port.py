@@ -15,7 +15,8 @@ from agent.adapters.http_uplink import HttpUplink
 from agent.core.values import Report, StoredReading
 from agent.errors import NotFound, Refused, ServerFault, ServiceError, TransportError
 from agent.ports import Uplink
-from agent.wire.client import KeyPair, ServiceClient
+from agent.wire.auth import KeyPair
+from simulator.wire.client import ServiceClient
 from tests import service_running
 from tests.contract.test_command_source_port import Answer, ScriptedServer, serve  # noqa: F401 - a fixture
 from tests.factories import make_reading

@@ -14,18 +14,21 @@ from pydantic import BaseModel, ValidationError
 from agent.errors import Conflict, ErrorAnswer, Forbidden, NotFound, RateLimited, Refused, ServerFault, Unauthorized
 from agent.wire.auth import KeyPair
 from agent.wire.base import Sent
-from agent.wire.client import ServiceClient
-from agent.wire.commands import CommandList, CommandResult, CommandResultPayload, SendCommand
-from agent.wire.dashboards import NewDashboard
-from agent.wire.database import NewRuntimeRecord, NewSchema, NewTable, RuntimeRecordChange
-from agent.wire.onboarding import RegisterDevice, ScanQr
-from agent.wire.products import NewProduct, ProductChange
-from agent.wire.qr import LabelText, encode_label, parse_label
-from agent.wire.rules import NewRule, RuleChange
+from agent.wire.commands import CommandList, CommandResult, CommandResultPayload
+from agent.wire.registration import RegisterDevice
+from agent.wire.runtime_data import NewRuntimeRecord
 from agent.wire.secret import Secret
 from agent.wire.sensor_data import PostSensorData
-from agent.wire.sign_in import ExchangeCode, RefreshTokens, SignIn
 from agent.wire.times import parse_time
+from agent.wire.tokens import RefreshTokens
+from simulator.wire.client import ServiceClient
+from simulator.wire.dashboards import NewDashboard
+from simulator.wire.database import NewSchema, NewTable, RuntimeRecordChange
+from simulator.wire.messages import ScanQr, SendCommand, SignIn
+from simulator.wire.products import NewProduct, ProductChange
+from simulator.wire.qr import LabelText, encode_label, parse_label
+from simulator.wire.rules import NewRule, RuleChange
+from simulator.wire.token_calls import ExchangeCode
 
 GOLDEN = Path(__file__).parent / "golden"
 BASE = "http://service.test/base"

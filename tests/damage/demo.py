@@ -17,7 +17,6 @@ from rich.console import Console
 
 from agent.errors import AgentError
 from agent.wire.auth import KeyPair
-from agent.wire.client import ServiceClient
 from simulator.demo.folder import open_folder
 from simulator.demo.proofs import exit_code
 from simulator.demo.readback import read_device
@@ -30,6 +29,7 @@ from simulator.demo.telling import prove_all
 from simulator.exit_codes import ExitCode, exit_code_of
 from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService
+from simulator.wire.client import ServiceClient
 from tests.damage.run import DATABASE, LOST, Kind, planted
 
 FAILED = ExitCode.CHECK_FAILED

@@ -13,11 +13,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from agent.wire.client import KeyPair, ServiceClient
-from agent.wire.commands import CommandRecord, SendCommand
-from agent.wire.onboarding import RegisterDevice
-from agent.wire.products import NewProduct
+from agent.wire.auth import KeyPair
+from agent.wire.commands import CommandRecord
+from agent.wire.registration import RegisterDevice
 from agent.wire.secret import Secret
+from simulator.wire.client import ServiceClient
+from simulator.wire.messages import SendCommand
+from simulator.wire.products import NewProduct
 from tests import canary
 from tests.canary import SECRET_KEY
 

@@ -8,16 +8,16 @@ import pytest
 
 from agent.core.polling import PollIntervals
 from agent.wire.auth import KeyPair
-from agent.wire.client import ServiceClient
-from agent.wire.commands import SendCommand
-from agent.wire.onboarding import RegisterDevice
-from agent.wire.products import NewProduct
+from agent.wire.registration import RegisterDevice
 from simulator.demo.readback import read_device
 from simulator.fleet.audit.readings import audit_readings
 from simulator.fleet.device.model import DeviceModel
 from simulator.fleet.runner import DeviceIdentity, FleetTarget, FleetThread
 from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService
+from simulator.wire.client import ServiceClient
+from simulator.wire.messages import SendCommand
+from simulator.wire.products import NewProduct
 from tests.ports import free_port
 
 MODEL = DeviceModel(interval_s=0.2, polling=PollIntervals(0.2, 0.4, 0.8))

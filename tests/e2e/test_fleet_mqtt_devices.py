@@ -13,7 +13,7 @@ from agent.core.backoff import Backoff
 from agent.core.polling import PollIntervals
 from agent.wire.extensions import BATCH_SENSOR_DATA
 from simulator.fleet.device.driver import Member
-from simulator.fleet.device.ledger import DeviceLedger, Ledgers
+from simulator.fleet.device.memory_ledger import DeviceLedger, MemoryLedger
 from simulator.fleet.device.model import DeviceModel, Fleetwide
 from simulator.fleet.device.mqtt_driver import MqttDriver
 from simulator.fleet.engine.mqtt.engine import BrokerAddress, MqttSessions
@@ -34,15 +34,15 @@ class Fleet:
         self.engine = MqttSessions(BrokerAddress("127.0.0.1", broker.port), wheel)
         self.ids = [f"d{number}" for number in range(COUNT)]
         self.ledgers = [DeviceLedger(device_id, device_id) for device_id in self.ids]
-        book = Ledgers(self.ledgers)
+        ledger = MemoryLedger(self.ledgers)
         self._changed = asyncio.Event()
         self.driver = MqttDriver(
             self.engine,
             wheel,
             [Member(device_id, "product", MODEL) for device_id in self.ids],
-            Fleetwide(frozenset({BATCH_SENSOR_DATA}), 1, "run", book=book),
+            Fleetwide(frozenset({BATCH_SENSOR_DATA}), 1, "run", ledger=ledger),
             receipts=receipts,
-            observer=book,
+            observer=ledger,
             receipt_timeout_s=0.5,
             on_news=self._changed.set,
         )

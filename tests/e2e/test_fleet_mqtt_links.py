@@ -14,8 +14,8 @@ from agent.core.polling import PollIntervals
 from agent.wire.extensions import BATCH_SENSOR_DATA
 from agent.wire.secret import Secret
 from simulator.fleet.device.driver import Member
-from simulator.fleet.device.ledger import DeviceLedger, Ledgers
-from simulator.fleet.device.load_parts import Request, Subject
+from simulator.fleet.device.load_parts import RequestKind, Subject
+from simulator.fleet.device.memory_ledger import DeviceLedger, MemoryLedger
 from simulator.fleet.device.model import DeviceModel, Fleetwide
 from simulator.fleet.device.mqtt_driver import MqttDriver
 from simulator.fleet.device.mqtt_load import MqttLoad
@@ -36,7 +36,7 @@ COUNT = 4
 MODEL = DeviceModel(interval_s=0.1, polling=PollIntervals(0.2, 0.4, 0.8), backoff=Backoff(base_s=0.1, cap_s=0.3))
 
 
-class Observed(Ledgers):
+class Observed(MemoryLedger):
     """Counts what ended how."""
 
     def __init__(self, ledgers: list[DeviceLedger]) -> None:
@@ -60,7 +60,9 @@ class Bench:
         self.ids = [f"d{number}" for number in range(COUNT)]
         self.ledgers = [DeviceLedger(device_id, device_id) for device_id in self.ids]
         self.observed = Observed(self.ledgers)
-        self.fleet = Fleetwide(frozenset({BATCH_SENSOR_DATA}), 1, "run", book=self.observed, began_s=self.clock.time())
+        self.fleet = Fleetwide(
+            frozenset({BATCH_SENSOR_DATA}), 1, "run", ledger=self.observed, began_s=self.clock.time()
+        )
         self._changed = asyncio.Event()
 
     def devices(self, **options: Any) -> MqttDriver:
@@ -162,7 +164,7 @@ def test_pure_load_is_stored_once_and_ends_with_the_gateways_word(start_mosquitt
             for device in load.devices:
                 load.switch_on(device)
             for number in range(100):  # the first of them before there is a session
-                load.send(Request.SENSOR_DATA, number % COUNT, time.monotonic())
+                load.send(RequestKind.SENSOR_DATA, number % COUNT, time.monotonic())
             await bench.until(lambda: not load.under_way)
             assert bench.observed.seen.count(("mqtt.receipt", OutcomeClass.OK)) == 100
             assert sum(ledger.accepted for ledger in bench.ledgers) == len(gateway.readings) == 100

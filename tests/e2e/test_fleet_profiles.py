@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.wire.qr import LabelText, encode_label
 from simulator.onboarding import Subject, drive_labels
 from simulator.onboarding.connecting import Way, connected
+from simulator.wire.qr import LabelText, encode_label
 from tests.e2e.test_fleet_plain_servers import SCENARIO, _at_any_speed, fleet  # noqa: F401 - a fixture
 from tests.profiles import profile, running_as
 

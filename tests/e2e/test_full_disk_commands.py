@@ -12,14 +12,14 @@ import pytest
 import agent.cli
 import gateway.cli
 from agent.wire.auth import KeyPair
-from agent.wire.client import ServiceClient
-from agent.wire.onboarding import RegisterDevice
-from agent.wire.products import NewProduct
+from agent.wire.registration import RegisterDevice
 from agent.wire.secret import Secret
 from simulator.cli import main
 from simulator.keys import write_secret
 from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService
+from simulator.wire.client import ServiceClient
+from simulator.wire.products import NewProduct
 from tests.e2e.test_full_disk_simulator import SCENARIO, disk, fill
 
 __all__ = ["disk"]

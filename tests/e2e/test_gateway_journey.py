@@ -11,12 +11,13 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from agent.wire.client import KeyPair, ServiceClient
-from agent.wire.commands import SendCommand
-from agent.wire.products import NewProduct
+from agent.wire.auth import KeyPair
 from agent.wire.secret import Secret
 from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService
+from simulator.wire.client import ServiceClient
+from simulator.wire.messages import SendCommand
+from simulator.wire.products import NewProduct
 from tests.conftest import require_program
 from tests.e2e.agent_bench import API_KEY, SECRET_KEY, AgentProcess, wait_until
 from tests.mosquitto import Mosquitto, find_mosquitto

@@ -9,11 +9,11 @@ import sys
 import pytest
 
 from agent.wire.auth import KeyPair
-from agent.wire.client import ServiceClient
-from agent.wire.products import NewProduct
 from simulator.labels import make_labels
 from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService
+from simulator.wire.client import ServiceClient
+from simulator.wire.products import NewProduct
 
 PROGRAM = (sys.executable, "-m", "simulator.cli")
 

@@ -17,16 +17,17 @@ import pytest
 import yaml
 
 from agent.wire import topics
-from agent.wire.client import KeyPair, ServiceClient
-from agent.wire.commands import SendCommand
-from agent.wire.onboarding import RegisterDevice
-from agent.wire.products import NewProduct
+from agent.wire.auth import KeyPair
+from agent.wire.registration import RegisterDevice
 from agent.wire.secret import Secret
 from gateway.core.share import Share
 from gateway.devices.token_file import FILE_NAME, TokenFile
 from gateway.devices.tokens import make_token
 from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService
+from simulator.wire.client import ServiceClient
+from simulator.wire.messages import SendCommand
+from simulator.wire.products import NewProduct
 from tests.e2e.agent_bench import API_KEY, SECRET_KEY, AgentProcess
 from tests.http_witness import Witness, witness
 from tests.mosquitto import Mosquitto, end_client

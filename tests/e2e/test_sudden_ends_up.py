@@ -22,17 +22,17 @@ from simulator.service.app import build_app
 from simulator.service.config import ServiceConfig
 from simulator.service.service import Service
 from simulator.watched import PartEnded
-from tests.sudden_ends import Sudden, end
+from tests.sudden_ends import LoopExit, Sudden, end
 
 UP = [str(Path(sys.executable).with_name("fleet-simulator")), "up", "--port=0", "--gateway-port=0", "--json"]
 
 
 def end_thread(name: str) -> None:
-    """Once it runs again; a loop may survive it in a callback."""
+    """Raise an error in it, once: a second one would meet the thread while it passes the first one on."""
     thread = next(thread for thread in threading.enumerate() if thread.name == name)
-    while thread.is_alive():
-        end(thread)
-        thread.join(0.05)
+    end(thread, LoopExit)
+    thread.join(60)
+    assert not thread.is_alive()
 
 
 @pytest.mark.parametrize("part", ["service-writer", "fleet"])
@@ -44,7 +44,7 @@ def test_up_ends_with_a_thread_of_its_own(part):
         ending.append(threading.Thread(target=end_thread, args=(part,)))
         ending[0].start()
 
-    with pytest.raises(PartEnded, match=f"{part} ended unexpectedly: Sudden"):
+    with pytest.raises(PartEnded, match=f"{part} ended unexpectedly: LoopExit"):
         run_up(settings, on_ready)
     ending[0].join(60)
 
@@ -76,7 +76,7 @@ def test_the_thread_of_a_broker_in_this_process_is_looked_after(tmp_path, monkey
     with running_broker(tmp_path / "broker", tmp_path / "log") as running:
         running.look()
         end_thread("broker")
-        with pytest.raises(ChildFailed, match="the broker amqtt ended unexpectedly: Sudden"):
+        with pytest.raises(ChildFailed, match="the broker amqtt ended unexpectedly: LoopExit"):
             running.look()
 
 

@@ -29,13 +29,14 @@ import yaml
 from agent.adapters.sqlite_store import FILE_NAME
 from agent.errors import ServiceError
 from agent.wire.auth import KeyPair
-from agent.wire.client import ServiceClient
-from agent.wire.commands import FINAL_STATES, SendCommand
-from agent.wire.onboarding import RegisterDevice
-from agent.wire.products import NewProduct
+from agent.wire.commands import FINAL_STATES
+from agent.wire.registration import RegisterDevice
 from agent.wire.secret import Secret
 from simulator.children import ChildProcess, program_path
 from simulator.demo import programs
+from simulator.wire.client import ServiceClient
+from simulator.wire.messages import SendCommand
+from simulator.wire.products import NewProduct
 from tests.fault.plugin_folder import make_plugin_folder
 from tests.fault.processes import ForkedProcess, ForkServer, Victim, end_all, environment
 from tests.fault.verdict import Books, Seen, look_at, read_effects

@@ -14,8 +14,9 @@ from typing import Any, Final
 
 from agent.errors import ServiceError
 from agent.wire import topics
-from agent.wire.client import ServiceClient
-from agent.wire.commands import FINAL_STATES, SendCommand
+from agent.wire.commands import FINAL_STATES
+from simulator.wire.client import ServiceClient
+from simulator.wire.messages import SendCommand
 from tests.fault.steady_rig import CURVE, SteadyAgent, SteadyRig, numbers_of
 from tests.fault.verdict import read_effects
 from tests.mosquitto import end_client

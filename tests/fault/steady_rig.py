@@ -12,8 +12,7 @@ from typing import Any, Final
 
 import yaml
 
-from agent.wire.onboarding import RegisterDevice
-from agent.wire.products import NewProduct
+from agent.wire.registration import RegisterDevice
 from agent.wire.sensor_data import PostSensorData
 from gateway.devices.token_file import FILE_NAME as TOKENS
 from gateway.devices.token_file import TokenFile
@@ -22,6 +21,7 @@ from gateway.store.schema import FILE_NAME as GATEWAY_DATABASE
 from gateway.store.schema import open_or_replace
 from gateway.store.values import CommandState
 from simulator.children import ChildProcess, program_path
+from simulator.wire.products import NewProduct
 from tests.fault.gateway_rig import GatewayRig
 from tests.fault.rig import API_KEY
 from tests.ports import free_port

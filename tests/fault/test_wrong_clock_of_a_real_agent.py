@@ -11,8 +11,9 @@ import pytest
 import yaml
 
 from agent.core.timekeeping import TIME_UNKNOWN
-from agent.wire.client import ServiceClient
-from agent.wire.commands import FINAL_STATES, SendCommand
+from agent.wire.commands import FINAL_STATES
+from simulator.wire.client import ServiceClient
+from simulator.wire.messages import SendCommand
 from tests.e2e.agent_bench import wait_until
 from tests.fault import shifted_agent
 from tests.fault.rig import Rig

@@ -44,10 +44,8 @@ from agent.wire.dialect import AnswerReading
 from agent.wire.identity import Identity, PageVerdict, is_page, is_proof
 from agent.wire.lists import PageWalk, next_link, read_page
 from agent.wire.long_lists import cut_list
-from agent.wire.qr import LabelText, base45, encode_label, parse_label
-from agent.wire.qr.keys import LabelKey, LabelSigner, signed_text
 from agent.wire.rate_limit import read_rate_limit
-from agent.wire.sensor_batches import BatchAnswer
+from agent.wire.sensor_data import BatchAnswer
 from agent.wire.signed import parse_body, parse_envelope
 from agent.wire.signed_keys import SigningKey, TrustedKeys, public_pem, read_public_key, read_signing_key
 from agent.wire.times import parse_received_time, parse_time
@@ -57,6 +55,8 @@ from gateway.http.requests import Request
 from gateway.service.event_stream import read_events
 from simulator.command.counter import CounterFile
 from simulator.login.request import SignInFailed, begin, query_of
+from simulator.wire.qr import LabelText, base45, encode_label, parse_label
+from simulator.wire.qr.keys import LabelKey, LabelSigner, signed_text
 from tests.fakes import FakeClock
 
 MOST_BYTES = 64 * 1024

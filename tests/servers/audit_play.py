@@ -10,12 +10,12 @@ from agent.wire.extensions import RECORDED_AT
 from agent.wire.secret import Secret
 from agent.wire.times import to_rfc3339
 from simulator.exit_codes import ExitCode
-from simulator.fleet.audit.book import with_sequence
 from simulator.fleet.audit.digest import digest_values
-from simulator.fleet.audit.findings import AuditSettings, audit_run, exit_code_of_audit
+from simulator.fleet.audit.file_ledger import FileLedger
+from simulator.fleet.audit.fleet_ledger import with_sequence
 from simulator.fleet.audit.folder import AuditedDevice, ledger_path, write_devices
 from simulator.fleet.audit.frames import LedgerHeader
-from simulator.fleet.audit.ledger import Ledger
+from simulator.fleet.audit.run_audit import AuditSettings, audit_run, exit_code_of_audit
 from simulator.fleet.record import AuditRecord
 from simulator.fleet.target.asking import Keyring, open_desk
 from simulator.keys import Keys
@@ -59,7 +59,7 @@ def _run(account: LocalAccount, folder: Path, ids: list[str], wanted: Expectatio
     began_s = time.time()
     offers = tuple(sorted(wanted.offers))
     header = LedgerHeader(worker=0, first_device=0, devices=len(ids), began_ms=round(began_s * 1000), offers=offers)
-    ledger = Ledger(ledger_path(folder, 0), header)
+    ledger = FileLedger(ledger_path(folder, 0), header)
     for device, device_id in enumerate(ids):
         for sequence in range(1, READINGS + 1):
             at_s = time.time() - began_s

@@ -7,15 +7,16 @@ from typing import Any
 
 from agent.errors import Forbidden, NotFound, ServiceError, Unauthorized, UnexpectedAnswer
 from agent.wire.auth import KeyPair
-from agent.wire.client import ServiceClient
-from agent.wire.commands import SendCommand
-from agent.wire.dashboards import NewDashboard
-from agent.wire.database import NewColumn, NewRuntimeRecord, NewSchema, NewTable
 from agent.wire.extensions import ALL, LIST_PARAMETERS
-from agent.wire.onboarding import RegisterDevice
-from agent.wire.products import NewProduct, ProductChange
+from agent.wire.registration import RegisterDevice
+from agent.wire.runtime_data import NewRuntimeRecord
 from agent.wire.secret import Secret
 from agent.wire.sensor_data import PostSensorData
+from simulator.wire.client import ServiceClient
+from simulator.wire.dashboards import NewDashboard
+from simulator.wire.database import NewColumn, NewSchema, NewTable
+from simulator.wire.messages import SendCommand
+from simulator.wire.products import NewProduct, ProductChange
 from tests.servers.accounts import Account, key_pair
 from tests.servers.expectations import Expectations
 

@@ -8,11 +8,11 @@ from collections import Counter
 
 from agent.core.backoff import Backoff
 from agent.core.polling import PollIntervals
-from agent.wire.client import ServiceClient
 from agent.wire.extensions import LONG_POLL
-from simulator.fleet.device.ledger import DeviceLedger
+from simulator.fleet.device.memory_ledger import DeviceLedger
 from simulator.fleet.device.model import DeviceModel
 from simulator.fleet.runner import DeviceIdentity, FleetTarget, FleetThread
+from simulator.wire.client import ServiceClient
 from tests.e2e.agent_bench import wait_until
 from tests.servers.accounts import Account, key_pair
 from tests.servers.expectations import Expectations, check_elsewhere, check_requests

@@ -32,7 +32,6 @@ GATEWAY_IMPORTS = {"cryptography", "prometheus_client", "qrcode", "starlette", "
 EXTRA_IMPORTS = {
     "agent/app/metrics.py": {"prometheus_client"},
     "agent/wire/network.py": {"httpcore"},  # what httpx itself sends with
-    "agent/wire/qr/keys.py": {"cryptography"},
     "agent/wire/signed_keys.py": {"cryptography"},
 }
 
@@ -224,6 +223,7 @@ def test_the_simulator_uses_only_the_shared_rooms_of_the_agent():
         "agent.bounded_text",
         "agent.cli.variables",
         "agent.disk_refusal",
+        "agent.process.allocator",
         "agent.umask",
         "agent.config.dialect",
         "gateway.http.connection_limits",

@@ -6,6 +6,7 @@ Random numbers and ids are the same in every run, too: two runs differ only by w
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 import random
 import selectors
@@ -83,11 +84,10 @@ def virtual_time(clock: Time) -> Iterator[None]:
     changes: list[Callable[[], None]] = []
     imported = set(sys.modules)
     for module in [module for name, module in sys.modules.items() if name.startswith(("simulator.", "agent."))]:
-        for name, value in list(vars(module).items()):
-            if _is_clock(value):
-                changes.append(_replace(vars(module), name, fakes[value]))
-            for function in _functions(value, module.__name__):
-                changes += _replace_defaults(function, fakes)
+        names, functions = _clocks_of(module)
+        changes += [_replace(vars(module), name, fakes) for name in names if _is_clock(vars(module).get(name))]
+        for function in functions:
+            changes += _replace_defaults(function, fakes)
     try:
         with patch("time.monotonic", clock.monotonic), patch("time.time", clock.time):
             yield
@@ -104,6 +104,18 @@ def _is_clock(value: Any) -> bool:
     return value is _MONOTONIC or value is _WALL or value is uuid.uuid4
 
 
+@functools.cache
+def _clocks_of(module: types.ModuleType) -> tuple[list[str], list[types.FunctionType]]:
+    """The names of a module that are a clock, and its functions that have one as a default; looked for once."""
+    there = list(vars(module).items())
+    functions = [function for _, value in there for function in _functions(value, module.__name__)]
+    return [name for name, value in there if _is_clock(value)], [each for each in functions if _has_clock(each)]
+
+
+def _has_clock(function: types.FunctionType) -> bool:
+    return any(map(_is_clock, (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())))
+
+
 def _functions(value: Any, module: str) -> Iterator[types.FunctionType]:
     if isinstance(value, types.FunctionType) and value.__module__ == module:
         yield value
@@ -111,8 +123,8 @@ def _functions(value: Any, module: str) -> Iterator[types.FunctionType]:
         yield from (each for each in vars(value).values() if isinstance(each, types.FunctionType))
 
 
-def _replace(names: dict[str, Any], name: str, fake: Any) -> Callable[[], None]:
-    real, names[name] = names[name], fake
+def _replace(names: dict[str, Any], name: str, fakes: dict[Any, Any]) -> Callable[[], None]:
+    real, names[name] = names[name], fakes[names[name]]
     return lambda: names.__setitem__(name, real)
 
 

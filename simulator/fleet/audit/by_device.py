@@ -16,7 +16,7 @@ from agent.core.values import OutcomeStatus
 from simulator.fleet.audit.folder import AuditedDevice, find_ledgers, read_devices
 from simulator.fleet.audit.frames import CommandEvent, CommandKind
 from simulator.fleet.audit.reading_findings import NEVER, SEQUENCE_BITS, facts_of
-from simulator.fleet.audit.sorting import RANGE_READINGS, DeviceRange, cut_ranges, sorted_ranges, survey
+from simulator.fleet.audit.sorting import RANGE_READINGS, DeviceRange, cut_ranges, sorted_ranges, survey_ledger
 
 AGE_PERCENTILES: Final = (50.0, 90.0, 99.0, 100.0)
 
@@ -62,7 +62,7 @@ def device_figures(run: Path) -> Iterator[DeviceFigures]:
     size = 1 + max(devices, default=0)
     weights = np.zeros(size, dtype=np.int64)
     for path in paths:
-        found = survey(path).weights
+        found = survey_ledger(path).weights
         weights = np.pad(weights, (0, max(0, len(found) - len(weights))))
         weights[: len(found)] += found
     begun = 0

@@ -18,7 +18,7 @@ from typing import Final
 
 from agent.core.values import Contract, OutcomeStatus
 from agent.wire.command_list import RESULT_STATES, CommandStatus
-from simulator.fleet.audit.found import Found
+from simulator.fleet.audit.findings import Findings
 from simulator.fleet.audit.frames import CommandEvent, CommandKind
 
 _NOT_TAKEN: Final = frozenset(CommandStatus) - RESULT_STATES
@@ -131,7 +131,7 @@ class _Command:
         return state in RESULT_STATES and str(state) not in map(str, self.outcomes)
 
 
-def judge_commands(events: Iterable[CommandEvent], rules: CommandRules, found: Found) -> CommandSums:
+def judge_commands(events: Iterable[CommandEvent], rules: CommandRules, found: Findings) -> CommandSums:
     """Judge the commands of some devices.
 
     Args:

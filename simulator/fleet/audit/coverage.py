@@ -47,74 +47,74 @@ class RecordedRun:
     devices: int
 
 
-def check_of_one_run(books: Mapping[Path, LedgerSurvey], recorded: RecordedRun | None) -> None:
+def check_of_one_run(surveys: Mapping[Path, LedgerSurvey], recorded: RecordedRun | None) -> None:
     """See that ledgers are of one run, each of devices of its own.
 
     Args:
-        books: what each file holds.
+        surveys: what each file holds.
         recorded: what the run's record says; None without one.
 
     Raises:
         ConfigurationError: they are not: held against each other they would prove a loss that never was.
     """
-    (first, one), *others = books.items()
+    (first, one), *others = surveys.items()
     begun_s = one.header.began_ms / 1000
     if recorded is not None and not recorded.began_s - _CLOCK_S <= begun_s <= recorded.ended_s + _CLOCK_S:
         span = f"{to_rfc3339(recorded.began_s)} to {to_rfc3339(recorded.ended_s)}"
         text = f"is of a run at {to_rfc3339(begun_s)}, and run.json of one from {span}: put back those of this run"
         raise ConfigurationError([text], str(first))
-    for number, (path, book) in enumerate(others, 1):
+    for number, (path, survey) in enumerate(others, 1):
         differing = [
             each.name
             for each in fields(LedgerHeader)
-            if each.name not in _OWN and getattr(one.header, each.name) != getattr(book.header, each.name)
+            if each.name not in _OWN and getattr(one.header, each.name) != getattr(survey.header, each.name)
         ]
         if differing:
             fix = "put back the one of this run, or take the other away"
             text = f"is of another run than {first.name} ({', '.join(differing)} differ): {fix}"
             raise ConfigurationError([text], str(path))
-        for before, other in list(books.items())[:number]:
-            if set(_range_of(book)) & set(_range_of(other)):
+        for before, other in list(surveys.items())[:number]:
+            if set(_range_of(survey)) & set(_range_of(other)):
                 text = f"is of the same devices as {before.name}: take the copy, or the one of another run, away"
                 raise ConfigurationError([text], str(path))
 
 
 def cover(
-    books: Sequence[LedgerSurvey], devices: Sequence[AuditedDevice], recorded: RecordedRun | None = None
+    surveys: Sequence[LedgerSurvey], devices: Sequence[AuditedDevice], recorded: RecordedRun | None = None
 ) -> Coverage:
     """Hold the ledgers against the list of devices.
 
     Args:
-        books: what the ledgers hold.
+        surveys: what the ledgers hold.
         devices: of the run, as ``devices.csv`` has them.
         recorded: what the run's record says; None without one.
     """
-    covered = {index for book in books for index in _range_of(book)}
+    covered = {index for survey in surveys for index in _range_of(survey)}
     alone = [each for each in devices if each.device not in covered]
-    sentences = [*_sentences(books, devices, alone, covered)]
+    sentences = [*_sentences(surveys, devices, alone, covered)]
     if recorded is not None and len(devices) != recorded.devices:
         sentences.append(f"devices.csv has {len(devices):,} devices, and run.json {recorded.devices:,}")
     return Coverage(frozenset(each.device for each in alone), tuple(sentences))
 
 
 def _sentences(
-    books: Sequence[LedgerSurvey], devices: Sequence[AuditedDevice], alone: Sequence[AuditedDevice], covered: set[int]
+    surveys: Sequence[LedgerSurvey], devices: Sequence[AuditedDevice], alone: Sequence[AuditedDevice], covered: set[int]
 ) -> Iterator[str]:
     if alone:
         names = ", ".join(each.name for each in alone[:_NAMES_SHOWN])
         yield f"{len(alone):,} of {len(devices):,} devices have no ledger ({names}): one of the folder is missing"
     if unlisted := len(covered - {each.device for each in devices}):
         yield f"{unlisted:,} devices that the ledgers have are missing in devices.csv: they cannot be read back"
-    for book in books:
-        worker = book.header.worker
-        if book.counts is None:
+    for survey in surveys:
+        worker = survey.header.worker
+        if survey.counts is None:
             yield f"the ledger of worker {worker} has no end: it was killed, and its last second may be missing"
-        elif book.lacks:
-            differing = ", ".join(_off(name, count) for name, count in book.lacks.items())
+        elif survey.lacks:
+            differing = ", ".join(_off(name, count) for name, count in survey.lacks.items())
             yield f"the ledger of worker {worker} does not hold what the counts at its end say: {differing}"
-        if book.counts is not None and book.excess_bytes:
-            yield f"the ledger of worker {worker} goes on for {book.excess_bytes:,} bytes behind its end"
-        for gap in book.gaps:
+        if survey.counts is not None and survey.excess_bytes:
+            yield f"the ledger of worker {worker} goes on for {survey.excess_bytes:,} bytes behind its end"
+        for gap in survey.gaps:
             yield (
                 f"the ledger of worker {worker} lacks {gap.records:,} records from {gap.from_s:.0f} s to "
                 f"{gap.to_s:.0f} s: {gap.reason}"
@@ -125,5 +125,5 @@ def _off(name: str, missing: int) -> str:
     return f"{missing:,} {name} missing" if missing > 0 else f"{-missing:,} {name} too many"
 
 
-def _range_of(book: LedgerSurvey) -> range:
-    return range(book.header.first_device, book.header.first_device + book.header.devices)
+def _range_of(survey: LedgerSurvey) -> range:
+    return range(survey.header.first_device, survey.header.first_device + survey.header.devices)

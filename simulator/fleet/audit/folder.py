@@ -1,4 +1,4 @@
-"""Where a run keeps its books: ``audit/`` in the run's folder, a ledger for each worker and the list of devices."""
+"""Where a run keeps its ledgers: ``audit/`` in the run's folder, a ledger for each worker and the list of devices."""
 
 from __future__ import annotations
 

@@ -24,8 +24,8 @@ from agent.wire.dialect import AnswerReading
 from agent.wire.extensions import LIST_PARAMETERS, RECORDED_AT
 from agent.wire.limits import PAGE_MAX
 from agent.wire.sensor_data import SensorDataRecord
-from simulator.fleet.audit.book import NUMBERS_OF_A_RUN
 from simulator.fleet.audit.digest import digest_values
+from simulator.fleet.audit.fleet_ledger import NUMBERS_OF_A_RUN
 from simulator.fleet.audit.folder import AuditedDevice
 from simulator.fleet.audit.frames import NO_TIME, STORED_RECORD, make_records_frame, pack_listed
 

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from agent.core.timekeeping import DATE_RESOLUTION_S
-from simulator.fleet.audit.found import Found
+from simulator.fleet.audit.findings import Findings
 from simulator.fleet.audit.frames import NO_TIME, ReadingKind
 from simulator.fleet.audit.records import Records
 
@@ -95,7 +95,7 @@ class ReadingSums:
     misdated: int = 0
 
 
-def judge_readings(records: Records, stored: Records, rules: ReadingRules, found: Found) -> ReadingSums:
+def judge_readings(records: Records, stored: Records, rules: ReadingRules, found: Findings) -> ReadingSums:
     """Judge the readings of some devices.
 
     Args:
@@ -278,7 +278,7 @@ def _altered(rows: _Rows, facts: ReadingFacts, *, keeps_times: bool) -> tuple[Fl
     return altered, int(by_service.sum())
 
 
-def _misdated(facts: ReadingFacts, received: Ints, found: Found) -> Flags:
+def _misdated(facts: ReadingFacts, received: Ints, found: Findings) -> Flags:
     """Which readings carry another time than theirs; nobody can say while no time of arrival is known."""
     dated = facts.has_sent & (facts.recorded != NO_TIME)
     there = facts.has_sent & (received < NEVER)
@@ -343,14 +343,14 @@ def _flags(keys: Ints, named: Ints) -> Flags:
     return flags
 
 
-def _tell(found: Found, kind: str, keys: Ints) -> None:
+def _tell(found: Findings, kind: str, keys: Ints) -> None:
     devices, begins, counts = np.unique(keys >> SEQUENCE_BITS, return_index=True, return_counts=True)
     for device, begin, count in _ints(devices, begins, counts):
         few = keys[begin : begin + min(count, found.keys_kept)] & _SEQUENCE_MASK
         found.add(kind, device, count, [str(sequence) for sequence in few.tolist()])
 
 
-def _tell_strangers(found: Found, rows: Records) -> None:
+def _tell_strangers(found: Findings, rows: Records) -> None:
     rows = rows[np.argsort(rows["device"], kind="stable")]
     devices, begins, counts = np.unique(rows["device"], return_index=True, return_counts=True)
     for device, begin, count in _ints(devices, begins, counts):

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from simulator.fleet.audit.digest import digest_values
-from simulator.fleet.audit.found import Found
+from simulator.fleet.audit.findings import Findings
 from simulator.fleet.audit.frames import NO_TIME, ReadingKind
 from simulator.fleet.audit.reading_findings import ReadingRules, judge_readings
 from simulator.fleet.audit.records import READING_TYPE, STORED_TYPE, Records
@@ -95,7 +95,7 @@ def audit_readings(account: ReadingAccount) -> ReadingFindings:
     """Compare both sides of one device."""
     keys = sorted({fact.key for fact in (*account.accepted, *account.stored)} | account.unsure)
     sequences = {key: number for number, key in enumerate(keys, start=1)}
-    found = Found(keys_kept=len(keys))
+    found = Findings(keys_kept=len(keys))
     judge_readings(_records(account, sequences), _stored(account, sequences), _RULES, found)
 
     def named(kind: str) -> tuple[int, ...]:

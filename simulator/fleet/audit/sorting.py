@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from agent.errors import ConfigurationError, StorageError
-from simulator.fleet.audit.book import BookCounts
+from simulator.fleet.audit.fleet_ledger import LedgerCounts
 from simulator.fleet.audit.frames import (
     LEDGER_FORMAT,
     NO_TIME,
@@ -79,14 +79,14 @@ class LedgerSurvey:
         dateless: whether some carry none.
         last_ms: the last thing written down, since the run's begin.
         with_commands: devices that have to do with commands.
-        seen: what is in it, by the names of :class:`~simulator.fleet.audit.book.BookCounts`.
+        seen: what is in it, by the names of :class:`~simulator.fleet.audit.fleet_ledger.LedgerCounts`.
         excess_bytes: how much of the file is behind its last frame, or behind the first that is not whole.
     """
 
     header: LedgerHeader
     weights: Counts
     gaps: list[LedgerGap] = field(default_factory=list)
-    counts: BookCounts | None = None
+    counts: LedgerCounts | None = None
     orders: int = 0
     recorded: tuple[int, int] | None = None
     dateless: bool = False
@@ -124,7 +124,7 @@ class DeviceRange:
     commands: Sequence[CommandEvent]
 
 
-def survey(path: Path) -> LedgerSurvey:
+def survey_ledger(path: Path) -> LedgerSurvey:
     """Look through a ledger.
 
     Raises:
@@ -190,7 +190,7 @@ def _look_at(found: LedgerSurvey, frame: Frame) -> None:
         counts = frame.json()
         if not all(type(count) is int for count in counts.values()):
             raise ValueError("counts that are none")
-        found.counts = BookCounts(**counts)
+        found.counts = LedgerCounts(**counts)
 
 
 def _look_at_readings(found: LedgerSurvey, records: Records) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from agent.wire.extensions import RECORDED_AT
 from simulator.fleet.audit.command_findings import CommandSums
-from simulator.fleet.audit.found import Found
+from simulator.fleet.audit.findings import Findings
 from simulator.fleet.audit.frames import LedgerHeader
 from simulator.fleet.audit.readback import ReadBackResult
 from simulator.fleet.audit.reading_findings import OFF_S, ReadingSums
@@ -17,7 +17,7 @@ from simulator.fleet.record import AuditRecord, DeviceFinding
 def tell(
     readings: ReadingSums,
     commands: CommandSums | None,
-    books: Sequence[LedgerSurvey],
+    surveys: Sequence[LedgerSurvey],
     result: ReadBackResult,
     devices: int,
 ) -> tuple[str, ...]:
@@ -26,7 +26,7 @@ def tell(
         *_incomplete(result, devices),
         *_readings(readings),
         *_commands(commands),
-        *_notes(readings, result, books[0].header),
+        *_notes(readings, result, surveys[0].header),
     )
 
 
@@ -57,7 +57,7 @@ def _readings(sums: ReadingSums) -> Iterator[str]:
         yield f"the service refused {sums.refused:,} readings for good"
 
 
-def tell_times(sums: ReadingSums, found: Found) -> Iterator[str]:
+def tell_times(sums: ReadingSums, found: Findings) -> Iterator[str]:
     """How far the times that readings carry are off, where that is too far."""
     if sums.misdated:
         yield (

@@ -43,7 +43,7 @@ _LEFT = (
 @takes_target
 @click.option("--local", is_flag=True, help="Start a service for this run on this machine, and end it afterwards.")
 @click.option("--rate-limit", type=click.IntRange(min=0), default=0, help="With --local: its quota; 0 = no limit.")
-@click.option("--audit/--no-audit", default=True, help="Keep books, and read everything back at the end.")
+@click.option("--audit/--no-audit", default=True, help="Keep ledgers, and read everything back at the end.")
 @click.option(
     "--metrics-port",
     type=click.IntRange(0, 65535),

@@ -12,7 +12,7 @@ from simulator.fleet.signals.base import Individual
 
 if TYPE_CHECKING:
     from simulator.fleet.device.exchange import Speaker
-    from simulator.fleet.device.glance import Familiar
+    from simulator.fleet.device.fast_path import KnownAnswers
     from simulator.fleet.device.lanes import Lanes
     from simulator.fleet.device.model import DeviceModel, Fleetwide
     from simulator.fleet.device.store import Disk
@@ -34,7 +34,7 @@ class Body:
         chance: its random numbers; they go on over restarts.
         individual: what tells its signals from those of the others.
         time: what it knows of the service's clock.
-        familiar: answers that are known by sight.
+        known_answers: bodies that need not be parsed.
         lanes: its handlers at work; None while there never was a command.
         began_s: when this life began, on the monotonic clock.
     """
@@ -43,10 +43,10 @@ class Body:
         "began_s",
         "chance",
         "disk",
-        "familiar",
         "fleet",
         "index",
         "individual",
+        "known_answers",
         "lanes",
         "model",
         "speaker",
@@ -62,7 +62,7 @@ class Body:
         disk: Disk,
         *,
         chance: Chance,
-        familiar: Familiar,
+        known_answers: KnownAnswers,
         now: Moment,
     ) -> None:
         self.index = index
@@ -71,14 +71,14 @@ class Body:
         self.fleet = fleet
         self.disk = disk
         self.chance = chance
-        self.familiar = familiar
+        self.known_answers = known_answers
         self.time = KnownTime()
         self.individual = Individual.at(fleet.seed, index)
         self.lanes: Lanes | None = None
         self.began_s = now.monotonic_s
 
     def run_s(self, now: Moment) -> float:
-        """Seconds since the run's begin, as the audit's book counts them."""
+        """Seconds since the run's begin, as the audit's ledger counts them."""
         return now.monotonic_s - self.fleet.began_s
 
     def values(self, now: Moment) -> dict[str, float]:

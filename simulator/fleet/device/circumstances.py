@@ -13,7 +13,7 @@ from typing import Final, Protocol, TypeVar
 
 from agent.core.schedule import Schedule
 from agent.core.values import Moment
-from simulator.fleet.device.exchange import Ask
+from simulator.fleet.device.exchange import Request
 from simulator.fleet.models.condition import ALWAYS_ON
 from simulator.fleet.models.interference import Hook, Interferences, Pace, Values
 from simulator.fleet.models.model import Model
@@ -133,9 +133,9 @@ class Circumstances:
             return batch
         return [batch[place] for place in self.faults.order(individual, self.true_s(now.monotonic_s), len(batch))]
 
-    def sent(self, individual: Individual, ask: Ask, now: Moment) -> Ask:
+    def sent(self, individual: Individual, request: Request, now: Moment) -> Request:
         """What goes out instead of a request with readings."""
-        if ask.body is None or not self.faults.any(Hook.BODIES):
-            return ask
-        first, *copies = self.faults.bodies(individual, self.true_s(now.monotonic_s), ask.body)
-        return ask._replace(body=first.content, copies=tuple(copies))
+        if request.body is None or not self.faults.any(Hook.BODIES):
+            return request
+        first, *copies = self.faults.bodies(individual, self.true_s(now.monotonic_s), request.body)
+        return request._replace(body=first.content, copies=tuple(copies))

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from simulator.fleet.device.exchange import Ask
+from simulator.fleet.device.exchange import Request
 from simulator.fleet.device.model import Fleetwide
 from simulator.fleet.device.observer import Observer
 from simulator.fleet.engine.mqtt.faults import class_of_reason
@@ -22,31 +22,31 @@ _SUFFIX: Final = "-copy-{}"
 
 
 def send_copies(
-    ask: Ask,
+    request: Request,
     device: int,
     fleet: Fleetwide,
     wheel: Wheel,
     now_s: float,
     *,
-    renamed: Callable[[Ask, str], Ask],
-    send: Callable[[Ask, float], None],
+    renamed: Callable[[Request, str], Request],
+    send: Callable[[Request, float], None],
 ) -> None:
-    """Send the copies of an ask, each at its time; nobody waits for what comes of them.
+    """Send the copies of a request, each at its time; nobody waits for what comes of them.
 
     Args:
-        ask: what went out just now.
+        request: what went out just now.
         device: whose, its index in the fleet.
-        fleet: whose book gets those that the other side can tell as the same. One with a key of its own is a new
+        fleet: whose ledger gets those that the other side can tell as the same. One with a key of its own is a new
             reading for everybody: the audit has to find it doubled.
         wheel: for their times.
         now_s: this instant, on the monotonic clock.
-        renamed: the ask with this at the end of every key.
+        renamed: the request with this at the end of every key.
         send: sends one that was due at a time.
     """
-    for number, copy in enumerate(ask.copies, 1):
-        again = ask._replace(body=copy.content, copies=())
+    for number, copy in enumerate(request.copies, 1):
+        again = request._replace(body=copy.content, copies=())
         if copy.same_key:
-            fleet.book.readings_resent(device, ask.keys, now_s - fleet.began_s, ambiguous=True)
+            fleet.ledger.readings_resent(device, request.keys, now_s - fleet.began_s, ambiguous=True)
         else:
             again = renamed(again, _SUFFIX.format(number))
         due_s = now_s + copy.delay_s

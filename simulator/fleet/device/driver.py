@@ -17,14 +17,14 @@ from agent.errors import ServiceError, TransportError, UnexpectedAnswer
 from agent.wire.identity import PROOF_PATH
 from simulator.fleet.device.answers import HttpAnswer
 from simulator.fleet.device.copies import Unawaited, send_copies
-from simulator.fleet.device.exchange import HELD_POLL, Ask, Operation, Speaker
-from simulator.fleet.device.glance import Familiar
-from simulator.fleet.device.letterhead import Letterhead
+from simulator.fleet.device.exchange import HELD_POLL, Operation, Request, Speaker
+from simulator.fleet.device.fast_path import KnownAnswers
 from simulator.fleet.device.load_parts import RUN_OVER
 from simulator.fleet.device.model import DeviceModel, Fleetwide
 from simulator.fleet.device.observer import NoObserver, Observer
 from simulator.fleet.device.pages import Pages, ProofCaller, Proved, is_page_answer
 from simulator.fleet.device.places import Places, Site
+from simulator.fleet.device.request_template import RequestTemplate
 from simulator.fleet.device.virtual_device import Channel, VirtualDevice
 from simulator.fleet.engine.ports import Headers, HttpEngine
 from simulator.fleet.engine.wheel import Wheel
@@ -79,7 +79,7 @@ class Driver(Places["_Place"]):
     Args:
         engine: carries the requests.
         wheel: on the same clock as ``clocks``.
-        letterheads: how requests begin, one for each key pair; the devices are dealt out over them by their number.
+        templates: heads of requests, one for each key pair; device i uses number i modulo their count.
         members: the devices.
         fleet: what they have in common.
         first_index: of the first of them, in the fleet: another worker has the others.
@@ -93,7 +93,7 @@ class Driver(Places["_Place"]):
         self,
         engine: HttpEngine,
         wheel: Wheel,
-        letterheads: Sequence[Letterhead],
+        templates: Sequence[RequestTemplate],
         members: Sequence[Member],
         fleet: Fleetwide,
         *,
@@ -105,12 +105,12 @@ class Driver(Places["_Place"]):
     ) -> None:
         self.engine = engine
         self.wheel = wheel
-        self.letterheads = letterheads
+        self.templates = templates
         self.fleet = fleet
         self.observer = observer or NoObserver()
         self.clocks = clocks or Clocks()
         self.timeout_s = timeout_s
-        self.familiar = Familiar()
+        self.known_answers = KnownAnswers()
         self.on_news = on_news
         self.pages = Pages(self._prove, self.clocks.monotonic)
         self._asking = 0
@@ -134,13 +134,13 @@ class Driver(Places["_Place"]):
 
     def judge(self, exchange: _Exchange, answer: HttpAnswer, then: Callable[[bool], None]) -> None:
         """Call ``then`` with whether the answer is the service's own web page; later, where a proof is needed."""
-        ask = exchange.ask
+        request = exchange.request
         if not is_page_answer(answer):
-            self.pages.note(ask.operation, ask.method, ask.target, answer.status)
+            self.pages.note(request.operation, request.method, request.target, answer.status)
             then(False)
             return
         self._asking = exchange.place.index
-        self.pages.sort(ask.operation, ask.method, ask.target, answer, then)
+        self.pages.sort(request.operation, request.method, request.target, answer, then)
 
     def proof_lost(self, index: int) -> None:
         """The device whose connection carries the proof has no power any more."""
@@ -156,8 +156,8 @@ class Driver(Places["_Place"]):
             proved(good)
 
         self._proof = ProofCaller(index, ended)
-        letterhead = self.letterheads[index % len(self.letterheads)]
-        message = letterhead.message(Ask(_POLL, "GET", PROOF_PATH))
+        template = self.templates[index % len(self.templates)]
+        message = template.message(Request(_POLL, "GET", PROOF_PATH))
         self.engine.send(index, message, self._proof, self.timeout_s)
 
 
@@ -171,7 +171,7 @@ class _Place(Site):
         self.driver = driver
         self._speaker = Speaker(member.device_id, member.product_id, driver.fleet.offers, driver.fleet.dialect)
         self.device: VirtualDevice | None = None
-        self._poll: Ask | None = None  # what is on its way
+        self._poll: Request | None = None  # what is on its way
 
     def owes_poll(self, before_s: float) -> bool:
         """Whether a poll is on its way that was due before this time and that the service does not hold."""
@@ -182,7 +182,7 @@ class _Place(Site):
             return
         driver = self.driver
         now = self.moment(driver.clocks.now())
-        self.device = VirtualDevice(self.body(self._speaker, driver.familiar, now), now)
+        self.device = VirtualDevice(self.body(self._speaker, driver.known_answers, now), now)
         if not sampling:
             self.device.sample(on=False)
         driver.fleet.gauges.online += 1
@@ -216,25 +216,25 @@ class _Place(Site):
         device, driver = self.device, self.driver
         if device is None:
             return
-        ask = exchange.ask
-        if ask.operation is _POLL:
+        request = exchange.request
+        if request.operation is _POLL:
             self._poll = None
             driver.poll_ended(self.index)
-        if driver.is_over and not self._is_overdue(ask, now.monotonic_s):
+        if driver.is_over and not self._is_overdue(request, now.monotonic_s):
             return
         # How long the service holds a poll says nothing of how fast it answers.
-        name = HELD_POLL if ask.wait_s > 0 else ask.operation
+        name = HELD_POLL if request.wait_s > 0 else request.operation
         driver.observer.exchanged(
             name,
             outcome,
             self.index,
-            intended_s=ask.intended_s,
-            ready_s=ask.ready_s,
+            intended_s=request.intended_s,
+            ready_s=request.ready_s,
             sent_s=sent_s,
             now_s=now.monotonic_s,
-            attempt=ask.attempt,
+            attempt=request.attempt,
         )
-        channel: Channel = device.commands if ask.operation is _POLL else device.uplink
+        channel: Channel = device.commands if request.operation is _POLL else device.uplink
         if channel.fault:
             driver.observer.faulted(name, self.index, channel.fault)
         if driver.is_over:
@@ -243,13 +243,13 @@ class _Place(Site):
         if driver.on_news is not None:
             driver.on_news()
 
-    def _is_overdue(self, ask: Ask, now_s: float) -> bool:
+    def _is_overdue(self, request: Request, now_s: float) -> bool:
         """Whether an answer that has not come when the run is over ought to have come."""
-        if ask.operation is not _POLL:
+        if request.operation is not _POLL:
             return True
-        if ask.wait_s > 0:
-            return now_s - ask.intended_s > ask.wait_s
-        return ask.intended_s < self.driver.phases_end_s
+        if request.wait_s > 0:
+            return now_s - request.intended_s > request.wait_s
+        return request.intended_s < self.driver.phases_end_s
 
     def _turn(self, device: VirtualDevice, now: Moment) -> None:
         """Send what is due, and wake up for what is not."""
@@ -259,48 +259,50 @@ class _Place(Site):
         due_s = device.own_due_s
         uplink_s = device.uplink.due_s
         if uplink_s <= now_s:
-            uplink_s = self._ask(device.uplink, now)
+            uplink_s = self._send_due(device.uplink, now)
         if uplink_s < due_s:
             due_s = uplink_s
         commands_s = device.commands.due_s
         if commands_s <= now_s:
-            commands_s = self._ask(device.commands, now)
+            commands_s = self._send_due(device.commands, now)
         if commands_s < due_s:
             due_s = commands_s
         if due_s != self.due_s:
             self.driver.wheel.at(due_s, self)
 
-    def _ask(self, channel: Channel, now: Moment) -> float:
-        """Send what this channel has; when to ask it again."""
-        ask = channel.ask(now)
-        if ask is not None:
-            self._send(ask)
+    def _send_due(self, channel: Channel, now: Moment) -> float:
+        """Send what this channel has; return when it is due again."""
+        request = channel.next_request(now)
+        if request is not None:
+            self._send(request)
         return channel.due_s
 
-    def _send(self, ask: Ask) -> None:
+    def _send(self, request: Request) -> None:
         driver = self.driver
-        if ask.operation is _POLL:
-            self._poll = ask
-        letterhead = driver.letterheads[self.index % len(driver.letterheads)]
-        driver.engine.send(self.index, letterhead.message(ask), _Exchange(self, ask), driver.timeout_s + ask.wait_s)
-        if ask.copies:
+        if request.operation is _POLL:
+            self._poll = request
+        template = driver.templates[self.index % len(driver.templates)]
+        driver.engine.send(
+            self.index, template.message(request), _Exchange(self, request), driver.timeout_s + request.wait_s
+        )
+        if request.copies:
 
-            def send(copy: Ask, due_s: float) -> None:
+            def send(copy: Request, due_s: float) -> None:
                 caller = Unawaited(driver.observer, Operation.READINGS, self.index, due_s, Attempt.AMBIGUOUS)
-                driver.engine.send(self.index, letterhead.message(copy), caller, driver.timeout_s)
+                driver.engine.send(self.index, template.message(copy), caller, driver.timeout_s)
 
             now_s = driver.clocks.monotonic()
-            send_copies(ask, self.index, driver.fleet, driver.wheel, now_s, renamed=_renamed, send=send)
+            send_copies(request, self.index, driver.fleet, driver.wheel, now_s, renamed=_renamed, send=send)
 
 
 class _Exchange:
     """A request on its way: the engine's :class:`~simulator.fleet.engine.ports.Caller`."""
 
-    __slots__ = ("ask", "place")
+    __slots__ = ("place", "request")
 
-    def __init__(self, place: _Place, ask: Ask) -> None:
+    def __init__(self, place: _Place, request: Request) -> None:
         self.place = place
-        self.ask = ask
+        self.request = request
 
     def answered(self, status: int, headers: Headers, body: bytes, sent_s: float, now_s: float) -> None:
         """See :class:`~simulator.fleet.engine.ports.Caller`."""
@@ -318,7 +320,7 @@ class _Exchange:
     def _take(self, device: VirtualDevice, answer: HttpAnswer, sent_s: float, now_s: float) -> None:
         place = self.place
         now = place.moment(place.driver.clocks.moment(now_s))
-        outcome = device.answered(self.ask, answer, sent_s, now)
+        outcome = device.answered(self.request, answer, sent_s, now)
         place.ended(self, outcome, sent_s, now)
 
     def failed(self, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:
@@ -331,12 +333,12 @@ class _Exchange:
             error: ServiceError = (
                 UnexpectedAnswer(reason) if outcome is OutcomeClass.UNEXPECTED else TransportError(reason)
             )
-            place.device.failed(self.ask, error, now, left=sent_s is not None)
+            place.device.failed(self.request, error, now, left=sent_s is not None)
             place.ended(self, outcome, sent_s, now)
 
 
-def _renamed(ask: Ask, suffix: str) -> Ask:
+def _renamed(request: Request, suffix: str) -> Request:
     """The same request with a key of its own, where it has one."""
-    if _ONCE not in ask.headers:
-        return ask
-    return ask._replace(headers={**ask.headers, _ONCE: ask.headers[_ONCE] + suffix})
+    if _ONCE not in request.headers:
+        return request
+    return request._replace(headers={**request.headers, _ONCE: request.headers[_ONCE] + suffix})

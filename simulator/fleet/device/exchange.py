@@ -25,7 +25,6 @@ from agent.errors import InvalidMessage, UnexpectedAnswer
 from agent.wire import paths
 from agent.wire.answers import Answer
 from agent.wire.commands import OPEN, CommandRecord, CommandResult, CommandResultPayload
-from agent.wire.database import NewRuntimeRecord
 from agent.wire.device_calls import read_commands
 from agent.wire.dialect import CommandLists, Dialect, ResultPlace
 from agent.wire.extensions import (
@@ -39,7 +38,8 @@ from agent.wire.extensions import (
 from agent.wire.json_text import encode_json
 from agent.wire.limits import ANSWER_BYTES
 from agent.wire.lists import Page, PageWalk
-from agent.wire.sensor_batches import BatchAnswer
+from agent.wire.runtime_data import NewRuntimeRecord
+from agent.wire.sensor_data import BatchAnswer
 from agent.wire.times import to_rfc3339
 from simulator.fleet.device.answers import SOURCE, HttpAnswer, judge
 from simulator.fleet.models.interference import Body as SentBody
@@ -72,7 +72,7 @@ _POLL: Final = Operation.POLL
 _READINGS: Final = Operation.READINGS
 
 
-class Ask(NamedTuple):
+class Request(NamedTuple):
     """One request that a device wants to make.
 
     Attributes:
@@ -151,14 +151,14 @@ class Speaker:
         # An id that is written the same in a path, in JSON, and as it is: any that a service makes.
         object.__setattr__(self, "_is_plain", _UNRESERVED.fullmatch(self.device_id) is not None)
 
-    def poll(self, wait_s: float, etag: str | None, due_s: float = 0.0) -> Ask:
+    def poll(self, wait_s: float, etag: str | None, due_s: float = 0.0) -> Request:
         """Ask for the open commands, held open for ``wait_s`` where the service can; ``due_s`` is when it was due."""
         held_s = wait_s if LONG_POLL in self.offers else 0.0
         device_id = self.device_id
         path = f"/devices/{device_id}/commands" if self._is_plain else paths.device_commands(device_id)
         headers: Mapping[str, str] = {"if-none-match": etag} if etag else _NO_HEADERS
         query = _poll_query(held_s, only_open=COMMAND_STATUS in self.offers)
-        return Ask(_POLL, "GET", path + query, None, headers, held_s, (), None, due_s, due_s)
+        return Request(_POLL, "GET", path + query, None, headers, held_s, (), None, due_s, due_s)
 
     def readings(
         self,
@@ -168,15 +168,15 @@ class Speaker:
         ready_s: float = 0.0,
         *,
         attempt: Attempt = Attempt.FIRST,
-    ) -> Ask:
+    ) -> Request:
         """Hand over readings; as one array where the service takes arrays, else only the first of them.
 
         Args:
             batch: one or more.
             name: begins the idempotency keys; unique among all devices and runs that talk to one service.
-            intended_s: as in :class:`Ask`.
-            ready_s: as in :class:`Ask`.
-            attempt: as in :class:`Ask`.
+            intended_s: as in :class:`Request`.
+            ready_s: as in :class:`Request`.
+            attempt: as in :class:`Request`.
         """
         if len(batch) == 1 or BATCH_SENSOR_DATA not in self.offers:
             reading = batch[0]
@@ -188,11 +188,11 @@ class Speaker:
         headers: Mapping[str, str] = _NO_HEADERS
         if IDEMPOTENCY_KEY in self.offers:
             headers = {"idempotency-key": _once_key(name, keys)}
-        return Ask(
+        return Request(
             _READINGS, "POST", paths.SENSOR_DATA, body.encode(), headers, 0.0, keys, None, intended_s, ready_s, attempt
         )
 
-    def report(self, report: Report, intended_s: float = 0.0, ready_s: float = 0.0) -> Ask | None:
+    def report(self, report: Report, intended_s: float = 0.0, ready_s: float = 0.0) -> Request | None:
         """Tell how a command goes or ended; None for progress on a plain server, and where nothing takes results."""
         headers: Mapping[str, str] = _NO_HEADERS
         place = self.result_place
@@ -208,7 +208,7 @@ class Speaker:
             target, body = paths.RUNTIME_DATA, encode_json(self._result_row(report).to_wire())
             if IDEMPOTENCY_KEY in self.offers:
                 headers = {"idempotency-key": f"result-{report.command_id}"}
-        return Ask(
+        return Request(
             Operation.REPORT,
             "POST",
             target,
@@ -338,15 +338,15 @@ class Reading:
 
     Args:
         speaker: whose list.
-        ask: for its first page.
+        request: for its first page.
         base_url: of the service; links to other pages are followed below it.
     """
 
-    __slots__ = ("_ask", "_base", "_pages", "_speaker", "_walk")
+    __slots__ = ("_base", "_pages", "_request", "_speaker", "_walk")
 
-    def __init__(self, speaker: Speaker, ask: Ask, base_url: str = "http://service.invalid") -> None:
+    def __init__(self, speaker: Speaker, request: Request, base_url: str = "http://service.invalid") -> None:
         self._speaker = speaker
-        self._ask = ask
+        self._request = request
         self._base = base_url.rstrip("/")
         path = paths.device_commands(speaker.device_id)
         status = {"status": OPEN} if COMMAND_STATUS in speaker.offers else {}
@@ -372,13 +372,13 @@ class Reading:
         self._walk.proceed(good, page)
         return self.listing() if self._walk.done else None
 
-    def next_page(self, due_s: float) -> Ask:
+    def next_page(self, due_s: float) -> Request:
         """The request for the page after those that came."""
         walk = self._walk
         target = str(walk.target).removeprefix(self._base)
         if walk.params:
             target = f"{target}?{urlencode(walk.params)}"
-        return Ask(_POLL, "GET", target, intended_s=due_s, ready_s=due_s)
+        return Request(_POLL, "GET", target, intended_s=due_s, ready_s=due_s)
 
     def listing(self, *, is_whole: bool = True) -> Listing:
         """The commands of the pages that came, oldest first; of a list that broke off nothing is concluded from what
@@ -401,41 +401,41 @@ class Reading:
             unchanged=found.unchanged,
             malformed=tuple(malformed),
             server_time=found.server_time,
-            held=self._ask.wait_s > 0,
+            held=self._request.wait_s > 0,
             pushed=not is_whole,
         )
         return Listing(poll, found.etag if is_whole else None)
 
 
-def read_listing(answer: HttpAnswer, ask: Ask, device_id: str) -> Listing:
+def read_listing(answer: HttpAnswer, request: Request, device_id: str) -> Listing:
     """The commands in a list of one page.
 
     Raises:
         ServiceError: the answer is an error, or not the service's, or has further pages.
     """
-    listing = Reading(Speaker(device_id, "", _NO_OFFERS), ask).take(answer)
+    listing = Reading(Speaker(device_id, "", _NO_OFFERS), request).take(answer)
     if listing is None:
         raise UnexpectedAnswer(f"{SOURCE} lists the commands on several pages: read them all")
     return listing
 
 
-def read_refusals(good: Answer, ask: Ask) -> dict[int, str]:
+def read_refusals(good: Answer, request: Request) -> dict[int, str]:
     """The readings of a batch that the service refused, by key with the reason; empty for a single reading.
 
     Raises:
         UnexpectedAnswer: it does not say which readings it left out.
     """
-    if len(ask.keys) == 1:
+    if len(request.keys) == 1:
         return {}
     batch = _read_batch(good)
     if batch is None:
         return {}
-    if batch.accepted + len(batch.errors) != len(ask.keys):
+    if batch.accepted + len(batch.errors) != len(request.keys):
         raise UnexpectedAnswer(
-            f"{SOURCE} took {batch.accepted} of {len(ask.keys)} readings and named {len(batch.errors)} errors",
+            f"{SOURCE} took {batch.accepted} of {len(request.keys)} readings and named {len(batch.errors)} errors",
             good.status,
         )
-    return {ask.keys[fault.index]: f"{fault.error}: {fault.message}" for fault in batch.errors}
+    return {request.keys[fault.index]: f"{fault.error}: {fault.message}" for fault in batch.errors}
 
 
 def _read_batch(good: Answer) -> BatchAnswer | None:

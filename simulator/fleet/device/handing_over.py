@@ -13,8 +13,8 @@ from agent.errors import ErrorAnswer, ServiceError
 from agent.wire.extensions import BATCH_SENSOR_DATA
 from simulator.fleet.device.answers import HttpAnswer, is_refused, judge, outcome_of
 from simulator.fleet.device.body import Body
-from simulator.fleet.device.exchange import IN_PROGRESS, Ask, Operation, read_refusals
-from simulator.fleet.device.glance import stamps_of
+from simulator.fleet.device.exchange import IN_PROGRESS, Operation, Request, read_refusals
+from simulator.fleet.device.fast_path import stamps_of
 from simulator.fleet.device.retry_policy import RetryPolicy
 from simulator.fleet.device.store import Row
 from simulator.fleet.outcomes import Attempt, OutcomeClass
@@ -108,98 +108,98 @@ class HandingOver:
         free_s = self._free_s
         return self._report_after_s if self._report_after_s > free_s and not self._has_other_work else free_s
 
-    def ask(self, now: Moment) -> Ask | None:
+    def next_request(self, now: Moment) -> Request | None:
         """What to hand over next; None when nothing waits, a back-off is not over, or a request is on its way."""
         now_s = now.monotonic_s
         if self.is_waiting or now_s < self.not_before_s or now_s < self._held_until_s:
             return None
-        ask = self._next(now)
-        self.is_waiting = ask is not None
-        return ask
+        request = self._next(now)
+        self.is_waiting = request is not None
+        return request
 
-    def _next(self, now: Moment) -> Ask | None:
+    def _next(self, now: Moment) -> Request | None:
         body = self._body
         disk = body.disk
         if not disk.journal.is_idle and now.monotonic_s >= self._report_after_s:
             while (finished := disk.journal.first_finished()) is not None:
                 report = _as_report(finished)
-                ask = self._report(self._short(report), finished.finished or now)
-                if ask is not None:
-                    return ask
+                request = self._report(self._short(report), finished.finished or now)
+                if request is not None:
+                    return request
                 self._put_result_aside(finished.command.id, _NOWHERE)
         if body.lanes is not None:
             while (progress := body.lanes.next_progress()) is not None:
-                ask = self._report(progress, now)
-                if ask is not None:
-                    return ask
+                request = self._report(progress, now)
+                if request is not None:
+                    return request
         if disk.in_flight is not None:
             return self._again(disk.in_flight, now)
         return None if disk.outbox.is_empty else self._next_readings(now)
 
-    def answered(self, ask: Ask, answer: HttpAnswer, sent_s: float, now: Moment) -> OutcomeClass:
+    def answered(self, request: Request, answer: HttpAnswer, sent_s: float, now: Moment) -> OutcomeClass:
         """Take the answer to what was sent at ``sent_s``, good or not; the class that it counts in."""
         self.is_waiting = False
-        familiar = self._body.familiar
-        if ask.operation is Operation.READINGS and familiar.taken(answer, len(ask.keys)):
+        known_answers = self._body.known_answers
+        if request.operation is Operation.READINGS and known_answers.taken(answer, len(request.keys)):
             stamps = stamps_of(answer.headers)
             if stamps is not None:
-                self._take_readings(ask, {}, now)
+                self._take_readings(request, {}, now)
                 self._succeeded(stamps.server_time, now, now.monotonic_s - sent_s)
                 return OutcomeClass.OK
         try:
             good = judge(answer, page_is_meant=answer.page_is_meant)
-            if ask.operation is Operation.READINGS:
-                refused = read_refusals(good, ask)
+            if request.operation is Operation.READINGS:
+                refused = read_refusals(good, request)
                 if not refused and not answer.page_is_meant:
-                    familiar.learn_taken(answer.body, len(ask.keys))
-                self._take_readings(ask, refused, now)
+                    known_answers.learn_taken(answer.body, len(request.keys))
+                self._take_readings(request, refused, now)
             else:
-                self._take_report(ask, now)
+                self._take_report(request, now)
         except ServiceError as error:
-            self.failed(ask, error, now)
+            self.failed(request, error, now)
             return outcome_of(error)
         self._succeeded(good.server_time, now, now.monotonic_s - sent_s)
         return OutcomeClass.OK
 
-    def failed(self, ask: Ask, error: ServiceError, now: Moment, *, left: bool = True) -> None:
+    def failed(self, request: Request, error: ServiceError, now: Moment, *, left: bool = True) -> None:
         """No good answer came: what the service will never take is put away, the rest goes again later.
 
         Args:
-            ask: what was sent.
+            request: what was sent.
             error: what came instead.
             now: this instant.
             left: the request went out, so that the service may have seen it.
         """
         self.is_waiting = False
         self.fault = str(error)
-        if ask.operation is Operation.READINGS:
+        if request.operation is Operation.READINGS:
             settled = judge_readings(error) is Disposition.SET_ASIDE
             if settled:
-                self._put_away(ask, str(error), now)
+                self._put_away(request, str(error), now)
             elif left:
-                self._keep(ask, now, refused=is_refused(error))
+                self._keep(request, now, refused=is_refused(error))
         elif (fault := fault_of(error)) in _UNHOUSED:
-            self._result_not_taken(ask, error, fault, now)
+            self._result_not_taken(request, error, fault, now)
             return
         else:
             settled = judge_report(error) is Disposition.SET_ASIDE
             if settled:
-                self._take_report(ask, now)
-            elif left and ask.report is not None:
-                again = ask.attempt.again(refused=is_refused(error))
-                self._told_before = (ask.report.command_id, ask.report.status, again)
+                self._take_report(request, now)
+            elif left and request.report is not None:
+                again = request.attempt.again(refused=is_refused(error))
+                self._told_before = (request.report.command_id, request.report.status, again)
         if settled:
             self.not_before_s = now.monotonic_s
         else:
             self.not_before_s = self._backed_off_s = now.monotonic_s + self._retry_policy.failed(error)
 
-    def settled(self, ask: Ask, refused: dict[int, str], now: Moment) -> None:
+    def settled(self, request: Request, refused: dict[int, str], now: Moment) -> None:
         """What was asked is safe elsewhere, but for the refused readings: for answers that are not HTTP's."""
         self.is_waiting = False
-        if ask.operation is Operation.READINGS:
-            self._take_readings(ask, refused, now)
+        if request.operation is Operation.READINGS:
+            self._take_readings(request, refused, now)
         else:
-            self._take_report(ask, now)
+            self._take_report(request, now)
         fault = self.fault if refused else ""
         self._succeeded(None, now)
         self.fault = fault
@@ -231,13 +231,13 @@ class HandingOver:
 
     # --- commands -----------------------------------------------------------------------------------------------------
 
-    def _report(self, report: Report, since: Moment) -> Ask | None:
+    def _report(self, report: Report, since: Moment) -> Request | None:
         intended_s = max(since.monotonic_s, self._backed_off_s)
-        ask = self._body.speaker.report(report, intended_s, max(intended_s, self._free_s))
+        request = self._body.speaker.report(report, intended_s, max(intended_s, self._free_s))
         command_id, status, attempt = self._told_before
-        if ask is not None and (report.command_id, report.status) == (command_id, status):
-            ask = ask._replace(attempt=attempt)
-        return ask
+        if request is not None and (report.command_id, report.status) == (command_id, status):
+            request = request._replace(attempt=attempt)
+        return request
 
     def _short(self, report: Report) -> Report:
         """The report without the result itself, where that is what the service refused."""
@@ -246,24 +246,24 @@ class HandingOver:
         why = f"result_refused: {self.fault}"
         return replace(report, result=None, error=why if report.error is None else f"{report.error} ({why})")
 
-    def _take_report(self, ask: Ask, now: Moment) -> None:
-        if ask.report is None or ask.report.status == IN_PROGRESS:
+    def _take_report(self, request: Request, now: Moment) -> None:
+        if request.report is None or request.report.status == IN_PROGRESS:
             return
         body = self._body
         self._tries = self._row = Tries()
         self._place_is_missing = False
         self._report_backoff = body.model.backoff
-        body.disk.journal.reported(ask.report.command_id)
+        body.disk.journal.reported(request.report.command_id)
         body.fleet.gauges.open_commands -= 1
-        body.fleet.book.command_reported(body.index, ask.report.command_id, body.run_s(now))
+        body.fleet.ledger.command_reported(body.index, request.report.command_id, body.run_s(now))
 
-    def _result_not_taken(self, ask: Ask, error: ServiceError, fault: ReportFault, now: Moment) -> None:
+    def _result_not_taken(self, request: Request, error: ServiceError, fault: ReportFault, now: Moment) -> None:
         """A result is put aside by the limits of :mod:`agent.core.unreported`, and so are all when no place is there.
 
         The oldest is tried; those behind it wait with it, and nothing else does.
         """
         now_s = self.not_before_s = now.monotonic_s
-        report = ask.report
+        report = request.report
         if report is None or report.status == IN_PROGRESS:
             return
         if fault is ReportFault.CONTENT:
@@ -284,7 +284,7 @@ class HandingOver:
         retry_after_s = error.retry_after_s if isinstance(error, ErrorAnswer) else None
         self._report_backoff, wait_s = self._report_backoff.failed(self._body.chance(), retry_after_s)
         self._report_after_s = now_s + wait_s
-        again = ask.attempt.again(refused=is_refused(error))
+        again = request.attempt.again(refused=is_refused(error))
         self._told_before = (report.command_id, report.status, again)
 
     def drain(self, *, on: bool) -> None:
@@ -299,36 +299,36 @@ class HandingOver:
         body.disk.journal.put_aside(command_id, reason[:REASON_MAX])
         body.fleet.gauges.open_commands -= 1
         body.fleet.gauges.results_put_aside += 1
-        body.fleet.book.result_put_aside(body.index, command_id)
+        body.fleet.ledger.result_put_aside(body.index, command_id)
 
     # --- readings -----------------------------------------------------------------------------------------------------
 
-    def _again(self, ask: Ask, now: Moment) -> Ask:
+    def _again(self, request: Request, now: Moment) -> Request:
         """The readings that were not answered for good, in the same request."""
         body = self._body
         due_s = max(self._free_s, body.began_s)
-        ask = ask._replace(intended_s=due_s, ready_s=due_s)
-        self._write_resent(ask.keys, ask.attempt, now)
-        body.disk.in_flight = ask
-        return ask
+        request = request._replace(intended_s=due_s, ready_s=due_s)
+        self._write_resent(request.keys, request.attempt, now)
+        body.disk.in_flight = request
+        return request
 
     def _write_resent(self, keys: Sequence[int], attempt: Attempt, now: Moment) -> None:
         """Write down that these go out again, unless they never left before."""
         body = self._body
         if attempt is not Attempt.FIRST:
             ambiguous = attempt is Attempt.AMBIGUOUS
-            body.fleet.book.readings_resent(body.index, keys, body.run_s(now), ambiguous=ambiguous)
+            body.fleet.ledger.readings_resent(body.index, keys, body.run_s(now), ambiguous=ambiguous)
 
-    def _keep(self, ask: Ask, now: Moment, *, refused: bool) -> None:
+    def _keep(self, request: Request, now: Moment, *, refused: bool) -> None:
         """These readings went out, and the same request goes again."""
         body = self._body
         in_flight = body.disk.in_flight
         if in_flight is not None:
             body.disk.in_flight = in_flight._replace(attempt=in_flight.attempt.again(refused=refused))
         if not refused:
-            body.fleet.book.readings_unanswered(body.index, ask.keys, body.run_s(now))
+            body.fleet.ledger.readings_unanswered(body.index, request.keys, body.run_s(now))
 
-    def _next_readings(self, now: Moment) -> Ask:
+    def _next_readings(self, now: Moment) -> Request:
         body = self._body
         batch = body.disk.outbox.next_batch(self._limit, now)
         intended_s = batch[0].due_s
@@ -350,7 +350,7 @@ class HandingOver:
         around = body.fleet.circumstances
         if around is not None:
             batch = list(around.ordered(body.individual, batch, now))
-        ask = body.speaker.readings(
+        request = body.speaker.readings(
             batch,
             f"{body.fleet.run}-{body.index}",
             intended_s,
@@ -358,10 +358,10 @@ class HandingOver:
             attempt=attempt,
         )
         if around is not None:
-            ask = around.sent(body.individual, ask, now)
+            request = around.sent(body.individual, request, now)
         # What is sent again is sent once.
-        body.disk.in_flight = ask._replace(copies=()) if ask.copies else ask
-        return ask
+        body.disk.in_flight = request._replace(copies=()) if request.copies else request
+        return request
 
     def _date(self, row: Row, now: Moment) -> None:
         """Give a reading the millisecond that it carries from now on, and write down that it goes out."""
@@ -373,7 +373,7 @@ class HandingOver:
         else:
             recorded_ms = body.disk.outbox.date(row, recorded_ms)
         began_s = body.fleet.began_s
-        body.fleet.book.reading_sent(
+        body.fleet.ledger.reading_sent(
             body.index,
             row.key,
             row.digest,
@@ -382,29 +382,29 @@ class HandingOver:
             at_s=now.monotonic_s - began_s,
         )
 
-    def _take_readings(self, ask: Ask, refused: dict[int, str], now: Moment) -> None:
+    def _take_readings(self, request: Request, refused: dict[int, str], now: Moment) -> None:
         body = self._body
-        outbox, book, ages = body.disk.outbox, body.fleet.book, body.fleet.ages
-        delivered = ask.keys if not refused else tuple([key for key in ask.keys if key not in refused])
+        outbox, ledger, ages = body.disk.outbox, body.fleet.ledger, body.fleet.ages
+        delivered = request.keys if not refused else tuple([key for key in request.keys if key not in refused])
         if delivered:
             ages.accepted(outbox.taken_s(delivered), now.monotonic_s)
             body.fleet.gauges.waiting_readings -= outbox.delivered(delivered)
-            book.readings_accepted(body.index, delivered, body.run_s(now))
+            ledger.readings_accepted(body.index, delivered, body.run_s(now))
         if refused:
             ages.given_up(outbox.taken_s(refused), OutcomeClass.REFUSED, now.monotonic_s)
             body.fleet.gauges.waiting_readings -= outbox.refused(refused)
-            book.readings_refused(body.index, tuple(refused), body.run_s(now))
+            ledger.readings_refused(body.index, tuple(refused), body.run_s(now))
             self.fault = next(iter(refused.values()))
         body.disk.in_flight = None
         self._limit = self._limit_max
 
-    def _put_away(self, ask: Ask, reason: str, now: Moment) -> None:
+    def _put_away(self, request: Request, reason: str, now: Moment) -> None:
         """The service refused these for good. Of several, one is to blame: they go one by one, and none is lost."""
-        if len(ask.keys) == _ONE:
-            self._take_readings(ask, {ask.keys[0]: reason}, now)
+        if len(request.keys) == _ONE:
+            self._take_readings(request, {request.keys[0]: reason}, now)
         else:
             self._limit = _ONE
-            self._apart = ask.attempt.again(refused=True)
+            self._apart = request.attempt.again(refused=True)
             self._body.disk.in_flight = None
 
 

@@ -41,7 +41,7 @@ def _note(body: Body, entry: JournalEntry, now: Moment) -> None:
     if entry.state not in OPEN_STATES:
         return
     body.fleet.gauges.open_commands += 1
-    body.fleet.book.command_received(body.index, entry.command.id, body.run_s(now))
+    body.fleet.ledger.command_received(body.index, entry.command.id, body.run_s(now))
     if entry.outcome is not None:
         outcome = entry.outcome
-        body.fleet.book.command_finished(body.index, entry.command.id, outcome.status, body.run_s(now), outcome.error)
+        body.fleet.ledger.command_finished(body.index, entry.command.id, outcome.status, body.run_s(now), outcome.error)

@@ -119,7 +119,7 @@ class Lanes:
         payload = entry.command.payload
         started = body.disk.journal.start(entry.command.id, now)
         handler = body.model.handlers[entry.handler]
-        body.fleet.book.command_started(
+        body.fleet.ledger.command_started(
             body.index, entry.command.id, handler.contract, started.attempts, body.run_s(now)
         )
         work = handler.handle(parse_payload(handler, payload), body.around(now))
@@ -131,7 +131,7 @@ class Lanes:
     def _finish(self, command_id: str, outcome: Outcome, now: Moment) -> None:
         body = self._body
         body.disk.journal.finish(command_id, outcome, now)
-        body.fleet.book.command_finished(body.index, command_id, outcome.status, body.run_s(now), outcome.error)
+        body.fleet.ledger.command_finished(body.index, command_id, outcome.status, body.run_s(now), outcome.error)
 
 
 def need_lanes(body: Body) -> Lanes:

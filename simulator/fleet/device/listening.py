@@ -10,8 +10,8 @@ from agent.core.values import Moment
 from agent.errors import ServiceError
 from simulator.fleet.device.answers import HttpAnswer, outcome_of
 from simulator.fleet.device.body import Body
-from simulator.fleet.device.exchange import Ask, Listing, Reading
-from simulator.fleet.device.glance import Stamps, stamps_of
+from simulator.fleet.device.exchange import Listing, Reading, Request
+from simulator.fleet.device.fast_path import Stamps, stamps_of
 from simulator.fleet.device.intake import take_in
 from simulator.fleet.device.retry_policy import RetryPolicy
 from simulator.fleet.outcomes import OutcomeClass
@@ -43,7 +43,7 @@ class Listening:
         self.fault = ""
         self.due_s = now.monotonic_s + phase_s(body.speaker.device_id, "poll", intervals.fast_s)
 
-    def ask(self, now: Moment) -> Ask | None:
+    def next_request(self, now: Moment) -> Request | None:
         """The next poll; None when it is not due."""
         due_s = self.due_s
         if now.monotonic_s < due_s:
@@ -54,17 +54,17 @@ class Listening:
             return self._reading.next_page(due_s)
         return body.speaker.poll(body.model.wait_s, self._etag, due_s)
 
-    def answered(self, ask: Ask, answer: HttpAnswer, sent_s: float, now: Moment) -> OutcomeClass:
+    def answered(self, request: Request, answer: HttpAnswer, sent_s: float, now: Moment) -> OutcomeClass:
         """Take a poll's answer, good or not; the class that it counts in."""
-        unchanged = None if self._reading is not None else self._body.familiar.unchanged(answer)
+        unchanged = None if self._reading is not None else self._body.known_answers.unchanged(answer)
         stamps = None if unchanged is None else stamps_of(answer.headers)
         if stamps is not None:
             if not unchanged:
                 self._body.disk.journal.admit(())
                 self._body.disk.journal.forget(())
-            self._heard(stamps, unchanged=bool(unchanged), news=False, held=ask.wait_s > 0, sent_s=sent_s, now=now)
+            self._heard(stamps, unchanged=bool(unchanged), news=False, held=request.wait_s > 0, sent_s=sent_s, now=now)
             return OutcomeClass.OK
-        reading = self._reading or Reading(self._body.speaker, ask, self._body.fleet.base_url)
+        reading = self._reading or Reading(self._body.speaker, request, self._body.fleet.base_url)
         try:
             listing = reading.take(answer)
         except ServiceError as error:
@@ -80,7 +80,7 @@ class Listening:
         poll = listing.poll
         news = self._take_in(listing, sent_s, now)
         if is_one_page and not (poll.unchanged or poll.commands or poll.malformed):
-            self._body.familiar.learn_empty(answer.body)
+            self._body.known_answers.learn_empty(answer.body)
         stamps = Stamps(None, listing.etag)  # its time is observed already: the decisions above went by it
         self._heard(stamps, unchanged=poll.unchanged, news=news, held=poll.held, sent_s=sent_s, now=now)
         self.fault = "; ".join(poll.malformed)

@@ -15,21 +15,22 @@ import httpx
 from agent.errors import ServiceError
 from agent.wire import paths
 from agent.wire.answers import Answer
-from agent.wire.commands import CommandRecord, SendCommand
+from agent.wire.commands import CommandRecord
 from agent.wire.extensions import COMMAND_TTL
 from agent.wire.identity import PROOF_PATH
 from agent.wire.json_text import encode_json
 from simulator.fleet.device.answers import SOURCE, HttpAnswer, judge, outcome_of, read_written
 from simulator.fleet.device.driver import TIMEOUT_S, Clocks
-from simulator.fleet.device.exchange import Ask, Operation, Speaker, sends_time
-from simulator.fleet.device.letterhead import Letterhead
-from simulator.fleet.device.load_parts import CLEAR, RUN_OVER, Readings, Request, Subject, Users
+from simulator.fleet.device.exchange import Operation, Request, Speaker, sends_time
+from simulator.fleet.device.load_parts import CLEAR, RUN_OVER, Readings, RequestKind, Subject, Users
 from simulator.fleet.device.model import Fleetwide
 from simulator.fleet.device.observer import NoObserver, Observer
 from simulator.fleet.device.pages import Pages, ProofCaller, Proved, is_page_answer
+from simulator.fleet.device.request_template import RequestTemplate
 from simulator.fleet.engine.ports import Headers, HttpEngine
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.outcomes import Attempt, OutcomeClass, class_of
+from simulator.wire.messages import SendCommand
 
 _PING: Final[Mapping[str, Any]] = {"command": "ping"}
 
@@ -55,9 +56,9 @@ class Load:
     Args:
         engine: carries the requests.
         wheel: for the pauses of closed users.
-        letterheads: how requests begin, one for each key pair; the devices are dealt out over them by their number.
+        templates: heads of requests, one for each key pair; device i uses number i modulo their count.
         subjects: the devices.
-        fleet: what they have in common; the book gets every reading and command.
+        fleet: what they have in common; the ledger gets every reading and command.
         first_index: of the first of them, in the fleet.
         observer: is told of each exchange.
         clocks: time.
@@ -74,7 +75,7 @@ class Load:
         self,
         engine: HttpEngine,
         wheel: Wheel,
-        letterheads: Sequence[Letterhead],
+        templates: Sequence[RequestTemplate],
         subjects: Sequence[Subject],
         fleet: Fleetwide,
         *,
@@ -96,7 +97,7 @@ class Load:
         self._pages = Pages(self._prove, self.clocks.monotonic)
         self._asking = 0
         self._options = options or LoadOptions()
-        self._letterheads = letterheads
+        self._templates = templates
         self._first = first_index
         is_dated = sends_time(fleet.offers, fleet.dialect)
         self._readings = Readings(fleet, first_index, subjects, is_dated=is_dated)
@@ -105,9 +106,9 @@ class Load:
         self.start_users = users.start
         self.stop_users = users.stop
         self._makers = {
-            Request.SENSOR_DATA: self._reading,
-            Request.POLL: self._poll,
-            Request.SEND_COMMAND: self._command,
+            RequestKind.SENSOR_DATA: self._reading,
+            RequestKind.POLL: self._poll,
+            RequestKind.SEND_COMMAND: self._command,
         }
 
     @property
@@ -115,20 +116,20 @@ class Load:
         """Their places in the fleet."""
         return range(self._first, self._first + len(self._speakers))
 
-    def send(self, request: Request, device: int, due_s: float, on_end: Callable[[float], None] | None = None) -> None:
+    def send(self, kind: RequestKind, device: int, due_s: float, on_end: Callable[[float], None] | None = None) -> None:
         """Send one request now.
 
         Args:
-            request: what for.
+            kind: what for.
             device: index in the fleet.
             due_s: when it was to be sent, on the monotonic clock: what was waited is counted from here.
             on_end: called with the time of the end.
         """
-        ask, sequence = self._makers[request](device - self._first, device, due_s)
-        sending = _Sending(self, ask, device, sequence, on_end)
+        request, sequence = self._makers[kind](device - self._first, device, due_s)
+        sending = _Sending(self, request, device, sequence, on_end)
         self.under_way.add(sending)
-        letterhead = self._letterheads[device % len(self._letterheads)]
-        self.engine.send(device, letterhead.message(ask), sending, self._options.timeout_s)
+        template = self._templates[device % len(self._templates)]
+        self.engine.send(device, template.message(request), sending, self._options.timeout_s)
 
     def end(self) -> None:
         """The run is over: whatever the engine ends from now on was never answered."""
@@ -137,14 +138,14 @@ class Load:
 
     # --- bodies -------------------------------------------------------------------------------------------------------
 
-    def _reading(self, place: int, device: int, due_s: float) -> tuple[Ask, int]:
+    def _reading(self, place: int, device: int, due_s: float) -> tuple[Request, int]:
         reading = self._readings.make(device, self.clocks.now())
         return self._speakers[place].readings((reading,), f"{self.fleet.run}-{device}", due_s, due_s), reading.key
 
-    def _poll(self, place: int, _device: int, due_s: float) -> tuple[Ask, int]:
+    def _poll(self, place: int, _device: int, due_s: float) -> tuple[Request, int]:
         return self._speakers[place].poll(0.0, None, due_s), 0
 
-    def _command(self, place: int, _device: int, due_s: float) -> tuple[Ask, int]:
+    def _command(self, place: int, _device: int, due_s: float) -> tuple[Request, int]:
         options = self._options
         order = SendCommand(
             device_id=self._speakers[place].device_id,
@@ -152,42 +153,42 @@ class Load:
             ttl_seconds=options.ttl_s if COMMAND_TTL in self.fleet.offers else None,
         )
         body = encode_json(order.to_wire())
-        return Ask(Operation.ORDER, "POST", paths.SEND_COMMAND, body, intended_s=due_s, ready_s=due_s), 0
+        return Request(Operation.ORDER, "POST", paths.SEND_COMMAND, body, intended_s=due_s, ready_s=due_s), 0
 
     # --- web pages ----------------------------------------------------------------------------------------------------
 
-    def note(self, ask: Ask, status: int) -> None:
+    def note(self, request: Request, status: int) -> None:
         """An answer came that is no web page."""
-        self._pages.note(ask.operation, ask.method, ask.target, status)
+        self._pages.note(request.operation, request.method, request.target, status)
 
-    def sort(self, ask: Ask, device: int, answer: HttpAnswer, then: Callable[[bool], None]) -> None:
+    def sort(self, request: Request, device: int, answer: HttpAnswer, then: Callable[[bool], None]) -> None:
         """Call ``then`` with whether this is the service's own web page; later, where a proof is needed."""
         self._asking = device
-        self._pages.sort(ask.operation, ask.method, ask.target, answer, then)
+        self._pages.sort(request.operation, request.method, request.target, answer, then)
 
     def _prove(self, proved: Proved) -> None:
         device = self._asking
-        message = self._letterheads[device % len(self._letterheads)].message(Ask(Operation.POLL, "GET", PROOF_PATH))
+        message = self._templates[device % len(self._templates)].message(Request(Operation.POLL, "GET", PROOF_PATH))
         self.engine.send(device, message, ProofCaller(device, proved), self._options.timeout_s)
 
     # --- ends ---------------------------------------------------------------------------------------------------------
 
     def settle(self, sending: _Sending, outcome: OutcomeClass, sent_s: float | None, now_s: float, fault: str) -> None:
         """A request ended."""
-        ask = sending.ask
+        request = sending.request
         self.under_way.discard(sending)
         self.observer.exchanged(
-            ask.operation,
+            request.operation,
             outcome,
             sending.device,
-            intended_s=ask.intended_s,
-            ready_s=ask.ready_s,
+            intended_s=request.intended_s,
+            ready_s=request.ready_s,
             sent_s=sent_s,
             now_s=now_s,
             attempt=Attempt.FIRST,
         )
         if fault:
-            self.observer.faulted(ask.operation, sending.device, fault)
+            self.observer.faulted(request.operation, sending.device, fault)
         if sending.on_end is not None:
             sending.on_end(now_s)
         if self.on_news is not None:
@@ -196,28 +197,28 @@ class Load:
     def write_down(
         self, sending: _Sending, outcome: OutcomeClass, body: bytes, sent_s: float | None, now_s: float
     ) -> None:
-        """Tell the book what became of the reading or the command."""
-        book, device, at_s = self.fleet.book, sending.device, now_s - self.fleet.began_s
+        """Write down what became of the reading or the command."""
+        ledger, device, at_s = self.fleet.ledger, sending.device, now_s - self.fleet.began_s
         if sending.sequence:
             self._readings.write_down(device, sending.sequence, outcome, sent_s, now_s)
-        elif sending.ask.operation is Operation.ORDER:
+        elif sending.request.operation is Operation.ORDER:
             command_id = command_id_of(body) if outcome is OutcomeClass.OK else ""
             if command_id:
-                book.command_ordered(device, command_id, at_s)
+                ledger.command_ordered(device, command_id, at_s)
             elif outcome is OutcomeClass.OK or (outcome not in CLEAR and sent_s is not None):
-                book.order_unanswered(device, at_s)
+                ledger.order_unanswered(device, at_s)
 
 
 class _Sending:
     """A request on its way: the engine's :class:`~simulator.fleet.engine.ports.Caller`."""
 
-    __slots__ = ("_load", "ask", "device", "on_end", "sequence")
+    __slots__ = ("_load", "device", "on_end", "request", "sequence")
 
     def __init__(
-        self, load: Load, ask: Ask, device: int, sequence: int, on_end: Callable[[float], None] | None
+        self, load: Load, request: Request, device: int, sequence: int, on_end: Callable[[float], None] | None
     ) -> None:
         self._load = load
-        self.ask = ask
+        self.request = request
         self.device = device
         self.sequence = sequence
         self.on_end = on_end
@@ -226,7 +227,7 @@ class _Sending:
         """See :class:`~simulator.fleet.engine.ports.Caller`."""
         outcome, answer = class_of(status), HttpAnswer(status, headers, body)
         if outcome is OutcomeClass.OK and not is_page_answer(answer):
-            self._load.note(self.ask, status)
+            self._load.note(self.request, status)
             self._take(outcome, "", body, sent_s, now_s)
             return
 
@@ -238,7 +239,7 @@ class _Sending:
                 found, fault = outcome_of(error), str(error)
             self._take(found, fault, body, sent_s, now_s)
 
-        self._load.sort(self.ask, self.device, answer, judged)
+        self._load.sort(self.request, self.device, answer, judged)
 
     def _take(self, outcome: OutcomeClass, fault: str, body: bytes, sent_s: float, now_s: float) -> None:
         self._load.write_down(self, outcome, body, sent_s, now_s)

@@ -9,8 +9,8 @@ from enum import StrEnum
 from typing import Final
 
 from agent.core.values import Moment
-from simulator.fleet.audit.book import SEQUENCE_NAME
 from simulator.fleet.audit.digest import digest_values
+from simulator.fleet.audit.fleet_ledger import SEQUENCE_NAME
 from simulator.fleet.device.exchange import TimedReading, values_text
 from simulator.fleet.device.model import Fleetwide
 from simulator.fleet.engine.wheel import Timer, Wheel
@@ -28,7 +28,7 @@ _NOBODY_THERE_S: Final = 0.1
 RUN_OVER: Final = "the run was over before the answer"
 
 
-class Request(StrEnum):
+class RequestKind(StrEnum):
     """What is asked for; the words of a scenario's ``arrivals``."""
 
     SENSOR_DATA = "sensor_data"
@@ -53,7 +53,7 @@ class Readings:
     """Makes readings, each for its request, and writes down what becomes of them.
 
     Args:
-        fleet: what the devices have in common; its book gets every reading.
+        fleet: what the devices have in common; its ledger gets every reading.
         first_index: of the first of them, in the fleet.
         subjects: the devices.
     """
@@ -82,12 +82,12 @@ class Readings:
         carried_ms = recorded_ms if self._is_dated else None
         at_s = now.monotonic_s - fleet.began_s
         self._taken_s[device, sequence] = now.monotonic_s
-        fleet.book.reading_made(device)
-        fleet.book.reading_sent(device, sequence, digest, recorded_ms=carried_ms, made_s=at_s, at_s=at_s)
+        fleet.ledger.reading_made(device)
+        fleet.ledger.reading_sent(device, sequence, digest, recorded_ms=carried_ms, made_s=at_s, at_s=at_s)
         return TimedReading(sequence, values_text(values), recorded_ms)
 
     def write_down(self, device: int, sequence: int, outcome: OutcomeClass, sent_s: float | None, now_s: float) -> None:
-        """Tell the book what became of a reading.
+        """Write down what became of a reading.
 
         Args:
             device: whose, its index in the fleet.
@@ -96,18 +96,18 @@ class Readings:
             sent_s: None when nothing went out.
             now_s: when it ended, on the monotonic clock.
         """
-        book, at_s = self._fleet.book, now_s - self._fleet.began_s
+        ledger, at_s = self._fleet.ledger, now_s - self._fleet.began_s
         taken_s = self._taken_s.pop((device, sequence))
         self._fleet.ages.given_up((taken_s,), outcome, now_s)
         if outcome is OutcomeClass.OK:
-            book.readings_accepted(device, (sequence,), at_s)
+            ledger.readings_accepted(device, (sequence,), at_s)
         elif outcome is OutcomeClass.REFUSED:
-            book.readings_refused(device, (sequence,), at_s)
+            ledger.readings_refused(device, (sequence,), at_s)
         elif outcome not in CLEAR and sent_s is not None:
-            book.readings_unanswered(device, (sequence,), at_s)
+            ledger.readings_unanswered(device, (sequence,), at_s)
 
 
-Sender = Callable[[Request, int, float, Callable[[float], None]], None]
+Sender = Callable[[RequestKind, int, float, Callable[[float], None]], None]
 """Sends a request for a device that was due at a time, and calls with the time of its end."""
 
 
@@ -137,11 +137,11 @@ class Users:
         self.is_there = is_there
         self._users: list[_User] = []
 
-    def start(self, request: Request, users: int, pause_s: float = 0.0) -> None:
+    def start(self, kind: RequestKind, users: int, pause_s: float = 0.0) -> None:
         """So many more."""
         now_s = self.time()
         for number in range(users):
-            user = _User(self, request, number, users, pause_s)
+            user = _User(self, kind, number, users, pause_s)
             self._users.append(user)
             self.wheel.at(now_s, user)
 
@@ -155,13 +155,13 @@ class Users:
 class _User(Timer):
     """One closed user: a request, its answer, a pause, the next request."""
 
-    __slots__ = ("_device", "_pause_s", "_request", "_step", "_stopped", "_users", "_wanted_s")
+    __slots__ = ("_device", "_kind", "_pause_s", "_step", "_stopped", "_users", "_wanted_s")
 
-    def __init__(self, users: Users, request: Request, number: int, step: int, pause_s: float) -> None:
+    def __init__(self, users: Users, kind: RequestKind, number: int, step: int, pause_s: float) -> None:
         super().__init__()
         self._wanted_s = users.time()
         self._users = users
-        self._request = request
+        self._kind = kind
         self._pause_s = pause_s
         self._step = step
         self._device = number
@@ -180,7 +180,7 @@ class _User(Timer):
             device = devices[self._device % len(devices)]
             self._device += self._step
             if users.is_there(device):
-                users.send(self._request, device, self._wanted_s, self._ended)
+                users.send(self._kind, device, self._wanted_s, self._ended)
                 return
             self._device += 1 - self._step  # the next one, not the next of this user's own
         self._wanted_s = users.time() + _NOBODY_THERE_S

@@ -10,7 +10,7 @@ from agent.core.backoff import Backoff
 from agent.core.commands import CommandRules
 from agent.core.polling import PollIntervals
 from agent.wire.dialect import Dialect
-from simulator.fleet.audit.book import DeviceBook, NoBook
+from simulator.fleet.audit.fleet_ledger import FleetLedger, NoLedger
 from simulator.fleet.device.circumstances import Circumstances
 from simulator.fleet.device.vocabulary import VOCABULARY, VirtualHandler, rules_of
 from simulator.fleet.metrics.ages import Ages, NoAges
@@ -80,10 +80,10 @@ class Fleetwide:
         run: begins each idempotency key; another one for each run against the same service.
         numbered: each reading carries its sequence number as one more value.
         first_number: these numbers count from here: another run with the same devices has others.
-        book: where the audit's facts go.
+        ledger: where the audit's facts go.
         gauges: counted here.
         ages: where it goes how old readings became.
-        began_s: the run's begin on the monotonic clock: the book's times count from it.
+        began_s: the run's begin on the monotonic clock: the ledger's times count from it.
         circumstances: states and faults; None for a run without them.
         dialect: what the scenario says of the service beside its extensions.
         base_url: of the service: links to further pages lead below it.
@@ -94,7 +94,7 @@ class Fleetwide:
     run: str
     numbered: bool = False
     first_number: int = 0
-    book: DeviceBook = field(default_factory=NoBook)
+    ledger: FleetLedger = field(default_factory=NoLedger)
     gauges: Gauges = field(default_factory=Gauges)
     began_s: float = 0.0
     circumstances: Circumstances | None = None

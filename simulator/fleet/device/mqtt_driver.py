@@ -17,8 +17,8 @@ from agent.wire.extensions import BATCH_SENSOR_DATA
 from agent.wire.secret import Secret
 from simulator.fleet.device.copies import Unawaited, send_copies
 from simulator.fleet.device.driver import Clocks, Member
-from simulator.fleet.device.exchange import Ask
-from simulator.fleet.device.glance import Familiar
+from simulator.fleet.device.exchange import Request
+from simulator.fleet.device.fast_path import KnownAnswers
 from simulator.fleet.device.model import Fleetwide
 from simulator.fleet.device.mqtt_attempts import Attempts
 from simulator.fleet.device.mqtt_life import MqttDevice, no_receipt, why_unsent
@@ -78,7 +78,7 @@ class MqttDriver(Places["_Place"]):
         self.clocks = clocks or Clocks()
         self.timeout_s = timeout_s
         self.receipt_timeout_s = receipt_timeout_s
-        self.familiar = Familiar()
+        self.known_answers = KnownAnswers()
         self.on_news = on_news
         self.connections = 0
         """Sessions whose subscriptions stand."""
@@ -113,7 +113,7 @@ class _Place(Site):
         self.device: MqttDevice | None = None
         self._speaker = MqttSpeaker(member.device_id, member.product_id, driver.fleet.offers, receipts=receipts)
         self._attempts = Attempts(driver.observer, index, member.model.backoff, self._chance)
-        self._busy: Ask | None = None  # what was published and is not settled
+        self._busy: Request | None = None  # what was published and is not settled
         self._sent_s = 0.0
         self._receipt_due_s = _NEVER_S
 
@@ -124,7 +124,7 @@ class _Place(Site):
             return
         driver = self.driver
         now = self.moment(driver.clocks.now())
-        self.device = MqttDevice(self.body(self._speaker, driver.familiar, now), self._speaker, now)
+        self.device = MqttDevice(self.body(self._speaker, driver.known_answers, now), self._speaker, now)
         if not sampling:
             self.device.sample(on=False)
         driver.fleet.gauges.online += 1
@@ -149,10 +149,10 @@ class _Place(Site):
             return
         now = self.moment(self.driver.clocks.now())
         self._attempts.give_up(phases_end_s, now.monotonic_s)
-        ask = self._busy
-        if ask is not None:
-            operation = OPERATIONS[ask.operation] if self._receipt_due_s == _NEVER_S else MqttOperation.RECEIPT
-            self._count(operation, OutcomeClass.TIMEOUT, ask, self._sent_s, now)
+        request = self._busy
+        if request is not None:
+            operation = OPERATIONS[request.operation] if self._receipt_due_s == _NEVER_S else MqttOperation.RECEIPT
+            self._count(operation, OutcomeClass.TIMEOUT, request, self._sent_s, now)
 
     def sample(self, *, on: bool) -> None:
         if self.device is not None:
@@ -207,33 +207,33 @@ class _Place(Site):
 
     # --- a message (through _Publication) -----------------------------------------------------------------------------
 
-    def acknowledged(self, ask: Ask, code: int, sent_s: float, now_s: float) -> None:
+    def acknowledged(self, request: Request, code: int, sent_s: float, now_s: float) -> None:
         """The broker has it."""
         device, driver = self.device, self.driver
-        if device is None or self._busy is not ask:
+        if device is None or self._busy is not request:
             return
         now = self.moment(driver.clocks.moment(now_s))
-        operation = OPERATIONS[ask.operation]
-        self._count(operation, class_of_reason(code), ask, sent_s, now)
-        if device.puback(ask, code, now):
+        operation = OPERATIONS[request.operation]
+        self._count(operation, class_of_reason(code), request, sent_s, now)
+        if device.puback(request, code, now):
             self._sent_s = sent_s
             self._receipt_due_s = now_s + driver.receipt_timeout_s
             if not device.awaited:
-                self._receipted(device, ask, now)
+                self._receipted(device, request, now)
         else:
             self._settle_fault(device, operation)
         self._turn(device, now)
         self._tell()
 
-    def failed(self, ask: Ask, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:
+    def failed(self, request: Request, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:
         """The broker does not have it, or nobody knows."""
         device, driver = self.device, self.driver
-        if device is None or self._busy is not ask:
+        if device is None or self._busy is not request:
             return
         now = self.moment(driver.clocks.moment(now_s))
-        operation = OPERATIONS[ask.operation]
-        self._count(operation, outcome, ask, sent_s, now)
-        device.gone_wrong(ask, why_unsent(outcome, reason), now, left=sent_s is not None)
+        operation = OPERATIONS[request.operation]
+        self._count(operation, outcome, request, sent_s, now)
+        device.gone_wrong(request, why_unsent(outcome, reason), now, left=sent_s is not None)
         self._settle_fault(device, operation)
         if outcome is not OutcomeClass.TRANSPORT:  # else the session is over, and the next word is that
             self._turn(device, now)
@@ -263,9 +263,9 @@ class _Place(Site):
             driver = self.driver
             driver.engine.open(self.index, self._speaker.opening(driver.tokens(self.index)), self)
         if attempts.is_up and self._busy is None:
-            ask = device.out(now)
-            if ask is not None:
-                self._publish(ask)
+            request = device.out(now)
+            if request is not None:
+                self._publish(request)
         out_s = device.out_due_s if attempts.is_up and self._busy is None else device.own_due_s
         due_s = min(out_s, attempts.due_s, self._receipt_due_s)
         if due_s != self.due_s:
@@ -280,25 +280,25 @@ class _Place(Site):
         self._busy = None
         self._receipt_due_s = _NEVER_S
 
-    def _publish(self, ask: Ask) -> None:
-        self._busy = ask
+    def _publish(self, request: Request) -> None:
+        self._busy = request
         driver = self.driver
         self._sent_s = driver.clocks.monotonic()
-        body = ask.body or b""
-        driver.engine.publish(self.index, ask.target, body, _Publication(self, ask), driver.timeout_s)
-        if ask.copies:
+        body = request.body or b""
+        driver.engine.publish(self.index, request.target, body, _Publication(self, request), driver.timeout_s)
+        if request.copies:
 
-            def send(copy: Ask, due_s: float) -> None:
+            def send(copy: Request, due_s: float) -> None:
                 nobody = Unawaited(driver.observer, MqttOperation.READINGS, self.index, due_s, Attempt.AMBIGUOUS)
                 driver.engine.publish(self.index, copy.target, copy.body or b"", nobody, driver.timeout_s)
 
             now_s = driver.clocks.monotonic()
-            send_copies(ask, self.index, driver.fleet, driver.wheel, now_s, renamed=renamed, send=send)
+            send_copies(request, self.index, driver.fleet, driver.wheel, now_s, renamed=renamed, send=send)
 
-    def _receipted(self, device: MqttDevice, ask: Ask, now: Moment) -> None:
+    def _receipted(self, device: MqttDevice, request: Request, now: Moment) -> None:
         outcome = OutcomeClass.REFUSED if device.not_understood or any(device.told.values()) else OutcomeClass.OK
-        self._count(MqttOperation.RECEIPT, outcome, ask, self._sent_s, now)
-        device.receipted(ask, now)
+        self._count(MqttOperation.RECEIPT, outcome, request, self._sent_s, now)
+        device.receipted(request, now)
         self._settle_fault(device, MqttOperation.RECEIPT)
         self._tell()
 
@@ -312,16 +312,18 @@ class _Place(Site):
         if fault:
             self.driver.observer.faulted(operation, self.index, fault)
 
-    def _count(self, operation: str, outcome: OutcomeClass, ask: Ask, sent_s: float | None, now: Moment) -> None:
+    def _count(
+        self, operation: str, outcome: OutcomeClass, request: Request, sent_s: float | None, now: Moment
+    ) -> None:
         self.driver.observer.exchanged(
             operation,
             outcome,
             self.index,
-            intended_s=ask.intended_s,
-            ready_s=ask.ready_s,
+            intended_s=request.intended_s,
+            ready_s=request.ready_s,
             sent_s=sent_s,
             now_s=now.monotonic_s,
-            attempt=ask.attempt,
+            attempt=request.attempt,
         )
 
     def _tell(self) -> None:
@@ -332,16 +334,16 @@ class _Place(Site):
 class _Publication:
     """A message on its way: the engine's :class:`~simulator.fleet.engine.mqtt.ports.Publisher`."""
 
-    __slots__ = ("_ask", "_place")
+    __slots__ = ("_place", "_request")
 
-    def __init__(self, place: _Place, ask: Ask) -> None:
+    def __init__(self, place: _Place, request: Request) -> None:
         self._place = place
-        self._ask = ask
+        self._request = request
 
     def acknowledged(self, code: int, sent_s: float, now_s: float) -> None:
         """See :class:`~simulator.fleet.engine.mqtt.ports.Publisher`."""
-        self._place.acknowledged(self._ask, code, sent_s, now_s)
+        self._place.acknowledged(self._request, code, sent_s, now_s)
 
     def failed(self, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:
         """See :class:`~simulator.fleet.engine.mqtt.ports.Publisher`."""
-        self._place.failed(self._ask, outcome, reason, sent_s, now_s)
+        self._place.failed(self._request, outcome, reason, sent_s, now_s)

@@ -21,7 +21,7 @@ from agent.wire import topics
 from agent.wire.mqtt_messages import Receipt, Refusal, read_notice, read_receipt
 from agent.wire.topics import TopicKind
 from simulator.fleet.device.body import Body
-from simulator.fleet.device.exchange import Ask
+from simulator.fleet.device.exchange import Request
 from simulator.fleet.device.intake import take_in
 from simulator.fleet.device.mqtt_speech import MqttSpeaker, read_command
 from simulator.fleet.device.virtual_device import VirtualDevice
@@ -148,18 +148,18 @@ class MqttDevice(VirtualDevice):
         """When to ask :meth:`out` again, on the monotonic clock."""
         return min(self.own_due_s, max(self.uplink.due_s, self._not_before_s))
 
-    def out(self, now: Moment) -> Ask | None:
+    def out(self, now: Moment) -> Request | None:
         """What to publish next; None when nothing is due."""
         uplink, not_before_s = self.uplink, self._not_before_s
         if now.monotonic_s < not_before_s:
             return None
         uplink.not_before_s = max(uplink.not_before_s, not_before_s)
-        ask = uplink.ask(now)
-        if ask is not None:
-            self.awaited = self._speaker.awaited(ask, self._name)
+        request = uplink.next_request(now)
+        if request is not None:
+            self.awaited = self._speaker.awaited(request, self._name)
             self.told, self.not_understood = {}, ""
-            self._copies = len(ask.copies)
-        return ask
+            self._copies = len(request.copies)
+        return request
 
     @property
     def _not_before_s(self) -> float:
@@ -168,29 +168,29 @@ class MqttDevice(VirtualDevice):
         results = (lanes is not None and lanes.has_progress) or self._body.disk.journal.first_finished() is not None
         return _LONG_AGO_S if results else self.held_until_s
 
-    def puback(self, ask: Ask, code: int, now: Moment) -> bool:
+    def puback(self, request: Request, code: int, now: Moment) -> bool:
         """The broker acknowledged; whether the gateway's word settles it, which may have come already."""
         error = error_of(code, receipts=self._speaker.receipts)
         if error is not None:
-            self.gone_wrong(ask, error, now)
+            self.gone_wrong(request, error, now)
             return False
         if self.awaited or self.told or self.not_understood:
             return True
-        self.receipted(ask, now)
+        self.receipted(request, now)
         return False
 
-    def receipted(self, ask: Ask, now: Moment) -> None:
+    def receipted(self, request: Request, now: Moment) -> None:
         """Nothing is awaited any more: what was asked is settled."""
         if self.not_understood:
-            self.gone_wrong(ask, Refused(_NOT_UNDERSTOOD, "not_understood", self.not_understood), now)
+            self.gone_wrong(request, Refused(_NOT_UNDERSTOOD, "not_understood", self.not_understood), now)
             return
-        self.uplink.settled(ask, {key: why for key, why in self.told.items() if why is not None}, now)
+        self.uplink.settled(request, {key: why for key, why in self.told.items() if why is not None}, now)
         self.told = {}
 
-    def gone_wrong(self, ask: Ask, error: ServiceError, now: Moment, *, left: bool = True) -> None:
+    def gone_wrong(self, request: Request, error: ServiceError, now: Moment, *, left: bool = True) -> None:
         """No acknowledgement, or no receipt: the same goes again after a while, with the same keys."""
         self.awaited, self.told, self.not_understood = {}, {}, ""
-        self.uplink.failed(ask, error, now, left=left)
+        self.uplink.failed(request, error, now, left=left)
 
 
 def why_unsent(outcome: OutcomeClass, reason: str) -> ServiceError:

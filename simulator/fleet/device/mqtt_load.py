@@ -17,8 +17,8 @@ from agent.wire.mqtt_messages import Refusal, read_receipt
 from agent.wire.secret import Secret
 from simulator.fleet.device.chance import Chance
 from simulator.fleet.device.driver import TIMEOUT_S, Clocks
-from simulator.fleet.device.exchange import Ask
-from simulator.fleet.device.load_parts import RUN_OVER, Readings, Request, Subject, Users
+from simulator.fleet.device.exchange import Request
+from simulator.fleet.device.load_parts import RUN_OVER, Readings, RequestKind, Subject, Users
 from simulator.fleet.device.model import Fleetwide
 from simulator.fleet.device.mqtt_attempts import Attempts
 from simulator.fleet.device.mqtt_life import error_of, no_receipt
@@ -44,7 +44,7 @@ class MqttLoad:
         engine: carries them.
         wheel: for time limits, back-off and pauses.
         subjects: the devices.
-        fleet: what they have in common; the book gets every reading.
+        fleet: what they have in common; the ledger gets every reading.
         tokens: a device's password; None for a broker that asks for none.
         first_index: of the first of them, in the fleet.
         observer: is told of each exchange.
@@ -103,22 +103,22 @@ class MqttLoad:
         """The session is cut, and what is under way ends without an answer."""
         self._line(device).switch_off()
 
-    def send(self, request: Request, device: int, due_s: float, on_end: OnEnd | None = None) -> None:
+    def send(self, kind: RequestKind, device: int, due_s: float, on_end: OnEnd | None = None) -> None:
         """Publish one reading now.
 
         Args:
-            request: what for; only sensor data goes over MQTT.
+            kind: what for; only sensor data goes over MQTT.
             device: index in the fleet.
             due_s: when it was to be sent, on the monotonic clock: what was waited is counted from here.
             on_end: called with the time of the end.
         """
-        if request is not Request.SENSOR_DATA:
-            raise ValueError(f"{request}: the scenario's check lets only sensor_data go over MQTT")
+        if kind is not RequestKind.SENSOR_DATA:
+            raise ValueError(f"{kind}: the scenario's check lets only sensor_data go over MQTT")
         line, name = self._line(device), f"{self.fleet.run}-{device}"
         reading = self.readings.make(device, self.clocks.now())
-        ask = line.speaker.readings((reading,), name, due_s, due_s)
-        [key] = line.speaker.awaited(ask, name)
-        sending = _Sending(line, ask, key, on_end)
+        request = line.speaker.readings((reading,), name, due_s, due_s)
+        [key] = line.speaker.awaited(request, name)
+        sending = _Sending(line, request, key, on_end)
         self.under_way.add(sending)
         line.take(sending)
 
@@ -188,9 +188,9 @@ class _Line(Timer):
 
     def publish(self, sending: _Sending) -> None:
         """Hand it to the engine; without a connection it comes back, unsent."""
-        load, ask = self.load, sending.ask
+        load, request = self.load, sending.request
         self._awaited[sending.key] = sending
-        load.engine.publish(self.device, ask.target, ask.body or b"", sending, load.timeout_s)
+        load.engine.publish(self.device, request.target, request.body or b"", sending, load.timeout_s)
 
     def ended(self, sending: _Sending) -> None:
         """This message is not under way any more."""
@@ -205,7 +205,7 @@ class _Line(Timer):
         self._attempts.stood(standing.began_s, now_s)
         waiting, self._waiting = self._waiting, {}
         for sending in waiting:
-            sending.ask = sending.ask._replace(ready_s=max(sending.ask.ready_s, now_s))
+            sending.request = sending.request._replace(ready_s=max(sending.request.ready_s, now_s))
             self.publish(sending)
         self.load.tell()
 
@@ -288,14 +288,14 @@ class _Line(Timer):
 class _Sending:
     """A message on its way: the engine's :class:`~simulator.fleet.engine.mqtt.ports.Publisher`."""
 
-    __slots__ = ("_is_over", "_line", "_on_end", "_overtook", "ask", "key", "receipt_due_s", "sent_s")
+    __slots__ = ("_is_over", "_line", "_on_end", "_overtook", "key", "receipt_due_s", "request", "sent_s")
 
-    def __init__(self, line: _Line, ask: Ask, key: str, on_end: OnEnd | None) -> None:
+    def __init__(self, line: _Line, request: Request, key: str, on_end: OnEnd | None) -> None:
         self._line = line
         self._on_end = on_end
         self._overtook: tuple[Refusal | None] | None = None  # a receipt that came before the acknowledgement
         self._is_over = False
-        self.ask = ask
+        self.request = request
         self.key = key
         self.sent_s: float | None = None  # once the broker has it
         self.receipt_due_s = _NEVER_S
@@ -303,7 +303,7 @@ class _Sending:
     @property
     def give_up_s(self) -> float:
         """So long it waits for a connection, on the monotonic clock."""
-        return self.ask.intended_s + self._line.load.timeout_s
+        return self.request.intended_s + self._line.load.timeout_s
 
     def acknowledged(self, code: int, sent_s: float, now_s: float) -> None:
         """See :class:`~simulator.fleet.engine.mqtt.ports.Publisher`."""
@@ -363,13 +363,13 @@ class _Sending:
         return OutcomeClass.TIMEOUT, RUN_OVER
 
     def _measure(self, operation: str, outcome: OutcomeClass, sent_s: float | None, now_s: float) -> None:
-        ask, line = self.ask, self._line
+        request, line = self.request, self._line
         line.load.observer.exchanged(
             operation,
             outcome,
             line.device,
-            intended_s=ask.intended_s,
-            ready_s=ask.ready_s,
+            intended_s=request.intended_s,
+            ready_s=request.ready_s,
             sent_s=sent_s,
             now_s=now_s,
             attempt=Attempt.FIRST,
@@ -379,7 +379,7 @@ class _Sending:
         self._is_over = True
         line = self._line
         load = line.load
-        load.readings.write_down(line.device, self.ask.keys[0], outcome, sent_s, now_s)
+        load.readings.write_down(line.device, self.request.keys[0], outcome, sent_s, now_s)
         if reason:
             operation = MqttOperation.READINGS if self.sent_s is None else MqttOperation.RECEIPT
             load.observer.faulted(operation, line.device, reason)

@@ -19,7 +19,7 @@ from agent.wire.commands import CommandRecord
 from agent.wire.json_text import encode_json, parse_object
 from agent.wire.mqtt_messages import KEY_CHARACTERS, ResultMessage, StatusMessage, encode
 from agent.wire.secret import Secret
-from simulator.fleet.device.exchange import IN_PROGRESS, Ask, Dated, Operation, Speaker, command_of, time_text
+from simulator.fleet.device.exchange import IN_PROGRESS, Dated, Operation, Request, Speaker, command_of, time_text
 from simulator.fleet.engine.mqtt.packets import MAX_PACKET_BYTES
 from simulator.fleet.engine.mqtt.ports import Opening, Will
 from simulator.fleet.faults.json_body import close_body, open_body
@@ -43,7 +43,7 @@ class MqttOperation(StrEnum):
 
 
 OPERATIONS: Final = {Operation.READINGS: MqttOperation.READINGS, Operation.REPORT: MqttOperation.REPORT}
-"""What an ask is counted as."""
+"""What a request is counted as."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +64,13 @@ class MqttSpeaker(Speaker):
         ready_s: float = 0.0,
         *,
         attempt: Attempt = Attempt.FIRST,
-    ) -> Ask:
+    ) -> Request:
         """Hand over readings: a lone one as an object, several as an array."""
         items = [self._item(reading, name) for reading in batch]
         body = items[0] if len(items) == 1 else f"[{','.join(items)}]"
         keys = tuple([reading.key for reading in batch])
         topic = topics.sensor_data(self.device_id)
-        return Ask(
+        return Request(
             Operation.READINGS,
             _PUBLISH,
             topic,
@@ -86,7 +86,7 @@ class MqttSpeaker(Speaker):
         """Whether readings go out with the time at which they were made: always, by the gateway's contract."""
         return True
 
-    def report(self, report: Report, intended_s: float = 0.0, ready_s: float = 0.0) -> Ask | None:
+    def report(self, report: Report, intended_s: float = 0.0, ready_s: float = 0.0) -> Request | None:
         """Tell how a command goes or ended."""
         message = ResultMessage(
             status=report.status,  # type: ignore[arg-type]  # checked by the model
@@ -95,7 +95,7 @@ class MqttSpeaker(Speaker):
             key=result_key(report) if self.receipts and report.status != IN_PROGRESS else None,
         )
         topic = topics.result(self.device_id, report.command_id)
-        return Ask(
+        return Request(
             Operation.REPORT,
             _PUBLISH,
             topic,
@@ -105,13 +105,13 @@ class MqttSpeaker(Speaker):
             ready_s=ready_s,
         )
 
-    def awaited(self, ask: Ask, name: str) -> dict[str, int]:
+    def awaited(self, request: Request, name: str) -> dict[str, int]:
         """The keys that a receipt has to name, with the outbox's key of each (0 for a result); empty for none."""
         if not self.receipts:
             return {}
-        if ask.report is not None:
-            return {} if ask.report.status == IN_PROGRESS else {result_key(ask.report): 0}
-        return {f"{name}-{key}": key for key in ask.keys}
+        if request.report is not None:
+            return {} if request.report.status == IN_PROGRESS else {result_key(request.report): 0}
+        return {f"{name}-{key}": key for key in request.keys}
 
     def status(self, *, online: bool) -> Will:
         """The retained status; ``offline`` is also the will."""
@@ -138,16 +138,16 @@ class MqttSpeaker(Speaker):
         return text + "}"
 
 
-def renamed(ask: Ask, suffix: str) -> Ask:
+def renamed(request: Request, suffix: str) -> Request:
     """The same readings with keys of their own: this at the end of each. What is no JSON any more stays as it is."""
-    opened = open_body(ask.body or b"")
+    opened = open_body(request.body or b"")
     if opened is None:
-        return ask
+        return request
     readings, array = opened
     for reading in readings:
         if "key" in reading:
             reading["key"] = f"{reading['key']}{suffix}"
-    return ask._replace(body=close_body(readings, array=array))
+    return request._replace(body=close_body(readings, array=array))
 
 
 def result_key(report: Report) -> str:

@@ -15,7 +15,7 @@ import httpx
 from agent.wire.answers import TRUSTED_IN_HTML
 from agent.wire.identity import Identity, PageVerdict, is_page, is_proof
 from simulator.fleet.device.answers import HttpAnswer
-from simulator.fleet.device.glance import stamps_of
+from simulator.fleet.device.fast_path import stamps_of
 from simulator.fleet.engine.ports import Headers
 from simulator.fleet.outcomes import OutcomeClass
 

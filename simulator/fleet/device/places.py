@@ -9,7 +9,7 @@ from agent.core.values import Moment
 from simulator.fleet.device.body import Body
 from simulator.fleet.device.chance import Chance
 from simulator.fleet.device.exchange import Speaker
-from simulator.fleet.device.glance import Familiar
+from simulator.fleet.device.fast_path import KnownAnswers
 from simulator.fleet.device.model import DeviceModel, Fleetwide, Gauges
 from simulator.fleet.device.store import Disk
 from simulator.fleet.device.virtual_device import VirtualDevice
@@ -90,10 +90,10 @@ class Site(Timer):
         """The run is over: what waits on the disk was never accepted."""
         self._fleet.ages.given_up(self._disk.outbox.taken_s(), OutcomeClass.TIMEOUT, now_s)
 
-    def body(self, speaker: Speaker, familiar: Familiar, now: Moment) -> Body:
+    def body(self, speaker: Speaker, known_answers: KnownAnswers, now: Moment) -> Body:
         """For a life that begins now."""
         parts = (self.index, speaker, self._model, self._fleet, self._disk)
-        return Body(*parts, chance=self._chance, familiar=familiar, now=now)
+        return Body(*parts, chance=self._chance, known_answers=known_answers, now=now)
 
 
 AnyPlace = TypeVar("AnyPlace", bound=Place)

@@ -19,11 +19,11 @@ from typing import Final, Protocol
 from agent.core.schedule import Schedule, phase_s
 from agent.core.values import Moment
 from agent.errors import ServiceError
-from simulator.fleet.audit.book import SEQUENCE_NAME
 from simulator.fleet.audit.digest import digest_values
+from simulator.fleet.audit.fleet_ledger import SEQUENCE_NAME
 from simulator.fleet.device.answers import HttpAnswer
 from simulator.fleet.device.body import VERSION, Body
-from simulator.fleet.device.exchange import Ask, Operation, values_text
+from simulator.fleet.device.exchange import Operation, Request, values_text
 from simulator.fleet.device.handing_over import HandingOver
 from simulator.fleet.device.lanes import need_lanes
 from simulator.fleet.device.listening import Listening
@@ -49,7 +49,7 @@ class Channel(Protocol):
         """Why its last exchange was no good one, for a person; empty when it was."""
         ...
 
-    def ask(self, now: Moment) -> Ask | None:
+    def next_request(self, now: Moment) -> Request | None:
         """What to send now; None when nothing is due. To be asked after :meth:`VirtualDevice.advance`."""
         ...
 
@@ -85,11 +85,11 @@ class VirtualDevice:
         lanes = self._body.lanes
         return not (lanes is not None and lanes.busy) and not self.uplink.has_work
 
-    def answered(self, ask: Ask, answer: HttpAnswer, sent_s: float, now: Moment) -> OutcomeClass:
-        """The answer to an ask.
+    def answered(self, request: Request, answer: HttpAnswer, sent_s: float, now: Moment) -> OutcomeClass:
+        """Take the answer to a request.
 
         Args:
-            ask: what was sent.
+            request: what was sent.
             answer: what came, good or not.
             sent_s: when it was sent, on the monotonic clock.
             now: when the answer came.
@@ -97,26 +97,26 @@ class VirtualDevice:
         Returns:
             The class that the exchange counts in.
         """
-        if ask.operation is _POLL:
-            outcome = self.commands.answered(ask, answer, sent_s, now)
+        if request.operation is _POLL:
+            outcome = self.commands.answered(request, answer, sent_s, now)
             if self._body.lanes is not None:
                 self.own_due_s = _AT_ONCE_S  # it may have brought a command
             return outcome
-        return self.uplink.answered(ask, answer, sent_s, now)
+        return self.uplink.answered(request, answer, sent_s, now)
 
-    def failed(self, ask: Ask, error: ServiceError, now: Moment, *, left: bool = True) -> None:
+    def failed(self, request: Request, error: ServiceError, now: Moment, *, left: bool = True) -> None:
         """No answer came: the same is asked again after a while; ``left``: the request went out."""
-        if ask.operation is _POLL:
+        if request.operation is _POLL:
             self.commands.failed(error, now)
         else:
-            self.uplink.failed(ask, error, now, left=left)
+            self.uplink.failed(request, error, now, left=left)
 
     def power_lost(self, now: Moment) -> None:
         """This life ends here."""
         in_flight = self._body.disk.in_flight
         if self.uplink.is_waiting and in_flight is not None:
             self._body.disk.in_flight = in_flight._replace(attempt=Attempt.AMBIGUOUS)
-            self._body.fleet.book.readings_unanswered(self._body.index, in_flight.keys, self._body.run_s(now))
+            self._body.fleet.ledger.readings_unanswered(self._body.index, in_flight.keys, self._body.run_s(now))
 
     def advance(self, now: Moment) -> None:
         """Do what time brings by itself: the sensor, and handlers that begin and end."""
@@ -159,7 +159,7 @@ class VirtualDevice:
         fleet.gauges.waiting_readings += 1 - len(dropped)
         if dropped:
             fleet.ages.given_up(dropped, OutcomeClass.TIMEOUT, now.monotonic_s)
-        fleet.book.reading_made(body.index)
+        fleet.ledger.reading_made(body.index)
         if fleet.circumstances is not None:
             self.uplink.hold(fleet.circumstances.held_until_s(body.individual, now))
         self._sample_due_s = self._next_s(now)

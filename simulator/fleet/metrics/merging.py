@@ -1,8 +1,8 @@
 """From the seconds of several workers to the seconds and totals of the run.
 
-What a worker sends is keyed by (worker, epoch, second): nothing counts twice, whatever is sent again, and what a worker
-did not send is a declared gap instead of a silent hole. Memory grows neither with the number of exchanges nor with the
-length of the run: a second is given away as soon as every worker has told of it.
+What a worker sends is keyed by (worker, second): nothing counts twice, whatever is sent again. What a worker did not
+send is a declared gap. Memory grows neither with the number of exchanges nor with the length of the run: a second is
+handed out as soon as every worker has reported it.
 """
 
 from __future__ import annotations
@@ -106,32 +106,23 @@ class _Shares:
 
 @dataclass(slots=True)
 class _Worker:
-    """What is known of a worker.
+    """State of one worker.
 
     Attributes:
-        told: the last second that it told of.
-        silent_because: why it tells no more; None as long as it does. Empty: it ended as it should.
-        counted: its cumulative gauges at the end of the last second that was given away, and ``before`` those at the
-            end of its earlier lives.
+        reported: the last second that it sent.
+        silent_because: why it sends no more; None as long as it does. Empty: it ended as it should.
+        counted: its cumulative gauges at the end of the last second that was handed out.
     """
 
-    epoch: int = 0
-    told: int = -1
+    reported: int = -1
     silent_because: str | None = None
-    counted: dict[str, float] = field(default_factory=dict)
-    counted_epoch: int = 0
-    before: dict[str, float] = field(default_factory=dict)
+    counted: Mapping[str, float] = field(default_factory=dict)
 
     def count(self, delta: Delta | None) -> Mapping[str, float]:
         """Its cumulative gauges with those of its second; of a second that it did not report, as they were."""
         if delta is not None:
-            if delta.epoch > self.counted_epoch:
-                self.before, self.counted_epoch = self.summed(), delta.epoch
             self.counted = {name: value for name, value in delta.gauges.items() if is_cumulative(name)}
-        return self.summed()
-
-    def summed(self) -> dict[str, float]:
-        return {name: self.before.get(name, 0.0) + self.counted.get(name, 0.0) for name in self.before | self.counted}
+        return self.counted
 
 
 class Merger:
@@ -152,24 +143,21 @@ class Merger:
         self._health = _TotalHealth()
         self._gaps: list[Gap] = []
         self.left_out = 0
-        """Deltas that counted nowhere: sent twice, or by a worker that was replaced meanwhile."""
+        """Deltas that counted nowhere: sent twice, or by a worker that was given up before."""
 
     def add(self, delta: Delta) -> bool:
         """Take in a worker's second.
 
         Returns:
-            Whether it counts; False when it came before, or from a worker that was lost or replaced meanwhile.
+            Whether it counts; False when it came before, or from a worker that was lost meanwhile.
         """
         worker = self._workers[delta.worker]
-        is_new_epoch = delta.epoch > worker.epoch
-        is_old = delta.second <= worker.told or delta.epoch < worker.epoch
-        if (is_old or worker.silent_because is not None) and not is_new_epoch:
+        if delta.second <= worker.reported or worker.silent_because is not None:
             self.left_out += 1
             return False
-        if delta.second > worker.told + 1:
-            reason = worker.silent_because or ("started again" if is_new_epoch else "did not report")
-            self._note_gap(delta.worker, max(worker.told + 1, self._next), delta.second, reason)
-        worker.epoch, worker.told, worker.silent_because = delta.epoch, delta.second, None
+        if delta.second > worker.reported + 1:
+            self._note_gap(delta.worker, max(worker.reported + 1, self._next), delta.second, "did not report")
+        worker.reported = delta.second
         self._newest = max(self._newest, delta.second)
         if delta.second >= self._next:
             self._open.setdefault(delta.second, []).append(delta)
@@ -181,34 +169,31 @@ class Merger:
         self._workers[worker].silent_because = ""
 
     def lost(self, worker: int, reason: str) -> None:
-        """A worker will not send any more: nobody waits for it, and what is missing becomes a gap.
-
-        One that is started again under the same number counts from its first second on; its epoch is one higher.
-        """
+        """A worker will not send any more: nobody waits for it, and what is missing becomes a gap."""
         self._workers[worker].silent_because = reason
 
     def ready(self) -> list[Second]:
         """The seconds, each once and in order, that are complete or have waited long enough."""
         seconds = []
         while self._next <= self._newest and (self._is_complete() or self._newest - self._next >= self._patience):
-            seconds.append(self._give_away())
+            seconds.append(self._take_next())
         return seconds
 
     def finish(self, seconds: int = 0) -> list[Second]:
         """The run is over: the seconds that are left.
 
         Args:
-            seconds: how long it was. What no worker told of up to there is given as well, empty, with its gaps.
+            seconds: how long it was. Seconds up to there that no worker reported are empty, with their gaps.
         """
         self._newest = max(self._newest, seconds - 1)
         left = []
         while self._next <= self._newest:
-            left.append(self._give_away())
+            left.append(self._take_next())
         return left
 
     @property
     def given(self) -> int:
-        """How many seconds were given away, from 0 on without a hole."""
+        """How many seconds were handed out, from 0 on without a hole."""
         return self._next
 
     @property
@@ -230,20 +215,20 @@ class Merger:
         return tuple(sorted(self._gaps, key=lambda gap: (gap.from_s, gap.worker)))
 
     def _is_complete(self) -> bool:
-        return all(worker.told >= self._next for worker in self._workers.values() if worker.silent_because is None)
+        return all(worker.reported >= self._next for worker in self._workers.values() if worker.silent_because is None)
 
-    def _give_away(self) -> Second:
+    def _take_next(self) -> Second:
         second = self._next
         self._next += 1
         for number, worker in self._workers.items():
-            if worker.told < second and worker.silent_because is None:
+            if worker.reported < second and worker.silent_because is None:
                 self._note_gap(
                     number,
                     second,
                     self._next,
                     "they came too late for the time line, if at all; the totals have what came",
                 )
-            elif worker.told < second and worker.silent_because:
+            elif worker.reported < second and worker.silent_because:
                 self._note_gap(number, second, self._next, worker.silent_because)
         deltas = self._open.pop(second, [])
         by_worker = {delta.worker: delta for delta in deltas}

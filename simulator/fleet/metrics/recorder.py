@@ -51,14 +51,12 @@ class Delta:
 
     Attributes:
         worker: its number.
-        epoch: counted up when a worker is started again under the same number.
         second: since the run's begin.
         gauges: the worker's part; the parts of all workers are added up.
         late: of the operations what fell due in the phases and ended after them; as in a second of the record.
     """
 
     worker: int
-    epoch: int
     second: int
     operations: Operations
     gauges: Mapping[str, float] = field(default_factory=dict)
@@ -130,7 +128,7 @@ class Recorder:
     is load that was not made. ``undelivered`` are those of them that never ended.
 
     Args:
-        worker, epoch: see :class:`Delta`.
+        worker: its number.
     """
 
     __slots__ = (
@@ -139,16 +137,14 @@ class Recorder:
         "_gauges",
         "_late",
         "_scratch",
-        "epoch",
         "intended",
         "sent",
         "undelivered",
         "worker",
     )
 
-    def __init__(self, worker: int = 0, epoch: int = 0) -> None:
+    def __init__(self, worker: int = 0) -> None:
         self.worker = worker
-        self.epoch = epoch
         self.intended = 0
         self.sent = 0
         self.undelivered = 0
@@ -213,7 +209,7 @@ class Recorder:
         phases that it belongs to. A second under way counts so as a whole: all of it ended before this was known.
         """
         self._drain_s = at_s
-        self._late = Recorder(self.worker, self.epoch)
+        self._late = Recorder(self.worker)
         self._late._cells = {  # noqa: SLF001 - another of the same class
             operation: {outcome: cell.copy() for outcome, cell in cells.items()}
             for operation, cells in self._cells.items()
@@ -223,7 +219,6 @@ class Recorder:
         """Take out everything since the last cut. Quick: the work is :meth:`Cut.delta`, which any thread may do."""
         taken = Cut(
             self.worker,
-            self.epoch,
             second,
             {operation: dict(cells) for operation, cells in self._cells.items()},
             dict(self._gauges),
@@ -243,7 +238,6 @@ class Cut:
     """A second as it was recorded. :meth:`delta` makes it small; cuts of one recorder are made small one by one."""
 
     worker: int
-    epoch: int
     second: int
     cells: Mapping[str, Mapping[OutcomeClass, _Cell]]
     gauges: Mapping[str, float]
@@ -258,7 +252,7 @@ class Cut:
         operations = self._operations(self.cells, lag)
         health = WorkerHealth(lag.encode(), process, *self.requests)
         late = self._operations(self.late, Histogram())
-        return Delta(self.worker, self.epoch, self.second, operations, self.gauges, health, late)
+        return Delta(self.worker, self.second, operations, self.gauges, health, late)
 
     def _operations(self, cells_of: Mapping[str, Mapping[OutcomeClass, _Cell]], lag: Histogram) -> Operations:
         operations = {

@@ -5,7 +5,7 @@ reading. One request of a device is under way at a time; many devices are.
 
 It can be broken off and started again: readings, their numbers and the idempotency keys depend on seed, device and the
 history's two ends alone. What the service already has of a device is found by asking for its newest reading; it is
-written into the book without being sent again, so the audit reads back all of it.
+written into the ledger without being sent again, so the audit reads back all of it.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from agent.wire.limits import PAGE_MAX
 from agent.wire.lists import PageWalk
 from agent.wire.sensor_data import SensorDataRecord
 from agent.wire.times import to_rfc3339
-from simulator.fleet.audit.book import (
+from simulator.fleet.audit.digest import digest_values
+from simulator.fleet.audit.file_ledger import FileLedger
+from simulator.fleet.audit.fleet_ledger import (
     NUMBERS_OF_A_RUN,
     SEQUENCE_NAME,
-    DeviceBook,
-    NoBook,
+    FleetLedger,
+    NoLedger,
     first_number_of,
     with_sequence,
 )
-from simulator.fleet.audit.digest import digest_values
 from simulator.fleet.audit.frames import LedgerHeader
-from simulator.fleet.audit.ledger import Ledger
 from simulator.fleet.device.answers import is_refused, outcome_of
 from simulator.fleet.device.chance import Chance
-from simulator.fleet.device.exchange import Ask, Operation, Speaker, read_refusals, values_text
+from simulator.fleet.device.exchange import Operation, Request, Speaker, read_refusals, values_text
 from simulator.fleet.engine.pool import HttpPool
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.models.history import PastReading, history_of
@@ -84,7 +84,7 @@ class BackfillJob:
         from_s, to_s: the history's ends, seconds since the epoch.
         offers: the service's extensions.
         ca_file: the authorities that alone are trusted there; None trusts the system's.
-        ledger_path, ledger_header: this worker's book; None keeps none.
+        ledger_path, ledger_header: this worker's ledger; None keeps none.
         connections: requests under way at once.
         program: gives the readings; None where the signals do.
     """
@@ -159,10 +159,12 @@ class BackfillPlay:
             ca_file=job.ca_file,
         )
         self._pages = PoolPages(self._pool, lambda: self._keys.headers(0))
-        self._ledger: Ledger | None = None
+        self._file_ledger: FileLedger | None = None
         if job.ledger_path is not None and job.ledger_header is not None:
-            self._ledger = Ledger(job.ledger_path, job.ledger_header, on_failure=into_loop(asyncio.get_running_loop()))
-        self._book: DeviceBook = self._ledger or NoBook()
+            self._file_ledger = FileLedger(
+                job.ledger_path, job.ledger_header, on_failure=into_loop(asyncio.get_running_loop())
+            )
+        self._ledger: FleetLedger = self._file_ledger or NoLedger()
         self._waiting = iter(range(len(job.device_ids)))
         self._under_way: set[int] = set()
         self._left = len(job.device_ids)
@@ -218,7 +220,7 @@ class BackfillPlay:
             lane.cancel()
         ended = await asyncio.gather(*self._lanes, return_exceptions=True)
         await self._pool.close()
-        gaps = self._ledger.close() if self._ledger is not None else ()
+        gaps = self._file_ledger.close() if self._file_ledger is not None else ()
         for error in ended:
             if isinstance(error, Exception):
                 raise error
@@ -263,7 +265,7 @@ class BackfillPlay:
         for reading in islice(history, newest):
             self._write(number, reading)
             self._sums.found += 1
-            self._book.readings_accepted(job.devices.start + number, (reading.sequence,), self._run_s())
+            self._ledger.readings_accepted(job.devices.start + number, (reading.sequence,), self._run_s())
             if reading.sequence % _YIELD_EVERY == 0:
                 await asyncio.sleep(0)
         chance = Chance(job.scenario.seed, job.devices.start + number)
@@ -273,37 +275,37 @@ class BackfillPlay:
             await self._post(number, speaker.readings(readings, name), chance)
             self._flush()
 
-    async def _post(self, number: int, ask: Ask, chance: Chance) -> None:
+    async def _post(self, number: int, request: Request, chance: Chance) -> None:
         """One batch until it is answered for good."""
         device = self._job.devices.start + number
         patience, attempt = _BACKOFF, Attempt.FIRST
         due_s = time.monotonic()
         while True:
             try:
-                answer = await self._exchange(ask, OPERATION, due_s, attempt)
-                refused = read_refusals(answer, ask)
+                answer = await self._exchange(request, OPERATION, due_s, attempt)
+                refused = read_refusals(answer, request)
                 break
             except ServiceError as error:
                 if judge_readings(error) is Disposition.SET_ASIDE:
-                    self._book.readings_refused(device, ask.keys, self._run_s())
-                    self._sums.refused += len(ask.keys)
+                    self._ledger.readings_refused(device, request.keys, self._run_s())
+                    self._sums.refused += len(request.keys)
                     raise _Refused(str(error)) from None
                 refused_for_now = is_refused(error)
                 attempt = attempt.again(refused=refused_for_now)
                 if not refused_for_now:
-                    self._book.readings_unanswered(device, ask.keys, self._run_s())
+                    self._ledger.readings_unanswered(device, request.keys, self._run_s())
                 wait_s = error.retry_after_s if isinstance(error, RateLimited) else None
                 patience, pause_s = patience.failed(chance(), wait_s)
             due_s = time.monotonic() + pause_s
             await asyncio.sleep(pause_s)
-            self._sums.resent += len(ask.keys)
+            self._sums.resent += len(request.keys)
             is_open = attempt is Attempt.AMBIGUOUS
-            self._book.readings_resent(device, ask.keys, self._run_s(), ambiguous=is_open)
-        delivered = tuple(key for key in ask.keys if key not in refused)
-        self._book.readings_accepted(device, delivered, self._run_s())
+            self._ledger.readings_resent(device, request.keys, self._run_s(), ambiguous=is_open)
+        delivered = tuple(key for key in request.keys if key not in refused)
+        self._ledger.readings_accepted(device, delivered, self._run_s())
         self._sums.accepted += len(delivered)
         if refused:
-            self._book.readings_refused(device, tuple(refused), self._run_s())
+            self._ledger.readings_refused(device, tuple(refused), self._run_s())
             self._sums.refused += len(refused)
             raise _Refused(next(iter(refused.values())))
 
@@ -349,7 +351,7 @@ class BackfillPlay:
         patience, due_s, attempt = _BACKOFF, time.monotonic(), Attempt.FIRST
         while True:
             try:
-                return await self._exchange(Ask(Operation.POLL, "GET", target), _ASKED, due_s, attempt)
+                return await self._exchange(Request(Operation.POLL, "GET", target), _ASKED, due_s, attempt)
             except ServiceError as error:
                 if judge_readings(error) is Disposition.SET_ASIDE:
                     raise _Refused(f"what is there already cannot be read: {error}") from None
@@ -368,7 +370,7 @@ class BackfillPlay:
         number = int(told) - self._first_number if isinstance(told, (int, float)) else 0
         return number if 0 < number < NUMBERS_OF_A_RUN else 0
 
-    async def _exchange(self, ask: Ask, operation: str, due_s: float, attempt: Attempt) -> Answer:
+    async def _exchange(self, request: Request, operation: str, due_s: float, attempt: Attempt) -> Answer:
         """One request, measured.
 
         Raises:
@@ -380,9 +382,9 @@ class BackfillPlay:
         self._sums.requests += 1
         outcome = OutcomeClass.TIMEOUT  # unless something else is known: the run may end before the answer
         try:
-            headers = {**self._keys.headers(self._sums.requests), **ask.headers}
-            came = await self._pool.request(ask.method, ask.target, body=ask.body, headers=headers)
-            answer = await self._pages.judge(ask.method, ask.target, came)
+            headers = {**self._keys.headers(self._sums.requests), **request.headers}
+            came = await self._pool.request(request.method, request.target, body=request.body, headers=headers)
+            answer = await self._pages.judge(request.method, request.target, came)
         except ServiceError as error:
             outcome = outcome_of(error)
             raise
@@ -413,12 +415,12 @@ class BackfillPlay:
         return round((self._job.to_s - self._job.from_s) / self._model(number).every_s)
 
     def _write(self, number: int, reading: PastReading) -> _Dated:
-        """A reading as it goes out; written into the book first."""
+        """A reading as it goes out; written into the ledger first."""
         self._sums.made += 1
         recorded_ms = round(reading.time_s * 1000)
         at_s = self._run_s()
-        self._book.reading_made(self._job.devices.start + number)
-        self._book.reading_sent(
+        self._ledger.reading_made(self._job.devices.start + number)
+        self._ledger.reading_sent(
             self._job.devices.start + number,
             reading.sequence,
             digest_values(reading.values),
@@ -433,9 +435,9 @@ class BackfillPlay:
         return time.monotonic() - self._began_s
 
     def _flush(self) -> None:
-        if self._ledger is not None and time.monotonic() - self._flushed_s > 1.0:
+        if self._file_ledger is not None and time.monotonic() - self._flushed_s > 1.0:
             self._flushed_s = time.monotonic()
-            self._ledger.flush()
+            self._file_ledger.flush()
 
 
 def window_of(scenario: Scenario, began_s: float) -> tuple[float, float]:

@@ -12,13 +12,13 @@ from agent.errors import ConfigurationError
 from agent.wire.secret import Secret
 from agent.wire.trust import trust_store
 from simulator.fleet.device.driver import Driver, Member
-from simulator.fleet.device.letterhead import Letterhead
 from simulator.fleet.device.load import Load, LoadOptions
-from simulator.fleet.device.load_parts import Request, Subject
+from simulator.fleet.device.load_parts import RequestKind, Subject
 from simulator.fleet.device.model import Fleetwide
 from simulator.fleet.device.mqtt_driver import MqttDriver
 from simulator.fleet.device.mqtt_load import MqttLoad
 from simulator.fleet.device.observer import Observer
+from simulator.fleet.device.request_template import RequestTemplate
 from simulator.fleet.engine.addresses import loopback_addresses
 from simulator.fleet.engine.http.engine import Http1Engine, HttpOptions
 from simulator.fleet.engine.http.origin import read_origin
@@ -190,14 +190,15 @@ def _read_tokens(path: Path) -> dict[str, Secret]:
         raise ConfigurationError([f"the devices' tokens cannot be read: {error}"], str(path)) from None
 
 
-def _letterheads(address: Address, cast: Cast) -> list[Letterhead]:
+def _templates(address: Address, cast: Cast) -> list[RequestTemplate]:
     """One for each key pair, or one for each device that has a token; dealt out by the device's number."""
     origin = read_origin(address.base_url, address.ca_file)
     if address.tokens is None:
-        return [Letterhead(origin, headers_of(pair)) for pair in read_keys(address.keys)]
+        return [RequestTemplate(origin, headers_of(pair)) for pair in read_keys(address.keys)]
     tokens, count = _read_tokens(address.tokens), len(cast.members)
     heads = [
-        Letterhead(origin, {"authorization": f"Bearer {tokens[member.device_id].reveal()}"}) for member in cast.members
+        RequestTemplate(origin, {"authorization": f"Bearer {tokens[member.device_id].reveal()}"})
+        for member in cast.members
     ]
     # Device i takes number i modulo the count, and this worker's first device is not number 0.
     shift = -cast.first_index % count
@@ -234,7 +235,7 @@ class HttpDevices(_CoreDevices):
         self._driver = Driver(
             self._links,
             ground.wheel,
-            _letterheads(address, cast),
+            _templates(address, cast),
             cast.members,
             cast.fleet,
             first_index=cast.first_index,
@@ -362,7 +363,7 @@ class WireDevices:
         self._load = Load(
             links if scenario.faults else engine,
             ground.wheel,
-            _letterheads(address, cast),
+            _templates(address, cast),
             subjects,
             cast.fleet,
             first_index=cast.first_index,
@@ -404,7 +405,7 @@ class WireDevices:
 
     def arrive(self, stream: int, device: int, due_s: float) -> None:
         """See :class:`Devices`."""
-        self._load.send(Request(self._arrivals[stream].operation), device, due_s)
+        self._load.send(RequestKind(self._arrivals[stream].operation), device, due_s)
 
     def sample(self, *, on: bool) -> None:
         """See :class:`Devices`."""
@@ -417,7 +418,7 @@ class WireDevices:
         for arrivals in self._arrivals:
             if arrivals.kind == "closed":
                 users = max(1, round(arrivals.users * self._share))
-                self._load.start_users(Request(arrivals.operation), users, arrivals.pause_s)
+                self._load.start_users(RequestKind(arrivals.operation), users, arrivals.pause_s)
 
     def unsettled(self) -> list[int]:
         """See :class:`Devices`: those whose requests are under way, which end by themselves."""

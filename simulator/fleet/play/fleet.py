@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from agent.wire.extensions import COMMAND_STATUS
-from simulator.fleet.audit.book import DeviceBook, NoBook
-from simulator.fleet.audit.ledger import LedgerTarget
+from simulator.fleet.audit.file_ledger import LedgerTarget
+from simulator.fleet.audit.fleet_ledger import FleetLedger, NoLedger
 from simulator.fleet.device.circumstances import Circumstances
 from simulator.fleet.device.driver import Member
-from simulator.fleet.device.letterhead import Letterhead
 from simulator.fleet.device.model import Fleetwide
 from simulator.fleet.device.quiet_heap import QuietHeap
+from simulator.fleet.device.request_template import RequestTemplate
 from simulator.fleet.engine.http.engine import Http1Engine, HttpOptions
 from simulator.fleet.engine.http.origin import read_origin
 from simulator.fleet.engine.wheel import LoopClock, Wheel
@@ -33,7 +33,7 @@ from simulator.fleet.plan.plan import Plan
 from simulator.fleet.play.afflictions import Afflictions, device_faults, read_device_faults, truths
 from simulator.fleet.play.base import Leftover, PlaySummary
 from simulator.fleet.play.devices import Address, Cast, Devices, Ground, make_devices, slow_target
-from simulator.fleet.play.measurement import Measurement, StagedBook
+from simulator.fleet.play.measurement import Measurement, StagedLedger
 from simulator.fleet.play.models import build_models, device_model
 from simulator.fleet.play.network import NetworkFaults
 from simulator.fleet.play.operator import EXPIRY_MARGIN_S, Operator, Way
@@ -76,7 +76,7 @@ class FleetJob:
         offers: the service's extensions, for the operator.
         device_offers: those of whatever the devices talk to: the service, or the gateway in front of it.
         run: tells this run from all others.
-        ledger: where this worker's book goes; None keeps none.
+        ledger: where this worker's ledger goes; None keeps none.
         connections: for devices that share them.
         program: gives the readings; None where the signals do.
     """
@@ -125,11 +125,11 @@ class FleetPlay:
         self._fault_settings = read_device_faults(job.scenario)
         self._measurement = Measurement(recorder)
         self._ways = CommandWays(recorder, [command.name for command in job.scenario.commands])
-        self._ledger = None if job.ledger is None else job.ledger.open(into_loop(asyncio.get_running_loop()))
-        kept: DeviceBook = self._ledger or NoBook()
-        self._staged = StagedBook(kept, self._ways)
+        self._file_ledger = None if job.ledger is None else job.ledger.open(into_loop(asyncio.get_running_loop()))
+        kept: FleetLedger = self._file_ledger or NoLedger()
+        self._staged = StagedLedger(kept, self._ways)
         # Without devices behind them commands get no further than the service.
-        self._book: DeviceBook = kept if job.scenario.level == "wire" else self._staged
+        self._ledger: FleetLedger = kept if job.scenario.level == "wire" else self._staged
         self._entered = Plan(job.scenario)
         self._plan = self._entered.waiting(0)
         self._plan.prepare(job.devices)
@@ -175,7 +175,7 @@ class FleetPlay:
             job.run,
             numbered=job.ledger is not None and job.ledger.header.sequence_name is not None,
             first_number=job.ledger.header.first_number if job.ledger is not None else 0,
-            book=self._book,
+            ledger=self._ledger,
             began_s=at_s,
             circumstances=None if job.scenario.level == "wire" else around,
             dialect=job.scenario.target.dialect.dialect(),
@@ -236,8 +236,8 @@ class FleetPlay:
         if self._troupe is None:
             return {}
         found = {**self._troupe.gauges(), "open_commands": float(len(self._ways) + self._held_orders)}
-        if self._ledger is not None:
-            counts = self._ledger.counts
+        if self._file_ledger is not None:
+            counts = self._file_ledger.counts
             found |= {
                 "readings_sent": float(counts.sent),
                 "readings_accepted": float(counts.accepted),
@@ -306,9 +306,9 @@ class FleetPlay:
         if self._operator is not None:
             self._recorder.undelivered += self._operator.end()
         await self._operator_engine.close()
-        gaps = self._ledger.close() if self._ledger is not None else ()
+        gaps = self._file_ledger.close() if self._file_ledger is not None else ()
         if broken is not None:
-            raise broken  # events that were not filed, or a book that was not written: no figure is worth anything
+            raise broken  # events that were not filed, or a ledger that was not written: no figure is worth anything
         names = list(zip(self._job.device_ids, self._job.names, strict=True))
         refused = self._operator.tally.refused if self._operator is not None else {}
         failures = [f"{count} commands were refused: {why}" for why, count in refused.items()]
@@ -472,14 +472,16 @@ class FleetPlay:
             if self._ways.expire(time.monotonic() - EXPIRY_MARGIN_S):
                 self._news.set()
             self._heap.look(0 if self._troupe is None else round(self._troupe.gauges().get("online", 0.0)))
-            if self._ledger is not None:
-                self._ledger.flush()
+            if self._file_ledger is not None:
+                self._file_ledger.flush()
 
     def _make_operator(self, began_s: float) -> Operator:
         job = self._job
         way = Way(
             self._operator_engine,
-            Letterhead(read_origin(job.operator_url, job.operator_ca_file), Keyring(self._keys).headers(job.worker)),
+            RequestTemplate(
+                read_origin(job.operator_url, job.operator_ca_file), Keyring(self._keys).headers(job.worker)
+            ),
             self._wheel,
             time.monotonic,
             job.scenario.target.timeout_s,
@@ -491,7 +493,7 @@ class FleetPlay:
             job.device_ids,
             job.devices.start,
             [(command.payload, command.ttl_s) for command in job.scenario.commands],
-            book=self._book,
+            ledger=self._ledger,
             observer=self._measurement,
             began_s=began_s,
             on_ordered=lambda each: self._ways.ordered(each.command_id, each.stream, each.due_s, each.expires_s),

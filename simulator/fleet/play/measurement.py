@@ -1,4 +1,4 @@
-"""What a worker's devices are measured and written down by: one observer, and one book with the commands' stages."""
+"""A worker's measurements: the observer of its devices, and a ledger that also marks the stages of commands."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from agent.core.values import Contract, OutcomeStatus
-from simulator.fleet.audit.book import DeviceBook
+from simulator.fleet.audit.fleet_ledger import FleetLedger
 from simulator.fleet.device.exchange import HELD_POLL
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.metrics.stages import CommandWays, EndState, Stage
@@ -91,60 +91,60 @@ class Measurement:
             self._bar_s = kept[-1][1][0]
 
 
-class StagedBook:
-    """A book that also notes where the commands are; see :class:`~simulator.fleet.audit.book.DeviceBook`.
+class StagedLedger:
+    """A ledger that also notes where the commands are; see :class:`~simulator.fleet.audit.fleet_ledger.FleetLedger`.
 
     Args:
-        book: keeps everything.
+        ledger: keeps everything.
         ways: where the commands are.
 
     Attributes:
-        began_s: the run's begin on the monotonic clock: the book's times count from it.
+        began_s: the run's begin on the monotonic clock: the ledger's times count from it.
     """
 
-    def __init__(self, book: DeviceBook, ways: CommandWays) -> None:
-        self._book = book
+    def __init__(self, ledger: FleetLedger, ways: CommandWays) -> None:
+        self._ledger = ledger
         self._ways = ways
         self.began_s = 0.0
         # Straight through: nothing is added to what is written down of readings.
-        self.reading_made = book.reading_made
-        self.reading_sent = book.reading_sent
-        self.readings_resent = book.readings_resent
-        self.readings_accepted = book.readings_accepted
-        self.readings_refused = book.readings_refused
-        self.readings_unanswered = book.readings_unanswered
-        self.order_unanswered = book.order_unanswered
+        self.reading_made = ledger.reading_made
+        self.reading_sent = ledger.reading_sent
+        self.readings_resent = ledger.readings_resent
+        self.readings_accepted = ledger.readings_accepted
+        self.readings_refused = ledger.readings_refused
+        self.readings_unanswered = ledger.readings_unanswered
+        self.order_unanswered = ledger.order_unanswered
 
     def command_ordered(self, device: int, command_id: str, at_s: float) -> None:
-        """See :class:`~simulator.fleet.audit.book.DeviceBook`."""
-        self._book.command_ordered(device, command_id, at_s)
+        """See :class:`~simulator.fleet.audit.fleet_ledger.FleetLedger`."""
+        self._ledger.command_ordered(device, command_id, at_s)
         self._ways.mark(command_id, Stage.SENT, at_s + self.began_s)
 
     def command_received(self, device: int, command_id: str, at_s: float) -> None:
-        """See :class:`~simulator.fleet.audit.book.DeviceBook`."""
-        self._book.command_received(device, command_id, at_s)
+        """See :class:`~simulator.fleet.audit.fleet_ledger.FleetLedger`."""
+        self._ledger.command_received(device, command_id, at_s)
         self._ways.mark(command_id, Stage.DELIVERED, at_s + self.began_s)
 
     def command_started(self, device: int, command_id: str, contract: Contract, attempt: int, at_s: float) -> None:
-        """See :class:`~simulator.fleet.audit.book.DeviceBook`."""
-        self._book.command_started(device, command_id, contract, attempt, at_s)
+        """See :class:`~simulator.fleet.audit.fleet_ledger.FleetLedger`."""
+        self._ledger.command_started(device, command_id, contract, attempt, at_s)
         self._ways.mark(command_id, Stage.STARTED, at_s + self.began_s)
 
     def command_finished(
         self, device: int, command_id: str, status: OutcomeStatus, at_s: float, error: str | None = None
     ) -> None:
-        """See :class:`~simulator.fleet.audit.book.DeviceBook`."""
-        self._book.command_finished(device, command_id, status, at_s, error)
+        """See :class:`~simulator.fleet.audit.fleet_ledger.FleetLedger`."""
+        self._ledger.command_finished(device, command_id, status, at_s, error)
         self._ways.mark(command_id, Stage.FINISHED, at_s + self.began_s, _end_state(status, error))
 
     def command_reported(self, device: int, command_id: str, at_s: float) -> None:
-        """See :class:`~simulator.fleet.audit.book.DeviceBook`."""
-        self._book.command_reported(device, command_id, at_s)
+        """See :class:`~simulator.fleet.audit.fleet_ledger.FleetLedger`."""
+        self._ledger.command_reported(device, command_id, at_s)
         self._ways.mark(command_id, Stage.REPORTED, at_s + self.began_s)
 
     def result_put_aside(self, device: int, command_id: str) -> None:
-        """See :class:`~simulator.fleet.audit.book.DeviceBook`; the way ends here, without a report to measure."""
-        self._book.result_put_aside(device, command_id)
+        """See :class:`~simulator.fleet.audit.fleet_ledger.FleetLedger`: the way ends here without a report."""
+        self._ledger.result_put_aside(device, command_id)
         self._ways.end(command_id)
 
 

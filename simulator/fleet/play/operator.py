@@ -17,22 +17,23 @@ from agent.core.backoff import Backoff
 from agent.errors import ServiceError
 from agent.wire import paths
 from agent.wire.answers import KEY_IN_USE, Answer, read_retry_after
-from agent.wire.commands import CommandRecord, SendCommand
+from agent.wire.commands import CommandRecord
 from agent.wire.extensions import COMMAND_TTL, IDEMPOTENCY_KEY
 from agent.wire.json_text import encode_json
-from simulator.fleet.audit.book import DeviceBook
+from simulator.fleet.audit.fleet_ledger import FleetLedger
 from simulator.fleet.device.answers import HttpAnswer, judge, read_written
 from simulator.fleet.device.chance import Chance
-from simulator.fleet.device.exchange import Ask, Operation
-from simulator.fleet.device.letterhead import Letterhead
+from simulator.fleet.device.exchange import Operation, Request
 from simulator.fleet.device.load_parts import RUN_OVER
 from simulator.fleet.device.observer import Observer
+from simulator.fleet.device.request_template import RequestTemplate
 from simulator.fleet.engine.ports import Headers, HttpEngine
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.metrics.stages import EndState
 from simulator.fleet.outcomes import REFUSALS, Attempt, OutcomeClass, class_of
 from simulator.fleet.record import CommandEnds
 from simulator.fleet.scenario.load import CommandSettings
+from simulator.wire.messages import SendCommand
 
 OPERATION: Final = Operation.ORDER
 EXPIRY_MARGIN_S: Final = 2.0
@@ -49,7 +50,7 @@ class Way:
 
     Attributes:
         engine: carries the requests, under an index that no device has.
-        letterhead: with the operator's credential.
+        template: with the operator's credential.
         wheel: for what is sent again.
         now: the engine's clock.
         timeout_s: for one request.
@@ -58,7 +59,7 @@ class Way:
     """
 
     engine: HttpEngine
-    letterhead: Letterhead
+    template: RequestTemplate
     wheel: Wheel
     now: Callable[[], float]
     timeout_s: float
@@ -123,9 +124,9 @@ class Operator:
         first_index: of the first of them, in the fleet.
         payloads: the scenario's streams of commands: payload and time to live, seconds; the latter goes out where the
             service takes it.
-        book: for the audit.
+        ledger: for the audit.
         observer: for the measurement.
-        began_s: the run's begin on the engine's clock: the book's times count from it.
+        began_s: the run's begin on the engine's clock: the ledger's times count from it.
         on_ordered: called for each command that the service took.
 
     Attributes:
@@ -140,13 +141,13 @@ class Operator:
         first_index: int,
         payloads: Sequence[tuple[Mapping[str, Any], float]],
         *,
-        book: DeviceBook,
+        ledger: FleetLedger,
         observer: Observer,
         began_s: float,
         on_ordered: Callable[[Ordered], None],
     ) -> None:
         self.way = way
-        self.book = book
+        self.ledger = ledger
         self.observer = observer
         self.began_s = began_s
         self.on_ordered = on_ordered
@@ -175,11 +176,11 @@ class Operator:
         )
         once = IDEMPOTENCY_KEY in self.way.offers
         headers = {"idempotency-key": f"{self.way.run}-order-{stream}-{serial}"} if once else {}
-        ask = Ask(OPERATION, "POST", paths.SEND_COMMAND, encode_json(body.to_wire()), headers)
+        request = Request(OPERATION, "POST", paths.SEND_COMMAND, encode_json(body.to_wire()), headers)
         self.tally.sent += 1
         self.tally.under_way += 1
         self.streams[stream].sent += 1
-        _Order(self, device, self.way.letterhead.message(ask), due_s, repeatable=once, stream=stream).go()
+        _Order(self, device, self.way.template.message(request), due_s, repeatable=once, stream=stream).go()
 
     def took(self, command_id: str, stream: int, due_s: float, now_s: float) -> None:
         """The service has a command, and answered now."""
@@ -280,9 +281,9 @@ class _Order:
             operator.tally.under_way -= 1
             if command_id is None:  # the status has decided: it is there, under an id that the answer does not name
                 operator.streams[self._stream].unanswered += 1
-                operator.book.order_unanswered(self._device, now_s - operator.began_s)
+                operator.ledger.order_unanswered(self._device, now_s - operator.began_s)
                 return
-            operator.book.command_ordered(self._device, command_id, now_s - operator.began_s)
+            operator.ledger.command_ordered(self._device, command_id, now_s - operator.began_s)
             operator.took(command_id, self._stream, self._first_due_s, now_s)
         elif status == _CONFLICT and _word_of(body) == KEY_IN_USE:
             # An attempt that timed out here still runs there: what became of the order is not known yet.
@@ -335,7 +336,7 @@ class _Order:
         operator.tally.under_way -= 1
         operator.tally.unanswered += 1
         operator.streams[self._stream].unanswered += 1
-        operator.book.order_unanswered(self._device, now_s - operator.began_s)
+        operator.ledger.order_unanswered(self._device, now_s - operator.began_s)
 
     def _give_up(self, why: str) -> None:
         tally = self._operator.tally

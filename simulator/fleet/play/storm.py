@@ -20,8 +20,7 @@ from agent.wire.answers import Answer, read_retry_after
 from agent.wire.devices import Device
 from agent.wire.extensions import NONE
 from agent.wire.json_text import encode_json
-from agent.wire.onboarding import RegisterDevice, ScanAnswer, ScanQr
-from agent.wire.qr import LabelText, encode_label
+from agent.wire.registration import RegisterDevice
 from simulator.fleet.device.answers import read_written
 from simulator.fleet.engine.pool import HttpAnswer, HttpPool
 from simulator.fleet.metrics.recorder import Recorder
@@ -33,6 +32,8 @@ from simulator.fleet.target.pool_pages import PoolPages
 from simulator.fleet.target.provisioning import MARK
 from simulator.fleet.target.way import KeyPairFile, read_keys
 from simulator.watched import start_task
+from simulator.wire.messages import ScanAnswer, ScanQr
+from simulator.wire.qr import LabelText, encode_label
 
 SCAN: Final = "http.scan_qr"
 REGISTER: Final = "http.register"

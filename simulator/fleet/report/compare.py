@@ -151,7 +151,7 @@ def compare_runs(folder_a: Path, folder_b: Path, terms: Terms) -> Comparison:
         Drawings(_blocks(folder, record, terms), seed, terms.drawings)
         for folder, record, seed in ((folder_a, a, _SEED_A), (folder_b, b, _SEED_B))
     )
-    doubts = {label: _doubts(folder, record) for label, folder, record in (("A", folder_a, a), ("B", folder_b, b))}
+    doubts = {label: disagreements(folder, each) for label, folder, each in (("A", folder_a, a), ("B", folder_b, b))}
     names_a, names_b = (_operations(drawn.blocks) for drawn in (drawn_a, drawn_b))
     reasons = {"A": unfit(a), "B": unfit(b)}
     unjudged = [f"{label} {reason}" for label, reason in reasons.items() if reason]
@@ -240,7 +240,12 @@ def read_run(folder: Path) -> RunRecord:
     return record if record.ended_at else unended(record, folder)
 
 
-def _doubts(folder: Path, record: RunRecord) -> tuple[str, ...]:
+def disagreements(folder: Path, record: RunRecord) -> tuple[str, ...]:
+    """Where the files of a run contradict each other, one sentence each; see :func:`doubts_of`.
+
+    Raises:
+        ConfigurationError: the record or its seconds are damaged.
+    """
     try:
         return doubts_of(record, folder)
     except (InvalidMessage, ThresholdError) as error:

@@ -21,7 +21,7 @@ from simulator.fleet.metrics.ages import COMMAND_AGE, READING_AGE, shown_ages
 from simulator.fleet.metrics.histogram import Histogram, merged
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import Operations, RunRecord, Word
-from simulator.fleet.report.compare import Figure, Finding, read_run, scenario_differences, unfit
+from simulator.fleet.report.compare import Figure, Finding, disagreements, read_run, scenario_differences, unfit
 from simulator.fleet.report.figures import waited
 from simulator.fleet.report.words import ERRORS, HELD, plural
 from simulator.fleet.report.writing import RUN_FILE
@@ -152,7 +152,9 @@ def history_of(
         raise ConfigurationError([f"{where}: {plural(len(found), 'run')}{whose}: a history takes two or more"])
     found.sort(key=lambda each: (each[1].began_at, str(each[0])))
     latest = found[-1][1]
-    runs = [HistoryRun(folder, record, _unjudged(record, latest, anyway=anyway), {}) for folder, record in found]
+    runs = [
+        HistoryRun(folder, record, _unjudged(folder, record, latest, anyway=anyway), {}) for folder, record in found
+    ]
     headlines = _headlines(record for _, record in found)
     judged = _judged(runs, headlines, margin)
     return History(latest.name, judged, headlines, margin, (*notes, *_notes(judged, latest, anyway=anyway)))
@@ -177,11 +179,16 @@ def _read(folders: Sequence[Path]) -> tuple[list[tuple[Path, RunRecord]], list[s
     return list(found.values()), left_out
 
 
-def _unjudged(record: RunRecord, latest: RunRecord, *, anyway: bool) -> str:
+def _unjudged(folder: Path, record: RunRecord, latest: RunRecord, *, anyway: bool) -> str:
     if reason := unfit(record):
         return reason
-    differing = () if anyway else scenario_differences(record, latest)
-    return f"is of another scenario than the latest one ({', '.join(differing)} differ)" if differing else ""
+    if differing := () if anyway else scenario_differences(record, latest):
+        return f"is of another scenario than the latest one ({', '.join(differing)} differ)"
+    try:
+        found = disagreements(folder, record)
+    except ConfigurationError as error:  # its record could be read, so that its place in the order is known
+        found = tuple(error.faults)
+    return f"has files that do not fit together: {'; '.join(found)}" if found else ""
 
 
 def _notes(runs: Sequence[HistoryRun], latest: RunRecord, *, anyway: bool) -> Iterator[str]:

@@ -14,7 +14,7 @@ from typing import Final
 
 from agent.errors import AgentError, StorageError
 from simulator.fleet.audit.coverage import RecordedRun
-from simulator.fleet.audit.findings import AuditSettings, audit_run
+from simulator.fleet.audit.run_audit import AuditSettings, audit_run
 from simulator.fleet.faults.kinds import plans_refusals
 from simulator.fleet.metrics.merging import Merger
 from simulator.fleet.plan.forecast import peak_rates
@@ -73,7 +73,7 @@ class Stage:
         way: to the target.
         folder: of the run; must hold none yet.
         permissions: to load each machine that the target is made of, with its caps.
-        is_audited: keep books and read everything back at the end.
+        is_audited: keep ledgers and read everything back at the end.
         formats: of the tables, beside CSV.
     """
 
@@ -181,7 +181,7 @@ def _conduct(scenario: Scenario, prepared: Prepared, hall: Hall) -> tuple[Conduc
 
 
 def _audit(setting: Setting, prepared: Prepared, conducted: Conducted, view: RunView) -> AuditRecord | None:
-    """What the service gives back; None without books."""
+    """What the service gives back; None without ledgers."""
     for summary in conducted.summaries.values():
         if summary.audit is not None:
             return summary.audit

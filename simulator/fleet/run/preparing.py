@@ -12,10 +12,10 @@ from uuid import uuid4
 
 from agent.errors import ConfigurationError
 from agent.wire.extensions import LIST_PARAMETERS, RECORDED_AT
-from simulator.fleet.audit.book import SEQUENCE_NAME, first_number_of
+from simulator.fleet.audit.file_ledger import LedgerTarget
+from simulator.fleet.audit.fleet_ledger import SEQUENCE_NAME, first_number_of
 from simulator.fleet.audit.folder import AuditedDevice, ledger_path, write_devices
 from simulator.fleet.audit.frames import LedgerHeader
-from simulator.fleet.audit.ledger import LedgerTarget
 from simulator.fleet.faults.kinds import plans_wrong_clocks
 from simulator.fleet.plan.digest import deal
 from simulator.fleet.plan.plan import Plan
@@ -56,7 +56,7 @@ class Setting:
         folder: of the run.
         workers: processes.
         secrets: a folder for what workers must read and nobody else; gone after the run.
-        is_audited: books are kept, and are read back at the end.
+        is_audited: ledgers are kept, and are read back at the end.
     """
 
     file: ScenarioFile
@@ -77,7 +77,7 @@ class Prepared:
         run: tells this run from all others.
         began_ms: epoch milliseconds of its preparation.
         offers: the service's extensions.
-        is_audited: books are kept, and are read back at the end.
+        is_audited: ledgers are kept, and are read back at the end.
     """
 
     jobs: tuple[Job, ...]

@@ -132,7 +132,7 @@ def last_record(hall: Hall, conducted: Conducted, merger: Merger, audit: AuditRe
         hall: where it was heard.
         conducted: how it went.
         merger: what the workers measured.
-        audit: what was read back; None without books.
+        audit: what was read back; None without ledgers.
     """
     scenario = hall.scenario
     is_open = any(arrivals.kind == "open" for arrivals in scenario.arrivals)

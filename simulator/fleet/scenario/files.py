@@ -11,7 +11,6 @@ from jsonschema.exceptions import SchemaError
 
 from agent.errors import ConfigurationError
 from agent.wire.key_files import read_key_file
-from agent.wire.products import NewProduct
 from simulator.fleet.device.vocabulary import SENSOR, VOCABULARY, VirtualHandler, payload_fault
 from simulator.fleet.models.build import ModelParts, build_model
 from simulator.fleet.products import load_product
@@ -22,6 +21,7 @@ from simulator.fleet.scenario.load import CommandSettings
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.signals.from_product import signals_of_product
 from simulator.fleet.signals.settings import SignalSettings
+from simulator.wire.products import NewProduct
 from simulator.yaml_document import KeyPath
 
 BUILT_IN_PRODUCT: Final = "climate-node"

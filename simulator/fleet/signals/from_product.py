@@ -23,9 +23,9 @@ from pydantic import TypeAdapter, ValidationError
 from agent.core.values import JsonObject
 from agent.errors import ConfigurationError
 from agent.wire.base import describe_faults
-from agent.wire.database import Column
-from agent.wire.products import NewProduct
 from simulator.fleet.signals.settings import SignalMap, SignalSettings
+from simulator.wire.database import Column
+from simulator.wire.products import NewProduct
 
 _NUMBERS: Final = frozenset({"number", "integer", "boolean"})
 _NOT_MEASURED: Final = re.compile(r"(^|_)(ids?|count|number|serial|version|timeout|ttl|seconds|interval_s)$|_at$|^id_")

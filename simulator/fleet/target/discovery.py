@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from agent.wire.auth import BearerToken, KeyPair
-from agent.wire.client import ServiceClient
 from agent.wire.dialect import Dialect
 from agent.wire.secret import Secret
 from simulator.announced import ask_offers
 from simulator.fleet.target.way import Way
+from simulator.wire.client import ServiceClient
 
 
 def find_offers(way: Way, dialect: Dialect | None = None) -> frozenset[str]:

@@ -11,11 +11,11 @@ from typing import Any, Final
 from agent.errors import Conflict, InvalidMessage, NotFound, Refused, UnexpectedAnswer
 from agent.wire import paths
 from agent.wire.devices import Device
-from agent.wire.onboarding import RegisterDevice
-from agent.wire.products import NewProduct, Product
+from agent.wire.registration import RegisterDevice
 from simulator.fleet.device.answers import read_written
 from simulator.fleet.runner import DeviceIdentity
 from simulator.fleet.target.asking import TargetDesk, for_each
+from simulator.wire.products import NewProduct, Product
 
 MARK: Final = "fleet-simulator"
 """``metadata.made_by`` of every product, and the begin of every device's name: cleanup goes by it."""

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import click
 
-from agent.wire.qr.keys import ED25519, KINDS, LabelSigner
 from simulator.labels.terminal import WrongUse
 from simulator.whole_files import cannot_write
+from simulator.wire.qr.keys import ED25519, KINDS, LabelSigner
 
 option = partial(click.option, show_default=True, show_envvar=True)
 

@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 import click
 
 from agent.errors import ConfigurationError
-from agent.wire.qr.keys import read_label_signer
 from simulator.labels.errors import LabelError
 from simulator.labels.payload import PROFILES, Payload, open_payload
+from simulator.wire.qr.keys import read_label_signer
 
 option = partial(click.option, show_default=True, show_envvar=True)
 

@@ -9,8 +9,8 @@ from random import Random
 from typing import Any, Final
 from urllib.parse import quote
 
-from agent.wire.qr import LabelText, encode_label
-from agent.wire.qr.keys import LabelSigner, signed_text
+from simulator.wire.qr import LabelText, encode_label
+from simulator.wire.qr.keys import LabelSigner, signed_text
 
 QR: Final = "QRCode"
 

@@ -8,10 +8,10 @@ from random import Random
 from typing import Final
 
 from agent.errors import ServiceError
-from agent.wire.client import ServiceClient
-from agent.wire.products import NewProduct
-from agent.wire.qr.keys import ED25519, LabelSigner
 from simulator.labels.corpus.case import Setting
+from simulator.wire.client import ServiceClient
+from simulator.wire.products import NewProduct
+from simulator.wire.qr.keys import ED25519, LabelSigner
 
 NAMES: Final = ("Label corpus, unsigned", "Label corpus, signed")
 

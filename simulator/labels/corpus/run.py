@@ -10,9 +10,6 @@ from typing import Final
 
 from agent.errors import ConfigurationError
 from agent.wire.auth import KeyPair
-from agent.wire.client import ServiceClient
-from agent.wire.qr.keys import LabelSigner, read_label_signer
-from agent.wire.qr.link_form import host_fault
 from agent.wire.secret import Secret
 from simulator.labels.corpus.asking import Asked, RetryPolicy, ask_all, others
 from simulator.labels.corpus.case import Setting
@@ -20,6 +17,9 @@ from simulator.labels.corpus.collection import Entry, collect
 from simulator.labels.corpus.folder import WrittenCorpus, write_corpus
 from simulator.labels.corpus.products import made_up_setting, made_up_signer, products_on
 from simulator.labels.errors import LabelError
+from simulator.wire.client import ServiceClient
+from simulator.wire.qr.keys import LabelSigner, read_label_signer
+from simulator.wire.qr.link_form import host_fault
 
 OnProgress = Callable[[int, int], None]
 _WHERE: Final = "labels corpus"

@@ -13,11 +13,11 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final, Protocol, runtime_checkable
 
 from agent.errors import InvalidQr
-from agent.wire.qr import LabelText, parse_label
-from agent.wire.qr.keys import LabelSigner, signed_text
-from agent.wire.qr.label import COMPACT, JSON, LINK
-from agent.wire.qr.link_form import host_fault
 from simulator.labels.errors import LabelError
+from simulator.wire.qr import LabelText, parse_label
+from simulator.wire.qr.keys import LabelSigner, signed_text
+from simulator.wire.qr.label import COMPACT, JSON, LINK
+from simulator.wire.qr.link_form import host_fault
 
 GROUP: Final = "simulator.label_profiles"
 PROFILES: Final = (JSON, LINK, COMPACT)

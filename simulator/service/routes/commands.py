@@ -9,7 +9,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, Row
 
 from agent.wire import extensions, json_text, paths
-from agent.wire.commands import OPEN, CommandResult, CommandStatus, SendCommand
+from agent.wire.commands import OPEN, CommandResult, CommandStatus
 from agent.wire.limits import COMMAND_PAYLOAD_BYTES, LONG_POLL_MAX_S
 from simulator.service.answers import Answer, Done, ok
 from simulator.service.call import Call
@@ -23,6 +23,7 @@ from simulator.service.routes.parameters import PAGING
 from simulator.service.storage import commands, devices, products
 from simulator.service.vocabulary import check_payload
 from simulator.service.waiting import hold
+from simulator.wire.messages import SendCommand
 
 _TAG: Final = "commands"
 _PLAIN_POLL: Final = b"status=open"

@@ -7,13 +7,13 @@ from typing import Final
 from sqlalchemy import Connection
 
 from agent.wire import paths
-from agent.wire.dashboards import NewDashboard
 from simulator.service.answers import Answer, Done, ok
 from simulator.service.call import Call
 from simulator.service.endpoints import ERROR, Endpoint, Reply
 from simulator.service.faults import invalid, invalid_all
 from simulator.service.records import DashboardRecord
 from simulator.service.storage import dashboards, products
+from simulator.wire.dashboards import NewDashboard
 
 _TAG: Final = "dashboards"
 

@@ -7,7 +7,7 @@ from typing import Final
 from sqlalchemy import Connection
 
 from agent.wire import paths
-from agent.wire.database import NewRuntimeRecord, NewSchema, NewTable, RuntimeRecordChange
+from agent.wire.runtime_data import NewRuntimeRecord
 from simulator.service.answers import NO_CONTENT, Answer, Done, created, ok
 from simulator.service.call import Call
 from simulator.service.columns import check_columns
@@ -18,6 +18,7 @@ from simulator.service.records import RuntimeRecord, SchemaRecord, TableRecord
 from simulator.service.routes.parameters import PAGING, SINGLE_RECORDS, text_filter
 from simulator.service.storage import databases, devices, products, runtime_data
 from simulator.service.storage.runtime_data import RuntimeFilter
+from simulator.wire.database import NewSchema, NewTable, RuntimeRecordChange
 
 _TAG: Final = "database"
 _DATA: Final = "data."

@@ -10,9 +10,7 @@ from agent.errors import InvalidQr
 from agent.wire import paths
 from agent.wire.base import JsonObject
 from agent.wire.limits import QR_BYTES
-from agent.wire.onboarding import RegisterDevice, ScanQr
-from agent.wire.qr import VERSION, LabelText, parse_label
-from agent.wire.qr.label import JSON
+from agent.wire.registration import RegisterDevice
 from simulator.service.answers import NO_CONTENT, Answer, Done, created, ok
 from simulator.service.call import Call
 from simulator.service.endpoints import ERROR, Endpoint, Reply
@@ -24,6 +22,9 @@ from simulator.service.routes.parameters import PAGING
 from simulator.service.signatures import check_signature
 from simulator.service.storage import commands, devices, products, rule_states
 from simulator.service.storage.devices import DeviceFilter
+from simulator.wire.messages import ScanQr
+from simulator.wire.qr import VERSION, LabelText, parse_label
+from simulator.wire.qr.label import JSON
 
 _TAG: Final = "onboarding"
 

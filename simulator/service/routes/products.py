@@ -9,7 +9,6 @@ from jsonschema.exceptions import SchemaError
 from sqlalchemy import Connection
 
 from agent.wire import paths
-from agent.wire.products import NewCommandDefinition, NewProduct, ProductChange
 from simulator.service.answers import NO_CONTENT, Answer, Done, created, ok
 from simulator.service.call import Call
 from simulator.service.endpoints import ERROR, Endpoint, Reply
@@ -18,6 +17,7 @@ from simulator.service.paging import PAGE_PARAMETERS, by_seq, read_page, take, w
 from simulator.service.records import CommandDefinitionRecord, ProductRecord
 from simulator.service.routes.parameters import PAGING, SINGLE_RECORDS
 from simulator.service.storage import products
+from simulator.wire.products import NewCommandDefinition, NewProduct, ProductChange
 
 _TAG: Final = "products"
 

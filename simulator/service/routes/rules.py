@@ -7,7 +7,6 @@ from typing import Final
 from sqlalchemy import Connection
 
 from agent.wire import paths
-from agent.wire.rules import NewRule, RuleChange
 from simulator.service.answers import NO_CONTENT, Answer, Done, created, ok
 from simulator.service.call import Call
 from simulator.service.endpoints import ERROR, Endpoint, Reply
@@ -15,6 +14,7 @@ from simulator.service.paging import PAGE_PARAMETERS, by_seq, read_page, take
 from simulator.service.records import RuleFiringRecord, RuleRecord
 from simulator.service.routes.parameters import PAGING, text_filter
 from simulator.service.storage import products, rules
+from simulator.wire.rules import NewRule, RuleChange
 
 _TAG: Final = "rules"
 MANAGEMENT: Final = "rule-management"

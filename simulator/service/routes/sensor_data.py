@@ -16,7 +16,7 @@ from agent.errors import InvalidMessage
 from agent.wire import paths
 from agent.wire.base import describe_faults
 from agent.wire.limits import BATCH_MAX
-from agent.wire.sensor_data import Aggregate, PostSensorData
+from agent.wire.sensor_data import PostSensorData
 from agent.wire.times import parse_time
 from simulator.service.answers import Answer, Done, ok, show_time
 from simulator.service.call import Call, check
@@ -28,6 +28,7 @@ from simulator.service.routes.parameters import PAGING, TIME, text_filter
 from simulator.service.storage import buckets, devices, readings
 from simulator.service.storage.buckets import Aggregation
 from simulator.service.storage.readings import NewReading, ReadingFilter, Stored
+from simulator.wire.messages import Aggregate
 
 _TAG: Final = "sensor data"
 _FILTERS: Final = frozenset({"device_id", "from", "to", "keys", "agg", "interval"})

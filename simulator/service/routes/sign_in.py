@@ -7,7 +7,6 @@ from typing import Final
 from sqlalchemy import Connection
 
 from agent.wire import paths
-from agent.wire.sign_in import SignIn
 from simulator.service.answers import Answer, ok
 from simulator.service.call import Call
 from simulator.service.endpoints import ERROR, Endpoint, Reply
@@ -20,6 +19,7 @@ from simulator.service.oauth.token import token_response
 from simulator.service.records import SignInRecord
 from simulator.service.scopes import ALL
 from simulator.service.storage import grants, people
+from simulator.wire.messages import SignIn
 
 
 async def sign_in(call: Call) -> Answer:

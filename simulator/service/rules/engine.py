@@ -13,8 +13,6 @@ from pydantic_core import from_json
 from sqlalchemy import Connection, Row
 
 from agent.wire.base import JsonObject
-from agent.wire.commands import SendCommand
-from agent.wire.rules import CommandAction, RecordAction
 from simulator.service.faults import ServiceFault
 from simulator.service.ids import IdSource
 from simulator.service.rules import machine
@@ -22,6 +20,8 @@ from simulator.service.storage import commands, databases, devices, products, re
 from simulator.service.storage.readings import NewReading, Stored
 from simulator.service.storage.rule_states import Key, LiveRule, Moved
 from simulator.service.vocabulary import check_payload
+from simulator.wire.messages import SendCommand
+from simulator.wire.rules import CommandAction, RecordAction
 
 TIMERS_MAX: Final = 500
 """Timers that one transaction carries out at most."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from agent.wire.rules import Comparison
+from simulator.wire.rules import Comparison
 
 LATE_MS: Final = 15 * 60_000
 """A reading that was taken longer ago than this fires nothing."""

@@ -33,12 +33,12 @@ from sqlalchemy import (
 
 from agent.wire.base import JsonObject
 from agent.wire.limits import INT_MAX, INT_MIN
-from agent.wire.sensor_data import Aggregate
 from simulator.service.answers import show_time
 from simulator.service.paging import Page
 from simulator.service.storage.readings import ReadingFilter
 from simulator.service.storage.rows import stream
 from simulator.service.storage.tables import devices, readings
+from simulator.wire.messages import Aggregate
 
 # The years 1 to 9999, in milliseconds: an interval may reach beyond them on either side.
 _FIRST_MS: Final = -62_135_596_800_000

@@ -11,7 +11,7 @@ from pydantic_core import from_json, to_json
 from sqlalchemy import Connection, Row, bindparam, func, insert, select, update
 
 from agent.wire.base import JsonObject
-from agent.wire.commands import OPEN_STATES, CommandResult, CommandStatus, SendCommand
+from agent.wire.commands import OPEN_STATES, CommandResult, CommandStatus
 from agent.wire.limits import OPEN_COMMANDS_MAX, TTL_DEFAULT_S
 from simulator.service.answers import show_time, show_time_or_none
 from simulator.service.faults import conflict, not_found
@@ -19,6 +19,7 @@ from simulator.service.lifecycle import MOVES, REPORTED, Event, move
 from simulator.service.paging import Rows
 from simulator.service.storage.rows import stream
 from simulator.service.storage.tables import commands, devices
+from simulator.wire.messages import SendCommand
 
 OPEN: Final = tuple(sorted(OPEN_STATES))
 _REASONS: Final = {

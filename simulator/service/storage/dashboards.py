@@ -8,9 +8,9 @@ from pydantic_core import from_json, to_json
 from sqlalchemy import Connection, Row, insert, select, update
 
 from agent.wire.base import JsonObject
-from agent.wire.dashboards import NewDashboard
 from simulator.service.answers import show_time
 from simulator.service.storage.tables import dashboards
+from simulator.wire.dashboards import NewDashboard
 
 
 def read(connection: Connection, product: Row[Any]) -> JsonObject:

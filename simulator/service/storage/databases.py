@@ -10,7 +10,6 @@ from pydantic_core import from_json, to_json
 from sqlalchemy import Connection, Row, delete, insert, select
 
 from agent.wire.base import JsonObject
-from agent.wire.database import NewSchema
 from simulator.service.answers import show_time
 from simulator.service.columns import COMMAND_RESULTS, TableColumn
 from simulator.service.faults import conflict, not_found
@@ -23,6 +22,7 @@ from simulator.service.storage.tables import (
     runtime_records,
     runtime_values,
 )
+from simulator.wire.database import NewSchema
 
 COMMAND_RESULTS_NAME: Final = "command_results"
 

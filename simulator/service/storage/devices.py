@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Row, and_, insert, select, update
 from agent.wire.base import JsonObject
 from agent.wire.devices import DeviceStatus
 from agent.wire.limits import ONLINE_WITHIN_S
-from agent.wire.onboarding import RegisterDevice
+from agent.wire.registration import RegisterDevice
 from simulator.service.answers import show_time, show_time_or_none
 from simulator.service.faults import conflict, not_found
 from simulator.service.paging import Page, Rows

@@ -9,14 +9,14 @@ from pydantic_core import from_json, to_json
 from sqlalchemy import Connection, Row, delete, func, insert, select, update
 
 from agent.wire.base import JsonObject
-from agent.wire.products import NewProduct, ProductChange
-from agent.wire.qr.keys import is_shown_form, show_label_key
 from simulator.service.answers import show_time
 from simulator.service.faults import conflict, not_found
 from simulator.service.paging import Page, Rows
 from simulator.service.storage import databases, rules
 from simulator.service.storage.rows import stream
 from simulator.service.storage.tables import devices, products
+from simulator.wire.products import NewProduct, ProductChange
+from simulator.wire.qr.keys import is_shown_form, show_label_key
 
 SERVER_SET: Final = frozenset({"product_id", "created_at", "updated_at"})
 """Members that the service sets; in a body they are passed over, so that a record may be sent back as it came."""

@@ -11,9 +11,9 @@ from pydantic_core import from_json, to_json
 from sqlalchemy import Connection, Row, bindparam, delete, func, insert, select, update
 
 from agent.wire.base import JsonObject
-from agent.wire.rules import CommandAction, RecordAction
 from simulator.service.rules.machine import Condition, Phase, State
 from simulator.service.storage.tables import devices, products, rule_firings, rule_states, rules
+from simulator.wire.rules import CommandAction, RecordAction
 
 CHUNK: Final = 500
 """Devices in one look-up."""

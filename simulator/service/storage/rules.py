@@ -11,7 +11,6 @@ from sqlalchemy import Connection, Row, delete, func, insert, select, update
 from agent.wire.base import JsonObject
 from agent.wire.json_text import size_bytes
 from agent.wire.limits import COMMAND_PAYLOAD_BYTES
-from agent.wire.rules import CommandAction, NewRule, NewTrigger, RecordAction, RuleChange
 from simulator.service.answers import show_time, show_time_or_none
 from simulator.service.columns import check_payload
 from simulator.service.faults import conflict, invalid_all, not_found, too_large
@@ -20,6 +19,7 @@ from simulator.service.storage import databases, devices
 from simulator.service.storage.rows import stream
 from simulator.service.storage.tables import devices as devices_table
 from simulator.service.storage.tables import products, rule_firings, rule_states, rules
+from simulator.wire.rules import CommandAction, NewRule, NewTrigger, RecordAction, RuleChange
 
 RULES_MAX: Final = 100
 """Rules of one product at most: each reading of its devices is compared with all of them."""

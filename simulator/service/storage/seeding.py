@@ -12,9 +12,7 @@ from pydantic_core import from_json
 from sqlalchemy import Connection, Row, select, update
 
 from agent.errors import ConfigurationError
-from agent.wire.onboarding import RegisterDevice
-from agent.wire.products import ProductChange
-from agent.wire.rules import NewRule, RuleChange
+from agent.wire.registration import RegisterDevice
 from agent.wire.secret import Secret
 from simulator.service.faults import ServiceFault
 from simulator.service.passwords import hash_password, is_password
@@ -22,6 +20,8 @@ from simulator.service.seed import Line, Seed, SeedClient, SeedDevice, SeedFault
 from simulator.service.storage import clients, devices, keys, people, products, rules
 from simulator.service.storage.tables import people as people_table
 from simulator.service.storage.tables import products as products_table
+from simulator.wire.products import ProductChange
+from simulator.wire.rules import NewRule, RuleChange
 
 CREATED: Final = "created"
 CHANGED: Final = "changed"

@@ -18,9 +18,9 @@ from agent.core.signed import setting_of
 from agent.core.values import Command
 from agent.errors import InvalidMessage
 from agent.wire.json_text import encode_json, parse_object
-from agent.wire.qr import LabelText, encode_label
 from agent.wire.signed import Envelope, encode_envelope, parse_body, parse_envelope, signed_bytes
 from agent.wire.signed_keys import SigningKey
+from simulator.wire.qr import LabelText, encode_label
 from tests.fakes import START_WALL_S
 from tests.signing import PAYLOAD, Device, command_of, make_rules, sign
 
@@ -209,7 +209,7 @@ def test_of_twenty_thousand_mutated_and_replayed_commands_none_is_run(device):
     for name, payloads in mutations(random_):
         siege.attack(name, payloads)
     siege.deliver()
-    assert device.store.setting(setting_of(KEY.key_id)) == "40"
+    assert device.store.journal.setting(setting_of(KEY.key_id)) == "40"
 
     # 3. Replays under new ids, over restarts, with the time known, unknown and wrong.
     while siege.tried.total() < ATTACKS:

@@ -22,10 +22,10 @@ import pytest
 from agent.errors import SignInEnded, TokensNotStored
 from agent.token_store import SeededTokenFile, TokenFile
 from agent.wire import paths
-from agent.wire.client import ServiceClient
 from agent.wire.refreshing import RefreshingBearer
 from agent.wire.secret import Secret
 from agent.wire.tokens import TokenSet, token_set_text
+from simulator.wire.client import ServiceClient
 
 FIRST = TokenSet(
     "http://127.0.0.1:1",
@@ -342,7 +342,7 @@ PROGRAM = """
 import os, signal, sys
 from pathlib import Path
 from agent.token_store import TokenFile
-from agent.wire.client import ServiceClient
+from simulator.wire.client import ServiceClient
 from agent.wire.refreshing import RefreshingBearer
 
 class DiesAfterWriting(TokenFile):

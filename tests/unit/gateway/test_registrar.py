@@ -6,9 +6,9 @@ import httpx
 import pytest
 
 from agent.wire.auth import KeyPair
-from agent.wire.client import ServiceClient
 from agent.wire.secret import Secret
 from gateway.devices.adding import Registrar
+from simulator.wire.client import ServiceClient
 
 
 @pytest.mark.parametrize("offered", [(), ("command-status",)])

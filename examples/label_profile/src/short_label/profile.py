@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import zlib
 
-from agent.wire.qr import LabelText
-from agent.wire.qr.keys import LabelSigner
+from simulator.wire.qr import LabelText
+from simulator.wire.qr.keys import LabelSigner
 
 _TEXT = re.compile(r"SL\*([0-9A-Z ./:$%+-]+)\*([0-9A-Z ./:$%+-]+)\*([0-9A-F]{8})")
 

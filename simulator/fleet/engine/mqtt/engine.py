@@ -11,7 +11,7 @@ from typing import Final
 from simulator.fleet.engine.addresses import open_socket
 from simulator.fleet.engine.mqtt import faults
 from simulator.fleet.engine.mqtt.ports import Arrival, Opening, Publisher, SessionListener, Will
-from simulator.fleet.engine.mqtt.session import Ground, Session
+from simulator.fleet.engine.mqtt.session import Session, SessionContext
 from simulator.fleet.engine.wheel import LoopClock, Wheel
 from simulator.watched import start_task
 
@@ -46,7 +46,6 @@ class MqttSessions:
             choose. A device keeps its address.
         connect_timeout_s: from ``open`` until the subscriptions stand.
         in_flight: so many publishes of one device may be on their way, where the broker does not say less.
-        aliases: topics are named by numbers once the broker has heard them. The real agent does not do this.
     """
 
     def __init__(
@@ -57,7 +56,6 @@ class MqttSessions:
         sources: tuple[str, ...] = (),
         connect_timeout_s: float = 10.0,
         in_flight: int = _WINDOW,
-        aliases: bool = False,
     ) -> None:
         self._broker = broker
         self._sources = sources
@@ -65,7 +63,7 @@ class MqttSessions:
         clock = LoopClock(self._loop)
         self._time = clock.time
         wheel = wheel or Wheel(clock)
-        self._ground = Ground(str(broker), wheel, clock.time, connect_timeout_s, in_flight, aliases, self._ended)
+        self._context = SessionContext(str(broker), wheel, clock.time, connect_timeout_s, in_flight, self._ended)
         self._sessions: dict[int, Session] = {}
         self._attempts: dict[int, asyncio.Task[None]] = {}
         self._address: asyncio.Task[tuple[int, tuple[str, int]]] | None = None
@@ -85,7 +83,7 @@ class MqttSessions:
         """See :meth:`MqttEngine.open`."""
         self.cut(device)
         self._opened += 1
-        session = self._sessions[device] = Session(self._ground, device, self._opened, opening, listener)
+        session = self._sessions[device] = Session(self._context, device, self._opened, opening, listener)
         self._attempts[self._opened] = start_task(self._connect(session), "mqtt-connect")
 
     def publish(

@@ -1,4 +1,4 @@
-"""What a session has on its way to the broker: packet ids, the window, the queue before it, topic aliases. No I/O."""
+"""The publishes of one session that are on their way: packet ids, the window, and the queue before it. No I/O."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _NEVER_S: Final = float("inf")
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Somebody to be told that a message is not acknowledged."""
+    """A message that was not acknowledged, and its publisher."""
 
     publisher: Publisher
     outcome: OutcomeClass
     reason: str
     sent_s: float | None
 
-    def tell(self, now_s: float) -> None:
+    def notify(self, now_s: float) -> None:
         """Call the publisher."""
         self.publisher.failed(self.outcome, self.reason, self.sent_s, now_s)
 
@@ -42,16 +42,13 @@ class Outgoing:
     Args:
         write: to the socket.
         window: so many may be on their way: the broker's receive maximum, or our own bound.
-        aliases: so many topics may be named by a number (MQTT 5.0, section 3.3.2.3.4); 0 names all in full.
     """
 
-    __slots__ = ("_aliases", "_aliases_max", "_flying", "_last_id", "_waiting", "_window", "_write", "held_up")
+    __slots__ = ("_flying", "_last_id", "_waiting", "_window", "_write", "held_up")
 
-    def __init__(self, write: Callable[[bytes], object], window: int, aliases: int) -> None:
+    def __init__(self, write: Callable[[bytes], object], window: int) -> None:
         self._write = write
         self._window = window
-        self._aliases_max = aliases
-        self._aliases: dict[str, int] | None = {} if aliases else None
         self._flying: dict[int, _Flying] = {}
         self._waiting: deque[_Waiting] | None = None
         self._last_id = packets.SUBSCRIBE_ID
@@ -69,29 +66,22 @@ class Outgoing:
             return
         flying = self._flying
         packet_id = self._last_id % _IDS + 1
-        if packet_id in flying or self._aliases is not None:
-            self._write(self.publication(topic, payload, retain=retain))
-            packet_id = self._last_id
-        else:  # the way of nearly every message
-            self._last_id = packet_id
-            self._write(PublishPacket(topic, payload, qos=packets.QOS_1, retain=retain, packet_id=packet_id).write())
+        if packet_id in flying:
+            packet_id = self._free_id()
+        self._last_id = packet_id
+        self._write(PublishPacket(topic, payload, qos=packets.QOS_1, retain=retain, packet_id=packet_id).write())
         flying[packet_id] = (publisher, now_s, give_up_s)
 
     def publication(self, topic: str, payload: bytes, *, retain: bool) -> bytes:
-        """The packet, under the next packet id that is free."""
+        """A PUBLISH with QoS 1 under the next free packet id."""
+        self._last_id = self._free_id()
+        return packets.publish(topic, payload, self._last_id, retain=retain)
+
+    def _free_id(self) -> int:
         packet_id = self._last_id % _IDS + 1
         while packet_id in self._flying:
             packet_id = packet_id % _IDS + 1
-        self._last_id = packet_id
-        if self._aliases is None:
-            return packets.publish(topic, payload, packet_id, retain=retain)
-        known = self._aliases.get(topic)
-        if known is not None:
-            return packets.publish("", payload, packet_id, retain=retain, alias=known)
-        alias = None
-        if len(self._aliases) < self._aliases_max:
-            alias = self._aliases[topic] = len(self._aliases) + 1
-        return packets.publish(topic, payload, packet_id, retain=retain, alias=alias)
+        return packet_id
 
     def settle(self, packet_id: int, code: int, now_s: float) -> None:
         """PUBACK came; one that nobody waits for is passed over."""

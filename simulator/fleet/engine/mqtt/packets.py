@@ -59,9 +59,9 @@ def subscribe(subscriptions: tuple[tuple[str, int], ...]) -> bytes:
     return SubscribePacket(SUBSCRIBE_ID, filters).write()
 
 
-def publish(topic: str, payload: bytes, packet_id: int, *, retain: bool = False, alias: int | None = None) -> bytes:
-    """PUBLISH with QoS 1; with an alias that the broker knows already, ``topic`` is empty."""
-    return PublishPacket(topic, payload, qos=QOS_1, retain=retain, packet_id=packet_id, topic_alias=alias).write()
+def publish(topic: str, payload: bytes, packet_id: int, *, retain: bool = False) -> bytes:
+    """PUBLISH with QoS 1."""
+    return PublishPacket(topic, payload, qos=QOS_1, retain=retain, packet_id=packet_id).write()
 
 
 def puback(packet_id: int) -> bytes:

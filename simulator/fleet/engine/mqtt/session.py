@@ -20,24 +20,23 @@ from simulator.fleet.outcomes import OutcomeClass
 
 # Beyond this the codec gives up, and no broker takes it (MQTT 5.0, section 1.5.5: 268,435,455).
 _LARGEST_BYTES: Final = 268_000_000
-# PUBLISH beside topic and payload: type and length, topic length, packet id, property length, an alias.
-_HEAD_BYTES: Final = 13
+# PUBLISH beside topic and payload: type and length, topic length, packet id, property length.
+_HEAD_BYTES: Final = 10
 # The 3.1.1 CONNACK is two bytes long, that of version 5 at least three.
 _OLD_CONNACK: Final = b"\x20\x02"
 _NEVER_S: Final = float("inf")
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
-    """What all sessions of an engine share.
+class SessionContext:
+    """Settings and clock that all sessions of an engine share.
 
     Attributes:
         where: the broker, for a person.
         time: the wheel's clock.
         connect_timeout_s: from the beginning until the subscriptions stand.
         in_flight: so many publishes may be on their way at most, whatever the broker allows.
-        aliases: each topic is sent once and named by a number then, as far as the broker knows aliases.
-        ended: told of a session that is over by itself, before its listener is.
+        ended: called with a session that is over by itself, before its listener is called.
     """
 
     where: str
@@ -45,7 +44,6 @@ class Ground:
     time: Callable[[], float]
     connect_timeout_s: float
     in_flight: int
-    aliases: bool
     ended: Callable[[Session], None]
 
 
@@ -73,7 +71,7 @@ class Session(asyncio.Protocol, Timer):
     """One connection, from its beginning to its end. It is its own timer: see :meth:`fire`.
 
     Args:
-        ground: what all share.
+        context: what all share.
         device: whose.
         number: no two sessions of an engine have the same.
         opening: what it begins with; not kept.
@@ -83,7 +81,7 @@ class Session(asyncio.Protocol, Timer):
     __slots__ = (
         "_began_s",
         "_connected_s",
-        "_ground",
+        "_context",
         "_heard_s",
         "_keep_alive_s",
         "_kept",
@@ -100,11 +98,13 @@ class Session(asyncio.Protocol, Timer):
         "number",
     )
 
-    def __init__(self, ground: Ground, device: int, number: int, opening: Opening, listener: SessionListener) -> None:
+    def __init__(
+        self, context: SessionContext, device: int, number: int, opening: Opening, listener: SessionListener
+    ) -> None:
         super().__init__()
         self.device = device
         self.number = number
-        self._ground = ground
+        self._context = context
         self._opening: Opening | None = opening
         self._listener = listener
         self._transport: asyncio.Transport | None = None
@@ -114,10 +114,10 @@ class Session(asyncio.Protocol, Timer):
         self._max_bytes: int | None = None
         self._kept = False
         self._keep_alive_s = float(opening.keep_alive_s)
-        self._began_s = ground.time()
+        self._began_s = context.time()
         self._connected_s = self._heard_s = self._said_s = self._began_s
         self._pinged_s = _NEVER_S
-        ground.wheel.at(self._began_s + ground.connect_timeout_s, self)
+        context.wheel.at(self._began_s + context.connect_timeout_s, self)
 
     @property
     def is_up(self) -> bool:
@@ -136,18 +136,18 @@ class Session(asyncio.Protocol, Timer):
         size_bytes = len(topic) + len(payload) + _HEAD_BYTES
         if size_bytes > (self._max_bytes or _LARGEST_BYTES):
             return OutcomeClass.REFUSED, f"{size_bytes} bytes are more than the broker takes ({self._max_bytes})"
-        now_s = self._said_s = self._ground.time()
+        now_s = self._said_s = self._context.time()
         give_up_s = now_s + timeout_s
         out.publish(topic, payload, publisher, now_s, give_up_s, retain=retain)
         if give_up_s < self.due_s:
-            self._ground.wheel.at(give_up_s, self)
+            self._context.wheel.at(give_up_s, self)
         return None
 
     def acknowledge(self, packet_id: int) -> None:
         """PUBACK for a message that came over this connection."""
         if self._transport is not None:
             self._transport.write(packets.puback(packet_id))
-            self._said_s = self._ground.time()
+            self._said_s = self._context.time()
 
     def leave(self, farewell: Will | None) -> None:
         """Publish ``farewell``, DISCONNECT and close; nobody is called any more."""
@@ -176,13 +176,13 @@ class Session(asyncio.Protocol, Timer):
         """The connection could not be made, or is of no use any more: everybody is told, once."""
         if self._state is _OVER:
             return
-        now_s, transport, out = self._ground.time(), self._transport, self._out
+        now_s, transport, out = self._context.time(), self._transport, self._out
         self._end()
         if transport is not None:
             transport.abort()
-        self._ground.ended(self)
+        self._context.ended(self)
         for failed in () if out is None else out.all(str(trouble.error)):
-            failed.tell(now_s)
+            failed.notify(now_s)
         self._listener.lost(trouble.error, trouble.outcome, self._began_s, now_s)
 
     # --- what the loop says -------------------------------------------------------------------------------------------
@@ -201,7 +201,7 @@ class Session(asyncio.Protocol, Timer):
         """The other side hung up, or the network is gone."""
         answered = self._state >= _State.SUBSCRIBING
         self._transport = None
-        self.fail(faults.of_end(exc, self._ground.where, answered=answered))
+        self.fail(faults.of_end(exc, self._context.where, answered=answered))
 
     def pause_writing(self) -> None:
         """The socket is full."""
@@ -212,11 +212,11 @@ class Session(asyncio.Protocol, Timer):
         """It has room again."""
         if self._out is not None:
             self._out.held_up = False
-            self._out.send_waiting(self._ground.time())
+            self._out.send_waiting(self._context.time())
 
     def data_received(self, data: bytes) -> None:
         """Bytes of MQTT: any number of packets, and perhaps a part of one."""
-        now_s = self._heard_s = self._ground.time()
+        now_s = self._heard_s = self._context.time()
         if self._rest:
             data, self._rest = self._rest + data, b""
         at, end, out = 0, len(data), self._out
@@ -260,25 +260,25 @@ class Session(asyncio.Protocol, Timer):
                 self._subscribed(packet, now_s)
             case DisconnectPacket():
                 code = packet.reason_code
-                self.fail(faults.of_disconnect(int(code), code.name, self._ground.where))
+                self.fail(faults.of_disconnect(int(code), code.name, self._context.where))
             case _:
-                self.fail(faults.of_nonsense(type(packet).__name__, self._ground.where))
+                self.fail(faults.of_nonsense(type(packet).__name__, self._context.where))
 
     def _greeted(self, packet: ConnAckPacket, now_s: float) -> None:
-        code, opening, transport, ground = packet.reason_code, self._opening, self._transport, self._ground
+        code, opening, transport, context = packet.reason_code, self._opening, self._transport, self._context
         if int(code) >= faults.FAILURES_FROM:
-            self.fail(faults.of_connack(int(code), code.name, ground.where))
+            self.fail(faults.of_connack(int(code), code.name, context.where))
             return
         if packet.max_qos is QoS.AT_MOST_ONCE:
-            self.fail(faults.no_acknowledgements(ground.where))
+            self.fail(faults.no_acknowledgements(context.where))
             return
         if opening is None or transport is None:
             raise AssertionError("a session that greets has both")
         self._connected_s, self._kept, self._max_bytes = now_s, packet.session_present, packet.max_packet_size
         if packet.server_keep_alive is not None:
             self._keep_alive_s = float(packet.server_keep_alive)
-        window = min(ground.in_flight, packet.receive_max)
-        self._out = Outgoing(transport.write, window, packet.topic_alias_max if ground.aliases else 0)
+        window = min(context.in_flight, packet.receive_max)
+        self._out = Outgoing(transport.write, window)
         self._state = _State.SUBSCRIBING
         if opening.subscriptions:
             transport.write(packets.subscribe(opening.subscriptions))
@@ -297,40 +297,40 @@ class Session(asyncio.Protocol, Timer):
         self._state = _State.UP
         self._opening = None
         self._said_s = now_s
-        self._ground.wheel.at(now_s + self._keep_alive_s if self._keep_alive_s else _NEVER_S, self)
+        self._context.wheel.at(now_s + self._keep_alive_s if self._keep_alive_s else _NEVER_S, self)
         self._listener.connected(Standing(self._kept, self._began_s, self._connected_s, self._max_bytes), now_s)
 
     def _keep(self, rest: bytes) -> None:
         """The beginning of a packet, until the rest of it is there."""
         if len(rest) > packets.MAX_PACKET_BYTES:
-            self.fail(faults.of_nonsense("a packet beyond the size that was agreed on", self._ground.where))
+            self.fail(faults.of_nonsense("a packet beyond the size that was agreed on", self._context.where))
         elif self._state is _State.GREETING and rest.startswith(_OLD_CONNACK):
-            self.fail(faults.not_version_5(self._ground.where))
+            self.fail(faults.not_version_5(self._context.where))
         else:
             self._rest = rest
 
     def _nonsense(self, data: bytes, why: str) -> None:
         if self._state is _State.GREETING and data.startswith(_OLD_CONNACK):
-            self.fail(faults.not_version_5(self._ground.where))
+            self.fail(faults.not_version_5(self._context.where))
         else:
-            self.fail(faults.of_nonsense(why, self._ground.where))
+            self.fail(faults.of_nonsense(why, self._context.where))
 
     # --- time ---------------------------------------------------------------------------------------------------------
 
     def fire(self) -> None:
         """What time alone brings: a connection that does not come, messages given up, pings."""
-        now_s, out, ground = self._ground.time(), self._out, self._ground
+        now_s, out, context = self._context.time(), self._out, self._context
         if out is None or self._state is not _UP:
-            self.fail(faults.of_silence(_AWAITED[self._state], ground.connect_timeout_s, ground.where))
+            self.fail(faults.of_silence(_AWAITED[self._state], context.connect_timeout_s, context.where))
             return
         ping_s = self._keep_awake(now_s) if self._keep_alive_s else _NEVER_S
         if now_s >= ping_s:
-            self.fail(faults.of_silence("answer a ping", self._keep_alive_s, ground.where))
+            self.fail(faults.of_silence("answer a ping", self._keep_alive_s, context.where))
             return
         failed = out.late(now_s)
-        ground.wheel.at(min(ping_s, out.next_s()), self)
+        context.wheel.at(min(ping_s, out.next_s()), self)
         for each in failed:
-            each.tell(now_s)
+            each.notify(now_s)
 
     def _keep_awake(self, now_s: float) -> float:
         """Ping when it is time; when to look again. That is past when the last ping was not answered in time.
@@ -348,5 +348,5 @@ class Session(asyncio.Protocol, Timer):
     def _end(self) -> None:
         """Nothing of it is used any more; what was on its way is forgotten."""
         self._state = _State.OVER
-        self._ground.wheel.cancel(self)
+        self._context.wheel.cancel(self)
         self._opening = self._transport = self._out = None

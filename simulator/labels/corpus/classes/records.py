@@ -5,8 +5,8 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterator
 
-from agent.wire.qr import base45
 from simulator.labels.corpus.case import NO_LABEL, NO_PRODUCT, NOT_SIGNED, Case, Setting, case
+from simulator.wire.qr import base45
 
 
 def _compact(record: bytes) -> str:

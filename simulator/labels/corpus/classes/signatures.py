@@ -6,9 +6,9 @@ import base64
 from collections.abc import Iterator
 from dataclasses import replace
 
-from agent.wire.qr import LabelText, encode_label
-from agent.wire.qr.signature import HMAC_BYTES, from_base64url, to_base64url
 from simulator.labels.corpus.case import NO_LABEL, NOT_SIGNED, Case, Setting, case, to_json
+from simulator.wire.qr import LabelText, encode_label
+from simulator.wire.qr.label import HMAC_BYTES, from_base64url, to_base64url
 
 _PROFILES = ("json", "link", "compact")
 

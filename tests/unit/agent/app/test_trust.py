@@ -16,8 +16,8 @@ from agent.adapters.mqtt_session import Tls
 from agent.app.client import make_client
 from agent.config import AgentConfig, Credentials
 from agent.errors import ConfigurationError, TransportError
+from agent.wire.refreshing import renew
 from agent.wire.secret import Secret
-from agent.wire.token_calls import renew
 from agent.wire.tokens import TokenSet
 from agent.wire.trust import trust_store
 from tests.certificates import Authority

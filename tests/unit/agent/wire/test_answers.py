@@ -31,13 +31,14 @@ from agent.errors import (
 )
 from agent.wire.answers import read_retry_after
 from agent.wire.auth import KeyPair
-from agent.wire.client import ServiceClient
-from agent.wire.commands import CommandResult, SendCommand
+from agent.wire.commands import CommandResult
 from agent.wire.connection import Connection
-from agent.wire.database import NewRuntimeRecord
-from agent.wire.products import NewProduct, ProductChange
+from agent.wire.runtime_data import NewRuntimeRecord
 from agent.wire.secret import Secret
 from agent.wire.sensor_data import PostSensorData
+from simulator.wire.client import ServiceClient
+from simulator.wire.messages import SendCommand
+from simulator.wire.products import NewProduct, ProductChange
 from tests.http_server import Server
 
 HTML = b"<!DOCTYPE html><html><body>Please sign in</body></html>"

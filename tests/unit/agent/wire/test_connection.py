@@ -23,8 +23,8 @@ import pytest
 
 from agent.errors import ConfigurationError, InvalidMessage, ServiceError, TransportError, UnexpectedAnswer
 from agent.wire.auth import KeyPair
-from agent.wire.client import Interrupted, ServiceClient
-from agent.wire.connection import Connection
+from agent.wire.connection import Connection, Interrupted
+from agent.wire.device_client import DeviceClient
 from agent.wire.secret import Secret
 from tests.ports import free_port
 
@@ -94,8 +94,8 @@ def server() -> Iterator[HoldingServer]:
         yield held
 
 
-def client_of(server: HoldingServer, **more: Any) -> ServiceClient:
-    return ServiceClient(f"http://127.0.0.1:{server.server_port}", None, **more)
+def client_of(server: HoldingServer, **more: Any) -> DeviceClient:
+    return DeviceClient(f"http://127.0.0.1:{server.server_port}", None, **more)
 
 
 @contextmanager
@@ -181,7 +181,7 @@ def test_an_interrupt_while_connecting_ends_the_poll_when_connecting_ends():
     with socket.create_server(("127.0.0.1", 0)) as silent:  # takes the connection and never greets
         url = f"https://127.0.0.1:{silent.getsockname()[1]}"
         with (
-            ServiceClient(url, None, timeout_s=60) as client,
+            DeviceClient(url, None, timeout_s=60) as client,
             in_thread(lambda: client.device_commands("d", wait_s=25)) as poll,
         ):
             taken, _ = silent.accept()
@@ -201,7 +201,7 @@ def test_a_poll_may_take_as_long_as_it_is_held_on_top_of_the_timeout():
         asked.append(request)
         return httpx.Response(200, json=[])
 
-    with ServiceClient("http://service.test", None, timeout_s=7, transport=httpx.MockTransport(handle)) as client:
+    with DeviceClient("http://service.test", None, timeout_s=7, transport=httpx.MockTransport(handle)) as client:
         client.device_commands("d", wait_s=25)
         client.device_commands("d", wait_s=99)
         client.device_commands("d")
@@ -258,7 +258,7 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
     ],
 )
 def test_a_broken_answer_is_an_error_of_ours_on_one_line(raw):
-    with answering(raw) as url, ServiceClient(url, None, timeout_s=60) as client:
+    with answering(raw) as url, DeviceClient(url, None, timeout_s=60) as client:
         with pytest.raises(ServiceError) as caught:
             list(client.devices())
         assert "\n" not in str(caught.value)
@@ -266,14 +266,14 @@ def test_a_broken_answer_is_an_error_of_ours_on_one_line(raw):
 
 
 def test_an_answer_without_a_length_is_read_to_its_end():
-    with answering(OK + b'\r\n[{"device_id":"d"}]') as url, ServiceClient(url, None, timeout_s=60) as client:
+    with answering(OK + b'\r\n[{"device_id":"d"}]') as url, DeviceClient(url, None, timeout_s=60) as client:
         assert [device.device_id for device in client.devices()] == ["d"]
 
 
 def test_a_service_that_is_down_is_told_with_its_address():
     port = free_port()
     with (
-        ServiceClient(f"http://127.0.0.1:{port}", KeyPair("mk_a", Secret("msk_made_up"))) as client,
+        DeviceClient(f"http://127.0.0.1:{port}", KeyPair("mk_a", Secret("msk_made_up"))) as client,
         pytest.raises(TransportError) as caught,
     ):
         list(client.devices())
@@ -352,8 +352,8 @@ def test_a_level_that_the_program_set_for_the_http_loggers_stays():
 
 def test_the_client_brings_no_event_loop_and_nothing_else_that_is_heavy():
     code = (
-        "import json, sys; import agent.wire.client; from agent.wire.client import ServiceClient;"
-        "ServiceClient('http://127.0.0.1:1', None).close();"
+        "import json, sys; import agent.wire.device_client; from agent.wire.device_client import DeviceClient;"
+        "DeviceClient('http://127.0.0.1:1', None).close();"
         "print(json.dumps(sorted(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, timeout=120)
@@ -409,7 +409,7 @@ def tls_server(certificate) -> Iterator[HoldingServer]:
 
 def test_a_held_poll_over_tls_ends_at_once_too(tls_server, certificate):
     url = f"https://127.0.0.1:{tls_server.server_port}"
-    with ServiceClient(url, None, ca_file=certificate) as client:
+    with DeviceClient(url, None, ca_file=certificate) as client:
         client.device_commands("d")
         with in_thread(lambda: client.device_commands("d", wait_s=25)) as poll:
             hold(tls_server)
@@ -422,7 +422,7 @@ def test_a_held_poll_over_tls_ends_at_once_too(tls_server, certificate):
 def test_a_certificate_that_nobody_vouches_for_is_not_trusted(tls_server):
     url = f"https://127.0.0.1:{tls_server.server_port}"
     refusal = r"self-signed certificate.*service\.ca_file"
-    with ServiceClient(url, None) as client, pytest.raises(TransportError, match=refusal):
+    with DeviceClient(url, None) as client, pytest.raises(TransportError, match=refusal):
         list(client.devices())
 
 
@@ -458,7 +458,7 @@ def test_a_discovery_tells_the_services_time_and_a_portals_page_does_not():
         ]
     )
     transport = httpx.MockTransport(lambda request: next(answers))
-    with ServiceClient("http://service.test", None, transport=transport) as client:
+    with DeviceClient("http://service.test", None, transport=transport) as client:
         client.connection.on_date = lambda server_s, _round_trip_s: told.append(server_s)
         assert client.discover() == set()
         with pytest.raises(UnexpectedAnswer, match="captive portal"):

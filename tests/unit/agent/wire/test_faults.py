@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from agent.errors import TransportError
-from agent.wire.client import ServiceClient
+from simulator.wire.client import ServiceClient
 from tests.certificates import Authority, Pair
 
 

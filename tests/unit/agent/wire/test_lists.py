@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.errors import InvalidMessage, ServerFault, UnexpectedAnswer
-from agent.wire.client import ServiceClient
 from agent.wire.dialect import AnswerReading
 from agent.wire.lists import read_page
+from simulator.wire.client import ServiceClient
 
 BASE = "http://service.test/v1"
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from agent.errors import InvalidMessage
 from agent.wire import paths
-from agent.wire.client import ServiceClient
+from simulator.wire.client import ServiceClient
 
 
 @given(st.text(st.characters(blacklist_categories=["Cs"]), min_size=1))

@@ -15,7 +15,7 @@ import pytest
 
 from agent.errors import Advice, ServiceError, SignInEnded, TokensNotStored, Unauthorized, UnexpectedAnswer
 from agent.wire import paths
-from agent.wire.client import ServiceClient
+from agent.wire.device_client import DeviceClient
 from agent.wire.refreshing import RefreshingBearer, is_refusal
 from agent.wire.secret import Secret
 from agent.wire.sensor_data import PostSensorData
@@ -139,7 +139,7 @@ class Rig:
         )
 
     def client(self, **arguments):
-        return ServiceClient(BASE, self.bearer(**arguments), transport=self.service)
+        return DeviceClient(BASE, self.bearer(**arguments), transport=self.service)
 
 
 @pytest.fixture
@@ -172,7 +172,7 @@ def test_the_new_pair_is_stored_before_the_first_request_goes_out_with_it(rig):
             seen.append((request.headers["authorization"], [t.access_token.reveal() for t in rig.store.written]))
             return rig.service.handle_request(request)
 
-    with ServiceClient(BASE, bearer, transport=Watching()) as client:
+    with DeviceClient(BASE, bearer, transport=Watching()) as client:
         client.discover()
     assert seen == [("Bearer at-canary-1", []), ("Bearer at-canary-2", ["at-canary-2"])]
 
@@ -417,7 +417,7 @@ def test_a_pair_that_cannot_be_written_is_not_used_and_not_lost(rig):
     rig.store.broken = True
     revoke_access(rig.service)
     bearer = rig.bearer()
-    with ServiceClient(BASE, bearer, transport=rig.service) as client:
+    with DeviceClient(BASE, bearer, transport=rig.service) as client:
         for _ in range(3):
             with pytest.raises(TokensNotStored, match="the disk broke"):
                 client.discover()
@@ -476,7 +476,7 @@ def test_no_token_is_in_a_log_a_repr_or_a_traceback(rig, caplog):
         httpx.Response(400, json={"error": "invalid_grant", "message": "rt-canary-1 is over"}),
     ]
     bearer = rig.bearer(client_secret=Secret("cs-canary"))
-    with ServiceClient(BASE, bearer, transport=rig.service) as client:
+    with DeviceClient(BASE, bearer, transport=rig.service) as client:
         for _ in range(4):
             try:
                 client.discover()
@@ -499,7 +499,7 @@ def test_a_writing_request_is_repeated_with_the_same_body(rig):
             return httpx.Response(201, json={"id": "1"}) if answer.status_code == 200 else answer
 
     revoke_access(rig.service)
-    with ServiceClient(BASE, rig.bearer(), transport=Watching()) as client:
+    with DeviceClient(BASE, rig.bearer(), transport=Watching()) as client:
         client.post_sensor_data(PostSensorData(device_id="d-1", sensor_data={"t": 21.5}))
     assert len(sent) == 2
     assert sent[0] == sent[1] != b""
@@ -525,7 +525,7 @@ def test_the_body_of_a_refusal_is_not_read_before_the_repeat(rig):
             return answer
 
     revoke_access(rig.service)
-    with ServiceClient(BASE, rig.bearer(), transport=Watching()) as client:
+    with DeviceClient(BASE, rig.bearer(), transport=Watching()) as client:
         assert client.discover() == {"made-up"}
     assert not body.is_open
 

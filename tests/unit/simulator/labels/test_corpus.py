@@ -25,8 +25,6 @@ from agent.errors import (
     UnexpectedAnswer,
 )
 from agent.wire.answers import Answer
-from agent.wire.qr import parse_label
-from agent.wire.qr.keys import LabelSigner
 from simulator.labels.cli import labels_command
 from simulator.labels.corpus import Outcome, collect, write_corpus
 from simulator.labels.corpus.asking import RetryPolicy, ask_all
@@ -38,6 +36,8 @@ from simulator.labels.corpus.report import as_json, sentences
 from simulator.labels.errors import LabelError, LabelsExist
 from simulator.labels.symbol.decoders import Zxing
 from simulator.labels.symbol.pictures import load_picture
+from simulator.wire.qr import parse_label
+from simulator.wire.qr.keys import LabelSigner
 
 SIGNER = made_up_signer(0)
 SETTING = made_up_setting(0, SIGNER, "onboard.example.com")

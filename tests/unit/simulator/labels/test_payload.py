@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.wire.qr import parse_label
 from simulator.labels.errors import LabelError
 from simulator.labels.payload import IdentifierTemplate, label_text
+from simulator.wire.qr import parse_label
 
 
 def test_the_default_template_numbers_devices_with_six_digits():

@@ -12,13 +12,13 @@ import pytest
 from click.testing import CliRunner
 
 from agent.errors import InvalidQr
-from agent.wire.qr import LabelText, parse_label
-from agent.wire.qr.keys import KINDS, LabelKey, LabelSigner, read_label_signer
 from simulator.labels.cli import labels_command
 from simulator.labels.errors import LabelError
 from simulator.labels.payload import PROFILES, open_payload, profiles, read_text
 from simulator.labels.reading import read_label_files
 from simulator.labels.symbol.proving import Candidate, encode
+from simulator.wire.qr import LabelText, parse_label
+from simulator.wire.qr.keys import KINDS, LabelKey, LabelSigner, read_label_signer
 
 PRODUCT = "0193b2f4-7e5c-7c3a-9b1e-2f6d4a8c0e11"
 EXAMPLE = Path(__file__).parents[4] / "examples" / "label_profile"

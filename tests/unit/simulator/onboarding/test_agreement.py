@@ -8,10 +8,10 @@ import pytest
 from click.testing import CliRunner
 
 from agent.wire.devices import Device
-from agent.wire.onboarding import ScanAnswer
 from simulator.labels.payload import label_text
 from simulator.onboarding.agreement import Known, contradictions, is_same, scan_contradictions
 from simulator.onboarding.cli import onboard_group
+from simulator.wire.messages import ScanAnswer
 from tests.onboarding_fakes import fake_server
 
 MEMBERS = ("device_identifier", "product_id", "user_id", "device_id", "device_name")

@@ -17,8 +17,6 @@ from agent.errors import (
     UnexpectedAnswer,
 )
 from agent.wire.devices import Device
-from agent.wire.onboarding import ScanAnswer
-from agent.wire.qr import parse_label
 from simulator.labels.payload import label_text
 from simulator.onboarding import Subject, Timing, drive_label, drive_labels
 from simulator.onboarding.cases import ROUND_TRIP
@@ -26,6 +24,8 @@ from simulator.onboarding.journey import Action, State, Verdict
 from simulator.onboarding.quota import RETRY_AFTER_DEFAULT_S, QuotaGate
 from simulator.onboarding.report import as_json, faults
 from simulator.onboarding.steps import Account, Desk
+from simulator.wire.messages import ScanAnswer
+from simulator.wire.qr import parse_label
 
 
 class Service:

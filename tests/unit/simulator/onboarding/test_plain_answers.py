@@ -5,8 +5,6 @@ from __future__ import annotations
 import pytest
 
 from agent.wire.auth import KeyPair
-from agent.wire.client import ServiceClient
-from agent.wire.qr import LabelText, encode_label
 from agent.wire.secret import Secret
 from simulator.onboarding import Subject, Timing, drive_labels
 from simulator.onboarding.cases import CASES, Step
@@ -15,6 +13,8 @@ from simulator.onboarding.driver import drive_case, drive_label
 from simulator.onboarding.journey import Action
 from simulator.onboarding.quota import QuotaGate
 from simulator.onboarding.steps import Account, Desk
+from simulator.wire.client import ServiceClient
+from simulator.wire.qr import LabelText, encode_label
 from tests.onboarding_fakes import Clock, Page, fake_server
 
 ANSWERS = {

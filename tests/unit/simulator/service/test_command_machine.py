@@ -8,11 +8,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from agent.wire.commands import OPEN_STATES, CommandResult, SendCommand
-from agent.wire.onboarding import RegisterDevice
+from agent.wire.commands import OPEN_STATES, CommandResult
+from agent.wire.registration import RegisterDevice
 from simulator.service.faults import ServiceFault
 from simulator.service.storage import commands, devices, keys
 from simulator.service.storage.database import Database
+from simulator.wire.messages import SendCommand
 
 OPEN = sorted(OPEN_STATES)
 

@@ -10,13 +10,13 @@ from alembic.config import Config
 from sqlalchemy import create_engine, select
 
 import simulator.service.storage.migrate as migrating
-from agent.wire.products import NewProduct
 from simulator.service.columns import COMMAND_RESULTS
 from simulator.service.config import ServiceConfig
 from simulator.service.service import Service
 from simulator.service.storage import databases, products
 from simulator.service.storage.sqlite import FILE_NAME
 from simulator.service.storage.tables import database_tables
+from simulator.wire.products import NewProduct
 
 
 def _tables(service):

@@ -7,14 +7,14 @@ from types import SimpleNamespace
 import pytest
 from sqlalchemy import event, func, select
 
-from agent.wire.onboarding import RegisterDevice
-from agent.wire.products import NewProduct
-from agent.wire.rules import CommandAction, NewRule, NewTrigger
+from agent.wire.registration import RegisterDevice
 from simulator.service.config import ServiceConfig
 from simulator.service.service import Service
 from simulator.service.storage import devices, products, rules
 from simulator.service.storage.readings import NewReading
 from simulator.service.storage.tables import commands, readings, rule_firings, rule_states
+from simulator.wire.products import NewProduct
+from simulator.wire.rules import CommandAction, NewRule, NewTrigger
 
 
 @pytest.fixture

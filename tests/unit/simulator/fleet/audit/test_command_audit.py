@@ -7,7 +7,7 @@ import pytest
 from agent.core.values import Contract, OutcomeStatus
 from agent.wire.times import to_rfc3339
 from simulator.exit_codes import ExitCode
-from simulator.fleet.audit.findings import exit_code_of_audit
+from simulator.fleet.audit.run_audit import exit_code_of_audit
 from simulator.fleet.record import DeviceFinding, StreamAudit
 from tests.fleet_audit import BEGAN_MS, story
 
@@ -23,13 +23,13 @@ def listed(told, device, name, at_s, status="succeeded"):
 
 def run(told, device, name, at_s, *, status=SUCCEEDED, contract=Contract.ONCE, state=None):
     """A command from the order to the report, a second for each step."""
-    book = told.ledger
-    book.command_ordered(device, name, at_s)
-    book.command_received(device, name, at_s + 1)
+    ledger = told.ledger
+    ledger.command_ordered(device, name, at_s)
+    ledger.command_received(device, name, at_s + 1)
     if status is SUCCEEDED:
-        book.command_started(device, name, contract, 1, at_s + 2)
-    book.command_finished(device, name, status, at_s + 3)
-    book.command_reported(device, name, at_s + 4)
+        ledger.command_started(device, name, contract, 1, at_s + 2)
+    ledger.command_finished(device, name, status, at_s + 3)
+    ledger.command_reported(device, name, at_s + 4)
     return listed(told, device, name, at_s, state or str(status))
 
 

@@ -7,10 +7,10 @@ import pytest
 from agent.core.values import Contract, OutcomeStatus
 from agent.wire.times import to_rfc3339
 from simulator.exit_codes import ExitCode
-from simulator.fleet.audit.findings import exit_code_of_audit
+from simulator.fleet.audit.file_ledger import FileLedger
 from simulator.fleet.audit.folder import AuditedDevice, ledger_path, write_devices
 from simulator.fleet.audit.frames import LedgerHeader, read_frames
-from simulator.fleet.audit.ledger import Ledger
+from simulator.fleet.audit.run_audit import exit_code_of_audit
 from tests.fleet_audit import BEGAN_MS, Story, story
 
 
@@ -25,7 +25,7 @@ def two_workers(told, *, commands_only):
         began_ms=BEGAN_MS,
         offers=("list-parameters", "command-status", "recorded-at"),
     )
-    other = Story(told.folder, Ledger(ledger_path(told.folder, 1), header), told.service)
+    other = Story(told.folder, FileLedger(ledger_path(told.folder, 1), header), told.service)
     for device in range(8):
         worker = told if device < 4 else other
         if commands_only:
@@ -36,12 +36,12 @@ def two_workers(told, *, commands_only):
 
 
 def order(told, device, name):
-    book = told.ledger
-    book.command_ordered(device, name, 1.0)
-    book.command_received(device, name, 2.0)
-    book.command_started(device, name, Contract.ONCE, 1, 3.0)
-    book.command_finished(device, name, OutcomeStatus.SUCCEEDED, 4.0)
-    book.command_reported(device, name, 5.0)
+    ledger = told.ledger
+    ledger.command_ordered(device, name, 1.0)
+    ledger.command_received(device, name, 2.0)
+    ledger.command_started(device, name, Contract.ONCE, 1, 3.0)
+    ledger.command_finished(device, name, OutcomeStatus.SUCCEEDED, 4.0)
+    ledger.command_reported(device, name, 5.0)
     record = {"id": name, "device_id": f"d-{device}", "command_payload": {}, "status": "succeeded"}
     told.listed(device).append({**record, "created_at": to_rfc3339(BEGAN_MS / 1000 + 1)})
 

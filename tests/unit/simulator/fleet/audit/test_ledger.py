@@ -10,8 +10,9 @@ import pytest
 
 from agent.core.values import Contract, OutcomeStatus
 from agent.errors import ConfigurationError
-from simulator.fleet.audit.book import SEQUENCE_NAME, BookCounts, with_sequence
 from simulator.fleet.audit.digest import digest_values
+from simulator.fleet.audit.file_ledger import FileLedger
+from simulator.fleet.audit.fleet_ledger import SEQUENCE_NAME, LedgerCounts, with_sequence
 from simulator.fleet.audit.frames import (
     NO_TIME,
     CommandEvent,
@@ -21,7 +22,6 @@ from simulator.fleet.audit.frames import (
     ReadingKind,
     read_frames,
 )
-from simulator.fleet.audit.ledger import Ledger
 from simulator.fleet.audit.records import records_of
 from tests.sudden_ends import SuddenExit
 
@@ -47,7 +47,7 @@ def send(ledger, device, *sequences, at_s=1.0):
 
 def test_readings_come_back_as_they_were_written_down(tmp_path):
     path = tmp_path / "a.ledger"
-    with Ledger(path, HEADER) as ledger:
+    with FileLedger(path, HEADER) as ledger:
         ledger.reading_sent(3, 1, 0xFFFFFFFF, recorded_ms=1_700_000_000_123, made_s=0.5, at_s=1.25)
         ledger.reading_sent(3, 2, 5, recorded_ms=None, made_s=0.75, at_s=1.25)
         ledger.readings_accepted(3, [1, 2], 1.5)
@@ -59,7 +59,7 @@ def test_readings_come_back_as_they_were_written_down(tmp_path):
 
 def test_numbers_beside_each_other_are_one_record_and_others_are_not(tmp_path):
     path = tmp_path / "a.ledger"
-    with Ledger(path, HEADER) as ledger:
+    with FileLedger(path, HEADER) as ledger:
         ledger.readings_accepted(1, [8, 9, 10, 3, 4, 12], 2.0)
         ledger.readings_refused(1, range(1, 70_001), 2.0)
         ledger.readings_unanswered(1, [5], 2.0)
@@ -77,7 +77,7 @@ def test_numbers_beside_each_other_are_one_record_and_others_are_not(tmp_path):
 
 def test_commands_come_back_as_they_were_written_down(tmp_path):
     path = tmp_path / "a.ledger"
-    with Ledger(path, HEADER) as ledger:
+    with FileLedger(path, HEADER) as ledger:
         ledger.command_ordered(4, "c-1", 1.0)
         ledger.order_unanswered(4, 1.1)
         ledger.command_received(4, "c-1", 2.0)
@@ -97,7 +97,7 @@ def test_commands_come_back_as_they_were_written_down(tmp_path):
 
 def test_the_audit_so_far_is_counted_and_stands_at_the_end(tmp_path):
     path = tmp_path / "a.ledger"
-    with Ledger(path, HEADER) as ledger:
+    with FileLedger(path, HEADER) as ledger:
         for _ in range(5):
             ledger.reading_made(1)
         send(ledger, 1, 1, 2, 3, 4)
@@ -107,17 +107,17 @@ def test_the_audit_so_far_is_counted_and_stands_at_the_end(tmp_path):
         ledger.readings_accepted(1, [1, 2], 3.5)
         ledger.readings_refused(1, [3], 3.5)
         so_far = ledger.counts
-    assert so_far == BookCounts(made=5, sent=4, accepted=2, refused=1, resent=3, unanswered=2, resent_ambiguous=2)
+    assert so_far == LedgerCounts(made=5, sent=4, accepted=2, refused=1, resent=3, unanswered=2, resent_ambiguous=2)
     assert so_far.open == 1
     assert (so_far + so_far).sent == 8
     last = list(read_frames(path))[-1]
     assert last.kind == b"E"
-    assert BookCounts(**last.json()) == so_far
+    assert LedgerCounts(**last.json()) == so_far
 
 
 def test_a_torn_tail_costs_nothing_but_itself(tmp_path):
     path = tmp_path / "a.ledger"
-    with Ledger(path, HEADER) as ledger:
+    with FileLedger(path, HEADER) as ledger:
         send(ledger, 1, 1, 2)
         ledger.flush()
         send(ledger, 1, 3)
@@ -148,7 +148,7 @@ class FullDisk:
 def test_a_full_disk_makes_a_gap_and_the_ledger_goes_on_when_there_is_room(tmp_path):
     path = tmp_path / "a.ledger"
     disk = FullDisk(10**6)
-    with Ledger(path, HEADER, write=disk.write) as ledger:
+    with FileLedger(path, HEADER, write=disk.write) as ledger:
         send(ledger, 1, 1, at_s=1.0)
         ledger.flush()
         while len(kinds(path)) < 2:
@@ -173,7 +173,7 @@ def test_a_full_disk_makes_a_gap_and_the_ledger_goes_on_when_there_is_room(tmp_p
 def test_a_disk_that_stays_full_ends_in_gaps_and_not_in_an_error(tmp_path):
     path = tmp_path / "a.ledger"
     disk = FullDisk(400)
-    ledger = Ledger(path, HEADER, write=disk.write)
+    ledger = FileLedger(path, HEADER, write=disk.write)
     disk.room = 0
     for second in range(300):
         send(ledger, 1, second + 1, at_s=float(second))
@@ -194,7 +194,7 @@ def test_a_disk_that_hangs_is_a_gap_and_memory_stays_bounded(tmp_path):
             go_on.wait(60)
         return os.write(descriptor, data)
 
-    ledger = Ledger(path, HEADER, write=write)
+    ledger = FileLedger(path, HEADER, write=write)
     for second in range(40):
         send(ledger, 1, second + 1, at_s=float(second))
         ledger.flush()
@@ -208,9 +208,9 @@ def test_a_disk_that_hangs_is_a_gap_and_memory_stays_bounded(tmp_path):
 
 def test_a_ledger_is_never_written_over_and_says_what_to_do(tmp_path):
     path = tmp_path / "a.ledger"
-    Ledger(path, HEADER).close()
+    FileLedger(path, HEADER).close()
     with pytest.raises(ConfigurationError, match="--out"):
-        Ledger(path, HEADER)
+        FileLedger(path, HEADER)
 
 
 def test_the_sequence_number_travels_as_a_reading_of_its_own():
@@ -247,7 +247,7 @@ def test_a_thread_that_an_error_ends_is_told_of_and_everything_from_then_on_is_a
         told.append((name, type(error)))
         ended.set()
 
-    ledger = Ledger(path, HEADER, write=write, on_failure=note)
+    ledger = FileLedger(path, HEADER, write=write, on_failure=note)
     send(ledger, 1, 1, 2)
     ledger.flush()
     assert ended.wait(60)

@@ -9,7 +9,7 @@ import pytest
 from agent.core.values import Contract, OutcomeStatus
 from simulator.exit_codes import ExitCode
 from simulator.fleet.audit.digest import digest_values
-from simulator.fleet.audit.findings import exit_code_of_audit
+from simulator.fleet.audit.run_audit import exit_code_of_audit
 from tests.fleet_audit import story
 
 
@@ -124,15 +124,15 @@ def test_some_refused_readings_are_a_finding_unless_a_fault_makes_them(tmp_path,
 
 
 def command(told, device, ordered, received=None):
-    book = told.ledger
+    ledger = told.ledger
     if ordered is None:
-        book.order_unanswered(device, 1.0)
+        ledger.order_unanswered(device, 1.0)
     else:
-        book.command_ordered(device, ordered, 1.0)
+        ledger.command_ordered(device, ordered, 1.0)
     if received is not None:
-        book.command_received(device, received, 2.0)
-        book.command_started(device, received, Contract.ONCE, 1, 3.0)
-        book.command_finished(device, received, OutcomeStatus.SUCCEEDED, 4.0)
+        ledger.command_received(device, received, 2.0)
+        ledger.command_started(device, received, Contract.ONCE, 1, 3.0)
+        ledger.command_finished(device, received, OutcomeStatus.SUCCEEDED, 4.0)
 
 
 def test_commands_are_judged_without_a_look_at_lists_that_may_take_them_away(tmp_path):

@@ -11,10 +11,10 @@ from agent.errors import ConfigurationError, TransportError
 from agent.wire.extensions import LIST_PARAMETERS, RECORDED_AT
 from agent.wire.times import to_rfc3339
 from simulator.exit_codes import ExitCode
-from simulator.fleet.audit.book import first_number_of
 from simulator.fleet.audit.digest import digest_values
-from simulator.fleet.audit.findings import AuditSettings, audit_run, exit_code_of_audit
+from simulator.fleet.audit.fleet_ledger import first_number_of
 from simulator.fleet.audit.folder import ledger_path
+from simulator.fleet.audit.run_audit import AuditSettings, audit_run, exit_code_of_audit
 from simulator.fleet.record import DeviceFinding, StreamAudit
 from tests.fleet_audit import BEGAN_MS, story
 

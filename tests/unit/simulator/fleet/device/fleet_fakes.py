@@ -1,4 +1,4 @@
-"""An engine without sockets on virtual time, and a book and an observer that keep what they are told."""
+"""An engine without sockets on virtual time, and a ledger and an observer that keep what they are told."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def read_request(device: int, message: bytes, sent_s: float, timeout_s: float) -
     return Request(device, method, target, headers, body, sent_s, timeout_s)
 
 
-class RecordingBook:
+class RecordingLedger:
     """Keeps every call with its arguments, keywords last."""
 
     def __init__(self) -> None:

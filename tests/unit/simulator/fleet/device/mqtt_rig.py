@@ -14,7 +14,7 @@ from agent.wire.mqtt_messages import Receipt, Refusal, encode, read_readings
 from agent.wire.secret import Secret
 from simulator.fleet.device.circumstances import Circumstances
 from simulator.fleet.device.driver import Clocks, Member
-from simulator.fleet.device.ledger import DeviceLedger, Ledgers
+from simulator.fleet.device.memory_ledger import DeviceLedger, MemoryLedger
 from simulator.fleet.device.model import DeviceModel, Fleetwide
 from simulator.fleet.device.mqtt_driver import SPREAD_S, MqttDriver
 from simulator.fleet.engine.mqtt.ports import Arrival, Opening, Publisher, SessionListener, Standing, Will
@@ -102,7 +102,7 @@ class Engine:
         self.listener.arrived(Arrival(topic, payload, False, packet_id, 1), self._clock.time())
 
 
-class Observed(Ledgers):
+class Observed(MemoryLedger):
     """Writes down every exchange."""
 
     def __init__(self, ledgers: list[DeviceLedger]) -> None:
@@ -133,7 +133,7 @@ class Rig:
         self.observed = Observed([self.ledger])
         built = build_faults([read_fault(fault) for fault in faults], origin_s=EPOCH_S + began_s)
         around = Circumstances(began_s, EPOCH_S + began_s, Interferences(built), has_clocks=False) if faults else None
-        fleet = Fleetwide(frozenset({BATCH_SENSOR_DATA}), 1, "run", book=self.observed, circumstances=around)
+        fleet = Fleetwide(frozenset({BATCH_SENSOR_DATA}), 1, "run", ledger=self.observed, circumstances=around)
         wheel = Wheel(self.clock)
         self.links = MqttLinks(self.engine, self.clock, wheel)
         links = [fault for fault in built if isinstance(fault, LinkFault)]

@@ -20,13 +20,13 @@ from agent.wire import extensions, topics
 from agent.wire.mqtt_messages import Receipt, encode
 from agent.wire.times import parse_time
 from simulator.fleet.device.driver import Clocks, Driver, Member
-from simulator.fleet.device.letterhead import Letterhead
 from simulator.fleet.device.load import Load
-from simulator.fleet.device.load_parts import Request as Wanted
+from simulator.fleet.device.load_parts import RequestKind as Wanted
 from simulator.fleet.device.load_parts import Subject
 from simulator.fleet.device.model import DeviceModel, Fleetwide
 from simulator.fleet.device.mqtt_driver import MqttDriver
 from simulator.fleet.device.mqtt_load import MqttLoad
+from simulator.fleet.device.request_template import RequestTemplate
 from simulator.fleet.engine.http.origin import read_origin
 from simulator.fleet.engine.virtual_time import VirtualClock
 from simulator.fleet.engine.wheel import Wheel
@@ -86,7 +86,7 @@ class Http(Measured):
         super().__init__(offers)
         self.engine = FakeEngine(self.clock, self._answer, takes_s=0.0)
         self.engine.delay_s = self._delay_s
-        self.heads = [Letterhead(read_origin("http://service/api"), {"x-api-key": "k"})]
+        self.heads = [RequestTemplate(read_origin("http://service/api"), {"x-api-key": "k"})]
         self.wheel = Wheel(self.clock)
 
     def _delay_s(self, request: Request) -> float:

@@ -9,8 +9,8 @@ from agent.wire import extensions
 from agent.wire.times import parse_time
 from simulator.fleet.device.circumstances import Circumstances
 from simulator.fleet.device.driver import Clocks, Driver, Member
-from simulator.fleet.device.letterhead import Letterhead
 from simulator.fleet.device.model import DeviceModel, Fleetwide
+from simulator.fleet.device.request_template import RequestTemplate
 from simulator.fleet.engine.http.origin import read_origin
 from simulator.fleet.engine.virtual_time import VirtualClock
 from simulator.fleet.engine.wheel import Wheel
@@ -24,7 +24,7 @@ from simulator.fleet.signals.base import Shaped, SignalSet
 from simulator.fleet.signals.chain import Chain, ChainState
 from simulator.fleet.signals.plain import Constant
 from simulator.fleet.signals.walk import RandomWalk
-from tests.unit.simulator.fleet.device.fleet_fakes import START_S, FakeEngine, RecordingBook, RecordingObserver
+from tests.unit.simulator.fleet.device.fleet_fakes import START_S, FakeEngine, RecordingLedger, RecordingObserver
 
 WALK = SignalSet({"level": Shaped(RandomWalk("level", start=50.0, step=1.0), digits=6)})
 NOTHING = (200, {}, b'{"data":[],"next_cursor":null,"has_more":false}')
@@ -44,17 +44,17 @@ class Bench:
         self.clock = VirtualClock(1000.0)
         self.engine = FakeEngine(self.clock, answer)
         self.observer = RecordingObserver()
-        self.book = RecordingBook()
+        self.ledger = RecordingLedger()
         built = build_faults([read_fault(fault) for fault in faults], origin_s=START_S + 1000.0)
         model = DeviceModel(signals=WALK, interval_s=10.0, polling=PollIntervals(60, 60, 60), wait_s=0.0, nature=nature)
         offers = extensions.ALL - {extensions.LONG_POLL}
         has_clocks = nature is not None and nature.clock is not None
         around = Circumstances(1000.0, START_S + 1000.0, Interferences(built), has_clocks=has_clocks)
-        fleet = Fleetwide(offers, 1, "run", numbered=True, book=self.book, began_s=1000.0, circumstances=around)
+        fleet = Fleetwide(offers, 1, "run", numbered=True, ledger=self.ledger, began_s=1000.0, circumstances=around)
         self.driver = Driver(
             self.engine,
             Wheel(self.clock),
-            [Letterhead(read_origin("http://service"), {})],
+            [RequestTemplate(read_origin("http://service"), {})],
             [Member(f"d{number}", "p", model) for number in range(devices)],
             fleet,
             observer=self.observer,
@@ -135,8 +135,8 @@ def test_what_is_spoiled_is_refused_and_set_aside_and_the_others_arrive():
 
     bench = Bench({"kind": "broken_json", "at_s": 50, "duration_s": 30, "often": 1.0}, answer=picky, devices=1)
     bench.run(200)
-    refused = [call[2] for call in bench.book.calls if call[0] == "readings_refused"]
-    accepted = [key for call in bench.book.calls if call[0] == "readings_accepted" for key in call[2]]
+    refused = [call[2] for call in bench.ledger.calls if call[0] == "readings_refused"]
+    accepted = [key for call in bench.ledger.calls if call[0] == "readings_accepted" for key in call[2]]
     assert len(refused) == 3
     assert sorted(accepted + [key for (key,) in refused]) == list(range(1, 21))
 

@@ -15,13 +15,13 @@ from agent.core.polling import PollIntervals
 from agent.wire import extensions
 from agent.wire.times import parse_time
 from simulator.fleet.device.driver import Clocks, Driver, Member
-from simulator.fleet.device.letterhead import Letterhead
 from simulator.fleet.device.model import DeviceModel, Fleetwide
+from simulator.fleet.device.request_template import RequestTemplate
 from simulator.fleet.engine.http.origin import read_origin
 from simulator.fleet.engine.virtual_time import VirtualClock
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.outcomes import Attempt, OutcomeClass
-from tests.unit.simulator.fleet.device.fleet_fakes import START_S, FakeEngine, RecordingBook, RecordingObserver
+from tests.unit.simulator.fleet.device.fleet_fakes import START_S, FakeEngine, RecordingLedger, RecordingObserver
 
 NOTHING = (200, {}, b'{"data":[],"next_cursor":null,"has_more":false}')
 MINUTE = DeviceModel(interval_s=60.0, polling=PollIntervals(60.0, 60.0, 60.0), wait_s=0.0)
@@ -38,14 +38,14 @@ class Bench:
         self.clock = VirtualClock(1000.0)
         self.engine = FakeEngine(self.clock, self._answered)
         self.answer = answer
-        self.book = RecordingBook()
+        self.ledger = RecordingLedger()
         self.observer = RecordingObserver()
         self.news = 0
-        fleet = Fleetwide(offers, seed=1, run="run", numbered=True, book=self.book, began_s=1000.0)
+        fleet = Fleetwide(offers, seed=1, run="run", numbered=True, ledger=self.ledger, began_s=1000.0)
         self.driver = Driver(
             self.engine,
             Wheel(self.clock),
-            [Letterhead(read_origin("http://service/api"), {"x-api-key": "k"})],
+            [RequestTemplate(read_origin("http://service/api"), {"x-api-key": "k"})],
             [Member(f"d{first_index + number}", "p", model) for number in range(devices)],
             fleet,
             first_index=first_index,
@@ -69,7 +69,7 @@ class Bench:
         self.clock.run_until(self.clock.time() + seconds)
 
     def written(self, name: str) -> list[tuple]:
-        return [call[1:] for call in self.book.calls if call[0] == name]
+        return [call[1:] for call in self.ledger.calls if call[0] == name]
 
 
 def test_each_device_polls_and_reads_in_its_own_rhythm_and_each_exchange_is_told():
@@ -178,7 +178,7 @@ def test_a_command_is_followed_from_the_list_to_the_report():
     bench = Bench(devices=1, answer=answer)
     bench.switch_on()
     bench.run(61)
-    names = [call[0] for call in bench.book.calls if call[0].startswith("command")]
+    names = [call[0] for call in bench.ledger.calls if call[0].startswith("command")]
     assert names == ["command_received", "command_started", "command_finished", "command_reported"]
     assert bench.driver.gauges.open_commands == 0
     assert {told.operation for told in bench.observer.exchanges} >= {"http.poll", "http.report"}
@@ -348,7 +348,7 @@ def _traced_bytes(devices: int) -> int:
     bench = Bench(devices=devices)
     bench.switch_on()
     bench.run(65)
-    for kept in (bench.engine.requests, bench.observer.exchanges, bench.book.calls):
+    for kept in (bench.engine.requests, bench.observer.exchanges, bench.ledger.calls):
         kept.clear()
     gc.collect()
     size = tracemalloc.get_traced_memory()[0]

@@ -11,7 +11,7 @@ from agent.errors import NotFound, RateLimited, ServerFault, Unauthorized, Unexp
 from agent.wire import extensions
 from agent.wire.dialect import Dialect, ResultPlace
 from simulator.fleet.device.answers import HttpAnswer, judge
-from simulator.fleet.device.exchange import Ask, Operation, Speaker, read_listing, read_refusals
+from simulator.fleet.device.exchange import Operation, Request, Speaker, read_listing, read_refusals
 from tests.unit.simulator.fleet.device.answering import answer_of
 
 
@@ -117,11 +117,11 @@ def test_truncated_json_is_no_list():
 
 
 def test_a_batch_names_what_it_refused():
-    ask = Ask(Operation.READINGS, "POST", "/sensor-data", b"[]", keys=(4, 5))
+    request = Request(Operation.READINGS, "POST", "/sensor-data", b"[]", keys=(4, 5))
     told = judge(answer_of(200, {}, b'{"accepted":1,"errors":[{"index":1,"error":"bad","message":"NaN"}]}'))
-    assert read_refusals(told, ask) == {5: "bad: NaN"}
+    assert read_refusals(told, request) == {5: "bad: NaN"}
     with pytest.raises(UnexpectedAnswer, match="took 1 of 2"):
-        read_refusals(judge(answer_of(200, {}, b'{"accepted":1,"errors":[]}')), ask)
+        read_refusals(judge(answer_of(200, {}, b'{"accepted":1,"errors":[]}')), request)
 
 
 def test_an_answer_that_is_compressed_though_nobody_asked_is_read():

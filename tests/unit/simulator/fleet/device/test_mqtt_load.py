@@ -12,13 +12,13 @@ from agent.wire import extensions, topics
 from agent.wire.mqtt_messages import Receipt, Refusal, encode
 from simulator.fleet.audit.digest import digest_values
 from simulator.fleet.device.driver import Clocks
-from simulator.fleet.device.load_parts import Request, Subject
+from simulator.fleet.device.load_parts import RequestKind, Subject
 from simulator.fleet.device.model import Fleetwide
 from simulator.fleet.device.mqtt_load import MqttLoad
 from simulator.fleet.engine.virtual_time import VirtualClock
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.outcomes import OutcomeClass
-from tests.unit.simulator.fleet.device.fleet_fakes import START_S, RecordingBook, RecordingObserver
+from tests.unit.simulator.fleet.device.fleet_fakes import START_S, RecordingLedger, RecordingObserver
 from tests.unit.simulator.fleet.device.mqtt_rig import ID, Engine
 
 OK, REFUSED, TIMEOUT, TRANSPORT = (
@@ -35,9 +35,9 @@ class Bench:
     def __init__(self, **options: Any) -> None:
         self.clock = VirtualClock(100.0)
         self.engine = Engine(self.clock)
-        self.book = RecordingBook()
+        self.ledger = RecordingLedger()
         self.observer = RecordingObserver()
-        fleet = Fleetwide(extensions.ALL, seed=1, run="run", numbered=True, book=self.book, began_s=100.0)
+        fleet = Fleetwide(extensions.ALL, seed=1, run="run", numbered=True, ledger=self.ledger, began_s=100.0)
         self.load = MqttLoad(
             self.engine,
             Wheel(self.clock),
@@ -58,7 +58,7 @@ class Bench:
         self.engine.stand()
 
     def send(self) -> None:
-        self.load.send(Request.SENSOR_DATA, 10, self.clock.time())
+        self.load.send(RequestKind.SENSOR_DATA, 10, self.clock.time())
 
     def confirm(self, *stored: str, refused: tuple[Refusal, ...] = ()) -> None:
         self.engine.deliver(topics.receipts(ID), encode(Receipt(stored=stored, refused=refused)))
@@ -67,7 +67,7 @@ class Bench:
         return [(told.operation, told.outcome) for told in self.observer.exchanges]
 
     def written(self) -> list[str]:
-        return [call[0] for call in self.book.calls]
+        return [call[0] for call in self.ledger.calls]
 
 
 @pytest.fixture
@@ -95,14 +95,14 @@ def test_a_message_is_accepted_once_the_gateway_says_so(bench):
     assert topic == topics.sensor_data(ID)
     assert (message["key"], message["sensor_data"].pop("fleet_sequence")) == ("run-10-1", 1)
     assert bench.written() == SENT
-    assert digest_values(message["sensor_data"]) == bench.book.calls[1][3]
+    assert digest_values(message["sensor_data"]) == bench.ledger.calls[1][3]
     bench.engine.puback()
     assert (len(bench.load.under_way), bench.written()) == (1, SENT)
     bench.pass_s(0.5)
     bench.confirm("run-10-1")
     assert not bench.load.under_way
     assert bench.told() == [CONNECTED, ("mqtt.sensor_data", OK), ("mqtt.receipt", OK)]
-    assert bench.book.calls[2][:3] == ("readings_accepted", 10, (1,))
+    assert bench.ledger.calls[2][:3] == ("readings_accepted", 10, (1,))
     assert len(bench.engine.acknowledged) == 1
     assert bench.observer.faults == []
 
@@ -222,7 +222,7 @@ def test_what_is_under_way_when_the_run_is_over_was_never_delivered(bench):
 
 
 def test_a_closed_user_passes_over_devices_without_a_session(bench):
-    bench.load.start_users(Request.SENSOR_DATA, 2, 0.5)
+    bench.load.start_users(RequestKind.SENSOR_DATA, 2, 0.5)
     bench.pass_s(3)
     assert bench.written() == []
     bench.up()
@@ -237,7 +237,7 @@ def test_a_closed_user_passes_over_devices_without_a_session(bench):
 
 def test_a_closed_user_waits_for_the_gateways_word(bench):
     bench.up()
-    bench.load.start_users(Request.SENSOR_DATA, 1, 0.5)
+    bench.load.start_users(RequestKind.SENSOR_DATA, 1, 0.5)
     bench.pass_s(0.1)
     bench.engine.puback()
     bench.pass_s(5)

@@ -23,9 +23,9 @@ from simulator.fleet.audit.readings import ReadingFact, audit_readings
 from simulator.fleet.device.answers import HttpAnswer
 from simulator.fleet.device.body import Body
 from simulator.fleet.device.chance import Chance
-from simulator.fleet.device.exchange import Ask, Operation, Speaker
-from simulator.fleet.device.glance import Familiar
-from simulator.fleet.device.ledger import DeviceLedger, Ledgers
+from simulator.fleet.device.exchange import Operation, Request, Speaker
+from simulator.fleet.device.fast_path import KnownAnswers
+from simulator.fleet.device.memory_ledger import DeviceLedger, MemoryLedger
 from simulator.fleet.device.model import DeviceModel, Fleetwide
 from simulator.fleet.device.store import Disk
 from simulator.fleet.device.virtual_device import Channel, VirtualDevice
@@ -51,25 +51,25 @@ class ServiceModel:
         self.commands[command_id] = {"id": command_id, "command_payload": payload, "status": "queued", **times}
         return command_id
 
-    def answer(self, ask: Ask, now_s: float) -> HttpAnswer:
-        key = ask.headers.get("idempotency-key")
+    def answer(self, request: Request, now_s: float) -> HttpAnswer:
+        key = request.headers.get("idempotency-key")
         if key in self.replays:
-            assert self.replays[key][0] == ask.body, "the same idempotency key with another body"
+            assert self.replays[key][0] == request.body, "the same idempotency key with another body"
             return self.replays[key][1]
-        status, value = self._handle(ask, now_s)
+        status, value = self._handle(request, now_s)
         answer = answer_of(
             status, {"date": formatdate(now_s, usegmt=True), "content-type": "application/json"}, encode(value)
         )
         if key is not None:
-            self.replays[key] = (ask.body, answer)
+            self.replays[key] = (request.body, answer)
         return answer
 
-    def _handle(self, ask: Ask, now_s: float) -> tuple[int, object]:
-        if ask.operation is Operation.POLL:
-            return 200, {"data": self._open(ask, now_s), "next_cursor": None, "has_more": False}
-        body = json.loads(ask.body)
-        if ask.operation is Operation.REPORT:
-            return self._result(ask, body)
+    def _handle(self, request: Request, now_s: float) -> tuple[int, object]:
+        if request.operation is Operation.POLL:
+            return 200, {"data": self._open(request, now_s), "next_cursor": None, "has_more": False}
+        body = json.loads(request.body)
+        if request.operation is Operation.REPORT:
+            return self._result(request, body)
         batch = body if isinstance(body, list) else [body]
         for reading in batch:
             assert ("recorded_at" in reading) == (extensions.RECORDED_AT in self.offers)
@@ -77,8 +77,8 @@ class ServiceModel:
             self.readings.append(ReadingFact(at_ms, reading["sensor_data"]))
         return (200, {"accepted": len(batch), "errors": []}) if isinstance(body, list) else (201, batch[0])
 
-    def _open(self, ask: Ask, now_s: float) -> list[dict]:
-        told = parse_qs(urlsplit(ask.target).query)
+    def _open(self, request: Request, now_s: float) -> list[dict]:
+        told = parse_qs(urlsplit(request.target).query)
         assert told == ({"status": ["open"]} if extensions.COMMAND_STATUS in self.offers else {})
         for command in self.commands.values():
             if command["status"] == "queued":
@@ -86,8 +86,8 @@ class ServiceModel:
                 command["status"] = "expired" if expired else "delivered"
         return [dict(command) for command in self.commands.values() if command["status"] not in FINAL]
 
-    def _result(self, ask: Ask, body: dict) -> tuple[int, object]:
-        command = self.commands[ask.report.command_id]
+    def _result(self, request: Request, body: dict) -> tuple[int, object]:
+        command = self.commands[request.report.command_id]
         if command["status"] in FINAL:
             return 409, {"error": "command_finished"}
         command.update(status=body["status"], error=body.get("error"), result=body.get("result"))
@@ -118,9 +118,9 @@ class World:
     def __post_init__(self) -> None:
         self.service = ServiceModel(self.offers)
         self.ledger = DeviceLedger("d1", "device")
-        book = Ledgers([self.ledger])
-        self.fleet = Fleetwide(self.offers, seed=1, run="run", book=book)
-        self.familiar = Familiar()
+        ledger = MemoryLedger([self.ledger])
+        self.fleet = Fleetwide(self.offers, seed=1, run="run", ledger=ledger)
+        self.known_answers = KnownAnswers()
         self.disk = Disk.empty()
         self.device = self._boot()
 
@@ -129,7 +129,7 @@ class World:
             interval_s=5.0, polling=PollIntervals(1.0, 2.0, 4.0), backoff=Backoff(base_s=0.5, cap_s=4.0), batch=4
         )
         speaker = Speaker("d1", "p1", self.offers)
-        parts = {"chance": Chance(1, 0), "familiar": self.familiar, "now": self.moment()}
+        parts = {"chance": Chance(1, 0), "known_answers": self.known_answers, "now": self.moment()}
         return VirtualDevice(Body(0, speaker, model, self.fleet, self.disk, **parts), self.moment())
 
     def moment(self) -> Moment:
@@ -153,25 +153,25 @@ class World:
     def _turn(self, channel: Channel) -> None:
         sent_s = self.now_s
         self.device.advance(self.moment())
-        ask = channel.ask(self.moment())
-        if ask is None:
+        request = channel.next_request(self.moment())
+        if request is None:
             return
         self.requests += 1
         trouble = self.trouble()
         if trouble == "request lost":
-            self.device.failed(ask, TransportError("lost"), self.moment())
+            self.device.failed(request, TransportError("lost"), self.moment())
             return
         if trouble in {"500", "429"}:
-            self.device.answered(ask, answer_of(int(trouble), {"retry-after": "1"}, b"{}"), sent_s, self.moment())
+            self.device.answered(request, answer_of(int(trouble), {"retry-after": "1"}, b"{}"), sent_s, self.moment())
             return
-        answer = self.service.answer(ask, START_S + self.now_s)
+        answer = self.service.answer(request, START_S + self.now_s)
         if trouble == "answer lost":
-            self.device.failed(ask, TransportError("lost"), self.moment())
+            self.device.failed(request, TransportError("lost"), self.moment())
         elif trouble == "portal":
             page = answer_of(200, {"content-type": "text/html"}, b"<html>sign in</html>")
-            self.device.answered(ask, page, sent_s, self.moment())
+            self.device.answered(request, page, sent_s, self.moment())
         else:
-            self.device.answered(ask, answer, sent_s, self.moment())
+            self.device.answered(request, answer, sent_s, self.moment())
 
     def check(self) -> None:
         """What holds after every step, whatever happened."""
@@ -187,10 +187,10 @@ class World:
             if entry is not None and entry.state is CommandState.REPORTED:
                 assert command["status"] == str(entry.outcome.status)
         # All that the audit goes by; what it has found clean once is not judged again until something of it changes.
-        book = self.ledger
-        seen = (list(self.service.readings), dict(book._facts), set(book._accepted), set(book._refused))
+        ledger = self.ledger
+        seen = (list(self.service.readings), dict(ledger._facts), set(ledger._accepted), set(ledger._refused))
         if seen != self.judged:
-            found = audit_readings(book.account(tuple(self.service.readings)))
+            found = audit_readings(ledger.account(tuple(self.service.readings)))
             assert found.clean, found.sentences()
             self.judged = seen
 
@@ -286,12 +286,12 @@ def test_a_reading_that_the_service_refuses_is_set_aside_and_the_others_go_on():
     poison: list[dict[str, float]] = []
 
     class Picky(ServiceModel):
-        def _handle(self, ask, now_s):
-            body = json.loads(ask.body) if ask.body else None
-            bad = ask.operation is Operation.READINGS and any(
+        def _handle(self, request, now_s):
+            body = json.loads(request.body) if request.body else None
+            bad = request.operation is Operation.READINGS and any(
                 reading["sensor_data"] in poison for reading in (body if isinstance(body, list) else [body])
             )
-            return (400, {"error": "validation_error"}) if bad else super()._handle(ask, now_s)
+            return (400, {"error": "validation_error"}) if bad else super()._handle(request, now_s)
 
     world = World(lambda: "500")
     world.service = Picky(world.offers)
@@ -310,32 +310,34 @@ def test_a_reading_that_the_service_refuses_is_set_aside_and_the_others_go_on():
 
 def test_results_go_into_a_table_on_a_plain_server():
     world = World(lambda: "none", offers=extensions.NONE)
-    asks: list[Ask] = []
+    requests: list[Request] = []
     plain = world.service.answer
 
-    def answer(ask: Ask, now_s: float) -> HttpAnswer:
-        asks.append(ask)
-        if ask.operation is Operation.REPORT:
-            command = json.loads(ask.body)["data_payload"]
+    def answer(request: Request, now_s: float) -> HttpAnswer:
+        requests.append(request)
+        if request.operation is Operation.REPORT:
+            command = json.loads(request.body)["data_payload"]
             world.service.commands[command["command_id"]]["status"] = command["status"]
             return answer_of(201, {}, b"{}")
-        return plain(ask, now_s)
+        return plain(request, now_s)
 
     world.service.answer = answer
     world.run(20)
     world.service.send(PAYLOADS[2], START_S + world.now_s)
     world.run(20)
-    reports = [json.loads(ask.body) for ask in asks if ask.operation is Operation.REPORT]
+    reports = [json.loads(request.body) for request in requests if request.operation is Operation.REPORT]
     assert [(report["table_name"], report["data_payload"]["status"]) for report in reports] == [
         ("command_results", "succeeded")
     ]
-    assert all(isinstance(json.loads(ask.body), dict) for ask in asks if ask.operation is Operation.READINGS)
-    assert all(not ask.headers.get("idempotency-key") for ask in asks)
+    assert all(
+        isinstance(json.loads(request.body), dict) for request in requests if request.operation is Operation.READINGS
+    )
+    assert all(not request.headers.get("idempotency-key") for request in requests)
 
 
 def test_wrong_keys_are_not_tried_again_at_once():
     world = World(lambda: "none")
-    world.service.answer = lambda _ask, _now_s: answer_of(401, {}, b'{"error":"invalid_credentials"}')
+    world.service.answer = lambda _request, _now_s: answer_of(401, {}, b'{"error":"invalid_credentials"}')
     world.run(60)
     assert 2 <= world.requests <= 6
     assert "401" in world.device.commands.fault
@@ -356,14 +358,14 @@ def refusing(world: World, status: int, body: bytes = b"{}", *, only_with_result
     """Answer every report of the world's device with this; when each one came."""
     plain, times = world.service.answer, []
 
-    def answer(ask: Ask, now_s: float) -> HttpAnswer:
-        is_final = ask.operation is Operation.REPORT and ask.report.status != "in_progress"
-        if is_final and (ask.report.result is not None or not only_with_result):
+    def answer(request: Request, now_s: float) -> HttpAnswer:
+        is_final = request.operation is Operation.REPORT and request.report.status != "in_progress"
+        if is_final and (request.report.result is not None or not only_with_result):
             times.append(world.now_s)
             if b"command_not_found" in body:
-                del world.service.commands[ask.report.command_id]
+                del world.service.commands[request.report.command_id]
             return answer_of(status, {"content-type": "application/json"}, body)
-        return plain(ask, now_s)
+        return plain(request, now_s)
 
     world.service.answer = answer
     return times

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from agent.core.values import OutcomeStatus
-from simulator.fleet.audit.book import NoBook
+from simulator.fleet.audit.fleet_ledger import NoLedger
 from simulator.fleet.metrics.ages import ages_of, shown_ages, with_shown_ages
 from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.judging import judge
@@ -16,7 +16,7 @@ from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.metrics.stages import CommandWays, without_stages
 from simulator.fleet.metrics.thresholds import ThresholdError, parse
 from simulator.fleet.outcomes import OutcomeClass
-from simulator.fleet.play.measurement import StagedBook
+from simulator.fleet.play.measurement import StagedLedger
 from simulator.fleet.record import CommandEnds, Reasons, Second, ThresholdResult
 from simulator.fleet.run.verdict import Findings, judge_run
 from tests.fleet_runs import Shape, a_run
@@ -33,20 +33,20 @@ class Played:
     def __init__(self) -> None:
         self.recorder = Recorder()
         self.ways = CommandWays(self.recorder, NAMES)
-        self.book = StagedBook(NoBook(), self.ways)
+        self.ledger = StagedLedger(NoLedger(), self.ways)
         self._count = 0
 
     def order(self, stream: int, *, at_s: float = 0.0, expires_s: float | None = None) -> str:
         self._count += 1
         command_id = f"c{self._count}"
-        self.book.command_ordered(0, command_id, at_s)
+        self.ledger.command_ordered(0, command_id, at_s)
         self.ways.ordered(command_id, stream, at_s, expires_s)
         return command_id
 
     def report(self, command_id: str, status: OutcomeStatus, at_s: float, error: str | None = None) -> None:
-        self.book.command_received(0, command_id, at_s - 0.2)
-        self.book.command_finished(0, command_id, status, at_s - 0.1, error)
-        self.book.command_reported(0, command_id, at_s)
+        self.ledger.command_received(0, command_id, at_s - 0.2)
+        self.ledger.command_finished(0, command_id, status, at_s - 0.1, error)
+        self.ledger.command_reported(0, command_id, at_s)
 
     def seconds(self, closed_s: float) -> tuple[Second, ...]:
         self.ways.close(closed_s)
@@ -96,8 +96,8 @@ def test_a_command_that_had_not_ended_counts_with_what_it_waited_also_when_only_
     played = Played()
     played.order(PING, at_s=5.0)
     ran = played.order(PING, at_s=1.0)
-    played.book.command_received(0, ran, 2.0)
-    played.book.command_finished(0, ran, OutcomeStatus.SUCCEEDED, 3.0)
+    played.ledger.command_received(0, ran, 2.0)
+    played.ledger.command_finished(0, ran, OutcomeStatus.SUCCEEDED, 3.0)
     [second] = played.seconds(61.0)
     assert set(ages_of(second.operations)) == {"commands.age[ping].open"}
     assert times(shown_ages(second.operations)["commands.age"][TIMEOUT]) == (2, 56.0, 60.0)

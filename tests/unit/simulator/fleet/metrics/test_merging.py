@@ -15,8 +15,8 @@ OK, LIMITED = OutcomeClass.OK, OutcomeClass.LIMITED
 ATTEMPTS = (*Attempt, Attempt.FIRST, Attempt.FIRST)
 
 
-def delta(worker: int, second: int, values=(0.1,), *, epoch: int = 0, online: float = 1.0) -> Delta:
-    recorder = Recorder(worker, epoch)
+def delta(worker: int, second: int, values=(0.1,), *, online: float = 1.0) -> Delta:
+    recorder = Recorder(worker)
     recorder.gauge("online", online)
     for value in values:
         recorder.record("http.poll", OK, intended_s=0.0, sent_s=0.0, now_s=value)
@@ -91,39 +91,23 @@ def test_a_killed_worker_holds_nobody_up_and_its_gap_is_declared():
     )
 
 
-def test_a_worker_started_again_counts_from_its_first_second_and_its_ghost_does_not():
-    merger = Merger((0, 1))
-    for second in range(6):
-        merger.add(delta(0, second))
-    merger.add(delta(1, 0))
-    merger.ready()
-    merger.lost(1, "killed by signal 9")
-    assert merger.add(delta(1, 4, epoch=1))
-    assert not merger.add(delta(1, 5, epoch=0))
-    assert merger.add(delta(1, 5, epoch=1))
-    assert counts(merger.ready()) == [(1, 1), (2, 1), (3, 1), (4, 2), (5, 2)]
-    assert merger.gaps == (Gap(1, 1, 4, "killed by signal 9"),)
-
-
-def counted(worker: int, second: int, sent: float, *, epoch: int = 0) -> Delta:
-    recorder = Recorder(worker, epoch)
+def counted(worker: int, second: int, sent: float) -> Delta:
+    recorder = Recorder(worker)
     recorder.gauge("readings_sent", sent)
     recorder.gauge("waiting_readings", 1.0)
     return recorder.cut(second).delta()
 
 
-def test_what_a_worker_had_counted_stays_when_it_dies_and_goes_on_when_it_is_started_again():
+def test_what_a_worker_had_counted_stays_when_it_dies():
     merger = Merger((0, 1))
     for second in range(6):
         merger.add(counted(0, second, 10.0 * (second + 1)))
     for second in range(2):
         merger.add(counted(1, second, 100.0 * (second + 1)))
     merger.lost(1, "killed by signal 9")
-    merger.add(counted(1, 4, 5.0, epoch=1))
-    merger.add(counted(1, 5, 7.0, epoch=1))
     seconds = [*merger.ready(), *merger.finish(7)]
-    assert [each.gauges["readings_sent"] for each in seconds] == [110, 220, 230, 240, 255, 267, 267]
-    assert [each.gauges.get("waiting_readings", 0) for each in seconds] == [2, 2, 1, 1, 2, 2, 0], (
+    assert [each.gauges["readings_sent"] for each in seconds] == [110, 220, 230, 240, 250, 260, 260]
+    assert [each.gauges.get("waiting_readings", 0) for each in seconds] == [2, 2, 1, 1, 1, 1, 0], (
         "is, and is not counted"
     )
 
@@ -152,9 +136,9 @@ def test_the_error_bars_are_those_of_the_worst_worker():
     merger = Merger((0, 1))
     empty = Histogram()
     empty.record_many([0.001] * 99 + [0.5])
-    merger.add(Delta(0, 0, 0, {}, {}, WorkerHealth(empty.encode(), ProcessHealth(0.1, 0.0, 1.0, 90.0), 100, 90)))
-    merger.add(Delta(1, 0, 0, {}, {}, WorkerHealth("", ProcessHealth(0.0, 0.2, 3.0, 20.0), 100, 100)))
-    merger.add(Delta(0, 0, 1, {}, {}, WorkerHealth("", ProcessHealth(cpu_percent=70.0), 5, 5)))
+    merger.add(Delta(0, 0, {}, {}, WorkerHealth(empty.encode(), ProcessHealth(0.1, 0.0, 1.0, 90.0), 100, 90)))
+    merger.add(Delta(1, 0, {}, {}, WorkerHealth("", ProcessHealth(0.0, 0.2, 3.0, 20.0), 100, 100)))
+    merger.add(Delta(0, 1, {}, {}, WorkerHealth("", ProcessHealth(cpu_percent=70.0), 5, 5)))
     (second,) = merger.ready()
     assert second.health == GeneratorHealth(
         second.health.send_lag_p99_s, 0.5, 0.1, 0.2, 3.0, 90.0, 200, 190, send_lag=empty.encode()

@@ -19,14 +19,14 @@ OK, LIMITED, TRANSPORT = OutcomeClass.OK, OutcomeClass.LIMITED, OutcomeClass.TRA
 
 
 def test_intended_sent_and_answered_are_told_apart():
-    recorder = Recorder(worker=3, epoch=2)
+    recorder = Recorder(worker=3)
     recorder.intended += 2
     recorder.sent += 2
     recorder.record("http.poll", OK, intended_s=10.0, sent_s=10.5, now_s=10.75)
     recorder.record("http.poll", OK, intended_s=11.0, sent_s=11.0, now_s=11.5, attempt=Attempt.AMBIGUOUS)
     delta = recorder.cut(7).delta(ProcessHealth(loop_lag_max_s=0.25, cpu_percent=40.0))
     tally = delta.operations["http.poll"][OK]
-    assert (delta.worker, delta.epoch, delta.second) == (3, 2, 7)
+    assert (delta.worker, delta.second) == (3, 7)
     assert (tally.count, tally.first_attempts, tally.resends_ambiguous) == (2, 1, 1)
     assert Histogram.decode(tally.response).max_s == 0.75
     assert Histogram.decode(tally.service).max_s == 0.5

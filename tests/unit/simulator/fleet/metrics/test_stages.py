@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from agent.core.values import OutcomeStatus
-from simulator.fleet.audit.book import NoBook
+from simulator.fleet.audit.fleet_ledger import NoLedger
 from simulator.fleet.metrics import stages
 from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.operations import OPERATIONS
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.metrics.stages import STAGE_OPERATIONS, CommandWays, EndState, Stage, stages_of, without_stages
 from simulator.fleet.outcomes import OutcomeClass
-from simulator.fleet.play.measurement import StagedBook
+from simulator.fleet.play.measurement import StagedLedger
 
 NAMES = ("ping", "open_valve")
 AT = {
@@ -84,44 +84,44 @@ def test_stages_have_no_part_in_the_send_lag_and_can_be_told_from_requests():
 def test_a_command_whose_result_is_put_aside_is_under_way_no_more_and_has_no_round_trip():
     recorder = Recorder()
     ways = CommandWays(recorder, NAMES)
-    book = StagedBook(NoBook(), ways)
+    ledger = StagedLedger(NoLedger(), ways)
     ways.mark("c1", Stage.PLANNED, 1.0)
-    book.command_finished(0, "c1", OutcomeStatus.SUCCEEDED, 2.0)
+    ledger.command_finished(0, "c1", OutcomeStatus.SUCCEEDED, 2.0)
     assert len(ways) == 1
-    book.result_put_aside(0, "c1")
+    ledger.result_put_aside(0, "c1")
     assert (len(ways), ways.give_up(100.0, 0.0)) == (0, 0)
 
 
-def taken(ways, book, name, at_s=1.0, *, stream=0, expires_s=None):
+def taken(ways, ledger, name, at_s=1.0, *, stream=0, expires_s=None):
     """The service took an order; the answer comes to the operator."""
-    book.command_ordered(0, name, at_s)
+    ledger.command_ordered(0, name, at_s)
     ways.ordered(name, stream, at_s, expires_s)
 
 
 @pytest.mark.parametrize("is_answered_first", [True, False])
 def test_a_command_that_its_device_refuses_never_starts_and_is_under_way_no_more(is_answered_first):
     ways = CommandWays(Recorder(), NAMES)
-    book = StagedBook(NoBook(), ways)
+    ledger = StagedLedger(NoLedger(), ways)
     if is_answered_first:
-        taken(ways, book, "c1")
-    book.command_received(0, "c1", 2.0)
-    book.command_finished(0, "c1", OutcomeStatus.REJECTED, 2.0, "unknown_command: no handler")
+        taken(ways, ledger, "c1")
+    ledger.command_received(0, "c1", 2.0)
+    ledger.command_finished(0, "c1", OutcomeStatus.REJECTED, 2.0, "unknown_command: no handler")
     assert len(ways) == 1
-    book.command_reported(0, "c1", 3.0)
+    ledger.command_reported(0, "c1", 3.0)
     assert len(ways) == 0
     if not is_answered_first:
         assert ways.ends == {}
-        taken(ways, book, "c1")
+        taken(ways, ledger, "c1")
     assert len(ways) == 0
     assert ways.ends == {0: {EndState.REJECTED: 1}}
 
 
 def test_a_command_that_expires_at_the_service_ends_at_its_time_and_no_sooner():
     ways = CommandWays(Recorder(), NAMES)
-    book = StagedBook(NoBook(), ways)
-    taken(ways, book, "never fetched", expires_s=10.0)
-    taken(ways, book, "runs", expires_s=10.0)
-    book.command_received(0, "runs", 9.0)
+    ledger = StagedLedger(NoLedger(), ways)
+    taken(ways, ledger, "never fetched", expires_s=10.0)
+    taken(ways, ledger, "runs", expires_s=10.0)
+    ledger.command_received(0, "runs", 9.0)
     assert ways.expire(9.9) == 0
     assert (ways.expire(10.0), len(ways)) == (1, 1)
     ways.close(20.0)
@@ -137,13 +137,13 @@ def test_a_command_that_expires_at_the_service_ends_at_its_time_and_no_sooner():
 )
 def test_a_command_that_came_to_its_device_late_ends_as_the_device_says(status, error, end):
     ways = CommandWays(Recorder(), NAMES)
-    book = StagedBook(NoBook(), ways)
-    taken(ways, book, "c1", expires_s=10.0)
+    ledger = StagedLedger(NoLedger(), ways)
+    taken(ways, ledger, "c1", expires_s=10.0)
     ways.expire(11.0)
-    book.command_received(0, "c1", 12.0)
+    ledger.command_received(0, "c1", 12.0)
     assert len(ways) == 1
-    book.command_finished(0, "c1", status, 13.0, error)
-    book.command_reported(0, "c1", 14.0)
+    ledger.command_finished(0, "c1", status, 13.0, error)
+    ledger.command_reported(0, "c1", 14.0)
     assert len(ways) == 0
     assert ways.ends == {0: {end: 1}}
 
@@ -151,11 +151,11 @@ def test_a_command_that_came_to_its_device_late_ends_as_the_device_says(status, 
 def test_commands_of_somebody_else_are_no_stream_s_and_their_memory_is_bounded(monkeypatch):
     monkeypatch.setattr(stages, "_ENDED_KEPT", 5)
     ways = CommandWays(Recorder(), NAMES)
-    book = StagedBook(NoBook(), ways)
+    ledger = StagedLedger(NoLedger(), ways)
     for number in range(20):
-        book.command_received(0, f"foreign-{number}", 1.0)
-        book.command_finished(0, f"foreign-{number}", OutcomeStatus.FAILED, 1.0)
-        book.command_reported(0, f"foreign-{number}", 2.0)
+        ledger.command_received(0, f"foreign-{number}", 1.0)
+        ledger.command_finished(0, f"foreign-{number}", OutcomeStatus.FAILED, 1.0)
+        ledger.command_reported(0, f"foreign-{number}", 2.0)
     assert len(ways) == 0
     assert ways.ends == {None: {EndState.FAILED: 15}}
     ways.close(3.0)

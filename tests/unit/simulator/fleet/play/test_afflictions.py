@@ -14,8 +14,8 @@ from agent.wire import extensions
 from agent.wire.times import parse_time
 from simulator.fleet.device.circumstances import Circumstances
 from simulator.fleet.device.driver import Clocks, Driver, Member
-from simulator.fleet.device.letterhead import Letterhead
 from simulator.fleet.device.model import DeviceModel, Fleetwide
+from simulator.fleet.device.request_template import RequestTemplate
 from simulator.fleet.engine.http.origin import read_origin
 from simulator.fleet.engine.virtual_time import VirtualClock
 from simulator.fleet.engine.wheel import Wheel
@@ -26,7 +26,7 @@ from simulator.fleet.play.afflictions import Afflictions, device_faults, read_de
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.signals.base import Individual
 from simulator.fleet.signals.settings import ConstantSettings
-from tests.unit.simulator.fleet.device.fleet_fakes import START_S, FakeEngine, RecordingBook, RecordingObserver
+from tests.unit.simulator.fleet.device.fleet_fakes import START_S, FakeEngine, RecordingLedger, RecordingObserver
 
 BEGAN_S = 1000.0
 NOTHING = (200, {}, b'{"data":[],"next_cursor":null,"has_more":false}')
@@ -50,14 +50,14 @@ class Play:
         self.orders: dict[int, list[dict]] = {}
         self.results: dict[int, list[dict]] = {}
         self.engine = FakeEngine(self.clock, self._answer)
-        self.book = RecordingBook()
+        self.ledger = RecordingLedger()
         self.around = Circumstances(BEGAN_S, START_S + BEGAN_S, NO_INTERFERENCE, has_clocks=False)
         fleet = Fleetwide(
             frozenset({extensions.COMMAND_STATUS, extensions.IDEMPOTENCY_KEY, extensions.RECORDED_AT}) | offers,
             seed=1,
             run="run",
             numbered=True,
-            book=self.book,
+            ledger=self.ledger,
             began_s=BEGAN_S,
             circumstances=self.around,
         )
@@ -65,7 +65,7 @@ class Play:
         self.driver = Driver(
             self.engine,
             wheel,
-            [Letterhead(read_origin("http://service"), {})],
+            [RequestTemplate(read_origin("http://service"), {})],
             [Member(f"d{number}", "p", model) for number in range(20)],
             fleet,
             observer=RecordingObserver(),
@@ -166,8 +166,8 @@ def test_nan_is_refused_and_the_others_arrive():
     )
     play.refuse = lambda body: b"NaN" in body
     play.run(300)
-    refused = [call for call in play.book.calls if call[0] == "readings_refused"]
-    accepted = [call for call in play.book.calls if call[0] == "readings_accepted"]
+    refused = [call for call in play.ledger.calls if call[0] == "readings_refused"]
+    accepted = [call for call in play.ledger.calls if call[0] == "readings_accepted"]
     total = len(refused) + len(accepted)
     assert total == pytest.approx(600, abs=30)
     assert len(refused) / total == pytest.approx(0.3, abs=0.08)

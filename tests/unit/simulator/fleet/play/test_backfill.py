@@ -15,14 +15,13 @@ from agent.core.backoff import Backoff
 from agent.core.schedule import Schedule
 from agent.errors import TransportError
 from agent.wire.auth import KeyPair
-from agent.wire.client import ServiceClient
 from agent.wire.extensions import BATCH_SENSOR_DATA, IDEMPOTENCY_KEY, LIST_PARAMETERS, RECORDED_AT
 from agent.wire.secret import Secret
 from agent.wire.sensor_data import PostSensorData
-from simulator.fleet.audit.book import SEQUENCE_NAME, BookCounts, first_number_of
-from simulator.fleet.audit.findings import AuditSettings, audit_run
+from simulator.fleet.audit.fleet_ledger import SEQUENCE_NAME, LedgerCounts, first_number_of
 from simulator.fleet.audit.folder import AuditedDevice, ledger_path, write_devices
 from simulator.fleet.audit.frames import LedgerHeader, read_frames
+from simulator.fleet.audit.run_audit import AuditSettings, audit_run
 from simulator.fleet.engine.pool import HttpAnswer
 from simulator.fleet.faults.kinds import build_faults, read_fault
 from simulator.fleet.metrics.recorder import Recorder
@@ -44,6 +43,7 @@ from simulator.fleet.target.way import KeyPairFile
 from simulator.keys import Keys
 from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService
+from simulator.wire.client import ServiceClient
 
 KEYS = Keys("mk_fleet", Secret("msk_fleet"))
 PAIR = KeyPair("mk_fleet", Secret("msk_fleet"))
@@ -247,7 +247,7 @@ def test_history_that_goes_again_is_told_apart_by_what_came_before(tmp_path, mon
     posts = recorder.cut(0).delta().operations["http.sensor_data"]
     told = {name: (tally.count - tally.first_attempts, tally.resends_ambiguous) for name, tally in posts.items()}
     assert told == {"ok": (3, 2), "limited": (1, 1), "transport": (0, 0), "server_error": (0, 0)}
-    counts = BookCounts(**list(read_frames(ledger_path(tmp_path, 0)))[-1].json())
+    counts = LedgerCounts(**list(read_frames(ledger_path(tmp_path, 0)))[-1].json())
     assert (counts.resent, counts.resent_ambiguous, counts.unanswered) == (200, 150, 100)
 
 

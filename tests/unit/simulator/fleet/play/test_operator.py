@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from agent.wire.extensions import IDEMPOTENCY_KEY
-from simulator.fleet.device.letterhead import Letterhead
+from simulator.fleet.device.request_template import RequestTemplate
 from simulator.fleet.engine.http.origin import read_origin
 from simulator.fleet.engine.virtual_time import VirtualClock
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.outcomes import Attempt, OutcomeClass
 from simulator.fleet.play.operator import Operator, Tally, Way
-from tests.unit.simulator.fleet.device.fleet_fakes import FakeEngine, RecordingBook, RecordingObserver
+from tests.unit.simulator.fleet.device.fleet_fakes import FakeEngine, RecordingLedger, RecordingObserver
 
 LIMITED = (429, {"retry-after": "2"}, b'{"error":"rate_limited"}')
 RUNNING = (409, {}, b'{"error":"idempotency_key_in_use"}')
@@ -40,14 +40,14 @@ class Bench:
         left = [*answers, TAKEN]
         clock = VirtualClock(100.0)
         self.engine = UnreachableOnce(clock, lambda _request: left.pop(0), refusals=refusals)
-        self.book, self.observer, self.ordered = RecordingBook(), RecordingObserver(), []
-        letterhead = Letterhead(read_origin("http://service/api"), {"x-api-key": "k"})
+        self.ledger, self.observer, self.ordered = RecordingLedger(), RecordingObserver(), []
+        template = RequestTemplate(read_origin("http://service/api"), {"x-api-key": "k"})
         self.operator = Operator(
-            Way(self.engine, letterhead, Wheel(clock), clock.time, 10.0, offers, "run"),
+            Way(self.engine, template, Wheel(clock), clock.time, 10.0, offers, "run"),
             ["d0"],
             0,
             [({"command": "ping"}, 60.0)],
-            book=self.book,
+            ledger=self.ledger,
             observer=self.observer,
             began_s=100.0,
             on_ordered=lambda ordered: self.ordered.append((ordered.command_id, ordered.due_s)),
@@ -88,4 +88,4 @@ def test_without_idempotency_keys_only_a_refused_order_goes_again():
     bench = Bench([LIMITED, UNWELL], offers=frozenset())
     assert bench.attempts == [FIRST, REFUSED]
     assert bench.ordered == []
-    assert [call[0] for call in bench.book.calls] == ["order_unanswered"]
+    assert [call[0] for call in bench.ledger.calls] == ["order_unanswered"]

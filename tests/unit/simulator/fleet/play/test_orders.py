@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from simulator.fleet.device.letterhead import Letterhead
+from simulator.fleet.device.request_template import RequestTemplate
 from simulator.fleet.engine.http.origin import read_origin
 from simulator.fleet.engine.virtual_time import VirtualClock
 from simulator.fleet.engine.wheel import Wheel
@@ -41,7 +41,7 @@ class Service:
         caller.answered(status, headers, body, now_s, now_s + 0.01)
 
 
-class Book:
+class LedgerFake:
     """What was written down."""
 
     def __init__(self):
@@ -66,34 +66,34 @@ class Nobody:
 
 def ordered(*answers):
     """One order, to its end."""
-    clock, book = VirtualClock(), Book()
+    clock, ledger = VirtualClock(), LedgerFake()
     service = Service(clock, list(answers))
-    letterhead = Letterhead(read_origin("http://127.0.0.1:1"), {})
-    way = Way(service, letterhead, Wheel(clock), clock.time, 10.0, frozenset({"idempotency-key"}), "run")
+    template = RequestTemplate(read_origin("http://127.0.0.1:1"), {})
+    way = Way(service, template, Wheel(clock), clock.time, 10.0, frozenset({"idempotency-key"}), "run")
     operator = Operator(
-        way, ["d1"], 0, [({"command": "ping"}, 60.0)], book=book, observer=Nobody(), began_s=0.0,
+        way, ["d1"], 0, [({"command": "ping"}, 60.0)], ledger=ledger, observer=Nobody(), began_s=0.0,
         on_ordered=lambda _ordered: None,
     )  # fmt: skip
     operator.send(0, 0, 1, 0.0)
     clock.run_until(600.0)
     assert operator.tally.under_way == 0
-    return operator.tally, book, service.attempts
+    return operator.tally, ledger, service.attempts
 
 
 def test_an_order_whose_first_attempt_still_runs_is_asked_for_again_with_the_same_key():
-    tally, book, attempts = ordered(None, RUNS, RUNS, TAKEN)
-    assert (book.ordered, tally.refused, tally.unanswered) == (["c1"], {}, 0)
+    tally, ledger, attempts = ordered(None, RUNS, RUNS, TAKEN)
+    assert (ledger.ordered, tally.refused, tally.unanswered) == (["c1"], {}, 0)
     assert len(attempts) == 4
     assert len(set(attempts)) == 1
 
 
 def test_an_order_that_never_stops_running_is_uncertain_and_not_refused():
-    tally, book, _ = ordered(None, RUNS)
-    assert (book.ordered, book.unanswered, tally.refused) == ([], 1, {})
+    tally, ledger, _ = ordered(None, RUNS)
+    assert (ledger.ordered, ledger.unanswered, tally.refused) == ([], 1, {})
 
 
 @pytest.mark.parametrize("before", [[], [None]])
 def test_an_order_that_is_refused_is_not_sent_again(before):
-    tally, book, attempts = ordered(*before, FULL)
+    tally, ledger, attempts = ordered(*before, FULL)
     assert tally.refused == {"409 command_queue_full": 1}
-    assert (book.ordered, book.unanswered, len(attempts)) == ([], 0, len(before) + 1)
+    assert (ledger.ordered, ledger.unanswered, len(attempts)) == ([], 0, len(before) + 1)

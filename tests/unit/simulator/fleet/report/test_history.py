@@ -17,7 +17,7 @@ from simulator.cli import program
 from simulator.fleet.metrics.ages import READING_AGE
 from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.outcomes import OutcomeClass
-from simulator.fleet.record import RunRecord, Tally, Verdict, Word
+from simulator.fleet.record import GeneratorHealth, RunRecord, Second, Tally, Verdict, Word
 from simulator.fleet.report.compare import Finding
 from simulator.fleet.report.folder import RunFolder
 from simulator.fleet.report.history import BASELINE_MAX, BASELINE_MIN, History, figures_of, history_of
@@ -25,7 +25,8 @@ from simulator.fleet.report.page.comparison import history_page
 from tests.fleet_runs import Shape, a_run
 
 SCHEMA = Path(__file__).parents[2] / "report" / "junit.xsd"
-PLAIN, _ = a_run(Shape(duration_s=40, rate_per_s=40, good=True))
+WHOLE, _ = a_run(Shape(duration_s=40, rate_per_s=40, good=True))
+PLAIN = replace(WHOLE, thresholds=(), scenario_text=WHOLE.scenario_text.partition("thresholds:")[0])
 LATE, POLLS = "readings.age p99", "http.poll p99"
 CUT = {"partial": "it ended after 9 s of 40 s", "verdict": Verdict(Word.INTERRUPTED, 130)}
 
@@ -41,8 +42,12 @@ def run_of(day: int, age_s: float = 1.0, *, accepted: int = 1000, **changes: obj
 
 
 def kept(folder: Path, records: list[RunRecord]) -> Path:
+    """Folders of runs whose seconds fit them: everything happened in the first second."""
     for number, record in enumerate(records):
         with RunFolder(folder / f"run-{number}") as run:
+            run.append(Second(0, {**record.operations, **record.ages}, {}, record.health))
+            for second in range(1, int(record.duration_s)):
+                run.append(Second(second, {}, {}, GeneratorHealth()))
             run.finish(record)
     return folder
 
@@ -148,6 +153,42 @@ def test_a_run_that_says_nothing_of_its_target_is_never_better_nor_the_measure(t
     assert between.latest.figures[LATE].against == 5
 
 
+def _shortened(run: Path) -> str:
+    path = run / "seconds.jsonl"
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-3]))
+    return "seconds.jsonl lacks 3 of 40 seconds"
+
+
+def _changed(run: Path) -> str:
+    path = run / "run.json"
+    record = json.loads(path.read_text())
+    record["operations"]["http.poll"]["ok"]["count"] += 1
+    path.write_text(json.dumps(record))
+    return "seconds.jsonl and run.json differ: http.poll ok"
+
+
+def _garbled(run: Path) -> str:
+    path = run / "seconds.jsonl"
+    path.write_text(path.read_text().replace('"second": 3', '"second": "x"').replace('"second":3', '"second":"x"'))
+    return "seconds.jsonl"
+
+
+@pytest.mark.parametrize("damage", [_shortened, _changed, _garbled])
+def test_a_run_whose_seconds_do_not_fit_its_record_is_not_judged_and_no_measure(tmp_path, damage):
+    folder = kept(tmp_path / "runs", days(*ALIKE, 1.0))
+    assert compare(folder)[0] == 0
+    reason = damage(folder / "run-5")
+    code, said = compare(folder)
+    assert code == 3
+    assert "nothing is judged: the latest run has files that do not fit together" in " ".join(said.split())
+    assert reason in " ".join(said.split())
+    between = kept(tmp_path / "between", days(*ALIKE, 9.0, 1.5))
+    damage(between / "run-5")
+    found = history_of([between])
+    assert findings(found)[-2:] == [Finding.NOT_JUDGED, WORSE]
+    assert found.latest.figures[LATE].against == 5
+
+
 def test_a_run_that_lost_data_is_worse_whatever_its_figures_are(tmp_path):
     lost = run_of(6, 0.1, verdict=Verdict(Word.LOST, 4, ("2 readings are not there",)))
     found = history(tmp_path, *days(*ALIKE), lost)
@@ -167,7 +208,7 @@ def test_too_few_runs_are_no_pass(tmp_path):
 
 
 def test_runs_of_several_scenarios_are_refused_and_one_of_them_is_chosen(tmp_path):
-    other = replace(run_of(9), name="storm")
+    other = run_of(9, name="storm", scenario_text=PLAIN.scenario_text.replace("steady-10k", "storm"))
     folder = kept(tmp_path / "runs", [*days(*ALIKE, 1.0), other])
     code, said = compare(folder)
     assert (code, said) == (2, "runs of several scenarios: steady-10k (6), storm (1): choose one with --scenario")
@@ -178,7 +219,7 @@ def test_runs_of_several_scenarios_are_refused_and_one_of_them_is_chosen(tmp_pat
 def test_a_run_of_a_scenario_that_was_changed_since_is_shown_and_is_no_measure(tmp_path):
     text = PLAIN.scenario_text.replace("devices: 10000", "devices: 9")
     assert text != PLAIN.scenario_text
-    old = [run_of(day, scenario_text=text, digest="other") for day in range(1, 6)]
+    old = [run_of(day, scenario_text=text, digest="other", devices=9) for day in range(1, 6)]
     folder = kept(tmp_path / "runs", [*old, run_of(6)])
     code, said = compare(folder)
     assert code == 3
@@ -268,7 +309,8 @@ def test_an_unjudged_history_is_an_error_for_ci_and_no_success(tmp_path):
 
 def test_a_page_escapes_what_runs_say(tmp_path):
     attack = "<script>alert(1)</script>"
-    records = [replace(record, name=attack, target=attack, version=attack) for record in days(*ALIKE, 1.0)]
+    changes = {"name": attack, "target": attack, "version": attack, "scenario_text": ""}
+    records = [replace(record, **changes) for record in days(*ALIKE, 1.0)]
     page = history_page(history(tmp_path, *records))
     assert "<script" not in page
     assert "&lt;script&gt;" in page

@@ -18,9 +18,9 @@ from click.testing import CliRunner
 from agent.core.values import Contract, OutcomeStatus
 from agent.wire.times import to_rfc3339
 from simulator.cli import program
+from simulator.fleet.audit.file_ledger import FileLedger
 from simulator.fleet.audit.folder import AuditedDevice, ledger_path, write_devices
 from simulator.fleet.audit.frames import LedgerHeader
-from simulator.fleet.audit.ledger import Ledger
 from simulator.fleet.record import AuditRecord, DeviceFinding, RunRecord, Span, StreamAudit
 from simulator.fleet.report import sheet_files
 from simulator.fleet.report.folder import RunFolder
@@ -50,7 +50,7 @@ def with_ledger(folder: Path) -> Path:
     """Of three devices the first has two readings, 10 ms and 2 s old, and a command; the second one that is lost."""
     write_devices(folder, (AuditedDevice(n, f"id-{n}", f"sim-{n}") for n in range(3)))
     path = ledger_path(folder, 0)
-    with Ledger(path, LedgerHeader(0, 0, 3, round(BEGAN.timestamp() * 1000))) as ledger:
+    with FileLedger(path, LedgerHeader(0, 0, 3, round(BEGAN.timestamp() * 1000))) as ledger:
         ledger.reading_sent(0, 1, 7, recorded_ms=None, made_s=1.0, at_s=1.0)
         ledger.readings_accepted(0, [1], 1.01)
         ledger.reading_sent(0, 2, 7, recorded_ms=None, made_s=2.0, at_s=3.0)

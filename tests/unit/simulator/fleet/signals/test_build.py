@@ -10,14 +10,14 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from agent.errors import ConfigurationError
-from agent.wire.database import Column
-from agent.wire.products import NewProduct
 from simulator.fleet.products import load_product
 from simulator.fleet.signals.base import Individual
 from simulator.fleet.signals.build import build_signals
 from simulator.fleet.signals.from_product import signals_of_columns, signals_of_product
 from simulator.fleet.signals.route import Point, distance_m, heading_degrees, read_route
 from simulator.fleet.signals.settings import SignalMap
+from simulator.wire.database import Column
+from simulator.wire.products import NewProduct
 
 NOW = 1_767_225_600.0
 A = Individual(1, "sim-000001", 1)

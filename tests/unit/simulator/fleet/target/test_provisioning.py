@@ -8,9 +8,7 @@ import pytest
 
 from agent.errors import Conflict, Unauthorized
 from agent.wire.auth import KeyPair
-from agent.wire.client import ServiceClient
-from agent.wire.onboarding import RegisterDevice
-from agent.wire.products import NewProduct
+from agent.wire.registration import RegisterDevice
 from agent.wire.secret import Secret
 from simulator.fleet.products import load_product
 from simulator.fleet.target.asking import Keyring, TargetDesk, open_desk
@@ -18,6 +16,8 @@ from simulator.fleet.target.provisioning import MARK, Provisioned, Wanted, clean
 from simulator.keys import Keys
 from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService
+from simulator.wire.client import ServiceClient
+from simulator.wire.products import NewProduct
 
 KEYS = Keys("mk_fleet", Secret("msk_fleet"))
 

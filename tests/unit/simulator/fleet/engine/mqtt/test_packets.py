@@ -43,11 +43,6 @@ def test_publish_has_quality_of_service_1():
     assert packets.publish("a/b", b"xy", 258, retain=True)[0] == 0x33
 
 
-def test_an_alias_takes_the_place_of_the_topic():
-    assert packets.publish("a", b"x", 2, alias=3) == bytes.fromhex("32 0a 0001 61 0002 03 23 0003 78")
-    assert packets.publish("", b"x", 2, alias=3) == bytes.fromhex("32 09 0000 0002 03 23 0003 78")
-
-
 @pytest.mark.parametrize("packet_id", [1, 255, 256, 65_535])
 def test_the_acknowledgement_made_by_hand_is_the_codecs(packet_id):
     raw = packets.puback(packet_id)

@@ -10,7 +10,7 @@ from mqtt5 import ConnAckPacket, Packet, SubAckPacket, SubAckReasonCode, read
 from agent.errors import Offline
 from agent.wire.secret import Secret
 from simulator.fleet.engine.mqtt.ports import Arrival, Opening, Standing, Will
-from simulator.fleet.engine.mqtt.session import Ground, Session
+from simulator.fleet.engine.mqtt.session import Session, SessionContext
 from simulator.fleet.engine.virtual_time import VirtualClock
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.outcomes import OutcomeClass
@@ -95,16 +95,16 @@ class Line:
     """A session, with everything around it.
 
     Args:
-        in_flight, aliases: of the ground.
+        in_flight: of the context.
         changes: of the opening.
     """
 
-    def __init__(self, *, in_flight: int = 65_535, aliases: bool = False, **changes: Any) -> None:
+    def __init__(self, *, in_flight: int = 65_535, **changes: Any) -> None:
         self.clock = VirtualClock(1000.0)
         self.ended: list[Session] = []
-        ground = Ground(WHERE, Wheel(self.clock), self.clock.time, 10.0, in_flight, aliases, self.ended.append)
+        context = SessionContext(WHERE, Wheel(self.clock), self.clock.time, 10.0, in_flight, self.ended.append)
         self.listener = Listener()
-        self.session = Session(ground, 7, 1, opening(**changes), self.listener)
+        self.session = Session(context, 7, 1, opening(**changes), self.listener)
         self.transport = VirtualTransport()
 
     def pass_s(self, seconds: float) -> None:

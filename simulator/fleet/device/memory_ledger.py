@@ -1,0 +1,162 @@
+"""The ledgers of a small fleet: what each device did, in memory, held against what the service gives back.
+
+For a demo and for tests, where every reading is looked at. A run of any size keeps its ledger on a disk
+(:mod:`simulator.fleet.audit`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from agent.core.values import Contract
+from simulator.fleet.audit.digest import digest_values
+from simulator.fleet.audit.fleet_ledger import NoLedger
+from simulator.fleet.audit.readings import ReadingAccount, ReadingFact
+from simulator.fleet.outcomes import Attempt, OutcomeClass
+
+_FAULTS_KEPT = 10
+_DIGEST = "digest"
+
+
+@dataclass(slots=True)
+class DeviceLedger:
+    """Everything one device sent, and what came back. It outlives the device's restarts.
+
+    A reading is written down under the millisecond that it carries, once it is first sent.
+
+    Attributes:
+        device_id: the service's id.
+        name: for a person.
+        requests, failures: how many requests were made, and how many got no good answer.
+        faults: the last sentences about failures, newest last, at most ten.
+    """
+
+    device_id: str
+    name: str
+    requests: int = 0
+    failures: int = 0
+    faults: list[str] = field(default_factory=list)
+    _runs: Counter[str] = field(default_factory=Counter)
+    _facts: dict[int, ReadingFact] = field(default_factory=dict)
+    _accepted: set[int] = field(default_factory=set)
+    _refused: set[int] = field(default_factory=set)
+
+    @property
+    def accepted(self) -> int:
+        """How many readings the service answered with 2xx."""
+        return len(self._accepted)
+
+    @property
+    def sent(self) -> int:
+        """How many readings went out at least once."""
+        return len(self._facts)
+
+    def runs(self) -> Counter[str]:
+        """Command id -> how often a handler began its effect."""
+        return Counter(self._runs)
+
+    def account(self, stored: Iterable[ReadingFact]) -> ReadingAccount:
+        """Both sides of this device's readings, for the audit; their values as digests.
+
+        Args:
+            stored: what the service gives back, by millisecond.
+        """
+        stored = tuple(stored)
+        unsure = {self._facts[key].key for key in self._facts.keys() - self._accepted - self._refused}
+        return ReadingAccount(
+            device=self.name,
+            accepted=tuple(self._facts[key] for key in sorted(self._accepted)),
+            stored=tuple(ReadingFact(fact.key, {_DIGEST: digest_values(fact.values)}) for fact in stored),
+            unsure=frozenset(unsure),
+            refused=len(self._refused),
+            unanswered=len(unsure - {fact.key for fact in stored}),
+        )
+
+    def fault(self, sentence: str) -> None:
+        """Write down why an exchange was no good one."""
+        self.faults.append(sentence)
+        del self.faults[:-_FAULTS_KEPT]
+
+    def begin(self, command_id: str) -> None:
+        """A handler's effect begins."""
+        self._runs[command_id] += 1
+
+    def send(self, sequence: int, digest: int, recorded_ms: int) -> None:
+        """A reading goes out for the first time."""
+        self._facts[sequence] = ReadingFact(recorded_ms, {_DIGEST: digest})
+
+    def settle(self, *, accepted: Iterable[int] = (), refused: Iterable[int] = ()) -> None:
+        """The service answered: these it has stored, these it refused for good."""
+        self._accepted.update(accepted)
+        self._refused.update(refused)
+
+
+class MemoryLedger(NoLedger):
+    """The ledger (:class:`~simulator.fleet.audit.fleet_ledger.FleetLedger`) and the observer of a small fleet.
+
+    Args:
+        ledgers: of the devices, by their index.
+    """
+
+    def __init__(self, ledgers: Sequence[DeviceLedger]) -> None:
+        self._ledgers = ledgers
+
+    # --- exchanges ----------------------------------------------------------------------------------------------------
+
+    def exchanged(
+        self,
+        operation: str,  # noqa: ARG002 - the protocol's
+        outcome: OutcomeClass,
+        device: int,
+        *,
+        intended_s: float,  # noqa: ARG002
+        ready_s: float,  # noqa: ARG002
+        sent_s: float | None,  # noqa: ARG002
+        now_s: float,  # noqa: ARG002
+        attempt: Attempt,  # noqa: ARG002
+    ) -> None:
+        """See :class:`~simulator.fleet.device.observer.Observer`."""
+        ledger = self._ledgers[device]
+        ledger.requests += 1
+        ledger.failures += outcome is not OutcomeClass.OK
+
+    def faulted(self, operation: str, device: int, sentence: str) -> None:
+        """See :class:`~simulator.fleet.device.observer.Observer`."""
+        self._ledgers[device].fault(f"{operation}: {sentence}")
+
+    # --- readings and effects -----------------------------------------------------------------------------------------
+
+    def reading_sent(
+        self,
+        device: int,
+        sequence: int,
+        digest: int,
+        *,
+        recorded_ms: int | None,
+        made_s: float,  # noqa: ARG002
+        at_s: float,  # noqa: ARG002
+    ) -> None:
+        """See :class:`~simulator.fleet.audit.fleet_ledger.FleetLedger`."""
+        # On a server without recorded_at the number is all that a reading is known by.
+        self._ledgers[device].send(sequence, digest, sequence if recorded_ms is None else recorded_ms)
+
+    def readings_accepted(self, device: int, sequences: Sequence[int], at_s: float) -> None:  # noqa: ARG002
+        """See :class:`~simulator.fleet.audit.fleet_ledger.FleetLedger`."""
+        self._ledgers[device].settle(accepted=sequences)
+
+    def readings_refused(self, device: int, sequences: Sequence[int], at_s: float) -> None:  # noqa: ARG002
+        """See :class:`~simulator.fleet.audit.fleet_ledger.FleetLedger`."""
+        self._ledgers[device].settle(refused=sequences)
+
+    def command_started(
+        self,
+        device: int,
+        command_id: str,
+        contract: Contract,  # noqa: ARG002
+        attempt: int,  # noqa: ARG002
+        at_s: float,  # noqa: ARG002
+    ) -> None:
+        """See :class:`~simulator.fleet.audit.fleet_ledger.FleetLedger`."""
+        self._ledgers[device].begin(command_id)

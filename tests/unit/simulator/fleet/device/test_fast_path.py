@@ -1,0 +1,164 @@
+"""The short ways of a device against the long ones: whatever a short way says, the long one says, too."""
+
+from __future__ import annotations
+
+import json
+from email.utils import formatdate
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent.core.outbox import Held, choose_next
+from agent.core.timekeeping import ServiceTime
+from agent.core.values import Moment
+from agent.errors import ServiceError
+from agent.wire import extensions, paths
+from agent.wire.json_text import encode_json
+from agent.wire.sensor_data import PostSensorData
+from agent.wire.times import to_rfc3339
+from simulator.fleet.device.answers import HttpAnswer, judge
+from simulator.fleet.device.exchange import Operation, Request, Speaker, read_listing, read_refusals, values_text
+from simulator.fleet.device.fast_path import KnownAnswers, stamps_of
+from simulator.fleet.device.known_time import KnownTime
+from simulator.fleet.device.store import MemoryOutbox, Row
+from tests.unit.simulator.fleet.device.fleet_fakes import START_S
+
+NAMES = st.sampled_from([b"date", b"Date", b"DATE", b"etag", b"ETag", b"content-type", b"x-it", b"link"])
+VALUES = st.one_of(
+    st.sampled_from([formatdate(START_S, usegmt=True).encode(), b'"v1"', b"application/json", b"text/html", b""]),
+    st.binary(max_size=6),
+)
+HEADERS = st.lists(st.tuples(NAMES, VALUES), max_size=5)
+BODIES = st.one_of(
+    st.sampled_from(
+        [
+            b"",
+            b"{}",
+            b"[]",
+            b"<html>",
+            b'{"data":[]}',
+            b'{"data":[],"next_cursor":null,"has_more":false}',
+            b'{"data":[{"id":"c1","command_payload":{"command":"ping"}}]}',
+            b'{"data":["text"]}',
+            b'{"accepted":2,"errors":[]}',
+            b'{"accepted":1,"errors":[{"index":1,"error":"bad","message":"NaN"}]}',
+            b'{"accepted":3,"errors":[]}',
+        ]
+    ),
+    st.binary(max_size=12),
+)
+ANSWERS = st.builds(HttpAnswer, st.sampled_from([200, 201, 202, 204, 304, 400, 429, 503]), HEADERS, BODIES)
+POLL = Request(Operation.POLL, "GET", "/devices/d/commands")
+NUMBERS = st.one_of(
+    st.floats(allow_nan=False, allow_infinity=False), st.integers(-(2**63), 2**63 - 1), st.sampled_from([-0.0, 1e22])
+)
+TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=8)
+
+
+@settings(max_examples=150)
+@given(st.lists(ANSWERS, min_size=1, max_size=4))
+def test_a_poll_on_the_fast_path_means_the_same_as_the_parsed_one(answers):
+    known_answers = KnownAnswers()
+    for answer in [*answers, *answers]:
+        try:
+            listing = read_listing(answer, POLL, "d")
+        except ServiceError:
+            assert known_answers.unchanged(answer) is None or stamps_of(answer.headers) is None
+            continue
+        unchanged = known_answers.unchanged(answer)
+        stamps = None if unchanged is None else stamps_of(answer.headers)
+        if stamps is not None:
+            assert unchanged == listing.poll.unchanged
+            assert (listing.poll.commands, listing.poll.malformed) == ((), ())
+            assert tuple(stamps) == (listing.poll.server_time, listing.etag)
+        if not (listing.poll.unchanged or listing.poll.commands or listing.poll.malformed):
+            known_answers.learn_empty(answer.body)
+            assert known_answers.unchanged(answer) is (False if answer.status == 200 else None)
+
+
+@settings(max_examples=150)
+@given(st.lists(ANSWERS, min_size=1, max_size=4), st.integers(1, 3))
+def test_readings_taken_on_the_fast_path_are_taken_when_the_answer_is_parsed(answers, count):
+    known_answers = KnownAnswers()
+    request = Request(Operation.READINGS, "POST", "/sensor-data", b"[]", keys=tuple(range(count)))
+    for answer in [*answers, *answers]:
+        try:
+            good = judge(answer)
+            refused = read_refusals(good, request)
+        except ServiceError:
+            assert not known_answers.taken(answer, count) or stamps_of(answer.headers) is None
+            continue
+        if known_answers.taken(answer, count):
+            assert refused == {}
+            stamps = stamps_of(answer.headers)
+            assert stamps is None or stamps.server_time == good.server_time
+        if not refused:
+            known_answers.learn_taken(answer.body, count)
+
+
+def test_the_usual_answers_take_the_fast_path():
+    known_answers = KnownAnswers()
+    date = (b"Date", formatdate(START_S, usegmt=True).encode())
+    assert known_answers.unchanged(HttpAnswer(304, [date], b"")) is True
+    assert known_answers.taken(HttpAnswer(201, [date], b'{"id":"r1"}'), 1)
+    empty = HttpAnswer(200, [date], b'{"data":[],"next_cursor":null,"has_more":false}')
+    assert known_answers.unchanged(empty) is None
+    known_answers.learn_empty(empty.body)
+    assert known_answers.unchanged(empty) is False
+    assert stamps_of([date, (b"ETag", b'"v7"')]) == (START_S, '"v7"')
+
+
+@settings(max_examples=100)
+@given(st.dictionaries(TEXT, NUMBERS, min_size=1, max_size=5), TEXT, st.integers(0, 4_000_000_000_000))
+def test_a_body_of_readings_is_the_models_own_text(values, device_id, recorded_ms):
+    speaker = Speaker(device_id, "p", frozenset({extensions.RECORDED_AT}))
+    row = Row(1, values_text(values), 0, Moment(0, 0, "b"), 0.0)
+    row.recorded_ms = recorded_ms
+    body = PostSensorData(device_id=device_id, sensor_data=values, recorded_at=to_rfc3339(recorded_ms / 1000))
+    assert speaker.readings([row], "name").body == encode_json(body.to_wire())
+    assert json.loads(values_text(values)) == values
+
+
+@given(TEXT)
+def test_a_polls_path_is_the_contracts(device_id):
+    target = Speaker(device_id, "p", frozenset({extensions.COMMAND_STATUS})).poll(0.0, None).target
+    assert target == f"{paths.device_commands(device_id)}?status=open"
+
+
+OBSERVATIONS = st.lists(
+    st.tuples(
+        st.one_of(st.none(), st.floats(-5, 5), st.just(-1e10)),  # how far the Date is off; none; the year 1708
+        st.floats(0, 5000),
+        st.sampled_from(["one", "one", "one", "two"]),
+        st.floats(-3, 3),
+        st.floats(-1, 30),  # the round trip; below nothing where the clocks of two calls disagree
+    ),
+    max_size=8,
+)
+
+
+@settings(max_examples=150)
+@given(OBSERVATIONS)
+def test_what_a_device_knows_of_the_time_is_what_the_core_says(observations):
+    known, core = KnownTime(), ServiceTime(trust_wall=True)
+    for off_s, at_s, boot_id, wall_off_s, took_s in observations:
+        moment = Moment(at_s, START_S + at_s + wall_off_s, boot_id)
+        server_time = None if off_s is None else float(int(START_S + at_s + off_s))
+        known.observe(server_time, moment, took_s)
+        core = core.observe(server_time, moment, took_s)
+        assert known.boot_time == core.boot_time
+        for asked in (moment, Moment(at_s + 7, 5.0, boot_id), Moment(at_s, START_S, "three")):
+            assert known.at(asked) == core.at(asked)
+            assert known.recorded_at(asked) == core.recorded_at(asked)
+
+
+@given(st.lists(st.floats(0, 200), min_size=1, max_size=12), st.integers(1, 5), st.sampled_from(["one", "two"]))
+def test_the_next_readings_are_those_that_the_core_chooses(ages_s, limit, boot_id):
+    outbox = MemoryOutbox()
+    now = Moment(1000.0, START_S, boot_id)
+    moments = [Moment(1000.0 - age_s, START_S - age_s, "one") for age_s in sorted(ages_s, reverse=True)]
+    for at in moments:
+        outbox.put("{}", 0, at, at.monotonic_s)
+    held = [Held(key, 2, at) for key, at in enumerate(moments, 1)]
+    expected = choose_next([held], reversed(held), now, limit)
+    assert tuple(row.key for row in outbox.next_batch(limit, now)) == expected
