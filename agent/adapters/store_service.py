@@ -301,9 +301,9 @@ class StoreService:
             if self._closing:
                 raise self._closed_error()
             # A full buffer in front of a healthy disk only means that the producer is faster: let it wait.
-            if not self._failures:
-                self._changed.wait_for(self._has_room, _ANSWER_WITHIN_S)
             buffer = self._buffer
+            if not self._failures:
+                self._changed.wait_for(lambda: self._closing or self._failures or not buffer.is_full, _ANSWER_WITHIN_S)
             buffer.add(draft)
             if buffer.due_s is None:
                 buffer.due_s = self._now_s() + self._group_window_s
@@ -321,9 +321,6 @@ class StoreService:
             if self._settle_due_s is None:
                 self._settle_due_s = self._now_s() + SETTLE_WITHIN_S
                 self._changed.notify_all()
-
-    def _has_room(self) -> bool:
-        return self._closing or bool(self._failures) or not self._buffer.is_full
 
     def _closed_error(self) -> StorageError:
         return StorageError(f"{self.path}: the store is closed: the agent stops, or its store has failed")

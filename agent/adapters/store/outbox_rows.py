@@ -21,6 +21,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from agent.adapters.store.boot_rows import BootRows
+from agent.adapters.store.counts import Totals, read_stats
 from agent.adapters.store.encoded_readings import EncodedReading, to_draft, to_values
 from agent.adapters.store.gap_rows import GapRows
 from agent.adapters.store.room import DiskRoom
@@ -28,7 +29,6 @@ from agent.adapters.store.thinner import Thinner
 from agent.adapters.store.transactions import Transaction, in_transaction
 from agent.core.gaps import Gap, gaps_of
 from agent.core.outbox import (
-    NEVER_STORED,
     RELIEVED_AT,
     Bounds,
     DropReason,
@@ -65,14 +65,6 @@ _READ_SQL: Final = (
     "SELECT key, store_id, body, mono, wall, boot_id, priority FROM reading JOIN origin ON origin.id = origin "  # noqa: S608
     + _WAITING
 )
-_COUNT_SQL: Final = (
-    "SELECT coalesce(max(key), 0), coalesce(sum(length(body)), 0), "  # noqa: S608 - of numbers of this program
-    + ", ".join(
-        f"count(CASE WHEN priority = {rank:d} THEN body END), min(CASE WHEN priority = {rank:d} THEN key END)"
-        for rank in Priority
-    )
-    + " FROM reading"
-)
 # A transaction must stay small; what a bound that was just lowered makes too much goes with the commits that follow.
 _GO_AT_ONCE: Final = 2_000
 _ROUNDS_MAX: Final = 50
@@ -81,27 +73,6 @@ _THIN_MIN: Final = 16
 # The wall clock was set: ages across boots are others now.
 _CLOCK_STEP_S: Final = 30.0
 _TRIED_MAX: Final = 4096
-
-
-class _Totals:
-    """What is counted instead of being looked up at each commit.
-
-    Attributes:
-        rows: waiting, by priority.
-        first: no waiting row of a priority has a lower key.
-    """
-
-    __slots__ = ("first", "last_key", "rows", "size_bytes")
-
-    def __init__(self, last_key: int, size_bytes: int, *by_priority: int | None) -> None:
-        self.last_key = last_key
-        self.size_bytes = size_bytes
-        self.rows = dict(zip(Priority, (count or 0 for count in by_priority[::2]), strict=True))
-        self.first = dict(zip(Priority, (first or 0 for first in by_priority[1::2]), strict=True))
-
-    @property
-    def waiting(self) -> int:
-        return sum(self.rows.values())
 
 
 class OutboxRows:
@@ -139,7 +110,7 @@ class OutboxRows:
         self._thinner = Thinner(connection, lambda where, arguments: self._held(_HELD_SQL + where, *arguments))
         # How often each was handed out in this process; writing that down at each try would wear the flash.
         self._tried: OrderedDict[int, int] = OrderedDict()
-        self._totals: _Totals | None = None
+        self._totals: Totals | None = None
         self._origins: dict[str, int] = {}
         # Delivered, but their deletion waits for the next commit: key -> size.
         self._hidden: dict[int, int] = {}
@@ -464,39 +435,12 @@ class OutboxRows:
             self._origins[boot_id] = known
         return known
 
-    def _count(self) -> _Totals:
+    def _count(self) -> Totals:
         if self._totals is None:
-            self._totals = _Totals(*self._db.execute(_COUNT_SQL).fetchone())
+            self._totals = Totals(self._db)
         return self._totals
 
     def _bump(self, name: str, by: int) -> None:
         self._db.execute(
             "INSERT INTO meta VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = value + excluded.value", (name, by)
         )
-
-
-def read_stats(
-    connection: sqlite3.Connection, rows: int, size_bytes: int, last_key: int, oldest_wall_s: float | None
-) -> OutboxStats:
-    """The stats out of what was counted and the few rows of the counters.
-
-    What was delivered is what was accepted and is neither waiting, nor set aside, nor dropped.
-    """
-    dropped_rows: Iterable[Any] = connection.execute("SELECT reason, rows FROM gap")
-    dropped = {str(reason): int(count) for reason, count in dropped_rows}
-    refused = connection.execute("SELECT value FROM meta WHERE name = 'set_aside'").fetchone()
-    set_aside_ever = 0 if refused is None else int(refused[0])
-    lost = connection.execute("SELECT value FROM meta WHERE name = 'lost'").fetchone()
-    (kept,) = connection.execute("SELECT count(*) FROM set_aside").fetchone()
-    unstored = sum(dropped.get(str(reason), 0) for reason in NEVER_STORED)
-    dropped_stored = sum(dropped.values()) - unstored
-    not_delivered = rows + set_aside_ever + dropped_stored + (0 if lost is None else int(lost[0]))
-    return OutboxStats(
-        rows=rows,
-        size_bytes=size_bytes,
-        oldest_wall_s=oldest_wall_s,
-        set_aside=int(kept),
-        dropped=sum(dropped.values()),
-        accepted=last_key + unstored,
-        delivered=max(0, last_key - not_delivered),
-    )
