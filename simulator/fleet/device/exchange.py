@@ -24,8 +24,9 @@ from agent.core.values import Command, CommandPoll, Report
 from agent.errors import InvalidMessage, UnexpectedAnswer
 from agent.wire import paths
 from agent.wire.answers import Answer
-from agent.wire.commands import OPEN, CommandRecord, CommandResult, CommandResultPayload
-from agent.wire.device_calls import read_commands
+from agent.wire.command_lists import read_commands
+from agent.wire.command_states import OPEN
+from agent.wire.commands import CommandRecord, CommandResult, CommandResultPayload
 from agent.wire.dialect import CommandLists, Dialect, ResultPlace
 from agent.wire.extensions import (
     BATCH_SENSOR_DATA,
