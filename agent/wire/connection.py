@@ -22,9 +22,9 @@ from typing import Any, Final, Self
 import httpx
 
 from agent.errors import ConfigurationError, InvalidMessage, TransportError, UnexpectedAnswer
-from agent.wire.answers import TRUSTED_IN_HTML, Answer, one_line, raise_for_status, read_begin, read_body
+from agent.wire.answers import Answer, one_line, read_begin, read_body
 from agent.wire.auth import Credential, origin_of
-from agent.wire.faults import FAULTS, explain
+from agent.wire.faults import FAULTS, TRUSTED_IN_HTML, explain, raise_for_status
 from agent.wire.identity import PROOF_PATH, Identity, PageVerdict, is_page, is_proof
 from agent.wire.limits import ANSWER_BYTES
 from agent.wire.lists import Page, Params, iterate_pages

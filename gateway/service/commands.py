@@ -14,8 +14,9 @@ from agent.errors import InvalidMessage, NotFound, Refused, ServiceError, Storag
 from agent.frozen import dataclass
 from agent.ports import Clock
 from agent.runtime.service_clock import ServiceClock
-from agent.wire.command_list import CommandList
-from agent.wire.commands import OPEN, CommandRecord, CommandStatus
+from agent.wire.command_lists import CommandList
+from agent.wire.command_states import OPEN, CommandStatus
+from agent.wire.commands import CommandRecord
 from agent.wire.device_client import DeviceClient
 from agent.wire.dialect import CommandLists
 from agent.wire.extensions import COMMAND_STATUS

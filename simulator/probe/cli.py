@@ -13,8 +13,7 @@ from agent.bounded_text import bounded
 from agent.errors import AgentError, ConfigurationError
 from agent.wire.probe.line import ProbeLine
 from agent.wire.probe.look import look
-from agent.wire.probe.report import ProbeReport, Standing
-from agent.wire.probe.text import report_lines
+from agent.wire.probe.report import ProbeReport, Standing, report_lines
 from agent.wire.trust import trust_store
 from simulator.credentials import read_credential, takes_ca_file
 from simulator.exit_codes import ExitCode, exit_code_of

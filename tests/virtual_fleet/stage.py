@@ -259,7 +259,7 @@ def _patched(clock: Time, service: Service, engines: Engines, prepared: list[Any
         "engine.pool.Http1Engine": http,
         "play.fleet.Http1Engine": http,
         "play.devices.Http1Engine": http,
-        "play.network.SlowConnections": engines.make_slow,
+        "play.faults.SlowConnections": engines.make_slow,
         "play.devices.MqttSessions": engines.mqtt_class(),
     }
     with ExitStack() as ends:

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from agent.errors import InvalidMessage, ServiceError
-from agent.wire.commands import ID_NAMES, CommandRecord, CommandStatus
+from agent.wire.command_states import CommandStatus
+from agent.wire.commands import ID_NAMES, CommandRecord
 from agent.wire.pages import read_page
 from agent.wire.probe.line import NOT_JSON, Seen
 from agent.wire.probe.notes import Notes

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from agent.frozen import dataclass
 from agent.wire import extensions
 from agent.wire.answers import one_line
 from agent.wire.dialect import CommandLists, Dialect, ResultPlace
 from agent.wire.probe.line import NOT_JSON, ProbeLine, Seen
 from agent.wire.probe.report import Choice, ProbeReport, Requirement, Verdict
-from agent.wire.probe.setting import Setting, dialect_text
 from agent.wire.server_findings import ServerFindings, describe
 from agent.wire.times import to_rfc3339
 
@@ -21,6 +22,25 @@ TOPICS: Final = (
 )
 NEEDS_WRITING: Final = "fleet-simulator probe --may-write finds it out"
 """Why a choice was not observed by a probe that only reads."""
+
+_NOTHING: Final = "# nothing to set: the agent finds out by itself what this server does"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One key of ``service.dialect``.
+
+    Attributes:
+        key: its name.
+        value: a text, or a list of texts.
+        why: one line without a line end.
+        only_if_wanted: the agent works without it, so it is written as a comment.
+    """
+
+    key: str
+    value: object
+    why: str
+    only_if_wanted: bool = False
 
 
 class Notes:
@@ -154,3 +174,24 @@ def _with(dialect: Dialect, chosen: Mapping[str, object]) -> Dialect:
 def is_json(seen: Seen) -> bool:
     """The answer's body is JSON."""
     return seen.json() is not NOT_JSON
+
+
+def dialect_text(settings: Sequence[Setting]) -> str:
+    """YAML for the agent's configuration; keys that are only wanted stand there as comments."""
+    needed = [setting for setting in settings if not setting.only_if_wanted]
+    wanted = [setting for setting in settings if setting.only_if_wanted]
+    if not settings:
+        return f"{_NOTHING}\n"
+    lines = ["service:", "  dialect:", *(line for setting in needed for line in _lines(setting))]
+    if needed:
+        for setting in wanted:
+            why, line = _lines(setting)
+            lines += [why, f"    # {line.strip()}"]
+    else:
+        lines += [line for setting in wanted for line in _lines(setting)]
+        lines = [_NOTHING, "# if you want:", *(f"# {line}" for line in lines)]
+    return "\n".join(lines) + "\n"
+
+
+def _lines(setting: Setting) -> tuple[str, str]:
+    return f"    # {setting.why}", f"    {setting.key}: {json.dumps(setting.value)}"

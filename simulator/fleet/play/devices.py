@@ -92,16 +92,20 @@ class Ground:
     connections: int
 
 
-class Devices(Protocol):
-    """A worker's devices. A device is its index in the fleet."""
+class Power(Protocol):
+    """Switches devices on and off. A device is its index in the fleet."""
 
     def switch_on(self, device: int) -> None:
-        """Power."""
+        """Give it power; nothing happens when it has it."""
         ...
 
     def switch_off(self, device: int) -> None:
-        """The power goes in this instant."""
+        """Take its power in this instant."""
         ...
+
+
+class Devices(Power, Protocol):
+    """A worker's devices."""
 
     def lose(self, device: int) -> None:
         """The connection goes in this instant, and no other can be made."""
@@ -124,19 +128,25 @@ class Devices(Protocol):
         ...
 
     def sample(self, *, on: bool) -> None:
-        """Read the sensors, or stop reading them; pure load begins or ends its users."""
+        """Read the sensors, or stop reading them; pure load begins or ends its users.
+
+        Many devices are reached over several turns of the loop, and have not settled until then.
+        """
         ...
 
     def unsettled(self) -> list[int]:
-        """Devices that have something to hand over."""
+        """Devices that have something to hand over; their number is what it costs."""
         ...
 
     def has_settled(self) -> bool:
-        """Whether none has; cheap, while one is late."""
+        """Whether none has; costs the same for any number of devices."""
         ...
 
     def await_requests(self, before_s: float) -> None:
-        """The phases were over at this time: what fell due before and has no answer yet keeps them unsettled."""
+        """The phases were over at this time: what fell due before and has no answer yet keeps them unsettled.
+
+        To be called once, before sampling ends for good.
+        """
         ...
 
     def had_contact(self, device: int) -> bool:
@@ -354,6 +364,7 @@ class WireDevices:
         self.is_afflicted = self._links.is_afflicted
         self._share = len(cast.members) / scenario.fleet.devices
         self._users_are_on = False
+        self._is_draining = False
 
     def _over_http(
         self, scenario: Scenario, address: Address, cast: Cast, ground: Ground, subjects: Sequence[Subject]
@@ -395,7 +406,8 @@ class WireDevices:
         self._online.add(device)
         if isinstance(self._load, MqttLoad):
             self._load.switch_on(device)
-        self.sample(on=True)
+        if not self._is_draining:
+            self.sample(on=True)
 
     def switch_off(self, device: int) -> None:
         """It does not count any more."""
@@ -430,6 +442,8 @@ class WireDevices:
 
     def await_requests(self, before_s: float) -> None:
         """See :class:`Devices`: requests under way are waited for whenever they fell due."""
+        del before_s
+        self._is_draining = True
 
     def had_contact(self, device: int) -> bool:
         """See :class:`Devices`: no device carries anything out here."""

@@ -71,8 +71,7 @@ class MqttLinks:
         """See :meth:`LinkState.afflict`. Without any fault, whose connection died of one is told so now."""
         self.state.afflict(faults)
         if self.state.is_plain:
-            for line in list(self._lines.values()):
-                line.revive()
+            self._wheel.for_each(list(self._lines.values()), _Line.revive)
 
     def open(self, device: int, opening: Opening, listener: SessionListener) -> None:
         """See :meth:`MqttEngine.open`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import Counter, defaultdict
 from dataclasses import replace
@@ -22,7 +23,7 @@ from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.models.build import ModelParts, build_model
 from simulator.fleet.models.interference import NO_INTERFERENCE
 from simulator.fleet.models.settings import FirmwareSettings, StateSettings
-from simulator.fleet.play.afflictions import Afflictions, device_faults, read_device_faults, truths
+from simulator.fleet.play.faults import FaultContext, FaultSchedule, read_device_faults
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.signals.base import Individual
 from simulator.fleet.signals.settings import ConstantSettings
@@ -71,20 +72,17 @@ class Play:
             observer=RecordingObserver(),
             clocks=Clocks(self.clock.time, lambda: START_S + self.clock.time()),
         )
-        for name in ("lose", "restore", "afflict", "is_afflicted", "arrive", "gauges", "close", "await_requests"):
-            setattr(self, name, None)
-        self.has_settled = self.driver.has_settled
-        self.unsettled, self.sample = self.driver.unsettled, self.driver.sample
-        self.switch_on, self.switch_off = self.driver.switch_on, self.driver.switch_off
-        self.faults = device_faults(read_device_faults(a_scenario(list(faults))), START_S + BEGAN_S, lambda at_s: at_s)
-        self.faults = tuple(self.faults.values())
-        self.devices = Afflictions(self, self.around, wheel, self.clock, seed=1, range_of=range(20))
-        self.devices.begin(self.faults)
+        self.schedule = FaultSchedule(
+            read_device_faults(a_scenario(list(faults))),
+            FaultContext(self.driver, self.around, wheel, self.clock, seed=1, range_of=range(20)),
+            START_S + BEGAN_S,
+            slow=None,
+            part=1.0,
+        )
+        self.schedule.begin(lambda at_s: at_s)
+        self.power = self.schedule.power
         for device in range(20):
-            self.devices.switch_on(device)
-
-    def had_contact(self, device: int) -> bool:
-        return self.driver.had_contact(device)
+            self.power.switch_on(device)
 
     def _answer(self, request):
         if request.method == "GET":
@@ -112,7 +110,8 @@ class Play:
         return found
 
     def chosen(self):
-        return {n for n in range(20) if self.faults[0].chooses(Individual.at(1, n))}
+        """The devices that the record names for the first fault."""
+        return {int(name) for name in self.schedule.truths(20)[0].truth["devices"]}
 
 
 def test_a_frozen_sensor_freezes_the_chosen_devices_and_the_record_names_them():
@@ -123,18 +122,17 @@ def test_a_frozen_sensor_freezes_the_chosen_devices_and_the_record_names_them():
     }
     assert frozen == play.chosen()
     assert 4 < len(frozen) < 16
-    (span,) = truths(play.faults, 1, 20)
+    (span,) = play.schedule.truths(20)
     assert (span.begin_s, span.end_s, span.devices) == (50, 150, len(frozen))
-    assert {int(name) for name in span.truth["devices"]} == frozen
 
 
 def test_dead_batteries_silence_devices_until_the_end_and_a_plan_that_switches_them_meanwhile_counts():
     play = Play([{"kind": "dead_battery", "at_s": 50, "duration_s": 100, "share": 0.5}])
     play.run(100)
     first, second, *_ = sorted(play.chosen())
-    play.devices.switch_off(first)
-    play.devices.switch_off(second)
-    play.devices.switch_on(second)
+    play.power.switch_off(first)
+    play.power.switch_off(second)
+    play.power.switch_on(second)
     play.run(300)
     assert set(play.values(61, 150)) == set(range(20)) - play.chosen()
     assert set(play.values(165, 300)) == set(range(20)) - {first}
@@ -144,9 +142,10 @@ def test_without_faults_any_more_nobody_is_dead():
     play = Play([{"kind": "dead_battery", "at_s": 0, "duration_s": 1000}])
     play.run(50)
     assert play.driver.gauges.online == 0
-    play.devices.end()
-    for device in range(20):
-        play.devices.switch_on(device)
+    dead = asyncio.run(play.schedule.end())
+    assert dead == set(range(20))
+    for device in dead:
+        play.power.switch_on(device)
     assert play.driver.gauges.online == 20
 
 
