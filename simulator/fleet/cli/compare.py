@@ -70,8 +70,8 @@ def compare_command(
     or folders that such folders are in; the latest run is compared with those before it.
 
     Exit codes: 0 nothing is worse, 1 something is worse, 2 the folders hold no runs of one scenario, 3 it cannot be
-    judged: a run is inconclusive or did not end, or there are too few runs before the latest; 5 a file cannot be
-    written.
+    judged: a run is inconclusive, did not end or has files that do not fit together, or there are too few runs before
+    the latest; 5 a file cannot be written.
     """
     with errors_in_one_line():
         if as_history:
