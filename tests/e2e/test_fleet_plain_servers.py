@@ -12,7 +12,7 @@ from simulator.cli import program
 from simulator.fleet.metrics.saturation import Limits, Saturation
 from simulator.fleet.run import performing
 from simulator.fleet.run.reporter import RunReporter
-from simulator.labels.terminal import WrongUse
+from simulator.terminal import WrongUse
 from tests.plain_server import Choices, plain_server
 
 SCENARIO = """\

@@ -45,7 +45,7 @@ WORKER_ENDS: Final = {
     "slow": "worker 0: slow-0 ended unexpectedly: Sudden",
     "run.<locals>.wrapper": "worker 0 failed: Sudden",
     "ledger": "worker 0: ledger-0 ended unexpectedly: Sudden",
-    "sender": "worker 0: teller ended unexpectedly: Sudden",
+    "sender": "worker 0: sender ended unexpectedly: Sudden",
     "orders": "worker 0: orders ended unexpectedly: Sudden",
 }
 """The parts of a worker, and what the run says of each: it ends as inconclusive, exit code 3."""
@@ -82,16 +82,9 @@ BACKFILL: Final = {
     **NOT_OF_KINDS,
     "workers": 1,
 }
-BARRIER: Final = {
-    "phases": [
-        {"name": "first", "kind": "hold", "duration_s": 1, "until": "online >= 0", "until_within_s": 30},
-        {"name": "second", "kind": "hold", "duration_s": 3},
-    ]
-}
 OTHER_ENDS: Final = [
     ({}, "next:http-connect", "http-connect"),
     ({}, "next:slow-end", "slow-end"),
-    (BARRIER, "next:phase-plan", "phase-plan"),
     (STORM, "arrivals", "arrivals"),
     (STORM, "next:sudden", "sudden-"),
     (STORM, "next:StormPlay._register", "sudden-"),

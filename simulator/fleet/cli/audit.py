@@ -28,8 +28,7 @@ from simulator.fleet.run.auditing import Merged, merge_audit
 from simulator.fleet.target.asking import Keyring, open_desk
 from simulator.fleet.target.safety import permit, read_targets
 from simulator.fleet.target.target import Target, TargetOptions, find_target
-from simulator.labels.terminal import show_progress
-from simulator.onboarding.cli.options import told_in_one_line
+from simulator.terminal import errors_in_one_line, show_progress
 
 _DEFAULTS = AuditSettings()
 
@@ -72,7 +71,7 @@ def audit_command(
     """
     settings = AuditSettings(late_after_s=late_after_s, findings_max=findings_max)
     merged = Merged(())
-    with told_in_one_line():
+    with errors_in_one_line():
         if (run / RUN_FILE).exists():
             record = read_record(run)
             planned = plans_refusals(fault.kind for fault in record.faults)

@@ -15,8 +15,7 @@ from simulator.fleet.target.discovery import find_offers
 from simulator.fleet.target.provisioning import CleanupCount, clean_up
 from simulator.fleet.target.safety import permit, read_targets
 from simulator.fleet.target.target import Target, TargetOptions, find_target
-from simulator.labels.terminal import WrongUse, show_progress
-from simulator.onboarding.cli.options import told_in_one_line
+from simulator.terminal import WrongUse, errors_in_one_line, show_progress
 
 
 @click.command("cleanup")
@@ -38,7 +37,7 @@ def cleanup_command(
     """
     if prefix is not None and not prefix.strip():
         raise WrongUse("--prefix is empty: give the first characters of the identifiers, or leave it out")
-    with told_in_one_line():
+    with errors_in_one_line():
         way = find_target(target)
         permit(way.base_url, read_targets(targets) if targets else (), owned=owned)
         count = asyncio.run(_clean(way, prefix or "", dry_run=dry_run))

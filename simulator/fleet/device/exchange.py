@@ -49,7 +49,6 @@ from simulator.fleet.outcomes import Attempt
 IN_PROGRESS: Final = "in_progress"
 _NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 _AUTO: Final = Dialect()
-_NO_OFFERS: Final[frozenset[str]] = frozenset()
 _PAGES_MAX: Final = 1000
 _ERRORS: Final = ("errors", "error", "failed", "rejected", "failures")
 _NO_EXPIRY: Final = "unreadable_expires_at: the command's expires_at is no time that this device can read"
@@ -406,18 +405,6 @@ class Reading:
             pushed=not is_whole,
         )
         return Listing(poll, found.etag if is_whole else None)
-
-
-def read_listing(answer: HttpAnswer, request: Request, device_id: str) -> Listing:
-    """The commands in a list of one page.
-
-    Raises:
-        ServiceError: the answer is an error, or not the service's, or has further pages.
-    """
-    listing = Reading(Speaker(device_id, "", _NO_OFFERS), request).take(answer)
-    if listing is None:
-        raise UnexpectedAnswer(f"{SOURCE} lists the commands on several pages: read them all")
-    return listing
 
 
 def read_refusals(good: Answer, request: Request) -> dict[int, str]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from simulator.fleet.record import AuditRecord, CommandEnds, DeviceFinding, Span
+from simulator.fleet.record import AuditRecord, CommandEnds, SlowDevice, Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class PlaySummary:
 
     faults: tuple[Span, ...] = ()
     stages: Mapping[str, str] = field(default_factory=dict)
-    slowest: tuple[DeviceFinding, ...] = ()
+    slowest: tuple[SlowDevice, ...] = ()
     failures: tuple[str, ...] = ()
     missed: int = 0
     audit: AuditRecord | None = None

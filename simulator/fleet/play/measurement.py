@@ -11,7 +11,7 @@ from simulator.fleet.device.exchange import HELD_POLL
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.metrics.stages import CommandTracker, EndState, Stage
 from simulator.fleet.outcomes import Attempt, OutcomeClass
-from simulator.fleet.record import DeviceFinding
+from simulator.fleet.record import SlowDevice
 
 _SLOWEST_KEPT = 20
 _SENTENCES_KEPT = 50
@@ -68,8 +68,8 @@ class Measurement:
         if text in self.sentences or len(self.sentences) < _SENTENCES_KEPT:
             self.sentences[text] += 1
 
-    def slowest(self, names: Sequence[tuple[str, str]], first_index: int) -> tuple[DeviceFinding, ...]:
-        """The devices with the longest answers, the longest first; counted are microseconds.
+    def slowest(self, names: Sequence[tuple[str, str]], first_index: int) -> tuple[SlowDevice, ...]:
+        """The devices that waited longest for an answer, the slowest first.
 
         Args:
             names: device id and name of each of the worker's devices.
@@ -77,7 +77,7 @@ class Measurement:
         """
         ranked = sorted(self._worst.items(), key=lambda entry: -entry[1][0])
         return tuple(
-            DeviceFinding(*names[device - first_index], "slow", round(waited_s * 1e6), (operation, "µs"))
+            SlowDevice(*names[device - first_index], waited_s, operation)
             for device, (waited_s, operation) in ranked[:_SLOWEST_KEPT]
         )
 

@@ -50,7 +50,6 @@ _NOTE_INDENT: Final = 11
 _CHART: Final = 10_000
 _GAPS_SHOWN: Final = 3
 _CHART_ROWS: Final = 7
-_GONE: Final = {WorkerState.SILENT, WorkerState.DEAD}
 _STREAM_WORDS: Final = {
     "readings": ("sent", "accepted", "unanswered", "yellow"),
     # A command takes its time: one that is under way is nothing to worry about.
@@ -336,8 +335,6 @@ def _stream(name: str, stream: StreamSoFar) -> list[tuple[str, str]]:
     parts = [(f"{stream.sent:,} {sent}", ""), (f"{stream.accepted:,} {accepted}", "")]
     if stream.unanswered > 0:
         parts.append((f"{stream.unanswered:,} {unanswered}", style))
-    if stream.wrong:
-        parts.append((f"{stream.wrong:,} lost or altered", "bold red"))
     return parts
 
 
@@ -345,14 +342,16 @@ def _workers(picture: Picture, width: int) -> list[Line]:
     workers = picture.standing.workers
     if not workers:
         return []
-    at_work = sum(worker.state not in _GONE for worker in workers)
+    at_work = sum(worker.state is not WorkerState.DEAD for worker in workers)
     parts = [(f"{at_work} of {len(workers)} at work", "")]
-    parts += [(f"{worker.number} is {worker.state}", "bold red") for worker in workers if worker.state in _GONE]
+    parts += [
+        (f"{worker.number} is {worker.state}", "bold red") for worker in workers if worker.state is WorkerState.DEAD
+    ]
     if width >= _WIDE:
         parts += [
             (f"#{worker.number}: {plural(worker.devices, 'device')}, CPU {worker.cpu_percent:.0f} %", "dim")
             for worker in workers
-            if worker.state not in _GONE
+            if worker.state is not WorkerState.DEAD
         ]
     rows = parts_in_rows("workers", parts, width)
     lines: list[Line] = [(2 if at == 0 else 6, row) for at, row in enumerate(rows)]

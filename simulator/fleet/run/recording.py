@@ -158,7 +158,7 @@ def last_record(reporter: RunReporter, outcome: RunOutcome, merger: Merger, audi
         seconds=merger.given,
         commands=joined_ends(summary.commands for summary in summaries),
         slowest=tuple(
-            sorted((found for summary in summaries for found in summary.slowest), key=lambda found: -found.count)
+            sorted((found for summary in summaries for found in summary.slowest), key=lambda found: -found.response_s)
         )[:_SLOWEST_KEPT],
         gaps=merger.gaps,
         extras=_extras(outcome, assessment.notes),

@@ -203,7 +203,9 @@ def story_of(record: RunRecord, figures: RunFigures, slices: Sequence[Slice], wi
             for each in sorted(record.thresholds, key=lambda each: each.held or 0.5 * (not each.judged))
         ),
         has_held=bool(HELD & set(record.operations)),
-        slowest=_slowest(record),
+        slowest=tuple(
+            (each.name, each.device_id, time_text(each.response_s), each.operation) for each in record.slowest
+        ),
         spans=_spans(record),
         gaps=tuple(
             (f"worker {gap.worker}", f"{clock_text(gap.from_s)} to {clock_text(gap.to_s)}", gap.reason)
@@ -348,20 +350,6 @@ def _stages(record: RunRecord) -> tuple[StageRow, ...]:
             StageRow(_STAGES.get(name, name), times.count, tuple(time_text(value) for value in values), p50, p99)
         )
     return tuple(rows)
-
-
-def _slowest(record: RunRecord) -> tuple[tuple[str, str, str, str], ...]:
-    """Name, id, longest answer and operation; a finding has whole numbers only, and names their unit."""
-    units = {"ms": 1e3}
-    return tuple(
-        (
-            each.name,
-            each.device_id,
-            time_text(each.count / units.get(each.keys[-1] if each.keys else "", 1e6)),
-            each.keys[0] if each.keys else DASH,
-        )
-        for each in record.slowest
-    )
 
 
 def _spans(record: RunRecord) -> tuple[SpanRow, ...]:

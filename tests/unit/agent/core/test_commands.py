@@ -7,9 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.core.commands import (
-    FINAL_STATUSES,
     MOVES,
-    OPEN_STATUSES,
     OVER_STATES,
     CommandEvent,
     CommandRules,
@@ -25,6 +23,7 @@ from agent.core.commands import (
     start_entry,
     triage,
 )
+from agent.core.listed_states import FINAL_STATUSES, OPEN_STATUSES
 from agent.core.put_aside import give_up_entry, offer_again_entry, put_aside_entry
 from agent.core.values import CommandState, Contract, JournalEntry, OutcomeStatus
 from agent.errors import AgentError

@@ -537,7 +537,7 @@ def test_the_page_escapes_everything_and_loads_nothing(tmp_path):
         name=ATTACK, scenario_text=ATTACK, target=ATTACK, machine=ATTACK,
         verdict=Verdict(Word.FAILED, 1, (ATTACK,)), phases=(replace(RECORD.phases[0], name=ATTACK, kind=ATTACK),),
         thresholds=(ThresholdResult(ATTACK, held=False, observed=1.0, unit=ATTACK),), extras={ATTACK: {ATTACK: 1}},
-        slowest=(replace(RECORD.slowest[0], name=ATTACK, device_id=ATTACK, kind=ATTACK, keys=(ATTACK,)),),
+        slowest=(replace(RECORD.slowest[0], name=ATTACK, device_id=ATTACK, operation=ATTACK),),
         operations={ATTACK: RECORD.operations["http.poll"]}, command_stages={ATTACK: RECORD.command_stages["sent"]},
     )  # fmt: skip
     folder = kept(tmp_path / "run", nasty)
