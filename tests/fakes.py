@@ -384,11 +384,12 @@ def size_of(reading: Reading) -> int:
 
 
 class FakeStore(FakeJournal, FakeOutbox):
-    """Journal and outbox in one object, as the agent gets them."""
+    """Journal and outbox in one object, which is also both parts of itself."""
 
     def __init__(self, clock: FakeClock | None = None, bounds: Bounds | None = None) -> None:
         FakeJournal.__init__(self)
         FakeOutbox.__init__(self, clock, bounds)
+        self.journal = self.outbox = self
 
 
 Scripted = CommandPoll | AgentError | Callable[[], CommandPoll]

@@ -69,7 +69,7 @@ class Device:
     def __post_init__(self) -> None:
         self.clock = FakeClock()
         self._open()
-        self.store.admit([])  # no longer its first contact
+        self.store.journal.admit([])  # no longer its first contact
 
     def _open(self) -> None:
         self.store = SqliteStore(self.folder / "agent.db", clock=self.clock)
@@ -102,7 +102,7 @@ class Device:
             results.append(result)
             return Admission(result.entries, result.settings) if result.entries else None
 
-        self.store.decide([each.id for each in listed], choose, self.rules.settings)
+        self.store.journal.decide([each.id for each in listed], choose, self.rules.settings)
         self.ran += [decision.command_id for decision in results[0].of(Verdict.ADMIT)]
         for decision in results[0].of(Verdict.REFUSE):
             assert decision.entry is not None

@@ -1,47 +1,32 @@
-"""Journal and outbox in one SQLite file, for one thread.
+"""Journal and outbox in one SQLite file, for one thread: opened, replaced when damaged, written in transactions.
 
-A method that writes commits before it returns; inside :meth:`SqliteStore.transaction` all of them share one commit.
-:mod:`agent.adapters.store_service` puts a thread around it, and that is what the agent uses.
+A method of its parts that writes commits before it returns; inside :meth:`SqliteStore.transaction` all of them share
+one commit. :mod:`agent.adapters.store_service` puts a thread around it, and that is what the agent uses.
 
-A damaged file is moved aside, a new one is begun with what can still be read, and :attr:`SqliteStore.incidents` tells.
+A damaged file is moved aside, a new one is begun with what can still be read; :attr:`SqliteStore.incidents` says so.
 One process at a time: a lock file beside the database keeps a second agent out, since two writers to one
 write-ahead log are how SQLite databases are lost.
 """
 
 from __future__ import annotations
 
+import fcntl
+import logging
 import os
 import sqlite3
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from agent.adapters.store.boot_rows import BootRows
-from agent.adapters.store.encoded_readings import EncodedReading, to_draft
-from agent.adapters.store.failures import REPLACING, check, damage, explain, is_damage, is_suspect
+from agent.adapters.store.failures import REPLACING, check, damage, error_name, explain, is_damage, is_suspect
 from agent.adapters.store.journal_rows import JournalRows
-from agent.adapters.store.lock_file import lock
-from agent.adapters.store.log_room import LogRoom
 from agent.adapters.store.outbox_rows import OutboxRows
 from agent.adapters.store.room import DiskRoom, FreeBytes, free_bytes_beside
-from agent.adapters.store.schema import checkpoint_bytes, connect, prepare, wal_bytes
-from agent.core.gaps import Gap
+from agent.adapters.store.schema import connect, prepare, wal_bytes
 from agent.core.outbox import Bounds
-from agent.core.timekeeping import BootTime
-from agent.core.values import (
-    Admission,
-    JournalEntry,
-    JournalLookup,
-    Moment,
-    OutboxStats,
-    Outcome,
-    Reading,
-    ResultStats,
-    SendOutcome,
-    StoredReading,
-)
 from agent.errors import StorageError
 
 if TYPE_CHECKING:
@@ -50,18 +35,18 @@ if TYPE_CHECKING:
 FILE_NAME: Final = "agent.db"
 """What the database is called inside the state directory."""
 
-OUTBOX_FULL: Final = (
-    "the outbox is full, so this reading was refused and counted: let the service take some, or raise outbox.max_bytes "
-    "and outbox.max_rows"
-)
-"""The old readings stay (``when_full: block``)."""
-
 _INCIDENTS_MAX: Final = 100
+# From this failure on every second one opens the file anew.
+_REOPEN_FROM: Final = 3
+_WORTH_REOPENING: Final = ("SQLITE_IOERR", "SQLITE_READONLY", "SQLITE_CANTOPEN")
+_log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 
 class SqliteStore:
-    """The :class:`~agent.ports.Journal` and the :class:`~agent.ports.Outbox` over one connection.
+    """One database file over one connection.
+
+    What is done with its rows, its parts do. They belong to the connection: after :meth:`reopen` there are others.
 
     Args:
         path: the database; its directory must exist.
@@ -69,15 +54,22 @@ class SqliteStore:
         bounds: how much may wait in the outbox.
         max_pages: how many pages the file may grow to; None leaves SQLite's own bound.
         free_bytes: of the file system; None asks the one that the file lies on.
-        trusts_wall: the wall clock counts for a boot whose time nobody has told; a device's may show anything.
+        trusts_wall: the wall clock counts for a boot whose time is not known; a device's may show anything.
 
     Raises:
         StorageError: it cannot be opened now; the text names the fix.
         ConfigurationError: a newer program's file, or another program's.
 
     Attributes:
+        journal: the commands and settings, a :class:`~agent.ports.Journal`.
+        outbox: the readings, an :class:`~agent.ports.Outbox`.
+        boots: the time of each boot, a :class:`~agent.ports.BootTimes`.
         incidents: what happened to the file at this start, one sentence each.
     """
+
+    journal: JournalRows
+    outbox: OutboxRows
+    boots: BootRows
 
     def __init__(
         self,
@@ -100,7 +92,7 @@ class SqliteStore:
         self._last_key: int | None = None
         # SQLite found damage in use: the file is looked through before that is believed.
         self._is_doubted = False
-        self._lock = lock(path)
+        self._lock = _lock(path)
         try:
             self._open()
         except BaseException:
@@ -116,21 +108,23 @@ class SqliteStore:
     def _use(self, connection: sqlite3.Connection) -> None:
         """Take this connection from now on."""
         try:
-            self._boots = BootRows(connection, trusts_wall=self._trusts_wall)
-            self._journal = JournalRows(connection, self._boots)
+            self.boots = BootRows(connection, self._clock, self.transaction, trusts_wall=self._trusts_wall)
+            self.journal = JournalRows(connection, self.boots, self.transaction)
             room = DiskRoom(connection, self._bounds, self._free_bytes)
-            self._outbox = OutboxRows(connection, self._bounds, _store_id(connection), room, self._boots)
-            self._outbox.forget_unused_origins()
-            self._boots.forget_unused(self._clock.now().boot_id)
+            store_id = _store_id(connection)
+            self.outbox = OutboxRows(
+                connection, self._bounds, store_id, room=room, boots=self.boots, transaction=self.transaction
+            )
+            self.outbox.forget_unused_origins()
+            self.boots.forget_unused(self._clock.now().boot_id)
             if self._last_key is not None:
-                # A commit that failed, and was told so, may have come back out of the log.
-                self._outbox.take_back(self._last_key)
-            self._last_key = self._outbox.highest_key()
+                # A commit that was reported as failed may have come back out of the log.
+                self.outbox.take_back(self._last_key)
+            self._last_key = self.outbox.highest_key()
         except sqlite3.Error:
             connection.close()
             raise
         self._db = connection
-        self._log = LogRoom(self.path, checkpoint_bytes(self._bounds.max_bytes), self._free_bytes)
         self._is_open = True
         self._in_transaction = False
 
@@ -203,12 +197,33 @@ class SqliteStore:
         Raises:
             StorageError: it cannot be opened now; the next use tries again.
         """
-        hidden = self.hidden
+        hidden = self.outbox.hidden
         self._is_open = False
         with suppress(sqlite3.Error):
             self._db.close()
         self._open()
-        self._outbox.hide(hidden)
+        self.outbox.hide(hidden)
+
+    def mend(self, error: StorageError, failures: int) -> None:
+        """Do what may help after a failed commit or look; what this does not cure passes, or is the disk's.
+
+        Args:
+            error: why it failed. :attr:`incidents` says what was done about it.
+            failures: how many commits failed one after the other.
+        """
+        cause = error.__cause__
+        if is_damage(cause):
+            try:
+                self.replace_damaged(cause)
+            except StorageError as failure:
+                _log.error("store=failing %s", failure)
+        # A file whose disk came back may need a new handle. Not when the disk is full: opening needs room, too.
+        is_time = failures >= _REOPEN_FROM and failures % 2
+        if is_time and error_name(cause).startswith(_WORTH_REOPENING):
+            try:
+                self.reopen()
+            except StorageError as failure:
+                _log.debug("the store could not be opened again: %s", failure)
 
     def replace_damaged(self, found: BaseException | None = None) -> None:
         """Damage showed up in use: move the file aside and go on with what can be salvaged.
@@ -223,13 +238,13 @@ class SqliteStore:
             self._is_doubted = True
             self.reopen()
             return
-        hidden = self.hidden
+        hidden = self.outbox.hidden
         self._is_open = False
         try:
             self._use(self._replace(damage("found in use"), self._db))
         except (sqlite3.Error, OSError) as error:
             raise explain(error, self.path) from error
-        self._outbox.hide(hidden)
+        self.outbox.hide(hidden)
 
     def close(self) -> None:
         """Write the log back into the file and release it."""
@@ -260,8 +275,8 @@ class SqliteStore:
             self._db.execute("BEGIN IMMEDIATE")
             self._in_transaction = True
             yield
-            last_key = self._outbox.highest_key()
-            self._boots.write()
+            last_key = self.outbox.highest_key()
+            self.boots.write()
             self._db.execute("COMMIT")
         except sqlite3.Error as error:
             self._roll_back()
@@ -272,9 +287,8 @@ class SqliteStore:
         self._in_transaction = False
         self._is_doubted = False
         self._last_key = last_key
-        self._outbox.committed()
-        self._boots.committed()
-        self._log.follow()
+        self.outbox.committed()
+        self.boots.committed()
 
     def attempt(self, work: Callable[[], _T]) -> _T:
         """Do a part of a transaction so that its failure undoes this part only.
@@ -293,7 +307,7 @@ class SqliteStore:
                 raise
             self._db.execute("ROLLBACK TO part")
             self._db.execute("RELEASE part")
-            self._outbox.forget_memory()
+            self.outbox.forget_memory()
             if isinstance(error, sqlite3.Error | ValueError | TypeError | OverflowError):
                 raise StorageError(f"{self.path}: this cannot be stored: {error}") from error
             raise
@@ -305,168 +319,26 @@ class SqliteStore:
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
         self._in_transaction = False
-        self._outbox.forget_memory()
+        self.outbox.forget_memory()
 
     def _ensure_open(self) -> None:
         if not self._is_open:
             self._open()
 
     @contextmanager
-    def _looking(self) -> Iterator[None]:
+    def looking(self) -> Iterator[None]:
+        """Read inside the block.
+
+        Raises:
+            StorageError: its cause is SQLite's own error.
+        """
         self._ensure_open()
         try:
             yield
         except sqlite3.Error as error:
             raise explain(error, self.path) from error
 
-    # --- Journal --------------------------------------------------------------------------------------------------
-
-    def known(self, command_ids: Sequence[str]) -> dict[str, JournalEntry]:
-        """See :class:`agent.ports.Journal`."""
-        with self._looking():
-            return self._journal.known(command_ids)
-
-    def look_up(self, command_ids: Sequence[str], settings: Sequence[str] = ()) -> JournalLookup:
-        """What the journal knows of these commands and settings, and of itself."""
-        with self._looking():
-            return self._journal.look_up(command_ids, settings)
-
-    def decide(
-        self,
-        command_ids: Sequence[str],
-        choose: Callable[[JournalLookup], Admission | None],
-        settings: Sequence[str] = (),
-    ) -> None:
-        """See :class:`agent.ports.Journal`."""
-        admission = choose(self.look_up(command_ids, settings))
-        if admission is not None:
-            self.admit(admission.entries, admission.settings)
-
-    def admit(self, entries: Sequence[JournalEntry], settings: Mapping[str, str] | None = None) -> None:
-        """See :class:`agent.ports.Journal`."""
-        with self.transaction():
-            self._journal.admit(entries, settings)
-
-    def start(self, command_id: str, at: Moment) -> None:
-        """See :class:`agent.ports.Journal`."""
-        with self.transaction():
-            self._journal.start(command_id, at)
-
-    def finish(self, command_id: str, outcome: Outcome, at: Moment) -> JournalEntry:
-        """See :class:`agent.ports.Journal`."""
-        with self.transaction():
-            return self._journal.finish(command_id, outcome, at)
-
-    def reported(self, command_ids: Sequence[str]) -> None:
-        """See :class:`agent.ports.Journal`."""
-        with self.transaction():
-            self._journal.reported(command_ids)
-
-    def put_aside(self, reasons: Mapping[str, str]) -> int:
-        """See :class:`agent.ports.Journal`."""
-        with self.transaction():
-            return self._journal.put_aside(reasons)
-
-    def offer_again(self, limit: int | None = None) -> int:
-        """See :class:`agent.ports.Journal`."""
-        with self.transaction():
-            return self._journal.offer_again(limit)
-
-    def result_stats(self) -> ResultStats:
-        """See :class:`agent.ports.Journal`."""
-        with self._looking():
-            return self._journal.result_stats()
-
-    def in_state(self, *states: str, limit: int = 1000) -> list[JournalEntry]:
-        """See :class:`agent.ports.Journal`."""
-        with self._looking():
-            return self._journal.in_state(states, limit)
-
-    def forget(self, listed_ids: Sequence[str], older_than_wall_s: float) -> int:
-        """See :class:`agent.ports.Journal`."""
-        with self.transaction():
-            return self._journal.forget(listed_ids, older_than_wall_s, self._clock.now())
-
-    def is_empty(self) -> bool:
-        """See :class:`agent.ports.Journal`."""
-        with self._looking():
-            return self._journal.is_empty()
-
-    def setting(self, name: str) -> str | None:
-        """See :class:`agent.ports.Journal`."""
-        with self._looking():
-            return self._journal.setting(name)
-
-    def put_setting(self, name: str, value: str | None) -> None:
-        """See :class:`agent.ports.Journal`."""
-        with self.transaction():
-            self._journal.put_setting(name, value)
-
-    # --- BootTimes ------------------------------------------------------------------------------------------------
-
-    def known_times(self) -> Mapping[str, BootTime]:
-        """See :class:`agent.ports.BootTimes`."""
-        self._ensure_open()
-        return dict(self._boots.known)
-
-    def learn_time(self, boot_id: str, time: BootTime, *, rides: bool = False) -> None:
-        """See :class:`agent.ports.BootTimes`; here it is on the disk when this returns, unless it rides."""
-        self._ensure_open()
-        self._boots.learn(boot_id, time)
-        self._outbox.look_at_ages()
-        if not rides:
-            with self.transaction():
-                pass  # every commit takes along what was learned
-
-    # --- Outbox ---------------------------------------------------------------------------------------------------
-
-    def put(self, reading: Reading, *, wait: bool = False) -> None:  # noqa: ARG002 - here every put waits
-        """See :class:`agent.ports.Outbox`. Raises ValueError for a value that is not finite."""
-        if self.put_drafts([to_draft(reading)]):
-            raise StorageError(OUTBOX_FULL)
-
-    def put_drafts(self, drafts: Sequence[EncodedReading]) -> int:
-        """Accept many readings with one commit; how many of them were refused, since old ones stay at a bound."""
-        with self.transaction():
-            return self._outbox.put(drafts, self._boots.dated(self._clock.now()))
-
-    def next_batch(self, limit: int) -> list[StoredReading]:
-        """See :class:`agent.ports.Outbox`."""
-        with self._looking():
-            return self._outbox.next_batch(limit, self._boots.dated(self._clock.now()))
-
-    def again(self, keys: Sequence[int]) -> list[StoredReading]:
-        """See :class:`agent.ports.Outbox`."""
-        with self._looking():
-            return self._outbox.again(keys)
-
-    def settle(self, outcome: SendOutcome) -> None:
-        """See :class:`agent.ports.Outbox`."""
-        with self.transaction():
-            self._outbox.settle(outcome)
-
-    @property
-    def hidden(self) -> tuple[int, ...]:
-        """Delivered readings whose deletion waits, see :meth:`hide`."""
-        return self._outbox.hidden
-
-    def hide(self, keys: Sequence[int]) -> None:
-        """Treat these as delivered without a write; ``settle`` them with a later commit.
-
-        Until then a crash brings them back, so their idempotency keys must protect from a second storing.
-        """
-        with self._looking():
-            self._outbox.hide(keys)
-
-    def stats(self) -> OutboxStats:
-        """See :class:`agent.ports.Outbox`."""
-        with self._looking():
-            return self._outbox.stats()
-
-    def note_gap(self, gap: Gap) -> None:
-        """Count readings that were dropped before they could be stored."""
-        with self.transaction():
-            self._outbox.note_gap(gap)
+    # --- for the writer ---------------------------------------------------------------------------------------------
 
     def touch(self) -> None:
         """Write something small, so that a commit shows whether the disk takes anything."""
@@ -488,3 +360,23 @@ def _store_id(connection: sqlite3.Connection) -> str:
     new = uuid.uuid4().hex
     connection.execute("INSERT INTO meta VALUES ('store_id', ?)", (new,))
     return new
+
+
+def _lock(path: Path) -> int:
+    """Lock ``<path>.lock`` and return its open descriptor; the kernel releases it however the process ends.
+
+    Raises:
+        StorageError: it cannot be opened, or another process holds it; the text names the fix.
+    """
+    lock_path = path.with_name(f"{path.name}.lock")
+    try:
+        descriptor = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise StorageError(f"{lock_path}: {error.strerror}: mend the state directory's owner and mode") from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        text = f"another device-agent uses {path.parent}: stop it, or give this one a state_dir of its own"
+        raise StorageError(text) from error
+    return descriptor

@@ -20,25 +20,31 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
-from agent.adapters.sqlite_store import OUTBOX_FULL, SqliteStore
+from agent.adapters.sqlite_store import SqliteStore
 from agent.adapters.store.encoded_readings import EncodedReading
-from agent.adapters.store.mending import DEGRADED, FULL, OK, mend_store, says_full
+from agent.adapters.store.failures import says_full
+from agent.adapters.store.outbox_rows import OUTBOX_FULL
 from agent.adapters.store.reserve import Reserve
 from agent.adapters.store.room import FreeBytes
 from agent.adapters.store.schema import load_bytes
 from agent.adapters.store.shared import SharedBootTimes, SharedJournal, SharedOutbox
-from agent.adapters.store.waiting import Buffer, Load, Request, putting
+from agent.adapters.store.waiting import Buffer, Load, PiggybackSetting, Request, putting
 from agent.core.outbox import Bounds
 from agent.core.values import SendOutcome
 from agent.errors import AgentError, StorageError
 from agent.threads import OnCrash, WatchedThread, only_logged
 
 if TYPE_CHECKING:
-    from agent.adapters.store.ports import PiggybackSetting
     from agent.ports import Clock
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
+
+OK: Final = "ok"
+DEGRADED: Final = "degraded"
+"""The disk fails or is full: readings wait in memory; on a full disk commands are still stored."""
+FULL: Final = "full"
+"""A bound is reached and new readings are refused."""
 
 BUFFER_MAX: Final = 20_000
 """Readings in memory that wait for their commit; beyond it the oldest are dropped and counted."""
@@ -65,13 +71,13 @@ class StoreService:
         clock: as for the store.
         bounds: how much may wait in the outbox.
         group_window_s: how long a reading may wait for company before it is committed, seconds.
-        lazy_settle: the service knows idempotency keys, so the deletion of delivered readings may wait up to
-            :data:`SETTLE_WITHIN_S` for the next commit. May be set later, when the service's extensions are known.
+        settles_lazily: whether the deletion of these delivered readings may wait up to :data:`SETTLE_WITHIN_S` for
+            the next commit. A crash may undo it, so the service must know their idempotency keys. May be set later.
         buffer_max: readings in memory at most.
         max_pages, free_bytes, trusts_wall: as for the store.
         piggyback: a value that is written with a commit that happens anyway.
-        on_incident: told each incident, from the writer's thread; by default it is logged as an error.
-        on_state: told :data:`OK`, :data:`DEGRADED` or :data:`FULL` when that changes, and a sentence; from the
+        on_incident: called with each incident, in the writer's thread; by default it is logged as an error.
+        on_state: called with :data:`OK`, :data:`DEGRADED` or :data:`FULL` when that changes, and a sentence; in the
             writer's thread.
         on_crash: see :class:`~agent.threads.WatchedThread`.
 
@@ -88,7 +94,7 @@ class StoreService:
         clock: Clock,
         bounds: Bounds | None = None,
         group_window_s: float = 1.0,
-        lazy_settle: bool = False,
+        settles_lazily: Callable[[SendOutcome], bool] = lambda _outcome: False,
         buffer_max: int = BUFFER_MAX,
         max_pages: int | None = None,
         free_bytes: FreeBytes | None = None,
@@ -99,7 +105,7 @@ class StoreService:
         on_crash: OnCrash = only_logged,
     ) -> None:
         self.path = path
-        self.lazy_settle = lazy_settle
+        self.settles_lazily = settles_lazily
         self.progress = 0
         self.incidents: deque[str] = deque(maxlen=20)
         self.fault: str | None = None
@@ -178,7 +184,7 @@ class StoreService:
     def _run(self) -> None:
         try:
             self._store = self._open()
-            self._tell_incidents(self._store)
+            self._report_incidents(self._store)
         except BaseException as error:  # noqa: BLE001 - handed to the thread that called start
             self._opening_errors.append(error)
             return
@@ -205,7 +211,8 @@ class StoreService:
             self._is_disk_full = True
             self._failures = 1
             self._retry_s = self._now_s() + _RETRY_FIRST_S
-            self._tell(DEGRADED, f"{self.path}: the disk has no room for the reserve of commands: free space on it")
+            text = f"{self.path}: the disk has no room for the reserve of commands: free space on it"
+            self._report_state(DEGRADED, text)
         return store
 
     def _end(self, store: SqliteStore) -> None:
@@ -219,8 +226,8 @@ class StoreService:
             _log.error("store=lost %d readings could not be saved at the stop", len(self._buffer.drafts))
         piggyback = None if self._piggyback is None or self._gave_up else self._piggyback.pending(last=True)
         if piggyback is not None:
-            with suppress(StorageError):
-                store.put_setting(*piggyback)
+            with suppress(StorageError), store.transaction():
+                store.journal.put_setting(*piggyback)
         store.close()
         self._mark_s = None
 
@@ -268,13 +275,14 @@ class StoreService:
         if request.error is not None:
             raise request.error
 
-    def buffer(self, draft: EncodedReading) -> None:
-        """Take a reading that nobody waits for; without a grouping window this waits all the same.
+    def put(self, draft: EncodedReading, *, wait: bool) -> None:
+        """Take a reading, and wait for its commit with ``wait`` or without a grouping window.
 
         Raises:
-            StorageError: the store is closed; or it is not on the disk yet and stays in memory, tried again and again.
+            StorageError: the store is closed, or the outbox is full. Or it is not on the disk yet: without ``wait`` it
+                stays in memory then and is tried again and again.
         """
-        if self._group_window_s > 0:
+        if self._group_window_s > 0 and not wait:
             self._keep(draft)
             return
         request = putting(draft)
@@ -282,26 +290,20 @@ class StoreService:
             self._have_done(request)
         except StorageError:
             # Without an answer nobody knows whether it is stored: kept as well, it might be stored twice.
-            if request.error is not None and not self._closing:
+            if request.error is not None and not self._closing and not wait:
                 self._keep(draft)
             raise
         if request.result:
             raise StorageError(OUTBOX_FULL)
-
-    def put_now(self, draft: EncodedReading) -> int:
-        """Take a reading and wait for its commit; how many were refused, since the old ones stay at a bound."""
-        request = putting(draft)
-        self._have_done(request)
-        return int(request.result)
 
     def _keep(self, draft: EncodedReading) -> None:
         with self._changed:
             if self._closing:
                 raise self._closed_error()
             # A full buffer in front of a healthy disk only means that the producer is faster: let it wait.
-            if not self._failures:
-                self._changed.wait_for(self._has_room, _ANSWER_WITHIN_S)
             buffer = self._buffer
+            if not self._failures:
+                self._changed.wait_for(lambda: self._closing or self._failures or not buffer.is_full, _ANSWER_WITHIN_S)
             buffer.add(draft)
             if buffer.due_s is None:
                 buffer.due_s = self._now_s() + self._group_window_s
@@ -311,17 +313,14 @@ class StoreService:
 
     def settle(self, outcome: SendOutcome) -> None:
         """Delete or set aside; a mere deletion may wait when a repeat is harmless."""
-        if not self.lazy_settle or outcome.refused:
-            self.call(lambda store: store.settle(outcome), writes=True)
+        if outcome.refused or not self.settles_lazily(outcome):
+            self.call(lambda store: store.outbox.settle(outcome), writes=True)
             return
-        self.call(lambda store: store.hide(outcome.delivered), writes=False)
+        self.call(lambda store: store.outbox.hide(outcome.delivered), writes=False)
         with self._changed:
             if self._settle_due_s is None:
                 self._settle_due_s = self._now_s() + SETTLE_WITHIN_S
                 self._changed.notify_all()
-
-    def _has_room(self) -> bool:
-        return self._closing or bool(self._failures) or not self._buffer.is_full
 
     def _closed_error(self) -> StorageError:
         return StorageError(f"{self.path}: the store is closed: the agent stops, or its store has failed")
@@ -345,7 +344,7 @@ class StoreService:
             self._mark_s = self._now_s()
             if not self._closing:
                 return True
-            waits = self._buffer.drafts or (self._store is not None and self._store.hidden)
+            waits = self._buffer.drafts or (self._store is not None and self._store.outbox.hidden)
             return bool(self._requests) or (bool(waits) and not self._gave_up)
 
     def _due_s(self) -> float | None:
@@ -368,16 +367,17 @@ class StoreService:
             if not request.writes:
                 self._look(store, request)
         writes = [request for request in requests if request.writes]
-        if writes or is_due or len(store.hidden) >= _SETTLE_AT:
+        if writes or is_due or len(store.outbox.hidden) >= _SETTLE_AT:
             self._commit(store, writes)
         self.progress += 1
 
     def _look(self, store: SqliteStore, request: Request) -> None:
         try:
-            request.result = request.work(store)
+            with store.looking():
+                request.result = request.work(store)
         except StorageError as error:
-            mend_store(store, error, 0)
-            self._tell_incidents(store)
+            store.mend(error, 0)
+            self._report_incidents(store)
             request.resolve(error)
         except Exception as error:  # noqa: BLE001 - a fault of the caller's work is the caller's
             request.resolve(error)
@@ -427,21 +427,21 @@ class StoreService:
         return None
 
     def _write(self, store: SqliteStore, load: Load, writes: Sequence[Request]) -> None:
-        hidden = store.hidden
+        hidden = store.outbox.hidden
         piggyback = None if self._piggyback is None else self._piggyback.pending()
         # A commit of nothing but deletions that a resend would survive needs no flush of the disk's cache.
         with store.transaction(durable=bool(writes or load.drafts or self._failures)):
             if hidden:
-                store.settle(SendOutcome(delivered=hidden))
+                store.outbox.settle(SendOutcome(delivered=hidden))
             if load.gap is not None:
-                store.note_gap(load.gap)
+                store.outbox.note_gap(load.gap)
             if load.drafts:
-                self._refused = store.put_drafts(load.drafts)
+                self._refused = store.outbox.accept(load.drafts)
             if self._failures:
                 # Something must be written to know that the disk is well.
                 store.touch()
             if piggyback is not None:
-                store.put_setting(*piggyback)
+                store.journal.put_setting(*piggyback)
             for request in writes:
                 try:
                     request.result = store.attempt(lambda work=request.work: work(store))  # type: ignore[misc]
@@ -464,9 +464,9 @@ class StoreService:
                 self._changed.notify_all()
             self.fault = None
             if self._refused:
-                self._tell(FULL, "the outbox is full and new readings are refused, as outbox.when_full says")
+                self._report_state(FULL, "the outbox is full and new readings are refused, as outbox.when_full says")
             else:
-                self._tell(OK, "")
+                self._report_state(OK, "")
         else:
             self._failed(store, error or cast("StorageError", fault), mend=error is not None)
         for request in writes:
@@ -482,17 +482,17 @@ class StoreService:
             _log.error("store=failing %s; readings wait in memory and are tried again", error)
         self.fault = str(error)
         what = "nothing can be stored" if mend else "commands are still stored"
-        self._tell(DEGRADED, f"{error}; {what}, readings wait in memory")
+        self._report_state(DEGRADED, f"{error}; {what}, readings wait in memory")
         if mend:
-            mend_store(store, error, self._failures)
-            self._tell_incidents(store)
+            store.mend(error, self._failures)
+            self._report_incidents(store)
 
-    def _tell(self, state: str, detail: str) -> None:
+    def _report_state(self, state: str, detail: str) -> None:
         if state != self._state:
             self._state = state
             self._on_state(state, detail)
 
-    def _tell_incidents(self, store: SqliteStore) -> None:
+    def _report_incidents(self, store: SqliteStore) -> None:
         for text in store.incidents:
             self.incidents.append(text)
             self._on_incident(text)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, cast
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
 
 from agent.adapters.clocks import is_synchronized
 from agent.adapters.store_service import StoreService
@@ -17,7 +17,7 @@ from agent.config import AgentConfig, Credentials
 from agent.core.polling import PollIntervals
 from agent.core.schedule import phase_s
 from agent.core.timekeeping import ServiceTime
-from agent.core.values import CommandState, JournalEntry, Moment, Outcome, SendOutcome
+from agent.core.values import CommandState, JournalEntry, Moment, Outcome
 from agent.plugins import PluginInfo
 from agent.runtime.controls import Controls
 from agent.runtime.dispatcher import Dispatcher
@@ -55,51 +55,6 @@ _FLUSH_S: Final = 1.5
 _JOIN_S: Final = 0.5
 # A gateway's notice tells the time to the millisecond and travels for about this long.
 _NOTICE_RESOLUTION_S: Final = 0.2
-
-
-class CarefulOutbox:
-    """The store's outbox, which deletes at once what would be stored twice if it were sent again.
-
-    A deletion that waits for company may be undone by a crash.
-
-    Args:
-        store: its ``lazy_settle`` is set before each settlement.
-        settles_lazily: whether this deletion may wait.
-    """
-
-    def __init__(self, store: StoreService, settles_lazily: Callable[[SendOutcome], bool]) -> None:
-        self._store = store
-        self._settles_lazily = settles_lazily
-        self.put = store.outbox.put
-        self.next_batch = store.outbox.next_batch
-        self.again = store.outbox.again
-        self.stats = store.outbox.stats
-
-    def settle(self, outcome: SendOutcome) -> None:
-        """See :meth:`agent.ports.Outbox.settle`."""
-        self._store.lazy_settle = self._settles_lazily(outcome)
-        self._store.outbox.settle(outcome)
-
-
-class HeldBack:
-    """A journal that does not show what was ``started`` and shall neither run nor be concluded by this process's start.
-
-    Args:
-        journal: everything else is its.
-        is_held: whether this entry is not to be shown.
-    """
-
-    def __init__(self, journal: Journal, is_held: Callable[[JournalEntry], bool]) -> None:
-        self._journal = journal
-        self._is_held = is_held
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._journal, name)
-
-    def in_state(self, *states: str, limit: int = 1000) -> list[JournalEntry]:
-        """See :meth:`agent.ports.Journal.in_state`."""
-        found = self._journal.in_state(*states, limit=limit)
-        return [each for each in found if each.state is not CommandState.STARTED or not self._is_held(each)]
 
 
 class Agent:
@@ -147,8 +102,7 @@ class Agent:
         self._safe_mode = safe_mode
         self._on_trial = on_trial
         self._figures = figures
-        journal: Journal = store.journal if figures is None else figures.journal(store.journal)
-        self._journal = cast("Journal", HeldBack(journal, self._is_held))
+        self._journal: Journal = store.journal if figures is None else figures.journal(store.journal)
         self._clock = clock
         self._supervisor = supervisor
         self._health = health
@@ -170,7 +124,8 @@ class Agent:
         self._first_s = phase_s(config.device.device_id, "first contact", spread_s) if spread_s else 0.0
         links = self._make_links(credentials, client)
         self._links = links if figures is None else figures.links(links)
-        self._outbox = CarefulOutbox(store, self._links.settles_lazily)
+        store.settles_lazily = self._links.settles_lazily
+        self._outbox = store.outbox
         self._lanes: list[ServiceThread] = []
         self._build_sensors()
         self._build_uplinks()
@@ -185,7 +140,9 @@ class Agent:
         self._links.start()
         self._readings.start()
         self._results.start()
-        concluded = resume(self._journal, self._rules, self._dispatcher, self._clock, self._started)
+        concluded = resume(
+            self._journal, self._rules, self._dispatcher, self._clock, self._started, is_held=self._is_held
+        )
         if concluded:
             self._results.post(ResultReporter.RESULT)
         self._sensing.start()
@@ -204,12 +161,13 @@ class Agent:
             self._results.post(ResultReporter.RESULT)
 
     def running(self) -> set[str]:
-        """The commands whose handlers are under way.
+        """The commands whose handlers are under way, without those that wait for another start.
 
         Raises:
             StorageError: the journal cannot be read.
         """
-        return {entry.command.id for entry in self._journal.in_state(CommandState.STARTED)}
+        started = self._journal.in_state(CommandState.STARTED)
+        return {entry.command.id for entry in started if not self._is_held(entry)}
 
     def plugins(self) -> Sequence[PluginInfo]:
         """Handlers and sensors, with their states."""
@@ -291,7 +249,7 @@ class Agent:
         for info in registry.listing():
             if info.status not in {"ready", "disabled"}:
                 self._health.put(f"sensor:{info.name}", "unusable", info.reason)
-        self._reader = SensorReader(registry.sensors())
+        self._reader = SensorReader(registry.sensors(), on_crash=self._supervisor.crashed)
         ready = set(self._reader.names())
         self._intervals = Intervals(self._journal, self._configured_intervals(), on_change=self._interval_changed)
         sensing = SensingService(

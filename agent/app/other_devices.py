@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from agent.adapters.sqlite_store import FILE_NAME, SqliteStore
 from agent.app.owner import OTHER_DEVICES, OWNER
 from agent.core.outbox import Bounds
-from agent.core.values import SendOutcome
+from agent.core.values import SendOutcome, StoredReading
 from agent.errors import ConfigurationError
 from agent.frozen import dataclass
 
@@ -101,14 +101,19 @@ def release(state_dir: Path, other: OtherStore, clock: Clock, bounds: Bounds) ->
         closing(SqliteStore(other.path, clock=clock, bounds=bounds, trusts_wall=False)) as source,
         closing(SqliteStore(state_dir / FILE_NAME, clock=clock, bounds=bounds, trusts_wall=False)) as target,
     ):
-        for boot_id, time in source.known_times().items():
-            target.learn_time(boot_id, time)
-        while batch := source.next_batch(_BATCH):
+        for boot_id, time in source.boots.known().items():
+            target.boots.learn(boot_id, time)
+        while batch := _next_batch(source):
             for stored in batch:
-                target.put(stored.reading)
-            source.settle(SendOutcome(tuple(stored.key for stored in batch), {}))
+                target.outbox.put(stored.reading)
+            source.outbox.settle(SendOutcome(tuple(stored.key for stored in batch), {}))
             moved += len(batch)
     return moved
+
+
+def _next_batch(source: SqliteStore) -> list[StoredReading]:
+    with source.looking():
+        return source.outbox.next_batch(_BATCH)
 
 
 def drop(other: OtherStore) -> None:

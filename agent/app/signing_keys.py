@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.adapters.sqlite_store import FILE_NAME
-from agent.adapters.store.boot_rows import BootRows
-from agent.adapters.store.journal_rows import JournalRows
+from agent.adapters.store.journal_rows import read_setting
 from agent.adapters.store.snapshot import read_snapshot
 from agent.app.signing import read_trusted_keys
 from agent.config import AgentConfig
@@ -149,8 +148,7 @@ def _counters(path: Path, key_ids: tuple[str, ...]) -> dict[str, int]:
     with contextlib.closing(sqlite3.connect(":memory:")) as connection:
         try:
             connection.deserialize(content)
-            journal = JournalRows(connection, BootRows(connection, trusts_wall=False))
-            values = {key_id: journal.setting(setting_of(key_id)) for key_id in key_ids}
+            values = {key_id: read_setting(connection, setting_of(key_id)) for key_id in key_ids}
         except sqlite3.Error as error:
             raise StorageError(f"{path}: its counters cannot be read: {error}; see device-agent status") from error
     return {key_id: int(value) for key_id, value in values.items() if value is not None and value.isdecimal()}

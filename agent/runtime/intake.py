@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final
 
-from agent.core.commands import OPEN_STATUSES, CommandRules, Triage, Verdict, start_entry, triage
+from agent.core.commands import CommandRules, Triage, Verdict, start_entry, triage
+from agent.core.listed_states import OPEN_STATUSES
 from agent.core.values import (
     Admission,
     Command,
@@ -209,8 +210,24 @@ class _Pass:
         ]
 
 
-def resume(journal: Journal, rules: CommandRules, dispatcher: Dispatcher, clock: Clock, process_started: Moment) -> int:
+def resume(
+    journal: Journal,
+    rules: CommandRules,
+    dispatcher: Dispatcher,
+    clock: Clock,
+    process_started: Moment,
+    *,
+    is_held: Callable[[JournalEntry], bool] = lambda _entry: False,
+) -> int:
     """What an earlier process left: conclude or run again what it had started, dispatch what it had not.
+
+    Args:
+        journal: what it left.
+        rules: of the handlers.
+        dispatcher: takes what is to run.
+        clock: both clocks.
+        process_started: when this process began.
+        is_held: a started command that this start neither runs nor concludes.
 
     Returns:
         How many commands were concluded here, whose results wait to be reported.
@@ -221,6 +238,8 @@ def resume(journal: Journal, rules: CommandRules, dispatcher: Dispatcher, clock:
     concluded = 0
     taken_back = dispatcher.cancels.load()
     for entry in journal.in_state(CommandState.STARTED):
+        if is_held(entry):
+            continue
         from agent.core.recovery import recover  # only after a crash in the middle of a command
 
         command_id, why = entry.command.id, taken_back.pop(entry.command.id, None)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Protocol
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from agent.runtime.lane_items import LaneItem
@@ -36,6 +37,24 @@ class ReadResult(Protocol):
         ...
 
 
+class Read(Protocol):
+    """One read of one sensor, under way or ended."""
+
+    @property
+    def timeout_s(self) -> float:
+        """How long it may take, seconds."""
+        ...
+
+    @property
+    def result(self) -> Future[Any]:
+        """A :class:`ReadResult`, and never an exception."""
+        ...
+
+    def outcome(self, *, skipped: bool = False) -> ReadResult:
+        """What it gave, or why there is nothing yet; see :class:`agent.sensors.reader.Read`."""
+        ...
+
+
 class Reader(Protocol):
     """Reads sensors in bounded time and never raises for what a sensor does."""
 
@@ -45,4 +64,8 @@ class Reader(Protocol):
 
     def read(self, names: list[str] | None = None) -> Mapping[str, ReadResult]:
         """One result per name; ``KeyError`` for a name that is none."""
+        ...
+
+    def begin(self, name: str) -> Read:
+        """Begin to read a sensor, or join the read that is under way; ``KeyError`` for a name that is none."""
         ...

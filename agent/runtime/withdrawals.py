@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from agent.core.commands import OPEN_STATUSES
+from agent.core.listed_states import OPEN_STATUSES
 from agent.core.values import CommandPoll
 from agent.errors import InvalidMessage, ServiceError, StorageError
 from agent.runtime.dispatcher import Dispatcher

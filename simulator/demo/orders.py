@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from agent.wire.commands import FINAL_STATES, CommandRecord
+from agent.wire.command_states import FINAL_STATES
+from agent.wire.commands import CommandRecord
 from simulator.demo.proofs import ExpectedCommand, StoredCommand
 from simulator.fleet.runner import DeviceIdentity
 from simulator.wire.client import ServiceClient

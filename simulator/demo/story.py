@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from agent.errors import ErrorAnswer, UnexpectedAnswer
-from agent.wire.commands import CommandStatus
+from agent.wire.command_states import CommandStatus
 from simulator.demo.onboard import USER_ID, Onboarded, make_product, print_labels, register
 from simulator.demo.orders import NEVER, Order, OrderBook
 from simulator.demo.proofs import Proof, prove_removal

@@ -41,7 +41,7 @@ def reopen(request, tmp_path) -> Iterator[Reopen]:
         close()
         if request.param == "sqlite":
             opened.append(SqliteStore(tmp_path / "agent.db", clock=FakeClock()))
-            return opened[0]
+            return opened[0].journal
         opened.append(StoreService(tmp_path / "agent.db", clock=FakeClock()))
         opened[0].start()
         return opened[0].journal
@@ -354,10 +354,10 @@ def test_what_a_handler_says_is_kept_without_the_credentials_of_this_process(tmp
     store = SqliteStore(tmp_path / "agent.db", clock=FakeClock())
     ended, rejected = make_entry("c1"), make_entry("c2")
     rejected = replace(rejected, state=CommandState.FINISHED, outcome=with_key, finished=make_moment())
-    store.admit([ended, rejected])
-    store.start("c1", make_moment())
-    handed_on = store.finish("c1", with_key, make_moment())
-    kept = store.known(["c1", "c2"])
+    store.journal.admit([ended, rejected])
+    store.journal.start("c1", make_moment())
+    handed_on = store.journal.finish("c1", with_key, make_moment())
+    kept = store.journal.known(["c1", "c2"])
     store.close()
     for outcome in (handed_on.outcome, kept["c1"].outcome, kept["c2"].outcome):
         assert outcome is not None

@@ -49,8 +49,9 @@ def reopen(request, tmp_path, clock, bounds) -> Iterator[Reopen]:
         path = tmp_path / "agent.db"
         if request.param == "sqlite":
             opened.append(SqliteStore(path, clock=clock, bounds=bounds))
-            return opened[0]
-        opened.append(StoreService(path, clock=clock, bounds=bounds, lazy_settle=request.param == "lazy service"))
+            return opened[0].outbox
+        is_lazy = request.param == "lazy service"
+        opened.append(StoreService(path, clock=clock, bounds=bounds, settles_lazily=lambda _outcome: is_lazy))
         opened[0].start()
         return opened[0].outbox
 

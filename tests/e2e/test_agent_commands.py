@@ -145,8 +145,8 @@ def test_status_shows_what_somebody_has_set_and_keeps_the_agents_own_books_for_p
     init(folder, "--allow-secret-key-on-device")
     (folder / "state").mkdir()
     with closing(SqliteStore(folder / "state" / FILE_NAME, clock=FakeClock())) as store:
-        store.put_setting("interval.board", "30")
-        store.put_setting("listed_window", "{}")
+        store.journal.put_setting("interval.board", "30")
+        store.journal.put_setting("listed_window", "{}")
     config = ("--config", str(folder / "config.yaml"))
     shown = run("status", *config).output
     assert "\nsetting    interval.board = 30\n" in shown

@@ -11,8 +11,8 @@ from click.testing import CliRunner
 from simulator.cli import program
 from simulator.fleet.metrics.saturation import Limits, Saturation
 from simulator.fleet.run import performing
-from simulator.fleet.run.hall import Hall
-from simulator.labels.terminal import WrongUse
+from simulator.fleet.run.reporter import RunReporter
+from simulator.terminal import WrongUse
 from tests.plain_server import Choices, plain_server
 
 SCENARIO = """\
@@ -38,7 +38,7 @@ drain_s: 20s
 def _at_any_speed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The generator is never the limit: how busy this machine is with other tests is not what is tested here."""
     limits = Limits(strained_share=1.0)
-    monkeypatch.setattr(performing, "Hall", lambda *given: Hall(*given, saturation=Saturation(limits)))
+    monkeypatch.setattr(performing, "RunReporter", lambda *given: RunReporter(*given, saturation=Saturation(limits)))
 
 
 def fleet(

@@ -53,8 +53,8 @@ def sends_under_new_keys() -> None:
 
     read = OutboxRows._read
 
-    def renamed(self: OutboxRows, key: int) -> Any:
-        stored = read(self, key)
+    def renamed(self: OutboxRows, row: Any) -> Any:
+        stored = read(self, row)
         return replace(stored, idempotency_key=f"{os.getpid()}-{stored.idempotency_key}")
 
     OutboxRows._read = renamed  # type: ignore[method-assign]

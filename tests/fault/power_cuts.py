@@ -117,7 +117,7 @@ def open_and_judge(image: Image, folder: Path) -> list[str]:
 
 def _judge_store(store: SqliteStore, moment: Moment) -> Iterator[str]:
     promise, following = moment.promise, moment.next_promise
-    known = store.known(list(promise.get("commands", {})))
+    known = store.journal.known(list(promise.get("commands", {})))
     for command_id, (state, attempts) in promise.get("commands", {}).items():
         entry = known.get(command_id)
         if entry is None:
@@ -125,15 +125,15 @@ def _judge_store(store: SqliteStore, moment: Moment) -> Iterator[str]:
         elif _ORDER[entry.state] < _ORDER[state] or entry.attempts < attempts:
             now = f"{entry.state} ({entry.attempts})"
             yield f"acknowledged command lost: {command_id} was {state} ({attempts}), is {now}"
-    waiting = {reading for row in store.next_batch(_ROWS_MAX) for reading in readings_of(row.reading.values)}
+    waiting = {reading for row in store.outbox.next_batch(_ROWS_MAX) for reading in readings_of(row.reading.values)}
     for values in promise.get("readings", []):
         for reading in readings_of(values):
             if reading not in waiting and reading not in moment.world.stored():
                 yield f"reading lost: {reading}"
     for name in promise.get("settings", {}).keys() | following.get("settings", {}).keys():
         allowed = {each.get("settings", {}).get(name) for each in (promise, following)}
-        if store.setting(name) not in allowed:
-            yield f"setting {name!r} is {store.setting(name)!r}, promised were {allowed}"
+        if store.journal.setting(name) not in allowed:
+            yield f"setting {name!r} is {store.journal.setting(name)!r}, promised were {allowed}"
 
 
 def _judge_file(store: SqliteStore) -> Iterator[str]:

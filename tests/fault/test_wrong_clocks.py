@@ -111,15 +111,6 @@ class World:
         return 200, {"data": [each for each in self.commands.values() if each["status"] in wanted]}
 
 
-class _Times:
-    """The store's boot times, without the store's thread."""
-
-    def __init__(self, store: SqliteStore) -> None:
-        self._store = store
-        self.known = store.known_times
-        self.learn = store.learn_time
-
-
 class Device:
     """One process of the device after the other, on one store."""
 
@@ -139,14 +130,14 @@ class Device:
         world = self.world
         self.store = SqliteStore(self._folder / "agent.db", clock=world, bounds=Bounds(), trusts_wall=False)
         self._client = DeviceClient("http://service.test", None, transport=httpx.MockTransport(world.answer))
-        self.clock = ServiceClock(world, is_synchronized=lambda: self.is_synchronized, times=_Times(self.store))
+        self.clock = ServiceClock(world, is_synchronized=lambda: self.is_synchronized, times=self.store.boots)
         self._client.connection.on_date = self.clock.observe
         discovery = Discovery(self._client, world)
         self._device = VirtualDevice(
             "d1",
             clock=world,
-            journal=self.store,
-            outbox=self.store,
+            journal=self.store.journal,
+            outbox=self.store.outbox,
             source=HttpSource(self._client, "d1", discovery),
             uplink=HttpUplink(self._client, "d1", "p1", discovery, self.clock.recorded_at),
             service_clock=self.clock,
@@ -350,7 +341,7 @@ def test_a_clock_that_is_decades_ahead_drops_no_reading_for_its_age(begin):
     device.world.reboot(60.0, 50 * YEAR_S)
     device.start()
     device.run(300)
-    assert device.store.stats().dropped == 0
+    assert device.store.outbox.stats().dropped == 0
     device.world.is_up = True
     device.run(600)
     assert device.judge()[1] == 0
@@ -365,4 +356,4 @@ def entry_before_power_cut(device: Device) -> None:
         expires_at=parse_time(record["expires_at"]),
         status="queued",
     )
-    device.store.admit([make_entry(command=command, received=device.world.now())])
+    device.store.journal.admit([make_entry(command=command, received=device.world.now())])

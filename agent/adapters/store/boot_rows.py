@@ -1,27 +1,43 @@
-"""The time of each boot in SQL, and in memory. Runs inside whatever transaction the caller has open."""
+"""The time of each boot in SQL, and in memory."""
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
+from agent.adapters.store.transactions import Transaction
 from agent.core.timekeeping import BootTime, dated
 from agent.core.values import Moment
 
+if TYPE_CHECKING:
+    from agent.ports import Clock
+
 
 class BootRows:
-    """What is known of the time of boots, over one connection.
+    """The :class:`~agent.ports.BootTimes` over one connection.
 
     What is learned is written with the next commit, whatever that is for, and again after one that failed.
 
     Args:
         connection: the store's.
-        trusts_wall: the wall clock counts for a boot whose time nobody has told.
+        clock: of this boot.
+        transaction: the store's.
+        trusts_wall: the wall clock counts for a boot whose time is not known.
+
+    Attributes:
+        clock: as given.
+        learned: how often something was learned: readings have another age then.
     """
 
-    def __init__(self, connection: sqlite3.Connection, *, trusts_wall: bool) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, clock: Clock, transaction: Transaction, *, trusts_wall: bool
+    ) -> None:
         self._db = connection
+        self.clock = clock
+        self._transaction = transaction
         self._trusts_wall = trusts_wall
+        self.learned = 0
         self._known = {
             str(boot_id): BootTime(low_s, high_s, at_s)
             for boot_id, low_s, high_s, at_s in connection.execute("SELECT boot_id, low, high, mono FROM boot")
@@ -29,14 +45,17 @@ class BootRows:
         # What the next commit takes along.
         self._unwritten: dict[str, BootTime] = {}
 
-    @property
     def known(self) -> Mapping[str, BootTime]:
-        """Boot id -> its time."""
-        return self._known
+        """See :class:`agent.ports.BootTimes`."""
+        return dict(self._known)
 
-    def learn(self, boot_id: str, time: BootTime) -> None:
-        """Keep this. It counts at once, also where the commit fails: it is the truth all the same."""
+    def learn(self, boot_id: str, time: BootTime, *, rides: bool = False) -> None:
+        """See :class:`agent.ports.BootTimes`. It counts at once, also where the commit fails, since it is true."""
         self._known[boot_id] = self._unwritten[boot_id] = time
+        self.learned += 1
+        if not rides:
+            with self._transaction():
+                pass  # every commit takes along what was learned
 
     def write(self) -> None:
         """Take what was learned since the last commit along in this one."""
@@ -48,6 +67,10 @@ class BootRows:
     def committed(self) -> None:
         """The transaction is on the disk."""
         self._unwritten.clear()
+
+    def now(self) -> Moment:
+        """This instant, :meth:`dated`."""
+        return self.dated(self.clock.now())
 
     def dated(self, moment: Moment) -> Moment:
         """See :func:`agent.core.timekeeping.dated`."""

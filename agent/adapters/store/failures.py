@@ -49,6 +49,11 @@ def is_damage(error: BaseException | None) -> bool:
     return error_name(error).startswith(_DAMAGE) or (not error_name(error) and "decode" in str(error))
 
 
+def says_full(error: StorageError | None) -> bool:
+    """The disk, or the file's own bound, has no room."""
+    return error is not None and error_name(error.__cause__) == "SQLITE_FULL"
+
+
 def is_suspect(path: Path) -> bool:
     """The file deserves a check at start: it is small, or the last process did not close it in order."""
     try:

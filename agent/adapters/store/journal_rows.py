@@ -1,16 +1,17 @@
-"""The journal's rows: commands and settings in SQL. Runs inside whatever transaction the caller has open."""
+"""The journal's rows: commands and settings in SQL."""
 
 from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any, Final
 
 from agent.adapters.store.boot_rows import BootRows
 from agent.adapters.store.failures import damage
+from agent.adapters.store.transactions import Transaction, in_transaction
 from agent.core.commands import (
     HISTORY_LOST,
     OPEN_STATES,
@@ -24,6 +25,7 @@ from agent.core.commands import (
 from agent.core.put_aside import give_up_entry, offer_again_entry, put_aside_entry
 from agent.core.unreported import giving_way
 from agent.core.values import (
+    Admission,
     Command,
     CommandState,
     JournalEntry,
@@ -51,19 +53,21 @@ _CHUNK: Final = 500
 
 
 class JournalRows:
-    """Commands and settings over one connection.
+    """The :class:`~agent.ports.Journal` over one connection.
 
     Args:
         connection: the store's.
         boots: what is known of the time that entries are from.
+        transaction: the store's.
     """
 
-    def __init__(self, connection: sqlite3.Connection, boots: BootRows) -> None:
+    def __init__(self, connection: sqlite3.Connection, boots: BootRows, transaction: Transaction) -> None:
         self._db = connection
         self._boots = boots
+        self._transaction = transaction
 
     def known(self, command_ids: Sequence[str]) -> dict[str, JournalEntry]:
-        """The entries with these ids."""
+        """See :class:`agent.ports.Journal`."""
         found: dict[str, JournalEntry] = {}
         for chunk in _chunks(command_ids):
             marks = ", ".join("?" * len(chunk))
@@ -76,8 +80,20 @@ class JournalRows:
         found = {name: value for name in settings if (value := self.setting(name)) is not None}
         return JournalLookup(self.known(command_ids), self.is_empty(), self.setting(HISTORY_LOST) is not None, found)
 
+    def decide(
+        self,
+        command_ids: Sequence[str],
+        choose: Callable[[JournalLookup], Admission | None],
+        settings: Sequence[str] = (),
+    ) -> None:
+        """See :class:`agent.ports.Journal`."""
+        admission = choose(self.look_up(command_ids, settings))
+        if admission is not None:
+            self.admit(admission.entries, admission.settings)
+
+    @in_transaction
     def admit(self, entries: Sequence[JournalEntry], settings: Mapping[str, str] | None = None) -> None:
-        """Add new entries; from now on the journal has had its first contact and knows its history again."""
+        """See :class:`agent.ports.Journal`. From now on the journal knows its history again."""
         rows = [
             to_row(entry if entry.outcome is None else replace(entry, outcome=_masked(entry.outcome)))
             for entry in entries
@@ -88,24 +104,28 @@ class JournalRows:
         for name, value in (settings or {}).items():
             self.put_setting(name, value)
 
+    @in_transaction
     def start(self, command_id: str, at: Moment) -> None:
-        """``received`` -> ``started``."""
+        """See :class:`agent.ports.Journal`."""
         self._replace(start_entry(self._one(command_id, CommandEvent.START), at))
 
+    @in_transaction
     def finish(self, command_id: str, outcome: Outcome, at: Moment) -> JournalEntry:
-        """-> ``finished``."""
+        """See :class:`agent.ports.Journal`."""
         entry = finish_entry(self._one(command_id, CommandEvent.FINISH), _masked(outcome), at)
         self._replace(entry)
         return entry
 
-    def reported(self, command_ids: Iterable[str]) -> None:
-        """``finished`` -> ``reported``; all or none are legal before anything is written."""
+    @in_transaction
+    def reported(self, command_ids: Sequence[str]) -> None:
+        """See :class:`agent.ports.Journal`. All are legal before anything is written, or none is."""
         entries = [report_entry(self._one(each, CommandEvent.REPORT)) for each in dict.fromkeys(command_ids)]
         for entry in entries:
             self._replace(entry)
 
+    @in_transaction
     def put_aside(self, reasons: Mapping[str, str]) -> int:
-        """``finished`` -> ``put_aside``, and the oldest give way at the bounds; how many did."""
+        """See :class:`agent.ports.Journal`."""
         entries = [put_aside_entry(self._one(each, CommandEvent.PUT_ASIDE), why) for each, why in reasons.items()]
         for entry in entries:
             self._replace(entry)
@@ -122,8 +142,9 @@ class JournalRows:
             )
         return len(gone)
 
-    def offer_again(self, limit: int | None) -> int:
-        """``put_aside`` -> ``finished``, the oldest of them or all; how many."""
+    @in_transaction
+    def offer_again(self, limit: int | None = None) -> int:
+        """See :class:`agent.ports.Journal`."""
         sql = f"SELECT id FROM command WHERE {_IS_ASIDE} ORDER BY seq LIMIT ?"  # noqa: S608
         ids = [str(row[0]) for row in self._db.execute(sql, (-1 if limit is None else limit,))]
         for command_id in ids:
@@ -131,11 +152,11 @@ class JournalRows:
         return len(ids)
 
     def result_stats(self) -> ResultStats:
-        """What is held of results that the service has no place for."""
+        """See :class:`agent.ports.Journal`."""
         return read_result_stats(self._db)
 
-    def in_state(self, states: Sequence[str], limit: int) -> list[JournalEntry]:
-        """Entries in these states, oldest first."""
+    def in_state(self, *states: str, limit: int = 1000) -> list[JournalEntry]:
+        """See :class:`agent.ports.Journal`."""
         if not states:
             return []
         wanted = [CommandState(state) for state in states]
@@ -148,12 +169,14 @@ class JournalRows:
         arguments = (limit,) if "?" not in names else (json.dumps(wanted), limit)
         return [to_entry(row) for row in self._db.execute(sql, arguments)]
 
-    def forget(self, listed_ids: Iterable[str], older_than_wall_s: float, now: Moment) -> int:
-        """Delete entries that are over, no longer listed and older; how many.
+    @in_transaction
+    def forget(self, listed_ids: Sequence[str], older_than_wall_s: float) -> int:
+        """See :class:`agent.ports.Journal`.
 
-        Where nobody knows when one was received, its age counts from ``now`` on: what was forgotten too early could
-        run a second time.
+        Where it is not known when one was received, its age counts from now on: what was forgotten too early could run
+        a second time.
         """
+        now = self._boots.clock.now()
         listed = set(listed_ids)
         over = tuple(str(state) for state in OVER_STATES)
         marks = ", ".join("?" * len(over))
@@ -176,16 +199,16 @@ class JournalRows:
         return len(gone)
 
     def is_empty(self) -> bool:
-        """True until the first :meth:`admit`."""
+        """See :class:`agent.ports.Journal`."""
         return self._db.execute("SELECT 1 FROM meta WHERE name = ?", (_CONTACTED,)).fetchone() is None
 
     def setting(self, name: str) -> str | None:
-        """A setting's value."""
-        row = self._db.execute("SELECT value FROM setting WHERE name = ?", (name,)).fetchone()
-        return None if row is None else str(row[0])
+        """See :class:`agent.ports.Journal`."""
+        return read_setting(self._db, name)
 
+    @in_transaction
     def put_setting(self, name: str, value: str | None) -> None:
-        """Store or delete a setting."""
+        """See :class:`agent.ports.Journal`."""
         if value is None:
             self._db.execute("DELETE FROM setting WHERE name = ?", (name,))
         else:
@@ -201,6 +224,12 @@ class JournalRows:
         row = to_row(entry)
         marks = ", ".join(f"{name.strip()} = ?" for name in _COLUMNS.split(",")[1:])
         self._db.execute(f"UPDATE command SET {marks} WHERE id = ?", (*row[1:], row[0]))  # noqa: S608
+
+
+def read_setting(connection: sqlite3.Connection, name: str) -> str | None:
+    """A setting's value; None when there is none of this name."""
+    row = connection.execute("SELECT value FROM setting WHERE name = ?", (name,)).fetchone()
+    return None if row is None else str(row[0])
 
 
 def read_result_stats(connection: sqlite3.Connection) -> ResultStats:

@@ -1,4 +1,4 @@
-"""The outbox's rows: readings in SQL. Runs inside whatever transaction the caller has open.
+"""The outbox's rows: readings in SQL.
 
 Keys ascend without a gap and are never given twice, though delivered rows are deleted and there is no sequence table:
 the row with the highest key is never deleted but only emptied (its ``body`` becomes NULL), until a later row follows
@@ -13,6 +13,7 @@ other priorities are stepped over once.
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,13 +21,14 @@ from dataclasses import replace
 from typing import Any, Final
 
 from agent.adapters.store.boot_rows import BootRows
+from agent.adapters.store.counts import Totals, read_stats
 from agent.adapters.store.encoded_readings import EncodedReading, to_draft, to_values
 from agent.adapters.store.gap_rows import GapRows
 from agent.adapters.store.room import DiskRoom
 from agent.adapters.store.thinner import Thinner
+from agent.adapters.store.transactions import Transaction, in_transaction
 from agent.core.gaps import Gap, gaps_of
 from agent.core.outbox import (
-    NEVER_STORED,
     RELIEVED_AT,
     Bounds,
     DropReason,
@@ -40,6 +42,13 @@ from agent.core.outbox import (
     too_old,
 )
 from agent.core.values import Moment, OutboxStats, Priority, Reading, SendOutcome, StoredReading
+from agent.errors import StorageError
+
+OUTBOX_FULL: Final = (
+    "the outbox is full, so this reading was refused and counted: let the service take some, or raise outbox.max_bytes "
+    "and outbox.max_rows"
+)
+"""The old readings stay (``when_full: block``)."""
 
 SET_ASIDE_MAX: Final = 1000
 """Readings refused for good that are kept with their reason; beyond it the oldest go."""
@@ -51,17 +60,10 @@ _HELD_SQL: Final = (
 _OLDEST_SQL: Final = f"{_HELD_SQL} key >= ? AND priority >= 0 ORDER BY key"
 _NEWEST_SQL: Final = f"{_HELD_SQL} key >= ? AND priority >= 0 ORDER BY key DESC"
 _QUEUE_SQL: Final = f"{_HELD_SQL} key >= ? AND priority = ? ORDER BY key"
-_ONE_SQL: Final = (
-    "SELECT key, store_id, body, mono, wall, boot_id, priority FROM reading JOIN origin ON origin.id = origin "
-    "WHERE key = ? AND body IS NOT NULL"
-)
-_COUNT_SQL: Final = (
-    "SELECT coalesce(max(key), 0), coalesce(sum(length(body)), 0), "  # noqa: S608 - of numbers of this program
-    + ", ".join(
-        f"count(CASE WHEN priority = {rank:d} THEN body END), min(CASE WHEN priority = {rank:d} THEN key END)"
-        for rank in Priority
-    )
-    + " FROM reading"
+_WAITING: Final = "WHERE key IN (SELECT value FROM json_each(?)) AND body IS NOT NULL"
+_READ_SQL: Final = (
+    "SELECT key, store_id, body, mono, wall, boot_id, priority FROM reading JOIN origin ON origin.id = origin "  # noqa: S608
+    + _WAITING
 )
 # A transaction must stay small; what a bound that was just lowered makes too much goes with the commits that follow.
 _GO_AT_ONCE: Final = 2_000
@@ -73,29 +75,8 @@ _CLOCK_STEP_S: Final = 30.0
 _TRIED_MAX: Final = 4096
 
 
-class _Totals:
-    """What is counted instead of being looked up at each commit.
-
-    Attributes:
-        rows: waiting, by priority.
-        first: no waiting row of a priority has a lower key.
-    """
-
-    __slots__ = ("first", "last_key", "rows", "size_bytes")
-
-    def __init__(self, last_key: int, size_bytes: int, *by_priority: int | None) -> None:
-        self.last_key = last_key
-        self.size_bytes = size_bytes
-        self.rows = dict(zip(Priority, (count or 0 for count in by_priority[::2]), strict=True))
-        self.first = dict(zip(Priority, (first or 0 for first in by_priority[1::2]), strict=True))
-
-    @property
-    def waiting(self) -> int:
-        return sum(self.rows.values())
-
-
 class OutboxRows:
-    """Readings over one connection.
+    """The :class:`~agent.ports.Outbox` over one connection.
 
     What it remembers of the rows between two calls follows from them: after a rollback :meth:`forget_memory` makes it
     read them anew, after a commit :meth:`committed` is called.
@@ -106,12 +87,21 @@ class OutboxRows:
         store_id: of this file, part of the idempotency keys that it gives.
         room: on the disk.
         boots: what is known of the time that rows are from; every decision goes by that and by no wall clock.
+        transaction: the store's.
     """
 
     def __init__(
-        self, connection: sqlite3.Connection, bounds: Bounds, store_id: str, room: DiskRoom, boots: BootRows
+        self,
+        connection: sqlite3.Connection,
+        bounds: Bounds,
+        store_id: str,
+        *,
+        room: DiskRoom,
+        boots: BootRows,
+        transaction: Transaction,
     ) -> None:
         self._db = connection
+        self._transaction = transaction
         self._boots = boots
         self._bounds = bounds
         self._store_id = store_id
@@ -120,7 +110,7 @@ class OutboxRows:
         self._thinner = Thinner(connection, lambda where, arguments: self._held(_HELD_SQL + where, *arguments))
         # How often each was handed out in this process; writing that down at each try would wear the flash.
         self._tried: OrderedDict[int, int] = OrderedDict()
-        self._totals: _Totals | None = None
+        self._totals: Totals | None = None
         self._origins: dict[str, int] = {}
         # Delivered, but their deletion waits for the next commit: key -> size.
         self._hidden: dict[int, int] = {}
@@ -129,6 +119,7 @@ class OutboxRows:
         self._in_flight: frozenset[int] = frozenset()
         self._age_due_s = self._age_spare_s = 0.0
         self._age_clock: tuple[str, float] = ("", 0.0)
+        self._age_learned = boots.learned
 
     @property
     def hidden(self) -> tuple[int, ...]:
@@ -136,13 +127,11 @@ class OutboxRows:
         return tuple(self._hidden)
 
     def hide(self, keys: Iterable[int]) -> None:
-        """Treat these as delivered without writing; :meth:`settle` them with the next commit."""
-        for key in keys:
-            found = self._db.execute(
-                "SELECT length(body) FROM reading WHERE key = ? AND body IS NOT NULL", (key,)
-            ).fetchone()
-            if found is not None:
-                self._hidden[key] = found[0]
+        """Treat these as delivered without writing; :meth:`settle` them with the next commit.
+
+        Until then a crash brings them back, so their idempotency keys must protect from a second storing.
+        """
+        self._hidden.update((key, size_bytes) for key, size_bytes, _ in self._sizes(keys))
 
     def committed(self) -> None:
         """The transaction is on the disk."""
@@ -166,8 +155,8 @@ class OutboxRows:
     def take_back(self, last_key: int) -> None:
         """Delete the readings above this key, which nobody knows to be stored and which are to be put again.
 
-        A commit whose sync failed is told as failed, and its readings stay in memory; but its pages are in the log, and
-        a connection that reads the log anew finds it whole.
+        A commit whose sync failed is reported as failed, and its readings stay in memory; but its pages are in the log,
+        and a connection that reads the log anew finds it whole.
         """
         if self.highest_key() <= last_key:
             return
@@ -183,10 +172,17 @@ class OutboxRows:
 
     # --- taking in ----------------------------------------------------------------------------------------------------
 
-    def put(self, drafts: Sequence[EncodedReading], now: Moment) -> int:
+    def put(self, reading: Reading, *, wait: bool = False) -> None:  # noqa: ARG002 - here every put waits
+        """See :class:`agent.ports.Outbox`. Raises ValueError for a value that is not finite."""
+        if self.accept([to_draft(reading)]):
+            raise StorageError(OUTBOX_FULL)
+
+    @in_transaction
+    def accept(self, drafts: Sequence[EncodedReading]) -> int:
         """Add readings in this order, and drop what is beyond a bound then; how many were refused instead."""
         if not drafts:
             return 0
+        now = self._boots.now()
         taken: Sequence[EncodedReading] = drafts
         if self._bounds.when_full is WhenFull.BLOCK:
             self._drop_too_old(now)
@@ -195,7 +191,7 @@ class OutboxRows:
             self._note((each, DropReason.BLOCKED) for each in held)
         self._insert(taken)
         self.enforce(now, len(taken))
-        self._tell_gaps()
+        self._record_gaps()
         return len(drafts) - len(taken)
 
     def _insert(self, drafts: Sequence[EncodedReading]) -> None:
@@ -263,19 +259,17 @@ class OutboxRows:
         """Drop for age, where that may have something to do since it was last looked at."""
         boot_id, offset_s = self._age_clock
         was_set = boot_id != now.boot_id or abs(now.wall_s - now.monotonic_s - offset_s) > _CLOCK_STEP_S
-        if now.monotonic_s < self._age_due_s and not was_set:
+        is_dated_anew = self._age_learned != self._boots.learned
+        if now.monotonic_s < self._age_due_s and not was_set and not is_dated_anew:
             return 0
         first = min(self._count().first.values())
         gone, due_in_s = too_old(self._held(_OLDEST_SQL, first), self._bounds.max_age_s, now, _GO_AT_ONCE)
         self._drop([(held, DropReason.AGE) for held in gone])
         self._age_due_s = now.monotonic_s + due_in_s
         self._age_clock = (now.boot_id, now.wall_s - now.monotonic_s)
+        self._age_learned = self._boots.learned
         self._age_spare_s = due_in_s
         return len(gone)
-
-    def look_at_ages(self) -> None:
-        """The time of a boot became known: readings of it have another age now."""
-        self._age_due_s = 0.0
 
     def _drop(self, gone: Sequence[tuple[Held, DropReason]]) -> None:
         self._delete([held.key for held, _ in gone])
@@ -283,6 +277,7 @@ class OutboxRows:
 
     # --- gaps ---------------------------------------------------------------------------------------------------------
 
+    @in_transaction
     def note_gap(self, gap: Gap) -> None:
         """Count readings that were dropped before they could be stored."""
         self._gaps.note(gap)
@@ -291,7 +286,7 @@ class OutboxRows:
         for gap in gaps_of(dropped):
             self._gaps.note(gap)
 
-    def _tell_gaps(self) -> None:
+    def _record_gaps(self) -> None:
         """Turn the episodes that are over into records that wait like readings, in the same transaction."""
         over = [gap for gap in self._gaps.open if gap.is_over(relieved=self._is_relieved(gap.reason))]
         for gap in over:
@@ -315,28 +310,31 @@ class OutboxRows:
 
     # --- handing out --------------------------------------------------------------------------------------------------
 
-    def next_batch(self, limit: int, now: Moment) -> list[StoredReading]:
-        """What to send next, and count the try."""
+    def next_batch(self, limit: int) -> list[StoredReading]:
+        """See :class:`agent.ports.Outbox`."""
         first = min(self._count().first.values())
         queues = (self._shown(self._queue(rank)) for rank in Priority)
-        return self._hand_out(choose_next(queues, self._shown(self._held(_NEWEST_SQL, first)), now, limit), limit)
+        newest = self._shown(self._held(_NEWEST_SQL, first))
+        return self._hand_out(choose_next(queues, newest, self._boots.now(), limit))
 
     def again(self, keys: Sequence[int]) -> list[StoredReading]:
-        """These once more, those of them that still wait, and count the try."""
-        waiting = [key for key in keys if key not in self._hidden and self._db.execute(_ONE_SQL, (key,)).fetchone()]
-        return self._hand_out(waiting, len(waiting))
+        """See :class:`agent.ports.Outbox`."""
+        return self._hand_out([key for key in keys if key not in self._hidden])
 
-    def _hand_out(self, keys: Sequence[int], limit: int) -> list[StoredReading]:
-        batch = [self._read(key) for key in keys]
-        for key in keys:
-            self._tried[key] = self._tried.pop(key, 0) + 1
-        while len(self._tried) > max(_TRIED_MAX, limit):
+    def _hand_out(self, keys: Sequence[int]) -> list[StoredReading]:
+        """Those of these that wait, in this order; each try is counted."""
+        rows = {row[0]: row for row in self._db.execute(_READ_SQL, (json.dumps(keys),))}
+        batch = [self._read(rows[key]) for key in keys if key in rows]
+        for stored in batch:
+            self._tried[stored.key] = self._tried.pop(stored.key, 0) + 1
+        while len(self._tried) > max(_TRIED_MAX, len(batch)):
             self._tried.popitem(last=False)
-        self._in_flight = frozenset(keys)
+        self._in_flight = frozenset(rows)
         return batch
 
+    @in_transaction
     def settle(self, outcome: SendOutcome) -> None:
-        """Delete what was delivered, set aside what was refused; unknown keys are left alone."""
+        """See :class:`agent.ports.Outbox`; unknown keys are left alone."""
         refused = {key: reason for key, reason in outcome.refused.items() if key not in set(outcome.delivered)}
         self._db.executemany(
             "INSERT OR IGNORE INTO set_aside (key, origin, mono, wall, body, reason, priority) "
@@ -351,10 +349,10 @@ class OutboxRows:
                 (SET_ASIDE_MAX,),
             )
         self._delete(outcome.delivered)
-        self._tell_gaps()
+        self._record_gaps()
 
     def stats(self) -> OutboxStats:
-        """What it holds; what only waits for its deletion counts as delivered."""
+        """See :class:`agent.ports.Outbox`; what only waits for its deletion counts as delivered."""
         totals = self._count()
         oldest = next(self._shown(self._held(_OLDEST_SQL, min(totals.first.values()))), None)
         # 0 stands for a time that nobody knows.
@@ -370,29 +368,30 @@ class OutboxRows:
 
     def _delete(self, keys: Sequence[int]) -> int:
         """Delete waiting rows, the highest key ever given becoming a mark instead; how many there were."""
+        found = self._sizes(keys) if keys else []
+        if not found:
+            return 0
         totals = self._count()
-        before = totals.waiting
-        for key in dict.fromkeys(keys):
-            found = self._db.execute(
-                "SELECT length(body), priority FROM reading WHERE key = ? AND body IS NOT NULL", (key,)
-            ).fetchone()
-            if found is None:
-                continue
-            size_bytes, rank = found[0], Priority(found[1])
-            if key == totals.last_key:
-                self._db.execute("UPDATE reading SET body = NULL WHERE key = ?", (key,))
-            else:
-                self._db.execute("DELETE FROM reading WHERE key = ?", (key,))
-            totals.rows[rank] -= 1
+        gone = [key for key, _, _ in found]
+        if totals.last_key in gone:
+            self._db.execute("UPDATE reading SET body = NULL WHERE key = ?", (totals.last_key,))
+        self._db.execute(f"DELETE FROM reading {_WAITING}", (json.dumps(gone),))  # noqa: S608
+        for key, size_bytes, rank in found:
+            totals.rows[Priority(rank)] -= 1
             totals.size_bytes -= size_bytes
             self._tried.pop(key, None)
-            self._deleted.append(key)
-        return before - totals.waiting
+        self._deleted += gone
+        return len(found)
 
-    def _read(self, key: int) -> StoredReading:
-        row = self._db.execute(_ONE_SQL, (key,)).fetchone()
-        reading = Reading(to_values(row[2]), Moment(row[3], row[4], row[5]), Priority(row[6]))
-        return StoredReading(key, f"{row[1]}-{key}", reading, self._tried.get(key, 0))
+    def _sizes(self, keys: Iterable[int]) -> list[tuple[int, int, int]]:
+        """Key, size in bytes and priority of those of these that wait."""
+        sql = f"SELECT key, length(body), priority FROM reading {_WAITING}"  # noqa: S608
+        return self._db.execute(sql, (json.dumps(list(keys)),)).fetchall()
+
+    def _read(self, row: tuple[Any, ...]) -> StoredReading:
+        key, store_id, body, mono, wall, boot_id, rank = row
+        reading = Reading(to_values(body), Moment(mono, wall, boot_id), Priority(rank))
+        return StoredReading(key, f"{store_id}-{key}", reading, self._tried.get(key, 0))
 
     def _queue(self, rank: Priority) -> Iterator[Held]:
         """The waiting rows of a priority, from the old end."""
@@ -436,39 +435,12 @@ class OutboxRows:
             self._origins[boot_id] = known
         return known
 
-    def _count(self) -> _Totals:
+    def _count(self) -> Totals:
         if self._totals is None:
-            self._totals = _Totals(*self._db.execute(_COUNT_SQL).fetchone())
+            self._totals = Totals(self._db)
         return self._totals
 
     def _bump(self, name: str, by: int) -> None:
         self._db.execute(
             "INSERT INTO meta VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = value + excluded.value", (name, by)
         )
-
-
-def read_stats(
-    connection: sqlite3.Connection, rows: int, size_bytes: int, last_key: int, oldest_wall_s: float | None
-) -> OutboxStats:
-    """The stats out of what was counted and the few rows of the counters.
-
-    What was delivered is what was accepted and is neither waiting, nor set aside, nor dropped.
-    """
-    dropped_rows: Iterable[Any] = connection.execute("SELECT reason, rows FROM gap")
-    dropped = {str(reason): int(count) for reason, count in dropped_rows}
-    refused = connection.execute("SELECT value FROM meta WHERE name = 'set_aside'").fetchone()
-    set_aside_ever = 0 if refused is None else int(refused[0])
-    lost = connection.execute("SELECT value FROM meta WHERE name = 'lost'").fetchone()
-    (kept,) = connection.execute("SELECT count(*) FROM set_aside").fetchone()
-    unstored = sum(dropped.get(str(reason), 0) for reason in NEVER_STORED)
-    dropped_stored = sum(dropped.values()) - unstored
-    not_delivered = rows + set_aside_ever + dropped_stored + (0 if lost is None else int(lost[0]))
-    return OutboxStats(
-        rows=rows,
-        size_bytes=size_bytes,
-        oldest_wall_s=oldest_wall_s,
-        set_aside=int(kept),
-        dropped=sum(dropped.values()),
-        accepted=last_key + unstored,
-        delivered=max(0, last_key - not_delivered),
-    )

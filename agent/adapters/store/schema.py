@@ -6,7 +6,6 @@ commit then dirties one or two pages of the flash's own 4 KiB. Measured over a d
 deleted: 7 MB where the deletion may wait for the next commit, 15 MB where it may not (with the ``-shm`` file 19 and 27,
 with pages of 4 KiB 12 and 24). There are no indices that a reading would have to be written into, and no sequence
 table: see :mod:`agent.adapters.store.outbox_rows` for how keys stay unique without one.
-:mod:`agent.adapters.store.log_room` keeps the log from growing with every commit.
 
 Source: sqlite.org/wal.html, sqlite.org/pragma.html, sqlite.org/howtocorrupt.html.
 """
@@ -102,11 +101,6 @@ def wal_bytes(max_bytes: int) -> int:
     The log is written back when a quarter of that is used; the rest is for what one commit adds.
     """
     return min(WAL_MAX_BYTES, max_bytes // _WAL_SHARE)
-
-
-def checkpoint_bytes(max_bytes: int) -> int:
-    """How much of the log is used before it is written back, and begins anew."""
-    return wal_bytes(max_bytes) // _CHECKPOINT_SHARE
 
 
 def load_bytes(max_bytes: int) -> int:

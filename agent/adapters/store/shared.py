@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from agent.adapters.sqlite_store import OUTBOX_FULL, SqliteStore
 from agent.adapters.store.encoded_readings import to_draft
 from agent.core.timekeeping import BootTime
 from agent.core.values import (
@@ -20,21 +19,21 @@ from agent.core.values import (
     SendOutcome,
     StoredReading,
 )
-from agent.errors import StorageError
 
 if TYPE_CHECKING:
-    from agent.adapters.store.ports import Writer
+    from agent.adapters.sqlite_store import SqliteStore
+    from agent.adapters.store_service import StoreService
 
 
 class SharedJournal:
     """The :class:`~agent.ports.Journal` for every thread."""
 
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: StoreService) -> None:
         self._writer = writer
 
     def known(self, command_ids: Sequence[str]) -> dict[str, JournalEntry]:
         """See :class:`agent.ports.Journal`."""
-        return self._writer.call(lambda store: store.known(command_ids), writes=False)
+        return self._writer.call(lambda store: store.journal.known(command_ids), writes=False)
 
     def decide(
         self,
@@ -45,74 +44,76 @@ class SharedJournal:
         """See :class:`agent.ports.Journal`. Both halves in one turn of the writer: its caller waits once."""
 
         def look(store: SqliteStore) -> Callable[[SqliteStore], None] | None:
-            admission = choose(store.look_up(command_ids, settings))
-            return None if admission is None else lambda then: then.admit(admission.entries, admission.settings)
+            admission = choose(store.journal.look_up(command_ids, settings))
+            if admission is None:
+                return None
+            return lambda then: then.journal.admit(admission.entries, admission.settings)
 
         self._writer.look_and_write(look)
 
     def admit(self, entries: Sequence[JournalEntry], settings: Mapping[str, str] | None = None) -> None:
         """See :class:`agent.ports.Journal`."""
-        self._writer.call(lambda store: store.admit(entries, settings), writes=True)
+        self._writer.call(lambda store: store.journal.admit(entries, settings), writes=True)
 
     def start(self, command_id: str, at: Moment) -> None:
         """See :class:`agent.ports.Journal`."""
-        self._writer.call(lambda store: store.start(command_id, at), writes=True)
+        self._writer.call(lambda store: store.journal.start(command_id, at), writes=True)
 
     def finish(self, command_id: str, outcome: Outcome, at: Moment) -> JournalEntry:
         """See :class:`agent.ports.Journal`."""
-        return self._writer.call(lambda store: store.finish(command_id, outcome, at), writes=True)
+        return self._writer.call(lambda store: store.journal.finish(command_id, outcome, at), writes=True)
 
     def reported(self, command_ids: Sequence[str]) -> None:
         """See :class:`agent.ports.Journal`."""
-        self._writer.call(lambda store: store.reported(command_ids), writes=True)
+        self._writer.call(lambda store: store.journal.reported(command_ids), writes=True)
 
     def put_aside(self, reasons: Mapping[str, str]) -> int:
         """See :class:`agent.ports.Journal`."""
-        return self._writer.call(lambda store: store.put_aside(reasons), writes=True)
+        return self._writer.call(lambda store: store.journal.put_aside(reasons), writes=True)
 
     def offer_again(self, limit: int | None = None) -> int:
         """See :class:`agent.ports.Journal`."""
-        return self._writer.call(lambda store: store.offer_again(limit), writes=True)
+        return self._writer.call(lambda store: store.journal.offer_again(limit), writes=True)
 
     def result_stats(self) -> ResultStats:
         """See :class:`agent.ports.Journal`."""
-        return self._writer.call(lambda store: store.result_stats(), writes=False)
+        return self._writer.call(lambda store: store.journal.result_stats(), writes=False)
 
     def in_state(self, *states: str, limit: int = 1000) -> list[JournalEntry]:
         """See :class:`agent.ports.Journal`."""
-        return self._writer.call(lambda store: store.in_state(*states, limit=limit), writes=False)
+        return self._writer.call(lambda store: store.journal.in_state(*states, limit=limit), writes=False)
 
     def forget(self, listed_ids: Sequence[str], older_than_wall_s: float) -> int:
         """See :class:`agent.ports.Journal`."""
-        return self._writer.call(lambda store: store.forget(listed_ids, older_than_wall_s), writes=True)
+        return self._writer.call(lambda store: store.journal.forget(listed_ids, older_than_wall_s), writes=True)
 
     def is_empty(self) -> bool:
         """See :class:`agent.ports.Journal`."""
-        return self._writer.call(lambda store: store.is_empty(), writes=False)
+        return self._writer.call(lambda store: store.journal.is_empty(), writes=False)
 
     def setting(self, name: str) -> str | None:
         """See :class:`agent.ports.Journal`."""
-        return self._writer.call(lambda store: store.setting(name), writes=False)
+        return self._writer.call(lambda store: store.journal.setting(name), writes=False)
 
     def put_setting(self, name: str, value: str | None) -> None:
         """See :class:`agent.ports.Journal`."""
-        self._writer.call(lambda store: store.put_setting(name, value), writes=True)
+        self._writer.call(lambda store: store.journal.put_setting(name, value), writes=True)
 
 
 class SharedBootTimes:
     """The :class:`~agent.ports.BootTimes` for every thread."""
 
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: StoreService) -> None:
         self._writer = writer
 
     def known(self) -> Mapping[str, BootTime]:
         """See :class:`agent.ports.BootTimes`."""
-        return self._writer.call(lambda store: store.known_times(), writes=False)
+        return self._writer.call(lambda store: store.boots.known(), writes=False)
 
     def learn(self, boot_id: str, time: BootTime, *, rides: bool = False) -> None:
         """See :class:`agent.ports.BootTimes`."""
         # Always the same way, so that a later one cannot be overtaken by an earlier one.
-        self._writer.submit(lambda store: store.learn_time(boot_id, time, rides=True), writes=False)
+        self._writer.submit(lambda store: store.boots.learn(boot_id, time, rides=True), writes=False)
         if not rides:
             self._writer.submit(lambda _store: None, writes=True)  # a commit, which takes it along
 
@@ -120,24 +121,20 @@ class SharedBootTimes:
 class SharedOutbox:
     """The :class:`~agent.ports.Outbox` for every thread."""
 
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: StoreService) -> None:
         self._writer = writer
 
     def put(self, reading: Reading, *, wait: bool = False) -> None:
         """See :class:`agent.ports.Outbox`. Raises ValueError for a value that is not a finite number."""
-        draft = to_draft(reading)
-        if not wait:
-            self._writer.buffer(draft)
-        elif self._writer.put_now(draft):
-            raise StorageError(OUTBOX_FULL)
+        self._writer.put(to_draft(reading), wait=wait)
 
     def next_batch(self, limit: int) -> list[StoredReading]:
         """See :class:`agent.ports.Outbox`. What is still in the grouping window comes with a later batch."""
-        return self._writer.call(lambda store: store.next_batch(limit), writes=False)
+        return self._writer.call(lambda store: store.outbox.next_batch(limit), writes=False)
 
     def again(self, keys: Sequence[int]) -> list[StoredReading]:
         """See :class:`agent.ports.Outbox`."""
-        return self._writer.call(lambda store: store.again(keys), writes=False)
+        return self._writer.call(lambda store: store.outbox.again(keys), writes=False)
 
     def settle(self, outcome: SendOutcome) -> None:
         """See :class:`agent.ports.Outbox`."""
@@ -145,4 +142,4 @@ class SharedOutbox:
 
     def stats(self) -> OutboxStats:
         """See :class:`agent.ports.Outbox`."""
-        return self._writer.call(lambda store: store.stats(), writes=False)
+        return self._writer.call(lambda store: store.outbox.stats(), writes=False)

@@ -8,9 +8,9 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
+from agent.adapters.store.counts import read_stats
 from agent.adapters.store.failures import explained
 from agent.adapters.store.journal_rows import read_result_stats
-from agent.adapters.store.outbox_rows import read_stats
 from agent.adapters.store.schema import VERSION, prepare, read_version
 from agent.adapters.store.snapshot import read_snapshot
 from agent.core.values import OutboxStats, Priority, ResultStats

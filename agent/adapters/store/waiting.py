@@ -1,11 +1,11 @@
-"""What waits for the store's writer: requests that somebody waits for, and readings that nobody does."""
+"""What waits for the store's writer: requests with a caller behind them, readings, and a setting without a hurry."""
 
 from __future__ import annotations
 
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from agent.core.gaps import Gap
 from agent.core.outbox import ROW_BYTES, DropReason
@@ -114,4 +114,16 @@ class Buffer:
 
 def putting(draft: EncodedReading) -> Request:
     """A reading whose caller waits until it is on the disk."""
-    return Request(lambda store: store.put_drafts([draft]), writes=True, of_readings=True)
+    return Request(lambda store: store.outbox.accept([draft]), writes=True, of_readings=True)
+
+
+class PiggybackSetting(Protocol):
+    """A small value that is written with a commit that happens anyway."""
+
+    def pending(self, *, last: bool = False) -> tuple[str, str] | None:
+        """The setting and its value, if it is time; no commit is made for it alone, except the last one."""
+        ...
+
+    def committed(self) -> None:
+        """The commit is on the disk."""
+        ...

@@ -209,7 +209,7 @@ def test_of_twenty_thousand_mutated_and_replayed_commands_none_is_run(device):
     for name, payloads in mutations(random_):
         siege.attack(name, payloads)
     siege.deliver()
-    assert device.store.setting(setting_of(KEY.key_id)) == "40"
+    assert device.store.journal.setting(setting_of(KEY.key_id)) == "40"
 
     # 3. Replays under new ids, over restarts, with the time known, unknown and wrong.
     while siege.tried.total() < ATTACKS:

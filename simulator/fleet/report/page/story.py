@@ -7,21 +7,28 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from simulator.fleet.metrics.ages import shown_ages
-from simulator.fleet.metrics.histogram import Histogram, merged
-from simulator.fleet.metrics.stages import without_stages
+from simulator.fleet.metrics.histogram import Histogram
+from simulator.fleet.metrics.operations import HELD
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import CHECKS, DeviceFinding, RunRecord, Span, StreamAudit, Word
 from simulator.fleet.report.by_phase import PhaseFigures
-from simulator.fleet.report.figures import TABLE, AgeFigures, Resends, ages_in, name_of, resends_of, times_at, waited
+from simulator.fleet.report.figures import (
+    COLUMNS,
+    TABLE,
+    AgeFigures,
+    Resends,
+    RunFigures,
+    name_of,
+    outcomes_of,
+    phase_figures,
+    times_at,
+)
 from simulator.fleet.report.page.plots import spans_with_drain
 from simulator.fleet.report.sheets import devices_of
 from simulator.fleet.report.summary import WRONGS, LimiterCheck, limiter_checks, observed_text, streams_of
 from simulator.fleet.report.timeline import Slice
 from simulator.fleet.report.words import (
     DASH,
-    ERRORS,
-    HELD,
     OUTCOME_WORDS,
     VERDICT_WORDS,
     clock_text,
@@ -41,6 +48,7 @@ _LEVELS: Final = {
     "wire": "pure load: requests are made without a device behind them",
 }
 _TONES: Final = {Word.PASSED: Tone.GOOD, Word.INCONCLUSIVE: Tone.WARN, Word.INTERRUPTED: Tone.WARN}
+_COLUMNS: Final = tuple(column for column in COLUMNS if column.page)
 _DEVICES_SHOWN: Final = 20
 """Of a fault, in a part that unfolds; ``fault-devices.csv`` has all of them."""
 _FINDINGS_SHOWN: Final = 50
@@ -59,18 +67,18 @@ _STAGES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class OperationRow:
-    """An operation's percentiles, in seconds.
+    """One time of an operation in the table of percentiles.
 
     Attributes:
-        response, service: one text for each of :data:`TABLE`. Of an age ``response`` alone.
+        label: ``age``, ``response`` or ``service``.
+        numbers: heading and text of the columns in front of the times.
+        times: one for each of :data:`TABLE`.
     """
 
     name: str
-    ok: int
-    rate: str
-    resends: int
-    response: tuple[str, ...]
-    service: tuple[str, ...]
+    label: str
+    numbers: tuple[tuple[str, str], ...]
+    times: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +147,9 @@ class Story:
     lead: str
     figures: tuple[Figure, ...]
     percentile_names: tuple[str, ...]
-    ages: tuple[OperationRow, ...]
-    operations: tuple[OperationRow, ...]
+    has_ages: bool
+    headings: tuple[str, ...]
+    rows: tuple[OperationRow, ...]
     outcomes: tuple[OutcomeRow, ...]
     stages: tuple[StageRow, ...]
     audit: tuple[AuditRow, ...]
@@ -159,16 +168,8 @@ class Story:
     width: str
     width_s: int
 
-    @property
-    def rows(self) -> tuple[tuple[OperationRow, str, tuple[str, ...]], ...]:
-        """The table of percentiles: ages first, then both times of each operation."""
-        rows = [(row, "age", row.response) for row in self.ages]
-        for row in self.operations:
-            rows += [(row, "response", row.response), (row, "service", row.service)]
-        return tuple(rows)
 
-
-def story_of(record: RunRecord, slices: Sequence[Slice], width_s: int) -> Story:
+def story_of(record: RunRecord, figures: RunFigures, slices: Sequence[Slice], width_s: int) -> Story:
     """The story of a run."""
     tone = _TONES.get(record.verdict.word, Tone.BAD)
     found = record.audit.findings if record.audit is not None else ()
@@ -177,12 +178,13 @@ def story_of(record: RunRecord, slices: Sequence[Slice], width_s: int) -> Story:
         seal=_SEALS[tone],
         headline=VERDICT_WORDS[record.verdict.word],
         pill=_pill(record),
-        lead=_lead(record),
-        figures=_figures(record, slices),
+        lead=_lead(record, figures),
+        figures=_figures(record, figures, slices),
         percentile_names=tuple(name_of(percent) for percent in TABLE),
-        ages=_ages(record),
-        operations=_operations(record),
-        outcomes=_outcomes(record),
+        has_ages=bool(figures.ages),
+        headings=tuple(column.page for column in _COLUMNS),
+        rows=_rows(figures),
+        outcomes=_outcomes(record, figures),
         stages=_stages(record),
         audit=tuple(
             AuditRow(name, stream, tuple(getattr(stream, word) for word in WRONGS))
@@ -201,7 +203,9 @@ def story_of(record: RunRecord, slices: Sequence[Slice], width_s: int) -> Story:
             for each in sorted(record.thresholds, key=lambda each: each.held or 0.5 * (not each.judged))
         ),
         has_held=bool(HELD & set(record.operations)),
-        slowest=_slowest(record),
+        slowest=tuple(
+            (each.name, each.device_id, time_text(each.response_s), each.operation) for each in record.slowest
+        ),
         spans=_spans(record),
         gaps=tuple(
             (f"worker {gap.worker}", f"{clock_text(gap.from_s)} to {clock_text(gap.to_s)}", gap.reason)
@@ -217,13 +221,6 @@ def story_of(record: RunRecord, slices: Sequence[Slice], width_s: int) -> Story:
         began=_instant(record.began_at),
         width=plural(width_s, "second"),
         width_s=width_s,
-    )
-
-
-def count_of(record: RunRecord, *kinds: OutcomeClass) -> int:
-    """Exchanges of these outcomes."""
-    return sum(
-        tally.count for classes in record.operations.values() for kind, tally in classes.items() if kind in kinds
     )
 
 
@@ -244,8 +241,7 @@ def _pill(record: RunRecord) -> str:
     return " · ".join(parts) or f"exit code {record.verdict.exit_code}"
 
 
-def _lead(record: RunRecord) -> str:
-    answered = count_of(record, *OutcomeClass)
+def _lead(record: RunRecord, figures: RunFigures) -> str:
     transport = _TRANSPORTS.get(record.transport, record.transport)
     devices = plural(record.devices, "device")
     who = {
@@ -255,109 +251,89 @@ def _lead(record: RunRecord) -> str:
     }.get(record.kind, f"{devices} over {transport}, {_LEVELS.get(record.level, record.level)}")
     return (
         f"{who}, for {duration_text(record.duration_s)}, against {record.target}. "
-        f"{answered:,} exchanges came to an end."
+        f"{figures.whole.total:,} exchanges came to an end."
     )
 
 
-def _figures(record: RunRecord, slices: Sequence[Slice]) -> tuple[Figure, ...]:
-    ok = count_of(record, OutcomeClass.OK)
-    response = merged([text for name, kinds in record.operations.items() if name not in HELD for text in waited(kinds)])
+def _figures(record: RunRecord, figures: RunFigures, slices: Sequence[Slice]) -> tuple[Figure, ...]:
+    whole = figures.whole
     held = ", without long polls" if HELD & set(record.operations) else ""
-    p50, p99, p999 = (time_text(value) for value in response.percentiles((50, 99, 99.9)))
-    errors, limited = count_of(record, *ERRORS), count_of(record, OutcomeClass.LIMITED)
-    every = ok + errors + limited
+    p50, p99, p999 = (time_text(value) for value in whole.response.percentiles((50, 99, 99.9)))
+    every, resends = whole.total, whole.resends
     health = record.health
     online = [high for each in slices for name, (_, high) in each.gauges.items() if name == "online"]
-    rate = f"{short_count(ok / record.duration_s)} per second" if record.duration_s > 0 else ""
-    resends = resends_of(tally for classes in record.operations.values() for tally in classes.values())
-    figures = [
-        *(_age(age) for age in ages_in(record) if age.is_whole),
-        Figure(short_count(ok), "good answers", rate),
+    rate = f"{short_count(whole.per_s(whole.good))} per second" if record.duration_s > 0 else ""
+    shown = [
+        *(_age(age) for age in figures.ages if age.is_whole),
+        Figure(short_count(whole.good), "good answers", rate),
         Figure(p99, "response time, p99", f"p50 {p50}, p99.9 {p999}{held}"),
-        Figure(short_count(errors), "errors", f"{percent_text(errors / every)} of all" if every else ""),
-        Figure(short_count(limited), "limited (429)", "the quota at work; counted apart"),
+        Figure(short_count(whole.errors), "errors", f"{percent_text(whole.errors / every)} of all" if every else ""),
+        Figure(short_count(whole.limited), "limited (429)", "the quota at work; counted apart"),
     ]
     if resends.total:
         kinds = f"{resends.after_refusal:,} after a refusal, {resends.ambiguous:,} ambiguous"
-        figures.append(
+        shown.append(
             Figure(short_count(resends.total), "sent again", f"{percent_text(resends.total / every)}: {kinds}")
         )
     if online:
-        figures.append(Figure(count_text(max(online)), "devices online at most", f"of {record.devices:,}"))
+        shown.append(Figure(count_text(max(online)), "devices online at most", f"of {record.devices:,}"))
     share = percent_text(health.sent / health.intended) if health.intended else DASH
     lag = f"of the intended load; lag p99 {time_text(health.send_lag_p99_s)}"
     if health.undelivered:
         lag += f"; {health.undelivered:,} never ended"
-    return (*figures, Figure(share, "sent by the generator", lag))
+    return (*shown, Figure(share, "sent by the generator", lag))
 
 
 def _age(age: AgeFigures) -> Figure:
     """What an outage shows in, and so the first of all figures."""
-    p50, p99, p999, longest = (time_text(value) for value in times_at(age.times, (50, 99, 99.9, 100)))
+    p50, p99, p999, longest = (time_text(value) for value in times_at(age.figures.response, (50, 99, 99.9, 100)))
     counts = ", ".join(filter(None, age.counts_text))
     note = f"p50 {p50}, p99.9 {p999}, max {longest}; {counts}"
     return Figure(p99, f"age of {age.name.partition('.')[0]}, p99", note)
 
 
-def _ages(record: RunRecord) -> tuple[OperationRow, ...]:
+def _rows(figures: RunFigures) -> tuple[OperationRow, ...]:
+    """The table of percentiles: ages first, then both times of each operation."""
+    rows = [(age.figures, "age", age.figures.response) for age in figures.ages]
+    for each in figures.operations.values():
+        rows += [(each, "response", each.response), (each, "service", each.service)]
     return tuple(
-        OperationRow(
-            age.name,
-            age.good,
-            count_text(age.good / record.duration_s if record.duration_s > 0 else None),
-            0,
-            tuple(time_text(value) for value in times_at(age.times, TABLE)),
-            (),
-        )
-        for age in ages_in(record)
+        OperationRow(each.name, label, tuple((column.page, column.text(each)) for column in _COLUMNS), _times(times))
+        for each, label, times in rows
     )
 
 
 def phase_rows(phases: Sequence[PhaseFigures]) -> tuple[tuple[str, str, int, tuple[str, ...]], ...]:
     """Phase, operation, count of what was good, and percentiles: of ages and response times, phase by phase."""
+    return tuple(
+        (phase.name, each.name, each.good, _times(each.response))
+        for phase in phases
+        for each in phase_figures(phase.operations, 0.0)
+    )
+
+
+def _times(histogram: Histogram) -> tuple[str, ...]:
+    return tuple(time_text(value) for value in times_at(histogram, TABLE))
+
+
+def _outcomes(record: RunRecord, figures: RunFigures) -> tuple[OutcomeRow, ...]:
     rows = []
-    for phase in phases:
-        shown = {**shown_ages(phase.operations), **dict(sorted(without_stages(phase.operations).items()))}
-        for name, classes in shown.items():
-            good = classes[OutcomeClass.OK].count if OutcomeClass.OK in classes else 0
-            rows.append((phase.name, name, good, _times(waited(classes))))
-    return tuple(rows)
-
-
-def _operations(record: RunRecord) -> tuple[OperationRow, ...]:
-    rows = []
-    for name, classes in sorted(record.operations.items()):
-        good = classes[OutcomeClass.OK].count if OutcomeClass.OK in classes else 0
-        rate = good / record.duration_s if record.duration_s > 0 else None
-        response, service = (_times(waited(classes, measure)) for measure in ("response", "service"))
-        rows.append(OperationRow(name, good, count_text(rate), resends_of(classes.values()).total, response, service))
-    return tuple(rows)
-
-
-def _times(texts: list[str]) -> tuple[str, ...]:
-    return tuple(time_text(value) for value in times_at(merged(texts), TABLE))
-
-
-def _outcomes(record: RunRecord) -> tuple[OutcomeRow, ...]:
-    rows = []
-    for name, classes in sorted(record.operations.items()):
-        whole = sum(tally.count for tally in classes.values())
-        for outcome in OutcomeClass:
-            if tally := classes.get(outcome):
-                p50, p99 = Histogram.decode(tally.response).percentiles((50, 99))
-                tone = {OutcomeClass.OK: Tone.GOOD, OutcomeClass.LIMITED: Tone.WARN}.get(outcome, Tone.BAD)
-                rows.append(
-                    OutcomeRow(
-                        name,
-                        OUTCOME_WORDS[outcome],
-                        tone,
-                        tally.count,
-                        percent_text(tally.count / whole if whole else None),
-                        resends_of((tally,)),
-                        time_text(p50),
-                        time_text(p99),
-                    )
-                )
+    order = list(OutcomeClass)
+    for each in sorted(outcomes_of(record.operations), key=lambda each: (each.operation, order.index(each.outcome))):
+        whole = figures.operations[each.operation].total
+        p50, p99 = each.response.percentiles((50, 99))
+        rows.append(
+            OutcomeRow(
+                each.operation,
+                OUTCOME_WORDS[each.outcome],
+                {OutcomeClass.OK: Tone.GOOD, OutcomeClass.LIMITED: Tone.WARN}.get(each.outcome, Tone.BAD),
+                each.count,
+                percent_text(each.count / whole if whole else None),
+                each.resends,
+                time_text(p50),
+                time_text(p99),
+            )
+        )
     return tuple(rows)
 
 
@@ -374,20 +350,6 @@ def _stages(record: RunRecord) -> tuple[StageRow, ...]:
             StageRow(_STAGES.get(name, name), times.count, tuple(time_text(value) for value in values), p50, p99)
         )
     return tuple(rows)
-
-
-def _slowest(record: RunRecord) -> tuple[tuple[str, str, str, str], ...]:
-    """Name, id, longest answer and operation; a finding has whole numbers only, and names their unit."""
-    units = {"ms": 1e3}
-    return tuple(
-        (
-            each.name,
-            each.device_id,
-            time_text(each.count / units.get(each.keys[-1] if each.keys else "", 1e6)),
-            each.keys[0] if each.keys else DASH,
-        )
-        for each in record.slowest
-    )
 
 
 def _spans(record: RunRecord) -> tuple[SpanRow, ...]:

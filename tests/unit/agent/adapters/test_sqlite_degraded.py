@@ -48,10 +48,16 @@ class FaultyStore(SqliteStore):
             raise self._refusal()
         return super().transaction(durable=durable)
 
-    def put_drafts(self, drafts):
-        if self.disk.fault == "SQLITE_FULL":
-            raise self._refusal()
-        return super().put_drafts(drafts)
+    def _use(self, connection) -> None:
+        super()._use(connection)
+        accept = self.outbox.accept
+
+        def accept_with_room(drafts) -> int:
+            if self.disk.fault == "SQLITE_FULL":
+                raise self._refusal()
+            return accept(drafts)
+
+        self.outbox.accept = accept_with_room
 
 
 class Disk(Reserve):
@@ -239,7 +245,7 @@ def test_without_a_grouping_window_a_reading_is_on_the_disk_when_its_call_return
     bench = make_bench(group_window_s=0.0)
     for number in range(5):
         bench.put(number)
-        assert bench.service.call(lambda store: store.stats().rows, writes=False) == number + 1
+        assert bench.service.call(lambda store: store.outbox.stats().rows, writes=False) == number + 1
 
 
 def test_without_a_grouping_window_a_reading_that_fails_is_told_and_kept_for_later(make_bench):

@@ -92,15 +92,15 @@ def test_nothing_that_was_acknowledged_is_lost_over_many_kills(tmp_path):
                 reached[name] = CommandState(word)
         with closing(SqliteStore(path, clock=FakeClock())) as store:
             assert store.incidents == []
-            entries = store.known(list(reached))
+            entries = store.journal.known(list(reached))
             lost = [
                 name
                 for name, state in reached.items()
                 if name not in entries or ORDER.index(entries[name].state) < ORDER.index(state)
             ]
             assert lost == []
-            stored = store.next_batch(1_000_000)
+            stored = store.outbox.next_batch(1_000_000)
             assert readings <= {name for each in stored for name in each.reading.values}
-            assert len({each.key for each in stored}) == len(stored) == store.stats().accepted
+            assert len({each.key for each in stored}) == len(stored) == store.outbox.stats().accepted
     assert len(reached) > CYCLES * 4
     assert len(readings) > CYCLES * 4

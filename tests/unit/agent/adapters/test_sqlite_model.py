@@ -59,47 +59,47 @@ class StoreAgainstModel(RuleBasedStateMachine):
             )
             for each in ids
         ]
-        self.both(lambda target: target.admit(entries))
+        self.both(lambda target: target.journal.admit(entries))
 
     @rule(command_id=st.sampled_from(IDS))
     def start(self, command_id):
-        self.both(lambda target: target.start(command_id, self.clock.now()))
+        self.both(lambda target: target.journal.start(command_id, self.clock.now()))
 
     @rule(command_id=st.sampled_from(IDS), result=st.none() | st.just({"n": [1, None, "ü"]}))
     def finish(self, command_id, result):
         outcome = Outcome(OutcomeStatus.SUCCEEDED, result)
-        self.both(lambda target: target.finish(command_id, outcome, self.clock.now()))
+        self.both(lambda target: target.journal.finish(command_id, outcome, self.clock.now()))
 
     @rule(ids=st.lists(st.sampled_from(IDS), max_size=3))
     def report(self, ids):
-        self.both(lambda target: target.reported(ids))
+        self.both(lambda target: target.journal.reported(ids))
 
     @rule(ids=st.lists(st.sampled_from(IDS), max_size=3), age_s=st.floats(0, 300))
     def forget(self, ids, age_s):
-        self.both(lambda target: target.forget(ids, self.clock.now().wall_s - age_s))
+        self.both(lambda target: target.journal.forget(ids, self.clock.now().wall_s - age_s))
 
     @rule(
         name=st.sampled_from(SETTINGS), value=st.none() | st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
     )
     def set(self, name, value):
-        self.both(lambda target: target.put_setting(name, value))
+        self.both(lambda target: target.journal.put_setting(name, value))
 
     @rule(
         values=st.dictionaries(st.sampled_from("abc"), st.floats(-1e9, 1e9) | st.integers(-9, 9), min_size=1),
         priority=st.sampled_from([Priority.HIGH, Priority.NORMAL, Priority.LOW]),
     )
     def put(self, values, priority):
-        self.both(lambda target: target.put(Reading(values, self.clock.now(), priority), wait=True))
+        self.both(lambda target: target.outbox.put(Reading(values, self.clock.now(), priority), wait=True))
 
     @rule(limit=st.integers(1, 8), fates=st.lists(st.sampled_from("dru"), min_size=8, max_size=8))
     def send(self, limit, fates):
-        batches = [target.next_batch(limit) for target in (self.model, self.store)]
+        batches = [target.outbox.next_batch(limit) for target in (self.model, self.store)]
         seen = [[(each.key, each.reading, each.attempts) for each in batch] for batch in batches]
         assert seen[0] == seen[1]
         keys = [each.key for each in batches[1]]
         delivered = tuple(key for key, fate in zip(keys, fates, strict=False) if fate == "d")
         refused = {key: "no" for key, fate in zip(keys, fates, strict=False) if fate == "r"}
-        self.both(lambda target: target.settle(SendOutcome(delivered, refused)))
+        self.both(lambda target: target.outbox.settle(SendOutcome(delivered, refused)))
 
     @rule(seconds=st.floats(0.1, 200))
     def wait(self, seconds):
@@ -117,11 +117,11 @@ class StoreAgainstModel(RuleBasedStateMachine):
 
     @invariant()
     def agree(self):
-        self.both(lambda target: target.known(IDS))
-        self.both(lambda target: [target.in_state(state) for state in CommandState])
-        self.both(lambda target: target.is_empty())
-        self.both(lambda target: [target.setting(name) for name in SETTINGS])
-        self.both(lambda target: target.stats())
+        self.both(lambda target: target.journal.known(IDS))
+        self.both(lambda target: [target.journal.in_state(state) for state in CommandState])
+        self.both(lambda target: target.journal.is_empty())
+        self.both(lambda target: [target.journal.setting(name) for name in SETTINGS])
+        self.both(lambda target: target.outbox.stats())
 
 
 TestStoreAgainstModel = StoreAgainstModel.TestCase

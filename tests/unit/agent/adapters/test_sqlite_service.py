@@ -167,7 +167,7 @@ def put_and_send(service: StoreService) -> tuple[int, ...]:
 
 
 def test_a_deletion_that_a_repeat_cannot_hurt_waits_for_the_next_commit(start, path):
-    service = start(lazy_settle=True)
+    service = start(settles_lazily=lambda _outcome: True)
     service.outbox.settle(SendOutcome(delivered=put_and_send(service)))
     assert rows_on_disk(path) == 1
     assert service.outbox.next_batch(10) == []
@@ -184,7 +184,7 @@ def test_without_that_protection_a_deletion_is_committed_at_once(start, path):
 
 
 def test_a_refusal_is_committed_at_once(start, path):
-    service = start(lazy_settle=True)
+    service = start(settles_lazily=lambda _outcome: True)
     (key,) = put_and_send(service)
     service.outbox.settle(SendOutcome(refused={key: "no"}))
     assert rows_on_disk(path) == 0
@@ -193,7 +193,7 @@ def test_a_refusal_is_committed_at_once(start, path):
 
 def test_a_waiting_deletion_happens_on_its_own_when_nothing_comes_along(start, path):
     clock = FakeClock()
-    service = start(lazy_settle=True, clock=clock)
+    service = start(settles_lazily=lambda _outcome: True, clock=clock)
     service.outbox.settle(SendOutcome(delivered=put_and_send(service)))
     clock.advance(SETTLE_WITHIN_S + 1.0)
     # Any question makes the writer look at its clock.
@@ -276,7 +276,7 @@ def test_readings_that_give_way_during_a_commit_are_saved_once_and_only_the_lost
 
 
 def test_a_deletion_that_waits_survives_a_failed_commit(start, path):
-    service = start(lazy_settle=True, max_pages=60)
+    service = start(settles_lazily=lambda _outcome: True, max_pages=60)
     service.outbox.settle(SendOutcome(delivered=put_and_send(service)))
     with pytest.raises(StorageError):
         service.journal.put_setting("big", "x" * 100_000)

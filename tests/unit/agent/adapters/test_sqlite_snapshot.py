@@ -48,11 +48,11 @@ def test_after_every_commit_it_is_what_sqlite_reads(tmp_path_factory, steps):
             if step == "put":
                 with store.transaction():
                     for n in range(size):
-                        store.put(make_reading({"n": n}))
+                        store.outbox.put(make_reading({"n": n}))
             elif step == "set":
-                store.put_setting("text", "x" * size * 20)
+                store.journal.put_setting("text", "x" * size * 20)
             elif step == "settle":
-                store._outbox._delete([each.key for each in store.next_batch(size)])
+                store.outbox._delete([each.key for each in store.outbox.next_batch(size)])
             else:
                 store._db.execute("PRAGMA wal_checkpoint(TRUNCATE)" if size % 2 else "PRAGMA wal_checkpoint(RESTART)")
             assert dump(read_snapshot(path)) == list(store._db.iterdump())
@@ -62,7 +62,7 @@ def test_a_log_that_is_torn_anywhere_gives_what_sqlite_would_give(tmp_path):
     path = tmp_path / "agent.db"
     with closing(SqliteStore(path, clock=FakeClock())) as store:
         for n in range(6):
-            store.put(make_reading({"n": n}))
+            store.outbox.put(make_reading({"n": n}))
         content, wal = path.read_bytes(), path.with_name("agent.db-wal").read_bytes()
         for length in range(0, len(wal), 613):
             assert dump(apply_wal(content, wal[:length])) == dump_by_sqlite(path, wal[:length])
@@ -72,7 +72,7 @@ def test_a_log_that_is_torn_anywhere_gives_what_sqlite_would_give(tmp_path):
 def test_a_flipped_bit_in_the_log_ends_it_where_sqlite_would_end_it(tmp_path, offset):
     path = tmp_path / "agent.db"
     with closing(SqliteStore(path, clock=FakeClock())) as store:
-        store.put(make_reading())
+        store.outbox.put(make_reading())
         content, wal = path.read_bytes(), bytearray(path.with_name("agent.db-wal").read_bytes())
         wal[offset] ^= 0x10
         assert dump(apply_wal(content, bytes(wal))) == dump_by_sqlite(path, bytes(wal))
@@ -82,9 +82,9 @@ def test_frames_of_an_older_round_of_the_log_do_not_count(tmp_path):
     path = tmp_path / "agent.db"
     with closing(SqliteStore(path, clock=FakeClock())) as store:
         for n in range(50):
-            store.put(make_reading({"n": n}))
+            store.outbox.put(make_reading({"n": n}))
         store._db.execute("PRAGMA wal_checkpoint(RESTART)")
-        store.put_setting("new", "round")
+        store.journal.put_setting("new", "round")
         assert path.with_name("agent.db-wal").stat().st_size > 20_000
         assert dump(read_snapshot(path)) == list(store._db.iterdump())
 

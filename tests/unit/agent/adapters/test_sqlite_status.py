@@ -28,14 +28,14 @@ def path(tmp_path) -> Path:
 def store(path):
     path.parent.mkdir()
     with closing(SqliteStore(path, clock=FakeClock(), bounds=Bounds(max_rows=4))) as opened:
-        opened.admit([make_entry("a"), make_entry("b"), make_entry("old", CommandState.SKIPPED)])
-        opened.start("a", make_moment(1001.0))
-        opened.finish("a", make_outcome("failed", error="timeout: too slow"), make_moment(1002.0))
-        opened.put_setting("interval.board", "30")
+        opened.journal.admit([make_entry("a"), make_entry("b"), make_entry("old", CommandState.SKIPPED)])
+        opened.journal.start("a", make_moment(1001.0))
+        opened.journal.finish("a", make_outcome("failed", error="timeout: too slow"), make_moment(1002.0))
+        opened.journal.put_setting("interval.board", "30")
         for n in range(6):
-            opened.put(make_reading({"n": n}))
-        first, second = opened.next_batch(2)
-        opened.settle(SendOutcome(delivered=(first.key,), refused={second.key: "validation_error: no"}))
+            opened.outbox.put(make_reading({"n": n}))
+        first, second = opened.outbox.next_batch(2)
+        opened.outbox.settle(SendOutcome(delivered=(first.key,), refused={second.key: "validation_error: no"}))
         yield opened
 
 
@@ -70,7 +70,7 @@ def test_while_the_agent_runs_and_not_a_byte_or_file_changes(store, path):
 def test_it_agrees_with_what_the_running_store_says(store, path):
     status = read_status(path)
     assert status is not None
-    assert status.outbox == store.stats()
+    assert status.outbox == store.outbox.stats()
 
 
 def test_after_the_agent_was_killed(store, path, tmp_path):
@@ -78,7 +78,7 @@ def test_after_the_agent_was_killed(store, path, tmp_path):
     shutil.copytree(path.parent, tmp_path / "killed")
     check(read_status(tmp_path / "killed" / "agent.db"))
     with closing(SqliteStore(tmp_path / "killed" / "agent.db", clock=FakeClock())) as again:
-        assert again.known(["b"])["b"].state == CommandState.RECEIVED
+        assert again.journal.known(["b"])["b"].state == CommandState.RECEIVED
 
 
 def test_after_the_agent_stopped_and_not_a_byte_or_file_changes(store, path):
@@ -119,7 +119,7 @@ def test_an_incident_is_shown(tmp_path):
 
 
 def test_results_that_are_put_aside_are_told_with_their_reasons(path, store):
-    store.put_aside({"a": "405 no such place"})
+    store.journal.put_aside({"a": "405 no such place"})
     status = read_status(path)
     assert status is not None
     assert status.commands["put_aside"] == 1

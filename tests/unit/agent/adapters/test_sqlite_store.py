@@ -39,10 +39,11 @@ def open_store(path: Path, **options) -> SqliteStore:
 def fill(path: Path, commands: int = 300, readings: int = 300) -> None:
     """A store of many pages, closed in order, so that everything is in the file itself."""
     with closing(open_store(path)) as store, store.transaction():
-        store.admit([make_entry(f"c{n}", CommandState.REPORTED, outcome=make_outcome()) for n in range(commands)])
-        store.put_setting("interval.board", "30")
+        outcome = make_outcome()
+        store.journal.admit([make_entry(f"c{n}", CommandState.REPORTED, outcome=outcome) for n in range(commands)])
+        store.journal.put_setting("interval.board", "30")
         for n in range(readings):
-            store.put(make_reading({"n": n}))
+            store.outbox.put(make_reading({"n": n}))
 
 
 def damaged_files(path: Path) -> list[Path]:
@@ -54,7 +55,7 @@ def damaged_files(path: Path) -> list[Path]:
 
 def test_the_file_is_for_its_owner_only_and_in_wal_mode(path):
     with closing(open_store(path)) as store:
-        store.put_setting("a", "1")
+        store.journal.put_setting("a", "1")
         modes = {each.name: each.stat().st_mode & 0o777 for each in path.parent.iterdir()}
     assert set(modes.values()) == {0o600}
     # No -shm: its pages would be written to the flash over and over.
@@ -87,9 +88,9 @@ def test_a_second_agent_is_kept_out_while_the_first_one_lives(path):
     with closing(open_store(path)) as store:
         with pytest.raises(StorageError, match="another device-agent uses"):
             open_store(path)
-        store.put_setting("a", "1")
+        store.journal.put_setting("a", "1")
     with closing(open_store(path)) as store:
-        assert store.setting("a") == "1"
+        assert store.journal.setting("a") == "1"
 
 
 def test_a_directory_that_is_not_there_is_named(tmp_path):
@@ -102,9 +103,9 @@ def test_boots_that_no_reading_is_from_are_forgotten(path):
     for boot in range(5):
         clock.reboot(f"boot-{boot}")
         with closing(SqliteStore(path, clock=clock)) as store:
-            store.put(make_reading(at=clock.now()))
+            store.outbox.put(make_reading(at=clock.now()))
             if boot < 3:
-                store.settle(SendOutcome(delivered=tuple(each.key for each in store.next_batch(10))))
+                store.outbox.settle(SendOutcome(delivered=tuple(each.key for each in store.outbox.next_batch(10))))
     SqliteStore(path, clock=clock).close()
     with closing(sqlite3.connect(path)) as connection:
         boots = {row[0] for row in connection.execute("SELECT boot_id FROM origin")}
@@ -122,10 +123,10 @@ def test_a_file_that_is_no_database_is_moved_aside_whole_and_a_new_one_is_begun(
     with closing(open_store(path)) as store:
         assert len(store.incidents) == 1
         assert "was damaged" in store.incidents[0]
-        assert store.setting(HISTORY_LOST) == "1"
-        assert store.is_empty()
-        store.admit([make_entry("a")])
-        assert store.setting(HISTORY_LOST) is None
+        assert store.journal.setting(HISTORY_LOST) == "1"
+        assert store.journal.is_empty()
+        store.journal.admit([make_entry("a")])
+        assert store.journal.setting(HISTORY_LOST) is None
     (aside,) = damaged_files(path)
     assert aside.read_bytes() == content
 
@@ -134,7 +135,7 @@ def test_an_empty_file_is_a_new_one_and_no_incident(path):
     path.touch()
     with closing(open_store(path)) as store:
         assert store.incidents == []
-        assert store.is_empty()
+        assert store.journal.is_empty()
 
 
 @pytest.mark.parametrize(("keep", "at_least"), [(0.4, 5), (0.6, 45), (0.9, 60)])
@@ -144,11 +145,11 @@ def test_a_torn_file_gives_back_what_is_left_of_it(path, keep, at_least):
     os.truncate(path, int(size * keep) // PAGE_BYTES * PAGE_BYTES + 100)
     with closing(open_store(path)) as store:
         assert len(store.incidents) == 1
-        saved = store.known([f"c{n}" for n in range(300)])
+        saved = store.journal.known([f"c{n}" for n in range(300)])
         assert len(saved) >= at_least
         assert all(entry.state == CommandState.REPORTED for entry in saved.values())
-        assert not store.is_empty()
-        assert store.setting(HISTORY_LOST) == "1"
+        assert not store.journal.is_empty()
+        assert store.journal.setting(HISTORY_LOST) == "1"
 
 
 @pytest.mark.parametrize("page", range(3, 40, 4))
@@ -159,8 +160,8 @@ def test_a_page_of_rubbish_costs_what_lies_on_it_and_not_what_lies_behind_it(pat
         file.write(b"\xa5" * PAGE_BYTES)
     with closing(open_store(path)) as store:
         assert len(store.incidents) == 1
-        commands = store.known([f"c{n}" for n in range(300)])
-        readings = store.next_batch(1000)
+        commands = store.journal.known([f"c{n}" for n in range(300)])
+        readings = store.outbox.next_batch(1000)
         # One page holds a few rows; an inner page of the tree may hide the rows of one table.
         assert len(commands) + len(readings) > 250
         assert [each.reading.values["n"] for each in readings] == sorted(each.reading.values["n"] for each in readings)
@@ -176,22 +177,22 @@ def test_what_lies_behind_a_broken_leaf_is_read_from_the_other_end(path, marker)
         file.seek(page * PAGE_BYTES)
         file.write(b"\xa5" * PAGE_BYTES)
     with closing(open_store(path)) as store:
-        saved = {each.reading.values["n"] for each in store.next_batch(1000)}
+        saved = {each.reading.values["n"] for each in store.outbox.next_batch(1000)}
         assert len(saved) > 250
         assert {0, 299} <= saved
-        assert len(store.known([f"c{n}" for n in range(300)])) == 300
+        assert len(store.journal.known([f"c{n}" for n in range(300)])) == 300
 
 
 def test_salvaged_readings_keep_their_idempotency_keys_and_new_ones_get_others(path):
     fill(path, 0, 50)
     with closing(open_store(path)) as store:
-        before = {each.key: each.idempotency_key for each in store.next_batch(100)}
+        before = {each.key: each.idempotency_key for each in store.outbox.next_batch(100)}
     with path.open("r+b") as file:
         file.truncate(path.stat().st_size - PAGE_BYTES)
     with closing(open_store(path)) as store:
         assert store.incidents
-        store.put(make_reading({"new": 1}))
-        after = store.next_batch(100)
+        store.outbox.put(make_reading({"new": 1}))
+        after = store.outbox.next_batch(100)
     old = {each.key: each.idempotency_key for each in after if "n" in each.reading.values}
     (new,) = [each for each in after if "new" in each.reading.values]
     assert old
@@ -214,12 +215,12 @@ def test_a_value_that_makes_no_sense_is_damage_that_is_found_in_use_and_costs_th
         connection.execute(flip)
     with closing(open_store(path)) as store:
         assert store.incidents == []
-        with pytest.raises(StorageError, match="damaged"):
-            store.known(["c7"])
+        with pytest.raises(StorageError, match="damaged"), store.looking():
+            store.journal.known(["c7"])
         store.replace_damaged()
         assert len(store.incidents) == 1
-        assert set(store.known([f"c{n}" for n in range(20)])) >= {f"c{n}" for n in range(20)} - {"c7"}
-        assert store.stats().rows == 20
+        assert set(store.journal.known([f"c{n}" for n in range(20)])) >= {f"c{n}" for n in range(20)} - {"c7"}
+        assert store.outbox.stats().rows == 20
 
 
 def test_damage_that_sqlite_tells_is_believed_once_the_file_was_looked_through(path):
@@ -228,9 +229,9 @@ def test_damage_that_sqlite_tells_is_believed_once_the_file_was_looked_through(p
     told.sqlite_errorcode, told.sqlite_errorname = sqlite3.SQLITE_CORRUPT, "SQLITE_CORRUPT"
     with closing(open_store(path)) as store:
         store.replace_damaged(told)
-        assert (store.incidents, store.stats().rows) == ([], 3)
+        assert (store.incidents, store.outbox.stats().rows) == ([], 3)
         store.replace_damaged(told)
-        assert (len(store.incidents), store.stats().rows) == (1, 3)
+        assert (len(store.incidents), store.outbox.stats().rows) == (1, 3)
 
 
 @pytest.mark.parametrize("reached", ["noted", "moved", "begun"])
@@ -243,23 +244,23 @@ def test_a_replacement_that_was_cut_short_is_finished_at_the_next_start(path, re
         path.write_bytes(b"half a new file")
     for _ in range(2):
         with closing(open_store(path)) as store:
-            assert set(store.known([f"c{n}" for n in range(20)])) == {f"c{n}" for n in range(20)}
-            assert store.stats().rows == 20
-            assert store.setting(HISTORY_LOST) == "1"
+            assert set(store.journal.known([f"c{n}" for n in range(20)])) == {f"c{n}" for n in range(20)}
+            assert store.outbox.stats().rows == 20
+            assert store.journal.setting(HISTORY_LOST) == "1"
     assert damaged_files(path) == [aside]
 
 
 def test_a_commit_that_failed_and_comes_back_out_of_the_log_is_taken_back(path):
     with closing(open_store(path)) as store:
-        store.put(make_reading({"first": 1}))
-        store.settle(SendOutcome(delivered=(1,)))
+        store.outbox.put(make_reading({"first": 1}))
+        store.outbox.settle(SendOutcome(delivered=(1,)))
         # What a commit leaves in the log when only its sync fails.
         store._db.execute("INSERT INTO reading (key, origin, mono, wall, body) VALUES (2, 1, 0, 0, '{\"failed\": 1}')")
         store._db.execute("DELETE FROM reading WHERE key = 1")
         store.reopen()
-        assert store.next_batch(10) == []
-        store.put(make_reading({"second": 2}))
-        (again,) = store.next_batch(10)
+        assert store.outbox.next_batch(10) == []
+        store.outbox.put(make_reading({"second": 2}))
+        (again,) = store.outbox.next_batch(10)
         assert (again.key, again.reading.values) == (2, {"second": 2})
 
 
@@ -277,7 +278,7 @@ def test_flipped_bits_anywhere_in_file_and_log_never_stop_the_agent_and_nothing_
     fill(path, 60, 60)
     with closing(open_store(path)) as store:
         for n in range(60, 120):
-            store.put(make_reading({"n": n}))
+            store.outbox.put(make_reading({"n": n}))
         # As the power would leave it: the log is full and nobody closed anything.
         copies = {each: each.read_bytes() for each in (path, path.with_name("agent.db-wal"))}
     for each, content in copies.items():
@@ -289,9 +290,10 @@ def test_flipped_bits_anywhere_in_file_and_log_never_stop_the_agent_and_nothing_
         for _ in range(8):
             # Damage that shows only in use is found by whoever reads it, and then the file is replaced, too.
             try:
-                batch = store.next_batch(1000)
-                store.known([f"c{n}" for n in range(60)])
-                store.put(make_reading({"n": 1000}))
+                with store.looking():
+                    batch = store.outbox.next_batch(1000)
+                    store.journal.known([f"c{n}" for n in range(60)])
+                store.outbox.put(make_reading({"n": 1000}))
                 break
             except StorageError as error:
                 if not is_damage(error.__cause__):
@@ -302,9 +304,9 @@ def test_flipped_bits_anywhere_in_file_and_log_never_stop_the_agent_and_nothing_
         assert len({each.idempotency_key for each in batch}) == len(batch)
         assert len({each.key for each in batch}) == len(batch) <= 120
         assert all(isinstance(value, int | float) for each in batch for value in each.reading.values.values())
-        rows = store.stats().rows
+        rows = store.outbox.stats().rows
     with closing(open_store(path)) as store:
-        assert store.stats().rows == rows
+        assert store.outbox.stats().rows == rows
 
 
 # --- a full or failing disk -----------------------------------------------------------------------------------------
@@ -316,17 +318,17 @@ def test_on_a_full_disk_the_call_fails_with_the_fix_and_nothing_is_half_written(
         fault = ""
         while not fault:
             try:
-                store.put(make_reading({f"reading_{n}": n for n in range(20)}))
+                store.outbox.put(make_reading({f"reading_{n}": n for n in range(20)}))
                 accepted += 1
             except StorageError as error:
                 fault = str(error)
         assert fault == f"{path}: there is no room left for it: free space on its disk (SQLITE_FULL)"
         assert accepted > 10
-        assert store.stats().rows == len(store.next_batch(1000)) == accepted
-        store.settle(SendOutcome(delivered=tuple(each.key for each in store.next_batch(5))))
-        store.put(make_reading())
+        assert store.outbox.stats().rows == len(store.outbox.next_batch(1000)) == accepted
+        store.outbox.settle(SendOutcome(delivered=tuple(each.key for each in store.outbox.next_batch(5))))
+        store.outbox.put(make_reading())
     with closing(open_store(path)) as store:
-        assert store.stats().rows == accepted - 5 + 1
+        assert store.outbox.stats().rows == accepted - 5 + 1
 
 
 def test_a_transaction_is_all_or_nothing(path):
@@ -334,28 +336,28 @@ def test_a_transaction_is_all_or_nothing(path):
 
         def fail():
             with store.transaction():
-                store.admit([make_entry("a")])
-                store.put(make_reading())
+                store.journal.admit([make_entry("a")])
+                store.outbox.put(make_reading())
                 raise KeyError("half way")
 
         with pytest.raises(KeyError):
             fail()
-        assert store.known(["a"]) == {}
-        assert store.is_empty()
-        assert store.stats().accepted == 0
-        store.put(make_reading())
-        assert [each.key for each in store.next_batch(5)] == [1]
+        assert store.journal.known(["a"]) == {}
+        assert store.journal.is_empty()
+        assert store.outbox.stats().accepted == 0
+        store.outbox.put(make_reading())
+        assert [each.key for each in store.outbox.next_batch(5)] == [1]
 
 
 def test_a_part_of_a_transaction_can_fail_alone(path):
     with closing(open_store(path)) as store:
         with store.transaction():
-            store.admit([make_entry("a")])
+            store.journal.admit([make_entry("a")])
             with pytest.raises(StorageError, match="cannot be stored"):
-                store.attempt(lambda: store.put_setting("lone surrogate", "\ud800"))
-            store.attempt(lambda: store.put_setting("good", "1"))
-        assert store.setting("good") == "1"
-        assert set(store.known(["a"])) == {"a"}
+                store.attempt(lambda: store.journal.put_setting("lone surrogate", "\ud800"))
+            store.attempt(lambda: store.journal.put_setting("good", "1"))
+        assert store.journal.setting("good") == "1"
+        assert set(store.journal.known(["a"])) == {"a"}
 
 
 def test_a_file_size_limit_of_the_system_is_an_error_with_a_fix_and_loses_nothing_that_was_accepted(path):
@@ -368,12 +370,12 @@ def test_a_file_size_limit_of_the_system_is_an_error_with_a_fix_and_loses_nothin
         from tests.fakes import FakeClock
 
         store = SqliteStore(Path(sys.argv[1]), clock=FakeClock())
-        store.put(make_reading())
+        store.outbox.put(make_reading())
         resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, resource.RLIM_INFINITY))
         accepted = 1
         try:
             for _ in range(5000):
-                store.put(make_reading({f"reading_{n}": n for n in range(20)}))
+                store.outbox.put(make_reading({f"reading_{n}": n for n in range(20)}))
                 accepted += 1
         except StorageError as error:
             print(accepted, error)
@@ -390,7 +392,7 @@ def test_a_file_size_limit_of_the_system_is_an_error_with_a_fix_and_loses_nothin
     assert "look into dmesg" in text or "free space" in text, done
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY
     with closing(open_store(path)) as store:
-        assert store.stats().rows == int(accepted)
+        assert store.outbox.stats().rows == int(accepted)
 
 
 class TestBootTimes:
@@ -402,84 +404,84 @@ class TestBootTimes:
     def test_they_survive_as_long_as_something_is_of_that_boot(self, path):
         clock = FakeClock()
         with closing(self.open(path, clock)) as store:
-            store.learn_time("boot-1", self.TIME)
-            store.learn_time("boot-0", self.TIME)
-            store.put(make_reading(at=clock.now()))
+            store.boots.learn("boot-1", self.TIME)
+            store.boots.learn("boot-0", self.TIME)
+            store.outbox.put(make_reading(at=clock.now()))
             clock.reboot("boot-2")
         with closing(self.open(path, clock)) as store:
-            assert store.known_times() == {"boot-1": self.TIME}
-            store.settle(SendOutcome(tuple(each.key for each in store.next_batch(9))))
-            store.put(make_reading(at=clock.now()))
+            assert store.boots.known() == {"boot-1": self.TIME}
+            store.outbox.settle(SendOutcome(tuple(each.key for each in store.outbox.next_batch(9))))
+            store.outbox.put(make_reading(at=clock.now()))
         with closing(self.open(path, clock)) as store:
-            assert store.known_times() == {}
+            assert store.boots.known() == {}
 
     def test_a_better_one_counts_at_once_and_is_written_with_the_next_commit(self, path):
         better = BootTime(1000.2, 1000.7, 9.0)
         with closing(self.open(path, FakeClock())) as store:
-            store.learn_time("boot-1", self.TIME)
+            store.boots.learn("boot-1", self.TIME)
             written = path.with_name(f"{path.name}-wal").stat().st_size
-            store.learn_time("boot-1", better, rides=True)
-            assert store.known_times() == {"boot-1": better}
+            store.boots.learn("boot-1", better, rides=True)
+            assert store.boots.known() == {"boot-1": better}
             assert path.with_name(f"{path.name}-wal").stat().st_size == written
-            store.put_setting("a", "1")
+            store.journal.put_setting("a", "1")
         with closing(self.open(path, FakeClock())) as store:
-            assert store.known_times() == {"boot-1": better}
+            assert store.boots.known() == {"boot-1": better}
 
     def test_a_better_one_whose_commit_failed_goes_with_the_one_after(self, path):
         better = BootTime(1000.2, 1000.7, 9.0)
         with closing(self.open(path, FakeClock())) as store:
-            store.learn_time("boot-1", self.TIME)
-            store.learn_time("boot-1", better, rides=True)
+            store.boots.learn("boot-1", self.TIME)
+            store.boots.learn("boot-1", better, rides=True)
             with pytest.raises(RuntimeError), store.transaction():
                 raise RuntimeError
-            store.put_setting("a", "1")
+            store.journal.put_setting("a", "1")
         with closing(self.open(path, FakeClock())) as store:
-            assert store.known_times() == {"boot-1": better}
+            assert store.boots.known() == {"boot-1": better}
 
     def test_a_damaged_file_gives_them_back(self, path):
         fill(path)
         with closing(self.open(path, FakeClock())) as store:
-            store.learn_time("boot-1", self.TIME)
+            store.boots.learn("boot-1", self.TIME)
         with path.open("r+b") as file:
             file.seek(20 * PAGE_BYTES)
             file.write(b"\xa5" * PAGE_BYTES)
         with closing(self.open(path, FakeClock())) as store:
             assert store.incidents
-            assert store.known_times() == {"boot-1": self.TIME}
+            assert store.boots.known() == {"boot-1": self.TIME}
 
     def test_no_reading_is_too_old_while_nobody_knows_the_time_of_its_boot_or_of_this_one(self, path):
         clock = FakeClock()
         with closing(self.open(path, clock)) as store:
-            store.put(make_reading({"n": 1}, at=clock.now()))
+            store.outbox.put(make_reading({"n": 1}, at=clock.now()))
             clock.reboot("boot-2")
             clock.set_wall(START_WALL_S + 50 * 366 * 86_400.0)
-            store.put(make_reading({"n": 2}, at=clock.now()))
-            assert store.stats().rows == 2
-            store.learn_time("boot-2", BootTime(START_WALL_S, START_WALL_S, 10.0))
-            store.put(make_reading({"n": 3}, at=clock.now()))
-            assert store.stats().rows == 3
-            store.learn_time("boot-1", BootTime(START_WALL_S - 8 * 86_400.0, START_WALL_S - 8 * 86_400.0, 10.0))
-            store.put(make_reading({"n": 4}, at=clock.now()))
+            store.outbox.put(make_reading({"n": 2}, at=clock.now()))
+            assert store.outbox.stats().rows == 2
+            store.boots.learn("boot-2", BootTime(START_WALL_S, START_WALL_S, 10.0))
+            store.outbox.put(make_reading({"n": 3}, at=clock.now()))
+            assert store.outbox.stats().rows == 3
+            store.boots.learn("boot-1", BootTime(START_WALL_S - 8 * 86_400.0, START_WALL_S - 8 * 86_400.0, 10.0))
+            store.outbox.put(make_reading({"n": 4}, at=clock.now()))
             # And behind them, as backlog, the record of the one that went.
-            assert [each.reading.values.get("n") for each in store.next_batch(9)] == [2, 3, 4, None]
+            assert [each.reading.values.get("n") for each in store.outbox.next_batch(9)] == [2, 3, 4, None]
 
     def test_a_command_of_a_boot_without_a_time_is_forgotten_a_full_span_after_it_could_be_dated(self, path):
         clock = FakeClock(wall_s=0.0)
         with closing(self.open(path, clock)) as store:
-            store.admit([make_entry("old", CommandState.REPORTED, received=clock.now())])
+            store.journal.admit([make_entry("old", CommandState.REPORTED, received=clock.now())])
             clock.reboot("boot-2")
-            store.learn_time("boot-2", BootTime(START_WALL_S, START_WALL_S, 10.0))
-            assert store.forget([], START_WALL_S) == 0
+            store.boots.learn("boot-2", BootTime(START_WALL_S, START_WALL_S, 10.0))
+            assert store.journal.forget([], START_WALL_S) == 0
             clock.advance(86_400.0)
-            assert store.forget([], START_WALL_S + 43_200.0) == 1
+            assert store.journal.forget([], START_WALL_S + 43_200.0) == 1
 
     def test_the_status_counts_what_cannot_be_dated(self, path):
         clock = FakeClock()
         with closing(self.open(path, clock)) as store:
-            store.put(make_reading(at=clock.now()))
+            store.outbox.put(make_reading(at=clock.now()))
             clock.reboot("boot-2")
-            store.put(make_reading(at=clock.now()))
-            store.learn_time("boot-2", self.TIME)
+            store.outbox.put(make_reading(at=clock.now()))
+            store.boots.learn("boot-2", self.TIME)
         status = read_status(path)
         assert status is not None
         assert status.undated == 1

@@ -29,15 +29,15 @@ def opened(folder: Path) -> SqliteStore:
 
 def write(folder: Path, device_id: str, *values: float) -> None:
     with closing(opened(folder)) as store:
-        store.put_setting(OWNER, device_id)
-        store.learn_time("boot-1", BootTime(START_WALL_S - 1000.0, START_WALL_S - 999.0, 1000.0))
+        store.journal.put_setting(OWNER, device_id)
+        store.boots.learn("boot-1", BootTime(START_WALL_S - 1000.0, START_WALL_S - 999.0, 1000.0))
         for value in values:
-            store.put(make_reading({"t": value}, make_moment(1000.0 + value)))
+            store.outbox.put(make_reading({"t": value}, make_moment(1000.0 + value)))
 
 
 def waiting(folder: Path) -> list[float]:
     with closing(opened(folder)) as store:
-        return [stored.reading.values["t"] for stored in store.next_batch(100)]
+        return [stored.reading.values["t"] for stored in store.outbox.next_batch(100)]
 
 
 def test_the_store_of_another_id_is_put_aside_and_comes_back_with_its_id(tmp_path):
@@ -67,7 +67,7 @@ def test_what_is_released_is_sent_as_this_devices_with_its_times(tmp_path):
     assert waiting(tmp_path) == [3.0, 1.0, 2.0]
     assert describe(find_others(tmp_path)) == ""
     with closing(opened(tmp_path)) as store:
-        assert "boot-1" in store.known_times()
+        assert "boot-1" in store.boots.known()
 
 
 def test_nothing_is_released_while_an_agent_uses_the_store(tmp_path):

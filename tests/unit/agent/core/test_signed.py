@@ -156,7 +156,7 @@ def test_history_that_is_skipped_at_first_contact_does_not_run_later(device, tmp
         )
         assert [str(decision.verdict) for decision in result.decisions] == ["skip"]
         assert result.settings[setting_of(KEY.key_id)] == "3"
-        new.store.admit(result.entries, result.settings)
+        new.store.journal.admit(result.entries, result.settings)
         assert new.take_one(payload) == "signature_replayed"
     finally:
         new.close()
@@ -191,7 +191,7 @@ def test_the_limit_counts_for_the_envelope_and_nothing_above_it_is_verified(devi
 
 
 def test_a_counter_that_cannot_be_read_lets_nothing_through(device):
-    device.store.put_setting(setting_of(KEY.key_id), "many")
+    device.store.journal.put_setting(setting_of(KEY.key_id), "many")
     assert device.take_one(sign(KEY, 1)) == "signature_replayed"
 
 
@@ -202,10 +202,10 @@ def test_a_failed_commit_uses_no_counter_up_and_loses_no_command(device, monkeyp
         raise StorageError("the disk is full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(device.store, "admit", fail)
+        patch.setattr(device.store.journal, "admit", fail)
         with pytest.raises(StorageError):
             device.take([command_of(payload, "a")])
-    assert device.store.setting(setting_of(KEY.key_id)) is None
+    assert device.store.journal.setting(setting_of(KEY.key_id)) is None
     assert device.take_one(payload, "a") == "ran"
 
 
@@ -221,7 +221,7 @@ def test_what_a_power_cut_leaves_has_both_the_command_and_its_counter_or_neither
         for file in tmp_path.glob("agent.db*"):
             shutil.copyfile(file, copy / file.name)
         found = Device(copy, device.rules)
-        states.append((sorted(found.store.known(["a"])), found.take_one(payload)))
+        states.append((sorted(found.store.journal.known(["a"])), found.take_one(payload)))
         found.close()
     assert states == [([], "ran"), (["a"], "signature_replayed")]
 

@@ -169,8 +169,8 @@ class TestClock:
     def test_who_kept_something_of_another_device_is_told_how_to_release_it(self, device):
         is_ok(device.look("other_devices"), "nothing waits")
         with closing(SqliteStore(device.state_dir / FILE_NAME, clock=FakeClock())) as store:
-            store.put_setting("device_id", "door-1")
-            store.put(make_reading())
+            store.journal.put_setting("device_id", "door-1")
+            store.outbox.put(make_reading())
         exchange_stores(device.state_dir, "door-1", "d1")
         is_bad(device.look("other_devices"), "warning", "device.device_id was changed", "other-devices release")
 
@@ -337,33 +337,34 @@ class TestStore:
         is_ok(device.look("gaps"))
 
     def test_a_store_that_is_well(self, device, store):
-        store.put(make_reading())
+        store.outbox.put(make_reading())
         is_ok(device.look("database"), "1 readings wait")
         is_ok(device.look("gaps"))
         is_ok(device.look("set_aside"))
 
     def test_a_store_that_is_nearly_full_has_dropped_and_set_aside(self, device, store):
         for _ in range(6):
-            store.put(make_reading())
+            store.outbox.put(make_reading())
         device.values["outbox"] = {"max_bytes": 1024 * 1024, "reserve_bytes": 0}
         is_ok(device.look("database"))
         finding = device.look("gaps")
         is_bad(finding, "warning", "2 for rows", "outbox.max_bytes")
         assert finding.seen.startswith("2 readings")
-        store.settle(SendOutcome(refused={store.next_batch(1)[0].key: "validation_error: no such reading"}))
+        refused = {store.outbox.next_batch(1)[0].key: "validation_error: no such reading"}
+        store.outbox.settle(SendOutcome(refused=refused))
         is_bad(device.look("set_aside"), "warning", "no such reading", "device-agent status")
 
     def test_results_that_are_put_aside(self, device, store):
         is_ok(device.look("put_aside"))
-        store.admit([make_entry("c1", CommandState.FINISHED, outcome=make_outcome())])
-        store.put_aside({"c1": "405 no such place"})
+        store.journal.admit([make_entry("c1", CommandState.FINISHED, outcome=make_outcome())])
+        store.journal.put_aside({"c1": "405 no such place"})
         is_bad(device.look("put_aside"), "warning", "405 no such place", "service.dialect.results")
 
     def test_a_store_near_its_bound(self, device):
         clock = FakeClock()
         with closing(SqliteStore(device.state_dir / FILE_NAME, clock=clock, bounds=Bounds(max_rows=100))) as store:
             for _ in range(95):
-                store.put(make_reading())
+                store.outbox.put(make_reading())
         device.values["outbox"] = {"max_rows": 100}
         is_bad(device.look("database"), "warning", "soon some are dropped", "max_rows")
 

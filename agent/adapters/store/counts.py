@@ -1,0 +1,72 @@
+"""How many readings wait, and what became of all others, in SQL."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+from typing import Any, Final
+
+from agent.core.outbox import NEVER_STORED
+from agent.core.values import OutboxStats, Priority
+
+_COUNT_SQL: Final = (
+    "SELECT coalesce(max(key), 0), coalesce(sum(length(body)), 0), "  # noqa: S608 - of numbers of this program
+    + ", ".join(
+        f"count(CASE WHEN priority = {rank:d} THEN body END), min(CASE WHEN priority = {rank:d} THEN key END)"
+        for rank in Priority
+    )
+    + " FROM reading"
+)
+
+
+class Totals:
+    """What waits, counted once and kept in step by the outbox instead of being looked up at each commit.
+
+    Args:
+        connection: the store's.
+
+    Attributes:
+        last_key: the highest key ever given.
+        size_bytes: of what waits.
+        rows: waiting, by priority.
+        first: no waiting row of a priority has a lower key.
+    """
+
+    __slots__ = ("first", "last_key", "rows", "size_bytes")
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.last_key, self.size_bytes, *by_priority = connection.execute(_COUNT_SQL).fetchone()
+        self.rows = dict(zip(Priority, (count or 0 for count in by_priority[::2]), strict=True))
+        self.first = dict(zip(Priority, (first or 0 for first in by_priority[1::2]), strict=True))
+
+    @property
+    def waiting(self) -> int:
+        """How many readings wait."""
+        return sum(self.rows.values())
+
+
+def read_stats(
+    connection: sqlite3.Connection, rows: int, size_bytes: int, last_key: int, oldest_wall_s: float | None
+) -> OutboxStats:
+    """The stats out of what was counted and the few rows of the counters.
+
+    What was delivered is what was accepted and is neither waiting, nor set aside, nor dropped.
+    """
+    dropped_rows: Iterable[Any] = connection.execute("SELECT reason, rows FROM gap")
+    dropped = {str(reason): int(count) for reason, count in dropped_rows}
+    refused = connection.execute("SELECT value FROM meta WHERE name = 'set_aside'").fetchone()
+    set_aside_ever = 0 if refused is None else int(refused[0])
+    lost = connection.execute("SELECT value FROM meta WHERE name = 'lost'").fetchone()
+    (kept,) = connection.execute("SELECT count(*) FROM set_aside").fetchone()
+    unstored = sum(dropped.get(str(reason), 0) for reason in NEVER_STORED)
+    dropped_stored = sum(dropped.values()) - unstored
+    not_delivered = rows + set_aside_ever + dropped_stored + (0 if lost is None else int(lost[0]))
+    return OutboxStats(
+        rows=rows,
+        size_bytes=size_bytes,
+        oldest_wall_s=oldest_wall_s,
+        set_aside=int(kept),
+        dropped=sum(dropped.values()),
+        accepted=last_key + unstored,
+        delivered=max(0, last_key - not_delivered),
+    )
