@@ -48,9 +48,9 @@ import qrcode  # noqa: E402 - after the path
 import segno  # noqa: E402
 
 from simulator.labels import UnreadableLabel, make_labels  # noqa: E402
-from simulator.labels.batch.workers import cores, run_ordered  # noqa: E402
 from simulator.labels.errors import LabelError  # noqa: E402
 from simulator.labels.payload import PROFILES, label_text, open_payload  # noqa: E402
+from simulator.labels.processes import cores, run_ordered  # noqa: E402
 from simulator.labels.symbol.decoders import Decoder, panel  # noqa: E402
 from simulator.labels.symbol.pictures import load_picture  # noqa: E402
 from simulator.labels.symbol.proving import (  # noqa: E402

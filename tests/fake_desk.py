@@ -10,7 +10,8 @@ from typing import Any
 
 from agent.core.values import JsonObject
 from agent.errors import ConfigurationError
-from agent.wire.commands import RESULT_STATES, CommandResult
+from agent.wire.command_states import RESULT_STATES
+from agent.wire.commands import CommandResult
 from gateway.ports import CommandTexts, Hints, NewReading, OpenCommands, Transport, UnknownCommand, UnknownDevice
 
 

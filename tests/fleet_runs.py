@@ -20,6 +20,7 @@ from simulator.fleet.record import (
     GeneratorHealth,
     RunRecord,
     Second,
+    SlowDevice,
     Span,
     StreamAudit,
     Tally,
@@ -146,9 +147,7 @@ def run_of(shape: Shape, seconds: list[Second]) -> RunRecord:
         thresholds=_thresholds(shape),
         audit=_audit(shape, sent),
         command_stages={} if shape.good else _stages(),
-        slowest=tuple(
-            DeviceFinding(f"dev-{n:06d}", f"sim-{n:06d}", "slow", 1900 - 100 * n, ("http.poll", "ms")) for n in range(8)
-        ),
+        slowest=tuple(SlowDevice(f"dev-{n:06d}", f"sim-{n:06d}", 1.9 - 0.1 * n, "http.poll") for n in range(8)),
         gaps=(shape.gap,) if shape.gap else (),
         scenario_text=text,
         extras={"limiter": {"window_edges": 2, "fair": True}},

@@ -247,7 +247,7 @@ SCENARIO_HEAD = """\
 # Every key of a scenario
 
 Written by `make docs` from the JSON Schema that `fleet-simulator scenario-schema` prints. How scenarios are written is
-in [fleet.md](fleet.md#writing-a-scenario).
+in [scenarios.md](scenarios.md).
 
 A duration is a number of seconds (`30`, `0.25`) or a number with its unit and no space: `250ms`, `30s`, `5m`, `2h`,
 `1d`. A key in `<...>` stands for a name of your choice, `[]` for each item of a list.

@@ -1,4 +1,4 @@
-"""Write the pictures of docs/fleet.md: ``make pictures``. The run on them never took place: it is the tests' own.
+"""Write the pictures of the fleet in docs/: ``make pictures``. The run on them never took place: it is the tests' own.
 
 Needs chromium beside what ``make setup`` installs.
 """

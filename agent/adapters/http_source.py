@@ -13,7 +13,8 @@ from agent.core.list_watch import ListWatch
 from agent.core.values import Command, CommandPoll
 from agent.errors import ErrorAnswer, NotFound, Refused, ServerFault, ServiceError
 from agent.frozen import dataclass
-from agent.wire.command_list import MORE_THAN_LISTED, OPEN, UNREADABLE, CommandList, CommandStatus
+from agent.wire.command_lists import MORE_THAN_LISTED, UNREADABLE, CommandList
+from agent.wire.command_states import OPEN, CommandStatus
 from agent.wire.connection import Interrupted
 from agent.wire.device_client import DeviceClient
 from agent.wire.dialect import CommandLists

@@ -71,8 +71,7 @@ def check(config_path: Path, *, as_json: bool, online: bool, server: bool) -> No
 
 def _probe(config_path: Path, *, as_json: bool) -> NoReturn:
     from agent.app.server_probe import probe_server  # with everything that a probe needs
-    from agent.wire.probe.report import Standing
-    from agent.wire.probe.text import report_lines
+    from agent.wire.probe.report import Standing, report_lines
 
     try:
         with configuration_faults_end_it():

@@ -44,6 +44,7 @@ from typing import TYPE_CHECKING, Final
 from agent.core.admission import AdmissionLimit, waited_s
 from agent.core.first_contact import SETTING as FIRST_CONTACT
 from agent.core.first_contact import Contact, look_at_contact
+from agent.core.listed_states import FINAL_STATUSES, OPEN_STATUSES
 from agent.core.outcomes import expiry, faulty, indeterminate, rejected
 from agent.core.values import (
     Command,
@@ -74,12 +75,6 @@ WAITING_PER_LANE_MAX: Final = 200
 HISTORY_LOST: Final = "history_lost"
 """Name of the journal setting that is present after an unreadable journal was replaced: until the next ``admit``."""
 
-OPEN_STATUSES: Final = frozenset({"queued", "delivered", "in_progress"})
-FINAL_STATUSES: Final = frozenset(
-    {"succeeded", "failed", "rejected", "expired", "timed_out", "canceled"}
-    # Other services' spellings of the same. A word that is in neither set counts as no word at all.
-    | {"cancelled", "completed", "done", "executed", "error", "timeout"}
-)
 _BEGUN: Final = "in_progress"
 _CANCELED: Final = frozenset({"canceled", "cancelled"})
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from agent.core.commands import FINAL_STATUSES, OPEN_STATUSES
+from agent.core.listed_states import FINAL_STATUSES, OPEN_STATUSES
 from agent.wire.dialect import CommandLists
 
 _KEPT_MAX: Final = 64

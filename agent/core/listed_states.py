@@ -1,11 +1,15 @@
-"""Which words for a command's state count: those of a server that announces them, or is configured for them."""
+"""Words for a command's state, and which of them count: where a server announces or configuration names them."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from agent.core.commands import FINAL_STATUSES, OPEN_STATUSES
-
+OPEN_STATUSES: Final = frozenset({"queued", "delivered", "in_progress"})
+FINAL_STATUSES: Final = frozenset(
+    {"succeeded", "failed", "rejected", "expired", "timed_out", "canceled"}
+    # Other services' spellings of the same. A word that is in neither set counts as no word at all.
+    | {"cancelled", "completed", "done", "executed", "error", "timeout"}
+)
 _OPEN: Final = "queued"
 
 

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final
 
-from agent.core.commands import OPEN_STATUSES, CommandRules, Triage, TriageVerdict, start_entry, triage
+from agent.core.commands import CommandRules, Triage, TriageVerdict, start_entry, triage
+from agent.core.listed_states import OPEN_STATUSES
 from agent.core.values import (
     Admission,
     Command,

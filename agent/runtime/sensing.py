@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-import threading
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import field
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from agent.core.reporting import Reported, ReportRule
 from agent.core.schedule import Schedule
@@ -19,6 +19,8 @@ from agent.runtime.intervals import Intervals
 from agent.runtime.service import Actor
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from agent.ports import Clock, Outbox
 
 _log = logging.getLogger(__name__)
@@ -43,6 +45,24 @@ class ReadResult(Protocol):
         ...
 
 
+class Read(Protocol):
+    """One read of one sensor, under way or ended."""
+
+    @property
+    def timeout_s(self) -> float:
+        """How long it may take, seconds."""
+        ...
+
+    @property
+    def result(self) -> Future[Any]:
+        """A :class:`ReadResult`, and never an exception."""
+        ...
+
+    def outcome(self, *, skipped: bool = False) -> ReadResult:
+        """What it gave, or why there is nothing yet; see :class:`agent.sensors.reader.Read`."""
+        ...
+
+
 class Reader(Protocol):
     """Reads sensors in bounded time and never raises for what a sensor does."""
 
@@ -54,6 +74,10 @@ class Reader(Protocol):
         """One result per name; ``KeyError`` for a name that is none."""
         ...
 
+    def begin(self, name: str) -> Read:
+        """Begin to read a sensor, or join the read that is under way; ``KeyError`` for a name that is none."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class SensorRead:
@@ -61,7 +85,7 @@ class SensorRead:
 
     name: str
     at: Moment
-    result: ReadResult
+    read: Read
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,26 +104,20 @@ class RulesChanged:
 
 @dataclass(slots=True)
 class _Sensor:
+    """One sensor: when it is read next, and the read under way until its timeout at ``timeout_at_s``."""
+
     rule: ReportRule
     schedule: Schedule
     due_s: float
     reported: Reported = field(default_factory=Reported)
-    is_reading: bool = False
-
-
-Submit = Callable[[Callable[[], None], str], None]
-"""Run this elsewhere, under this name; it may block."""
-
-
-def submit_to_thread(task: Callable[[], None], name: str) -> None:
-    """Run the task in a thread of its own that nobody waits for."""
-    threading.Thread(target=task, name=name, daemon=True).start()
+    read: Read | None = None
+    timeout_at_s: float = math.inf
 
 
 class SensingService(Actor):
     """Reads sensors on time.
 
-    Each read is waited for in a thread of its own, so a slow sensor delays no other. While a read of a sensor is under
+    A read ends as a message, or with its timeout, so a slow sensor delays no other. While a read of a sensor is under
     way its further instants are skipped.
 
     Args:
@@ -107,7 +125,6 @@ class SensingService(Actor):
         rules: sensor name -> which readings are sent; the sensors that exist.
         priorities: sensor name -> of its readings; the others' is normal.
         post: posts a message to this service, from any thread.
-        submit: where reads are waited for.
         on_accepted: the outbox took a reading.
     """
 
@@ -127,7 +144,6 @@ class SensingService(Actor):
         post: Callable[[object], bool],
         on_accepted: Callable[[], object],
         priorities: Mapping[str, Priority] | None = None,
-        submit: Submit = submit_to_thread,
         repeat_after_s: float = 300.0,
     ) -> None:
         super().__init__(self.PART)
@@ -140,7 +156,6 @@ class SensingService(Actor):
         self._post = post
         self._on_accepted = on_accepted
         self._priorities = priorities or {}
-        self._submit = submit
         self._failure_log = FailureLog(_log, self._now_s, repeat_after_s)
         self._sensors = {name: self._scheduled(name, rule) for name, rule in rules.items()}
 
@@ -151,19 +166,25 @@ class SensingService(Actor):
             sensor.due_s = min(sensor.due_s, now_s + sensor.schedule.phase_s % 1.0)
 
     def due_at(self) -> float | None:
-        """The next instant of any sensor."""
-        return min((sensor.due_s for sensor in self._sensors.values()), default=None)
+        """The next instant or timeout of any sensor."""
+        return min((min(sensor.due_s, sensor.timeout_at_s) for sensor in self._sensors.values()), default=None)
 
     def step(self) -> None:
-        """Begin the reads that are due."""
-        now_s = self._now_s()
+        """Begin the reads that are due, and give up those that have lasted too long."""
+        now = self._clock.now()
+        now_s = now.monotonic_s
         for name, sensor in self._sensors.items():
+            read = sensor.read
+            if read is not None and sensor.timeout_at_s <= now_s:
+                sensor.timeout_at_s = math.inf
+                self._take(name, now, read.outcome())
             if sensor.due_s > now_s:
                 continue
             sensor.due_s = sensor.schedule.next_after(now_s)
-            if not sensor.is_reading:
-                sensor.is_reading = True
-                self._begin_read(name)
+            if read is None or read.result.done():
+                self._begin_read(name, sensor, now_s)
+            elif sensor.timeout_at_s == math.inf:
+                self._take(name, now, read.outcome(skipped=True))
 
     def receive(self, message: SensorRead | IntervalChanged | RulesChanged) -> None:
         """A read came back, an interval was set, or the rules changed."""
@@ -178,31 +199,20 @@ class SensingService(Actor):
                 changed = self._scheduled(message.name, sensor.rule)
                 sensor.schedule, sensor.due_s = changed.schedule, changed.due_s
             return
-        self._sensors[message.name].is_reading = False
-        self._take(message)
+        sensor = self._sensors[message.name]
+        if sensor.read is message.read:
+            is_late, sensor.read, sensor.timeout_at_s = sensor.timeout_at_s == math.inf, None, math.inf
+            if not is_late:
+                self._take(message.name, message.at, message.read.result.result())
 
-    def _begin_read(self, name: str) -> None:
-        def read() -> None:
-            is_posted = False
-            try:
-                result = self._reader.read([name])[name]
-                is_posted = self._post(SensorRead(name, self._clock.now(), result))
-            except BaseException as error:  # noqa: BLE001 - logged with its traceback, and the sensor is read again
-                _log.exception("sensor=%s state=failing: a fault of the program ended its read", name)
-                self._health.put(f"sensor:{name}", "failing", f"a fault of the program ended its read: {error!r}")
-            finally:
-                if not is_posted:
-                    # Failed, stopped, or the mailbox is full: the next instant reads again.
-                    self._sensors[name].is_reading = False
+    def _begin_read(self, name: str, sensor: _Sensor, now_s: float) -> None:
+        sensor.read = read = self._reader.begin(name)
+        sensor.timeout_at_s = now_s + read.timeout_s
+        # A full mailbox loses the message: then the timeout finds the result.
+        read.result.add_done_callback(lambda _result: self._post(SensorRead(name, self._clock.now(), read)))
 
-        try:
-            self._submit(read, f"read:{name}")
-        except RuntimeError as error:  # the process is out of threads
-            self._sensors[name].is_reading = False
-            self._failure_log.report(f"thread {name}", f"sensor={name} cannot be read now: {error}")
-
-    def _take(self, read: SensorRead) -> None:
-        name, result, part = read.name, read.result, f"sensor:{read.name}"
+    def _take(self, name: str, at: Moment, result: ReadResult) -> None:
+        part = f"sensor:{name}"
         for sentence in result.refused:
             self._failure_log.report(f"{part} {sentence}", f"sensor={name} a reading is left out: {sentence}")
         if result.error is not None:
@@ -212,11 +222,11 @@ class SensingService(Actor):
         self._health.put(part, "ok")
         self._failure_log.recovered(part, f"sensor={name} state=ok")
         sensor = self._sensors[name]
-        chosen, reported = sensor.rule.select(result.values, sensor.reported, read.at.monotonic_s)
+        chosen, reported = sensor.rule.select(result.values, sensor.reported, at.monotonic_s)
         if not chosen:
             return
         try:
-            self._outbox.put(Reading(chosen, read.at, self._priorities.get(name, Priority.NORMAL)))
+            self._outbox.put(Reading(chosen, at, self._priorities.get(name, Priority.NORMAL)))
         except StorageError as error:
             self._health.put("outbox", "failing", str(error))
             self._failure_log.report("outbox", f"outbox=failing: a reading could not be stored: {error}")

@@ -1,8 +1,8 @@
 """Reading sensors so that a failing, hung or nonsensical one never hides the others.
 
-Each read runs in a thread of its own and is waited for as long as its sensor's timeout says. A read that does not
-come back keeps its one thread; until it returns, its sensor is skipped with a reason and no second thread is started.
-Two callers that want the same sensor at the same time share one read.
+Each read has a thread to itself and is waited for as long as its sensor's timeout says; then the thread takes the next
+read. A read that does not come back keeps its one thread; until it returns, its sensor is skipped with a reason and no
+second thread reads it. Two callers that want the same sensor at the same time share one read.
 """
 
 from __future__ import annotations
@@ -12,12 +12,15 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import field
+from queue import SimpleQueue
 from typing import Final
 
 from agent.frozen import dataclass
 from agent.plugins import describe
 from agent.sensors.base import Sensor, SensorFailed
+from agent.threads import OnCrash, WatchedThread, only_logged
 
 READING_NAME_CHARACTERS: Final = 128
 
@@ -25,6 +28,8 @@ NAMES_MAX: Final = 1000
 """So many different names may the readings of all sensors have in the life of a process: each is remembered."""
 
 _log = logging.getLogger(__name__)
+
+_IDLE: Final = "sensors-idle"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,22 +66,59 @@ class ReadOutcome:
     duration_s: float = 0.0
 
 
+@dataclass(slots=True, eq=False)
+class Read:
+    """One read of one sensor, under way or ended.
+
+    Attributes:
+        timeout_s: how long it may take, seconds.
+        begun_s: when it began, on the clock ``monotonic``.
+        result: what it gave. Never an exception.
+    """
+
+    timeout_s: float
+    begun_s: float
+    monotonic: Callable[[], float]
+    result: Future[ReadOutcome] = field(default_factory=Future)
+
+    def outcome(self, *, skipped: bool = False) -> ReadOutcome:
+        """What it gave, or why there is nothing yet; ``skipped`` when it had outlived its timeout before."""
+        if self.result.done() and not skipped:
+            return self.result.result()
+        taken_s = self.monotonic() - self.begun_s
+        sentence = f"no answer within {self.timeout_s:g} s"
+        if skipped:
+            sentence = f"skipped: a read that began {taken_s:.3g} s ago has not come back"
+        return ReadOutcome(error=sentence, duration_s=taken_s)
+
+
 class SensorReader:
     """Reads the agent's sensors, one by one or all, in bounded time.
 
     Args:
         sensors: in the configuration's order.
         monotonic: the clock that durations are measured on, seconds.
+        on_crash: see :class:`~agent.threads.WatchedThread`.
     """
 
-    def __init__(self, sensors: Sequence[LoadedSensor], *, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        sensors: Sequence[LoadedSensor],
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+        on_crash: OnCrash = only_logged,
+    ) -> None:
         self._sensors = {loaded.name: loaded for loaded in sensors}
         self._monotonic = monotonic
+        self._on_crash = on_crash
         self._lock = threading.Lock()
-        self._running: dict[str, _Read] = {}
+        self._running: dict[str, Read] = {}
         self._owners: dict[str, str] = {}
-        self._told: set[tuple[str, str]] = set()
+        self._warned: set[tuple[str, str]] = set()
         self._names: set[tuple[str, str]] = set()
+        # Threads that wait for the next read, and what they take; None ends one.
+        self._idle = self._threads = 0
+        self._begun: SimpleQueue[tuple[LoadedSensor, Read] | None] = SimpleQueue()
 
     def names(self) -> list[str]:
         """The sensors' names, in the configuration's order."""
@@ -99,80 +141,90 @@ class SensorReader:
             if name not in self._sensors:
                 raise KeyError(name)
         overdue = set(self.stuck())
-        reads = {name: self._begin(self._sensors[name]) for name in wanted}
-        return {name: self._outcome(self._sensors[name], reads[name], skipped=name in overdue) for name in wanted}
+        reads = {name: self.begin(name) for name in wanted}
+        for name, read in reads.items():
+            if name not in overdue:
+                wait([read.result], max(0.0, read.begun_s + read.timeout_s - self._monotonic()))
+        return {name: read.outcome(skipped=name in overdue) for name, read in reads.items()}
+
+    def begin(self, name: str) -> Read:
+        """Begin to read a sensor, or join the read that is under way.
+
+        Raises:
+            KeyError: no sensor has this name.
+        """
+        loaded = self._sensors[name]
+        with self._lock:
+            if (running := self._running.get(name)) is not None:
+                return running
+            read = self._running[name] = Read(loaded.timeout_s, self._monotonic(), self._monotonic)
+            is_new = not self._idle
+            self._threads += is_new
+            self._idle -= not is_new
+        try:
+            if is_new:
+                WatchedThread(self._work, name=_IDLE, on_crash=self._on_crash).start()
+        except RuntimeError as error:  # the process is out of threads
+            with self._lock:
+                self._threads -= 1
+                del self._running[name]
+            read.result.set_result(ReadOutcome(error=f"no thread could be started: {error}"))
+        else:
+            self._begun.put((loaded, read))
+        return read
 
     def stuck(self) -> list[str]:
         """The sensors whose read has outlived its timeout and has not come back."""
         now_s = self._monotonic()
         with self._lock:
-            return sorted(name for name, read in self._running.items() if now_s > read.deadline_s)
+            return sorted(name for name, read in self._running.items() if now_s > read.begun_s + read.timeout_s)
 
     def close(self, timeout_s: float = 1.0) -> None:
         """Interrupt the reads under way, wait this long for them, and release every sensor that is not stuck."""
         with self._lock:
             running = dict(self._running)
+            for _ in range(self._threads):
+                self._begun.put(None)
         for name in running:
             try:
                 self._sensors[name].sensor.interrupt()
             except Exception as error:  # noqa: BLE001 - a plug-in may raise anything, and the stop goes on
                 _log.warning("sensor %s could not be interrupted: %s", name, describe(error))
-        until_s = self._monotonic() + timeout_s
-        busy = {name for name, read in running.items() if not read.done.wait(max(0.0, until_s - self._monotonic()))}
+        wait([read.result for read in running.values()], timeout_s)
         for name, loaded in self._sensors.items():
-            if name in busy:
+            if name in running and not running[name].result.done():
                 continue
             try:
                 loaded.sensor.close()
             except Exception as error:  # noqa: BLE001 - a plug-in may raise anything, and the stop goes on
                 _log.warning("sensor %s could not be closed: %s", name, describe(error))
 
-    def _begin(self, loaded: LoadedSensor) -> _Read:
-        with self._lock:
-            running = self._running.get(loaded.name)
-            if running is not None:
-                return running
-            read = _Read(begun_s=self._monotonic(), timeout_s=loaded.timeout_s)
-            self._running[loaded.name] = read
-        thread = threading.Thread(target=self._run, args=(loaded, read), name=f"sensor:{loaded.name}", daemon=True)
-        try:
-            thread.start()
-        except RuntimeError as error:  # the process is out of threads
-            read.error = f"no thread could be started: {error}"
-            self._end(loaded.name, read)
-        return read
+    def _work(self) -> None:
+        """Take one read after the other: what a thread of the reader does."""
+        thread = threading.current_thread()
+        while (begun := self._begun.get()) is not None:
+            loaded, read = begun
+            thread.name = f"sensor:{loaded.name}"
+            outcome = self._read(loaded, read)
+            thread.name = _IDLE
+            with self._lock:
+                self._running.pop(loaded.name, None)
+                self._idle += 1
+            read.result.set_result(outcome)
 
-    def _run(self, loaded: LoadedSensor, read: _Read) -> None:
+    def _read(self, loaded: LoadedSensor, read: Read) -> ReadOutcome:
+        error: str | None = None
+        values: Mapping[str, float] = {}
+        refused: tuple[str, ...] = ()
         try:
-            read.values = loaded.sensor.read()
-        except SensorFailed as error:
-            read.error = str(error) or "the sensor failed and gave no reason"
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - a plug-in may raise anything
-            read.error = f"the sensor raised {describe(error)}"
+            values, refused = self._accept(loaded, loaded.sensor.read())
+            error = refused[0] if refused and not values else None
+        except SensorFailed as failure:
+            error = str(failure) or "the sensor failed and gave no reason"
+        except BaseException as failure:  # noqa: BLE001 - a plug-in may raise anything
+            error = f"the sensor raised {describe(failure)}"
             _log.debug("sensor %s raised", loaded.name, exc_info=True)
-        finally:
-            self._end(loaded.name, read)
-
-    def _end(self, name: str, read: _Read) -> None:
-        read.ended_s = self._monotonic()
-        with self._lock:
-            self._running.pop(name, None)
-        read.done.set()
-
-    def _outcome(self, loaded: LoadedSensor, read: _Read, *, skipped: bool) -> ReadOutcome:
-        if not read.done.wait(max(0.0, read.deadline_s - self._monotonic())):
-            taken_s = self._monotonic() - read.begun_s
-            sentence = f"no answer within {loaded.timeout_s:g} s"
-            if skipped:
-                sentence = f"skipped: a read that began {taken_s:.3g} s ago has not come back"
-            return ReadOutcome(error=sentence, duration_s=taken_s)
-        duration_s = read.ended_s - read.begun_s
-        if read.error is not None:
-            return ReadOutcome(error=read.error, duration_s=duration_s)
-        values, refused = self._accept(loaded, read.values)
-        if not values and refused:
-            return ReadOutcome(error=refused[0], refused=refused, duration_s=duration_s)
-        return ReadOutcome(values=values, refused=refused, duration_s=duration_s)
+        return ReadOutcome(values, error, refused, self._monotonic() - read.begun_s)
 
     def _accept(self, loaded: LoadedSensor, raw: object) -> tuple[dict[str, float], tuple[str, ...]]:
         if not isinstance(raw, Mapping):
@@ -205,29 +257,15 @@ class SensorReader:
             if owner == loaded.name:
                 return reading
             own_key = f"{loaded.name}_{reading}"
-            new = self._owners.setdefault(own_key, loaded.name) == loaded.name and (reading, own_key) not in self._told
-            self._told.add((reading, own_key))
+            new = (
+                self._owners.setdefault(own_key, loaded.name) == loaded.name and (reading, own_key) not in self._warned
+            )
+            self._warned.add((reading, own_key))
         if new:
             _log.warning(
                 "sensors %s and %s both have a reading %s: the second is %s", owner, loaded.name, reading, own_key
             )
         return own_key
-
-
-@dataclass(slots=True)
-class _Read:
-    """One read under way."""
-
-    begun_s: float
-    timeout_s: float
-    values: object = None
-    error: str | None = None
-    ended_s: float = 0.0
-    done: threading.Event = field(default_factory=threading.Event)
-
-    @property
-    def deadline_s(self) -> float:
-        return self.begun_s + self.timeout_s
 
 
 def _fault_of(name: object, value: object) -> str | None:

@@ -1,4 +1,4 @@
-"""What a server says of itself: ``GET /.well-known/device-service``."""
+"""What a server announces: ``GET /.well-known/device-service``."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Final
 from agent.errors import UnexpectedAnswer
 from agent.frozen import dataclass
 from agent.wire import extensions, paths
-from agent.wire.answers import portal_text
 from agent.wire.connection import Connection
+from agent.wire.faults import portal_text
 
 _DECIDED: Final = frozenset({*range(200, 300), *range(400, 500), 501} - {401, 408, 425, 429})
 """Statuses that say something of the path that was asked, whoever sends them."""

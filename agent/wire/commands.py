@@ -11,26 +11,10 @@ from pydantic import AliasChoices, BeforeValidator, Field, PrivateAttr
 
 from agent.errors import InvalidMessage
 from agent.wire.base import JsonObject, LooseTime, Received, Sent, Text, WireTime
-from agent.wire.command_list import FINAL_STATES, OPEN, OPEN_STATES, RESULT_STATES, CommandList, CommandStatus
-from agent.wire.dialect import RESULTS_TABLE, AnswerReading
+from agent.wire.dialect import AnswerReading
 from agent.wire.json_text import encode_json, find_fault, parse_json
 from agent.wire.limits import ANSWER_BYTES
 from agent.wire.times import parse_received_time
-
-__all__ = [
-    "FINAL_STATES",
-    "OPEN",
-    "OPEN_STATES",
-    "RESULTS_TABLE",
-    "RESULT_STATES",
-    "CommandList",
-    "CommandRecord",
-    "CommandResult",
-    "CommandResultPayload",
-    "CommandStatus",
-    "ResultStatus",
-]
-
 
 ResultStatus = Literal["in_progress", "succeeded", "failed", "rejected"]
 
@@ -51,7 +35,10 @@ class CommandResult(Sent):
 
 
 class CommandResultPayload(Sent):
-    """``data_payload`` of a result on a plain server, in table :data:`RESULTS_TABLE`; every member is sent."""
+    """``data_payload`` of a result in the table of a plain server (:data:`agent.wire.dialect.RESULTS_TABLE`).
+
+    Every member is sent.
+    """
 
     command_id: Text
     status: ResultStatus
@@ -99,7 +86,8 @@ class CommandRecord(Received):
 
     Attributes:
         id: the service's id; None when it gives none, see :meth:`stable_id`.
-        status: :class:`CommandStatus` on our service, any text elsewhere, None when the service tells none.
+        status: a :class:`~agent.wire.command_states.CommandStatus` on our service, any text elsewhere, None when the
+            service sends none.
         listed_at: from a gateway: when it first saw the command on the service's list.
     """
 

@@ -22,9 +22,9 @@ from typing import Any, Final, Self
 import httpx
 
 from agent.errors import ConfigurationError, InvalidMessage, TransportError, UnexpectedAnswer
-from agent.wire.answers import TRUSTED_IN_HTML, Answer, one_line, raise_for_status, read_begin, read_body
+from agent.wire.answers import Answer, one_line, read_begin, read_body
 from agent.wire.auth import Credential, origin_of
-from agent.wire.faults import FAULTS, explain
+from agent.wire.faults import FAULTS, TRUSTED_IN_HTML, explain, raise_for_status
 from agent.wire.identity import PROOF_PATH, Identity, PageVerdict, is_page, is_proof
 from agent.wire.limits import ANSWER_BYTES
 from agent.wire.lists import Page, Params, iterate_pages
@@ -65,9 +65,9 @@ class Connection:
 
     Attributes:
         max_answer_bytes: the largest answer, after decoding.
-        on_traffic: told after each exchange how many bytes of HTTP were sent and received, without those of TLS and
-            TCP; streams are left out.
-        on_date: told with each good answer what time it is at the service (``Date``, epoch seconds), and how long
+        on_traffic: called after each exchange with the bytes of HTTP that were sent and received, without those of TLS
+            and TCP; streams are left out.
+        on_date: called with each good answer with the time at the service (``Date``, epoch seconds), and how long
             before that the request was sent, seconds; from whichever thread asked.
         last_headers: of the last answer, an error or not; empty before the first one.
 

@@ -2,21 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Final, Self
 
 import httpx
 
+from agent.errors import InvalidMessage, UnexpectedAnswer
+from agent.wire import paths
 from agent.wire.announcement import ask_for_announcement
+from agent.wire.answers import Answer
 from agent.wire.auth import Credential
+from agent.wire.calls import Calls, given, read_record
+from agent.wire.command_lists import CommandList, CommandReader, read_commands
 from agent.wire.connection import Connection
-from agent.wire.device_calls import DeviceCalls
 from agent.wire.dialect import AnswerReading
-from agent.wire.limits import ANSWER_BYTES
+from agent.wire.limits import ANSWER_BYTES, BATCH_MAX, LONG_POLL_MAX_S
+from agent.wire.lists import Params, iterate_pages
+from agent.wire.long_lists import cut_list
+from agent.wire.sensor_data import BatchAnswer, PostSensorData, SensorDataRecord
+
+if TYPE_CHECKING:
+    from agent.wire.commands import CommandRecord, CommandResult
+    from agent.wire.devices import Device
+    from agent.wire.runtime_data import NewRuntimeRecord, RuntimeRecord
+
+COMMAND_PAGES_MAX: Final = 1_000
+_PART: Final = 1_000
+_ERRORS: Final = ("errors", "error", "failed", "rejected", "failures")
 
 
-class DeviceClient(DeviceCalls):
+class DeviceClient(Calls):
     """The device's side of the interface, synchronous, usable from any thread.
 
     Every method makes its requests once: what to do about an error is the caller's, by the error's ``advice``. Methods
@@ -83,3 +101,159 @@ class DeviceClient(DeviceCalls):
             ServiceError: not known: no answer, a captive portal, wrong credentials, a quota, a failing service.
         """
         return ask_for_announcement(self.connection).extensions
+
+    def devices(
+        self,
+        *,
+        product_id: str | None = None,
+        user_id: str | None = None,
+        status: str | None = None,
+        limit: int | None = None,
+    ) -> Iterator[Device]:
+        """``GET /devices``; a plain server may ignore the filters."""
+        from agent.wire.devices import Device  # only where results go into a product's table
+
+        query = {"product_id": product_id, "user_id": user_id, "status": status}
+        return self._list(Device, paths.DEVICES, query, limit)
+
+    def device_commands(
+        self,
+        device_id: str,
+        *,
+        status: str | None = None,
+        wait_s: float = 0.0,
+        etag: str | None = None,
+    ) -> CommandList:
+        """``GET /devices/{deviceId}/commands``, all pages. :meth:`interrupt` ends it.
+
+        One record that cannot be read never hides the others; each record has an ``id`` afterwards, derived from its
+        content when the service gives none (:meth:`CommandRecord.with_derived_id`). Of a list beyond
+        :data:`~agent.wire.long_lists.ITEMS_MAX` commands both ends are read, and no page after that many.
+
+        A page after the first that does not come takes nothing away from those before: see
+        :attr:`CommandList.incomplete`, which also says when there are more pages than are read.
+
+        Args:
+            device_id: the device.
+            status: ``open``, a single state, or None for all.
+            wait_s: extension ``long-poll``: hold the answer until the list differs from ``etag``, up to 30 s.
+            etag: of the list that is known; the answer is ``unchanged`` while it stays the same.
+
+        Raises:
+            Interrupted: :meth:`interrupt` was called.
+            ServiceError: the first page did not come.
+        """
+        wait = min(max(wait_s, 0.0), float(LONG_POLL_MAX_S))
+        path = paths.device_commands(device_id)
+
+        first = [True]
+
+        def fetch(target: str, query: Params) -> Answer:
+            is_first, first[0] = first[0], False
+            held = wait if is_first else 0.0
+            answer = self.connection.request(
+                "GET",
+                target,
+                params={**query, "wait": f"{held:g}"} if held else query,
+                headers={"If-None-Match": etag} if etag and is_first else {},
+                wait_s=held,
+                interruptible=True,
+            )
+            content, left_out = cut_list(answer.content)
+            omitted.append(left_out)
+            return replace(answer, content=content) if left_out else answer
+
+        omitted: list[int] = []
+        pages = iterate_pages(
+            fetch, path, given({"status": status}), self.connection.url(path), pages_max=COMMAND_PAGES_MAX
+        )
+        return read_commands(pages, self.reading, self.connection.max_answer_bytes, omitted)
+
+    def device_command_parts(
+        self, device_id: str, *, status: str | None = None, etag: str | None = None
+    ) -> Iterator[CommandList]:
+        """As :meth:`device_commands` without waiting, in parts of up to 1,000 commands, read when asked for.
+
+        So what was read is in hand when a later page fails, and a very long list is never in memory as records. Of a
+        page with more than :data:`~agent.wire.long_lists.ITEMS_MAX` commands both ends are read. At least one part
+        comes; the list's tag is on the last one.
+        """
+        path = paths.device_commands(device_id)
+        first = [True]
+
+        def fetch(target: str, query: Params) -> Answer:
+            is_first, first[0] = first[0], False
+            headers = {"If-None-Match": etag} if etag and is_first else {}
+            answer = self.connection.request("GET", target, params=query, headers=headers, interruptible=True)
+            content, left_out = cut_list(answer.content)
+            omitted.append(left_out)
+            return replace(answer, content=content) if left_out else answer
+
+        omitted: list[int] = []
+        params = given({"status": status})
+        pages = iterate_pages(fetch, path, params, self.connection.url(path), pages_max=COMMAND_PAGES_MAX)
+        found = CommandReader(self.reading)
+        for number, (answer, page) in enumerate(pages):
+            for begin in range(0, max(1, len(page.items)), _PART):
+                found.add(page.items[begin : begin + _PART], begins_page=begin == 0)
+                is_whole = number == 0 and begin + _PART >= len(page.items)
+                part = found.take(answer, answer.etag if is_whole else None)
+                left_out, omitted[:] = sum(omitted), []
+                yield replace(part, omitted=left_out) if left_out else part
+
+    def interrupt(self) -> None:
+        """End the :meth:`device_commands` in flight, or the next one; from any thread."""
+        self.connection.interrupt()
+
+    def report_result(
+        self, device_id: str, command_id: str, result: CommandResult, *, idempotency_key: str | None = None
+    ) -> CommandRecord | None:
+        """``POST /devices/{device_id}/commands/{command_id}/result``, extension ``command-results``.
+
+        The record; None when the answer has none that can be read: a 2xx means that the result was taken, whatever its
+        body. What is sent again for the same command changes nothing.
+        """
+        from agent.wire.commands import CommandRecord  # with the first result
+
+        path = paths.command_result(device_id, command_id)
+        answer = self._write("POST", path, result, idempotency_key=idempotency_key)
+        if answer.json_or_none() is None:
+            return None
+        try:
+            return read_record(CommandRecord, answer, "command")
+        except UnexpectedAnswer:  # JSON of another shape: reporting again would not change it
+            return None
+
+    def post_sensor_data(self, reading: PostSensorData, *, idempotency_key: str | None = None) -> SensorDataRecord:
+        """``POST /sensor-data``: when it returns, the reading is stored."""
+        answer = self._write("POST", paths.SENSOR_DATA, reading, idempotency_key=idempotency_key)
+        return read_record(SensorDataRecord, answer, "sensor_data", reading.to_wire())
+
+    def post_sensor_data_batch(
+        self, readings: Sequence[PostSensorData], *, idempotency_key: str | None = None
+    ) -> BatchAnswer:
+        """``POST /sensor-data`` with an array, extension ``batch-sensor-data``: 1 to 500 readings.
+
+        What ``errors`` does not name is stored. A 2xx whose body cannot be read means that all are; only where it
+        mentions errors is nothing taken for accepted, so that the caller sends them one by one.
+
+        Raises:
+            InvalidMessage: none, or more than 500; nothing was sent.
+        """
+        if not 1 <= len(readings) <= BATCH_MAX:
+            raise InvalidMessage(f"a batch has 1 to {BATCH_MAX} readings, not {len(readings)}")
+        body = [reading.to_wire() for reading in readings]
+        answer = self._write("POST", paths.SENSOR_DATA, body, idempotency_key=idempotency_key)
+        try:
+            return read_record(BatchAnswer, answer, "batch")
+        except UnexpectedAnswer:
+            value = answer.json_or_none()
+            has_errors = isinstance(value, dict) and any(value.get(name) for name in _ERRORS)
+            return BatchAnswer(accepted=0 if has_errors else len(readings))
+
+    def create_runtime_record(self, record: NewRuntimeRecord, *, idempotency_key: str | None = None) -> RuntimeRecord:
+        """``POST /database/runtime-data``."""
+        from agent.wire.runtime_data import RuntimeRecord  # only plain servers need it
+
+        answer = self._write("POST", paths.RUNTIME_DATA, record, idempotency_key=idempotency_key)
+        return read_record(RuntimeRecord, answer, "record", record.to_wire())

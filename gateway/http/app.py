@@ -25,7 +25,8 @@ from agent.frozen import dataclass
 from agent.runtime.failure_log import FailureLog
 from agent.wire import extensions
 from agent.wire.base import describe_faults
-from agent.wire.commands import OPEN, CommandResult
+from agent.wire.command_states import OPEN
+from agent.wire.commands import CommandResult
 from agent.wire.limits import BATCH_MAX
 from agent.wire.sensor_data import PostSensorData
 from agent.wire.times import parse_time, to_rfc3339

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from agent.frozen import dataclass
 from agent.wire import paths
-from agent.wire.commands import OPEN, CommandStatus
+from agent.wire.command_states import OPEN, CommandStatus
 from agent.wire.limits import LONG_POLL_MAX_S, PAGE_DEFAULT, PAGE_MAX
 from gateway.http.answers import HttpAnswer, invalid
 

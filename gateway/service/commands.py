@@ -8,14 +8,15 @@ from dataclasses import field, replace
 from functools import partial
 from typing import Final
 
-from agent.core.commands import FINAL_STATUSES
+from agent.core.listed_states import FINAL_STATUSES
 from agent.core.values import JsonObject
 from agent.errors import InvalidMessage, NotFound, Refused, ServiceError, StorageError
 from agent.frozen import dataclass
 from agent.ports import Clock
 from agent.runtime.service_clock import ServiceClock
-from agent.wire.command_list import CommandList
-from agent.wire.commands import OPEN, CommandRecord, CommandStatus
+from agent.wire.command_lists import CommandList
+from agent.wire.command_states import OPEN, CommandStatus
+from agent.wire.commands import CommandRecord
 from agent.wire.device_client import DeviceClient
 from agent.wire.dialect import CommandLists
 from agent.wire.extensions import COMMAND_STATUS

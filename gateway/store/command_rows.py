@@ -9,7 +9,8 @@ from dataclasses import replace
 from typing import Any, Final
 
 from agent.core.values import JsonObject
-from agent.wire.commands import CommandResult, CommandStatus
+from agent.wire.command_states import CommandStatus
+from agent.wire.commands import CommandResult
 from agent.wire.json_text import encode_json
 from agent.wire.times import to_rfc3339
 from gateway.ports import DeskFull, UnknownCommand

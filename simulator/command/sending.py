@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from agent.errors import ConfigurationError, InvalidMessage
-from agent.wire.commands import FINAL_STATES, CommandRecord
+from agent.wire.command_states import FINAL_STATES
+from agent.wire.commands import CommandRecord
 from agent.wire.extensions import COMMAND_TTL
 from agent.wire.json_text import parse_object
 from agent.wire.limits import COMMAND_PAYLOAD_BYTES

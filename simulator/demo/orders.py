@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from agent.wire.commands import FINAL_STATES, CommandRecord
+from agent.wire.command_states import FINAL_STATES
+from agent.wire.commands import CommandRecord
 from simulator.demo.proofs import ExpectedCommand, StoredCommand
 from simulator.fleet.runner import DeviceIdentity
 from simulator.wire.client import ServiceClient
@@ -44,7 +45,7 @@ class SentOrder:
     payload: dict[str, Any]
 
 
-class OrderBook:
+class CommandSender:
     """Everything that was sent.
 
     Args:
@@ -78,7 +79,7 @@ class OrderBook:
         Args:
             device_ids: the devices.
             timeout_s: how long.
-            on_look: told how many have ended, and of how many.
+            on_look: called with how many have ended, and of how many.
         """
         deadline_s = time.monotonic() + timeout_s
         open_at = {name: self._ids_of(name) for name in device_ids}

@@ -165,11 +165,10 @@ class ThresholdResult:
 
 @dataclass(frozen=True, slots=True)
 class DeviceFinding:
-    """One device that something is wrong with, or that is among the slowest.
+    """What the audit found of one device.
 
     Attributes:
-        kind: ``lost``, ``doubled``, ``reordered``, ``altered``, ``late``, ``unknown``, ``misdated``, ``slow``,
-            ``failing``.
+        kind: ``lost``, ``doubled``, ``reordered``, ``altered``, ``late``, ``unknown``, ``misdated``.
         count: of readings or commands.
         keys: a few of them, to look them up.
     """
@@ -179,6 +178,21 @@ class DeviceFinding:
     kind: str
     count: int
     keys: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SlowDevice:
+    """One of the devices that waited longest for an answer.
+
+    Attributes:
+        response_s: how long it waited, from when the request was due.
+        operation: which one it was.
+    """
+
+    device_id: str
+    name: str
+    response_s: float
+    operation: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,7 +320,7 @@ class RunRecord:
         command_stages: encoded histograms of a command's way by stage: ``sent``, ``delivered``, ``started``,
             ``finished``, ``reported``.
         commands: how commands ended, one entry for each of the scenario's, in its order.
-        slowest: the devices with the longest answers.
+        slowest: the devices that waited longest for an answer, the slowest first.
         scenario_text: the scenario as it was given.
         extras: what a scenario of its own kind found, such as the limiter's conformance, by name.
         drained_from_s: when the phases were over and devices only handed over what they had; None when there was no
@@ -344,7 +358,7 @@ class RunRecord:
     audit: AuditRecord | None = None
     command_stages: Mapping[str, str] = field(default_factory=dict)
     commands: tuple[CommandEnds, ...] = ()
-    slowest: tuple[DeviceFinding, ...] = ()
+    slowest: tuple[SlowDevice, ...] = ()
     gaps: tuple[Gap, ...] = ()
     scenario_text: str = ""
     extras: Mapping[str, Any] = field(default_factory=dict)

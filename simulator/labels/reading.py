@@ -9,7 +9,7 @@ from pathlib import Path
 from agent.errors import InvalidQr
 from simulator.labels.errors import LabelError
 from simulator.labels.payload import read_text
-from simulator.labels.symbol.decoders import Decoder, panel
+from simulator.labels.symbol.decoders import Decoder, ask, panel
 from simulator.labels.symbol.pictures import load_picture
 from simulator.wire.qr import LabelText
 
@@ -74,7 +74,7 @@ def _read(path: Path, readers: Sequence[Decoder]) -> ReadLabel:
         return ReadLabel(path, "", None, str(problem))
     found: set[bytes] = set()
     for reader in readers:
-        found = set(reader.read(image))
+        found = set(ask(reader, image))
         if found:
             break
     if len(found) != 1:

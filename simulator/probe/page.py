@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from agent.wire.probe.report import ProbeReport, Standing, Verdict
-from agent.wire.probe.text import as_sentence
+from agent.wire.probe.report import ProbeReport, Standing, Verdict, as_sentence
 from simulator.report.checks import Check, CheckRun, Fact, Mark
 from simulator.report.checks_page import checks_page
 

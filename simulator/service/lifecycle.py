@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from enum import Enum, auto
 from typing import Final
 
-from agent.wire.commands import CommandStatus
+from agent.wire.command_states import CommandStatus
 
 
 class Event(Enum):

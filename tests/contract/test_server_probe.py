@@ -18,8 +18,7 @@ from agent.wire.auth import BearerToken, KeyPair
 from agent.wire.device_client import DeviceClient
 from agent.wire.probe.line import REQUESTS_MAX, ProbeLine
 from agent.wire.probe.look import look
-from agent.wire.probe.report import ProbeReport, Standing, Verdict
-from agent.wire.probe.text import report_lines
+from agent.wire.probe.report import ProbeReport, Standing, Verdict, report_lines
 from agent.wire.secret import Secret
 from simulator.cli import program
 from simulator.probe.writing import write

@@ -14,7 +14,8 @@ from pydantic import BaseModel, ValidationError
 from agent.errors import Conflict, ErrorAnswer, Forbidden, NotFound, RateLimited, Refused, ServerFault, Unauthorized
 from agent.wire.auth import KeyPair
 from agent.wire.base import Sent
-from agent.wire.commands import CommandList, CommandResult, CommandResultPayload
+from agent.wire.command_lists import CommandList
+from agent.wire.commands import CommandResult, CommandResultPayload
 from agent.wire.registration import RegisterDevice
 from agent.wire.runtime_data import NewRuntimeRecord
 from agent.wire.secret import Secret

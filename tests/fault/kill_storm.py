@@ -29,7 +29,7 @@ import yaml
 from agent.adapters.sqlite_store import FILE_NAME
 from agent.errors import ServiceError
 from agent.wire.auth import KeyPair
-from agent.wire.commands import FINAL_STATES
+from agent.wire.command_states import FINAL_STATES
 from agent.wire.registration import RegisterDevice
 from agent.wire.secret import Secret
 from simulator.children import ChildProcess, program_path

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from agent.errors import ServiceError
 from agent.wire import topics
-from agent.wire.commands import FINAL_STATES
+from agent.wire.command_states import FINAL_STATES
 from simulator.wire.client import ServiceClient
 from simulator.wire.messages import SendCommand
 from tests.fault.steady_rig import CURVE, SteadyAgent, SteadyRig, numbers_of

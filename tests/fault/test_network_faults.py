@@ -18,7 +18,8 @@ import yaml
 from agent.adapters.sqlite_store import FILE_NAME
 from agent.adapters.store.status import read_status
 from agent.core.first_contact import SETTING as FIRST_CONTACT
-from agent.wire.commands import FINAL_STATES, CommandRecord
+from agent.wire.command_states import FINAL_STATES
+from agent.wire.commands import CommandRecord
 from simulator.wire.messages import SendCommand
 from tests.e2e.agent_bench import wait_until
 from tests.fault.fault_proxy import Fault, FaultProxy

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from agent.core.timekeeping import TIME_UNKNOWN
-from agent.wire.commands import FINAL_STATES
+from agent.wire.command_states import FINAL_STATES
 from simulator.wire.client import ServiceClient
 from simulator.wire.messages import SendCommand
 from tests.e2e.agent_bench import wait_until

@@ -37,10 +37,11 @@ from agent.sensors.one_wire import OneWireSensor
 from agent.sensors.program import ProgramSensor
 from agent.sensors.system import SystemSensor
 from agent.wire import json_text, mqtt_messages, topics
-from agent.wire.answers import Answer, raise_for_status, read_body, read_retry_after
+from agent.wire.answers import Answer, read_body, read_retry_after
 from agent.wire.calls import read_record
 from agent.wire.commands import CommandRecord
 from agent.wire.dialect import AnswerReading
+from agent.wire.faults import raise_for_status
 from agent.wire.identity import Identity, PageVerdict, is_page, is_proof
 from agent.wire.lists import PageWalk, next_link, read_page
 from agent.wire.long_lists import cut_list

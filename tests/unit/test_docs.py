@@ -102,6 +102,24 @@ def test_a_link_inside_the_project_leads_to_a_file():
     assert not broken
 
 
+def anchors_of(text: str) -> set[str]:
+    """The anchors that GitHub gives to the headings of a document."""
+    prose = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    plain = [re.sub(r"[^\w\- ]", "", found.lower()) for found in re.findall(r"^#+ (.+)$", prose, re.MULTILINE)]
+    return {found.replace(" ", "-") for found in plain}
+
+
+def test_a_link_to_a_heading_finds_it():
+    dead = [
+        f"{name_of(path)}: {target}#{anchor}"
+        for path, text in texts()
+        for target, anchor in re.findall(r"\[[^\]]*\]\(((?!https?:)[^)#\s]*)#([^)\s]+)\)", text)
+        if (page := path.parent / target if target else path).suffix == ".md"
+        and anchor not in anchors_of(page.read_text(encoding="utf-8"))
+    ]
+    assert not dead, dead
+
+
 def test_every_document_is_finished():
     unfinished = re.compile(r"GOES_HERE|\b(TODO|FIXME|TBD|XXX)\b")
     assert not [f"{name_of(path)}: {found[0]}" for path, text in texts() for found in unfinished.finditer(text)]

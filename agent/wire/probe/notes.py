@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from agent.frozen import dataclass
 from agent.wire import extensions
 from agent.wire.answers import one_line
 from agent.wire.dialect import CommandLists, Dialect, ResultPlace
 from agent.wire.probe.line import NOT_JSON, ProbeLine, Seen
 from agent.wire.probe.report import Choice, ProbeReport, Requirement, Verdict
-from agent.wire.probe.setting import Setting, dialect_text
 from agent.wire.server_findings import ServerFindings, describe
 from agent.wire.times import to_rfc3339
 
@@ -21,6 +22,25 @@ TOPICS: Final = (
 )
 NEEDS_WRITING: Final = "fleet-simulator probe --may-write finds it out"
 """Why a choice was not observed by a probe that only reads."""
+
+_NOTHING: Final = "# nothing to set: the agent finds out by itself what this server does"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One key of ``service.dialect``.
+
+    Attributes:
+        key: its name.
+        value: a text, or a list of texts.
+        why: one line without a line end.
+        only_if_wanted: the agent works without it, so it is written as a comment.
+    """
+
+    key: str
+    value: object
+    why: str
+    only_if_wanted: bool = False
 
 
 class Notes:
@@ -72,17 +92,17 @@ class Notes:
         wrong = [answer for answer, is_right in answers if answer.status and not is_right]
         missing = [answer for answer, _ in answers if not answer.status]
         if wrong:
-            verdict, told = Verdict.BROKEN, wrong
+            verdict, shown = Verdict.BROKEN, wrong
         elif missing or not answers:
-            verdict, told = Verdict.UNJUDGED, missing
+            verdict, shown = Verdict.UNJUDGED, missing
         else:
-            verdict, told = Verdict.HOLDS, [answer for answer, _ in answers]
-        words = seen or "; ".join(answer.brief() for answer in told) or "nothing was answered that shows it"
+            verdict, shown = Verdict.HOLDS, [answer for answer, _ in answers]
+        words = seen or "; ".join(answer.brief() for answer in shown) or "nothing was answered that shows it"
         self._requirements.append(Requirement(name, rule, verdict, self._clean(words)))
         return verdict is Verdict.HOLDS
 
     def note(self, topic: str, name: str, value: str | None, seen: str, loss: str = "") -> None:
-        """A choice as observed; what is said later replaces what was said before."""
+        """Note a choice as observed; a later note replaces an earlier one."""
         self._choices[name] = Choice(
             topic, name, None if value is None else self._clean(value), self._clean(seen), self._clean(loss)
         )
@@ -154,3 +174,24 @@ def _with(dialect: Dialect, chosen: Mapping[str, object]) -> Dialect:
 def is_json(seen: Seen) -> bool:
     """The answer's body is JSON."""
     return seen.json() is not NOT_JSON
+
+
+def dialect_text(settings: Sequence[Setting]) -> str:
+    """YAML for the agent's configuration; keys that are only wanted stand there as comments."""
+    needed = [setting for setting in settings if not setting.only_if_wanted]
+    wanted = [setting for setting in settings if setting.only_if_wanted]
+    if not settings:
+        return f"{_NOTHING}\n"
+    lines = ["service:", "  dialect:", *(line for setting in needed for line in _lines(setting))]
+    if needed:
+        for setting in wanted:
+            why, line = _lines(setting)
+            lines += [why, f"    # {line.strip()}"]
+    else:
+        lines += [line for setting in wanted for line in _lines(setting)]
+        lines = [_NOTHING, "# if you want:", *(f"# {line}" for line in lines)]
+    return "\n".join(lines) + "\n"
+
+
+def _lines(setting: Setting) -> tuple[str, str]:
+    return f"    # {setting.why}", f"    {setting.key}: {json.dumps(setting.value)}"

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from agent.core.values import Contract, OutcomeStatus
-from agent.wire.command_list import RESULT_STATES, CommandStatus
+from agent.wire.command_states import RESULT_STATES, CommandStatus
 from simulator.fleet.audit.findings import Findings
 from simulator.fleet.audit.frames import CommandEvent, CommandKind
 

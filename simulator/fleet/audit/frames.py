@@ -26,7 +26,7 @@ from typing import Any, BinaryIO, Final
 
 from agent.config.dialect import AUTO
 from agent.core.values import Contract, OutcomeStatus
-from agent.wire.command_list import CommandStatus
+from agent.wire.command_states import CommandStatus
 from simulator.fleet.audit.fleet_ledger import SEQUENCE_NAME
 
 LEDGER_FORMAT: Final = "fleet-ledger/1"

@@ -9,9 +9,10 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 import httpx
 
 from agent.errors import Conflict, ErrorAnswer, InvalidMessage, ServiceError, StillRunning, UnexpectedAnswer
-from agent.wire.answers import Answer, inflate, raise_for_status
+from agent.wire.answers import Answer, inflate
 from agent.wire.base import JsonObject, Received
 from agent.wire.calls import read_record
+from agent.wire.faults import raise_for_status
 from agent.wire.limits import ANSWER_BYTES
 from agent.wire.secret import redact
 from simulator.fleet.outcomes import REFUSALS, OutcomeClass, class_of

@@ -6,6 +6,7 @@ channel of a device has at most one request on its way.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -111,22 +112,21 @@ class Driver(Places["_Place"]):
         self.clocks = clocks or Clocks()
         self.timeout_s = timeout_s
         self.known_answers = KnownAnswers()
-        self.on_news = on_news
         self.pages = Pages(self._prove, self.clocks.monotonic)
         self._asking = 0
         self._awaited: set[int] = set()  # whose poll was due while the phases lasted and has no answer yet
         self._proof: ProofCaller | None = None
         places = [_Place(self, first_index + number, member) for number, member in enumerate(members)]
-        super().__init__(places, first_index, fleet.gauges)
-
-    def await_requests(self, before_s: float) -> None:
-        """See :class:`~simulator.fleet.device.places.Places`; polls that the service holds are not waited for."""
-        super().await_requests(before_s)
-        self._awaited = {place.index for place in self._places if place.owes_poll(before_s)}
+        super().__init__(places, first_index, fleet.gauges, wheel, on_news)
 
     def has_settled(self) -> bool:
         """See :class:`~simulator.fleet.device.places.Places`; and no poll of the phases is without an answer."""
         return not self._awaited and super().has_settled()
+
+    def _reach(self, place: _Place) -> None:
+        super()._reach(place)
+        if math.isfinite(self.phases_end_s) and place.owes_poll(self.phases_end_s):
+            self._awaited.add(place.index)
 
     def poll_ended(self, index: int) -> None:
         """A poll of this device came to its end, or its power went."""
@@ -269,6 +269,7 @@ class _Place(Site):
             due_s = commands_s
         if due_s != self.due_s:
             self.driver.wheel.at(due_s, self)
+        self.driver.note(self.index, settled=device.settled)
 
     def _send_due(self, channel: Channel, now: Moment) -> float:
         """Send what this channel has; return when it is due again."""

@@ -24,8 +24,9 @@ from agent.core.values import Command, CommandPoll, Report
 from agent.errors import InvalidMessage, UnexpectedAnswer
 from agent.wire import paths
 from agent.wire.answers import Answer
-from agent.wire.commands import OPEN, CommandRecord, CommandResult, CommandResultPayload
-from agent.wire.device_calls import read_commands
+from agent.wire.command_lists import read_commands
+from agent.wire.command_states import OPEN
+from agent.wire.commands import CommandRecord, CommandResult, CommandResultPayload
 from agent.wire.dialect import CommandLists, Dialect, ResultPlace
 from agent.wire.extensions import (
     BATCH_SENSOR_DATA,
@@ -42,13 +43,12 @@ from agent.wire.runtime_data import NewRuntimeRecord
 from agent.wire.sensor_data import BatchAnswer
 from agent.wire.times import to_rfc3339
 from simulator.fleet.device.answers import SOURCE, HttpAnswer, judge
-from simulator.fleet.models.interference import Body as SentBody
+from simulator.fleet.models.fault_hooks import Body as SentBody
 from simulator.fleet.outcomes import Attempt
 
 IN_PROGRESS: Final = "in_progress"
 _NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 _AUTO: Final = Dialect()
-_NO_OFFERS: Final[frozenset[str]] = frozenset()
 _PAGES_MAX: Final = 1000
 _ERRORS: Final = ("errors", "error", "failed", "rejected", "failures")
 _NO_EXPIRY: Final = "unreadable_expires_at: the command's expires_at is no time that this device can read"
@@ -405,18 +405,6 @@ class Reading:
             pushed=not is_whole,
         )
         return Listing(poll, found.etag if is_whole else None)
-
-
-def read_listing(answer: HttpAnswer, request: Request, device_id: str) -> Listing:
-    """The commands in a list of one page.
-
-    Raises:
-        ServiceError: the answer is an error, or not the service's, or has further pages.
-    """
-    listing = Reading(Speaker(device_id, "", _NO_OFFERS), request).take(answer)
-    if listing is None:
-        raise UnexpectedAnswer(f"{SOURCE} lists the commands on several pages: read them all")
-    return listing
 
 
 def read_refusals(good: Answer, request: Request) -> dict[int, str]:

@@ -79,13 +79,12 @@ class MqttDriver(Places["_Place"]):
         self.timeout_s = timeout_s
         self.receipt_timeout_s = receipt_timeout_s
         self.known_answers = KnownAnswers()
-        self.on_news = on_news
         self.connections = 0
         """Sessions whose subscriptions stand."""
         places = [
             _Place(self, first_index + number, member, receipts=receipts) for number, member in enumerate(members)
         ]
-        super().__init__(places, first_index, fleet.gauges)
+        super().__init__(places, first_index, fleet.gauges, wheel, on_news)
 
     def end(self) -> None:
         """See :class:`~simulator.fleet.device.places.Places`: messages, receipts and connections under way."""
@@ -273,6 +272,7 @@ class _Place(Site):
                 self.driver.wheel.put_off(self)
             else:
                 self.driver.wheel.at(due_s, self)
+        self.driver.note(self.index, settled=device.settled)
 
     def _went_down(self) -> None:
         if self._attempts.is_up:

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 import httpx
 
-from agent.wire.answers import TRUSTED_IN_HTML
+from agent.wire.faults import TRUSTED_IN_HTML
 from agent.wire.identity import Identity, PageVerdict, is_page, is_proof
 from simulator.fleet.device.answers import HttpAnswer
 from simulator.fleet.device.fast_path import stamps_of

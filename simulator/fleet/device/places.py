@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Generic, Protocol, TypeVar
 
 from agent.core.values import Moment
@@ -13,7 +13,7 @@ from simulator.fleet.device.fast_path import KnownAnswers
 from simulator.fleet.device.model import DeviceModel, Fleetwide, Gauges
 from simulator.fleet.device.store import Disk
 from simulator.fleet.device.virtual_device import VirtualDevice
-from simulator.fleet.engine.wheel import Timer
+from simulator.fleet.engine.wheel import Timer, Wheel
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.signals.base import Individual
 
@@ -81,7 +81,7 @@ class Site(Timer):
 
     def moment(self, now: Moment) -> Moment:
         """This instant as the device sees it."""
-        around = self._fleet.circumstances
+        around = self._fleet.environment
         if around is None or around.clocks_are_right:
             return now
         return around.moment(Individual.at(self._fleet.seed, self.index), self._model, now)
@@ -106,18 +106,30 @@ class Places(Generic[AnyPlace]):
         places: of the devices, in their order.
         first_index: of the first of them, in the fleet: another worker has the others.
         gauges: what the devices are at.
+        wheel: what concerns every device is spread over the turns of its clock.
+        on_news: called when all of them have been reached.
 
     Attributes:
         phases_end_s: when the phases were over; infinite before.
         is_over: see :meth:`end`.
     """
 
-    def __init__(self, places: Sequence[AnyPlace], first_index: int, gauges: Gauges) -> None:
+    def __init__(
+        self,
+        places: Sequence[AnyPlace],
+        first_index: int,
+        gauges: Gauges,
+        wheel: Wheel,
+        on_news: Callable[[], None] | None,
+    ) -> None:
         self.gauges = gauges
+        self.on_news = on_news
         self._places = places
         self._first = first_index
+        self._wheel = wheel
         self._sampling = True
-        self._late = 0  # the place that was found unsettled last; the next look begins there
+        self._unsettled: set[int] = set()
+        self._unreached = 0  # how many times all devices are being told something, and not all have been reached
         self.phases_end_s = _NEVER_S
         self.is_over = False
 
@@ -128,29 +140,33 @@ class Places(Generic[AnyPlace]):
     def switch_off(self, index: int) -> None:
         """The power of a device goes in this instant: what was in flight is cut off, and only its disk remains."""
         self._places[index - self._first].switch_off()
+        self._unsettled.discard(index)
 
     def sample(self, *, on: bool) -> None:
-        """Read the sensors, or stop reading them; also holds for devices that are switched on later."""
+        """Read the sensors, or stop reading them; also holds for devices that are switched on later.
+
+        Devices are reached some in each turn of the loop; until all of them are, they have not settled.
+        """
         self._sampling = on
-        for place in self._places:
-            place.sample(on=on)
+        self._unreached += 1
+        self._wheel.for_each(self._places, self._reach, self._all_reached)
+
+    def note(self, index: int, *, settled: bool) -> None:
+        """A device has done something: whether it now has handed over everything."""
+        if settled:
+            self._unsettled.discard(index)
+        else:
+            self._unsettled.add(index)
 
     def has_settled(self) -> bool:
-        """Whether every device that is on has handed over everything.
-
-        Not a look at all devices: while one is late, it alone is looked at.
-        """
-        places, first = self._places, self._late
-        for step in range(len(places)):
-            at = (first + step) % len(places)
-            device = places[at].device
-            if device is not None and not device.settled:
-                self._late = at
-                return False
-        return True
+        """Whether every device that is on has handed over everything; looks at none of them."""
+        return not self._unreached and not self._unsettled
 
     def await_requests(self, before_s: float) -> None:
-        """The phases were over then, on the monotonic clock: what fell due before is waited for, and counted."""
+        """The phases were over then, on the monotonic clock: what fell due before is waited for, and counted.
+
+        To be called before sampling ends.
+        """
         self.phases_end_s = before_s
 
     def end(self) -> None:
@@ -159,7 +175,7 @@ class Places(Generic[AnyPlace]):
 
     def unsettled(self) -> list[int]:
         """The devices that are on and have something to hand over."""
-        return list(self._unsettled())
+        return sorted(self._unsettled)
 
     def give_up(self, now_s: float) -> None:
         """The run is over: what waits on any disk was never accepted."""
@@ -170,5 +186,10 @@ class Places(Generic[AnyPlace]):
         """Whether this device ever had a list of its commands, in this life or one before."""
         return self._places[index - self._first].had_contact
 
-    def _unsettled(self) -> Iterator[int]:
-        return (place.index for place in self._places if place.device is not None and not place.device.settled)
+    def _reach(self, place: AnyPlace) -> None:
+        place.sample(on=self._sampling)
+
+    def _all_reached(self) -> None:
+        self._unreached -= 1
+        if self.on_news is not None:
+            self.on_news()

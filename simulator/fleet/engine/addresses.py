@@ -7,11 +7,9 @@ connections as there are targets; without it, binding alone uses ports up.
 from __future__ import annotations
 
 import errno
-import ipaddress
 import os
 import socket
 import sys
-from collections.abc import Sequence
 from typing import Final
 
 from agent.errors import ConfigurationError
@@ -36,27 +34,6 @@ def loopback_addresses(count: int) -> tuple[str, ...]:
     if not 1 <= count <= _LOOPBACK_MAX:
         raise ConfigurationError([f"source_addresses {count}: write a number from 1 to {_LOOPBACK_MAX}"], "fleet")
     return tuple(f"127.0.0.{number}" for number in range(1, count + 1))
-
-
-def check_addresses(addresses: Sequence[str]) -> tuple[str, ...]:
-    """Source addresses that this machine has.
-
-    Raises:
-        ConfigurationError: those that are no addresses, or not of this machine.
-    """
-    faults = []
-    for address in addresses:
-        try:
-            family = socket.AF_INET6 if ipaddress.ip_address(address).version == 6 else socket.AF_INET  # noqa: PLR2004
-            with socket.socket(family) as probe:
-                probe.bind((address, 0))
-        except ValueError:
-            faults.append(f"source address {address!r}: write it as 127.0.0.2 or ::1")
-        except OSError as error:
-            faults.append(f"source address {address}: this machine does not have it ({error.strerror})")
-    if faults:
-        raise ConfigurationError(faults, "fleet")
-    return tuple(addresses)
 
 
 def open_socket(family: int, source: str | None) -> socket.socket:

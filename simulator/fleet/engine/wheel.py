@@ -18,7 +18,10 @@ import heapq
 import math
 import time
 from collections.abc import Callable, Iterable
-from typing import Final, Protocol
+from itertools import islice
+from typing import Final, Protocol, TypeVar
+
+Item = TypeVar("Item")
 
 _FINE_PER_S: Final = 8
 _FINE_BITS: Final = 6
@@ -159,6 +162,29 @@ class Wheel:
         The same as ``timer.due_s = NEVER``.
         """
         timer.due_s = NEVER
+
+    def for_each(
+        self, items: Iterable[Item], call: Callable[[Item], object], done: Callable[[], object] | None = None
+    ) -> None:
+        """Call something for each of many: :data:`FIRES_PER_TURN` now, and as many in each turn of the loop after it.
+
+        Args:
+            items: read as they are needed.
+            call: with each of them.
+            done: called after the last one.
+        """
+        left = iter(items)
+
+        def go_on() -> None:
+            some = list(islice(left, FIRES_PER_TURN))
+            for item in some:
+                call(item)
+            if len(some) == FIRES_PER_TURN:
+                self._clock.call_at(self._clock.time(), go_on)
+            elif done is not None:
+                done()
+
+        go_on()
 
     def __len__(self) -> int:
         """How many places are taken, those of put off timers too."""

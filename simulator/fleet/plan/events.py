@@ -101,6 +101,16 @@ class EventTable:
         """The rows that are marked."""
         return EventTable(self.time_s[rows], self.device[rows], self.kind[rows], self.number[rows], self.serial[rows])
 
+    def row(self, number: int) -> Event:
+        """One of them."""
+        return Event(
+            float(self.time_s[number]),
+            int(self.device[number]),
+            EventKind(int(self.kind[number])),
+            int(self.number[number]),
+            int(self.serial[number]),
+        )
+
     def rows(self) -> Iterator[Event]:
         """One by one."""
         columns: tuple[list[Any], ...] = (

@@ -35,24 +35,25 @@ class Plan:
 
     Args:
         scenario: what is planned.
-        timeline: with the waits at barriers, once there were some; None plans without.
         program_digest: of the program that gives the readings; empty where there is none.
+
+    Attributes:
+        timeline: the phases, without waits at barriers.
     """
 
-    def __init__(self, scenario: Scenario, timeline: Timeline | None = None, *, program_digest: str = "") -> None:
+    def __init__(self, scenario: Scenario, *, program_digest: str = "") -> None:
         self.scenario = scenario
         self.program_digest = program_digest
-        self.planned = Timeline.of(scenario)
-        self.timeline = timeline or self.planned
+        self.timeline = Timeline.of(scenario)
         self._ranges: dict[range, RangePlan] = {}
         self._periodic: dict[range, tuple[Periodic, ...]] = {}
-        self._own: dict[tuple[range, float], tuple[Losses, ...]] = {}
+        self._own: dict[range, tuple[Losses, ...]] = {}
 
     @property
     def longest_s(self) -> float:
         """When the last phase ends at the latest, if every barrier waits as long as it may."""
         waits_s = sum(phase.until_within_s for phase in self.scenario.phases if phase.until is not None)
-        return self.planned.end_s + waits_s + (_BARRIER_SLACK_S if waits_s else 0.0)
+        return self.end_s + waits_s + (_BARRIER_SLACK_S if waits_s else 0.0)
 
     @property
     def begin_s(self) -> float:
@@ -71,43 +72,11 @@ class Plan:
         """The model of each device, by its index in the scenario's list."""
         return model_of(self.scenario)
 
-    def entered(self, phase: int, at_s: float) -> Plan:
-        """The plan from now on, when a phase began at ``at_s`` since the one before it had waited at its barrier.
-
-        What goes by the phases (ramps, storms, commands, arrivals) moves with them; the devices' own periods do not.
-        While a phase waits there are no commands and no arrivals.
-        """
-        return self._with(self.timeline.entered(phase, at_s))
-
-    def waiting(self, phase: int) -> Plan:
-        """The plan in this phase, as if the next barrier never opened: what comes behind it has no time yet.
-
-        The devices' own power goes on meanwhile. Without a barrier ahead it is this plan.
-        """
-        timeline = self.timeline.waiting(phase, self.longest_s)
-        return self if timeline is self.timeline else self._with(timeline)
-
-    def prepare(self, devices: range) -> None:
-        """Make what the events of a range need; it takes its time with many devices."""
-        self.table(devices, 0.0, 0.0, frozenset())
-
     def own_losses(self, devices: range) -> tuple[Losses, ...]:
-        """When devices lose their power by themselves; the same on every time line of the scenario."""
-        until_s = max(self.longest_s, self.timeline.end_s) if self._may_wait else self.planned.end_s
-        key = devices, until_s
-        if key not in self._own:
-            self._own[key] = own_losses(self.scenario, until_s, devices)
-        return self._own[key]
-
-    @property
-    def _may_wait(self) -> bool:
-        return self.timeline is not self.planned
-
-    def _with(self, timeline: Timeline) -> Plan:
-        later = Plan(self.scenario, timeline, program_digest=self.program_digest)
-        later._periodic, later._own = self._periodic, self._own
-        later.models = self.models
-        return later
+        """When devices lose their power by themselves, until the run is over as planned."""
+        if devices not in self._own:
+            self._own[devices] = own_losses(self.scenario, self.end_s, devices)
+        return self._own[devices]
 
     def reading_schedule(self, device: int) -> Schedule:
         """When a device reads its sensors, on the run's clock: what a core's own schedule is to be."""

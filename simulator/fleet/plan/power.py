@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -46,6 +46,10 @@ class Losses:
         yield _changes(self.device, self.since_s, 1)
         yield _changes(self.device, self.until_s, -1)
 
+    def later(self, by_s: float) -> Losses:
+        """The same, so much later."""
+        return replace(self, since_s=self.since_s + by_s, until_s=self.until_s + by_s)
+
 
 @dataclass(frozen=True, slots=True)
 class Switching:
@@ -73,24 +77,10 @@ class Switching:
             causes: of being off.
             at_begin: False when each device begins with one cause to be off, which a ramp ends.
         """
-        device, time_s, change = (
-            (np.concatenate(column) for column in zip(*causes, strict=True))
-            if causes
-            else (np.empty(0, np.int64), np.empty(0), np.empty(0, np.int64))
-        )
-        # Where one cause ends as the next begins, the device stays off: +1 comes first.
-        order = np.lexsort((-change, time_s, device))
-        device, time_s, change = device[order], time_s[order], change[order]
-        running = np.cumsum(change)
-        first = np.concatenate(([True], device[1:] != device[:-1])) if len(device) else np.empty(0, bool)
-        start = np.maximum.accumulate(np.where(first, np.arange(len(device)), 0))
-        base = np.where(start > 0, running[start - 1], 0)
-        off_after = running - base + (0 if at_begin else 1)
-        was_off = np.where(first, 0 if at_begin else 1, np.concatenate(([0], off_after[:-1]))) > 0
-        is_off = off_after > 0
-        turns = was_off != is_off
-        device, time_s = device[turns], time_s[turns]
-        return cls(device, time_s, ~is_off[turns], _keys(device, time_s), at_begin)
+        count = max((int(device.max()) + 1 for device, _, _ in causes if len(device)), default=0)
+        device, time_s, on = add_up(causes, np.full(count, 0 if at_begin else 1, dtype=np.int64))
+        # By device, and of each device in the order of time.
+        return cls(device, time_s, on, _keys(device, time_s), at_begin)
 
     def on_at(self, device: Indices, time_s: Floats) -> npt.NDArray[np.bool_]:
         """Whether each device is on at each time; at the instant of a change it has changed already."""
@@ -111,6 +101,42 @@ def _keys(device: Indices, time_s: Floats) -> Indices:
     return (device << _TICK_BITS) | ticks
 
 
+def _joined(causes: Sequence[Causes]) -> Causes:
+    if not causes:
+        return np.empty(0, np.int64), np.empty(0), np.empty(0, np.int64)
+    device, time_s, change = (np.concatenate(column) for column in zip(*causes, strict=True))
+    return device, time_s, change
+
+
+def add_up(causes: Sequence[Causes], held: Indices) -> tuple[Indices, Floats, npt.NDArray[np.bool_]]:
+    """When devices are switched: a device is off as long as at least one cause holds.
+
+    Args:
+        causes: that begin and end, in any order.
+        held: how many causes hold before the first of them, for each device; counted on in place.
+
+    Returns:
+        The switches, by device and then by time: device, time, what to.
+    """
+    device, time_s, change = _joined(causes)
+    # Where one cause ends as the next begins, the device stays off: +1 comes first.
+    order = np.lexsort((-change, time_s, device))
+    device, time_s, change = device[order], time_s[order], change[order]
+    if not len(device):
+        return device, time_s, np.empty(0, bool)
+    first = np.concatenate(([True], device[1:] != device[:-1]))
+    start = np.maximum.accumulate(np.where(first, np.arange(len(device)), 0))
+    running = np.cumsum(change)
+    before = np.where(start > 0, running[start - 1], 0)
+    off_after = running - before + held[device]
+    was_off = np.where(first, held[device], np.concatenate(([0], off_after[:-1]))) > 0
+    is_off = off_after > 0
+    last = np.concatenate((first[1:], [True]))
+    held[device[last]] = off_after[last]
+    turns = was_off != is_off
+    return device[turns], time_s[turns], ~is_off[turns]
+
+
 def power_of(scenario: Scenario, timeline: Timeline, devices: range, own: Sequence[Losses]) -> Switching:
     """When the devices of a range have power.
 
@@ -120,9 +146,13 @@ def power_of(scenario: Scenario, timeline: Timeline, devices: range, own: Sequen
         devices: the range.
         own: what takes the devices' power whatever the phases do, see :func:`own_losses`.
     """
-    losses_ = (*storms_of(scenario, timeline, devices, "power"), *own)
-    causes = [*_ramps(scenario, timeline, devices), *(change for each in losses_ for change in each.changes())]
-    return Switching.of(causes, at_begin=False)
+    places = ramp_places(scenario, devices)
+    causes = [
+        (device, time_s + span.begin_s, change)
+        for span in timeline.spans
+        for device, time_s, change in phase_power(scenario, span, devices, places)
+    ]
+    return Switching.of([*causes, *(change for each in own for change in each.changes())], at_begin=False)
 
 
 def own_losses(scenario: Scenario, until_s: float, devices: range) -> tuple[Losses, ...]:
@@ -162,28 +192,47 @@ def model_of(scenario: Scenario) -> Indices:
     return np.minimum(np.searchsorted(bounds, places, side="right"), len(bounds) - 1).astype(np.int64)
 
 
-def _ramps(scenario: Scenario, timeline: Timeline, devices: range) -> Iterator[Causes]:
+def ramp_places(scenario: Scenario, devices: range) -> Floats:
+    """The place of each device of a range in the order in which ramps switch the fleet on, above 0 and below 1."""
     count = scenario.fleet.devices
-    place = (shuffled(stream(scenario.seed, "ramp"), count)[devices.start : devices.stop] + 0.5) / count
+    places: Floats = (shuffled(stream(scenario.seed, "ramp"), count)[devices.start : devices.stop] + 0.5) / count
+    return places
+
+
+def phase_power(scenario: Scenario, span: PhaseSpan, devices: range, places: Floats) -> Iterator[Causes]:
+    """What a phase does to the power of the devices of a range; seconds since the phase's begin.
+
+    Args:
+        scenario: that is planned.
+        span: the phase; when it begins does not matter.
+        devices: the range.
+        places: of its devices, see :func:`ramp_places`.
+    """
     local = np.arange(len(devices), dtype=np.int64)
-    at_once = timeline.spans[0].online_from
-    if at_once > 0:
-        yield _changes(local[place < at_once], np.zeros(np.count_nonzero(place < at_once)), -1)
-    for span in timeline.spans:
-        low, high = sorted((span.online_from, span.online_to))
-        inside = (place >= low) & (place < high)
-        if high > low:
-            part = (place[inside] - span.online_from) / (span.online_to - span.online_from)
-            sign = -1 if span.online_to > span.online_from else 1
-            yield _changes(local[inside], span.begin_s + part * span.duration_s, sign)
+    if span.index == 0 and span.online_from > 0:
+        yield _changes(local[places < span.online_from], np.zeros(np.count_nonzero(places < span.online_from)), -1)
+    low, high = sorted((span.online_from, span.online_to))
+    if high > low:
+        inside = (places >= low) & (places < high)
+        part = (places[inside] - span.online_from) / (span.online_to - span.online_from)
+        sign = -1 if span.online_to > span.online_from else 1
+        yield _changes(local[inside], part * span.duration_s, sign)
+    for each in phase_storms(scenario, span, devices, "power"):
+        yield from each.changes()
 
 
 def storms_of(scenario: Scenario, timeline: Timeline, devices: range, loss: str) -> Iterator[Losses]:
-    """What storms take of the devices of a range: ``power`` or ``connection``."""
+    """What storms take of the devices of a range: ``power`` or ``connection``; seconds since the run's begin."""
     for span in timeline.spans:
-        phase = scenario.phases[span.index]
-        if isinstance(phase, StormPhase) and phase.loss == loss:
-            yield _storm(scenario, span, phase, devices)
+        for each in phase_storms(scenario, span, devices, loss):
+            yield each.later(span.begin_s)
+
+
+def phase_storms(scenario: Scenario, span: PhaseSpan, devices: range, loss: str) -> Iterator[Losses]:
+    """The same of one phase; seconds since the phase's begin, whenever that is."""
+    phase = scenario.phases[span.index]
+    if isinstance(phase, StormPhase) and phase.loss == loss:
+        yield _storm(scenario, span, phase, devices)
 
 
 def _storm(scenario: Scenario, span: PhaseSpan, phase: StormPhase, devices: range) -> Losses:
@@ -192,7 +241,7 @@ def _storm(scenario: Scenario, span: PhaseSpan, phase: StormPhase, devices: rang
         hit = chosen(scenario.seed, f"storm/{span.index}/{wave}", phase.share, scenario.fleet.devices)
         local = np.flatnonzero(hit[devices.start : devices.stop]).astype(np.int64)
         device.append(local)
-        begin_s.append(np.full(len(local), span.begin_s + wave * phase.duration_s / phase.waves))
+        begin_s.append(np.full(len(local), wave * phase.duration_s / phase.waves))
     since_s = np.concatenate(begin_s)
     return Losses(f"storm {span.name} ({phase.loss})", np.concatenate(device), since_s, since_s + phase.away_s)
 

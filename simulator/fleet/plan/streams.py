@@ -82,6 +82,11 @@ class StreamPlan:
         self._whom = stream(scenario.seed, f"{stream_.name}/whom")
         self._order = self._order_of(scenario)
 
+    def move(self, timeline: Timeline) -> None:
+        """Go by another time line of the same phases from now on; which devices it goes to stays as it is."""
+        self._timeline = timeline
+        self.flow = Flow.of(timeline, self.stream.rate_per_s, with_ramps=self.stream.with_ramps)
+
     def between(self, devices: range, from_s: float, to_s: float) -> EventTable:
         """The events of some devices in a stretch of time, not ordered yet."""
         time_s, serial = self._arrivals(from_s, to_s)

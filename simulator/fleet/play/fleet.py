@@ -5,49 +5,43 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from agent.wire.extensions import COMMAND_STATUS
 from simulator.fleet.audit.file_ledger import LedgerTarget
 from simulator.fleet.audit.fleet_ledger import FleetLedger, NoLedger
-from simulator.fleet.device.circumstances import Circumstances
 from simulator.fleet.device.driver import Member
+from simulator.fleet.device.environment import Environment
 from simulator.fleet.device.model import Fleetwide
 from simulator.fleet.device.quiet_heap import QuietHeap
 from simulator.fleet.device.request_template import RequestTemplate
 from simulator.fleet.engine.http.engine import Http1Engine, HttpOptions
 from simulator.fleet.engine.http.origin import read_origin
-from simulator.fleet.engine.wheel import LoopClock, Wheel
-from simulator.fleet.faults.base import DeviceFault
+from simulator.fleet.engine.wheel import FIRES_PER_TURN, LoopClock, Wheel
 from simulator.fleet.metrics.ages import ReadingAges
 from simulator.fleet.metrics.recorder import Recorder
-from simulator.fleet.metrics.stages import CommandWays
-from simulator.fleet.models.interference import NO_INTERFERENCE
+from simulator.fleet.metrics.stages import CommandTracker
+from simulator.fleet.models.fault_hooks import NO_FAULTS
 from simulator.fleet.plan.events import Event, EventKind
+from simulator.fleet.plan.feed import EventFeed
 from simulator.fleet.plan.plan import Plan
-from simulator.fleet.play.afflictions import Afflictions, device_faults, read_device_faults, truths
+from simulator.fleet.play.agenda import Agenda
 from simulator.fleet.play.base import Leftover, PlaySummary
-from simulator.fleet.play.devices import Address, Cast, Devices, Ground, make_devices, slow_target
+from simulator.fleet.play.devices import Address, Devices, DeviceSpecs, Power, WorkerContext, make_devices, slow_target
+from simulator.fleet.play.faults import FaultContext, FaultSchedule, read_device_faults
 from simulator.fleet.play.measurement import Measurement, StagedLedger
 from simulator.fleet.play.models import build_models, device_model
-from simulator.fleet.play.network import NetworkFaults
-from simulator.fleet.play.operator import EXPIRY_MARGIN_S, Operator, Way
+from simulator.fleet.play.operator import EXPIRY_MARGIN_S, Operator, OrderContext
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.python_file import Program
 from simulator.fleet.target.asking import Keyring
-from simulator.fleet.target.way import KeyPairFile, read_keys
+from simulator.fleet.target.target import KeyPairFile, read_keys
 from simulator.watched import into_loop, start_task
 
 _AHEAD_S: Final = 2.0
-_KINDS: Final = frozenset(
-    {EventKind.SWITCH_ON, EventKind.SWITCH_OFF, EventKind.RECONNECT, EventKind.DISCONNECT}
-    | {EventKind.COMMAND, EventKind.ARRIVAL}
-)
 _OPEN: Final = frozenset({EventKind.COMMAND, EventKind.ARRIVAL})
 """What comes at its time whatever the target does; a device's own requests wait for each other."""
 _LATE_SHOWN: Final = 10
@@ -124,31 +118,27 @@ class FleetPlay:
         self._build_models()
         self._fault_settings = read_device_faults(job.scenario)
         self._measurement = Measurement(recorder)
-        self._ways = CommandWays(recorder, [command.name for command in job.scenario.commands])
+        self._commands = CommandTracker(recorder, [command.name for command in job.scenario.commands])
         self._file_ledger = None if job.ledger is None else job.ledger.open(into_loop(asyncio.get_running_loop()))
         kept: FleetLedger = self._file_ledger or NoLedger()
-        self._staged = StagedLedger(kept, self._ways)
+        self._staged = StagedLedger(kept, self._commands)
         # Without devices behind them commands get no further than the service.
         self._ledger: FleetLedger = kept if job.scenario.level == "wire" else self._staged
-        self._entered = Plan(job.scenario)
-        self._plan = self._entered.waiting(0)
-        self._plan.prepare(job.devices)
-        self._replanning: asyncio.Task[None] | None = None
-        self._phase = 0
+        self._feed = EventFeed(Plan(job.scenario), job.devices)
+        self._agenda = Agenda(self._wheel, 0.0, self.happen)
         self._began_s = 0.0
-        self._filed_s = 0.0
         self._filing: asyncio.Task[None] | None = None
         self._flushing: asyncio.Task[None] | None = None
-        self._troupe: Devices | None = None
+        self._devices: Devices | None = None
+        self._power: Power | None = None
+        self._off = set(job.devices)  # by the plan
+        self._disconnected: set[int] = set()
         self._operator: Operator | None = None
         self._operator_engine = Http1Engine(
             HttpOptions(read_origin(job.operator_url, job.operator_ca_file), pool=8), self._wheel
         )
-        self._afflictions: Afflictions | None = None
-        self._network: NetworkFaults | None = None
-        self._faults: dict[int, DeviceFault[Any]] = {}  # those whose time is certain, by place in the scenario
+        self._faults: FaultSchedule | None = None
         self._drained_from_s: float | None = None
-        self._owed: deque[float] = deque()
         self._held: dict[int, list[Event]] = {}  # orders to devices that were never in contact, by device
         job_waits = job.scenario.level == "core" and job.scenario.target.transport != "mqtt"
         self._waits_for_contact = job_waits and COMMAND_STATUS not in job.offers
@@ -165,10 +155,11 @@ class FleetPlay:
         """Build the devices; the plan's events begin at ``at_s``."""
         job = self._job
         self._began_s = self._staged.began_s = at_s
+        self._agenda = Agenda(self._wheel, at_s, self.happen)
         self._origin_s = time.time() + at_s - time.monotonic()
         if any(model.eventful for model in self._models):
             self._build_models()
-        around = self._circumstances(at_s)
+        around = self._environment(at_s)
         fleet = Fleetwide(
             job.device_offers,
             job.scenario.seed,
@@ -177,7 +168,7 @@ class FleetPlay:
             first_number=job.ledger.header.first_number if job.ledger is not None else 0,
             ledger=self._ledger,
             began_s=at_s,
-            circumstances=None if job.scenario.level == "wire" else around,
+            environment=None if job.scenario.level == "wire" else around,
             dialect=job.scenario.target.dialect.dialect(),
             base_url=job.address.base_url,
             ages=ReadingAges(self._recorder),
@@ -187,55 +178,40 @@ class FleetPlay:
             for device_id, number in zip(job.device_ids, job.model_numbers, strict=True)
         ]
         signals = [self._models[number].signals for number in job.model_numbers]
-        cast = Cast(job.devices.start, members, signals, fleet)
-        ground = Ground(self._clock, self._wheel, self._measurement, self._news.set, job.connections)
-        self._troupe = make_devices(job.scenario, job.address, cast, ground)
-        self._measurement.is_excused = self._troupe.is_afflicted
+        specs = DeviceSpecs(job.devices.start, members, signals, fleet)
+        context = WorkerContext(self._clock, self._wheel, self._measurement, self._news.set, job.connections)
+        self._devices = self._power = make_devices(job.scenario, job.address, specs, context)
+        self._measurement.is_excused = self._devices.has_link_fault
         if around is not None:
-            self._afflictions = Afflictions(
-                self._troupe, around, self._wheel, self._clock, seed=job.scenario.seed, range_of=job.devices
-            )
-            self._network = NetworkFaults(
-                self._troupe,
-                around,
-                self._wheel,
-                seed=job.scenario.seed,
-                range_of=job.devices,
+            self._faults = FaultSchedule(
+                self._fault_settings,
+                FaultContext(
+                    self._devices, around, self._wheel, self._clock, seed=job.scenario.seed, range_of=job.devices
+                ),
+                self._origin_s,
                 slow=slow_target(job.scenario, job.address),
                 part=len(job.device_ids) / job.scenario.fleet.devices,
             )
-            self._troupe = self._afflictions
-            self._begin_faults()
+            self._power = self._faults.power
+            self._faults.begin(self._feed.moved)
         self._operator = self._make_operator(at_s)
         self._filing = start_task(self._file_events(), "plan")
         self._flushing = start_task(self._flush(), "ledger-flush")
 
     def enter_phase(self, index: int, at_s: float) -> None:
-        """The plan moves with the phase where the one before it waited at its barrier."""
-        if index == 0:
+        """What comes behind a barrier has its time now, where the phase before this one waited at it."""
+        if not self._feed.enter(index, at_s - self._began_s):
             return
-        self._phase = index
-        if not self._entered.timeline.spans[index - 1].waits:
-            return  # it begins when it was planned to, and everything of it has its time
-        entered_s = at_s - self._began_s
-        self._entered = self._entered.entered(index, entered_s)
-        self._begin_faults()
+        if self._faults is not None:
+            self._faults.begin(self._feed.moved)
         if self._drained_from_s is None:
-            self._replanning = start_task(self._replan(self._entered.waiting(index), entered_s), "phase-plan")
-
-    async def _replan(self, plan: Plan, from_s: float) -> None:
-        """Follow another plan from a time on. It is made beside the loop, which has devices to serve."""
-        await asyncio.to_thread(plan.prepare, self._job.devices)
-        self._plan = plan
-        # What was filed while the barrier waited was the devices' own power, which does no harm twice.
-        self._filed_s = min(self._filed_s, from_s)
-        self._file(time.monotonic() - self._began_s + _AHEAD_S)  # what the phase begins with is due now
+            self._file(time.monotonic() - self._began_s + _AHEAD_S)  # what the phase begins with is due now
 
     def gauges(self) -> Mapping[str, float]:
         """See :class:`~simulator.fleet.play.base.Play`."""
-        if self._troupe is None:
+        if self._devices is None:
             return {}
-        found = {**self._troupe.gauges(), "open_commands": float(len(self._ways) + self._held_orders)}
+        found = {**self._devices.gauges(), "open_commands": float(len(self._commands) + self._held_orders)}
         if self._file_ledger is not None:
             counts = self._file_ledger.counts
             found |= {
@@ -250,59 +226,64 @@ class FleetPlay:
     async def drain(self, from_s: float, until_s: float) -> Leftover:
         """No new readings and commands; what fell due and what waits is handed over."""
         self._drained_from_s = from_s
-        troupe, operator = self._troupe, self._operator
-        if troupe is None or operator is None:
+        devices, power, operator = self._devices, self._power, self._operator
+        if devices is None or power is None or operator is None:
             return Leftover()
         if self._filing is not None:
             self._filing.cancel()
-        if self._replanning is not None:
-            await asyncio.wait([self._replanning])
         self._file(from_s - self._began_s)
-        if self._afflictions is not None:
-            self._afflictions.end()
-        if self._network is not None:
-            await self._network.end()
-        # Whoever is off by the plan comes back, so that what its disk holds can be handed over, too.
-        for device in self._job.devices:
-            troupe.restore(device)
-            troupe.switch_on(device)
-        troupe.sample(on=False)
-        troupe.await_requests(from_s)
+        self._agenda.keep(_OPEN, from_s - self._began_s)
+        devices.await_requests(from_s)
+        devices.sample(on=False)
+        await self._bring_back(devices, power)
         has_devices = self._job.scenario.level == "core"
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, until_s - time.monotonic())):
                 while (
-                    self._owes(from_s)
-                    or not troupe.has_settled()
+                    self._agenda
+                    or not devices.has_settled()
                     or operator.tally.under_way
-                    or self._ways
+                    or self._commands
                     or self._held
-                    or (has_devices and self._ways.count_unordered() < operator.count_unnumbered())
+                    or (has_devices and self._commands.count_unordered() < operator.count_unnumbered())
                 ):
                     self._news.clear()
                     await self._news.wait()
-        late = troupe.unsettled()
+        late = devices.unsettled()
         names = self._job.names
         first = self._job.devices.start
         return Leftover(tuple(names[device - first] for device in late[:_LATE_SHOWN]), len(late))
+
+    async def _bring_back(self, devices: Devices, power: Power) -> None:
+        """Whoever has no power or no link gets it, so that what its disk holds is handed over, too: some in a turn."""
+        dead = frozenset[int]() if self._faults is None else await self._faults.end()
+        for number, device in enumerate(sorted(self._off | self._disconnected | dead), start=1):
+            if device in self._disconnected:
+                devices.restore(device)
+            power.switch_on(device)
+            if number % FIRES_PER_TURN == 0:
+                await asyncio.sleep(0)
+        self._off.clear()
+        self._disconnected.clear()
 
     async def close(self) -> PlaySummary:
         """See :class:`~simulator.fleet.play.base.Play`."""
         self._is_over = True
         broken = await self._end_tasks()
         self._heap.close()
-        self._ways.close(time.monotonic())
+        self._commands.close(time.monotonic())
         never_sent = 0 if broken else self._never_sent(time.monotonic())
         self._recorder.intended += never_sent
         self._recorder.undelivered += never_sent
-        if self._network is not None:
-            await self._network.end()
-        aside = 0 if self._troupe is None else round(self._troupe.gauges().get("results_put_aside", 0.0))
-        if self._troupe is not None:
-            self._recorder.undelivered += await self._troupe.close()
+        self._agenda.clear()
+        if self._faults is not None:
+            await self._faults.end()
+        aside = 0 if self._devices is None else round(self._devices.gauges().get("results_put_aside", 0.0))
+        if self._devices is not None:
+            self._recorder.undelivered += await self._devices.close()
             if self._job.scenario.level == "core":  # pure load has no power to lose
                 for device in self._job.devices:
-                    self._troupe.switch_off(device)
+                    self._devices.switch_off(device)
         if self._operator is not None:
             self._recorder.undelivered += self._operator.end()
         await self._operator_engine.close()
@@ -316,13 +297,13 @@ class FleetPlay:
             failures.append(f"{self._held_orders} commands were not sent: {_NO_CONTACT}")
         scenario = self._job.scenario
         # Every worker would tell the same of the whole fleet: one does.
-        faults = () if self._job.worker else truths(self._played_faults(), scenario.seed, scenario.fleet.devices)
+        faults = () if self._job.worker or self._faults is None else self._faults.truths(scenario.fleet.devices)
         return PlaySummary(
             faults=faults,
             slowest=self._measurement.slowest(names, self._job.devices.start),
             failures=tuple(failures),
             missed=sum(gap.records for gap in gaps),
-            commands=self._operator.command_ends(self._job.scenario.commands, self._ways.ends)
+            commands=self._operator.command_ends(self._job.scenario.commands, self._commands.ends)
             if self._operator
             else (),
             extras={
@@ -333,7 +314,7 @@ class FleetPlay:
 
     async def _end_tasks(self) -> Exception | None:
         """End what goes on beside the devices; why one of them had ended before, None when none had."""
-        tasks = [task for task in (self._filing, self._flushing, self._replanning) if task is not None]
+        tasks = [task for task in (self._filing, self._flushing) if task is not None]
         for task in tasks:
             task.cancel()
         ended = await asyncio.gather(*tasks, return_exceptions=True)
@@ -354,7 +335,7 @@ class FleetPlay:
             for settings, model in zip(job.scenario.fleet.models, self._models, strict=True)
         ]
 
-    def _circumstances(self, at_s: float) -> Circumstances | None:
+    def _environment(self, at_s: float) -> Environment | None:
         """What is the case beside the signals, None for nothing. Pure load meets faults of the network only."""
         # Without devices nothing has a state or a clock; faults of the network go by the requests.
         is_wire = self._job.scenario.level == "wire"
@@ -362,22 +343,7 @@ class FleetPlay:
         if not eventful and not self._fault_settings:
             return None
         has_clocks = not is_wire and any(model.clock for model in self._models)
-        return Circumstances(at_s, self._origin_s, NO_INTERFERENCE, has_clocks=has_clocks)
-
-    def _begin_faults(self) -> None:
-        """Begin the faults whose time is certain by now, each once: those behind a barrier wait until it opens."""
-        if self._afflictions is None or self._network is None:
-            return
-        timeline, planned = self._entered.timeline, self._entered.planned
-        moved = partial(timeline.moved, planned=planned, entered=self._phase)
-        certain = device_faults(self._fault_settings, self._origin_s, moved)
-        new = [fault for number, fault in certain.items() if number not in self._faults]
-        self._faults = certain | self._faults
-        self._afflictions.begin(new)
-        self._network.begin(new, self._clock.time())
-
-    def _played_faults(self) -> tuple[DeviceFault[Any], ...]:
-        return tuple(self._faults[number] for number in sorted(self._faults))
+        return Environment(at_s, self._origin_s, NO_FAULTS, has_clocks=has_clocks)
 
     async def _file_events(self) -> None:
         """Keep the wheel filled."""
@@ -388,63 +354,46 @@ class FleetPlay:
 
     def _file(self, horizon_s: float) -> None:
         """The events until then; while a barrier waits until now, since it may open at any time."""
-        timeline = self._plan.timeline
-        barrier = timeline.spans[timeline.barrier_from(self._phase)]
-        if barrier.waits:
-            now_s = time.monotonic() - self._began_s
-            horizon_s = min(horizon_s, max(barrier.begin_s + barrier.duration_s, now_s))
-        if horizon_s <= self._filed_s:
-            return
-        for event in self._plan.events(self._job.devices, self._filed_s, horizon_s, _KINDS):
-            due_s = self._began_s + event.time_s
-            if event.kind in _OPEN:
-                self._owed.append(due_s)
-            self._wheel.at(due_s, partial(self.happen, event))
-        self._filed_s = horizon_s
-
-    def _owes(self, until_s: float) -> bool:
-        """Whether something that was due by then has not gone out."""
-        return bool(self._owed) and self._owed[0] < until_s
+        self._agenda.add(self._feed.take(horizon_s, time.monotonic() - self._began_s))
 
     def _never_sent(self, now_s: float) -> int:
         """How many open arrivals and commands fell due and never went out; once, at the end."""
-        if self._troupe is None:
+        if self._devices is None:
             return 0
-        until_s = now_s if self._drained_from_s is None else self._drained_from_s
-        self._file(until_s - self._began_s)
-        return sum(due_s < until_s for due_s in self._owed)
+        until_s = (now_s if self._drained_from_s is None else self._drained_from_s) - self._began_s
+        self._file(until_s)
+        return self._agenda.count(_OPEN, until_s)
 
     def happen(self, event: Event) -> None:
         """An event's time has come."""
-        troupe, operator = self._troupe, self._operator
-        if troupe is None or operator is None or self._is_over:
+        devices, power, operator = self._devices, self._power, self._operator
+        if devices is None or power is None or operator is None or self._is_over:
             return
         due_s = self._began_s + event.time_s
-        # In the drain only what was due before it still happens: commands and arrivals, late.
-        if self._drained_from_s is not None and (event.kind not in _OPEN or due_s >= self._drained_from_s):
-            return
-        if event.kind in _OPEN:
-            self._owed.popleft()
         match event.kind:
             case EventKind.SWITCH_ON:
-                troupe.switch_on(event.device)
+                self._off.discard(event.device)
+                power.switch_on(event.device)
             case EventKind.SWITCH_OFF:
-                troupe.switch_off(event.device)
+                self._off.add(event.device)
+                power.switch_off(event.device)
             case EventKind.RECONNECT:
-                troupe.restore(event.device)
+                self._disconnected.discard(event.device)
+                devices.restore(event.device)
             case EventKind.DISCONNECT:
-                troupe.lose(event.device)
+                self._disconnected.add(event.device)
+                devices.lose(event.device)
             case EventKind.COMMAND:
-                self._order(event, due_s, troupe, operator)
+                self._order(event, due_s, devices, operator)
             case EventKind.ARRIVAL:
-                troupe.arrive(event.number, event.device, due_s)
+                devices.arrive(event.number, event.device, due_s)
 
-    def _order(self, event: Event, due_s: float, troupe: Devices, operator: Operator) -> None:
+    def _order(self, event: Event, due_s: float, devices: Devices, operator: Operator) -> None:
         """Send a command; on a server that lists no states, not before its device has had a list.
 
         What such a server lists at a device's first contact is history to the device, and never carried out.
         """
-        if not self._waits_for_contact or troupe.had_contact(event.device):
+        if not self._waits_for_contact or devices.had_contact(event.device):
             operator.send(event.device, event.number, event.serial, due_s)
             return
         if not self._held:
@@ -453,10 +402,10 @@ class FleetPlay:
 
     def _send_held(self) -> None:
         """Send what waited for its device's first contact: it is due from then on."""
-        troupe, operator, now_s = self._troupe, self._operator, time.monotonic()
-        if troupe is None or operator is None or self._is_over:
+        devices, operator, now_s = self._devices, self._operator, time.monotonic()
+        if devices is None or operator is None or self._is_over:
             return
-        for device in [device for device in self._held if troupe.had_contact(device)]:
+        for device in [device for device in self._held if devices.had_contact(device)]:
             for event in self._held.pop(device):
                 operator.send(event.device, event.number, event.serial, now_s)
         if self._held:
@@ -469,15 +418,15 @@ class FleetPlay:
     async def _flush(self) -> None:
         while True:
             await asyncio.sleep(1.0)
-            if self._ways.expire(time.monotonic() - EXPIRY_MARGIN_S):
+            if self._commands.expire(time.monotonic() - EXPIRY_MARGIN_S):
                 self._news.set()
-            self._heap.look(0 if self._troupe is None else round(self._troupe.gauges().get("online", 0.0)))
+            self._heap.look(0 if self._devices is None else round(self._devices.gauges().get("online", 0.0)))
             if self._file_ledger is not None:
                 self._file_ledger.flush()
 
     def _make_operator(self, began_s: float) -> Operator:
         job = self._job
-        way = Way(
+        orders = OrderContext(
             self._operator_engine,
             RequestTemplate(
                 read_origin(job.operator_url, job.operator_ca_file), Keyring(self._keys).headers(job.worker)
@@ -489,12 +438,12 @@ class FleetPlay:
             job.run,
         )
         return Operator(
-            way,
+            orders,
             job.device_ids,
             job.devices.start,
             [(command.payload, command.ttl_s) for command in job.scenario.commands],
             ledger=self._ledger,
             observer=self._measurement,
             began_s=began_s,
-            on_ordered=lambda each: self._ways.ordered(each.command_id, each.stream, each.due_s, each.expires_s),
+            on_ordered=lambda each: self._commands.ordered(each.command_id, each.stream, each.due_s, each.expires_s),
         )

@@ -9,17 +9,25 @@ from typing import Any
 
 from simulator.fleet.metrics.ages import shown_ages
 from simulator.fleet.metrics.histogram import Histogram
-from simulator.fleet.record import RunRecord, Tally
-from simulator.fleet.report.figures import TABLE, name_of, times_at
-from simulator.fleet.report.sheets import COUNTS, MEASURES, counts_of
+from simulator.fleet.record import RunRecord
+from simulator.fleet.report.figures import (
+    MEASURES,
+    OUTCOME_COUNTS,
+    TABLE,
+    OutcomeFigures,
+    name_of,
+    outcomes_of,
+    times_at,
+)
 
 
 def summary_json(record: RunRecord) -> str:
     """The record with percentiles as numbers instead of histograms, for scripts; times in seconds."""
     document = asdict(record)
     for member, operations in (("operations", record.operations), ("ages", shown_ages(record.ages))):
+        found = {(each.operation, each.outcome): _figures(each) for each in outcomes_of(operations)}
         document[member] = {
-            name: {outcome: _tally(tally) for outcome, tally in classes.items()} for name, classes in operations.items()
+            name: {outcome: found[name, outcome] for outcome in classes} for name, classes in operations.items()
         }
     document["command_stages"] = {
         name: {"count": times.count, **_times(times)}
@@ -29,9 +37,9 @@ def summary_json(record: RunRecord) -> str:
     return json.dumps(_finite(document), indent=1, ensure_ascii=False, allow_nan=False, default=str) + "\n"
 
 
-def _tally(tally: Tally) -> dict[str, Any]:
-    measured = {f"{name}_s": _times(Histogram.decode(getattr(tally, name))) for name in MEASURES}
-    return {**dict(zip(COUNTS, counts_of(tally), strict=True)), **measured}
+def _figures(figures: OutcomeFigures) -> dict[str, Any]:
+    counts = {name: count(figures) for name, count in OUTCOME_COUNTS.items()}
+    return {**counts, **{f"{name}_s": _times(getattr(figures, name)) for name in MEASURES}}
 
 
 def _times(histogram: Histogram) -> dict[str, float]:

@@ -1,28 +1,47 @@
-"""Percentiles as every report shows them."""
+"""Counts and percentiles of operations: derived here once, shown by every output.
+
+Two levels: :class:`OutcomeFigures` for one operation and outcome (tables of files, JSON), and :class:`OperationFigures`
+for an operation as a whole (terminal, page, live view, history). :data:`OUTCOME_COUNTS` and :data:`COLUMNS` say which
+numbers are shown of them: one more entry is one more column in each output.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from simulator.fleet.metrics.ages import AGE_OPERATIONS, COMMAND_AGE, shown_ages
 from simulator.fleet.metrics.histogram import Histogram, merged
-from simulator.fleet.metrics.subjects import WAITED
+from simulator.fleet.metrics.operations import HELD
+from simulator.fleet.metrics.stages import without_stages
+from simulator.fleet.metrics.subjects import FAILED, WAITED
 from simulator.fleet.metrics.unended import count_unended
 from simulator.fleet.outcomes import OutcomeClass
-from simulator.fleet.record import RunRecord, Tally
-from simulator.fleet.report.words import percentile_name
+from simulator.fleet.record import Operations, RunRecord, Tally
+from simulator.fleet.report.words import count_text, percentile_name
+from simulator.report.values import Tone
 
 _LONGEST: Final = 100.0
 TABLE: Final = (50.0, 90.0, 95.0, 99.0, 99.9, 99.99, _LONGEST)
-"""Columns of tables and of exports."""
+"""Percentiles in tables and exports."""
+SHOWN_PERCENTILES: Final = (50.0, 95.0, 99.0, 99.9)
+"""Percentiles in the terminal."""
+MEASURES: Final = ("response", "service")
+"""The two times of an exchange: since it was due, and since it was sent."""
+ALL: Final = "all operations"
 
 
 def times_at(histogram: Histogram, percents: Sequence[float]) -> tuple[float, ...]:
     """Percentiles in seconds, NaN without values; 100 is the longest to the last digit."""
     found = histogram.percentiles(percents)
     return tuple(histogram.max_s if at == _LONGEST else value for at, value in zip(percents, found, strict=True))
+
+
+def name_of(percent: float) -> str:
+    """``p99.9``; ``max`` for 100."""
+    return "max" if percent == _LONGEST else percentile_name(percent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +73,174 @@ def waited(classes: Mapping[OutcomeClass, Tally], measure: str = "response") -> 
     """The encoded histograms that an operation's times are made of: good answers, and answers that never came.
 
     Whoever got none has waited, too; without them a target that loses every second request would look as fast as ever.
-    Thresholds do the same. What was refused, limited or not connected is told by its counts.
+    Thresholds do the same. What was refused, limited or not connected shows in its counts.
     """
     return [getattr(classes[kind], measure) for kind in OutcomeClass if kind in WAITED and kind in classes]
+
+
+# --- by outcome -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class OutcomeFigures:
+    """The exchanges of one operation that ended in one outcome.
+
+    Attributes:
+        response, service: their times.
+    """
+
+    operation: str
+    outcome: OutcomeClass
+    count: int
+    first_attempts: int
+    resends: Resends
+    response: Histogram
+    service: Histogram
+
+
+OUTCOME_COUNTS: Final[Mapping[str, Callable[[OutcomeFigures], int]]] = {
+    "count": lambda each: each.count,
+    "first_attempts": lambda each: each.first_attempts,
+    "resends": lambda each: each.resends.total,
+    "resends_after_refusal": lambda each: each.resends.after_refusal,
+    "resends_ambiguous": lambda each: each.resends.ambiguous,
+}
+"""The counts of an outcome in tables of files and in JSON, by name."""
+
+
+def outcomes_of(operations: Operations) -> Iterator[OutcomeFigures]:
+    """Figures by operation and outcome, in the order of their names."""
+    for name, classes in sorted(operations.items()):
+        for outcome, tally in sorted(classes.items()):
+            yield OutcomeFigures(
+                name,
+                outcome,
+                tally.count,
+                tally.first_attempts,
+                resends_of((tally,)),
+                Histogram.decode(tally.response),
+                Histogram.decode(tally.service),
+            )
+
+
+# --- by operation -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class OperationFigures:
+    """One operation, or several together, over some time.
+
+    Attributes:
+        counts: exchanges by outcome.
+        response, service: times of those who waited for an answer; see :func:`waited`.
+        span_s: how long they were measured.
+    """
+
+    name: str
+    counts: Mapping[OutcomeClass, int]
+    resends: Resends
+    response: Histogram
+    service: Histogram
+    span_s: float
+
+    @classmethod
+    def of(cls, name: str, parts: Iterable[Mapping[OutcomeClass, Tally]], span_s: float) -> OperationFigures:
+        """Figures of an operation that was measured in several parts, such as seconds."""
+        counts: dict[OutcomeClass, int] = {}
+        tallies: list[Tally] = []
+        texts: dict[str, list[str]] = {measure: [] for measure in MEASURES}
+        for classes in parts:
+            tallies += classes.values()
+            for outcome, tally in classes.items():
+                counts[outcome] = counts.get(outcome, 0) + tally.count
+            for measure in MEASURES:
+                texts[measure] += waited(classes, measure)
+        return cls(name, counts, resends_of(tallies), merged(texts["response"]), merged(texts["service"]), span_s)
+
+    @classmethod
+    def together(cls, name: str, figures: Iterable[OperationFigures], span_s: float) -> OperationFigures:
+        """Several operations as one; those that the service holds on purpose count, and are in no time."""
+        counts: dict[OutcomeClass, int] = {}
+        after_refusal = ambiguous = 0
+        response, service = Histogram(), Histogram()
+        for each in figures:
+            for outcome, count in each.counts.items():
+                counts[outcome] = counts.get(outcome, 0) + count
+            after_refusal += each.resends.after_refusal
+            ambiguous += each.resends.ambiguous
+            if each.name not in HELD:
+                response.add(each.response)
+                service.add(each.service)
+        return cls(name, counts, Resends(after_refusal, ambiguous), response, service, span_s)
+
+    @property
+    def good(self) -> int:
+        """Good answers."""
+        return self.counts.get(OutcomeClass.OK, 0)
+
+    @property
+    def limited(self) -> int:
+        """Answers 429: the quota at work, and no error."""
+        return self.counts.get(OutcomeClass.LIMITED, 0)
+
+    @property
+    def errors(self) -> int:
+        """Everything else."""
+        return sum(self.counts.get(outcome, 0) for outcome in FAILED)
+
+    @property
+    def total(self) -> int:
+        """All exchanges that ended."""
+        return sum(self.counts.values())
+
+    def per_s(self, count: int) -> float:
+        """A count as a rate; NaN where no time went by."""
+        return count / self.span_s if self.span_s > 0 else math.nan
+
+
+def figures_of(operations: Operations, span_s: float) -> dict[str, OperationFigures]:
+    """Figures of each operation, in the order of their names.
+
+    Args:
+        operations: what was measured.
+        span_s: for how long.
+    """
+    return {name: OperationFigures.of(name, (classes,), span_s) for name, classes in sorted(operations.items())}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of the tables of operations.
+
+    Attributes:
+        terminal, page: its heading in each of them; empty where it is not shown there.
+        text: the number for a person.
+        count: the number that decides whether the column is of interest; None for one that is always shown.
+        tone: of a count above 0.
+        is_rare: the terminal shows it only where some count is above 0.
+    """
+
+    terminal: str
+    page: str
+    text: Callable[[OperationFigures], str]
+    count: Callable[[OperationFigures], int] = lambda _figures: 0
+    tone: Tone = Tone.PLAIN
+    is_rare: bool = False
+
+
+COLUMNS: Final = (
+    Column("ok", "Count", lambda each: f"{each.good:,}"),
+    Column("per s", "Per second", lambda each: count_text(each.per_s(each.good))),
+    Column("429", "", lambda each: f"{each.limited:,}", lambda each: each.limited, Tone.WARN),
+    Column("errors", "", lambda each: f"{each.errors:,}", lambda each: each.errors, Tone.BAD),
+    Column(
+        "again", "Sent again", lambda each: f"{each.resends.total:,}", lambda each: each.resends.total, is_rare=True
+    ),
+)
+"""The numbers of an operation in tables for people, in front of its percentiles."""
+
+
+# --- ages, and the whole run ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,16 +248,18 @@ class AgeFigures:
     """How old readings were that the service accepted, or commands whose end it knows.
 
     Attributes:
-        name: as in a threshold: ``readings.age``, ``commands.age``, ``commands.age.failed``, ``commands.age[ping]``.
-        good: how many readings were accepted, or commands ended.
-        others: how many were not, or did not.
-        times: of the good ones, and of those that still waited.
+        figures: named as in a threshold: ``readings.age``, ``commands.age``, ``commands.age.failed``,
+            ``commands.age[ping]``.
+        others: how many readings were not accepted, or commands did not end.
     """
 
-    name: str
-    good: int
+    figures: OperationFigures
     others: int
-    times: Histogram
+
+    @property
+    def name(self) -> str:
+        """See :attr:`figures`."""
+        return self.figures.name
 
     @property
     def is_whole(self) -> bool:
@@ -81,31 +267,50 @@ class AgeFigures:
         return self.name in AGE_OPERATIONS
 
     @property
-    def is_of_commands(self) -> bool:
-        """Whether it is of commands."""
-        return self.name.startswith(COMMAND_AGE)
-
-    @property
     def counts_text(self) -> tuple[str, str]:
         """How many were good, in words, and how many were not; the second is empty where all were."""
-        good, other = ("ended", "without a known end") if self.is_of_commands else ("accepted", "not accepted")
-        return f"{self.good:,} {good}", f"{self.others:,} {other}" if self.others else ""
+        of_commands = self.name.startswith(COMMAND_AGE)
+        good, other = ("ended", "without a known end") if of_commands else ("accepted", "not accepted")
+        return f"{self.figures.good:,} {good}", f"{self.others:,} {other}" if self.others else ""
 
 
-def ages_in(record: RunRecord) -> tuple[AgeFigures, ...]:
-    """The ages of a run: readings, commands, then commands by end state and by name; what there is of them."""
-    unended, found = count_unended(record.commands, record.ages), []
+@dataclass(frozen=True, slots=True)
+class RunFigures:
+    """The figures of a whole run.
+
+    Attributes:
+        operations: requests by operation.
+        whole: all of them together.
+        ages: readings, commands, then commands by end state and by name; what there is of them.
+    """
+
+    operations: Mapping[str, OperationFigures]
+    whole: OperationFigures
+    ages: tuple[AgeFigures, ...]
+
+
+def run_figures(record: RunRecord) -> RunFigures:
+    """Derive the figures of a run."""
+    operations = figures_of(record.operations, record.duration_s)
+    whole = OperationFigures.together(ALL, operations.values(), record.duration_s)
+    return RunFigures(operations, whole, tuple(_ages(record)))
+
+
+def _ages(record: RunRecord) -> Iterator[AgeFigures]:
+    unended = count_unended(record.commands, record.ages)
     shown = shown_ages(record.ages)
     if unended and COMMAND_AGE not in shown:
         shown = {**shown, COMMAND_AGE: {}}  # not one of them has a known end
     for name, classes in shown.items():
-        good = classes[OutcomeClass.OK].count if OutcomeClass.OK in classes else 0
-        others = sum(tally.count for kind, tally in classes.items() if kind is not OutcomeClass.OK)
-        others = max(others, unended) if name == COMMAND_AGE else others
-        found.append(AgeFigures(name, good, others, merged(waited(classes))))
-    return tuple(found)
+        figures = OperationFigures.of(name, (classes,), record.duration_s)
+        others = figures.total - figures.good
+        yield AgeFigures(figures, max(others, unended) if name == COMMAND_AGE else others)
 
 
-def name_of(percent: float) -> str:
-    """``p99.9``; ``max`` for 100."""
-    return "max" if percent == _LONGEST else percentile_name(percent)
+def phase_figures(operations: Operations, span_s: float) -> tuple[OperationFigures, ...]:
+    """Figures of a phase: ages first, then requests in the order of their names."""
+    ages = shown_ages(operations)
+    return (
+        *(OperationFigures.of(name, (classes,), span_s) for name, classes in ages.items()),
+        *figures_of(without_stages(operations), span_s).values(),
+    )

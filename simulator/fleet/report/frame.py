@@ -13,13 +13,14 @@ from typing import Final
 from rich.text import Text
 
 from simulator.fleet.metrics.ages import COMMAND_AGE, READING_AGE
+from simulator.fleet.metrics.operations import HELD
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import Span
+from simulator.fleet.report.figures import SHOWN_PERCENTILES
 from simulator.fleet.report.standing import RunHead, Standing, StreamSoFar, WorkerState
-from simulator.fleet.report.window import SHOWN_PERCENTILES, OperationRow, Window
+from simulator.fleet.report.window import RecentFigures, Window
 from simulator.fleet.report.words import (
     ERRORS,
-    HELD,
     OUTCOME_WORDS,
     clock_text,
     count_text,
@@ -49,7 +50,6 @@ _NOTE_INDENT: Final = 11
 _CHART: Final = 10_000
 _GAPS_SHOWN: Final = 3
 _CHART_ROWS: Final = 7
-_GONE: Final = {WorkerState.SILENT, WorkerState.DEAD}
 _STREAM_WORDS: Final = {
     "readings": ("sent", "accepted", "unanswered", "yellow"),
     # A command takes its time: one that is under way is nothing to worry about.
@@ -241,7 +241,7 @@ def _operations(picture: Picture, width: int) -> list[Line]:
     return [*lines, (5, Text(_RULE * width, "bright_black"))]
 
 
-def _operation(row: OperationRow, width: int, *, wide: bool) -> Text:
+def _operation(row: RecentFigures, width: int, *, wide: bool) -> Text:
     text = Text(f"{row.name:<{_LABEL - 1}}"[: _LABEL - 1] + " ", "bold" if row.name == "all" else "")
     text.append(f"{short_count(row.ok_per_s):>{_NUMBER}}", "green")
     text.append(f"{short_count(row.limited_per_s):>{_NUMBER - 1}}", "yellow" if row.limited_per_s else "dim")
@@ -257,7 +257,7 @@ def _operation(row: OperationRow, width: int, *, wide: bool) -> Text:
     return text
 
 
-def _service(row: OperationRow) -> Text:
+def _service(row: RecentFigures) -> Text:
     text = Text(f"{'  service':<{_LABEL + 3 * _NUMBER - 1}}", "dim")
     for value in row.service_s:
         text.append(f"{_tight(value):>{_NUMBER}}", "dim")
@@ -335,8 +335,6 @@ def _stream(name: str, stream: StreamSoFar) -> list[tuple[str, str]]:
     parts = [(f"{stream.sent:,} {sent}", ""), (f"{stream.accepted:,} {accepted}", "")]
     if stream.unanswered > 0:
         parts.append((f"{stream.unanswered:,} {unanswered}", style))
-    if stream.wrong:
-        parts.append((f"{stream.wrong:,} lost or altered", "bold red"))
     return parts
 
 
@@ -344,14 +342,16 @@ def _workers(picture: Picture, width: int) -> list[Line]:
     workers = picture.standing.workers
     if not workers:
         return []
-    at_work = sum(worker.state not in _GONE for worker in workers)
+    at_work = sum(worker.state is not WorkerState.DEAD for worker in workers)
     parts = [(f"{at_work} of {len(workers)} at work", "")]
-    parts += [(f"{worker.number} is {worker.state}", "bold red") for worker in workers if worker.state in _GONE]
+    parts += [
+        (f"{worker.number} is {worker.state}", "bold red") for worker in workers if worker.state is WorkerState.DEAD
+    ]
     if width >= _WIDE:
         parts += [
             (f"#{worker.number}: {plural(worker.devices, 'device')}, CPU {worker.cpu_percent:.0f} %", "dim")
             for worker in workers
-            if worker.state not in _GONE
+            if worker.state is not WorkerState.DEAD
         ]
     rows = parts_in_rows("workers", parts, width)
     lines: list[Line] = [(2 if at == 0 else 6, row) for at, row in enumerate(rows)]

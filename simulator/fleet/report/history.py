@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Final
 
 from agent.errors import ConfigurationError
-from simulator.fleet.metrics.ages import COMMAND_AGE, READING_AGE, shown_ages
-from simulator.fleet.metrics.histogram import Histogram, merged
+from simulator.fleet.metrics.ages import COMMAND_AGE, READING_AGE
+from simulator.fleet.metrics.operations import HELD
 from simulator.fleet.outcomes import OutcomeClass
-from simulator.fleet.record import Operations, RunRecord, Word
+from simulator.fleet.record import RunRecord, Word
 from simulator.fleet.report.compare import Figure, Finding, disagreements, read_run, scenario_differences, unfit
-from simulator.fleet.report.figures import waited
-from simulator.fleet.report.words import ERRORS, HELD, plural
+from simulator.fleet.report.figures import run_figures
+from simulator.fleet.report.words import plural
 from simulator.fleet.report.writing import RUN_FILE
 
 BASELINE_MIN: Final = 5
@@ -206,41 +206,29 @@ def _notes(runs: Sequence[HistoryRun], latest: RunRecord, *, anyway: bool) -> It
 
 def _headlines(records: Iterable[RunRecord]) -> tuple[Headline, ...]:
     """Those that any of the runs has, what a fleet is about first."""
-    kinds = {name: figure for record in records for name, (figure, _) in figures_of(record).items()}
+    kinds = {name: figure for record in records for name, (figure, _) in headline_values(record).items()}
     first = ("readings.age p50", "readings.age p99", "readings accepted per second", "commands.age p99", "errors")
     names = [*(name for name in first if name in kinds), *sorted(kinds.keys() - set(first))]
     return tuple(Headline(name, kinds[name]) for name in names)
 
 
-def figures_of(record: RunRecord) -> dict[str, tuple[Figure, float]]:
+def headline_values(record: RunRecord) -> dict[str, tuple[Figure, float]]:
     """The headline figures of a run over its whole time; one that nothing was measured of is missing."""
     found: dict[str, tuple[Figure, float]] = {}
-    ages = shown_ages(record.ages)
+    figures = run_figures(record)
+    ages = {age.name: age.figures for age in figures.ages if age.is_whole}
     for name, percents in ((READING_AGE, (50.0, 99.0)), (COMMAND_AGE, (99.0,))):
-        times = merged(waited(ages.get(name, {})))
-        for percent in percents if times.count else ():
-            found[f"{name} p{percent:g}"] = Figure.TIME, times.percentile(percent)
+        for percent in percents if name in ages and ages[name].response.count else ():
+            found[f"{name} p{percent:g}"] = Figure.TIME, ages[name].response.percentile(percent)
     played_s = record.duration_s if record.drained_from_s is None else record.drained_from_s
-    accepted = ages.get(READING_AGE, {}).get(OutcomeClass.OK)
-    if accepted is not None and played_s > 0:
-        found["readings accepted per second"] = Figure.RATE, accepted.count / played_s
-    if (share := _error_share(record.operations)) is not None:
-        found["errors"] = Figure.SHARE, share
-    for name, classes in record.operations.items():
-        times = Histogram() if name in HELD else merged(waited(classes))
-        if times.count:
-            found[f"{name} p99"] = Figure.TIME, times.percentile(99.0)
+    if READING_AGE in ages and OutcomeClass.OK in ages[READING_AGE].counts and played_s > 0:
+        found["readings accepted per second"] = Figure.RATE, ages[READING_AGE].good / played_s
+    if every := figures.whole.total - figures.whole.limited:
+        found["errors"] = Figure.SHARE, figures.whole.errors / every
+    for name, each in figures.operations.items():
+        if name not in HELD and each.response.count:
+            found[f"{name} p99"] = Figure.TIME, each.response.percentile(99.0)
     return found
-
-
-def _error_share(operations: Operations) -> float | None:
-    """Errors of all exchanges but the limited ones."""
-    counts: Counter[OutcomeClass] = Counter()
-    for classes in operations.values():
-        for outcome, tally in classes.items():
-            counts[outcome] += tally.count
-    every = counts.total() - counts[OutcomeClass.LIMITED]
-    return sum(counts[outcome] for outcome in ERRORS) / every if every else None
 
 
 # --- the rule ---------------------------------------------------------------------------------------------------------
@@ -250,7 +238,7 @@ def _judged(runs: Sequence[HistoryRun], headlines: Sequence[Headline], margin: f
     baselines: dict[str, list[float]] = {headline.name: [] for headline in headlines}
     found = []
     for run in runs:
-        values = figures_of(run.record)
+        values = headline_values(run.record)
         figures = {}
         for headline in headlines:
             value, baseline = values.get(headline.name, (headline.figure, math.nan))[1], baselines[headline.name]

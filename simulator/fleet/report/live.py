@@ -24,7 +24,6 @@ from simulator.report.values import Tone
 LINE_EVERY_S: Final = 5
 _STYLES: Final = {Tone.GOOD: "green", Tone.BAD: "bold red", Tone.WARN: "yellow", Tone.ACCENT: "cyan", Tone.PLAIN: ""}
 _NOTES_KEPT: Final = 200
-_GONE: Final = {WorkerState.SILENT, WorkerState.DEAD}
 
 
 class RunView(Protocol):
@@ -245,7 +244,9 @@ def run_line(window: Window, head: RunHead, standing: Standing) -> str:
         parts.append(f"online {count_text(window.gauges['online'])} of {head.devices:,}")
     parts.append(f"generator lag p99 {time_text(health.send_lag_p99_s)}, sent {percent_text(share)}")
     parts += [f"fault {fault.kind}" for fault in standing.faults]
-    parts += [f"worker {worker.number} {worker.state}" for worker in standing.workers if worker.state in _GONE]
+    parts += [
+        f"worker {worker.number} {worker.state}" for worker in standing.workers if worker.state is WorkerState.DEAD
+    ]
     if standing.gaps:
         parts.append(gaps_text(standing.gaps))
     return " | ".join(parts)

@@ -17,10 +17,9 @@ from typing import Final
 from agent.errors import InvalidMessage
 from agent.wire.times import parse_time
 from simulator.fleet.metrics.ages import with_shown_ages
-from simulator.fleet.metrics.histogram import Histogram
-from simulator.fleet.record import GeneratorHealth, Operations, RunRecord, Second, Span, Tally
+from simulator.fleet.record import GeneratorHealth, Operations, RunRecord, Second, Span
 from simulator.fleet.report.by_phase import PhaseFigures, phase_at
-from simulator.fleet.report.figures import TABLE, name_of, resends_of, times_at
+from simulator.fleet.report.figures import MEASURES, OUTCOME_COUNTS, TABLE, name_of, outcomes_of, times_at
 
 Cell = str | int | float | None
 """None where there is nothing; a time is seconds since the epoch."""
@@ -54,8 +53,6 @@ class Sheet:
     columns: tuple[Column, ...]
 
 
-MEASURES: Final = ("response", "service")
-COUNTS: Final = ("count", "first_attempts", "resends", "resends_after_refusal", "resends_ambiguous")
 _HEALTH: Final = (
     "send_lag_p99_s",
     "send_lag_max_s",
@@ -71,7 +68,7 @@ _COUNTED: Final = frozenset({"intended", "sent", "undelivered"})
 _OUTCOME: Final[tuple[Column, ...]] = (
     ("operation", Kind.TEXT),
     ("outcome", Kind.TEXT),
-    *((name, Kind.WHOLE) for name in COUNTS),
+    *((name, Kind.WHOLE) for name in OUTCOME_COUNTS),
     *((f"{measure}_{name_of(percent)}_s", Kind.NUMBER) for measure in MEASURES for percent in TABLE),
 )
 _MOMENT: Final[tuple[Column, ...]] = (
@@ -167,14 +164,11 @@ class Moments:
 
 def summary_rows(operations: Operations) -> Iterator[Row]:
     """Rows of :data:`SUMMARY`: times in seconds, None where nothing was measured."""
-    for name, classes in sorted(operations.items()):
-        for outcome, tally in sorted(classes.items()):
-            times = [
-                None if math.isnan(value) else value
-                for measure in MEASURES
-                for value in times_at(Histogram.decode(getattr(tally, measure)), TABLE)
-            ]
-            yield (name, outcome.value, *counts_of(tally), *times)
+    for figures in outcomes_of(operations):
+        counts = (count(figures) for count in OUTCOME_COUNTS.values())
+        times = (value for measure in MEASURES for value in times_at(getattr(figures, measure), TABLE))
+        numbers = (None if math.isnan(value) else value for value in times)
+        yield (figures.operation, figures.outcome.value, *counts, *numbers)
 
 
 def phase_rows(phases: Iterable[PhaseFigures], moments: Moments) -> Iterator[Row]:
@@ -229,9 +223,3 @@ def devices_of(span: Span) -> Sequence[str]:
     """The devices that a fault names as those it concerned."""
     devices = span.truth.get("devices")
     return [str(each) for each in devices] if isinstance(devices, list | tuple) else []
-
-
-def counts_of(tally: Tally) -> tuple[int, ...]:
-    """The :data:`COUNTS`."""
-    again = resends_of((tally,))
-    return tally.count, tally.first_attempts, again.total, again.after_refusal, again.ambiguous

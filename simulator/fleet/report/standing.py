@@ -1,4 +1,4 @@
-"""What a live view is told beside the seconds: what the run is, and how it stands. Values only."""
+"""What a live view shows beside the seconds: what the run is, and its state. Values only."""
 
 from __future__ import annotations
 
@@ -47,8 +47,6 @@ class WorkerState(StrEnum):
     RUNNING = "running"
     DRAINING = "draining"
     DONE = "done"
-    SILENT = "silent"
-    """It owes a heartbeat."""
     DEAD = "dead"
 
 
@@ -77,13 +75,11 @@ class StreamSoFar:
         sent: readings that left a device at least once; commands that were ordered.
         accepted: readings that were answered with 2xx; commands whose result was.
         unanswered: readings that were sent, and nobody knows what became of them; commands that are on their way.
-        wrong: known to be lost, doubled or altered already.
     """
 
     sent: int = 0
     accepted: int = 0
     unanswered: int = 0
-    wrong: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,22 +11,20 @@ from rich.table import Table
 from rich.text import Text
 
 from simulator.fleet.metrics.ages import COMMAND_AGE
-from simulator.fleet.metrics.histogram import merged
-from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import CHECKS, AuditRecord, Operations, RunRecord, StreamAudit, ThresholdResult, Word
-from simulator.fleet.report.figures import ages_in, name_of, resends_of, times_at, waited
-from simulator.fleet.report.window import SHOWN_PERCENTILES
+from simulator.fleet.report.figures import COLUMNS, SHOWN_PERCENTILES, figures_of, name_of, run_figures, times_at
 from simulator.fleet.report.words import (
     DASH,
-    ERRORS,
     VERDICT_WORDS,
     clock_text,
     count_text,
     percentile_name,
     time_text,
 )
+from simulator.report.values import Tone
 
 _STYLES: Final = {Word.PASSED: "bold green", Word.INCONCLUSIVE: "bold yellow", Word.INTERRUPTED: "bold yellow"}
+_COUNT_STYLES: Final = {Tone.WARN: "yellow", Tone.BAD: "red", Tone.PLAIN: ""}
 _FEWER_PERCENTILES: Final = (50.0, 99.0, 99.9)
 _WIDE: Final = 1000
 WRONGS: Final = ("lost", "doubled", "reordered", "altered", "late", "unknown")
@@ -62,17 +60,20 @@ def age_lines(record: RunRecord) -> list[Text]:
 
     Commands by end state, and by name, stand below them all where there is more than one.
     """
-    lines, ages = [], ages_in(record)
+    lines, ages = [], run_figures(record).ages
     kinds = [sum(age.name.startswith(f"{COMMAND_AGE}{mark}") for age in ages) for mark in ".["]
     for age in ages:
         if not age.is_whole and kinds["[" in age.name] == 1:
             continue
-        times = zip((*SHOWN_PERCENTILES, 100.0), times_at(age.times, (*SHOWN_PERCENTILES, 100.0)), strict=True)
+        times = zip(
+            (*SHOWN_PERCENTILES, 100.0), times_at(age.figures.response, (*SHOWN_PERCENTILES, 100.0)), strict=True
+        )
         text = Text.assemble((age.name, "bold")) if age.is_whole else Text(f"  {age.name}")
         text.append("  " + ", ".join(f"{name_of(percent)} {time_text(value)}" for percent, value in times))
         good, others = age.counts_text
         is_rate = record.duration_s > 0 and age.is_whole
-        text.append(f"  {good}" + (f", {count_text(age.good / record.duration_s)} per s" if is_rate else ""), "dim")
+        rate = f", {count_text(age.figures.per_s(age.figures.good))} per s" if is_rate else ""
+        text.append(f"  {good}{rate}", "dim")
         if others:
             text.append(f", {others}", "bold red")
         lines.append(text)
@@ -89,41 +90,26 @@ def _fitting_table(console: Console, record: RunRecord) -> Table:
 
 
 def operations_table(operations: Operations, duration_s: float, percentiles: Sequence[float]) -> Table:
-    """Counts by outcome, rate and percentiles of the response time, a row for each operation.
-
-    The first of the percentiles says that it is one of response times; the others follow it.
-
-    How many of all these were sent again stands there where there are any.
-    """
+    """The columns of :data:`COLUMNS` and percentiles of the response time, a row for each operation."""
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     table.add_column("operation", no_wrap=True)
-    resends = {name: resends_of(classes.values()).total for name, classes in operations.items()}
-    again = ("again",) if any(resends.values()) else ()
+    figures = figures_of(operations, duration_s).values()
+    shown = [each for each in COLUMNS if not each.is_rare or any(map(each.count, figures))]
     first, *others = map(percentile_name, percentiles)
-    names = (f"response {first}", *others)
-    for name in ("ok", "per s", "429", "errors", *again, *names):
+    for name in (*(each.terminal for each in shown), f"response {first}", *others):
         table.add_column(name, justify="right", no_wrap=True)
-    for name, classes in sorted(operations.items()):
-        good = classes.get(OutcomeClass.OK)
-        response = merged(waited(classes))
-        count = good.count if good else 0
-        limited = classes[OutcomeClass.LIMITED].count if OutcomeClass.LIMITED in classes else 0
-        errors = sum(classes[kind].count for kind in ERRORS if kind in classes)
+    for row in figures:
         table.add_row(
-            Text(name),
-            f"{count:,}",
-            count_text(count / duration_s) if duration_s > 0 else DASH,
-            Text(f"{limited:,}", "yellow" if limited else ""),
-            Text(f"{errors:,}", "red" if errors else ""),
-            *((f"{resends[name]:,}",) if again else ()),
-            *(time_text(value) for value in response.percentiles(percentiles)),
+            Text(row.name),
+            *(Text(each.text(row), _COUNT_STYLES[each.tone] if each.count(row) else "") for each in shown),
+            *(time_text(value) for value in row.response.percentiles(percentiles)),
         )
     return table
 
 
 def resends_line(operations: Operations) -> Text | None:
-    """What was sent again, told apart by whether the service may have had it already; None where nothing was."""
-    resends = {name: resends_of(classes.values()) for name, classes in sorted(operations.items())}
+    """What was sent again, by whether the service may have had it already; None where nothing was."""
+    resends = {name: each.resends for name, each in figures_of(operations, 0.0).items()}
     after_refusal, ambiguous = (
         ", ".join(f"{name} {count:,}" for name, each in resends.items() if (count := getattr(each, kind)))
         for kind in ("after_refusal", "ambiguous")

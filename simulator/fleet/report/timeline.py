@@ -12,20 +12,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from simulator.fleet.metrics.ages import is_age, shown_ages
+from simulator.fleet.metrics.ages import shown_ages
 from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.merging import TallySum
 from simulator.fleet.metrics.stages import without_stages
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import GeneratorHealth, Operations, Second
-from simulator.fleet.report.figures import times_at, waited
+from simulator.fleet.report.figures import ALL, OperationFigures, times_at
 from simulator.fleet.report.window import worst_health
-from simulator.fleet.report.words import HELD
 
 SLICES_MAX: Final = 720
 BAND: Final = (50.0, 95.0, 99.0, 99.9, 100.0)
-ALL: Final = "all operations"
-"""Of times: without those that are answered late on purpose."""
 _WIDTHS_S: Final = (1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1800, 3600)
 
 Percentiles = tuple[float, ...]
@@ -111,45 +108,26 @@ class Totals:
 
 
 def _slice(seconds: list[Second], width_s: int) -> Slice:
-    counts: dict[str, dict[OutcomeClass, int]] = {ALL: {}}
-    texts: dict[str, tuple[list[str], list[str]]] = {}
+    span_s = float(len(seconds))
     gauges: dict[str, tuple[float, float]] = {}
     for second in seconds:
-        for name, classes in without_stages(second.operations).items():
-            for outcome, tally in classes.items():
-                for into in (counts.setdefault(name, {}), counts[ALL]):
-                    into[outcome] = into.get(outcome, 0) + tally.count
-            if here := waited(classes):
-                response, service = texts.setdefault(name, ([], []))
-                response += here
-                service += waited(classes, "service")
-        for name, classes in shown_ages(second.operations).items():
-            counted = counts.setdefault(name, {})
-            for outcome, tally in classes.items():
-                counted[outcome] = counted.get(outcome, 0) + tally.count
-            texts.setdefault(name, ([], []))[0].extend(waited(classes))
         for name, value in second.gauges.items():
             low, high = gauges.get(name, (value, value))
             gauges[name] = min(low, value), max(high, value)
+    requests = _figures([without_stages(second.operations) for second in seconds], span_s)
+    ages = _figures([shown_ages(second.operations) for second in seconds], span_s)
+    whole = OperationFigures.together(ALL, requests.values(), span_s)
     return Slice(
         seconds[0].second // width_s * width_s,
         len(seconds),
-        counts,
-        _band({name: response for name, (response, _) in texts.items()}),
-        _band({name: service for name, (_, service) in texts.items()}),
+        {name: each.counts for name, each in {ALL: whole, **requests, **ages}.items()},
+        {name: times_at(each.response, BAND) for name, each in {ALL: whole, **requests, **ages}.items()},
+        {name: times_at(each.service, BAND) for name, each in {ALL: whole, **requests}.items()},
         gauges,
         worst_health([second.health for second in seconds]),
     )
 
 
-def _band(texts: Mapping[str, list[str]]) -> dict[str, Percentiles]:
-    whole = Histogram()
-    found = {}
-    for name, encoded in texts.items():
-        one = Histogram()
-        for text in encoded:
-            one.add_encoded(text)
-        if name not in HELD and not is_age(name):
-            whole.add(one)
-        found[name] = times_at(one, BAND)
-    return {ALL: times_at(whole, BAND), **found}
+def _figures(parts: list[Operations], span_s: float) -> dict[str, OperationFigures]:
+    names = dict.fromkeys(name for part in parts for name in part)
+    return {name: OperationFigures.of(name, (part.get(name, {}) for part in parts), span_s) for name in names}

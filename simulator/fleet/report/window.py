@@ -1,43 +1,65 @@
-"""What the last seconds and the whole run so far come to, out of one second after the other."""
+"""Figures of the last seconds and counts since the begin, updated second by second."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from simulator.fleet.metrics.ages import COMMAND_AGE, command_of
-from simulator.fleet.metrics.histogram import Histogram, merged
+from simulator.fleet.metrics.histogram import merged
 from simulator.fleet.metrics.stages import without_stages
-from simulator.fleet.metrics.subjects import WAITED
 from simulator.fleet.outcomes import OutcomeClass
-from simulator.fleet.record import GeneratorHealth, Second, Tally
-from simulator.fleet.report.figures import waited
-from simulator.fleet.report.words import ERRORS, HELD
+from simulator.fleet.record import GeneratorHealth, Second
+from simulator.fleet.report.figures import ALL, SHOWN_PERCENTILES, OperationFigures, figures_of
+from simulator.fleet.report.words import ERRORS
 
-SHOWN_PERCENTILES: Final = (50.0, 95.0, 99.0, 99.9)
 WINDOW_S: Final = 10
 HISTORY_S: Final = 240
 
 
 @dataclass(frozen=True, slots=True)
-class OperationRow:
+class RecentFigures:
     """One operation in the window.
 
     Attributes:
-        ok_per_s, limited_per_s, errors_per_s: means over the window.
-        response_s, service_s: one for each of :data:`SHOWN_PERCENTILES`; NaN without any.
+        figures: over the window.
         history: good answers per second, the latest last.
     """
 
-    name: str
-    ok_per_s: float
-    limited_per_s: float
-    errors_per_s: float
-    response_s: tuple[float, ...]
-    service_s: tuple[float, ...]
-    history: tuple[float, ...]
+    figures: OperationFigures
+    history: tuple[float, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Of the operation."""
+        return self.figures.name
+
+    @property
+    def ok_per_s(self) -> float:
+        """Good answers per second."""
+        return self.figures.per_s(self.figures.good)
+
+    @property
+    def limited_per_s(self) -> float:
+        """Answers 429 per second."""
+        return self.figures.per_s(self.figures.limited)
+
+    @property
+    def errors_per_s(self) -> float:
+        """Errors per second."""
+        return self.figures.per_s(self.figures.errors)
+
+    @property
+    def response_s(self) -> tuple[float, ...]:
+        """One for each of :data:`SHOWN_PERCENTILES`; NaN without any."""
+        return self.figures.response.percentiles(SHOWN_PERCENTILES)
+
+    @property
+    def service_s(self) -> tuple[float, ...]:
+        """Likewise."""
+        return self.figures.service.percentiles(SHOWN_PERCENTILES)
 
 
 class Window:
@@ -57,14 +79,13 @@ class Window:
         self._seconds.append(second)
         while self._seconds[0].second <= second.second - WINDOW_S:
             self._seconds.popleft()
-        exchanges = without_stages(second.operations)
-        for name, classes in exchanges.items():
-            for outcome, tally in classes.items():
-                self.counts[outcome] += tally.count
-            count = classes[OutcomeClass.OK].count if OutcomeClass.OK in classes else 0
-            self._histories.setdefault(name, deque(maxlen=HISTORY_S)).append((second.second, count))
-        good = [text for name, kinds in exchanges.items() if name not in HELD for text in waited(kinds)]
-        self._p99.append((second.second, merged(good).percentile(99) if any(good) else 0.0))
+        exchanges = figures_of(without_stages(second.operations), 1.0)
+        whole = OperationFigures.together(ALL, exchanges.values(), 1.0)
+        for outcome, count in whole.counts.items():
+            self.counts[outcome] += count
+        for name, figures in exchanges.items():
+            self._histories.setdefault(name, deque(maxlen=HISTORY_S)).append((second.second, figures.good))
+        self._p99.append((second.second, whole.response.percentile(99) if whole.response.count else 0.0))
         self.intended += second.health.intended
         self.sent += second.health.sent
 
@@ -96,12 +117,12 @@ class Window:
         """The 99th percentile of the response time of all operations, second by second; 0 where there was none."""
         return self._filled(dict(self._p99))
 
-    def rows(self) -> tuple[OperationRow, ...]:
+    def rows(self) -> tuple[RecentFigures, ...]:
         """Every operation that was seen, the busiest of the run first."""
         order = sorted(self._histories, key=lambda name: (-sum(count for _, count in self._histories[name]), name))
         return tuple(self._row(name) for name in order)
 
-    def age(self, name: str) -> OperationRow | None:
+    def age(self, name: str) -> RecentFigures | None:
         """How old readings were that were accepted in the window, or commands that ended; None where none were.
 
         Args:
@@ -109,50 +130,34 @@ class Window:
         """
         measured = {operation for second in self._seconds for operation in second.operations}
         of_commands = [operation for operation in measured if command_of(operation)] if name == COMMAND_AGE else []
-        row = self._made(name, of_commands or [name], ())
-        return row if row.ok_per_s else None
+        figures = self._figures(name, of_commands or [name])
+        return RecentFigures(figures) if figures.good else None
 
-    def whole(self) -> OperationRow:
+    def whole(self) -> RecentFigures:
         """All operations together."""
         names = sorted(self._histories)
         history: dict[int, int] = {}
         for name in names:
             for second, count in self._histories[name]:
                 history[second] = history.get(second, 0) + count
-        return self._made("all", names, self._filled(history))
+        return RecentFigures(self._figures("all", names), self._filled(history))
 
-    def _row(self, name: str) -> OperationRow:
-        return self._made(name, [name], self._filled(dict(self._histories[name])))
+    def _row(self, name: str) -> RecentFigures:
+        return RecentFigures(self._figures(name, [name]), self._filled(dict(self._histories[name])))
 
     def _filled(self, history: Mapping[int, float]) -> tuple[float, ...]:
         """One for each second up to the latest one, 0 where nothing was."""
         end = self._seconds[-1].second if self._seconds else -1
         return tuple(history.get(second, 0) for second in range(max(0, end - HISTORY_S + 1), end + 1))
 
-    def _made(self, label: str, names: list[str], history: tuple[float, ...]) -> OperationRow:
-        counts = dict.fromkeys(OutcomeClass, 0)
-        response, service = Histogram(), Histogram()
-        for name, outcome, tally in self._tallies(names):
-            counts[outcome] += tally.count
-            if outcome in WAITED and (len(names) == 1 or name not in HELD):
-                response.add_encoded(tally.response)
-                service.add_encoded(tally.service)
-        span_s = self.span_s()
-        return OperationRow(
-            label,
-            counts[OutcomeClass.OK] / span_s,
-            counts[OutcomeClass.LIMITED] / span_s,
-            sum(counts[outcome] for outcome in ERRORS) / span_s,
-            response.percentiles(SHOWN_PERCENTILES),
-            service.percentiles(SHOWN_PERCENTILES),
-            history,
-        )
-
-    def _tallies(self, names: list[str]) -> Iterator[tuple[str, OutcomeClass, Tally]]:
-        for second in self._seconds:
-            for name in names:
-                for outcome, tally in second.operations.get(name, {}).items():
-                    yield name, outcome, tally
+    def _figures(self, label: str, names: list[str]) -> OperationFigures:
+        span_s = float(self.span_s())
+        found = [
+            OperationFigures.of(name, (second.operations.get(name, {}) for second in self._seconds), span_s)
+            for name in names
+        ]
+        # Of an operation alone its times are shown even where the service holds it on purpose.
+        return replace(found[0], name=label) if len(found) == 1 else OperationFigures.together(label, found, span_s)
 
 
 def worst_health(parts: Sequence[GeneratorHealth]) -> GeneratorHealth:

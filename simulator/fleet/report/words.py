@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from agent.errors import AgentError, ConfigurationError
+from simulator.fleet.metrics.subjects import FAILED
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import Gap, ThresholdResult, Word
 
@@ -16,7 +17,6 @@ _MINUTE_S: Final = 60
 _HOUR_S: Final = 3600
 _FEW: Final = 10
 _MANY: Final = 10_000
-_TENTH: Final = 100
 
 OUTCOME_WORDS: Final[dict[OutcomeClass, str]] = {
     OutcomeClass.OK: "ok",
@@ -28,11 +28,8 @@ OUTCOME_WORDS: Final[dict[OutcomeClass, str]] = {
     OutcomeClass.UNEXPECTED: "not the service's answer",
 }
 
-ERRORS: Final = tuple(kind for kind in OutcomeClass if kind not in {OutcomeClass.OK, OutcomeClass.LIMITED})
-"""What counts as an error. 429 does not: it is the quota at work."""
-
-HELD: Final = frozenset({"http.long_poll"})
-"""Operations that the service answers late on purpose. They are in no time of all operations together."""
+ERRORS: Final = tuple(kind for kind in OutcomeClass if kind in FAILED)
+"""What counts as an error, in the order in which it is shown. 429 does not: it is the quota at work."""
 
 VERDICT_WORDS: Final[dict[Word, str]] = {
     Word.PASSED: "Everything held.",

@@ -54,8 +54,31 @@ def parse_record(text: str, source: str = RUN_FILE) -> RunRecord:
         raise ConfigurationError(
             [f"{source}: format is {found!r}, and this version reads {RECORD_FORMAT!r}: use the version that wrote it"]
         )
-    with _told_clearly(source):
+    if _upgrade(document):
+        text = json.dumps(document)
+    with _faults_named(source):
         return cast("RunRecord", _records().validate_json(f"[{text}]")[0])
+
+
+def _upgrade(document: dict[str, Any]) -> bool:
+    """Bring ``slowest`` of earlier versions, which counted micro- or milliseconds, into today's form.
+
+    Returns:
+        Whether anything was changed.
+    """
+    slowest = document.get("slowest")
+    if not isinstance(slowest, list):
+        return False
+    is_changed = False
+    for place, each in enumerate(slowest):
+        match each:
+            case {"device_id": device_id, "name": name, "count": int(count), "keys": [operation, "µs" | "ms" as unit]}:
+                waited_s = count / {"µs": 1e6, "ms": 1e3}[unit]
+                slowest[place] = {
+                    "device_id": device_id, "name": name, "response_s": waited_s, "operation": operation
+                }  # fmt: skip
+                is_changed = True
+    return is_changed
 
 
 def parse_second(line: str | bytes, source: str = SECONDS_FILE) -> Second:
@@ -64,7 +87,7 @@ def parse_second(line: str | bytes, source: str = SECONDS_FILE) -> Second:
     Raises:
         ConfigurationError: it is none.
     """
-    with _told_clearly(source):
+    with _faults_named(source):
         text = line.decode("utf-8", "replace") if isinstance(line, bytes) else line
         return cast("Second", _seconds().validate_json(f"[{text}]")[0])
 
@@ -167,7 +190,7 @@ def _seconds() -> TypeAdapter[Any]:
 
 
 @contextlib.contextmanager
-def _told_clearly(source: str) -> Iterator[None]:
+def _faults_named(source: str) -> Iterator[None]:
     try:
         yield
     except ValidationError as error:

@@ -24,7 +24,6 @@ from agent.core.values import JsonObject
 from agent.errors import ConfigurationError
 from agent.wire.base import describe_faults
 from simulator.fleet.signals.settings import SignalMap, SignalSettings
-from simulator.wire.database import Column
 from simulator.wire.products import NewProduct
 
 _NUMBERS: Final = frozenset({"number", "integer", "boolean"})
@@ -118,11 +117,6 @@ def signals_of_product(product: NewProduct) -> dict[str, SignalSettings]:
     if not found:
         return _SIGNALS.validate_python(dict(_CLIMATE))
     return signals_of_readings(found.values())
-
-
-def signals_of_columns(columns: Iterable[Column]) -> dict[str, SignalSettings]:
-    """The signals that fit the columns of a table; only numbers and booleans are measured."""
-    return signals_of_readings(measured for column in columns for measured in _of_column(column.model_dump()))
 
 
 def signals_of_readings(readings: Iterable[Measured]) -> dict[str, SignalSettings]:

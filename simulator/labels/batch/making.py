@@ -22,15 +22,15 @@ from simulator.labels.batch.formats import (
 )
 from simulator.labels.batch.ledger import Ledger
 from simulator.labels.batch.manifest import MadeLabel
-from simulator.labels.batch.neighbours import shared_serials
 from simulator.labels.batch.orders import Orders, SerialOrders, in_portions
 from simulator.labels.batch.planning import counted, from_table, reserved
 from simulator.labels.batch.records import ProvingWork, label_of_manifest, made_label
-from simulator.labels.batch.workers import run_ordered
+from simulator.labels.batch.shared_devices import shared_devices
 from simulator.labels.errors import LabelError
 from simulator.labels.payload import DEFAULT_TEMPLATE, Payload, open_payload
 from simulator.labels.printing.estimate import PrintAssumptions, PrintEstimate
 from simulator.labels.printing.options import PrintOptions
+from simulator.labels.processes import run_ordered
 from simulator.labels.symbol.decoders import Decoder, lone_decoder_warning, panel
 from simulator.labels.symbol.proving import PrintSize, check_room, prove
 
@@ -198,11 +198,13 @@ def make_labels(
     reservation = None
     if ledger is not None:
         if not isinstance(orders, SerialOrders):
-            raise LabelError("a table brings its own identifiers: give --ledger or --from, not both")
+            raise LabelError(
+                "a table brings its own identifiers, and they are compared with the batches beside --out anyway: give "
+                "--ledger or --from, not both"
+            )
         orders, reservation, notes = reserved(Ledger(Path(ledger)), orders, Path(out), first_serial)
         setup = _setup(orders, size, printing)
-    if isinstance(orders, SerialOrders) and orders.template.varies:
-        notes = (*notes, *shared_serials(orders, Path(out), MANIFEST_JSON))
+    notes = (*notes, *shared_devices(orders, Path(out), MANIFEST_JSON))
     job = _Job(orders, setup, level, wanted, readers, by_name, notes)
     described = {
         **orders.described(),

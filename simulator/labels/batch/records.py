@@ -30,7 +30,7 @@ from simulator.labels.symbol.proving import (
 
 @dataclass(frozen=True, slots=True)
 class ProvingWork:
-    """Prove a label and write its files; see :class:`simulator.labels.batch.workers.Work`.
+    """Prove a label and write its files; see :class:`simulator.labels.processes.Work`.
 
     Attributes:
         setup: what all labels share.

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-from functools import partial
+from collections import Counter
 from pathlib import Path
 from statistics import median
 from typing import Final
@@ -18,10 +17,10 @@ from simulator.labels.damage.flip import Flip, Outcome
 from simulator.labels.damage.kinds import KINDS
 from simulator.labels.damage.making import SEVERITIES, DamagedBatch, damage_labels
 from simulator.labels.errors import LabelError
-from simulator.labels.terminal import WrongUse, show_progress
+from simulator.labels.processes import cores
+from simulator.terminal import WrongUse, option, show_progress
 
 _PREFIX: Final = "FLEET_SIMULATOR_LABELS_DAMAGE"
-option = partial(click.option, show_default=True, show_envvar=True)
 
 
 @click.command("damage")
@@ -87,7 +86,7 @@ def damage_command(
                 flips=flip,
                 must_fail=must_fail,
                 jsqr=jsqr,
-                jobs=jobs if jobs is not None else os.cpu_count() or 1,
+                jobs=jobs if jobs is not None else cores(),
                 on_progress=on_progress,
             )
     except LabelError as problem:
@@ -122,9 +121,15 @@ def _summary(batch: DamagedBatch) -> dict[str, object]:
         "must_fail_pictures": sum(1 for finding in batch.findings if finding.must_fail) if batch.must_fail else 0,
         "judged_by": list(batch.run.judged_by),
         "not_asked": list(batch.not_asked),
+        "no_answer": _no_answer(batch),
         "manifest_json": str(batch.folder / "manifest.json"),
         "flips_csv": str(batch.folder / "flips.csv"),
     }
+
+
+def _no_answer(batch: DamagedBatch) -> dict[str, int]:
+    """For how many labels and kinds each decoder failed or took too long, so that it has not judged what must fail."""
+    return dict(Counter(name for finding in batch.findings for name in finding.no_answer))
 
 
 def _print_summary(batch: DamagedBatch) -> None:
@@ -144,6 +149,8 @@ def _print_summary(batch: DamagedBatch) -> None:
         )
         for fix in batch.not_asked:
             console.print(f"  not asked  {escape(fix)}")
+        for name, count in _no_answer(batch).items():
+            console.print(f"  no answer  {escape(name)} failed or took too long at {count} label(s) and kind(s)")
     console.print(f"manifest   {escape(str(batch.folder / 'manifest.json'))}, manifest.csv and flips.csv")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +13,14 @@ from rich.markup import escape
 from simulator.interrupts import terminations_as_interrupts
 from simulator.labels.batch.formats import DEFAULT_FORMATS, FORMATS
 from simulator.labels.batch.making import Batch, make_labels
-from simulator.labels.batch.workers import cores
 from simulator.labels.cli.printing import print_options, printing_options
 from simulator.labels.cli.profile import open_profile, profile_options
 from simulator.labels.errors import LabelError, UnreadableLabel
 from simulator.labels.payload import DEFAULT_TEMPLATE, IdentifierTemplate
+from simulator.labels.processes import cores
 from simulator.labels.symbol.decoders import DECODERS
 from simulator.labels.symbol.proving import LEVELS
-from simulator.labels.terminal import CheckFailed, Interrupted, WrongUse, show_progress
-
-option = partial(click.option, show_default=True, show_envvar=True)
+from simulator.terminal import CheckFailed, Interrupted, WrongUse, option, show_progress
 
 
 @click.command("make")

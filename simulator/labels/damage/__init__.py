@@ -1,7 +1,7 @@
 """Damaged labels: pictures of labels spoiled by a known amount, each with what every decoder really says about it.
 
-One kind of damage is one file in :mod:`simulator.labels.damage.kinds`: its settings, one function, a name to register
-under. Four rules keep all kinds safe:
+One kind of damage is one function in :mod:`simulator.labels.damage.kinds` with the decorator ``damage_kind``. Four
+rules keep all kinds safe:
 
 1. A kind is a function of the label, the severity and the chance it is given. It has no state, reads no clock, file or
    randomness of its own, and never writes into the label's pixels.

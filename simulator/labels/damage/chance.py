@@ -12,6 +12,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from simulator.labels.damage.pixels import Pixels, part, to_pixels
+
 _BITS: Final = 53
 _STEPS: Final = float(2**_BITS)
 _LANE: Final = 0xFFFF
@@ -59,3 +61,9 @@ class Chance:
 
 BELL_DEVIATION: Final = 37837
 """Standard deviation of :meth:`Chance.bell`: 65536 * sqrt(4 / 12)."""
+
+
+def add_grain(pixels: Pixels, deviation: float, chance: Chance) -> Pixels:
+    """The picture with a camera's noise: bell-shaped, of this standard deviation in grey levels."""
+    grain = chance.bell(*pixels.shape) * part(deviation) // (BELL_DEVIATION * part(1))
+    return to_pixels(pixels + grain)

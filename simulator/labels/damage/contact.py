@@ -32,6 +32,7 @@ _COLOURS: Final = {
     Verdict.MISREAD: (200, 100, 0),
     Verdict.NOT_FOUND: (190, 30, 30),
     Verdict.CRASHED: (120, 0, 120),
+    Verdict.TIMED_OUT: (120, 0, 120),
 }
 _COLOURS_KEPT: Final = 16
 _ONE_COLUMN_MAX: Final = 8
@@ -118,6 +119,7 @@ _SIGNS: Final = {
     Verdict.MISREAD: (((2, 4), (11, 4)), ((2, 8), (11, 8)), ((3, 11), (10, 2))),
     Verdict.NOT_FOUND: (((3, 3), (10, 10)), ((3, 10), (10, 3))),
     Verdict.CRASHED: (((6, 2), (6, 8)), ((6, 10), (6, 12))),
+    Verdict.TIMED_OUT: (((6, 2), (6, 7)), ((6, 7), (10, 7))),
 }
 
 

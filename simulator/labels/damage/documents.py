@@ -67,8 +67,15 @@ def flips_csv(run: Run, findings: Sequence[Finding]) -> bytes:
 
 
 def must_fail_json(run: Run, findings: Sequence[Finding]) -> bytes:
-    """The manifest of the labels that must not scan, and for which label and kind there is none."""
-    without = [{"label": finding.label, "kind": finding.kind} for finding in findings if not finding.must_fail]
+    """The manifest of the labels that must not scan, and for which label and kind there is none.
+
+    ``no_answer`` names the decoders that failed at such a picture or took too long, so that it could not be judged.
+    """
+    without = [
+        {"label": one.label, "kind": one.kind} | ({"no_answer": list(one.no_answer)} if one.no_answer else {})
+        for one in findings
+        if not one.must_fail
+    ]
     head = {**_head(run), "judged_by": list(run.judged_by)}
     return _dump({**head, "pictures": _must_fail(run, findings), "without": without})
 

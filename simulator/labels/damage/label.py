@@ -64,18 +64,18 @@ def draw_label(name: str, text: str, matrix: Matrix, *, module_px: int = PIXELS_
     return CleanLabel(name, text, pad(code, quiet), quiet, quiet, len(code), matrix.modules)
 
 
-def load_labels(sources: Sequence[Path | str]) -> list[CleanLabel]:
-    """The labels that pictures show: PNG files or folders of them.
+def load_labels(sources: Sequence[Path | str]) -> dict[Path, CleanLabel]:
+    """The labels that pictures show, by the picture: PNG files or folders of them.
 
     Raises:
         LabelError: a path is missing, a picture does not read, or it is not a clean, upright label.
     """
-    labels = []
+    labels = {}
     for read in read_label_files(sources, decoders=[Zxing()]):
         if not read.text:
             raise LabelError(f"{read.problem}; damage begins with labels that read: give those of 'labels make'")
-        labels.append(find_code(load_picture(read.path), name=read.path.stem, text=read.text))
-    names = [label.name for label in labels]
+        labels[read.path] = find_code(load_picture(read.path), name=read.path.stem, text=read.text)
+    names = [label.name for label in labels.values()]
     if len(set(names)) != len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise LabelError(f"two pictures are called {twice}: their damaged ones would overwrite each other; rename one")

@@ -15,9 +15,9 @@ from simulator.labels.damage.folder import DamageFolder
 from simulator.labels.damage.kinds import KINDS
 from simulator.labels.damage.label import load_labels
 from simulator.labels.damage.measuring import Finding
-from simulator.labels.damage.workers import Task, run_here, run_in_processes
+from simulator.labels.damage.workers import Measuring, Task, run_in_processes
 from simulator.labels.errors import LabelError
-from simulator.labels.symbol.decoders import Decoder, panel, title
+from simulator.labels.symbol.decoders import ANSWER_S, Decoder, panel, title
 from simulator.labels.symbol.witnesses import make_witnesses, missing_witnesses
 
 SEVERITIES: Final = (0.2, 0.4, 0.6, 0.8, 1.0)
@@ -59,6 +59,7 @@ def damage_labels(
     decoders: Sequence[Decoder] | None = None,
     make_panel: Callable[[], tuple[Decoder, ...]] = panel,
     jsqr: Path | None = None,
+    answer_s: float = ANSWER_S,
     on_progress: OnProgress | None = None,
 ) -> DamagedBatch:
     """Damage labels in every way asked for and write the pictures with what every decoder says about them.
@@ -74,10 +75,13 @@ def damage_labels(
         flips: search for the severity where each decoder loses each label.
         must_fail: a folder for the mildest picture of each label and kind that nothing reads, patient looks included:
             neither the panel nor WeChat's detector, where it is installed, nor jsQR.
-        jobs: processes at the same time; None works in this one, where a decoder that crashes takes the run with it.
+        jobs: processes at the same time; None works in this one, where a decoder that crashes takes the run with it and
+            ``answer_s`` holds for jsQR alone.
         decoders: the panel, when the work is done in this process; by default what ``make_panel`` makes.
         make_panel: makes the panel; with ``jobs`` in each process, so it must be a function of a module.
         jsqr: with ``must_fail``, the folder whose ``node_modules`` holds jsQR.
+        answer_s: how long a decoder may take over one picture. One that takes longer has the verdict ``timed_out``, and
+            a picture over which it did is none that must fail.
         on_progress: called after each label and kind.
 
     Raises:
@@ -85,28 +89,29 @@ def damage_labels(
     """
     readers = tuple(make_panel() if decoders is None else decoders)
     run = _check(kinds, severities, seed, readers, jobs)
-    witnesses = _witnesses(must_fail, jsqr)
+    witnesses = _witnesses(must_fail, jsqr, answer_s)
     if must_fail is not None:
         run = replace(run, judged_by=tuple(title(one) for one in (*readers, *witnesses)))
     clean = load_labels(labels)
     folder = DamageFolder(Path(out))
     failing = None if must_fail is None else DamageFolder(Path(must_fail), option="--must-fail")
+    names = tuple(one.name for one in witnesses)
     tasks = [
-        Task(label, kind, run.severities, seed, flips, failing is not None, run.decoders)
-        for label in clean
+        Task(picture, kind, run.severities, seed, flips, failing is not None, run.decoders, names)
+        for picture in clean
         for kind in run.kinds
     ]
     if jobs is None:
-        working = run_here(tasks, readers, witnesses)
+        working: Iterable[Finding] = (task.run(readers, witnesses) for task in tasks)
     else:
-        make = tuple if must_fail is None else partial(make_witnesses, jsqr)
-        working = run_in_processes(tasks, jobs=jobs, make_panel=make_panel, make_witnesses=make)
+        work = Measuring(make_panel, tuple if must_fail is None else partial(make_witnesses, jsqr, answer_s))
+        working = run_in_processes(tasks, work, jobs=jobs, answer_s=answer_s)
     pictures = _Pictures(run, folder, failing)
-    for done, (number, finding) in enumerate(working, start=1):
-        pictures.write(number, finding)
+    for done, finding in enumerate(working, start=1):
+        pictures.write(finding)
         if on_progress:
             on_progress(done, len(tasks))
-    findings = pictures.findings()
+    findings = tuple(pictures.findings)
     folder.write(_CSV, documents.pictures_csv(run, findings))
     folder.write(_FLIPS, documents.flips_csv(run, findings))
     folder.finish(documents.as_json(run, findings))
@@ -118,12 +123,12 @@ def damage_labels(
     return DamagedBatch(folder.path, run, findings, failing.path, missing_witnesses(witnesses))
 
 
-def _witnesses(must_fail: Path | str | None, jsqr: Path | None) -> tuple[Decoder, ...]:
+def _witnesses(must_fail: Path | str | None, jsqr: Path | None, answer_s: float) -> tuple[Decoder, ...]:
     if must_fail is None:
         if jsqr is not None:
             raise LabelError("--jsqr judges what must fail: give --must-fail, too, or leave it out")
         return ()
-    return make_witnesses(jsqr)
+    return make_witnesses(jsqr, answer_s)
 
 
 class _Pictures:
@@ -139,27 +144,23 @@ class _Pictures:
         self._run = run
         self._folder = folder
         self._failing = failing
-        self._found: dict[int, Finding] = {}
+        self.findings: list[Finding] = []
+        """Those that were written; of finished labels without their pictures."""
 
-    def write(self, number: int, finding: Finding) -> None:
-        """Write what came of the task with this number."""
+    def write(self, finding: Finding) -> None:
+        """Write what came of the next task."""
         for place, sample in enumerate(finding.samples, start=1):
             self._folder.write_picture(documents.sample_file(finding, place), finding.pictures[sample.severity])
         if self._failing and finding.must_fail:
             name = documents.must_fail_file(finding)
             self._failing.write_picture(name, finding.pictures[finding.must_fail.severity])
-        self._found[number] = finding
+        self.findings.append(finding)
         kinds = len(self._run.kinds)
-        of_label = range(number - number % kinds, number - number % kinds + kinds)
-        if all(one in self._found for one in of_label):
-            contact = draw_contact(self._run, [self._found[one] for one in of_label])
-            self._folder.write(f"contact/{finding.label}.png", contact)
+        if len(self.findings) % kinds == 0:
+            of_label = self.findings[-kinds:]
+            self._folder.write(f"contact/{finding.label}.png", draw_contact(self._run, of_label))
             # A thousand labels' pictures would not fit into memory.
-            self._found.update({one: replace(self._found[one], pictures={}) for one in of_label})
-
-    def findings(self) -> tuple[Finding, ...]:
-        """All of them in the order of the tasks, without their pictures."""
-        return tuple(finding for _, finding in sorted(self._found.items()))
+            self.findings[-kinds:] = [replace(one, pictures={}) for one in of_label]
 
 
 def _check(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,8 @@ from simulator.labels.damage.kind import Kind
 from simulator.labels.damage.label import CleanLabel
 from simulator.labels.damage.pixels import Pixels
 from simulator.labels.damage.verdict import Verdicts, judge, to_image
-from simulator.labels.symbol.decoders import Decoder, GrayImage
+from simulator.labels.errors import LabelError
+from simulator.labels.symbol.decoders import Decoder, GrayImage, Zxing, ask
 from simulator.labels.verify.finding import CodeSearch
 
 
@@ -51,6 +53,8 @@ class Finding:
         must_fail: the mildest picture that nothing reads, nor any worse one that was tried; None when there is none,
             or when it was not asked for.
         pictures: severity and pixels of each sample and of ``must_fail``; empty once they are written.
+        no_answer: decoders that failed at a picture that nothing else read, or took too long over it. They have not
+            said that they do not read it, so it is no ``must_fail``.
     """
 
     label: str
@@ -60,6 +64,7 @@ class Finding:
     flips: tuple[Flip, ...]
     must_fail: Sample | None
     pictures: Mapping[float, Pixels]
+    no_answer: tuple[str, ...] = ()
 
 
 def damage(label: CleanLabel, kind: Kind, severity: float, seed: int) -> Pixels:
@@ -104,9 +109,11 @@ def measure(
     found = find_flips(probes, severities) if flips and panel else ()
     wanted = {severity: probes.at(severity) for severity in sorted(severities)}
     mildest = must_not_scan(probes.all()) if must_fail else None
+    # zxing looks in every search, and its failures end the search.
+    judges = [_NotingFailure(one) for one in (*witnesses, *panel) if not isinstance(one, Zxing)]
     if mildest:
         pictures_of = partial(damage, label, kind, seed=seed)
-        mildest = _past_patience([one for one in probes.all() if one >= mildest], pictures_of, panel, witnesses)
+        mildest = _past_patience([one for one in probes.all() if one >= mildest], pictures_of, judges)
     if mildest:
         wanted[mildest] = probes.at(mildest)
     # Damaging anew is cheap and gives the same; keeping every picture of a search is neither.
@@ -123,52 +130,21 @@ def measure(
         flips=found,
         must_fail=measured[mildest] if mildest else None,
         pictures=pictures,
+        no_answer=tuple(one.name for one in judges if one.failure),
     )
 
 
-def _past_patience(
-    severities: Sequence[float],
-    picture: Callable[[float], Pixels],
-    panel: Sequence[Decoder],
-    witnesses: Sequence[Decoder],
-) -> float | None:
-    """The mildest of rising severities from which on nobody reads, with the patient looks of 'labels verify', either.
+class _NotingFailure:
+    """A decoder whose failure is kept, which the search for codes takes for silence.
 
-    Half the size or smoothed, a picture often reads that does not read as it is, and scanner apps do that.
+    Raises, when it reads:
+        LabelError: its process is gone, which would be so at the next picture, too.
     """
-    mildest = None
-    for severity in reversed(severities):
-        if _may_read(picture(severity), panel, witnesses):
-            break
-        mildest = severity
-    return mildest
-
-
-def _may_read(pixels: Pixels, panel: Sequence[Decoder], witnesses: Sequence[Decoder]) -> bool:
-    """Whether some decoder reads the picture, or has not said that it does not: a failure is no answer."""
-    strict = [_Strict(one) for one in witnesses]
-    image = to_image(pixels)
-    try:
-        if any(one.read(image) for one in strict):  # most of what they read they read at once
-            return True
-    except RuntimeError:
-        return True
-    search = CodeSearch(pixels, [*panel, *strict])
-    search.look()
-    search.look_harder(lambda: bool(search.found))
-    failures = [one.failure for one in strict if one.failure is not None]
-    for failure in failures:
-        if not isinstance(failure, RuntimeError):  # not the picture's fault: it would fail at the next one, too
-            raise failure
-    return bool(search.found or failures)
-
-
-class _Strict:
-    """A decoder whose failure is kept, which the search for codes takes for silence."""
 
     def __init__(self, decoder: Decoder) -> None:
         self._decoder = decoder
         self.name = decoder.name
+        self.has_own_limit = getattr(decoder, "has_own_limit", False)
         self.failure: Exception | None = None
 
     def read(self, image: GrayImage) -> tuple[bytes, ...]:
@@ -177,6 +153,42 @@ class _Strict:
         except Exception as failure:
             self.failure = failure
             raise
+
+
+def _past_patience(
+    severities: Sequence[float],
+    picture: Callable[[float], Pixels],
+    judges: Sequence[_NotingFailure],
+) -> float | None:
+    """The mildest of rising severities from which on nobody reads, with the patient looks of 'labels verify', either.
+
+    Half the size or smoothed, a picture often reads that does not read as it is, and scanner apps do that. A decoder
+    that fails ends the search as one that reads does: it has not said that it does not read.
+    """
+    mildest = None
+    for severity in reversed(severities):
+        is_read = _is_read(picture(severity), judges)
+        for one in judges:
+            if isinstance(one.failure, LabelError):  # not the picture's fault: it would fail at the next one, too
+                raise one.failure
+        if is_read or any(one.failure for one in judges):
+            break
+        mildest = severity
+    return mildest
+
+
+def _is_read(pixels: Pixels, judges: Sequence[_NotingFailure]) -> bool:
+    image = to_image(pixels)
+    for one in judges:  # most of what they read they read at once
+        with contextlib.suppress(Exception):  # it is kept
+            if ask(one, image):
+                return True
+    if any(one.failure for one in judges):
+        return False
+    search = CodeSearch(pixels, judges)
+    search.look()
+    search.look_harder(lambda: bool(search.found) or any(one.failure for one in judges))
+    return bool(search.found)
 
 
 def _facts(pixels: Pixels) -> tuple[int, int, str]:

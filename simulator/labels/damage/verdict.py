@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 
 from simulator.labels.damage.pixels import Pixels
-from simulator.labels.symbol.decoders import Decoder, GrayImage
+from simulator.labels.symbol.decoders import Decoder, GrayImage, ask
 
 
 class Verdict(StrEnum):
@@ -21,6 +21,8 @@ class Verdict(StrEnum):
     NOT_FOUND = "not_found"
     CRASHED = "crashed"
     """The decoder failed instead of answering."""
+    TIMED_OUT = "timed_out"
+    """The decoder gave no answer in time."""
 
     @property
     def legible(self) -> bool:
@@ -41,12 +43,12 @@ def to_image(pixels: Pixels) -> GrayImage:
 def judge(pixels: Pixels, text: str, panel: Sequence[Decoder]) -> Verdicts:
     """What each decoder says about a picture that shows a label with this text."""
     image = to_image(pixels)
-    return tuple(_ask(decoder, image, text.encode()) for decoder in panel)
+    return tuple(_verdict(decoder, image, text.encode()) for decoder in panel)
 
 
-def _ask(decoder: Decoder, image: GrayImage, expected: bytes) -> Verdict:
+def _verdict(decoder: Decoder, image: GrayImage, expected: bytes) -> Verdict:
     try:
-        found = set(decoder.read(image))
+        found = set(ask(decoder, image))
     except Exception:  # noqa: BLE001 - a decoder is foreign code at a picture made to confuse it: its failure is a finding
         return Verdict.CRASHED
     if not found:

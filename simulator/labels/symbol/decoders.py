@@ -8,10 +8,12 @@ and ``read``, and an entry in :data:`_FINDERS`.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import ctypes.util
 import importlib.util
-from collections.abc import Callable, Iterable, Sequence
+import signal
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any, Final, Protocol, runtime_checkable
@@ -25,6 +27,8 @@ _FOURCC_Y800: Final = int.from_bytes(b"Y800", "little")
 _ZBAR_QRCODE: Final = 64
 _ZBAR_ENABLE: Final = 0
 _ZBAR_BINARY: Final = 4
+ANSWER_S: Final = 30.0
+"""How long a decoder may take over one picture: the same for all of them, wherever a limit holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +81,44 @@ class Decoder(Protocol):
     def read(self, image: GrayImage) -> tuple[bytes, ...]:
         """The bytes of each QR code found in the image, in no particular order."""
         ...
+
+
+class NoAnswer(RuntimeError):
+    """A decoder failed at a picture, or took too long over it: it has not said that it does not read it."""
+
+
+_limit_s = 0.0
+
+
+def limit_answers(seconds: float) -> None:
+    """End this process when a decoder takes longer over one picture; for processes that somebody watches.
+
+    Decoders are C and C++, which no exception interrupts: the alarm signal ends the process. Windows has no such
+    signal, and no limit.
+    """
+    global _limit_s  # noqa: PLW0603 - of the process, as the signal is
+    _limit_s = seconds if hasattr(signal, "setitimer") else 0.0
+
+
+@contextlib.contextmanager
+def within_limit() -> Iterator[None]:
+    """The limit of :func:`limit_answers` for the length of the block; none in other processes."""
+    if not _limit_s:
+        yield
+        return
+    signal.setitimer(signal.ITIMER_REAL, _limit_s)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def ask(decoder: Decoder, image: GrayImage) -> tuple[bytes, ...]:
+    """What a decoder reads in a picture, within the limit of this process."""
+    if getattr(decoder, "has_own_limit", False):
+        return decoder.read(image)
+    with within_limit():
+        return decoder.read(image)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from typing_extensions import Buffer
 
 from simulator.labels.errors import LabelError, UnreadableLabel
 from simulator.labels.symbol.byte_mode import encode_bytes
-from simulator.labels.symbol.decoders import Decoder, GrayImage
+from simulator.labels.symbol.decoders import Decoder, GrayImage, ask
 from simulator.labels.symbol.matrix import QUIET_MODULES, Matrix
 from simulator.labels.symbol.png import draw_png
 from simulator.labels.symbol.png_reading import read_drawing
@@ -287,7 +287,7 @@ def judge(png: bytes, text: str, panel: Sequence[Decoder]) -> tuple[tuple[str, V
 
 
 def _verdict(decoder: Decoder, image: GrayImage, expected: bytes) -> Verdict:
-    found = decoder.read(image)
+    found = ask(decoder, image)
     if not found:
         return Verdict.MISSED
     return Verdict.READ if found == (expected,) else Verdict.DIFFERENT

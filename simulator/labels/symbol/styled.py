@@ -22,7 +22,7 @@ from qrcode.image.styles.colormasks import SolidFillColorMask
 from qrcode.image.styles.moduledrawers import pil
 
 from simulator.labels.errors import LabelError, UnreadableLabel
-from simulator.labels.symbol.decoders import ColourImage, Decoder, GrayImage, ReadsColour
+from simulator.labels.symbol.decoders import ColourImage, Decoder, GrayImage, ReadsColour, ask
 from simulator.labels.symbol.matrix import QUIET_MODULES, Matrix
 from simulator.labels.symbol.proving import Trial, Verdict, candidate_order, encode
 
@@ -223,7 +223,7 @@ def _first_read(text: str, level: str, panel: Sequence[Decoder], drawing: _Drawi
 def _verdicts(
     expected: bytes, panel: Sequence[Decoder], gray: GrayImage, colour: ColourImage | None
 ) -> tuple[tuple[str, Verdict], ...]:
-    found = [(decoder.name, decoder.read(gray)) for decoder in panel]
+    found = [(decoder.name, ask(decoder, gray)) for decoder in panel]
     if colour is not None:
         found += [
             (f"{decoder.name} colour", decoder.read_colour(colour))

@@ -6,6 +6,7 @@ be read by none. WeChat's detector reads a quarter of what zxing-cpp, zbar and O
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import json
@@ -13,12 +14,13 @@ import os
 import shutil
 import struct
 import subprocess
+import threading
 import weakref
 from pathlib import Path
 from typing import IO, Any, Final, cast
 
 from simulator.labels.errors import LabelError
-from simulator.labels.symbol.decoders import Decoder, GrayImage
+from simulator.labels.symbol.decoders import ANSWER_S, Decoder, GrayImage, NoAnswer
 
 WECHAT_FIX: Final = (
     "WeChat's detector: pip uninstall opencv-python-headless opencv-contrib-python-headless, both of which are cv2; "
@@ -65,13 +67,13 @@ class WeChat:
         """See :class:`~simulator.labels.symbol.decoders.Decoder`.
 
         Raises:
-            RuntimeError: it failed at this picture.
+            NoAnswer: it failed at this picture.
         """
         pixels = self._np.frombuffer(image.pixels, self._np.uint8).reshape(image.height, image.width)
         try:
             texts, _ = self._detector.detectAndDecode(pixels)
         except self._cv2.error as error:  # an assertion of its own on pictures that it did not foresee
-            raise RuntimeError(f"{self.title} failed at a picture: {error}") from None
+            raise NoAnswer(f"{self.title} failed at a picture: {error}") from None
         return tuple(str(text).encode(errors="surrogateescape") for text in texts)
 
 
@@ -80,14 +82,16 @@ class JsQr:
 
     Args:
         folder: has ``node_modules/jsqr`` in it.
+        answer_s: how long it may take over one picture; its process is then ended, and another one started.
 
     Raises:
         LabelError: Node or jsQR is not there, or they do not work together.
     """
 
     name = "jsqr"
+    has_own_limit = True
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, answer_s: float = ANSWER_S) -> None:
         node, package = shutil.which("node"), folder.resolve() / "node_modules" / "jsqr"
         try:
             self.title = f"jsQR {json.loads((package / 'package.json').read_text())['version']}"
@@ -95,37 +99,62 @@ class JsQr:
             raise LabelError(f"{package} is no jsQR: run 'npm install jsqr' in {folder}, or leave out --jsqr") from None
         if node is None:
             raise LabelError("jsQR needs node: install it (Debian: apt-get install nodejs), or leave out --jsqr")
-        process = subprocess.Popen(
-            [node, "-e", _SCRIPT, str(package)],
+        self._command = [node, "-e", _SCRIPT, str(package)]
+        self._answer_s = answer_s
+        self._start()
+
+    def _start(self) -> None:
+        self._process = subprocess.Popen(
+            self._command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             env={"PATH": os.environ.get("PATH", "")},  # code of others: no key out of this environment is its business
         )
-        self._ask, self._answers = cast("IO[bytes]", process.stdin), cast("IO[bytes]", process.stdout)
-        self.close = weakref.finalize(self, _end, process)
+        self.close = weakref.finalize(self, _end, self._process)
 
     def read(self, image: GrayImage) -> tuple[bytes, ...]:
         """See :class:`~simulator.labels.symbol.decoders.Decoder`.
 
         Raises:
             LabelError: its process has ended.
-            RuntimeError: it failed at this picture.
+            NoAnswer: it failed at this picture, or took too long.
         """
+        late = threading.Event()
+
+        def end() -> None:
+            late.set()
+            self._process.kill()
+
+        limit = threading.Timer(self._answer_s, end)
+        limit.start()
         try:
-            self._ask.write(struct.pack("<II", image.width, image.height) + image.pixels)
-            self._ask.flush()
-            answer = json.loads(self._answers.readline())
+            answer = self._exchange(struct.pack("<II", image.width, image.height) + image.pixels)
         except (OSError, ValueError):
-            raise LabelError(f"{self.title} ended without an answer; leave out --jsqr, or mend Node") from None
+            if not late.is_set():
+                raise LabelError(f"{self.title} ended without an answer; leave out --jsqr, or mend Node") from None
+            self.close()
+            self._start()
+            raise NoAnswer(f"{self.title} gave no answer within {self._answer_s:g} s") from None
+        finally:
+            limit.cancel()
+            limit.join()
         if answer["error"] is not None:
-            raise RuntimeError(f"{self.title} failed at a picture: {answer['error']}")
+            raise NoAnswer(f"{self.title} failed at a picture: {answer['error']}")
         return () if answer["bytes"] is None else (bytes(answer["bytes"]),)
+
+    def _exchange(self, request: bytes) -> dict[str, Any]:
+        to_node, from_node = cast("IO[bytes]", self._process.stdin), cast("IO[bytes]", self._process.stdout)
+        to_node.write(request)
+        to_node.flush()
+        answer: dict[str, Any] = json.loads(from_node.readline())
+        return answer
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     process.kill()
-    process.communicate()
+    with contextlib.suppress(OSError):  # a picture that it has not taken cannot be flushed any more
+        process.communicate()
 
 
 def find_wechat() -> WeChat | None:
@@ -138,17 +167,18 @@ def find_wechat() -> WeChat | None:
         return None
 
 
-def make_witnesses(jsqr: Path | None) -> tuple[Decoder, ...]:
+def make_witnesses(jsqr: Path | None, answer_s: float = ANSWER_S) -> tuple[Decoder, ...]:
     """The witnesses of this machine.
 
     Args:
         jsqr: the folder of jsQR's ``node_modules``; None leaves jsQR out.
+        answer_s: how long jsQR may take over one picture.
 
     Raises:
         LabelError: jsQR was asked for and cannot be had.
     """
     wechat = find_wechat()
-    return (*((wechat,) if wechat else ()), *((JsQr(jsqr),) if jsqr else ()))
+    return (*((wechat,) if wechat else ()), *((JsQr(jsqr, answer_s=answer_s),) if jsqr else ()))
 
 
 def missing_witnesses(witnesses: tuple[Decoder, ...]) -> tuple[str, ...]:

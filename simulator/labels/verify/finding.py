@@ -17,7 +17,7 @@ import numpy as np
 import zxingcpp
 from PIL import Image, ImageDraw
 
-from simulator.labels.symbol.decoders import Decoder, GrayImage, Zxing
+from simulator.labels.symbol.decoders import Decoder, GrayImage, Zxing, ask, within_limit
 from simulator.labels.verify.pages import Pixels
 
 Corner = tuple[float, float]
@@ -105,7 +105,9 @@ class CodeSearch:
             self._look_at(make(self._painted()))
 
     def _look_at(self, look: _Look) -> None:
-        for code in zxingcpp.read_barcodes(np.ascontiguousarray(look.pixels), formats=_QR, return_errors=True):
+        with within_limit():
+            seen_codes = zxingcpp.read_barcodes(np.ascontiguousarray(look.pixels), formats=_QR, return_errors=True)
+        for code in seen_codes:
             place = code.position
             inside = (place.top_left, place.top_right, place.bottom_right, place.bottom_left)
             a, b, c, d = (look.back((float(point.x), float(point.y))) for point in inside)
@@ -115,7 +117,7 @@ class CodeSearch:
                 self._suspects.append((a, b, c, d))
         for decoder in self._others:
             seen = _paint(look.pixels, [_forward(code.corners, look) for code in self.found])
-            for data in _ask(decoder, seen):
+            for data in _read(decoder, seen):
                 left, top, right, bottom = _locate(decoder, seen, data)
                 a, b, c, d = (
                     look.back(corner) for corner in ((left, top), (right, top), (right, bottom), (left, bottom))
@@ -215,11 +217,11 @@ def _paint(pixels: Pixels, codes: Sequence[Corners]) -> Pixels:
     return np.asarray(picture)
 
 
-def _ask(decoder: Decoder, pixels: Pixels) -> tuple[bytes, ...]:
+def _read(decoder: Decoder, pixels: Pixels) -> tuple[bytes, ...]:
     """What a decoder reads; nothing where it fails, since the others may still read the page."""
     height, width = pixels.shape
     try:
-        return decoder.read(GrayImage(width, height, pixels.tobytes()))
+        return ask(decoder, GrayImage(width, height, pixels.tobytes()))
     except Exception:  # noqa: BLE001 - foreign code at any picture: its failure must not cost the page
         return ()
 
@@ -232,7 +234,7 @@ def _locate(decoder: Decoder, pixels: Pixels, data: bytes) -> tuple[int, int, in
             step = (box[2 + side % 2] - box[side % 2]) // share
             smaller = list(box)
             smaller[side] += step if side < 2 else -step  # noqa: PLR2004 - left and top grow, right and bottom shrink
-            if step >= _EDGE_MIN and data in _ask(decoder, pixels[smaller[1] : smaller[3], smaller[0] : smaller[2]]):
+            if step >= _EDGE_MIN and data in _read(decoder, pixels[smaller[1] : smaller[3], smaller[0] : smaller[2]]):
                 box = smaller
     left, top, right, bottom = box
     return left, top, right, bottom

@@ -15,26 +15,17 @@ from agent.wire.times import to_rfc3339
 from simulator.announced import ask_offers
 from simulator.exit_codes import ExitCode
 from simulator.interrupts import terminations_as_interrupts
-from simulator.labels.terminal import show_progress
 from simulator.onboarding.asking import ATTEMPTS
 from simulator.onboarding.campaign import Campaign, key_of
 from simulator.onboarding.campaign_report import campaign_faults, campaign_json, campaign_lines, checks_of_campaign
-from simulator.onboarding.cli.options import (
-    PREFIX,
-    advice,
-    check_ids,
-    end,
-    option,
-    stop_code,
-    takes_way,
-    told_in_one_line,
-)
+from simulator.onboarding.cli.options import PREFIX, check_ids, takes_way
 from simulator.onboarding.connecting import Connected, Way, connected
 from simulator.onboarding.folder import open_run, write_reports
 from simulator.onboarding.outcomes import CampaignReport, Plan
 from simulator.onboarding.sources import Found, find_labels
 from simulator.onboarding.steps import MARK, Desk
 from simulator.onboarding.tally import Tally
+from simulator.terminal import advice, end, errors_in_one_line, option, show_progress, stop_code
 
 _FAULTS_SHOWN = 20
 
@@ -84,7 +75,7 @@ def campaign_command(
     check_ids(user_id=user_id)
     wanted = Wanted(user_id, remove, rate, concurrency, attempts)
     began_at, stop = to_rfc3339(time.time()), threading.Event()
-    with told_in_one_line():
+    with errors_in_one_line():
         found = find_labels(labels, pictures=pictures)
         with connected(way, connections=concurrency + 2, sleep=stop.wait) as service, terminations_as_interrupts():
             extensions = service.backstage.asker.ask(lambda: ask_offers(service.client))

@@ -17,20 +17,9 @@ from agent.bounded_text import bounded
 from agent.wire.times import to_rfc3339
 from simulator.announced import ask_offers
 from simulator.exit_codes import ExitCode
-from simulator.labels.terminal import WrongUse, show_progress
 from simulator.onboarding.cases import CASES, Case, actions_of
 from simulator.onboarding.cleanup import CleanupReport, clean_up
-from simulator.onboarding.cli.options import (
-    PREFIX,
-    advice,
-    check_ids,
-    end,
-    option,
-    stop_code,
-    takes_other,
-    takes_way,
-    told_in_one_line,
-)
+from simulator.onboarding.cli.options import PREFIX, check_ids, takes_other, takes_way
 from simulator.onboarding.connecting import Connected, Way, connected, connected_if_given
 from simulator.onboarding.folder import OpenRun, open_run, write_reports, write_whole
 from simulator.onboarding.journey import Verdict
@@ -39,6 +28,7 @@ from simulator.onboarding.report import cases_json, cases_table, checks_of_cases
 from simulator.onboarding.running import CasesReport, Users, run_cases
 from simulator.onboarding.stage import Stage
 from simulator.onboarding.steps import Desk
+from simulator.terminal import WrongUse, advice, end, errors_in_one_line, option, show_progress, stop_code
 
 REPEAT: Final = 10
 """Plays of each race: see docs/onboarding.md, "Races", for what is found with it."""
@@ -120,7 +110,7 @@ def cases_command(
     if as_list:
         return _print_cases(chosen)
     wanted = Wanted(chosen, product_id, Users(user_id or "", other_user_id or ""), remove, repeat)
-    with told_in_one_line():
+    with errors_in_one_line():
         played = _play(wanted, way, other, out)
         document = cases_json(played.report)
         if out is not None:
@@ -158,7 +148,7 @@ def profile_command(
     were refused. 5: the service cannot be reached.
     """
     check_ids(product_id=product_id, user_id=user_id, other_user_id=other_user_id)
-    with told_in_one_line():
+    with errors_in_one_line():
         wanted = Wanted(_chosen(only), product_id, Users(user_id or "", other_user_id or ""))
         played = _play(wanted, way, other, None)
         if played.report.stopped_by is None and played.report.was_played:

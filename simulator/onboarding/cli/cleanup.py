@@ -8,11 +8,11 @@ import click
 
 from agent.bounded_text import bounded
 from simulator.exit_codes import ExitCode
-from simulator.labels.terminal import WrongUse, show_progress
 from simulator.onboarding.cleanup import CleanupReport, clean_up_file, find_marked, remove_marked
-from simulator.onboarding.cli.options import PREFIX, end, option, takes_other, takes_way, told_in_one_line
+from simulator.onboarding.cli.options import PREFIX, takes_other, takes_way
 from simulator.onboarding.connecting import Way, connected, connected_if_given
 from simulator.onboarding.stage import Backstage
+from simulator.terminal import WrongUse, end, errors_in_one_line, option, show_progress
 
 
 @click.command("cleanup")
@@ -39,7 +39,7 @@ def cleanup_command(
         raise WrongUse("give the folder or journal of a run, or --marked to look for names that begin with onboard:")
     if run_id is not None and not marked:
         raise WrongUse("--run goes with --marked; a journal knows its run")
-    with told_in_one_line(), connected(way) as home:
+    with errors_in_one_line(), connected(way) as home:
         if marked:
             return _clean_marked(home.backstage, run_id, yes=yes)
         report = CleanupReport()

@@ -15,17 +15,7 @@ from rich.text import Text
 from agent.bounded_text import bounded
 from agent.wire.times import to_rfc3339
 from simulator.exit_codes import ExitCode
-from simulator.labels.terminal import show_progress
-from simulator.onboarding.cli.options import (
-    PREFIX,
-    advice,
-    check_ids,
-    end,
-    option,
-    stop_code,
-    takes_way,
-    told_in_one_line,
-)
+from simulator.onboarding.cli.options import PREFIX, check_ids, takes_way
 from simulator.onboarding.connecting import Way, connected
 from simulator.onboarding.driver import OnboardingReport, drive_labels
 from simulator.onboarding.folder import open_run, write_reports
@@ -33,6 +23,7 @@ from simulator.onboarding.report import as_json as report_as_json
 from simulator.onboarding.report import as_table, checks_of_labels, faults
 from simulator.onboarding.sources import find_labels
 from simulator.onboarding.steps import MARK, Desk
+from simulator.terminal import advice, end, errors_in_one_line, option, show_progress, stop_code
 
 
 @click.command("labels")
@@ -64,7 +55,7 @@ def labels_command(
     """
     check_ids(user_id=user_id)
     began_at = to_rfc3339(time.time())
-    with told_in_one_line(), connected(way) as service:
+    with errors_in_one_line(), connected(way) as service:
         found = find_labels(labels, pictures=pictures)
         header = {"kind": "labels", "base_url": service.base_url, "user_id": user_id}
         with open_run(out, header, resumable=False) as run, show_progress("labels onboarded") as on_progress:

@@ -9,7 +9,8 @@ from typing import Any, Final
 from sqlalchemy import Connection, Row
 
 from agent.wire import extensions, json_text, paths
-from agent.wire.commands import OPEN, CommandResult, CommandStatus
+from agent.wire.command_states import OPEN, CommandStatus
+from agent.wire.commands import CommandResult
 from agent.wire.limits import COMMAND_PAYLOAD_BYTES, LONG_POLL_MAX_S
 from simulator.service.answers import Answer, Done, ok
 from simulator.service.call import Call

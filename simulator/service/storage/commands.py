@@ -11,7 +11,8 @@ from pydantic_core import from_json, to_json
 from sqlalchemy import Connection, Row, bindparam, func, insert, select, update
 
 from agent.wire.base import JsonObject
-from agent.wire.commands import OPEN_STATES, CommandResult, CommandStatus
+from agent.wire.command_states import OPEN_STATES, CommandStatus
+from agent.wire.commands import CommandResult
 from agent.wire.limits import OPEN_COMMANDS_MAX, TTL_DEFAULT_S
 from simulator.service.answers import show_time, show_time_or_none
 from simulator.service.faults import conflict, not_found

@@ -8,7 +8,7 @@ import socket
 import struct
 from collections.abc import Callable
 from time import monotonic
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 import httptools
 
@@ -16,9 +16,6 @@ from simulator.fleet.engine.http.reading import END_OF_HEAD, AnswerReader, Known
 from simulator.fleet.engine.ports import Caller, Headers
 from simulator.fleet.engine.wheel import NEVER, Timer, Wheel
 from simulator.fleet.outcomes import OutcomeClass
-
-if TYPE_CHECKING:
-    from simulator.fleet.engine.http.pool import ConnectionPool
 
 ANSWER_BYTES_MAX: Final = 16 * 1024 * 1024
 _RESET: Final = struct.pack("ii", 1, 0)
@@ -69,6 +66,19 @@ class Shared:
             connection.send()
 
 
+class Pool(Protocol):
+    """What a connection calls of the pool that it belongs to."""
+
+    def connected(self, connection: Connection) -> None:
+        """The connection stands."""
+
+    def freed(self, connection: Connection) -> None:
+        """The connection has brought its answer and can take a request."""
+
+    def lost(self, connection: Connection) -> None:
+        """The connection is closed; called once."""
+
+
 class Connection(asyncio.Protocol, Timer):
     """One connection, and the time limit of the request that is on it."""
 
@@ -85,10 +95,10 @@ class Connection(asyncio.Protocol, Timer):
         "_unsent",
     )
 
-    def __init__(self, shared: Shared, pool: ConnectionPool) -> None:
+    def __init__(self, shared: Shared, pool: Pool) -> None:
         super().__init__()
         self._shared = shared
-        self._pool: ConnectionPool | None = pool
+        self._pool: Pool | None = pool
         self._transport: asyncio.WriteTransport | None = None
         self._caller: Caller | None = None
         self._reader: AnswerReader | None = None
@@ -242,7 +252,7 @@ class Connection(asyncio.Protocol, Timer):
             caller.failed(outcome, reason, self._sent_s, now_s)
 
     def _end(self) -> None:
-        """Close, and tell the pool, once."""
+        """Close, and call the pool's :meth:`Pool.lost`, once."""
         self._reader = None
         self._unsent = b""
         self._shared.wheel.cancel(self)

@@ -7,13 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from simulator.fleet.metrics.ages import shown_ages
-from simulator.fleet.metrics.histogram import Histogram, merged
+from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.merging import CUMULATIVE
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import RunRecord, Span
-from simulator.fleet.report.figures import name_of, times_at, waited
-from simulator.fleet.report.timeline import ALL, BAND, Percentiles, Slice
-from simulator.fleet.report.words import HELD
+from simulator.fleet.report.figures import ALL, RunFigures, name_of, times_at
+from simulator.fleet.report.timeline import BAND, Percentiles, Slice
 
 _DIGITS: Final = 4
 _LINES: Final = ("sent", "ordered", "accepted", "reported", "unanswered")
@@ -30,8 +29,9 @@ _HEALTH: Final = (
 )
 
 
-def plots_of(record: RunRecord, slices: Sequence[Slice], width_s: int) -> dict[str, Any]:
+def plots_of(record: RunRecord, figures: RunFigures, slices: Sequence[Slice], width_s: int) -> dict[str, Any]:
     """The document; times of answers are in seconds."""
+    whole = {ALL: figures.whole, **figures.operations, **{age.name: age.figures for age in figures.ages}}
     column = _columns(record, slices, width_s)
     return {
         "duration_s": _short(max(record.duration_s, (slices[-1].begin_s + width_s) if slices else 0.0)),
@@ -54,8 +54,8 @@ def plots_of(record: RunRecord, slices: Sequence[Slice], width_s: int) -> dict[s
                 "response": _band(column, name, "response"),
                 "service": _band(column, name, "service"),
                 "curve": {
-                    "response": curve(_whole(record, name, "response")),
-                    "service": curve(_whole(record, name, "service")),
+                    "response": curve(whole[name].response),
+                    "service": curve(whole[name].service),
                 },
             }
             for name in operation_names(record)
@@ -123,12 +123,6 @@ def curve(histogram: Histogram) -> list[list[float | None]]:
     steps = [step * _CURVE_STEP for step in range(int(end / _CURVE_STEP) + 1)] + [end]
     values = times_at(histogram, [*(100 * (1 - 10**-step) for step in steps[:-1]), 100.0])
     return [[_short(step) for step in steps], [_short(value) for value in values]]
-
-
-def _whole(record: RunRecord, name: str, measure: str) -> Histogram:
-    operations = {**record.operations, **shown_ages(record.ages)}
-    names = set(record.operations) - HELD if name == ALL else {name} & set(operations)
-    return merged([text for each in sorted(names) for text in waited(operations[each], measure)])
 
 
 def _columns(record: RunRecord, slices: Sequence[Slice], width_s: int) -> Callable[[_Reader], list[float | None]]:

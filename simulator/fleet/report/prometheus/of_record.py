@@ -89,14 +89,6 @@ class RecordCounting:
         )
 
 
-def record_metrics(record: RunRecord, seconds: Iterable[Second], spans: Sequence[Span]) -> str:
-    """The file of a run out of its seconds; see :class:`RecordCounting`."""
-    counting = RecordCounting(record.faults, spans)
-    for _ in counting.passed_on(seconds):
-        pass
-    return counting.text(record)
-
-
 def _add_missing(counting: Counting, record: RunRecord) -> None:
     whole = Counting()
     stages = {

@@ -10,7 +10,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, bindparam, select
 
 from agent.wire import paths
-from agent.wire.commands import OPEN, CommandStatus
+from agent.wire.command_states import OPEN, CommandStatus
 from simulator.service.profiles.axes.lists import is_list
 from simulator.service.profiles.exchange import OK, Exchange
 from simulator.service.storage import commands as storage

@@ -7,9 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.core.commands import (
-    FINAL_STATUSES,
     MOVES,
-    OPEN_STATUSES,
     OVER_STATES,
     CommandEvent,
     CommandRules,
@@ -25,11 +23,12 @@ from agent.core.commands import (
     start_entry,
     triage,
 )
+from agent.core.listed_states import FINAL_STATUSES, OPEN_STATUSES
 from agent.core.put_aside import give_up_entry, offer_again_entry, put_aside_entry
 from agent.core.values import CommandState, Contract, JournalEntry, OutcomeStatus
 from agent.errors import AgentError
-from agent.wire.commands import FINAL_STATES as WIRE_FINAL_STATES
-from agent.wire.commands import OPEN_STATES as WIRE_OPEN_STATES
+from agent.wire.command_states import FINAL_STATES as WIRE_FINAL_STATES
+from agent.wire.command_states import OPEN_STATES as WIRE_OPEN_STATES
 from tests.factories import make_command, make_entry, make_moment, make_outcome, make_rules
 
 NOW = make_moment()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 import pytest
@@ -22,10 +23,35 @@ class Result:
     refused: tuple[str, ...] = ()
 
 
+class FakeRead:
+    """A read that ends when the test says so."""
+
+    timeout_s = 5.0
+
+    def __init__(self) -> None:
+        self.result: Future[Result] = Future()
+
+    def outcome(self, *, skipped: bool = False) -> Result:
+        return self.result.result() if self.result.done() else Result(error="skipped" if skipped else "no answer")
+
+
 class FakeReader:
+    """Reads end at once; those of a sensor in ``hanging`` wait in ``pending``."""
+
     def __init__(self, **results: Result) -> None:
         self.results = results
         self.reads: list[str] = []
+        self.hanging: set[str] = set()
+        self.pending: list[FakeRead] = []
+
+    def begin(self, name: str) -> FakeRead:
+        read = FakeRead()
+        self.reads.append(name)
+        if name in self.hanging:
+            self.pending.append(read)
+        else:
+            read.result.set_result(self.results[name])
+        return read
 
     def names(self) -> list[str]:
         return list(self.results)
@@ -44,8 +70,7 @@ class Bench:
         self.reader = FakeReader(**(results or {"board": Result({"t": 20.0})}))
         self.health = Health(self.clock)
         self.accepted = 0
-        self.pending: list = []
-        self.deferred = False
+        self.loses = False
         names = self.reader.names()
         self.intervals = Intervals(
             self.journal,
@@ -62,7 +87,6 @@ class Bench:
             health=self.health,
             post=self._post,
             on_accepted=self._count,
-            submit=self._submit,
         )
         self.jig = Jig(service, self.clock)
 
@@ -75,13 +99,7 @@ class Bench:
         self.accepted += 1
 
     def _post(self, message: object) -> bool:
-        return self.jig.post(message)
-
-    def _submit(self, task, name: str) -> None:
-        if self.deferred:
-            self.pending.append(task)
-        else:
-            task()
+        return not self.loses and self.jig.post(message)
 
 
 def test_a_sensor_is_read_at_its_interval_and_its_readings_reach_the_outbox():
@@ -108,13 +126,41 @@ def test_a_failing_sensor_hides_no_other_and_is_told_once(caplog):
 
 
 def test_while_a_read_is_under_way_its_sensor_is_skipped():
-    bench = Bench(slow=Result({"t": 1.0}), interval_s=10)
-    bench.deferred = True
+    bench = Bench(slow=Result({"t": 1.0}), interval_s=2)
+    bench.reader.hanging = {"slow"}
     bench.run(100)
-    assert len(bench.pending) == 1
-    bench.pending.pop()()
+    assert len(bench.reader.pending) == 1
+    bench.reader.pending.pop().result.set_result(Result({"t": 1.0}))
+    bench.run(3)
+    assert len(bench.reader.pending) == 1
+
+
+def test_a_read_that_outlives_its_timeout_is_failing_delays_no_other_and_its_late_answer_is_not_taken(caplog):
+    bench = Bench(slow=Result({"t": 1.0}), good=Result({"u": 1.0}), interval_s=10)
+    bench.reader.hanging = {"slow"}
+    while "sensor:slow" not in bench.health.parts():
+        bench.run(1)
+    assert bench.health.parts()["sensor:slow"].detail == "no answer"
+    bench.run(20)
+    assert bench.health.parts()["sensor:slow"].detail == "skipped"
+    assert caplog.text.count("sensor=slow state=failing") == 1
+    assert bench.reader.reads.count("good") >= 3
+    (late,) = bench.reader.pending
+    bench.reader.hanging.clear()
+    late.result.set_result(Result({"t": 99.0}))
     bench.run(11)
-    assert len(bench.pending) == 1
+    assert bench.health.parts()["sensor:slow"].state == "ok"
+    assert {row.values["t"] for row in bench.outbox.rows.values() if "t" in row.values} == {1.0}
+
+
+def test_a_result_whose_message_found_no_room_is_taken_at_the_timeout():
+    bench = Bench(interval_s=60)
+    bench.loses = True
+    bench.run(3)
+    assert bench.accepted == 0
+    bench.run(5)
+    assert bench.accepted == 1
+    assert bench.health.parts()["sensor:board"].state == "ok"
 
 
 def test_on_change_only_what_changed_is_sent():
@@ -249,21 +295,3 @@ def test_other_rules_count_from_the_next_reading_on():
     bench.run(300)
     assert before >= 2
     assert bench.outbox.stats().accepted == before
-
-
-def test_a_read_that_is_ended_by_a_fault_of_the_program_is_told_and_the_sensor_is_read_again(caplog):
-    bench = Bench(board=Result({"t": 1.0}))
-    whole = bench.reader.read
-
-    def broken(names):
-        raise SystemExit("a fault of the program")
-
-    bench.reader.read = broken
-    bench.run(130)
-    assert bench.health.parts()["sensor:board"].state == "failing"
-    assert "sensor=board state=failing" in caplog.text
-    assert bench.accepted == 0
-    bench.reader.read = whole
-    bench.run(130)
-    assert bench.health.parts()["sensor:board"].state == "ok"
-    assert bench.accepted > 0

@@ -3,6 +3,7 @@ from __future__ import annotations
 import logging
 import math
 import threading
+from collections.abc import Iterator
 
 import pytest
 
@@ -50,6 +51,22 @@ class Hanging(Given):
             self.let_go.set()
 
 
+@pytest.fixture(autouse=True)
+def _closing(monkeypatch) -> Iterator[None]:
+    """The reads of a test end with it, and so do the threads of its readers."""
+    readers: list[SensorReader] = []
+    begin = SensorReader.__init__
+
+    def noted(self: SensorReader, *arguments, **options) -> None:
+        begin(self, *arguments, **options)
+        readers.append(self)
+
+    monkeypatch.setattr(SensorReader, "__init__", noted)
+    yield
+    for reader in readers:
+        reader.close(60)
+
+
 def reader_of(*, timeout_s: float = 10.0, prefixed: tuple[str, ...] = (), **sensors) -> SensorReader:
     loaded = [
         LoadedSensor(name, sensor, 0.05 if isinstance(sensor, Hanging) else timeout_s, name in prefixed)
@@ -67,9 +84,6 @@ def hanging():
     sensor = Hanging({"late": 1.0})
     yield sensor
     sensor.let_go.set()
-    for thread in threading.enumerate():
-        if thread.name.startswith("sensor:"):
-            thread.join(60)
 
 
 def test_each_sensor_is_read_once_and_answers_under_its_name():
@@ -100,6 +114,7 @@ def test_an_unknown_name_is_a_key_error_and_nothing_is_read():
         (SensorFailed("the cable is loose"), "the cable is loose"),
         (ZeroDivisionError("division by zero"), "the sensor raised ZeroDivisionError: division by zero"),
         (SystemExit(3), "the sensor raised SystemExit: 3"),
+        (KeyboardInterrupt(), "the sensor raised KeyboardInterrupt"),
         (None, "the sensor returned NoneType, not named numbers"),
         ({"a": math.nan}, "reading 'a' is nan, not a finite number"),
         ({"a": -math.inf}, "reading 'a' is -inf, not a finite number"),
@@ -143,15 +158,44 @@ def test_a_hung_read_keeps_one_thread_however_often_it_is_asked_for(hanging):
 
 def test_a_sensor_that_comes_back_is_read_again_and_its_late_answer_is_not_taken(hanging):
     reader = reader_of(stuck=hanging)
+    late = reader.begin("stuck")
     reader.read()
-    (thread,) = [thread for thread in threading.enumerate() if thread.name == "sensor:stuck"]
     hanging.let_go.set()
-    thread.join(60)
+    assert dict(late.result.result(60).values) == {"late": 1.0}
     hanging.values = {"late": 2.0}
     while not (values := reader.read()["stuck"].values):
         pass  # a busy machine may need longer than its timeout
     assert dict(values) == {"late": 2.0}
     assert reader.stuck() == []
+
+
+def test_one_read_after_the_other_takes_the_same_thread_and_reads_at_the_same_time_take_one_each():
+    seen: dict[str, threading.Thread] = {}
+
+    class Noting(Given):
+        def read(self):
+            seen[self.values] = threading.current_thread()
+            return {self.values: 1.0}
+
+    reader = reader_of(one=Noting("a"), two=Noting("b"))
+    for name in ("one", "two", "one"):
+        reader.begin(name).result.result(60)
+    assert seen["a"] is seen["b"]
+    both = threading.Barrier(2, timeout=60)
+
+    class Meeting(Noting):
+        def read(self):
+            both.wait()
+            return super().read()
+
+    reader = reader_of(one=Meeting("c"), two=Meeting("d"))
+    assert all(outcome.error is None for outcome in reader.read().values())
+    assert seen["c"] is not seen["d"]
+    threads = set(seen.values())
+    reader.close()
+    seen["c"].join(60)
+    seen["d"].join(60)
+    assert not any(thread.is_alive() for thread in threads - {seen["a"]})
 
 
 def test_two_callers_at_the_same_time_share_one_read():

@@ -427,7 +427,7 @@ def test_a_next_page_in_the_body_on_another_host_is_not_asked_for(target):
 
 
 def test_more_pages_than_are_read_is_said(monkeypatch):
-    monkeypatch.setattr("agent.wire.device_calls.COMMAND_PAGES_MAX", 3)
+    monkeypatch.setattr("agent.wire.device_client.COMMAND_PAGES_MAX", 3)
     with client_of(paged("offset", 2)) as client:
         listed = client.device_commands("d")
     assert len(listed.records) == 6

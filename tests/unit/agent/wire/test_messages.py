@@ -11,10 +11,11 @@ from agent.adapters.records import read_records
 from agent.errors import InvalidMessage
 from agent.wire.answers import Answer
 from agent.wire.calls import read_record
-from agent.wire.commands import FINAL_STATES, OPEN_STATES, CommandRecord, CommandResult, CommandStatus
+from agent.wire.command_states import FINAL_STATES, OPEN_STATES, CommandStatus
+from agent.wire.commands import CommandRecord, CommandResult
 from agent.wire.devices import Device
 from agent.wire.dialect import AnswerReading
-from agent.wire.errors import ErrorBody
+from agent.wire.faults import ErrorBody
 from agent.wire.secret import Secret
 from agent.wire.sensor_data import PostSensorData
 from agent.wire.tokens import RefreshTokens, TokenAnswer

@@ -20,10 +20,9 @@ from agent.wire.auth import BearerToken, KeyPair
 from agent.wire.probe.commands import find_id_path
 from agent.wire.probe.line import REQUESTS_MAX, ProbeLine
 from agent.wire.probe.look import look
-from agent.wire.probe.report import ProbeReport, Standing, Verdict
-from agent.wire.probe.setting import Setting, dialect_text
+from agent.wire.probe.notes import Setting, dialect_text
+from agent.wire.probe.report import ProbeReport, Standing, Verdict, report_lines
 from agent.wire.probe.shapes import list_shape, time_form
-from agent.wire.probe.text import report_lines
 from agent.wire.secret import Secret
 from simulator.probe.writing import write
 from tests.contract.test_command_source_port import Answer, ScriptedServer, serve  # noqa: F401 - a fixture

@@ -7,6 +7,7 @@ import hashlib
 import io
 import json
 import subprocess
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from simulator.labels import make_labels
 from simulator.labels.cli import labels_command
 from simulator.labels.damage.flip import Outcome
 from simulator.labels.damage.making import damage_labels
+from simulator.labels.damage.workers import Measuring, Task, run_in_processes
 from simulator.labels.errors import LabelError, LabelsExist
 from simulator.labels.symbol.decoders import Zxing, panel
 from simulator.labels.symbol.pictures import load_picture
@@ -167,6 +169,37 @@ def test_processes_give_the_same_as_this_one_and_a_decoder_that_ends_its_process
     for number in (1, 2):
         name = f"blur/SIM-000001-{number}.png"
         assert np.array_equal(Image.open(tmp_path / "here" / name), Image.open(tmp_path / "ended" / name))
+
+
+def test_a_decoder_that_never_answers_is_written_down_and_its_label_is_none_that_must_fail(labels, tmp_path):
+    batch = damage_labels(
+        [labels.labels[0].png],
+        out=tmp_path / "out",
+        must_fail=tmp_path / "must-fail",
+        kinds=["blur"],
+        severities=[0.3, 1.0],
+        flips=False,
+        jobs=1,
+        make_panel=decoders_that_end.make_hanging_panel,
+        answer_s=1.0,
+    )
+    (finding,) = batch.findings
+    assert [sample.verdicts for sample in finding.samples] == [("read", "timed_out"), ("not_found", "timed_out")]
+    assert finding.must_fail is None
+    pictures = json.loads((tmp_path / "out" / "manifest.json").read_text())["pictures"]
+    assert {picture["verdicts"]["hanging"] for picture in pictures} == {"timed_out"}
+
+
+def test_a_decoder_beside_the_panel_that_never_answers_has_not_said_that_it_does_not_read(labels):
+    task = Task(labels.labels[0].png, "blur", (1.0,), 1, False, True, ("zxing",), ("hanging",))
+    work = Measuring(decoders_that_end.make_zxing, decoders_that_end.make_hanging_witness)
+    (without,) = run_in_processes([replace(task, witnesses=())], work, jobs=1, answer_s=1.0)
+    assert without.must_fail
+    assert without.no_answer == ()
+    (finding,) = run_in_processes([task], work, jobs=1, answer_s=1.0)
+    assert finding.must_fail is None
+    assert finding.no_answer == ("hanging",)
+    assert [sample.verdicts for sample in finding.samples] == [("not_found",)]
 
 
 # --- the command ------------------------------------------------------------------------------------------------

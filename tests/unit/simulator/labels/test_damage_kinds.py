@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from simulator.labels.damage import kinds
 from simulator.labels.damage.chance import BELL_DEVIATION, Chance
+from simulator.labels.damage.kind import REGISTERED, damage_kind
 from simulator.labels.damage.kinds import KINDS
 from simulator.labels.damage.label import PIXELS_PER_MODULE, draw_label, find_code, load_labels
 from simulator.labels.damage.measuring import damage
@@ -85,6 +88,28 @@ def test_what_is_damaged_at_a_severity_is_damaged_at_every_worse_one(kind):
     changed = [_apply(kind, severity) != LABEL.pixels for severity in SEVERITIES]
     for mild, worse in itertools.pairwise(changed):
         assert not (mild & ~worse).any()
+
+
+def test_a_new_kind_of_damage_is_one_file(tmp_path, monkeypatch):
+    (tmp_path / "weather.py").write_text(
+        "from simulator.labels.damage.kind import damage_kind\n"
+        "@damage_kind('out in the rain', unit='days', measure=lambda severity: 7 * severity)\n"
+        "def rain(label, severity, chance):\n"
+        "    return label.pixels // 2\n"
+    )
+    monkeypatch.setattr(kinds, "__path__", [*kinds.__path__, str(tmp_path)])
+    try:
+        kinds.import_all()
+        assert (KINDS["rain"].what, KINDS["rain"].unit, KINDS["rain"].measure(1)) == ("out in the rain", "days", 7)
+        assert np.array_equal(_apply("rain", 0.5), LABEL.pixels // 2)
+    finally:
+        REGISTERED.pop("rain", None)
+        sys.modules.pop("simulator.labels.damage.kinds.weather", None)
+
+
+def test_two_kinds_of_one_name_are_refused():
+    with pytest.raises(ValueError, match="two kinds of damage are called blur"):
+        damage_kind("again", unit="", measure=float)(KINDS["blur"].apply)
 
 
 def test_severity_0_is_the_label_itself():

@@ -9,6 +9,7 @@ from simulator.labels import LabelError, make_labels, read_label_files
 from simulator.labels.batch.rows import read_table, rows_sha256
 from simulator.labels.cli import labels_command
 from simulator.labels.errors import BadRows
+from simulator.onboarding.sources import find_labels
 
 PLAIN = "device_identifier,product_id,name\nA-1,p-1,Büro\nA-2,,\n"
 
@@ -118,6 +119,62 @@ def test_a_table_that_is_not_there_or_has_no_row_is_refused(tmp_path):
     (tmp_path / "one.csv").write_text("device_identifier\nA\n")
     with pytest.raises(LabelError, match="--ledger or --from, not both"):
         make_labels(devices=tmp_path / "one.csv", product_id="p", out=tmp_path / "out", ledger=tmp_path / "l")
+
+
+def _made(tmp_path, name, *identifiers, **options):
+    """Make a batch from a table, or a counted one without identifiers; what is said about it."""
+    if identifiers:
+        source = tmp_path / f"{name}.csv"
+        source.write_text("device_identifier,product_id\n" + "".join(f"{one},p\n" for one in identifiers))
+        options["devices"] = source
+    made = make_labels(out=tmp_path / "batches" / name, formats=["png"], decoders=["zxing"], **options)
+    return [warning for warning in made.warnings if "one decoder" not in warning]
+
+
+def test_a_table_with_devices_of_a_batch_beside_it_names_that_one_and_the_way_out(tmp_path):
+    batches = tmp_path / "batches"
+    assert _made(tmp_path, "a", "A-1", "A-2") == []
+    assert _made(tmp_path, "b", "A-3") == []
+    (said,) = _made(tmp_path, "c", "A-2", "A-4")
+    assert said == (
+        f"{batches / 'a'} has labels of the same devices, A-2: take those rows out of the table, or remove those labels"
+    )
+    (said,) = _made(tmp_path, "d", "A-1", "A-2", "A-3", "A-4")
+    assert said.startswith(f"{batches / 'a'} has labels of the same devices, A-1, A-2: "), "the one with the most"
+    (said,) = _made(tmp_path, "e", "A-4", "A-3", "A-2", "A-1", "A-0")
+    assert "A-4, A-3, A-2 and 1 more" in said
+    assert _made(tmp_path, "b", "A-3"), "said as often as it is made"
+
+
+def test_a_table_and_counted_labels_are_compared_both_ways(tmp_path):
+    batches = tmp_path / "batches"
+    assert _made(tmp_path, "counted", product_id="p", count=3) == []
+    (said,) = _made(tmp_path, "table", "SIM-000002", "SIM-000004")
+    assert said.startswith(f"{batches / 'counted'} has labels of the same devices, SIM-000002: take those rows out")
+    (said,) = _made(tmp_path, "more", product_id="p", count=1, first_serial=4)
+    assert said == (
+        f"{batches / 'table'} has labels of the same devices, SIM-000004: give another --template or --first-serial, "
+        "or remove those labels"
+    )
+    assert _made(tmp_path, "other-product", product_id="q", count=9) == []
+
+
+def test_onboarding_takes_the_device_of_two_tables_once(tmp_path):
+    for name, identifiers in (("a", ("A-1", "A-2")), ("b", ("A-2", "A-3"))):
+        _made(tmp_path, name, *identifiers)
+    folders = [tmp_path / "batches" / name for name in ("a", "b")]
+    for pictures in (False, True):
+        found = find_labels(folders, pictures=pictures)
+        assert [one.device_identifier for one in found.subjects] == ["A-1", "A-2", "A-3"]
+        assert found.copies == 1
+
+
+def test_a_batch_beside_that_cannot_be_read_to_its_end_is_said(tmp_path):
+    _made(tmp_path, "a", "A-1", "A-2")
+    manifest = tmp_path / "batches" / "a" / "manifest.json"
+    manifest.write_bytes(manifest.read_bytes()[:-8])
+    (said,) = _made(tmp_path, "b", "A-3")
+    assert said == f"1 batch(es) beside it, such as {manifest.parent}, could not be compared to their end"
 
 
 def test_a_broken_yaml_entry_is_a_bad_row_with_its_line(tmp_path):

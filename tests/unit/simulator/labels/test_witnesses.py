@@ -13,9 +13,10 @@ from simulator.labels import LabelError, make_labels
 from simulator.labels.damage import making
 from simulator.labels.damage.making import damage_labels
 from simulator.labels.symbol import witnesses
-from simulator.labels.symbol.decoders import GrayImage, Zxing, find_opencv, find_zbar, title
+from simulator.labels.symbol.decoders import GrayImage, NoAnswer, Zxing, find_opencv, find_zbar, title
 from simulator.labels.symbol.pictures import load_picture
 from simulator.labels.symbol.witnesses import JsQr, find_wechat, make_witnesses, missing_witnesses
+from tests.conftest import require_program
 from tests.node_packages import node_with
 
 JSQR = Path(__file__).parents[3] / "e2e" / "label_decoders"
@@ -47,7 +48,7 @@ def _label(tmp_path_factory):
 @pytest.fixture(name="damaged")
 def _damaged(label, tmp_path, monkeypatch):
     def damage(*found):
-        monkeypatch.setattr(making, "make_witnesses", lambda _jsqr: found)
+        monkeypatch.setattr(making, "make_witnesses", lambda *_: found)
         batch = damage_labels(
             [label],
             out=tmp_path / "out",
@@ -75,8 +76,10 @@ def test_what_a_witness_reads_is_no_label_that_must_fail(damaged):
 
 
 def test_a_witness_that_fails_at_a_picture_has_not_said_that_it_does_not_read_it(damaged):
-    _, manifest = damaged(Reads(failure=RuntimeError("odd picture")))
+    batch, manifest = damaged(Reads(failure=RuntimeError("odd picture")))
     assert manifest["pictures"] == []
+    assert {one["kind"]: one["no_answer"] for one in manifest["without"]} == {kind: ["reads"] for kind in KINDS}
+    assert [finding.no_answer for finding in batch.findings] == [("reads",), ("reads",)]
 
 
 def test_a_witness_that_is_gone_ends_the_run(damaged):
@@ -128,6 +131,21 @@ def test_jsqr_reads_a_label_and_nothing_else_and_ends_with_its_object(label):
     jsqr.close()
     with pytest.raises(LabelError, match="ended without an answer"):
         jsqr.read(picture)
+
+
+def test_jsqr_has_a_limit_for_each_picture_and_goes_on_with_the_next_one(tmp_path):
+    require_program("node", "nodejs")
+    package = tmp_path / "node_modules" / "jsqr"
+    package.mkdir(parents=True)
+    (package / "package.json").write_text('{"name": "jsqr", "version": "9.9.9", "main": "index.js"}')
+    (package / "index.js").write_text(
+        "module.exports = (pixels, width) => { while (width > 50) {} return {binaryData: [65, width]}; };"
+    )
+    jsqr = JsQr(tmp_path, answer_s=1.0)
+    with pytest.raises(NoAnswer, match=r"jsQR 9\.9\.9 gave no answer within 1 s"):
+        jsqr.read(blank(900))
+    assert jsqr.read(blank(40)) == (b"A(",)
+    jsqr.close()
 
 
 def test_the_command_asks_jsqr_in_its_processes_too_and_names_who_was_asked(label, tmp_path):

@@ -8,7 +8,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from agent.wire.commands import OPEN_STATES, CommandResult
+from agent.wire.command_states import OPEN_STATES
+from agent.wire.commands import CommandResult
 from agent.wire.registration import RegisterDevice
 from simulator.service.faults import ServiceFault
 from simulator.service.storage import commands, devices, keys

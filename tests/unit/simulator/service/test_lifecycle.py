@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from agent.wire.commands import FINAL_STATES, OPEN_STATES, RESULT_STATES, CommandStatus
+from agent.wire.command_states import FINAL_STATES, OPEN_STATES, RESULT_STATES, CommandStatus
 from simulator.service.lifecycle import MOVES, REPORTED, Event, move
 
 S = CommandStatus

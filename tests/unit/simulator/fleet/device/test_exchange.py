@@ -11,7 +11,7 @@ from agent.errors import NotFound, RateLimited, ServerFault, Unauthorized, Unexp
 from agent.wire import extensions
 from agent.wire.dialect import Dialect, ResultPlace
 from simulator.fleet.device.answers import HttpAnswer, judge
-from simulator.fleet.device.exchange import Operation, Request, Speaker, read_listing, read_refusals
+from simulator.fleet.device.exchange import Listing, Operation, Reading, Request, Speaker, read_refusals
 from tests.unit.simulator.fleet.device.answering import answer_of
 
 
@@ -25,6 +25,12 @@ class Timed:
 ALL = Speaker("d/1", "p1", extensions.ALL)
 PLAIN = Speaker("d/1", "p1", extensions.NONE)
 READING = Timed(7, '{"t":21.5}', 1_767_225_600_123)
+
+
+def listing_of(answer: HttpAnswer, request: Request) -> Listing:
+    found = Reading(Speaker("d/1", "", frozenset()), request).take(answer)
+    assert found is not None
+    return found
 
 
 def listing(*items: object, status: int = 200, **headers: str) -> HttpAnswer:
@@ -83,14 +89,14 @@ def test_one_bad_command_never_hides_the_others():
     foreign = {**good, "id": "c2", "device_id": "d2"}
     nameless = {"command_payload": 7}
     answer = listing(good, older, foreign, nameless, "text", etag='"v2"')
-    found = read_listing(answer, ALL.poll(0, None), "d/1")
+    found = listing_of(answer, ALL.poll(0, None))
     assert [command.id for command in found.poll.commands] == ["c0", "c1"]
     assert len(found.poll.malformed) == 3
     assert found.etag == '"v2"'
 
 
 def test_304_is_unchanged():
-    found = read_listing(answer_of(304, {"etag": '"v1"'}, b""), ALL.poll(20, '"v1"'), "d/1")
+    found = listing_of(answer_of(304, {"etag": '"v1"'}, b""), ALL.poll(20, '"v1"'))
     assert found.poll.unchanged
     assert found.poll.held
 
@@ -113,7 +119,7 @@ def test_answers_that_are_no_good_are_the_agents_own_errors(answer, error):
 
 def test_truncated_json_is_no_list():
     with pytest.raises(UnexpectedAnswer):
-        read_listing(answer_of(200, {}, b'{"data":[{"id"'), ALL.poll(0, None), "d/1")
+        listing_of(answer_of(200, {}, b'{"data":[{"id"'), ALL.poll(0, None))
 
 
 def test_a_batch_names_what_it_refused():

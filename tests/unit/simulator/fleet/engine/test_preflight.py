@@ -125,14 +125,6 @@ def test_source_addresses_have_a_number(count):
         addresses.loopback_addresses(count)
 
 
-def test_source_addresses_are_ours_or_told():
-    assert addresses.check_addresses(["127.0.0.1"]) == ("127.0.0.1",)
-    with pytest.raises(ConfigurationError) as caught:
-        addresses.check_addresses(["127.0.0.1", "somewhere", "192.0.2.7"])
-    assert "'somewhere': write it as" in str(caught.value)
-    assert "192.0.2.7: this machine does not have it" in str(caught.value)
-
-
 def test_a_socket_with_a_source_takes_its_port_only_when_it_connects():
     with addresses.open_socket(socket.AF_INET, "127.0.0.1") as made:
         assert made.getsockname() == ("127.0.0.1", 0)

@@ -125,7 +125,7 @@ def test_every_operation_that_the_fleet_names_can_stand_in_a_threshold():
 
 
 def test_every_threshold_of_the_documents_can_be_read():
-    page = (Path(__file__).parents[5] / "docs" / "fleet.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[5] / "docs" / "results.md").read_text(encoding="utf-8")
     section = page.partition("\n## Thresholds\n")[2].partition("\n## ")[0]
     shown = re.findall(r"^\| `([^`]+)` \|", section, re.MULTILINE)
     assert len(shown) > 10

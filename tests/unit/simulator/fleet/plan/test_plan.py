@@ -282,52 +282,6 @@ def test_the_rate_factor_of_a_phase_multiplies_the_rates():
     assert Counter(int(event.time_s // 10) for event in events) == {0: 100, 1: 300}
 
 
-def test_a_phase_that_waited_moves_what_comes_after_it_and_leaves_the_devices_periods():
-    storm = {"kind": "storm", "name": "storm", "duration_s": 20, "away_s": 4}
-    command = {"payload": {}, "rate_per_s": 1}
-    plan = Plan(scenario(phases=[HOLD, storm], commands=[command]))
-    later = plan.entered(1, 63.5)
-    before, after = all_events(plan), all_events(later)
-    assert {event.time_s for event in of_kind(before, EventKind.SWITCH_OFF)} == {60.0}
-    assert {event.time_s for event in of_kind(after, EventKind.SWITCH_OFF)} == {63.5}
-    commands = [event.time_s for event in of_kind(after, EventKind.COMMAND)]
-    assert commands == [n + 0.5 + (3.5 if n >= 60 else 0) for n in range(80)]
-    assert later.timeline.moved(65, plan.planned, 1) == 68.5
-    early = [(event.device, event.time_s) for event in of_kind(before, EventKind.READING) if event.time_s < 60]
-    assert [(e.device, e.time_s) for e in of_kind(after, EventKind.READING) if e.time_s < 60] == early
-    assert later.end_s == 83.5
-
-
-def test_while_a_barrier_waits_batteries_go_on_and_what_comes_behind_it_has_no_time():
-    wait = {**HOLD, "duration_s": 10, "until": "online >= 99%", "until_within_s": 100}
-    storm = {"kind": "storm", "name": "storm", "duration_s": 20, "away_s": 4}
-    command = {"payload": {}, "rate_per_s": 1}
-    battery = {"life_s": 20.0, "dead_s": 5.0, "charge_s": 5.0, "spread": 0.2}
-    fleet = {"devices": 20, "models": [{"battery": battery}]}
-    plan = Plan(scenario(phases=[wait, storm], commands=[command], fleet=fleet))
-    waiting = plan.waiting(0)
-    events = list(waiting.events(range(20), 0.0, 110.0))
-    assert {event.device for event in of_kind(events, EventKind.SWITCH_OFF)} == set(range(20))
-    for kind in (EventKind.SWITCH_OFF, EventKind.SWITCH_ON):
-        assert {int(event.time_s // 20) for event in of_kind(events, kind) if event.time_s >= 20} == {1, 2, 3, 4, 5}
-    assert max(event.time_s for event in of_kind(events, EventKind.COMMAND)) < 10
-    assert waiting.timeline.moved(9, plan.planned, 0) == 9
-    assert waiting.timeline.moved(11, plan.planned, 0) is None
-    later = plan.entered(1, 60.0)
-    assert later.waiting(1) is later
-    assert later.timeline.moved(11, plan.planned, 1) == 61
-    before = [(e.device, e.time_s) for e in of_kind(events, EventKind.SWITCH_OFF) if e.time_s < 60]
-    after = list(later.events(range(20), 0.0, 60.0))
-    assert [(e.device, e.time_s) for e in of_kind(after, EventKind.SWITCH_OFF)] == before
-
-
-def test_batteries_go_on_while_the_last_barrier_waits():
-    wait = {**HOLD, "duration_s": 10, "until": "online >= 99%", "until_within_s": 100}
-    fleet = {"devices": 5, "models": [{"battery": {"life_s": 20.0, "dead_s": 5.0, "charge_s": 5.0}}]}
-    events = Plan(scenario(phases=[wait], fleet=fleet)).waiting(0).events(range(5), 50.0, 110.0)
-    assert of_kind(list(events), EventKind.SWITCH_ON)
-
-
 def test_a_phase_is_not_cut_short():
     timeline = Timeline.of(scenario(phases=[RAMP, HOLD]))
     with pytest.raises(ValueError, match="cannot begin at 4 s"):

@@ -20,7 +20,7 @@ from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import GeneratorHealth, RunRecord, Second, Tally, Verdict, Word
 from simulator.fleet.report.compare import Finding
 from simulator.fleet.report.folder import RunFolder
-from simulator.fleet.report.history import BASELINE_MAX, BASELINE_MIN, History, figures_of, history_of
+from simulator.fleet.report.history import BASELINE_MAX, BASELINE_MIN, History, headline_values, history_of
 from simulator.fleet.report.page.comparison import history_page
 from tests.fleet_runs import Shape, a_run
 
@@ -319,7 +319,7 @@ def test_a_page_escapes_what_runs_say(tmp_path):
 def test_polls_that_are_held_on_purpose_and_rates_of_a_drain_are_no_figures():
     tally = PLAIN.operations["http.poll"][OutcomeClass.OK]
     record = run_of(1, operations={"http.long_poll": {OutcomeClass.OK: tally}}, drained_from_s=20.0)
-    found = figures_of(record)
+    found = headline_values(record)
     assert "http.long_poll p99" not in found
     assert found["readings accepted per second"][1] == 50
 

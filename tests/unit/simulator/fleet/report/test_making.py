@@ -37,10 +37,11 @@ from simulator.fleet.record import (
     Word,
 )
 from simulator.fleet.report.exports import summary_json
+from simulator.fleet.report.figures import run_figures
 from simulator.fleet.report.folder import RunFolder
 from simulator.fleet.report.making import FILES, finish_run, make_reports
+from simulator.fleet.report.page.content import content_of
 from simulator.fleet.report.page.plots import curve
-from simulator.fleet.report.page.story import story_of
 from simulator.fleet.report.run_checks import checks_of
 from simulator.fleet.report.summary import audit_lines, print_summary
 from simulator.fleet.report.timeline import ALL, Totals, slice_width_s, slices_of
@@ -248,7 +249,7 @@ def test_every_report_tells_resends_after_a_refusal_from_ambiguous_ones(tmp_path
             assert sum(float(line.split()[-1]) for line in lines) == count
         seen += 0 < ambiguous < again
     assert seen
-    rows = [row for row in story_of(RECORD, (), 1).outcomes if row.resends.total]
+    rows = [row for row in content_of(RECORD, run_figures(RECORD), (), 1).outcomes if row.resends.total]
     every = sum(row.resends.total for row in rows), sum(row.resends.ambiguous for row in rows)
     page = (folder / "report.html").read_text()
     assert f"{every[0] - every[1]:,} after a refusal, {every[1]:,} ambiguous" in page
@@ -320,8 +321,9 @@ def test_a_thousand_findings_are_fifty_rows_a_number_and_a_link(tmp_path):
 def test_nothing_says_that_nothing_was_lost_while_the_audit_is_not_complete():
     def told(audit: AuditRecord) -> tuple[str, str]:
         console = Console(file=io.StringIO(), width=200)
-        print_summary(console, replace(RECORD, audit=audit))
-        return story_of(replace(RECORD, audit=audit), (), 1).pill, console.file.getvalue()
+        record = replace(RECORD, audit=audit)
+        print_summary(console, record)
+        return content_of(record, run_figures(record), (), 1).pill, console.file.getvalue()
 
     good = StreamAudit(9, 9, 9, 0, 0, 0, 0, 0, 0)
     whole, open_, lossy = (
@@ -535,7 +537,7 @@ def test_the_page_escapes_everything_and_loads_nothing(tmp_path):
         name=ATTACK, scenario_text=ATTACK, target=ATTACK, machine=ATTACK,
         verdict=Verdict(Word.FAILED, 1, (ATTACK,)), phases=(replace(RECORD.phases[0], name=ATTACK, kind=ATTACK),),
         thresholds=(ThresholdResult(ATTACK, held=False, observed=1.0, unit=ATTACK),), extras={ATTACK: {ATTACK: 1}},
-        slowest=(replace(RECORD.slowest[0], name=ATTACK, device_id=ATTACK, kind=ATTACK, keys=(ATTACK,)),),
+        slowest=(replace(RECORD.slowest[0], name=ATTACK, device_id=ATTACK, operation=ATTACK),),
         operations={ATTACK: RECORD.operations["http.poll"]}, command_stages={ATTACK: RECORD.command_stages["sent"]},
     )  # fmt: skip
     folder = kept(tmp_path / "run", nasty)

@@ -35,7 +35,7 @@ from simulator.fleet.report.prometheus.counting import (
     Place,
     planned_places,
 )
-from simulator.fleet.report.prometheus.of_record import record_metrics
+from simulator.fleet.report.prometheus.of_record import RecordCounting
 from simulator.fleet.report.standing import (
     RunHead,
     Standing,
@@ -83,7 +83,10 @@ def so_far(seconds: Iterable[Second], head: RunHead = HEAD) -> str:
 
 
 def file_of(record: RunRecord = RECORD, seconds: Iterable[Second] = SECONDS) -> str:
-    return record_metrics(record, seconds, spans_with_drain(record))
+    counting = RecordCounting(record.faults, spans_with_drain(record))
+    for _ in counting.passed_on(seconds):
+        pass
+    return counting.text(record)
 
 
 @pytest.fixture(scope="module")

@@ -121,6 +121,6 @@ def test_a_starter_that_is_written_names_its_schema_and_one_that_is_printed_none
 
 
 def test_the_guide_has_every_part_in_the_words_of_the_program():
-    guide = (Path(__file__).parents[5] / "docs" / "fleet.md").read_text()
+    guide = (Path(__file__).parents[5] / "docs" / "scenarios.md").read_text()
     for name, part in PARTS.items():
         assert f"| `{name}` | {part.what.replace('route.gpx', '`route.gpx`')} |" in guide

@@ -31,7 +31,7 @@ GOOD = """
 def telemetry(device, time):
     return {**device.readings, "two": device.index + device.chance("x") + time % 10}
 """
-DOCS = Path(__file__).resolve().parents[5] / "docs" / "fleet.md"
+DOCS = Path(__file__).resolve().parents[5] / "docs" / "scenarios.md"
 
 
 def written(tmp_path: Path, telemetry: str, scenario: str = SCENARIO) -> Path:

@@ -13,10 +13,9 @@ from agent.errors import ConfigurationError
 from simulator.fleet.products import load_product
 from simulator.fleet.signals.base import Individual
 from simulator.fleet.signals.build import build_signals
-from simulator.fleet.signals.from_product import signals_of_columns, signals_of_product
+from simulator.fleet.signals.from_product import signals_of_product
 from simulator.fleet.signals.route import Point, distance_m, heading_degrees, read_route
 from simulator.fleet.signals.settings import SignalMap
-from simulator.wire.database import Column
 from simulator.wire.products import NewProduct
 
 NOW = 1_767_225_600.0
@@ -361,11 +360,6 @@ def test_signals_of_a_product_have_the_names_bounds_and_looks_of_what_it_measure
     assert all(reading["flow"] >= 3 for reading in readings)
     assert all(reading["starts_today"] == int(reading["starts_today"]) for reading in readings)
     assert len({reading["latitude"] for reading in readings}) > 190
-
-
-def test_signals_of_a_tables_columns_leave_out_what_is_no_number():
-    columns = [Column(name="humidity", type="number"), Column(name="colour", type="string")]
-    assert set(signals_of_columns(columns)) == {"humidity"}
 
 
 def test_tables_that_are_no_tables_are_refused():
