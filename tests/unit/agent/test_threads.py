@@ -46,8 +46,6 @@ UNWATCHED = {
     "threads.py": "the one way itself",
     "doctor/examination.py": "a command that ends: each look is waited for, and one that gives no answer is a finding",
     "runtime/jobs.py": "runs one handler once: whatever that raises ends its command, and its lane waits for the end",
-    "runtime/sensing.py": "one read: a fault is told in the sensor's health, and the sensor is read again",
-    "sensors/reader.py": "one read of a plug-in: waited for as long as its timeout, its fault is the sensor's",
     "handlers/isolated_child.py": "runs a handler in a process of its own, whose end the agent sees",
     "gateway/http/app.py": "decodes for one request, which waits for it and gets what is raised",
     "adapters/metrics_server.py": "ends the server at the stop, waited for",
