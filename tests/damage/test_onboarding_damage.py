@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from simulator.onboarding import campaign
+from simulator.onboarding import campaign, retrying
 from tests.damage.kinds import ONBOARDED
 from tests.damage.onboarding import OnboardCase, onboarded
 from tests.damage.run import Kind
