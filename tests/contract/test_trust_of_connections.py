@@ -44,7 +44,7 @@ from simulator.cli import program
 from simulator.fleet.engine.pool import HttpPool
 from simulator.fleet.play.devices import Address, _broker
 from simulator.fleet.target.discovery import find_offers
-from simulator.fleet.target.way import KeyPairFile, TargetOptions, find_way
+from simulator.fleet.target.target import KeyPairFile, TargetOptions, find_way
 from simulator.wire.client import ServiceClient
 from tests.certificates import Authority
 

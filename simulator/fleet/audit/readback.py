@@ -33,7 +33,7 @@ Query = Mapping[str, str | int]
 Pages = Callable[[str, Query], AsyncIterator[list[Any]]]
 """(path, query) -> the pages of a list as they were parsed, which the audit may take apart; waits for the quota, and
 raises ServiceError when it gives up."""
-Told = Callable[[int, int], None]
+OnProgress = Callable[[int, int], None]
 
 _CONCURRENCY: Final = 32
 _TOLD_EVERY: Final = 100
@@ -139,28 +139,28 @@ class ReadBackResult:
     perhaps_cut: int = 0
 
 
-async def read_back(task: ReadBackTask, pages: Pages, path: Path, told: Told) -> ReadBackResult:
+async def read_back(task: ReadBackTask, pages: Pages, path: Path, on_progress: OnProgress) -> ReadBackResult:
     """Read everything and write it to ``path``.
 
     Args:
         task: what to read.
         pages: how to ask.
         path: the file, written anew.
-        told: told now and then, with how many devices are read and how many there are.
+        on_progress: called now and then with how many devices are read and how many there are.
 
     Raises:
         StorageError: the file cannot be written.
     """
     with _Writer(path) as writer:
-        return await _ReadBack(task, pages, writer, told).run()
+        return await _ReadBack(task, pages, writer, on_progress).run()
 
 
 class _ReadBack:
-    def __init__(self, task: ReadBackTask, pages: Pages, writer: _Writer, told: Told) -> None:
+    def __init__(self, task: ReadBackTask, pages: Pages, writer: _Writer, on_progress: OnProgress) -> None:
         self._task = task
         self._pages = pages
         self._writer = writer
-        self._told = told
+        self._on_progress = on_progress
         self._asks_by_parameters = LIST_PARAMETERS in task.offers
         self._keeps_times = RECORDED_AT in task.offers and task.time_name is None
         self._queries = _queries(task.window) if self._asks_by_parameters else [{}]
@@ -238,7 +238,7 @@ class _ReadBack:
             await self._commands(device)
         self._done += 1
         if self._done % _TOLD_EVERY == 0 or self._done == len(self._task.devices):
-            self._told(self._done, len(self._task.devices))
+            self._on_progress(self._done, len(self._task.devices))
 
     async def _settle_on_a_query(self, device: AuditedDevice) -> bool:
         """Find the parameters that the service takes; whether it gives one device's readings alone."""

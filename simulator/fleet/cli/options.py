@@ -13,7 +13,7 @@ from agent.errors import ConfigurationError
 from simulator.credentials import takes_ca_file
 from simulator.fleet.report.sheet_files import FORMATS
 from simulator.fleet.scenario.reading import ScenarioFile, read_scenario_file
-from simulator.fleet.target.way import TargetOptions
+from simulator.fleet.target.target import TargetOptions
 from simulator.terminal import WrongUse
 
 _TARGET = (

@@ -83,7 +83,7 @@ class Body:
 
     def values(self, now: Moment) -> dict[str, float]:
         """What its sensor reads now, by reading name."""
-        around = self.fleet.circumstances
+        around = self.fleet.environment
         if around is not None:
             return around.values(self.individual, self.model, now)
         return self.model.signals.read(self.individual, now.wall_s)
@@ -101,7 +101,7 @@ class Body:
 
     def _version(self, now: Moment) -> str:
         """Of its firmware: what an update left on the disk, else what it left the factory with."""
-        nature, around = self.model.nature, self.fleet.circumstances
+        nature, around = self.model.nature, self.fleet.environment
         factory = nature.firmware.factory_version(self.individual) if nature and nature.firmware else ""
         version = self.disk.journal.settings.get(VERSION, factory)
         return version if around is None else around.version(self.individual, version, now)

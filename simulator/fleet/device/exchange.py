@@ -43,7 +43,7 @@ from agent.wire.runtime_data import NewRuntimeRecord
 from agent.wire.sensor_data import BatchAnswer
 from agent.wire.times import to_rfc3339
 from simulator.fleet.device.answers import SOURCE, HttpAnswer, judge
-from simulator.fleet.models.interference import Body as SentBody
+from simulator.fleet.models.fault_hooks import Body as SentBody
 from simulator.fleet.outcomes import Attempt
 
 IN_PROGRESS: Final = "in_progress"

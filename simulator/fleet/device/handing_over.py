@@ -347,7 +347,7 @@ class HandingOver:
         if intended_s < self._backed_off_s:
             intended_s = self._backed_off_s
         free_s = self._free_s
-        around = body.fleet.circumstances
+        around = body.fleet.environment
         if around is not None:
             batch = list(around.ordered(body.individual, batch, now))
         request = body.speaker.readings(

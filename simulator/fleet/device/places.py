@@ -81,7 +81,7 @@ class Site(Timer):
 
     def moment(self, now: Moment) -> Moment:
         """This instant as the device sees it."""
-        around = self._fleet.circumstances
+        around = self._fleet.environment
         if around is None or around.clocks_are_right:
             return now
         return around.moment(Individual.at(self._fleet.seed, self.index), self._model, now)

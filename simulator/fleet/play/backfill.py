@@ -59,7 +59,7 @@ from simulator.fleet.scenario.python_file import Program
 from simulator.fleet.signals.base import Individual
 from simulator.fleet.target.asking import Keyring
 from simulator.fleet.target.pool_pages import PoolPages
-from simulator.fleet.target.way import KeyPairFile, read_keys
+from simulator.fleet.target.target import KeyPairFile, read_keys
 from simulator.watched import into_loop, start_task
 
 OPERATION: Final = "http.sensor_data"

@@ -46,7 +46,7 @@ _UNANSWERED: Final = frozenset({OutcomeClass.TRANSPORT, OutcomeClass.TIMEOUT, Ou
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class OrderContext:
     """How the operator reaches the service.
 
     Attributes:
@@ -120,7 +120,7 @@ class Operator:
     """One for each worker; sends to that worker's devices.
 
     Args:
-        way: to the service.
+        context: to the service.
         device_ids: the service's ids of this worker's devices.
         first_index: of the first of them, in the fleet.
         payloads: the scenario's streams of commands: payload and time to live, seconds; the latter goes out where the
@@ -137,7 +137,7 @@ class Operator:
 
     def __init__(
         self,
-        way: Way,
+        context: OrderContext,
         device_ids: Sequence[str],
         first_index: int,
         payloads: Sequence[tuple[Mapping[str, Any], float]],
@@ -147,7 +147,7 @@ class Operator:
         began_s: float,
         on_ordered: Callable[[Ordered], None],
     ) -> None:
-        self.way = way
+        self.context = context
         self.ledger = ledger
         self.observer = observer
         self.began_s = began_s
@@ -173,19 +173,19 @@ class Operator:
         body = SendCommand(
             device_id=self._device_ids[device - self._first],
             command_payload=dict(payload),
-            ttl_seconds=round(ttl_s) if COMMAND_TTL in self.way.offers else None,
+            ttl_seconds=round(ttl_s) if COMMAND_TTL in self.context.offers else None,
         )
-        once = IDEMPOTENCY_KEY in self.way.offers
-        headers = {"idempotency-key": f"{self.way.run}-order-{stream}-{serial}"} if once else {}
+        once = IDEMPOTENCY_KEY in self.context.offers
+        headers = {"idempotency-key": f"{self.context.run}-order-{stream}-{serial}"} if once else {}
         request = Request(OPERATION, "POST", paths.SEND_COMMAND, encode_json(body.to_wire()), headers)
         self.tally.sent += 1
         self.tally.under_way += 1
         self.streams[stream].sent += 1
-        _Order(self, device, self.way.template.message(request), due_s, repeatable=once, stream=stream).go()
+        _Order(self, device, self.context.template.message(request), due_s, repeatable=once, stream=stream).go()
 
     def took(self, command_id: str, stream: int, due_s: float, now_s: float) -> None:
         """The service has a command, and answered now."""
-        lasts_s = round(self._payloads[stream][1]) if COMMAND_TTL in self.way.offers else None
+        lasts_s = round(self._payloads[stream][1]) if COMMAND_TTL in self.context.offers else None
         expires_s = None if lasts_s is None else now_s + lasts_s
         self.on_ordered(Ordered(command_id, stream, due_s, expires_s))
 
@@ -265,8 +265,8 @@ class _Order:
         if self._operator.is_over:
             return
         self._tries += 1
-        way = self._operator.way
-        way.engine.send(self._device, self._message, self, way.timeout_s)
+        context = self._operator.context
+        context.engine.send(self._device, self._message, self, context.timeout_s)
 
     def answered(self, status: int, headers: Headers, body: bytes, sent_s: float, now_s: float) -> None:
         """See :class:`~simulator.fleet.engine.ports.Caller`."""
@@ -330,7 +330,7 @@ class _Order:
     def _again(self, retry_after_s: float | None, now_s: float) -> None:
         self._patience, pause_s = self._operator.pause_s(self._patience, retry_after_s)
         self._due_s = now_s + pause_s
-        self._operator.way.wheel.at(self._due_s, self.go)
+        self._operator.context.wheel.at(self._due_s, self.go)
 
     def _forget(self, now_s: float) -> None:
         operator = self._operator

@@ -30,7 +30,7 @@ from simulator.fleet.play.storm_journeys import Journey, judge_storm, plan_cours
 from simulator.fleet.target.asking import Keyring, TargetDesk
 from simulator.fleet.target.pool_pages import PoolPages
 from simulator.fleet.target.provisioning import MARK
-from simulator.fleet.target.way import KeyPairFile, read_keys
+from simulator.fleet.target.target import KeyPairFile, read_keys
 from simulator.watched import start_task
 from simulator.wire.messages import ScanAnswer, ScanQr
 from simulator.wire.qr import LabelText, encode_label

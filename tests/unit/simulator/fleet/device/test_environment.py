@@ -7,8 +7,8 @@ import pytest
 from agent.core.polling import PollIntervals
 from agent.wire import extensions
 from agent.wire.times import parse_time
-from simulator.fleet.device.circumstances import Circumstances
 from simulator.fleet.device.driver import Clocks, Driver, Member
+from simulator.fleet.device.environment import Environment
 from simulator.fleet.device.model import DeviceModel, Fleetwide
 from simulator.fleet.device.request_template import RequestTemplate
 from simulator.fleet.engine.http.origin import read_origin
@@ -16,7 +16,7 @@ from simulator.fleet.engine.virtual_time import VirtualClock
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.faults.kinds import build_faults, read_fault
 from simulator.fleet.models.condition import PowerLoss
-from simulator.fleet.models.interference import Interferences
+from simulator.fleet.models.fault_hooks import ActiveFaults
 from simulator.fleet.models.model import Clock, Model, StateReadings
 from simulator.fleet.models.power import StateMachine
 from simulator.fleet.outcomes import Attempt
@@ -49,8 +49,8 @@ class Bench:
         model = DeviceModel(signals=WALK, interval_s=10.0, polling=PollIntervals(60, 60, 60), wait_s=0.0, nature=nature)
         offers = extensions.ALL - {extensions.LONG_POLL}
         has_clocks = nature is not None and nature.clock is not None
-        around = Circumstances(1000.0, START_S + 1000.0, Interferences(built), has_clocks=has_clocks)
-        fleet = Fleetwide(offers, 1, "run", numbered=True, ledger=self.ledger, began_s=1000.0, circumstances=around)
+        around = Environment(1000.0, START_S + 1000.0, ActiveFaults(built), has_clocks=has_clocks)
+        fleet = Fleetwide(offers, 1, "run", numbered=True, ledger=self.ledger, began_s=1000.0, environment=around)
         self.driver = Driver(
             self.engine,
             Wheel(self.clock),

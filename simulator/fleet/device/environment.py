@@ -1,6 +1,6 @@
 """What is the case around the devices of a run, beside their signals: states of their models, and faults under way.
 
-Only runs that have such things have circumstances; all others pay nothing for them. Times in and out are those of a
+Only runs that have such things have environment; all others pay nothing for them. Times in and out are those of a
 device (monotonic); models and faults go by the true time, seconds since the epoch.
 """
 
@@ -15,7 +15,7 @@ from agent.core.schedule import Schedule
 from agent.core.values import Moment
 from simulator.fleet.device.exchange import Request
 from simulator.fleet.models.condition import ALWAYS_ON
-from simulator.fleet.models.interference import Hook, Interferences, Pace, Values
+from simulator.fleet.models.fault_hooks import ActiveFaults, Hook, Pace, Values
 from simulator.fleet.models.model import Model
 from simulator.fleet.signals.base import Individual, SignalSet
 
@@ -26,7 +26,7 @@ Item = TypeVar("Item")
 
 
 class Kind(Protocol):
-    """What a device is, as far as circumstances need it: a :class:`~simulator.fleet.device.model.DeviceModel`."""
+    """What a device is, as far as environment need it: a :class:`~simulator.fleet.device.model.DeviceModel`."""
 
     @property
     def signals(self) -> SignalSet:
@@ -39,7 +39,7 @@ class Kind(Protocol):
         ...
 
 
-class Circumstances:
+class Environment:
     """See the module.
 
     Args:
@@ -51,7 +51,7 @@ class Circumstances:
 
     __slots__ = ("_ahead_s", "_clocks", "faults")
 
-    def __init__(self, began_s: float, origin_s: float, faults: Interferences, *, has_clocks: bool) -> None:
+    def __init__(self, began_s: float, origin_s: float, faults: ActiveFaults, *, has_clocks: bool) -> None:
         self._ahead_s = origin_s - began_s
         self._clocks = has_clocks
         self.faults = faults

@@ -1,4 +1,4 @@
-"""The worker processes as the conductor has them: started, told, heard, and known to be dead when they are.
+"""The worker processes as the coordinator has them: started, told, heard, and known to be dead when they are.
 
 A worker is alive as long as its heartbeat thread says so; that its loop is busy is no reason to bury it. A worker whose
 process has ended, or that was not heard for :data:`SILENCE_S` since its first word, is gone: its seconds from then on
@@ -38,28 +38,28 @@ class _Member:
     process: BaseProcess
     pipe: Connection
     inbox: Inbox
-    heard_s: float
-    has_spoken: bool = False
+    last_message_s: float
+    has_sent: bool = False
     is_ending: bool = False
     gone: str | None = None
     done: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Gone:
+class WorkerLost:
     """A worker that is not there any more.
 
     Attributes:
         reason: for a person.
-        heard_s: when it was last heard, on the monotonic clock.
+        last_message_s: when it was last heard, on the monotonic clock.
     """
 
     worker: int
     reason: str
-    heard_s: float
+    last_message_s: float
 
 
-class Crew:
+class LocalWorkers:
     """One process for each job.
 
     Args:
@@ -77,7 +77,7 @@ class Crew:
     def __enter__(self) -> Self:
         # spawn: a forked child would share the parent's sockets, locks and half of its threads.
         context = multiprocessing.get_context("spawn")
-        with without_interrupts():  # inherited: Ctrl-C is the conductor's business
+        with without_interrupts():  # inherited: Ctrl-C is the coordinator's business
             for number, job in enumerate(self._jobs):
                 ours, theirs = context.Pipe()
                 process = context.Process(
@@ -117,7 +117,7 @@ class Crew:
         """The workers that are neither gone nor done."""
         return tuple(member.number for member in self._members if member.gone is None and not member.done)
 
-    def tell(self, message: ToWorker) -> None:
+    def send(self, message: ToWorker) -> None:
         """Say something to every living worker; one that has just died is found out by :meth:`hear`."""
         for member in self._members:
             if member.gone is None and not member.done:
@@ -126,7 +126,7 @@ class Crew:
                 except OSError:
                     continue
 
-    def hear(self, timeout_s: float) -> Iterator[FromWorker | Gone]:
+    def receive(self, timeout_s: float) -> Iterator[FromWorker | WorkerLost]:
         """What the workers said, and who is gone; returns after ``timeout_s`` at the latest."""
         living = [member for member in self._members if member.gone is None and not member.done]
         if not living:
@@ -140,17 +140,17 @@ class Crew:
         for member in living:
             if member.is_ending and (code := member.process.exitcode) is not None:
                 how = f"signal {-code}" if code < 0 else f"exit code {code}"
-                yield self._bury(member, f"its process ended with {how}")
-            patience_s = SILENCE_S if member.has_spoken else BIRTH_S
-            if member.gone is None and not member.done and self._now() - member.heard_s > patience_s:
+                yield self._lost(member, f"its process ended with {how}")
+            patience_s = SILENCE_S if member.has_sent else BIRTH_S
+            if member.gone is None and not member.done and self._now() - member.last_message_s > patience_s:
                 member.process.kill()
-                yield self._bury(member, f"not heard for {patience_s:g} s, ended")
+                yield self._lost(member, f"not heard for {patience_s:g} s, ended")
 
-    def _read(self, member: _Member) -> Iterator[FromWorker | Gone]:
+    def _read(self, member: _Member) -> Iterator[FromWorker | WorkerLost]:
         message: FromWorker
         try:
             for message in member.inbox.messages():
-                member.heard_s, member.has_spoken = self._now(), True
+                member.last_message_s, member.has_sent = self._now(), True
                 member.done = isinstance(message, Finished)  # that its process ends now is no trouble
                 yield message
                 if member.gone is not None or member.done:
@@ -159,11 +159,11 @@ class Crew:
             member.is_ending = True  # how it did is known once it has, which a busy machine takes its time for
         except Exception as error:  # noqa: BLE001 - what half a message is read as may raise anything
             member.process.kill()
-            yield self._bury(member, f"what it said could not be read ({describe(error)}), ended")
+            yield self._lost(member, f"what it said could not be read ({describe(error)}), ended")
 
-    def _bury(self, member: _Member, reason: str) -> Gone:
+    def _lost(self, member: _Member, reason: str) -> WorkerLost:
         member.gone = reason
-        return Gone(member.number, reason, member.heard_s)
+        return WorkerLost(member.number, reason, member.last_message_s)
 
 
 def _main(work: Work, number: int, job: Any, pipe: Connection, parent: int) -> None:
@@ -171,5 +171,5 @@ def _main(work: Work, number: int, job: Any, pipe: Connection, parent: int) -> N
     # What was ignored while it was started is inherited: SIGTERM has to end it again, and Ctrl-C still must not.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if os.getppid() != parent:
-        return  # the conductor died while we started
+        return  # the coordinator died while we started
     sys.exit(work(number, job, pipe))

@@ -10,7 +10,7 @@ from agent.errors import ConfigurationError
 from simulator.app import run_up
 from simulator.config import UpSettings
 from simulator.fleet.cli.cleanup import cleanup_command
-from simulator.fleet.target.way import KeyPairFile, TargetOptions, find_way
+from simulator.fleet.target.target import KeyPairFile, TargetOptions, find_target
 
 
 @pytest.fixture
@@ -22,26 +22,28 @@ def secret(tmp_path: Path) -> Path:
 
 def test_the_command_line_goes_before_the_scenario(secret):
     options = TargetOptions("http://127.0.0.1:2", "mk_b", secret)
-    way = find_way(options, "http://127.0.0.1:1", [KeyPairFile("mk_a", secret)])
+    way = find_target(options, "http://127.0.0.1:1", [KeyPairFile("mk_a", secret)])
     assert (way.base_url, [pair.api_key for pair in way.keys]) == ("http://127.0.0.1:2", ["mk_b"])
-    way = find_way(TargetOptions(), "http://127.0.0.1:1/", [KeyPairFile("mk_a", secret), KeyPairFile("mk_c", secret)])
+    way = find_target(
+        TargetOptions(), "http://127.0.0.1:1/", [KeyPairFile("mk_a", secret), KeyPairFile("mk_c", secret)]
+    )
     assert (way.base_url, [pair.api_key for pair in way.keys]) == ("http://127.0.0.1:1", ["mk_a", "mk_c"])
     assert "msk_1234567890" not in repr(way)
 
 
 def test_everything_that_is_missing_is_told_at_once(tmp_path):
     with pytest.raises(ConfigurationError) as caught:
-        find_way(TargetOptions(base_url="127.0.0.1:8080", api_key="mk_a"))
+        find_target(TargetOptions(base_url="127.0.0.1:8080", api_key="mk_a"))
     assert list(caught.value.faults) == [
         "--base-url '127.0.0.1:8080': write it as http://host:port",
         "--secret-key-file is missing: a key pair has both parts",
     ]
     with pytest.raises(ConfigurationError, match="no target"):
-        find_way(TargetOptions())
+        find_target(TargetOptions())
     with pytest.raises(ConfigurationError, match="leave out"):
-        find_way(TargetOptions(base_url="http://127.0.0.1:1", up=tmp_path))
+        find_target(TargetOptions(base_url="http://127.0.0.1:1", up=tmp_path))
     with pytest.raises(ConfigurationError, match="nothing stands there"):
-        find_way(TargetOptions(up=tmp_path))
+        find_target(TargetOptions(up=tmp_path))
 
 
 def test_cleanup_finds_the_way_to_what_up_started_and_refuses_a_foreign_server(tmp_path, secret):

@@ -21,8 +21,8 @@ from simulator.fleet.report.standing import (
     phase_under_way,
     spans_under_way,
 )
-from simulator.fleet.run.conductor import Conducted
-from simulator.fleet.run.crew import Gone
+from simulator.fleet.run.coordinator import RunOutcome
+from simulator.fleet.run.local_workers import WorkerLost
 from simulator.fleet.run.messages import Drained, Finished, FromWorker, Measured, Ready
 from simulator.fleet.run.preparing import Prepared
 from simulator.fleet.scenario.model import Scenario
@@ -32,8 +32,8 @@ _DRAIN: Final = "drain"
 
 
 @dataclass(slots=True)
-class Hall:
-    """Where the run is heard: its folder and its view (:class:`~simulator.fleet.run.conductor.Audience`)."""
+class RunReporter:
+    """Where the run is heard: its folder and its view (:class:`~simulator.fleet.run.coordinator.RunListener`)."""
 
     folder: RunFolder
     view: RunView
@@ -44,7 +44,7 @@ class Hall:
     workers: dict[int, WorkerStanding] = field(default_factory=dict)
 
     def second(self, second: Second, phase: Span | None, waiting_for: str, gaps: tuple[Gap, ...]) -> None:
-        """See :class:`~simulator.fleet.run.conductor.Audience`."""
+        """See :class:`~simulator.fleet.run.coordinator.RunListener`."""
         self.saturation.feed(second)
         try:
             # A second comes when the next phase may have begun: it belongs to the one that it was measured in.
@@ -53,17 +53,15 @@ class Hall:
         finally:
             self.folder.append(second)
 
-    def phase(self, conducted: Conducted) -> None:
-        """See :class:`~simulator.fleet.run.conductor.Audience`."""
-        began_at = self.record.load_began_at or to_rfc3339(time.time() - time.monotonic() + conducted.began_s)
-        self.record = replace(
-            self.record, phases=tuple(conducted.phases), faults=conducted.faults, load_began_at=began_at
-        )
+    def phase(self, outcome: RunOutcome) -> None:
+        """See :class:`~simulator.fleet.run.coordinator.RunListener`."""
+        began_at = self.record.load_began_at or to_rfc3339(time.time() - time.monotonic() + outcome.began_s)
+        self.record = replace(self.record, phases=tuple(outcome.phases), faults=outcome.faults, load_began_at=began_at)
         self._keep()
 
-    def drain(self, conducted: Conducted) -> None:
-        """See :class:`~simulator.fleet.run.conductor.Audience`."""
-        self.record = replace(self.record, phases=tuple(conducted.phases), drained_from_s=conducted.drained_from_s)
+    def drain(self, outcome: RunOutcome) -> None:
+        """See :class:`~simulator.fleet.run.coordinator.RunListener`."""
+        self.record = replace(self.record, phases=tuple(outcome.phases), drained_from_s=outcome.drained_from_s)
         self._keep()
 
     def _keep(self) -> None:
@@ -73,13 +71,13 @@ class Hall:
             # The file still says what it said, and the run has another chance to write it at its end.
             self.view.note(str(error), Tone.WARN)
 
-    def lost(self, gone: Gone) -> None:
-        """See :class:`~simulator.fleet.run.conductor.Audience`."""
+    def lost(self, gone: WorkerLost) -> None:
+        """See :class:`~simulator.fleet.run.coordinator.RunListener`."""
         self.workers[gone.worker] = replace(self._worker(gone.worker), state=WorkerState.DEAD)
         self.view.note(f"worker {gone.worker}: {gone.reason}", Tone.BAD)
 
-    def heard(self, message: FromWorker) -> None:
-        """See :class:`~simulator.fleet.run.conductor.Audience`."""
+    def received(self, message: FromWorker) -> None:
+        """See :class:`~simulator.fleet.run.coordinator.RunListener`."""
         standing = self._worker(message.worker)
         match message:
             case Ready(_, devices):
@@ -104,8 +102,8 @@ class Hall:
     def _worker(self, number: int) -> WorkerStanding:
         return self.workers.get(number) or WorkerStanding(number, WorkerState.STARTING)
 
-    def trouble(self, sentence: str) -> None:
-        """See :class:`~simulator.fleet.run.conductor.Audience`."""
+    def warn(self, sentence: str) -> None:
+        """See :class:`~simulator.fleet.run.coordinator.RunListener`."""
         self.view.note(sentence, Tone.WARN)
 
     def _standing(self, second: Second, phase: Span | None, waiting_for: str, gaps: tuple[Gap, ...]) -> Standing:

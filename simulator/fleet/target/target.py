@@ -45,7 +45,7 @@ class KeyPairFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class Target:
     """How to reach everything that a run needs.
 
     Attributes:
@@ -91,9 +91,9 @@ def read_keys(files: Sequence[KeyPairFile]) -> tuple[Keys, ...]:
     return pairs
 
 
-def find_way(
+def find_target(
     options: TargetOptions, base_url: str | None = None, keys: Sequence[KeyPairFile] = (), ca_file: Path | None = None
-) -> Way:
+) -> Target:
     """The way in; what the command line says goes before what the scenario says.
 
     Args:
@@ -109,7 +109,7 @@ def find_way(
         if options.base_url or options.api_key or options.secret_key_file or options.ca_file:
             fix = "--up knows address and keys: leave out --base-url, --api-key, --secret-key-file and --ca-file"
             raise ConfigurationError([fix], "target")
-        return way_to(find_standing(options.up))
+        return target_of(find_standing(options.up))
     address = options.base_url or base_url
     faults = []
     if not address:
@@ -132,10 +132,10 @@ def find_way(
     if faults or not address:
         raise ConfigurationError(faults, "target")
     trusted = options.ca_file or (None if ca_file is None else ca_file.absolute())
-    return Way(address.rstrip("/"), tuple(pairs), ca_file=trusted)
+    return Target(address.rstrip("/"), tuple(pairs), ca_file=trusted)
 
 
-def way_to(standing: StandingService) -> Way:
+def target_of(standing: StandingService) -> Target:
     """The way into a service that stands on this machine.
 
     Raises:
@@ -150,7 +150,7 @@ def way_to(standing: StandingService) -> Way:
     pair = _pair(KeyPairFile(api_key, folder / "secret_key"), faults)
     if faults:
         raise ConfigurationError(faults, "target")
-    return Way(
+    return Target(
         standing.base_url,
         (pair,),
         standing.gateway_url,

@@ -55,9 +55,9 @@ class CountingDevices:
         self.done["restore"] += 1
         self.down[device] -= 1
 
-    def afflict(self, faults: object) -> None: ...
+    def apply_link_faults(self, faults: object) -> None: ...
 
-    def is_afflicted(self, device: int) -> bool:
+    def has_link_fault(self, device: int) -> bool:
         return False
 
     def sample(self, *, on: bool) -> None: ...

@@ -12,8 +12,8 @@ from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.play.base import PlaySummary
 from simulator.fleet.record import Gap, Second, Span
-from simulator.fleet.run.conductor import Conducted, Conductor, PlannedPhase, Score
-from simulator.fleet.run.crew import Gone
+from simulator.fleet.run.coordinator import Coordinator, PhaseSchedule, PlannedPhase, RunOutcome
+from simulator.fleet.run.local_workers import WorkerLost
 from simulator.fleet.run.messages import (
     Begin,
     Drain,
@@ -22,19 +22,19 @@ from simulator.fleet.run.messages import (
     Finished,
     FromWorker,
     Measured,
+    Problem,
     Ready,
     Stop,
     ToWorker,
-    Trouble,
 )
 from simulator.fleet.run.watch import GONE_AFTER_S
 from simulator.fleet.scenario.conditions import parse_condition
 
-Happening = Callable[[], FromWorker | Gone | None]
+Happening = Callable[[], FromWorker | WorkerLost | None]
 
 
 @dataclass
-class Rehearsal:
+class FakeRun:
     """Two workers on virtual time; each second of each is measured, as long as the worker is there.
 
     Attributes:
@@ -63,12 +63,12 @@ class Rehearsal:
     def now(self) -> float:
         return self.now_s
 
-    def tell(self, message: ToWorker) -> None:
+    def send(self, message: ToWorker) -> None:
         self.told.append(message)
         if isinstance(message, Begin):
             self.began_s = message.at_s
 
-    def hear(self, timeout_s: float) -> Iterator[FromWorker | Gone]:
+    def receive(self, timeout_s: float) -> Iterator[FromWorker | WorkerLost]:
         self.now_s += timeout_s
         last = self.told[-1] if self.told else None
         for worker in self.living:
@@ -82,7 +82,7 @@ class Rehearsal:
         while self.began_s is not None and self.now_s >= self.began_s + self.second + 1:
             happening = self.happenings.get(self.second)
             message = happening() if happening else None
-            if isinstance(message, Gone):
+            if isinstance(message, WorkerLost):
                 self.alive.discard(message.worker)
             if message is not None:
                 yield message
@@ -95,7 +95,7 @@ class Rehearsal:
         recorder.record("http.poll", self.answer(self.second), intended_s=1.0, sent_s=1.0, now_s=1.01)
         return Measured(worker, self.second, recorder.cut(self.second).delta())
 
-    # --- the audience ---
+    # --- the listener ---
 
     def on_second(self, second: Second, phase: Span | None, waiting_for: str, gaps: tuple[Gap, ...]) -> None:
         self.shown_gaps.append(gaps)
@@ -103,38 +103,38 @@ class Rehearsal:
             raise StorageError("no space left")
         self.seconds.append((second.second, phase.name if phase else "", waiting_for))
 
-    def phase(self, conducted: Conducted) -> None:
-        self.sentences.append(f"phase {conducted.phases[-1].name}")
+    def phase(self, outcome: RunOutcome) -> None:
+        self.sentences.append(f"phase {outcome.phases[-1].name}")
 
-    def drain(self, conducted: Conducted) -> None:
-        self.sentences.append(f"drain from {conducted.drained_from_s:.1f}")
+    def drain(self, outcome: RunOutcome) -> None:
+        self.sentences.append(f"drain from {outcome.drained_from_s:.1f}")
 
-    def heard(self, message: FromWorker) -> None:
+    def received(self, message: FromWorker) -> None:
         assert message.worker in {0, 1}
 
-    def gone(self, gone: Gone) -> None:
+    def gone(self, gone: WorkerLost) -> None:
         self.sentences.append(f"gone {gone.worker}")
 
-    def trouble(self, sentence: str) -> None:
+    def warn(self, sentence: str) -> None:
         self.sentences.append(sentence)
 
 
 class Listener:
-    """The rehearsal as the audience has it."""
+    """The fake run as the coordinator is given its listener."""
 
-    def __init__(self, rehearsal: Rehearsal) -> None:
-        self.second = rehearsal.on_second
-        self.phase = rehearsal.phase
-        self.drain = rehearsal.drain
-        self.heard = rehearsal.heard
-        self.lost = rehearsal.gone
-        self.trouble = rehearsal.trouble
+    def __init__(self, run: FakeRun) -> None:
+        self.second = run.on_second
+        self.phase = run.phase
+        self.drain = run.drain
+        self.received = run.received
+        self.lost = run.gone
+        self.warn = run.warn
 
 
-def conduct(rehearsal: Rehearsal, *phases: PlannedPhase, faults: tuple[Span, ...] = ()) -> tuple[Conducted, Merger]:
+def conduct(run: FakeRun, *phases: PlannedPhase, faults: tuple[Span, ...] = ()) -> tuple[RunOutcome, Merger]:
     merger = Merger([0, 1])
-    score = Score(phases, devices=100, faults=faults, drain_s=5.0)
-    return Conductor(rehearsal, score, merger, Listener(rehearsal), now=rehearsal.now).conduct(), merger
+    schedule = PhaseSchedule(phases, devices=100, faults=faults, drain_s=5.0)
+    return Coordinator(run, schedule, merger, Listener(run), now=run.now).conduct(), merger
 
 
 RAMP = PlannedPhase("ramp", "ramp", 3.0, 100)
@@ -146,7 +146,7 @@ def interrupt() -> None:
 
 
 def test_all_workers_begin_at_one_instant_and_every_phase_follows_the_one_before():
-    stage = Rehearsal()
+    stage = FakeRun()
     done, merger = conduct(stage, RAMP, HOLD)
     begin = stage.told[0]
     assert isinstance(begin, Begin)
@@ -164,7 +164,7 @@ def test_all_workers_begin_at_one_instant_and_every_phase_follows_the_one_before
 
 
 def test_a_barrier_holds_the_next_phase_back_until_it_opens():
-    stage = Rehearsal(online=lambda second: 50.0 if second >= 6 else 10.0)
+    stage = FakeRun(online=lambda second: 50.0 if second >= 6 else 10.0)
     wait = PlannedPhase("ramp", "ramp", 3.0, 100, parse_condition("online >= 99%"), 30.0)
     done, _ = conduct(stage, wait, HOLD)
     assert done.failures == []
@@ -174,7 +174,7 @@ def test_a_barrier_holds_the_next_phase_back_until_it_opens():
 
 
 def test_a_barrier_that_never_opens_fails_the_run_and_lets_it_go_on():
-    stage = Rehearsal(online=lambda _: 1.0)
+    stage = FakeRun(online=lambda _: 1.0)
     wait = PlannedPhase("ramp", "ramp", 3.0, 100, parse_condition("online >= 99%"), 2.0)
     done, _ = conduct(stage, wait, HOLD)
     assert done.failures == ["phase ramp: 'online >= 99%' did not come true within 2 s after its end"]
@@ -182,7 +182,7 @@ def test_a_barrier_that_never_opens_fails_the_run_and_lets_it_go_on():
 
 
 def test_a_killed_worker_is_a_declared_gap_and_the_others_go_on():
-    stage = Rehearsal(happenings={4: lambda: Gone(1, "its process ended with signal 9", 104.0)})
+    stage = FakeRun(happenings={4: lambda: WorkerLost(1, "its process ended with signal 9", 104.0)})
     done, merger = conduct(stage, RAMP, HOLD)
     assert "gone 1" in stage.sentences
     assert set(done.summaries) == {0}
@@ -193,8 +193,8 @@ def test_a_killed_worker_is_a_declared_gap_and_the_others_go_on():
 
 
 def test_the_last_worker_that_dies_leaves_a_gap_to_the_end_of_the_run():
-    died = {4: lambda: Gone(0, "signal 9", 104.0), 5: lambda: Gone(1, "signal 9", 105.0)}
-    done, merger = conduct(Rehearsal(happenings=died), RAMP, HOLD)
+    died = {4: lambda: WorkerLost(0, "signal 9", 104.0), 5: lambda: WorkerLost(1, "signal 9", 105.0)}
+    done, merger = conduct(FakeRun(happenings=died), RAMP, HOLD)
     assert done.unreachable is None
     end = math.ceil(done.duration_s)
     assert end > 5
@@ -202,7 +202,7 @@ def test_the_last_worker_that_dies_leaves_a_gap_to_the_end_of_the_run():
 
 
 def test_a_target_that_goes_away_ends_the_run_without_waiting_for_what_nobody_takes():
-    stage = Rehearsal(answer=lambda second: OutcomeClass.TRANSPORT if second >= 5 else OutcomeClass.OK)
+    stage = FakeRun(answer=lambda second: OutcomeClass.TRANSPORT if second >= 5 else OutcomeClass.OK)
     done, _ = conduct(stage, RAMP, PlannedPhase("hold", "hold", 600.0, 100))
     assert done.unreachable == "the target went away: nothing was answered from second 5 on"
     assert done.duration_s == pytest.approx(6 + GONE_AFTER_S, abs=1)
@@ -211,7 +211,7 @@ def test_a_target_that_goes_away_ends_the_run_without_waiting_for_what_nobody_ta
 
 
 def test_silence_that_was_made_on_purpose_is_no_target_that_went_away():
-    stage = Rehearsal(answer=lambda second: OutcomeClass.TIMEOUT if 5 <= second < 40 else OutcomeClass.OK)
+    stage = FakeRun(answer=lambda second: OutcomeClass.TIMEOUT if 5 <= second < 40 else OutcomeClass.OK)
     blackout = Span("blackout", "blackout", 5.0, 40.0)
     done, _ = conduct(stage, PlannedPhase("hold", "hold", 60.0, 100), faults=(blackout,))
     assert done.unreachable is None
@@ -219,7 +219,7 @@ def test_silence_that_was_made_on_purpose_is_no_target_that_went_away():
 
 def test_a_blackout_that_a_barrier_moved_is_on_purpose_when_it_is_played_and_stands_so_in_what_came_of_it():
     begin = 30  # the barrier's 20 s later than planned
-    stage = Rehearsal(
+    stage = FakeRun(
         online=lambda second: 50.0 if second >= 23 else 10.0,
         answer=lambda second: OutcomeClass.TIMEOUT if begin <= second < begin + 18 else OutcomeClass.OK,
     )
@@ -234,7 +234,7 @@ def test_a_blackout_that_a_barrier_moved_is_on_purpose_when_it_is_played_and_sta
 
 
 def test_a_fault_that_was_planned_for_the_time_of_a_wait_excuses_no_silence_in_it():
-    stage = Rehearsal(
+    stage = FakeRun(
         online=lambda _: 10.0, answer=lambda second: OutcomeClass.TIMEOUT if second >= 4 else OutcomeClass.OK
     )
     wait = PlannedPhase("ramp", "ramp", 3.0, 100, parse_condition("online >= 99%"), 60.0)
@@ -245,7 +245,7 @@ def test_a_fault_that_was_planned_for_the_time_of_a_wait_excuses_no_silence_in_i
 
 
 def test_ctrl_c_hands_over_what_is_under_way_and_gives_a_result():
-    stage = Rehearsal(happenings={2: interrupt})
+    stage = FakeRun(happenings={2: interrupt})
     done, _ = conduct(stage, RAMP, HOLD)
     assert done.interrupted
     assert [type(message) for message in stage.told[-2:]] == [Drain, Stop]
@@ -255,7 +255,7 @@ def test_ctrl_c_hands_over_what_is_under_way_and_gives_a_result():
 
 
 def test_a_full_disk_is_told_once_and_does_not_end_the_run():
-    stage = Rehearsal(full_from=4)
+    stage = FakeRun(full_from=4)
     done, _ = conduct(stage, RAMP, HOLD)
     assert done.failures == ["seconds are missing in the run's folder: no space left"]
     assert stage.sentences.count("no space left") == 1
@@ -263,13 +263,13 @@ def test_a_full_disk_is_told_once_and_does_not_end_the_run():
 
 
 def test_workers_that_cannot_begin_say_why():
-    class Hopeless(Rehearsal):
-        def hear(self, timeout_s: float) -> Iterator[FromWorker | Gone]:
+    class Hopeless(FakeRun):
+        def receive(self, timeout_s: float) -> Iterator[FromWorker | WorkerLost]:
             self.now_s += timeout_s
             for worker in self.living:
-                yield Trouble(worker, "too many open files", fatal=True)
+                yield Problem(worker, "too many open files", fatal=True)
                 self.alive.discard(worker)
-                yield Gone(worker, "its process ended with exit code 0", self.now_s)
+                yield WorkerLost(worker, "its process ended with exit code 0", self.now_s)
 
     with pytest.raises(TransportError, match="too many open files"):
         conduct(Hopeless(), RAMP)

@@ -14,7 +14,7 @@ from simulator.fleet.audit.sorting import LedgerSurvey
 from simulator.fleet.record import AuditRecord, DeviceFinding
 
 
-def tell(
+def audit_sentences(
     readings: ReadingSums,
     commands: CommandSums | None,
     surveys: Sequence[LedgerSurvey],
@@ -57,7 +57,7 @@ def _readings(sums: ReadingSums) -> Iterator[str]:
         yield f"the service refused {sums.refused:,} readings for good"
 
 
-def tell_times(sums: ReadingSums, found: Findings) -> Iterator[str]:
+def time_sentences(sums: ReadingSums, found: Findings) -> Iterator[str]:
     """How far the times that readings carry are off, where that is too far."""
     if sums.misdated:
         yield (

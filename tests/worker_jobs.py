@@ -1,4 +1,4 @@
-"""What the workers of the crew's tests do: importable by name, since a worker process begins from nothing."""
+"""What the workers of the workers's tests do: importable by name, since a worker process begins from nothing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import signal
 import time
 from multiprocessing.connection import Connection
 
-from simulator.fleet.run.messages import Begin, Finished, Ready, Stop, Trouble
+from simulator.fleet.run.messages import Begin, Finished, Problem, Ready, Stop
 
 
 def talk(number: int, job: str, pipe: Connection) -> None:
@@ -15,7 +15,7 @@ def talk(number: int, job: str, pipe: Connection) -> None:
     pipe.send(Ready(number, len(job)))
     while not isinstance(message := pipe.recv(), Stop):
         assert isinstance(message, Begin)
-        pipe.send(Trouble(number, f"{job} at {message.at_s:g}"))
+        pipe.send(Problem(number, f"{job} at {message.at_s:g}"))
     pipe.send(Finished(number, job.upper()))
 
 

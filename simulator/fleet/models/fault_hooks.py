@@ -2,7 +2,7 @@
 
 Every hook is a pure function of the device, the true time and what would be there without the fault; a hook that has
 nothing to do gives back what it got. Times are seconds since the epoch. Whoever runs a device asks an
-:class:`Interferences`, which asks only those faults that use the hook.
+:class:`ActiveFaults`, which asks only those faults that use the hook.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Body:
     same_key: bool = True
 
 
-class Interference(Protocol):
+class FaultHooks(Protocol):
     """One fault, seen from the device. The hooks that ``hooks`` does not name are never called."""
 
     @property
@@ -93,7 +93,7 @@ class Interference(Protocol):
         ...
 
 
-class Interferences:
+class ActiveFaults:
     """All faults of a run, by hook.
 
     Args:
@@ -102,7 +102,7 @@ class Interferences:
 
     __slots__ = ("_by_hook",)
 
-    def __init__(self, faults: Iterable[Interference] = ()) -> None:
+    def __init__(self, faults: Iterable[FaultHooks] = ()) -> None:
         faults = tuple(faults)
         self._by_hook = {hook: tuple(fault for fault in faults if hook in fault.hooks) for hook in Hook}
 
@@ -111,32 +111,32 @@ class Interferences:
         return bool(self._by_hook[hook])
 
     def condition(self, device: Individual, time_s: float, condition: Condition) -> Condition:
-        """See :meth:`Interference.condition`."""
+        """See :meth:`FaultHooks.condition`."""
         for fault in self._by_hook[Hook.CONDITION]:
             condition = fault.condition(device, time_s, condition)
         return condition
 
     def values(self, device: Individual, time_s: float, values: Values, read: Read) -> Values:
-        """See :meth:`Interference.values`."""
+        """See :meth:`FaultHooks.values`."""
         for fault in self._by_hook[Hook.VALUES]:
             values = fault.values(device, time_s, values, read)
         return values
 
     def schedule(self, device: Individual, time_s: float, pace: Pace) -> Pace:
-        """See :meth:`Interference.schedule`."""
+        """See :meth:`FaultHooks.schedule`."""
         for fault in self._by_hook[Hook.SCHEDULE]:
             pace = fault.schedule(device, time_s, pace)
         return pace
 
     def order(self, device: Individual, time_s: float, count: int) -> Sequence[int]:
-        """The order in which ``count`` readings of a batch go out; see :meth:`Interference.order`."""
+        """The order in which ``count`` readings of a batch go out; see :meth:`FaultHooks.order`."""
         order: Sequence[int] = range(count)
         for fault in self._by_hook[Hook.ORDER]:
             order = fault.order(device, time_s, order)
         return order
 
     def bodies(self, device: Individual, time_s: float, content: bytes) -> Sequence[Body]:
-        """What goes out instead of these bytes; see :meth:`Interference.bodies`."""
+        """What goes out instead of these bytes; see :meth:`FaultHooks.bodies`."""
         bodies: Sequence[Body] = (Body(content),)
         for fault in self._by_hook[Hook.BODIES]:
             bodies = [*fault.bodies(device, time_s, bodies[0]), *bodies[1:]]
@@ -145,5 +145,5 @@ class Interferences:
         return [first, *(replace(copy, content=first.content, spoiled=first.spoiled) for copy in bodies[1:])]
 
 
-NO_INTERFERENCE: Final = Interferences()
+NO_FAULTS: Final = ActiveFaults()
 """A run without faults."""

@@ -1,4 +1,4 @@
-"""The conductor: begins the run for all workers at once, opens the phases, merges the seconds, and ends it in order.
+"""The coordinator: begins the run for all workers at once, opens the phases, merges the seconds, and ends it in order.
 
 It decides by the workers' messages and the clock, and does no I/O of its own but through what it is given.
 """
@@ -18,7 +18,7 @@ from simulator.fleet.metrics.merging import Merger
 from simulator.fleet.plan.timeline import Timeline
 from simulator.fleet.play.base import PlaySummary
 from simulator.fleet.record import Gap, Second, Span
-from simulator.fleet.run.crew import Gone
+from simulator.fleet.run.local_workers import WorkerLost
 from simulator.fleet.run.messages import (
     Begin,
     Drain,
@@ -26,12 +26,12 @@ from simulator.fleet.run.messages import (
     EnterPhase,
     Finished,
     FromWorker,
+    Heartbeat,
     Measured,
-    Pulse,
+    Problem,
     Ready,
     Stop,
     ToWorker,
-    Trouble,
 )
 from simulator.fleet.run.watch import TargetWatch
 from simulator.fleet.scenario.conditions import Condition
@@ -50,25 +50,25 @@ _HASTY_DRAIN_S: Final = 3.0
 
 
 class Workers(Protocol):
-    """What the conductor needs of :class:`~simulator.fleet.run.crew.Crew`."""
+    """What the coordinator needs of :class:`~simulator.fleet.run.local_workers.LocalWorkers`."""
 
     @property
     def living(self) -> tuple[int, ...]:
         """The workers that are neither gone nor done."""
         ...
 
-    def tell(self, message: ToWorker) -> None:
+    def send(self, message: ToWorker) -> None:
         """Say something to every living worker."""
         ...
 
-    def hear(self, timeout_s: float) -> Iterator[FromWorker | Gone]:
+    def receive(self, timeout_s: float) -> Iterator[FromWorker | WorkerLost]:
         """What they say; who has said its last word, :class:`Finished`, is not living any more."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedPhase:
-    """A phase as the conductor opens it.
+    """A phase as the coordinator opens it.
 
     Attributes:
         until: a barrier at its end, or None.
@@ -84,8 +84,8 @@ class PlannedPhase:
 
 
 @dataclass(frozen=True, slots=True)
-class Score:
-    """What the conductor conducts.
+class PhaseSchedule:
+    """What the coordinator conducts.
 
     Attributes:
         devices: of all workers.
@@ -100,7 +100,7 @@ class Score:
 
 
 @dataclass(slots=True)
-class Conducted:
+class RunOutcome:
     """What came of it.
 
     Attributes:
@@ -109,7 +109,7 @@ class Conducted:
         duration_s: from the begin until nothing was sent any more.
         summaries: the workers' last words, by worker.
         failures: what did not come out as the scenario says.
-        troubles: what workers had to tell.
+        problems: what workers had to tell.
         broken: which parts of the run itself an error has ended; no figure of it is whole then.
         unreachable: why the target counts as gone; None when it was there.
         interrupted: somebody ended it.
@@ -123,7 +123,7 @@ class Conducted:
     duration_s: float = 0.0
     summaries: dict[int, PlaySummary] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
-    troubles: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)
     unreachable: str | None = None
     interrupted: bool = False
@@ -132,7 +132,7 @@ class Conducted:
     late_count: int = 0
 
 
-class Audience(Protocol):
+class RunListener(Protocol):
     """Who is told while it goes on: the folder and the view."""
 
     def second(self, second: Second, phase: Span | None, waiting_for: str, gaps: tuple[Gap, ...]) -> None:
@@ -143,23 +143,23 @@ class Audience(Protocol):
         """
         ...
 
-    def phase(self, conducted: Conducted) -> None:
+    def phase(self, outcome: RunOutcome) -> None:
         """A phase begins, the last one of the list."""
         ...
 
-    def drain(self, conducted: Conducted) -> None:
+    def drain(self, outcome: RunOutcome) -> None:
         """The phases are over."""
         ...
 
-    def heard(self, message: FromWorker) -> None:
+    def received(self, message: FromWorker) -> None:
         """A worker said something."""
         ...
 
-    def lost(self, gone: Gone) -> None:
+    def lost(self, gone: WorkerLost) -> None:
         """A worker is gone."""
         ...
 
-    def trouble(self, sentence: str) -> None:
+    def warn(self, sentence: str) -> None:
         """Something that a person wants to know at once."""
         ...
 
@@ -168,42 +168,42 @@ class _TargetGone(Exception):
     """Nothing answers any more."""
 
 
-class Conductor:
+class Coordinator:
     """One run.
 
     Args:
         workers: the processes.
-        score: what to conduct.
+        schedule: what to conduct.
         merger: takes the workers' seconds.
-        audience: is told.
+        listener: is told.
         now: the monotonic clock that the workers share.
     """
 
     def __init__(
         self,
         workers: Workers,
-        score: Score,
+        schedule: PhaseSchedule,
         merger: Merger,
-        audience: Audience,
+        listener: RunListener,
         *,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._workers = workers
-        self._score = score
+        self._schedule = schedule
         self._merger = merger
-        self._audience = audience
+        self._listener = listener
         self._now = now
         self._watch = TargetWatch()
-        self._done = Conducted()
+        self._done = RunOutcome()
         self._ready: set[int] = set()
         self._drained: dict[int, Drained] = {}
         self._latest: Second | None = None
         self._waiting_for = ""
         self._full = False
-        self._planned = Timeline.lasting((p.name, p.duration_s, p.until is not None) for p in score.phases)
+        self._planned = Timeline.lasting((p.name, p.duration_s, p.until is not None) for p in schedule.phases)
         self._timeline = self._planned
 
-    def conduct(self) -> Conducted:
+    def conduct(self) -> RunOutcome:
         """The run from its begin to the workers' last words. Ctrl-C ends it early and in order; a second one at once.
 
         Raises:
@@ -213,10 +213,10 @@ class Conductor:
         try:
             self._gather()
             # Each worker builds its devices between the word and the begin.
-            done.began_s = self._now() + _LEAD_S + self._score.devices / _BUILT_PER_S
-            self._workers.tell(Begin(done.began_s))
+            done.began_s = self._now() + _LEAD_S + self._schedule.devices / _BUILT_PER_S
+            self._workers.send(Begin(done.began_s))
             self._play_phases()
-            self._drain(self._score.drain_s)
+            self._drain(self._schedule.drain_s)
         except KeyboardInterrupt:
             done.interrupted = True
             self._end_early()
@@ -231,24 +231,24 @@ class Conductor:
 
     def _gather(self) -> None:
         """Every worker has built its devices."""
-        deadline_s = self._now() + _BUILD_S + self._score.devices / _DEVICES_PER_S
+        deadline_s = self._now() + _BUILD_S + self._schedule.devices / _DEVICES_PER_S
         while set(self._workers.living) - self._ready:
-            self._hear(_LOOK_S)
+            self._receive(_LOOK_S)
             if self._now() > deadline_s:
                 raise TransportError("the workers did not get ready in time: plan fewer devices, or more workers")
         if not self._workers.living:
-            raise TransportError(self._done.troubles[0] if self._done.troubles else "no worker could begin")
+            raise TransportError(self._done.problems[0] if self._done.problems else "no worker could begin")
 
     def _play_phases(self) -> None:
         done, begin_s = self._done, 0.0
-        for index, phase in enumerate(self._score.phases):
+        for index, phase in enumerate(self._schedule.phases):
             at_s = done.began_s + begin_s
-            if index > 0 and self._score.phases[index - 1].until is not None:
+            if index > 0 and self._schedule.phases[index - 1].until is not None:
                 self._timeline = self._timeline.entered(index, begin_s)
             done.faults = tuple(self._certain_faults(index))
-            self._workers.tell(EnterPhase(index, at_s))
+            self._workers.send(EnterPhase(index, at_s))
             done.phases.append(Span(phase.name, phase.kind, begin_s, begin_s + phase.duration_s, phase.devices))
-            self._audience.phase(done)
+            self._listener.phase(done)
             self._play_until(at_s + phase.duration_s)
             if phase.until is not None:
                 self._wait_for(phase, phase.until)
@@ -259,13 +259,13 @@ class Conductor:
         while (left_s := until_s - self._now()) > 0:
             if not self._workers.living:
                 raise _TargetGone  # nobody is left to play; the gaps tell of it
-            self._hear(min(left_s, _LOOK_S))
+            self._receive(min(left_s, _LOOK_S))
 
     def _wait_for(self, phase: PlannedPhase, until: Condition) -> None:
         """The barrier at a phase's end."""
         deadline_s = self._now() + phase.within_s
         self._waiting_for = until.text
-        while not (self._latest and until.holds(self._latest.gauges, self._score.devices)):
+        while not (self._latest and until.holds(self._latest.gauges, self._schedule.devices)):
             if self._now() > deadline_s:
                 self._done.failures.append(
                     f"phase {phase.name}: {until.text!r} did not come true within {phase.within_s:g} s after its end"
@@ -280,45 +280,45 @@ class Conductor:
         from_s = min(done.began_s + done.phases[-1].end_s, now_s) if done.phases else now_s
         done.drained_from_s = max(0.0, from_s - done.began_s)
         until_s = now_s + seconds
-        self._workers.tell(Drain(from_s, until_s))
-        self._audience.drain(done)
+        self._workers.send(Drain(from_s, until_s))
+        self._listener.drain(done)
         while set(self._workers.living) - self._drained.keys() and self._now() < until_s + _HASTY_DRAIN_S:
-            self._hear(_LOOK_S)
+            self._receive(_LOOK_S)
         self._done.late = tuple(name for drained in self._drained.values() for name in drained.late)
         self._done.late_count = sum(drained.late_count for drained in self._drained.values())
 
     def _end_early(self) -> None:
         try:
             if self._done.began_s:
-                self._audience.trouble("ending: what is under way is handed over; Ctrl-C once more ends at once")
+                self._listener.warn("ending: what is under way is handed over; Ctrl-C once more ends at once")
                 self._drain(_HASTY_DRAIN_S)
         except (KeyboardInterrupt, _TargetGone):
             return
 
     def _close(self) -> None:
         """Every worker's last word, and the seconds that are left."""
-        self._workers.tell(Stop())
+        self._workers.send(Stop())
         deadline_s = self._now() + _CLOSE_S
         try:
             while self._workers.living and self._now() < deadline_s:
-                self._hear(_LOOK_S)
+                self._receive(_LOOK_S)
         except (KeyboardInterrupt, _TargetGone):
             self._done.interrupted = self._done.interrupted or not self._done.unreachable
         for number in self._workers.living:
-            self._done.troubles.append(f"worker {number} did not end in time")
+            self._done.problems.append(f"worker {number} did not end in time")
             self._merger.lost(number, "did not end in time")
         with contextlib.suppress(_TargetGone):
             # To the run's end, so that a worker that died last leaves its gap as well.
             self._show(self._merger.finish(math.ceil(self._done.duration_s)))
 
-    def _hear(self, timeout_s: float) -> None:
-        for message in self._workers.hear(timeout_s):
+    def _receive(self, timeout_s: float) -> None:
+        for message in self._workers.receive(timeout_s):
             self._take(message)
         self._show(self._merger.ready())
 
-    def _take(self, message: FromWorker | Gone) -> None:
-        if not isinstance(message, Gone):
-            self._audience.heard(message)
+    def _take(self, message: FromWorker | WorkerLost) -> None:
+        if not isinstance(message, WorkerLost):
+            self._listener.received(message)
         match message:
             case Measured(_, _, delta):
                 self._merger.add(delta)
@@ -329,15 +329,15 @@ class Conductor:
             case Finished(worker, summary):
                 self._done.summaries[worker] = summary
                 self._merger.ended(worker)
-            case Trouble(_, sentence, fatal):
-                self._done.troubles.append(sentence)
+            case Problem(_, sentence, fatal):
+                self._done.problems.append(sentence)
                 if fatal:
                     self._done.broken.append(sentence)
-                self._audience.trouble(sentence)
-            case Gone(worker, reason):
+                self._listener.warn(sentence)
+            case WorkerLost(worker, reason):
                 self._merger.lost(worker, reason)
-                self._audience.lost(message)
-            case Pulse():
+                self._listener.lost(message)
+            case Heartbeat():
                 pass  # that it was said is all there is to it
 
     def _show(self, seconds: Iterable[Second]) -> None:
@@ -345,12 +345,12 @@ class Conductor:
             self._latest = second
             try:
                 phase = self._done.phases[-1] if self._done.phases else None
-                self._audience.second(second, phase, self._waiting_for, self._merger.gaps)
+                self._listener.second(second, phase, self._waiting_for, self._merger.gaps)
             except StorageError as error:
                 if not self._full:
                     self._full = True
                     self._done.failures.append(f"seconds are missing in the run's folder: {error}")
-                    self._audience.trouble(str(error))
+                    self._listener.warn(str(error))
             except Exception as error:  # noqa: BLE001 - a mistake of this program, no reason to lose the run
                 sentence = f"what shows the run ended unexpectedly: {describe(error)}"
                 if sentence not in self._done.broken:
@@ -363,7 +363,7 @@ class Conductor:
 
     def _certain_faults(self, entered: int) -> Iterator[Span]:
         """The faults with the time at which they are played; without those behind a barrier that may still wait."""
-        for fault in self._score.faults:
+        for fault in self._schedule.faults:
             begin_s = self._timeline.moved(fault.begin_s, self._planned, entered)
             if begin_s is not None:
                 yield replace(fault, begin_s=begin_s, end_s=begin_s + fault.end_s - fault.begin_s)
