@@ -170,7 +170,7 @@ def try_broker(config: AgentConfig, mqtt: MqttConfig, credentials: Credentials) 
         ConfigurationError: the device id cannot be a user of a broker.
         Offline: it did not work, and why.
     """
-    from agent.adapters.mqtt_probe import probe
+    from agent.adapters.mqtt_device import probe
     from agent.app.links import make_broker, make_token
 
     broker = make_broker(config, mqtt)

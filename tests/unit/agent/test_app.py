@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.adapters.renewed_token import RenewedToken
-from agent.adapters.token_file import PlainTokenFile
+from agent.adapters.renewed_token import PlainTokenFile, RenewedToken
 from agent.app.handling import HandlerCannotTell, RegistryJobs, command_rules
 from agent.app.lock import StateLock, holder_of
 from agent.app.logs import JsonFormatter, TextFormatter
