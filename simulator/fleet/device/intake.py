@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent.core.commands import OPEN_STATES, Verdict, triage
+from agent.core.commands import OPEN_STATES, TriageVerdict, triage
 from agent.core.values import CommandPoll, JournalEntry, Moment
 from simulator.fleet.device.body import Body
 from simulator.fleet.device.lanes import need_lanes
@@ -28,7 +28,7 @@ def take_in(body: Body, poll: CommandPoll, now: Moment) -> bool:
         journal.forget(ids)
     for entry in decided.entries:
         _note(body, entry, now)
-    admitted = [decision.entry for decision in decided.of(Verdict.ADMIT) if decision.entry is not None]
+    admitted = [decision.entry for decision in decided.of(TriageVerdict.ADMIT) if decision.entry is not None]
     if admitted:
         lanes = need_lanes(body)
         for entry in admitted:
