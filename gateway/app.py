@@ -30,7 +30,7 @@ from gateway.http.front import HttpFront
 from gateway.metrics import GatewayCollector, serve_metrics
 from gateway.status import WHO
 from gateway.store.schema import FILE_NAME
-from gateway.store.service import StoreService
+from gateway.store.service import GatewayStoreService
 from gateway.store.values import Bounds
 
 _log = logging.getLogger(__name__)
@@ -86,7 +86,7 @@ class _Life:
         """Start in order, wait for the end, stop in reverse."""
         config = self._config
         bounds = config.store
-        store = StoreService(
+        store = GatewayStoreService(
             config.state_dir / FILE_NAME,
             clock=self._clock,
             bounds=Bounds(bounds.max_rows, bounds.max_bytes, bounds.max_age_s, bounds.max_results),
@@ -108,7 +108,7 @@ class _Life:
         """Release what outlives the run."""
         self._supervisor.close()
 
-    def _serve(self, store: StoreService) -> Ending:
+    def _serve(self, store: GatewayStoreService) -> Ending:
         config = self._config
         self._supervisor.watch(lambda now_s: "the store does not answer" if store.stuck_for_s(now_s) else None)
         ending = Ending("never started", EXIT_CRASHED)
@@ -154,7 +154,7 @@ class _Life:
             self._write_status("stopped", ending.reason)
         return ending
 
-    def _open(self, store: StoreService) -> Ending | None:
+    def _open(self, store: GatewayStoreService) -> Ending | None:
         """Open the store; while the disk refuses, wait instead of dying: a restart would not mend it."""
         while True:
             try:

@@ -35,7 +35,7 @@ from gateway.service.offer import Offer
 from gateway.service.readings import ReadingRequests
 from gateway.service.results import ResultRequests
 from gateway.service.worker import WAKE, RequestSource, RetryGate, Worker
-from gateway.store.service import StoreService
+from gateway.store.service import GatewayStoreService
 from gateway.store.values import StoreStats
 
 _CLIENT_ID: Final = "mqtt.client_id"
@@ -67,7 +67,7 @@ class Engine:
         config: GatewayConfig,
         credentials: Credentials,
         *,
-        store: StoreService,
+        store: GatewayStoreService,
         tokens: TokenCheck,
         clock: Clock,
         supervisor: Supervisor,

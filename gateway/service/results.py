@@ -15,7 +15,7 @@ from agent.wire.extensions import COMMAND_RESULTS
 from gateway.core.budget import Kind
 from gateway.service.offer import UNKNOWN_LOOK_S, Offer
 from gateway.service.worker import RequestSource
-from gateway.store.service import StoreService
+from gateway.store.service import GatewayStoreService
 from gateway.store.values import CommandState, WaitingResult
 
 _log = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ class ResultRequests(RequestSource[WaitingResult]):
     name = "results"
     kind = Kind.RESULTS
 
-    def __init__(self, client: DeviceClient, offer: Offer, store: StoreService, clock: Clock) -> None:
+    def __init__(self, client: DeviceClient, offer: Offer, store: GatewayStoreService, clock: Clock) -> None:
         self._client = client
         self._offer = offer
         self._store = store

@@ -46,7 +46,7 @@ class _Request:
             self.future.set_exception(error)
 
 
-class StoreService:
+class GatewayStoreService:
     """One thread around a :class:`~gateway.store.gateway_store.GatewayStore`.
 
     While the disk fails, whoever waits gets a :class:`~agent.errors.StorageError`, nothing is acknowledged, and the

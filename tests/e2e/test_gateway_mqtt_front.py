@@ -23,7 +23,7 @@ from gateway.mqtt.broker_config import LIMITS
 from gateway.mqtt.front import MqttFront, MqttSettings, look_at_broker
 from gateway.ports import Hints
 from gateway.store.schema import FILE_NAME
-from gateway.store.service import StoreService
+from gateway.store.service import GatewayStoreService
 from gateway.store.values import Bounds, Look, StoredCommand
 from tests.mosquitto import Mosquitto, end_client
 from tests.ports import free_port
@@ -39,7 +39,7 @@ class Bench:
         self.broker = broker
         folder.mkdir()
         clock = SystemClock()
-        self.store = StoreService(folder / FILE_NAME, clock=clock, bounds=bounds)
+        self.store = GatewayStoreService(folder / FILE_NAME, clock=clock, bounds=bounds)
         self.store.start()
         self.hints = Hints(60.0)
         self.served = {DEVICE}

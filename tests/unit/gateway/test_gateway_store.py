@@ -23,7 +23,7 @@ from gateway.store import reading_rows
 from gateway.store.command_rows import AGE_UNKNOWN, FORGET_AFTER_S, HELD_MAX_S, STRANGERS_MAX
 from gateway.store.gateway_store import GatewayStore
 from gateway.store.schema import FILE_NAME
-from gateway.store.service import StoreService
+from gateway.store.service import GatewayStoreService
 from gateway.store.values import Bounds, CommandState, Look, Presence, StoredCommand
 from tests.fakes import START_WALL_S, FakeClock
 
@@ -63,8 +63,10 @@ class Bench:
     def result(self, command_id: str, result: CommandResult = DONE, device: str = "d1") -> Any:
         return self(lambda store: store.commands.take_result(device, command_id, result, NOW_S))
 
-    def _open(self) -> StoreService:
-        service = StoreService(self.path, clock=self.clock, bounds=self.bounds, on_incident=self.incidents.append)
+    def _open(self) -> GatewayStoreService:
+        service = GatewayStoreService(
+            self.path, clock=self.clock, bounds=self.bounds, on_incident=self.incidents.append
+        )
         service.start()
         return service
 
@@ -395,7 +397,7 @@ class TestTheThread:
         with sqlite3.connect(tmp_path / FILE_NAME) as connection:
             connection.execute("CREATE TABLE schema_version (version INTEGER)")
         connection.close()
-        service = StoreService(tmp_path / FILE_NAME, clock=FakeClock())
+        service = GatewayStoreService(tmp_path / FILE_NAME, clock=FakeClock())
         with pytest.raises(ConfigurationError, match="another program"):
             service.start()
 
