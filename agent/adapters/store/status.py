@@ -139,9 +139,7 @@ def read_status(path: Path, *, last: int = 10) -> StoreStatus | None:
             return None
         if version > SCHEMA.version:
             raise StorageError(f"{path}: a newer device-agent wrote it: use that one's 'device-agent status'")
-        SCHEMA.prepare(
-            connection, path
-        )  # an older one's copy in memory is brought to this version; the file stays as it is
+        SCHEMA.prepare(connection, path)  # brings the copy in memory to this version; the file stays as it is
         return _read(connection, last, len(content), _disk_bytes(path))
 
 
