@@ -27,9 +27,9 @@ commands:
   - {rate_per_s: 2, payload: {command: ping}}
 phases:
   - {name: ramp, kind: ramp, duration_s: 1s, rate_factor: 0.001}
-  - {name: contact, kind: hold, duration_s: 6s, rate_factor: 0.001}
+  - {name: contact, kind: hold, duration_s: 1s, rate_factor: 0.001}
   - {name: hold, kind: hold, duration_s: 3s}
-  - {name: rest, kind: hold, duration_s: 4s, rate_factor: 0.001}
+  - {name: rest, kind: hold, duration_s: 1s, rate_factor: 0.001}
 drain_s: 20s
 """
 

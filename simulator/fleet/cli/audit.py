@@ -18,7 +18,7 @@ from agent.wire.times import parse_time
 from simulator.exit_codes import ExitCode
 from simulator.fleet.audit.coverage import RecordedRun
 from simulator.fleet.audit.run_audit import AuditSettings, audit_run, exit_code_of_audit, offers_of
-from simulator.fleet.audit.telling import lines_of
+from simulator.fleet.audit.sentences import lines_of
 from simulator.fleet.cli.options import takes_target
 from simulator.fleet.faults.kinds import plans_refusals
 from simulator.fleet.record import AuditRecord, RunRecord

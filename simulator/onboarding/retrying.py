@@ -18,7 +18,7 @@ _CAP_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Asker:
+class Retrier:
     """Makes requests until they are answered for good.
 
     Attributes:
@@ -35,7 +35,7 @@ class Asker:
     draw: Callable[[], float] = random.random
     base_s: float = 0.5
 
-    def ask(self, request: Callable[[], Value]) -> Value:
+    def call(self, request: Callable[[], Value]) -> Value:
         """What ``request`` returns; it must be harmless to repeat.
 
         Raises:
@@ -44,7 +44,7 @@ class Asker:
         backoff = Backoff(self.base_s, _CAP_S)
         while True:
             try:
-                return self.ask_once(request)
+                return self.call_once(request)
             except RateLimited:
                 raise
             except ServiceError as error:
@@ -53,7 +53,7 @@ class Asker:
                 backoff, wait_s = backoff.failed(self.draw())
                 self.timing.sleep(wait_s)
 
-    def ask_once(self, request: Callable[[], Value]) -> Value:
+    def call_once(self, request: Callable[[], Value]) -> Value:
         """What ``request`` returns; it is only repeated after a 429, which is certain to have done nothing.
 
         Raises:

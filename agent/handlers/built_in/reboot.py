@@ -19,7 +19,7 @@ from agent.handlers.base import CommandContext, Handler, HandlerFailed, HandlerP
 
 if TYPE_CHECKING:
     from agent.helper.asking import Asking
-    from agent.helper.exchange import Answer
+    from agent.helper.exchange import HelperAnswer
 
 _NAME: Final = "reboot"
 _MAX_DELAY_S: Final = 600.0
@@ -33,6 +33,7 @@ class Reboot(Handler):
     name = "reboot"
     description = "Restarts the device through its helper; succeeds once it is back."
     contract = Contract.RESTARTS_DEVICE
+    in_safe_mode = True
 
     class Payload(HandlerPayload):
         """When and why."""
@@ -121,7 +122,7 @@ class _Note(NamedTuple):
         context.controls.remember(_NAME, json.dumps([context.command_id, *self]))
 
 
-def _ask(asking: Asking, context: CommandContext, timeout_s: float) -> Answer | None:
+def _ask(asking: Asking, context: CommandContext, timeout_s: float) -> HelperAnswer | None:
     """None when the agent stops before the helper said anything: what became of it shows after the start."""
     from agent.helper.asking import NoHelper
 

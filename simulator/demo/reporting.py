@@ -1,4 +1,4 @@
-"""What came of the story: the proofs, and everything that the report shows. Pure, but for reading the labels' files."""
+"""The proofs of a played demo, and the values of its report. Pure, but for reading the labels' files."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from agent.wire.commands import CommandRecord
 from agent.wire.times import to_rfc3339
 from simulator.demo.orders import SentOrder
 from simulator.demo.proofs import (
-    AgentAccount,
+    OutboxBalance,
     Proof,
     StoredCommand,
     cut_off,
     exit_code,
-    prove_agent_books,
     prove_command_list,
     prove_command_states,
     prove_effects,
+    prove_outbox_balance,
     prove_readings,
 )
-from simulator.demo.real_agent import Books
-from simulator.demo.story import Told
-from simulator.fleet.audit.readings import ReadingAccount
+from simulator.demo.real_agent import OutboxCounters
+from simulator.demo.story import DemoOutcome
+from simulator.fleet.audit.readings import DeviceReadings
 from simulator.fleet.device.memory_ledger import DeviceLedger
 from simulator.fleet.runner import DeviceIdentity
 from simulator.report.values import (
@@ -58,16 +58,16 @@ _FLEET_CHARTS: Final = (
 )
 
 
-def prove_all(told: Told) -> list[Proof]:
+def prove_all(outcome: DemoOutcome) -> list[Proof]:
     """Every proof about this run, the most telling ones first."""
-    cast = told.onboarded.cast
-    stored = [command for device in told.read_back.values() for command in device.commands]
-    runs: Counter[str] = Counter(told.agent.runs())
-    for ledger in told.fleet.ledgers.values():
+    cast = outcome.onboarded.cast
+    stored = [command for device in outcome.read_back.values() for command in device.commands]
+    runs: Counter[str] = Counter(outcome.agent.runs())
+    for ledger in outcome.fleet.ledgers.values():
         runs += ledger.runs()
-    expected = told.orders.expected
+    expected = outcome.orders.expected
     virtual = [
-        told.fleet.ledgers[device.device_id].account(told.read_back[device.device_id].by_millisecond())
+        outcome.fleet.ledgers[device.device_id].readings(outcome.read_back[device.device_id].by_millisecond())
         for device in cast.virtual
     ]
     return [
@@ -75,62 +75,66 @@ def prove_all(told: Told) -> list[Proof]:
         prove_effects(expected, runs),
         prove_command_list(expected, stored),
         prove_readings("Each reading that a virtual device sent is stored exactly once", virtual),
-        prove_readings("Each reading of the agent's numbered sensor is stored exactly once", [_witness_account(told)]),
-        prove_agent_books(_agent_account(told)),
-        *told.proofs,
+        prove_readings(
+            "Each reading of the agent's numbered sensor is stored exactly once", [_witness_readings(outcome)]
+        ),
+        prove_outbox_balance(_outbox_balance(outcome)),
+        *outcome.proofs,
     ]
 
 
-def _witness_account(told: Told) -> ReadingAccount:
+def _witness_readings(outcome: DemoOutcome) -> DeviceReadings:
     """The witness sensor's own file against the service.
 
     What was made in the moments before the SIGKILL may not have been committed by the agent: it was not accepted, so it
     may be stored or not, but never twice or altered.
     """
-    real = told.onboarded.cast.real
-    witnessed = told.agent.witnessed()
-    device = told.read_back[real.device_id]
+    real = outcome.onboarded.cast.real
+    witnessed = outcome.agent.witnessed()
+    device = outcome.read_back[real.device_id]
     stored = device.by_sequence()
     made_s = {made.fact.key: made.at_s for made in witnessed}
-    return ReadingAccount(
+    return DeviceReadings(
         device=real.name,
         accepted=tuple(made.fact for made in witnessed),
         stored=stored,
         unsure=cut_off(
             [(made.fact.key, made.at_s) for made in witnessed],
             {fact.key for fact in stored},
-            killed_s=told.killed_s,
-            restarted_s=told.restarted_s,
+            killed_s=outcome.killed_s,
+            restarted_s=outcome.restarted_s,
         ),
         misdated=sum(abs(at_s - made_s.get(key, at_s)) > _OFF_S for key, at_s in device.times_by_sequence()),
     )
 
 
-def _agent_account(told: Told) -> AgentAccount:
-    real = told.onboarded.cast.real
-    books, stored = told.books or Books(0, 0, 0, 0, 0), told.read_back[real.device_id].readings
-    return AgentAccount(
+def _outbox_balance(outcome: DemoOutcome) -> OutboxBalance:
+    real = outcome.onboarded.cast.real
+    outbox, stored = outcome.outbox or OutboxCounters(0, 0, 0, 0, 0), outcome.read_back[real.device_id].readings
+    return OutboxBalance(
         device=real.name,
-        accepted=books.accepted,
-        delivered=books.delivered,
-        waiting=books.waiting,
-        set_aside=books.set_aside,
-        dropped=books.dropped,
+        accepted=outbox.accepted,
+        delivered=outbox.delivered,
+        waiting=outbox.waiting,
+        set_aside=outbox.set_aside,
+        dropped=outbox.dropped,
         stored=len(stored),
         doubled=sum(row in stored[:number] for number, row in enumerate(stored)),
     )
 
 
-def summary_document(told: Told, proofs: Sequence[Proof], *, began_s: float, duration_s: float) -> dict[str, Any]:
+def summary_document(
+    outcome: DemoOutcome, proofs: Sequence[Proof], *, began_s: float, duration_s: float
+) -> dict[str, Any]:
     """``proofs.json``: the verdict for machines."""
     return {
         "held": all(proof.held for proof in proofs),
         "exit_code": int(exit_code(proofs)),
         "began_at": to_rfc3339(began_s),
         "duration_s": round(duration_s, 3),
-        "devices": len(told.onboarded.cast.all),
-        "commands": len(told.orders.sent),
-        "readings": sum(len(device.readings) for device in told.read_back.values()),
+        "devices": len(outcome.onboarded.cast.all),
+        "commands": len(outcome.orders.sent),
+        "readings": sum(len(device.readings) for device in outcome.read_back.values()),
         "proofs": [asdict(proof) for proof in proofs],
     }
 
@@ -145,8 +149,8 @@ def virtual_log(ledgers: Iterable[DeviceLedger]) -> str:
     return "\n".join([*lines, ""])
 
 
-def tell_report(
-    told: Told,
+def demo_story(
+    outcome: DemoOutcome,
     proofs: Sequence[Proof],
     *,
     events: Sequence[Event],
@@ -157,29 +161,29 @@ def tell_report(
     """Everything that the report shows.
 
     Args:
-        told: what the story left.
+        outcome: what was played.
         proofs: the proofs.
-        events: the story as it was told.
+        events: what was shown while it was played.
         marks: the instants to mark in pictures.
         began_s: when the story began, epoch seconds.
         duration_s: how long it took.
     """
-    rows = _command_rows(told, began_s)
-    cast = told.onboarded.cast
+    rows = _command_rows(outcome, began_s)
+    cast = outcome.onboarded.cast
     return DemoStory(
         held=all(proof.held for proof in proofs),
         began_at=to_rfc3339(began_s),
         duration_s=duration_s,
         machine=f"{platform.system()} {platform.release()}, {os.cpu_count()} cores, Python {platform.python_version()}",
         version=version("device-agent"),
-        figures=_figures(told, rows, duration_s),
+        figures=_figures(outcome, rows, duration_s),
         claims=tuple(Claim(p.name, p.held, p.expected, p.found, p.details) for p in proofs),
         events=tuple(events),
         marks=tuple(marks),
-        outages=tuple(told.outages),
-        charts=tuple(_charts(told, began_s)),
+        outages=tuple(outcome.outages),
+        charts=tuple(_charts(outcome, began_s)),
         commands=rows,
-        devices=tuple(_card(told, device, rows) for device in cast.all),
+        devices=tuple(_card(outcome, device, rows) for device in cast.all),
         files=(
             ("sheet.pdf", "all labels at true size, to print"),
             ("labels/", "each label as PNG and SVG"),
@@ -189,10 +193,10 @@ def tell_report(
     )
 
 
-def _figures(told: Told, rows: Sequence[CommandRow], duration_s: float) -> tuple[Figure, ...]:
-    cast = told.onboarded.cast
+def _figures(outcome: DemoOutcome, rows: Sequence[CommandRow], duration_s: float) -> tuple[Figure, ...]:
+    cast = outcome.onboarded.cast
     quick = [row.total_s for row in rows if row.title == "ping" and row.total_s is not None]
-    readings = sum(len(device.readings) for device in told.read_back.values())
+    readings = sum(len(device.readings) for device in outcome.read_back.values())
     median = f"{statistics.median(quick) * 1000:.0f} ms" if quick else "none"
     ended = sum(1 for row in rows if row.as_expected)
     return (
@@ -204,12 +208,14 @@ def _figures(told: Told, rows: Sequence[CommandRow], duration_s: float) -> tuple
     )
 
 
-def _command_rows(told: Told, began_s: float) -> tuple[CommandRow, ...]:
-    stored = {c.id: c for device in told.read_back.values() for c in device.commands}
-    records = {r.stable_id(): r for device in told.read_back.values() for r in device.records}
+def _command_rows(outcome: DemoOutcome, began_s: float) -> tuple[CommandRow, ...]:
+    stored = {c.id: c for device in outcome.read_back.values() for c in device.commands}
+    records = {r.stable_id(): r for device in outcome.read_back.values() for r in device.records}
     rows = [_row(order, stored.get(order.expected.id), records.get(order.expected.id), began_s)
-            for order in told.orders.sent]  # fmt: skip
-    return tuple(sorted(rows, key=lambda row: (row.device != told.onboarded.cast.real.name, row.device, row.created_s)))
+            for order in outcome.orders.sent]  # fmt: skip
+    return tuple(
+        sorted(rows, key=lambda row: (row.device != outcome.onboarded.cast.real.name, row.device, row.created_s))
+    )
 
 
 def _row(order: SentOrder, stored: StoredCommand | None, record: CommandRecord | None, began_s: float) -> CommandRow:
@@ -234,32 +240,32 @@ def _row(order: SentOrder, stored: StoredCommand | None, record: CommandRecord |
     )
 
 
-def _charts(told: Told, began_s: float) -> Iterable[Chart]:
-    cast = told.onboarded.cast
+def _charts(outcome: DemoOutcome, began_s: float) -> Iterable[Chart]:
+    cast = outcome.onboarded.cast
     for title, unit, name, digits in _FLEET_CHARTS:
-        lines = [_series(told, device, name, device.name, began_s) for device in cast.virtual]
+        lines = [_series(outcome, device, name, device.name, began_s) for device in cast.virtual]
         yield Chart(title, unit, tuple(line for line in lines if line.points), digits, crowd=True)
     for title, unit, names, digits in _MACHINE_CHARTS:
-        lines = [_series(told, cast.real, name, name, began_s) for name in names]
+        lines = [_series(outcome, cast.real, name, name, began_s) for name in names]
         if any(line.points for line in lines):
             yield Chart(title, unit, tuple(line for line in lines if line.points), digits)
 
 
-def _series(told: Told, device: DeviceIdentity, name: str, label: str, began_s: float) -> Series:
+def _series(outcome: DemoOutcome, device: DeviceIdentity, name: str, label: str, began_s: float) -> Series:
     number: Callable[[object], bool] = lambda value: isinstance(value, int | float) and not isinstance(value, bool)  # noqa: E731
     points = (
         (max(0.0, row.recorded_s - began_s), float(row.values[name]))
-        for row in told.read_back[device.device_id].readings
+        for row in outcome.read_back[device.device_id].readings
         if number(row.values.get(name))
     )
     return Series(label, tuple(sorted(points)))
 
 
-def _card(told: Told, device: DeviceIdentity, rows: Sequence[CommandRow]) -> DeviceCard:
-    cast = told.onboarded.cast
-    picture = told.onboarded.pictures[device.device_id]
+def _card(outcome: DemoOutcome, device: DeviceIdentity, rows: Sequence[CommandRow]) -> DeviceCard:
+    cast = outcome.onboarded.cast
+    picture = outcome.onboarded.pictures[device.device_id]
     identifier = next(
-        label.identifier for label in told.onboarded.labels.labels if label.png and label.png.name == picture.name
+        label.identifier for label in outcome.onboarded.labels.labels if label.png and label.png.name == picture.name
     )
     return DeviceCard(
         name=device.name,
@@ -267,7 +273,7 @@ def _card(told: Told, device: DeviceIdentity, rows: Sequence[CommandRow]) -> Dev
         device_id=device.device_id,
         kind="real agent" if device == cast.real else "virtual",
         state="removed" if device == cast.removed else "registered",
-        readings=len(told.read_back[device.device_id].readings),
+        readings=len(outcome.read_back[device.device_id].readings),
         commands=sum(1 for row in rows if row.device == device.name),
         label_png=picture.read_bytes(),
     )

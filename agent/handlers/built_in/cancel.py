@@ -21,6 +21,7 @@ class Cancel(Handler):
     contract = Contract.IDEMPOTENT
     timeout_s = 30.0
     lane = "cancel"
+    in_safe_mode = True
 
     class Payload(HandlerPayload):
         """Which one."""

@@ -45,6 +45,7 @@ class UpdateConfig(Handler):
     description = "Changes the configuration; kept only if the agent stays well with it, else taken back."
     contract = Contract.RESTARTS_DEVICE
     timeout_s = 120.0
+    in_safe_mode = True
 
     class Payload(HandlerPayload):
         """The whole layer, or what changes in it."""

@@ -19,6 +19,7 @@ class RestartAgent(Handler):
     description = "Restarts the agent; succeeds once it is back."
     contract = Contract.RESTARTS_DEVICE
     timeout_s = 60.0
+    in_safe_mode = True
 
     class Payload(HandlerPayload):
         """Why."""

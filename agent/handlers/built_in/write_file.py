@@ -50,6 +50,7 @@ class WriteFile(Handler):
     description = "Writes a file below the folders that the configuration names."
     contract = Contract.IDEMPOTENT
     timeout_s = 30.0
+    needs = "a folder in commands.handlers.write_file.settings.folders"
 
     class Payload(HandlerPayload):
         """Which file, and what is in it."""

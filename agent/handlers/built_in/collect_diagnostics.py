@@ -21,6 +21,7 @@ class CollectDiagnostics(Handler):
     description = "Writes a bundle without secrets: status, configuration, log, store, plug-ins, system."
     contract = Contract.IDEMPOTENT
     timeout_s = 60.0
+    in_safe_mode = True
 
     class Payload(HandlerPayload):
         """Whether the bundle itself shall come along."""

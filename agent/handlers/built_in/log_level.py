@@ -17,6 +17,7 @@ class LogLevel(Handler):
     description = "Sets the log level for a time; it goes back by itself."
     contract = Contract.IDEMPOTENT
     timeout_s = 10.0
+    in_safe_mode = True
 
     class Payload(HandlerPayload):
         """Which level, for how long."""

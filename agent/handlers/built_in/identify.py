@@ -24,6 +24,7 @@ class Identify(Handler):
     description = "Answers with the device's identity and blinks its LED when one is configured."
     contract = Contract.IDEMPOTENT
     timeout_s = 90.0
+    in_safe_mode = True
 
     class Payload(HandlerPayload):
         """How long to blink."""

@@ -19,6 +19,7 @@ class Ping(Handler):
     description = "Answers with the echo, the device's time and the agent's uptime."
     contract = Contract.IDEMPOTENT
     timeout_s = 10.0
+    in_safe_mode = True
 
     class Payload(HandlerPayload):
         """Anything to get back."""

@@ -137,7 +137,7 @@ class AuditRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Story:
+class PageContent:
     """Everything on the page that is no plot."""
 
     tone: Tone
@@ -169,11 +169,11 @@ class Story:
     width_s: int
 
 
-def story_of(record: RunRecord, figures: RunFigures, slices: Sequence[Slice], width_s: int) -> Story:
+def content_of(record: RunRecord, figures: RunFigures, slices: Sequence[Slice], width_s: int) -> PageContent:
     """The story of a run."""
     tone = _TONES.get(record.verdict.word, Tone.BAD)
     found = record.audit.findings if record.audit is not None else ()
-    return Story(
+    return PageContent(
         tone=tone,
         seal=_SEALS[tone],
         headline=VERDICT_WORDS[record.verdict.word],

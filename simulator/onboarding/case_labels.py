@@ -1,4 +1,4 @@
-"""What has to be there before a case begins: products, their keys, and labels of them."""
+"""The labels of cases, and the products that they need: made when a case first needs them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from agent.errors import Conflict, ErrorAnswer, RateLimited, ServerFault, Unauthorized
-from simulator.onboarding.asking import Asker
 from simulator.onboarding.cases import Case, Label
 from simulator.onboarding.journal import Journal
+from simulator.onboarding.retrying import Retrier
 from simulator.onboarding.steps import MARK, NEVER_MADE, Subject
 from simulator.wire.client import ServiceClient
 from simulator.wire.products import NewProduct, ProductChange
@@ -17,26 +17,26 @@ from simulator.wire.qr import LabelText, encode_label
 from simulator.wire.qr.keys import ED25519, LabelSigner
 
 
-class NotStaged(Exception):
+class CaseUnavailable(Exception):
     """A case cannot be played here; the text says what it needs."""
 
 
 @dataclass(frozen=True, slots=True)
-class Backstage:
-    """An account in which products can be made.
+class ProductAccount:
+    """An account with its client and quota, for lists, products and removals.
 
     Attributes:
-        client: asks.
-        asker: keeps its quota.
+        client: makes the requests.
+        retrier: keeps its quota.
         name: for the journal; empty for the account that the run is about.
     """
 
     client: ServiceClient
-    asker: Asker
+    retrier: Retrier
     name: str = ""
 
 
-class Stage:
+class CaseLabels:
     """Makes labels for cases, and their products when first needed; everything is marked and in the journal.
 
     Args:
@@ -48,7 +48,12 @@ class Stage:
     """
 
     def __init__(
-        self, run: str, home: Backstage, stranger: Backstage | None, journal: Journal, product_id: str | None = None
+        self,
+        run: str,
+        home: ProductAccount,
+        stranger: ProductAccount | None,
+        journal: Journal,
+        product_id: str | None = None,
     ) -> None:
         self._run = run
         self._home = home
@@ -58,7 +63,7 @@ class Stage:
         self._before, self._after = (
             LabelSigner(ED25519, hashlib.sha256(f"{run}{n}".encode()).digest()) for n in (1, 2)
         )
-        self._products: dict[Label, str | NotStaged] = {Label.UNKNOWN_PRODUCT: NEVER_MADE}
+        self._products: dict[Label, str | CaseUnavailable] = {Label.UNKNOWN_PRODUCT: NEVER_MADE}
         if product_id is not None:
             self._products[Label.FRESH] = product_id
 
@@ -66,11 +71,11 @@ class Stage:
         """The case's labels, ``tag`` in their identifiers; a copy is the same label again.
 
         Raises:
-            NotStaged: something that the case needs cannot be had.
+            CaseUnavailable: something that the case needs cannot be had.
             ServiceError: a product could not be made, for another reason than that it may not.
         """
         if case.needs_stranger and self._stranger is None:
-            raise NotStaged("it needs a second account: give --other-api-key and --other-secret-key-file")
+            raise CaseUnavailable("it needs a second account: give --other-api-key and --other-secret-key-file")
         identifier = f"OB-{self._run}-{tag}"
         return [self._label(label, identifier, case.labels) for label in case.labels]
 
@@ -89,9 +94,11 @@ class Stage:
             except ErrorAnswer as error:
                 if isinstance(error, (ServerFault, Conflict, RateLimited, Unauthorized)):
                     raise
-                self._products[label] = NotStaged(f"it needs a product of its own, and there the service said: {error}")
+                self._products[label] = CaseUnavailable(
+                    f"it needs a product of its own, and there the service said: {error}"
+                )
         found = self._products[label]
-        if isinstance(found, NotStaged):
+        if isinstance(found, CaseUnavailable):
             raise found
         return found
 
@@ -104,12 +111,12 @@ class Stage:
             Label.STRANGERS_PRODUCT: self._make_strange,
         }
 
-    def _make(self, account: Backstage, what: str, label_key: str | None = None) -> str:
+    def _make(self, account: ProductAccount, what: str, label_key: str | None = None) -> str:
         name = f"{MARK}{self._run}:{what}"
         self._journal.add("creating", account=account.name, name=name)
         try:
             # A new product is not asked for again after a lost answer; a 429 is certain to have made none.
-            product = account.asker.ask_once(
+            product = account.retrier.call_once(
                 lambda: account.client.create_product(NewProduct(name=name, label_key=label_key))
             )
         except ErrorAnswer as error:
@@ -121,17 +128,17 @@ class Stage:
 
     def _make_deleted(self) -> str:
         product_id = self._make(self._home, "deleted product")
-        self._home.asker.ask(lambda: self._home.client.delete_product(product_id))
+        self._home.retrier.call(lambda: self._home.client.delete_product(product_id))
         self._journal.add("deleted", account=self._home.name, product_id=product_id)
         return product_id
 
     def _make_resigned(self) -> str:
         product_id = self._make(self._home, "re-signed product", self._before.reveal_label_key())
         change = ProductChange(label_key=self._after.reveal_label_key())
-        self._home.asker.ask(lambda: self._home.client.change_product(product_id, change))
+        self._home.retrier.call(lambda: self._home.client.change_product(product_id, change))
         return product_id
 
     def _make_strange(self) -> str:
         if self._stranger is None:
-            raise NotStaged("it needs a second account: give --other-api-key and --other-secret-key-file")
+            raise CaseUnavailable("it needs a second account: give --other-api-key and --other-secret-key-file")
         return self._make(self._stranger, "another account's product")
