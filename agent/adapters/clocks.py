@@ -46,8 +46,8 @@ def asleep_s() -> float:
 def is_synchronized(marker: Path = _SYNCHRONIZED) -> bool:
     """Whether a time service has set the wall clock since the boot and keeps it: systemd-timesyncd, chrony, ntpd.
 
-    systemd-timesyncd leaves a file (systemd-timesyncd.service(8)); all of them set a flag of the kernel, which drops it after
-    hours without them (adjtimex(2)). False where nobody can say.
+    systemd-timesyncd leaves a file (systemd-timesyncd.service(8)); all of them set a flag of the kernel, which is
+    dropped after hours without them (adjtimex(2)). False where nobody can say.
     """
     return marker.exists() or _kernel_says_synchronized()
 

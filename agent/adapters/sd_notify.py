@@ -83,7 +83,7 @@ class SdNotifier:
         self._send("STOPPING=1")
 
     def reloading(self) -> None:
-        """See :class:`agent.ports.Notifier`; with the time, so that systemd recognises an old message (sd_notify(3))."""
+        """See :class:`agent.ports.Notifier`; with the time, by which systemd knows an old message (sd_notify(3))."""
         self._send(f"RELOADING=1\nMONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
 
     @property
