@@ -39,7 +39,7 @@ class CommandBoard:
         return self._service_now()
 
     def load(self, commands: Iterable[StoredCommand]) -> None:
-        """Fill it at the start; nobody is told."""
+        """Fill it at the start; no watcher is called."""
         by_device: dict[str, list[StoredCommand]] = {}
         for command in commands:
             by_device.setdefault(command.device_id, []).append(command)

@@ -32,7 +32,7 @@ class Housekeeper(Actor):
         look_at_fronts: puts how the fronts do into the health.
         clock: for the rounds.
         service_now: the service's clock, epoch seconds.
-        repeat_after_s: how soon the same complaint may be told again, seconds.
+        repeat_after_s: how soon the same failure may be logged again, seconds.
 
     Attributes:
         stats: what the store held at the last round.

@@ -78,7 +78,7 @@ def write_initial_gateway(
 
 
 def give_certificates(files: CertificateFiles, owner: str) -> None:
-    """Let the gateway's user read what it serves with. The authority's key stays with whoever made it.
+    """Let the gateway's user read what it serves with. The authority's key stays with the user that made it.
 
     Raises:
         OSError: they could not be given away.

@@ -112,7 +112,7 @@ class CommandTexts:
 
 @dataclass(frozen=True, slots=True)
 class Hints:
-    """What the gateway may tell a device about the load.
+    """What the gateway may send a device about the load.
 
     Attributes:
         poll_interval_s: how often polling makes sense for this device, seconds.
@@ -150,7 +150,7 @@ class DeviceDesk(Protocol):
         ...
 
     def watch_all(self, on_change: Callable[[str], None]) -> Callable[[], None]:
-        """As :meth:`watch`, for every device; ``on_change`` is told which one."""
+        """As :meth:`watch`, for every device; ``on_change`` is called with its id."""
         ...
 
     def busy_devices(self) -> list[str]:
@@ -186,7 +186,7 @@ class DeviceDesk(Protocol):
     def take_result(self, device_id: str, command_id: str, result: CommandResult) -> Future[JsonObject]:
         """Keep a result (or ``in_progress``) until the service has it; the value is the command record afterwards.
 
-        The same result again changes nothing; another final result after the first is ignored, and the record tells
+        The same result again changes nothing; another final result after the first is ignored, and the record says
         the first. With a final one the command is no longer open, before the service knows.
         """
         ...
@@ -200,7 +200,7 @@ class DeviceDesk(Protocol):
             device_id: the device.
             transport: over which front.
             online: False when its connection ended.
-            firmware: the version that it told, if it did.
+            firmware: the version that it announced, if it did.
         """
         ...
 

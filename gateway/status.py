@@ -37,7 +37,7 @@ class GatewayStatus:
         state: ``running``, ``stopped``, ``died`` (it ended without saying so) or ``never started``.
         process_id: of the running gateway.
         share: whose commands it fetches, by the configuration.
-        told: what the last process told about its parts.
+        told: the last status that a process wrote.
         store: what the store holds; None when there is none or it cannot be read.
         reasons: why the service refused what is set aside, the newest first.
         incidents: what happened to the store's file.
@@ -62,7 +62,7 @@ class GatewayStatus:
 
 
 def look_at(config: GatewayConfig, environ: Mapping[str, str]) -> GatewayStatus:
-    """Look; nothing is written and nobody is disturbed."""
+    """Read files alone: nothing is written, and the running program is not disturbed."""
     state_dir = config.state_dir
     holder = holder_of(state_dir)
     told = _newest([status_path(state_dir, environ), status_path(state_dir, {}), _RUNTIME])

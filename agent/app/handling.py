@@ -105,7 +105,7 @@ class HandlerJob:
 
     @property
     def unwind_s(self) -> float:
-        """How long it may take to end once it was told to, seconds."""
+        """How long it may take to end once it was asked to, seconds."""
         if self.loaded.isolation == "process":
             return PROCESS_UNWIND_S
         try:
@@ -134,7 +134,7 @@ class HandlerJob:
         except HandlerRejected as error:
             raise HandlerCannotTell(f"{error.code}: {error.message}") from error
         if not isinstance(found, Verified):
-            raise HandlerCannotTell("it cannot tell" if found is None else "it returned no Verified")
+            raise HandlerCannotTell("it does not know" if found is None else "it returned no Verified")
         if found.outcome is None:
             return None
         if found.outcome.error is not None:

@@ -229,7 +229,7 @@ class LogRing(logging.Handler):
         """Keep the line."""
         try:
             self._lines.append(self.format(record)[:CHARACTERS])
-        except Exception:  # noqa: BLE001 - as every handler of the log: what cannot be told must not end the agent
+        except Exception:  # noqa: BLE001 - as every handler of the log: a line that cannot be written must not end the agent
             self.handleError(record)
 
     def lines(self) -> list[str]:

@@ -348,7 +348,7 @@ class AgentLife(ProgramLife):
     def _make_figures(self) -> Figures | None:
         if self._config.metrics is None:
             return None
-        # Only a device that serves figures carries what makes them; what is missing is told before the start.
+        # Only a device that serves figures carries what makes them; a missing library is reported before the start.
         from agent.app import metrics as _needs_its_library
         from agent.app.figures import Figures
 

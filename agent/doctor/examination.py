@@ -55,7 +55,7 @@ def examine(
     Args:
         subject: what is looked at.
         checks: which; all of the agent's by default.
-        offline: ask nobody outside this machine.
+        offline: send nothing to other machines.
         fix: mend what can be mended safely, and look again.
         monotonic: measures the durations.
     """

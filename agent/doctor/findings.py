@@ -55,7 +55,7 @@ class Check(Generic[Subject_contra]):
         looks_at: what, in a few words.
         look: finds out. What it raises becomes a fault of its own.
         after: checks without whose success this one says nothing.
-        online: it asks somebody outside this machine.
+        online: it asks another machine.
         timeout_s: beyond it the check is given up.
     """
 

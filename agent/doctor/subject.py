@@ -25,7 +25,7 @@ HELPER: Final = "device-agent-helper.path"
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Somebody the agent talks to.
+    """A server that the agent talks to.
 
     Attributes:
         what: ``service`` or ``broker``; the section of the configuration has the same name, but for ``mqtt``.

@@ -25,7 +25,7 @@ class BrokerWatch:
 
     Args:
         health: holds the part ``broker``.
-        repeat_after_s: how soon the same complaint may be told again, seconds.
+        repeat_after_s: how soon the same failure may be logged again, seconds.
     """
 
     def __init__(self, clock: Clock, health: Health, repeat_after_s: float) -> None:

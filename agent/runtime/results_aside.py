@@ -51,7 +51,7 @@ class ResultsAside:
         self._is_probing = False
 
     def begin(self) -> None:
-        """Offer a few when the last time is long enough ago, or when nobody can say.
+        """Offer a few when the last time is long enough ago, or when that is not known.
 
         Raises:
             StorageError: the journal cannot be read or written.

@@ -26,7 +26,7 @@ from agent.errors import (
 )
 from agent.runtime.failure_log import HOURLY_S
 
-# Wrong keys do not mend themselves in seconds, and a service may lock out whoever keeps trying.
+# Wrong keys do not mend themselves in seconds, and a service may lock out a client that keeps trying.
 _UNAUTHORIZED_BASE_S: Final = 60.0
 _UNAUTHORIZED_CAP_S: Final = 900.0
 

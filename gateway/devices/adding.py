@@ -66,7 +66,7 @@ def wanted_device(
     user_id: str | None = None,
     where: str = "",
 ) -> Wanted:
-    """What somebody asked for, checked.
+    """What was asked for, checked.
 
     Raises:
         ConfigurationError: neither a device id nor all that a registration needs, or both; or an id that may not be.
@@ -153,7 +153,7 @@ class Registrar:
             ConfigurationError: the service gave it an id that may not have a token.
         """
         device = self._patiently(lambda: self._client.register_device(registration))
-        fault = "the service did not tell its id" if not device.device_id else id_fault(device.device_id)
+        fault = "the service did not return its id" if not device.device_id else id_fault(device.device_id)
         if fault is not None:
             raise ConfigurationError([fault], "registration")
         return Found(device.device_id, registration.product_id)

@@ -255,7 +255,7 @@ def _load(context: ssl.SSLContext, settings: HttpSettings) -> None:
     if certificate is None:
         return
     try:
-        # An encrypted key would ask for its password on a terminal that nobody watches.
+        # An encrypted key would ask for its password on a terminal without a person.
         context.load_cert_chain(certificate, key, password=lambda: "")
     except FileNotFoundError:
         missing = certificate if key is None or not certificate.exists() else key

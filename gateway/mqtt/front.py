@@ -105,7 +105,7 @@ class MqttFront:
         clock: for waiting.
         fraction: random numbers in [0, 1), for back-off.
         service_now: the service's clock, seconds since the epoch, which devices are sent; None takes this machine's.
-        repeat_after_s: how soon the same complaint may be told again, seconds.
+        repeat_after_s: how soon the same failure may be logged again, seconds.
         on_crash: see :class:`~agent.threads.WatchedThread`.
     """
 
@@ -203,7 +203,7 @@ class MqttFront:
             return Secret("")
 
     def _came_up(self, session: Session) -> None:
-        # Not settled here: where two gateways share a client id, or a broker flaps, each turn would be told.
+        # Not settled here: where two gateways share a client id, or a broker flaps, each turn would be logged.
         text = f"mqtt=connected {self._connection.broker}, MQTT {session.version}"
         self._complain("connected", text, logging.INFO)
         self._publisher.publish_all()

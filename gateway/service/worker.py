@@ -34,9 +34,9 @@ class RetryGate:
     Args:
         name: of the kind, in log lines and status.
         clock: for waiting and repeating.
-        health: told the state.
+        health: takes the state.
         fraction: random numbers in [0, 1).
-        repeat_after_s: how soon the same complaint may be told again, seconds.
+        repeat_after_s: how soon the same failure may be logged again, seconds.
         on_end: called after each request with what it failed with, None when it went well.
     """
 
@@ -100,7 +100,7 @@ class RetryGate:
             self._health.put(self.name, "ok")
 
     def tell(self, topic: str, text: str) -> None:
-        """One line about something else, unless it was told lately."""
+        """Write one line about something else, unless it was logged lately."""
         with self._lock:
             self._failure_log.report(topic, text)
 

@@ -86,7 +86,7 @@ class GatewayStore:
     def after_commit(self, tell: Callable[[], None]) -> None:
         """Have something done right after this transaction's commit, in the store's thread; never when it fails.
 
-        What is done there is in the order of the commits, so nobody shows an older state over a newer one.
+        What is done there is in the order of the commits, so an older state never replaces a newer one.
         """
         self._after_commit.append(tell)
 

@@ -82,7 +82,7 @@ def open_or_replace(path: Path, wall_s: float) -> tuple[sqlite3.Connection, str 
         _prepare(connection, path)
         (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
         if verdict != "ok":
-            raise damage(str(verdict))  # noqa: TRY301 - handled as damage that SQLite tells itself
+            raise damage(str(verdict))  # noqa: TRY301 - handled as damage that SQLite reports itself
     except sqlite3.DatabaseError as error:
         if not is_damage(error):
             if connection is not None:
