@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from agent.core.values import JsonObject
 from agent.handlers.base import CommandContext, Handler, HandlerFailed, HandlerRejected, Verified
 from agent.handlers.isolated import LINE_BYTES, control_names
-from agent.handlers.loaded import InvalidPayload, LoadedHandler
-from agent.handlers.results import ResultTooLarge, copy_result
+from agent.handlers.loaded import InvalidPayload, LoadedHandler, ResultTooLarge, copy_result
 from agent.plugins import describe, parse_settings
 
 if TYPE_CHECKING:

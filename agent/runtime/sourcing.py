@@ -11,9 +11,8 @@ from agent.core.polling import MIN_GAP_S, PollIntervals, PollPace
 from agent.core.values import CommandPoll
 from agent.errors import InvalidMessage, Offline, ServiceError, StorageError
 from agent.runtime.dispatcher import Dispatcher
-from agent.runtime.failure_log import HOURLY_S, FailureLog
+from agent.runtime.failures import HOURLY_S, FailureLog, RetryPolicy, describe
 from agent.runtime.health import Health
-from agent.runtime.retry_policy import RetryPolicy, describe
 from agent.runtime.sensing import IntervalChanged
 from agent.runtime.service import Actor
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from agent.core.commands import CommandRules, HandlerRule, start_entry
-from agent.core.run_limits import RunLimits
+from agent.core.outcomes import RunLimits
 from agent.core.values import Command, CommandState, Contract, JournalEntry, Moment, Outcome, OutcomeStatus, Report
 from agent.runtime import jobs
 from agent.runtime.dispatcher import Dispatcher
