@@ -254,7 +254,7 @@ class Desk:
                 self._unknown.add(device_id)
 
     def serve_only(self, device_ids: Collection[str]) -> None:
-        """These devices have a token here; what is remembered of others is forgotten."""
+        """Keep the state of these devices, which have a token here, and forget that of others."""
         with self._lock:
             for device_id in [each for each in self._presence if each not in device_ids]:
                 del self._presence[device_id]

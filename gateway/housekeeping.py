@@ -77,7 +77,7 @@ class Housekeeper(Actor):
         return self._due_s
 
     def step(self) -> None:
-        """One round."""
+        """Do all of it once."""
         self._due_s = self._clock.now().monotonic_s + ROUND_S
         self._look_at_fronts()
         self._look_at_devices()

@@ -26,7 +26,7 @@ _LOOPBACK: Final = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True)
 class InitialGateway:
-    """What to begin with.
+    """Values of a first configuration.
 
     Attributes:
         directory: of configuration and key files.

@@ -165,7 +165,7 @@ class DeviceDesk(Protocol):
         ...
 
     def command_of(self, device_id: str, command_id: str) -> Future[CommandTexts]:
-        """One of them; nothing when it is not remembered."""
+        """The texts of one command; empty when it is not known."""
         ...
 
     def canceled_of(self, device_id: str, command_ids: Collection[str]) -> Future[tuple[JsonObject, ...]]:
@@ -173,7 +173,7 @@ class DeviceDesk(Protocol):
         ...
 
     def delivered(self, device_id: str, command_ids: Sequence[str]) -> None:
-        """These were handed to the device; counted, and shown by ``gateway status``."""
+        """Count commands that were handed to the device; ``gateway status`` shows it."""
         ...
 
     def take_readings(self, device_id: str, readings: Sequence[NewReading]) -> Future[int]:

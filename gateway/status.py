@@ -56,7 +56,7 @@ class GatewayStatus:
 
     @property
     def is_healthy(self) -> bool:
-        """It runs and every part of it is well."""
+        """Whether it runs and every part of it is well."""
         parts = self.told.parts.values() if self.told else ()
         return self.state == "running" and not self.store_fault and all(part.state == "ok" for part in parts)
 

@@ -190,7 +190,7 @@ class RegistryJobs:
 
 
 class _HandlerLog(logging.LoggerAdapter[logging.Logger]):
-    """Has handler and command put before each of a handler's lines (:mod:`agent.app.logs`)."""
+    """Adds handler and command to each line of a handler's log (:mod:`agent.app.logs`)."""
 
     def process(self, msg: Any, kwargs: Any) -> tuple[Any, Any]:
         # Not into the text itself: an id from outside may hold a percent sign.

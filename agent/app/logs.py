@@ -119,7 +119,7 @@ def _message(record: logging.LogRecord) -> str:
 
 
 def _own_fields(record: logging.LogRecord) -> dict[str, object]:
-    """What a logger adapter says of all its lines: ``extra={"members": {...}}``."""
+    """Members that a logger adapter adds to all its lines: ``extra={"members": {...}}``."""
     members = getattr(record, "members", None)
     return members if isinstance(members, dict) else {}
 
@@ -134,7 +134,7 @@ def _exception(record: logging.LogRecord) -> str:
 
 
 def _fields(record: logging.LogRecord) -> Iterator[tuple[str, str]]:
-    """What a line says as ``key=value``, read from its template: text from outside makes no field."""
+    """The ``key=value`` pairs of a line, read from its template: text from outside makes no field."""
     error = record.exc_info[1] if record.exc_info else None
     for name, value in _own_fields(record).items():
         yield name, str(value)
@@ -233,5 +233,5 @@ class LogRing(logging.Handler):
             self.handleError(record)
 
     def lines(self) -> list[str]:
-        """What is kept, oldest first."""
+        """The kept lines, oldest first."""
         return list(self._lines)

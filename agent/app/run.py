@@ -245,7 +245,7 @@ class AgentLife(ProgramLife):
         return is_own
 
     def _look_after(self) -> None:
-        """What has its time after a start: to call it healthy, to leave safe mode, to judge a new configuration."""
+        """Schedule what follows a start: calling it healthy, leaving safe mode, judging a new configuration."""
         notes, limits = self._starting.notes, self._config.safe_mode
         if notes.is_safe:
             lasts_s = notes.lasts_s(limits)

@@ -90,7 +90,7 @@ class StartNotes:
         return min(limits.first_s * 2.0 ** min(self._rounds, 30), limits.most_s)
 
     def crashed(self, reason: str) -> None:
-        """This process ends since something in it failed: remember what."""
+        """Note why this process failed."""
         self._write(" ".join(reason.split())[:_REASON_CHARACTERS])
 
     def ended_in_order(self) -> None:
@@ -103,12 +103,12 @@ class StartNotes:
         self._write(self._last)
 
     def fresh(self) -> None:
-        """What was noted does not count any longer: another configuration is in force."""
+        """Forget the notes: another configuration is in force."""
         self._marks, self._rounds, self._last = self._marks[-1:], 0, ""
         self._write("")
 
     def healthy(self) -> None:
-        """This process stayed up: all is forgotten, unless it is safe mode that did.
+        """Forget all notes, since this process stayed up; in safe mode they stay.
 
         Every start comes by here, so a lone mark goes without a sync of the disk. The kernel does that within half a
         minute; a power cut before may bring the mark back, and then counts as one start that came to nothing. What is

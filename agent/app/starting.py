@@ -42,7 +42,7 @@ def forget_folders() -> None:
 
 
 class Starting:
-    """One process's way from nothing to a configuration.
+    """The first steps of a process: lock, notes of earlier starts, configuration.
 
     Attributes:
         trial: of a layer that ``update_config`` brought: under way, or waiting for its answer; None when there is none.
@@ -65,7 +65,7 @@ class Starting:
 
     @property
     def on_trial(self) -> bool:
-        """This process runs with a layer that has not proven itself."""
+        """Whether this process runs with a layer that is on trial."""
         return self.trial is not None and self.trial.phase == "trying"
 
     def load(self, read: Callable[[FindLayer], LoadedConfig]) -> LoadedConfig:

@@ -77,7 +77,7 @@ class AgentStatus:
 
     @property
     def is_healthy(self) -> bool:
-        """It runs and every part of it is well."""
+        """Whether it runs and every part of it is well."""
         parts = self.told.parts.values() if self.told else ()
         return self.state == "running" and not self.store_fault and all(part.state == "ok" for part in parts)
 

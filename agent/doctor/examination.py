@@ -1,4 +1,4 @@
-"""One check after the other, each within its time, none of them able to spoil the others."""
+"""Runs checks one after the other, each within its time; one that fails hides no other."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GROUPS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One check's line.
+    """The result of one check.
 
     Attributes:
         fixed: what ``--fix`` did about it; empty when nothing.

@@ -35,7 +35,7 @@ FLEET_MAX: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """What came back.
+    """The answers, and what was learned from them.
 
     Attributes:
         document: the discovery document, whatever JSON it is; None when there was none.

@@ -123,7 +123,7 @@ class InstalledProgram(ABC):
 
     @cached_property
     def has_systemd(self) -> bool:
-        """This machine was booted with systemd (sd_booted(3))."""
+        """Whether this machine was booted with systemd (sd_booted(3))."""
         return self.path("/run/systemd/system").is_dir()
 
     @cached_property

@@ -127,7 +127,7 @@ class Subject(InstalledProgram):
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
-        """Whom the agent talks to."""
+        """The servers that the agent talks to."""
         found: list[Endpoint] = []
         if self.config.service is not None:
             from urllib.parse import urlsplit

@@ -80,17 +80,17 @@ class Verified:
 
     @classmethod
     def succeeded(cls, result: JsonObject | None = None) -> Self:
-        """It was done, with this result."""
+        """The command was done, with this result."""
         return cls(Outcome(OutcomeStatus.SUCCEEDED, result))
 
     @classmethod
     def failed(cls, code: str, message: str) -> Self:
-        """It was tried and failed, with this code and sentence."""
+        """The command was tried and failed, with this code and sentence."""
         return cls(Outcome(OutcomeStatus.FAILED, error=f"{code}: {message}"))
 
     @classmethod
     def not_done(cls) -> Self:
-        """It was certainly not done: it runs now."""
+        """The command was certainly not done: it runs now."""
         return cls(None)
 
 
@@ -117,7 +117,7 @@ class AgentControls(Protocol):
         ...
 
     def identity(self) -> JsonObject:
-        """Who this device is: device id, agent version, machine, boot id, uptime."""
+        """The identity of this device: device id, agent version, machine, boot id, uptime."""
         ...
 
     def recall(self, name: str) -> str | None:

@@ -104,7 +104,7 @@ class Executable(Handler):
         return own_timeout_first(self._program.timeout_s, self._program.grace_s)
 
     def unwind_s(self) -> float:
-        """Its grace, and a moment to be gone."""
+        """Its grace, and a moment for its end."""
         return self._program.grace_s + _GONE_S
 
     def verifies(self) -> bool:

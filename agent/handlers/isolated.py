@@ -92,7 +92,7 @@ def to_line(message: dict[str, Any]) -> bytes:
 
 
 class _Conversation:
-    """What is said between the agent and one child.
+    """The exchange of messages between the agent and one child.
 
     Attributes:
         end: the child's last word; None while it has not spoken it.

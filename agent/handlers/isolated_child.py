@@ -65,7 +65,7 @@ class RemoteControls:
 
     @property
     def upkeep(self) -> Upkeep:
-        """Only the agent's own handlers mend the agent, and they run in it.
+        """Refused here: only built-in handlers use it, and they run in the agent's process.
 
         Raises:
             HandlerFailed: always.

@@ -18,7 +18,7 @@ class NoHelper(Exception):
 
 
 class Asking:
-    """One request.
+    """One request of the agent to its helper.
 
     Args:
         request_id: short and printable.

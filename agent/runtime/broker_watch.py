@@ -1,4 +1,4 @@
-"""How the connection to the broker is, for the log and the status."""
+"""Reports the state of the connection to the broker to log and health."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TAKEN_OVER: Final = "taken_over"
 
 
 class BrokerWatch:
-    """Told by the connection, in its thread.
+    """Reports the state of the connection; called in the connection's thread.
 
     Args:
         health: holds the part ``broker``.
@@ -34,7 +34,7 @@ class BrokerWatch:
         self._states: set[str] = set()
 
     def up(self, where: str) -> None:
-        """The connection stands. That another client once took it stays in the status: it will come again."""
+        """Report that the connection stands. A take-over by another client stays in the status: it will come again."""
         for state in self._states - {TAKEN_OVER}:
             self._failure_log.recovered(state, f"broker=ok: {where}")
         self._states &= {TAKEN_OVER}
@@ -42,7 +42,7 @@ class BrokerWatch:
         self._health.put(PART, "ok", where + taken)
 
     def down(self, error: Offline, wait_s: float) -> None:
-        """It does not, and this long passes until the next attempt, seconds."""
+        """Report that it does not stand, and how long it waits for the next attempt, seconds."""
         state, text, every_s = describe(error)
         self._failure_log.report(state, f"broker={state}: {text}; next try in {wait_s:.0f} s", every_s=every_s)
         self._states.add(state)

@@ -72,7 +72,7 @@ class Controls:
         return self._intervals.set(name, interval_s)
 
     def identity(self) -> JsonObject:
-        """Who this device is."""
+        """The identity of this device."""
         now = self._clock.now()
         return {
             "device_id": self._device_id,

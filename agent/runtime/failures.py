@@ -1,4 +1,4 @@
-"""What a service does with errors: how long it waits, what it says about them, and how often it says so."""
+"""What a service does with errors: how long it waits, how it words them, and how often it logs them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The way of a command into the agent: triage, journal, then its lane. And what a crash left behind."""
+"""Takes listed commands in: triage, journal, then their lanes; takes up again what a crash interrupted."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ class _ListTriage:
     is_over: bool = False
 
     def choose(self, found: JournalLookup) -> Admission | None:
-        """What to admit; None when the journal need not be written."""
+        """Triage the list against the journal: what to admit, or None when nothing has to be written."""
         if self.is_over:
             return None
         # What was in the middle of such a list at first contact may be in this one now.

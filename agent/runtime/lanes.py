@@ -33,7 +33,7 @@ LANE_CAPACITY: Final = 64
 
 
 class LaneItem:
-    """A command on its way through its lane. Shared with the dispatcher, which guards ``began`` and ``settled``.
+    """A command in its lane. Shared with the dispatcher, which guards ``began`` and ``settled``.
 
     Attributes:
         entry: as it was before this run.
@@ -95,14 +95,14 @@ class LaneParts:
 
 
 class LaneCallbacks(Protocol):
-    """The dispatcher, as far as a lane sees it."""
+    """The dispatcher, as far as a lane uses it."""
 
     def begin(self, item: LaneItem) -> Outcome | None:
-        """It is its turn: None when it shall run now, else how it ended without a run."""
+        """Begin an item: None when it shall run now, else its outcome without a run."""
         ...
 
     def too_late(self, entry: JournalEntry) -> Outcome | None:
-        """How a command ends whose time is over now; None while it may start."""
+        """The outcome of a command whose time is over; None while it may start."""
         ...
 
     def look(self) -> None:
@@ -110,11 +110,11 @@ class LaneCallbacks(Protocol):
         ...
 
     def concluded(self, command_id: str) -> None:
-        """Its outcome is in the journal."""
+        """Note that the outcome of a command is in the journal."""
         ...
 
     def done(self, command_id: str) -> None:
-        """The lane is through with it, whatever came of it."""
+        """Note that the lane has finished with a command, with or without an outcome."""
         ...
 
 

@@ -110,7 +110,7 @@ class ReadingUplink(Actor):
             _log.warning("readings=unsure what was sent last cannot be remembered: %s", error)
 
     def receive(self, message: str) -> None:
-        """Something new waits."""
+        """Take a message: a new reading, or the connection is back."""
         if message == self.CONNECTED:
             self._not_before_s = self._now_s()
         delay_s = self._settle_s if message == self.READING else 0.0

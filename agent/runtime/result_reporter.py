@@ -129,7 +129,7 @@ class ResultReporter(Actor):
             _log.warning("results=unsure what was put aside cannot be read: %s", error)
 
     def receive(self, message: Report | JournalEntry | str) -> None:
-        """Something new waits."""
+        """Take a message; see the class."""
         if isinstance(message, JournalEntry):
             was_handled = self._handled.pop(message.command.id, False)
             if not was_handled and len(self._fresh) < _FRESH_KEPT:

@@ -69,7 +69,7 @@ class Mailbox:
 
 
 class Actor(ABC):
-    """What a service does.
+    """The work of a service, without its thread.
 
     Class attributes:
         capacity: how many messages may wait.

@@ -85,7 +85,7 @@ class ServiceClock:
 
     @property
     def estimate(self) -> ServiceTime:
-        """What is known by now."""
+        """The service's time, as far as it is known now."""
         with self._lock:
             return self._time
 

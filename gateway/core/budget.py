@@ -48,7 +48,7 @@ _WHOLE: Final = 1 - 1e-9
 
 
 class Kind(StrEnum):
-    """What a request is for."""
+    """The purpose of a request."""
 
     COMMANDS = "commands"
     """Asking which commands a device has, after a hint or in turn: that is how commands get to devices."""
@@ -101,7 +101,7 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Not now: ask again at ``until_s``, always later than the moment of asking. An earlier question does no harm."""
+    """No grant now: ask again at ``until_s``, always later than the moment of asking. To ask earlier does no harm."""
 
     until_s: float
 

@@ -54,7 +54,7 @@ class FairIntervals:
 
 
 class PollClass(IntEnum):
-    """Who takes turns with whom; the value is the weight.
+    """Classes of devices that are polled in turn; the value is the weight.
 
     The active lane is the light one: it has few devices, so a third of the polls still asks each of them far more often
     than the idle ones, most of which are where the next command goes.

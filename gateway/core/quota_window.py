@@ -38,7 +38,7 @@ _SHORTEST_REST_S: Final = 0.01
 
 
 class QuotaWindow:
-    """What is known about the quota.
+    """The quota, as far as it is known.
 
     Attributes:
         quota: requests in one window; None when the service announces none and has never answered 429.

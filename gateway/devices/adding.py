@@ -135,7 +135,7 @@ class Registrar:
         self._sleep = sleep
 
     def unknown(self, device_ids: Collection[str]) -> list[str]:
-        """Those that the service does not know.
+        """The devices that the service does not know.
 
         Raises:
             ServiceError: it could not be asked.
@@ -193,7 +193,7 @@ def issue_tokens(
 
 
 def with_valid_token(path: Path, device_ids: Sequence[str], now_s: float) -> set[str]:
-    """Those of the devices that have a valid token.
+    """The devices that have a valid token already.
 
     Raises:
         ConfigurationError: the file cannot be used.

@@ -56,7 +56,7 @@ _STILL_VALID: Final = "revoked_at IS NULL AND (ends_at IS NULL OR ends_at > :now
 
 @dataclass(frozen=True, slots=True)
 class StoredToken:
-    """What is kept of one token.
+    """A token as the file keeps it.
 
     Attributes:
         number: 1 for the device's first token; the highest one is the newest.

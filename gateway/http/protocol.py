@@ -185,7 +185,7 @@ class HttpProtocol(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """All of the request has come."""
+        """Handle the end of a request's body."""
         self._phase = _IDLE
         super().on_message_complete()
 

@@ -312,7 +312,7 @@ class MqttFront:
     # --- what becomes of a message --------------------------------------------------------------------------------
 
     def _settle(self, arrival: Arrival, device_id: str, receipt: Receipt) -> None:
-        """It is safe, or never will be: the receipt first, so that a crash in between only repeats."""
+        """Acknowledge what is stored, or never will be: the receipt first, so that a crash in between only repeats."""
         if receipt.stored or receipt.refused:
             self._receipts.send(device_id, receipt, arrival)
         else:

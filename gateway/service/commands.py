@@ -115,7 +115,7 @@ class CommandRequests(RequestSource[str]):
             return device_id in self._served
 
     def hint(self, device_id: str) -> None:
-        """There may be news for this device: ask soon."""
+        """Ask about this device soon: there may be news."""
         with self._lock:
             self._polling.active(device_id, self._now_s())
         self._wake()

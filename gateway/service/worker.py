@@ -136,7 +136,7 @@ class RequestSource(ABC, Generic[Item]):
 
 
 class Worker(Actor):
-    """One thread's turn after turn.
+    """One thread that makes requests in turn.
 
     Args:
         source: what to do.
@@ -168,7 +168,7 @@ class Worker(Actor):
         return max(self._source.due_at(now_s), self._gate.not_before_s, self._granted_s)
 
     def step(self) -> None:
-        """One request, if the budget grants it."""
+        """Make one request, if the budget grants it."""
         answer = self._meter.ask(self._source.kind)
         if not isinstance(answer, Grant):
             self._granted_s = answer.until_s

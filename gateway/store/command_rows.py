@@ -89,7 +89,7 @@ class CommandRows:
         ).fetchall()
 
     def canceled_of(self, device_id: str, command_ids: Collection[str]) -> list[StoredCommand]:
-        """Those of these commands that the service has canceled."""
+        """Of these commands the ones that the service has canceled."""
         found = (
             self._db.execute(f"{_SELECT} WHERE device_id = ? AND id = ?", (device_id, id_)).fetchone()
             for id_ in command_ids
@@ -217,7 +217,7 @@ class CommandRows:
         return sorted({device_id for device_id, _ in rows})
 
     def count_delivery(self, device_id: str, ids: Sequence[str]) -> None:
-        """These were handed to the device."""
+        """Note that commands were handed to the device."""
         self._db.executemany(
             "UPDATE command SET deliveries = deliveries + 1 WHERE device_id = ? AND id = ?",
             [(device_id, id_) for id_ in ids],

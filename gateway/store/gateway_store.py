@@ -67,7 +67,7 @@ class GatewayStore:
             raise explain(error, self.path) from error
 
     def commit(self) -> None:
-        """All of it is on the disk when this returns.
+        """Commit: all of it is on the disk when this returns.
 
         Raises:
             StorageError: none of it is.
@@ -161,7 +161,7 @@ class GatewayStore:
             self._db.execute("INSERT OR REPLACE INTO setting VALUES (?, ?)", (name, value))
 
     def stats(self) -> StoreStats:
-        """What it holds."""
+        """What the store holds, counted."""
         return StoreStats(
             readings=self.usage.readings,
             size_bytes=self.usage.size_bytes,

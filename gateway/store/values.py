@@ -63,7 +63,7 @@ class StoredCommand:
 
 @dataclass(frozen=True, slots=True)
 class Reconciled:
-    """What a list of the service's changed for one device.
+    """The changes that a list of the service's made for one device.
 
     Attributes:
         new: ids that were not known before.
