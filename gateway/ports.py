@@ -145,7 +145,6 @@ class DeviceDesk(Protocol):
 
         It must return at once and not raise (``loop.call_soon_threadsafe`` and the like). The returned function ends
         the watch and may be called twice. Register first, then read :meth:`open_commands`: so no change is missed.
-        See :func:`gateway.waiting.wait_for_change`.
         """
         ...
 
