@@ -88,7 +88,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class ReadBackTask:
-    """What to read.
+    """What is to be read back.
 
     Attributes:
         devices: whose readings.
@@ -114,7 +114,7 @@ class ReadBackTask:
 
 @dataclass(frozen=True, slots=True)
 class ReadBackResult:
-    """How it went.
+    """What was read back, and what could not be.
 
     Attributes:
         readings_of, commands_of: indices of the devices that were read to the end.
@@ -199,7 +199,7 @@ class _ReadBack:
     def _unjudged(self) -> Iterator[str]:
         if self._homeless:
             yield (
-                f"{self._homeless:,} stored readings name no device, so that nobody can tell whose they are: loss "
+                f"{self._homeless:,} stored readings name no device, so that it is not known whose they are: loss "
                 "cannot be judged"
             )
         if self._malformed:
@@ -272,7 +272,7 @@ class _ReadBack:
         self._readings_of.add(device.device)
 
     async def _readings_of_all(self) -> None:
-        """The service does not tell devices apart: everything it has, once."""
+        """Read everything, once: the service does not filter by device."""
         index = {device.device_id: device.device for device in self._task.devices}
         only = self._task.devices[0].device if len(index) == 1 else None
         place, sizes, homeless = 0, [], 0
@@ -383,7 +383,7 @@ class _Writer:
 
 
 def _queries(window: Window) -> list[Query]:
-    """What may narrow a list of readings, the most telling first."""
+    """Query parameters that may narrow a list of readings, the narrowest first."""
     times = {name: at for name, at in (("from", window.from_ms), ("to", window.to_ms)) if at is not None}
     return [{**times, "order": "asc", "limit": PAGE_MAX}, {"limit": PAGE_MAX}, {}]
 

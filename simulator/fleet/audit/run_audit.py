@@ -199,7 +199,7 @@ def _unjudged(surveys: Sequence[LedgerSurvey], readings: ReadingSums, commands: 
     if header.sequence_name is None and any(survey.dateless for survey in surveys) and readings.sent:
         yield (
             "readings carry neither a number (audit.numbers) nor a time of their own (recorded_at), so that they "
-            "cannot be told apart"
+            "cannot be identified"
         )
     if commands.stateless:
         yield (

@@ -21,7 +21,7 @@ def audit_sentences(
     result: ReadBackResult,
     devices: int,
 ) -> tuple[str, ...]:
-    """What a person should read, the most telling first."""
+    """The audit in sentences, the most important first."""
     return (
         *_incomplete(result, devices),
         *_readings(readings),
@@ -87,7 +87,7 @@ def _commands(sums: CommandSums | None) -> Iterator[str]:
 
 def _notes(sums: ReadingSums, result: ReadBackResult, header: LedgerHeader) -> Iterator[str]:
     if sums.sent and RECORDED_AT not in header.offers and header.time_name is None:
-        yield "the service takes no recorded_at: readings are told apart by number, and their times cannot be compared"
+        yield "the service takes no recorded_at: readings are identified by number, and their times cannot be compared"
     if result.gone:
         names = ", ".join(device.name for device in result.gone[:3])
         yield f"the service does not know {len(result.gone):,} devices any more ({names}): what they sent is lost"

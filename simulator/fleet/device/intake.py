@@ -1,4 +1,4 @@
-"""What came for a virtual device: decided on by the core, in the journal, and in its lane."""
+"""Commands that came for a virtual device: the core decides, the journal commits, the lane queues."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from simulator.fleet.device.lanes import need_lanes
 def take_in(body: Body, poll: CommandPoll, now: Moment) -> bool:
     """Decide on commands, commit, queue; whether they brought something new.
 
-    What is over is forgotten when a list comes without it. Pushed commands are no list, and tell nothing of others.
+    What is over is forgotten when a list comes without it. Pushed commands are no list: they say nothing about others.
     """
     journal = body.disk.journal
     ids = [command.id for command in poll.commands]
