@@ -19,8 +19,8 @@ from typing import Final
 from agent.adapters.store.database import Schema, open_file
 
 # By version, see Schema.
-# 2: priorities, and the episodes of dropped readings that are not told yet. A reading of normal priority takes one byte
-#    more, since SQLite has a form of its own for 0 and 1 that needs no content.
+# 2: priorities, and the episodes of dropped readings that have no record yet. A reading of normal priority takes one
+#    byte more, since SQLite has a form of its own for 0 and 1 that needs no content.
 _STEPS: Final[dict[int, str]] = {
     2: """
 ALTER TABLE reading ADD COLUMN priority INTEGER NOT NULL DEFAULT 1;

@@ -94,7 +94,7 @@ class StoreStatus:
         outbox: the waiting readings.
         set_aside: the latest readings that were refused for good, newest first.
         gaps: what was dropped ever, by reason.
-        untold_gaps: what of it the service was not told yet: still going on, or a record that waits.
+        untold_gaps: what of it the service has no record of yet: still going on, or a record that waits.
         settings: what survives a restart.
         incidents: what happened to the file, newest first.
         file_bytes: the database as of its last commit.
