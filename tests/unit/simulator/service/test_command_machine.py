@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from agent.wire.command_states import OPEN_STATES
 from agent.wire.commands import CommandResult
 from agent.wire.registration import RegisterDevice
-from simulator.service.faults import ServiceFault
+from simulator.service.errors import Conflict
 from simulator.service.storage import commands, devices, keys
 from simulator.service.storage.database import Database
 from simulator.wire.messages import SendCommand
@@ -105,10 +105,10 @@ class CommandMachine(RuleBasedStateMachine):
                 commands.end_overdue(self.writer, self.now_ms)
             with self.database.writing(self.writer):
                 record = commands.report(self.writer, self.device, command.id, said, self.now_ms)
-        except ServiceFault as fault:
+        except Conflict as fault:
             refused = fault
         if refused is not None:
-            assert refused.status == 409
+            assert refused.error == "command_not_open"
             assert not taken
             assert not repeated
             return
