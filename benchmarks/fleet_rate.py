@@ -43,7 +43,7 @@ from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.play.devices import Address
 from simulator.fleet.play.fleet import FleetJob, FleetPlay
 from simulator.fleet.scenario.model import Scenario
-from simulator.fleet.target.way import KeyPairFile
+from simulator.fleet.target.target import KeyPairFile
 
 BAR = 0.005
 EDGE_S = 2

@@ -9,9 +9,8 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from agent.adapters.discovery import Discovery
+from agent.adapters.discovery import Discovery, Keyed
 from agent.adapters.http_results import HttpResults
-from agent.adapters.keyed import Keyed
 from agent.core.list_watch import ListWatch
 from agent.core.outbox import Disposition, judge_readings
 from agent.core.timekeeping import undated

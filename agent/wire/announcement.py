@@ -1,4 +1,4 @@
-"""What a server says of itself: ``GET /.well-known/device-service``."""
+"""What a server announces: ``GET /.well-known/device-service``."""
 
 from __future__ import annotations
 

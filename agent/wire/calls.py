@@ -91,8 +91,8 @@ def read_record(model: type[Record], answer: Answer, word: str, sent: JsonObject
         return _receive(model, _unwrap(model, value, word) if isinstance(value, dict) else value, answer)
     if isinstance(value, dict):
         with suppress(InvalidMessage):
-            said = _unwrap(model, value, word)
-            return model.receive({**_not_said(model, sent, said), **said})
+            stated = _unwrap(model, value, word)
+            return model.receive({**_not_repeated(model, sent, stated), **stated})
     return _receive(model, sent, answer)
 
 
@@ -118,14 +118,14 @@ def _unwrap(model: type[Record], value: dict[str, Any], word: str) -> dict[str, 
     return value
 
 
-def _not_said(model: type[Record], sent: JsonObject, said: JsonObject) -> JsonObject:
+def _not_repeated(model: type[Record], sent: JsonObject, stated: JsonObject) -> JsonObject:
     """The members of a request that the answer does not repeat, under their own name or an alias."""
     fields = model.model_fields
     aliases = {name: fields[name].validation_alias for name in sent if name in fields}
     return {
         name: value
         for name, value in sent.items()
-        if not (isinstance(choices := aliases.get(name), AliasChoices) and said.keys() & set(choices.choices))
+        if not (isinstance(choices := aliases.get(name), AliasChoices) and stated.keys() & set(choices.choices))
     }
 
 

@@ -33,7 +33,7 @@ class CommandList:
         malformed: one sentence for each that could not; never its content.
         etag: the list's version, for the next conditional request; None when the service gives none.
         unchanged: 304, the list is the one that ``etag`` names; ``records`` is empty.
-        server_time: the service's clock, seconds since the epoch; None when not told.
+        server_time: the service's clock, seconds since the epoch; None when the answer has no ``Date``.
         omitted: so many commands at least were listed and not read, since there were too many
             (:mod:`agent.wire.long_lists`): what is missing in ``records`` may be listed all the same.
         notes: what is odd about the list as a whole, by kind (``unreadable_created_at``, ``unreadable_expires_at``,
@@ -117,7 +117,7 @@ def read_commands(
 
 
 class CommandReader:
-    """The commands in the items of a list, page by page: one reader for whoever makes the requests.
+    """The commands in the items of a list, page by page: the same for every transport.
 
     Args:
         reading: how this server's answers are read.

@@ -65,9 +65,9 @@ class Connection:
 
     Attributes:
         max_answer_bytes: the largest answer, after decoding.
-        on_traffic: told after each exchange how many bytes of HTTP were sent and received, without those of TLS and
-            TCP; streams are left out.
-        on_date: told with each good answer what time it is at the service (``Date``, epoch seconds), and how long
+        on_traffic: called after each exchange with the bytes of HTTP that were sent and received, without those of TLS
+            and TCP; streams are left out.
+        on_date: called with each good answer with the time at the service (``Date``, epoch seconds), and how long
             before that the request was sent, seconds; from whichever thread asked.
         last_headers: of the last answer, an error or not; empty before the first one.
 

@@ -1,4 +1,4 @@
-"""How to talk to one server: what it announces, what the configuration says, and what nobody says.
+"""How one server differs from others: by what it announces, and by what the configuration says of it.
 
 What the specification states is required. What it leaves open is observed: status codes decide, bodies inform. What
 goes beyond it (query parameters, body members, headers, endpoints) is used only where the server announces it in

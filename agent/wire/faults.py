@@ -183,8 +183,8 @@ def _certificate_fault(error: ssl.SSLCertVerificationError) -> str:
     if error.verify_code in _OTHER_NAME:
         return f"{reason}: write a name that the certificate shows into base_url, or have one issued for this name"
     return (
-        f"{reason}: nobody whom this machine trusts has signed it; name the authority's PEM file in service.ca_file "
-        "(fleet-simulator: --ca-file)"
+        f"{reason}: no authority that this machine trusts has signed it; name its authority's PEM file in "
+        "service.ca_file (fleet-simulator: --ca-file)"
     )
 
 
@@ -217,7 +217,7 @@ def _read_error(body: bytes) -> ErrorBody:
 
 
 def portal_text(source: str, status: int) -> str:
-    """What to say of a web page that is not the service's."""
+    """The sentence for a web page that is not the service's."""
     return (
         f"{source} answered {status} with a web page instead of JSON: the network wants a sign-in (captive portal), "
         "or base_url is not the service's address; sign in to the network, or correct base_url"

@@ -72,7 +72,7 @@ class Identity:
         self._proofs: tuple[float, ...] = ()
 
     def note(self, method: str, path: str, status: int) -> None:
-        """An answer that is no web page came for this request."""
+        """Note that the answer to this request was no web page."""
         if len(self._without_page) < _KEPT_MAX:
             self._without_page.add(_kind(method, path, status))
 
@@ -99,7 +99,7 @@ class Identity:
         return now_s >= self._next_proof_s
 
     def asked(self, now_s: float, *, good: bool) -> None:
-        """A proof was asked for, and came or did not."""
+        """Note that a proof was asked for, and whether it came."""
         if not good:
             self._next_proof_s = now_s + _AFTER_FAILURE_S
             return

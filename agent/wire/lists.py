@@ -142,7 +142,7 @@ class PageWalk:
         self._seen.add(mark)
 
     def _aim(self, answer: Answer, page: Page) -> str | None:
-        """Set ``target`` and ``params`` to the next page; what tells it from others, or None when there is none."""
+        """Set ``target`` and ``params`` to the next page; returns a mark that only it has, or None at the end."""
         self._expected = (None, None)
         if page.next_cursor is not None:
             return self._turn(page.cursor_param, page.next_cursor)
@@ -181,7 +181,7 @@ def iterate_pages(
         pages_max: how many pages are read.
 
     Raises:
-        UnexpectedAnswer: no list; or one that goes on for ever, or in a way that is not said: see
+        UnexpectedAnswer: no list; or one that goes on for ever, or in a way that the answer does not name: see
             :meth:`PageWalk.proceed`.
     """
     walk = PageWalk(path, params, url, pages_max=pages_max)

@@ -22,7 +22,7 @@ _COMMAS: Final = 25
 def cut_list(raw: bytes, most: int = ITEMS_MAX) -> tuple[bytes, int]:
     """The same JSON text with at most so many items in its arrays of objects, and how many items were left out.
 
-    What is no JSON comes back as it is: whoever parses it says so. Only arrays that are the text itself or are found
+    What is no JSON comes back as it is: parsing it raises the error. Only arrays that are the text itself or are found
     through members of objects are cut, not arrays inside arrays.
     """
     if len(raw) < most * _LEAST_BYTES:

@@ -11,7 +11,7 @@ for good). The device repeats the message with the same key until then. For the 
 * a message without a key is stored as often as it comes, and gets no receipt: the device trusts the broker;
 * what cannot be taken *now* (a full disk) gets no receipt; the device comes again by itself. ``refused`` is for good.
 
-A refusal without a key tells a person who listens that a whole message was not understood.
+A refusal without a key means that a whole message was not understood; it is for a person who reads the topic.
 """
 
 from __future__ import annotations

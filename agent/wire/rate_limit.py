@@ -1,8 +1,8 @@
-"""What an answer tells about the key's quota, in the dialects that are in use.
+"""The quota of a key, read from the headers of an answer in the forms that are in use.
 
 Source: draft-ietf-httpapi-ratelimit-headers, version 10 (``RateLimit: "default";r=50;t=30``, ``RateLimit-Policy:
 "default";q=100;w=60``), version 7 (``RateLimit: limit=100, remaining=50, reset=30``), version 6 (``RateLimit-Limit``,
-``-Remaining``, ``-Reset``), and the custom ``X-RateLimit-*``. The specification tells no numbers, only that requests
+``-Remaining``, ``-Reset``), and the custom ``X-RateLimit-*``. The specification gives no numbers, only that requests
 are counted by key and minute ("Limits").
 """
 
@@ -26,7 +26,7 @@ _EPOCH_MS_FROM: Final = 1e12
 
 @dataclass(frozen=True, slots=True)
 class RateLimit:
-    """Where the key stands, as one answer tells it. At least ``remaining`` or ``limit`` is known.
+    """The key's quota by one answer. At least ``remaining`` or ``limit`` is known.
 
     Attributes:
         remaining: requests left in this window; other users of the same key are counted in it.
@@ -42,7 +42,7 @@ class RateLimit:
 
 
 def read_rate_limit(headers: Mapping[str, str]) -> RateLimit | None:
-    """What the headers of an answer tell; None when they tell nothing that can be read.
+    """The quota in the headers of an answer; None when they have none that can be read.
 
     Where a service keeps several quotas, the one that leaves the fewest requests per second counts.
 
@@ -51,9 +51,9 @@ def read_rate_limit(headers: Mapping[str, str]) -> RateLimit | None:
     """
     policies = dict(_members(headers.get("ratelimit-policy", "")))
     members = list(_members(headers.get("ratelimit", "")))
-    told = [_of_member(name, parameters, policies) for name, parameters in members if "r" in parameters]
-    if told:
-        return min(told, key=lambda each: (each.remaining or 0) / max(1.0, each.reset_s or 1.0))
+    named = [_of_member(name, parameters, policies) for name, parameters in members if "r" in parameters]
+    if named:
+        return min(named, key=lambda each: (each.remaining or 0) / max(1.0, each.reset_s or 1.0))
     plain = {name: parameters["="] for name, parameters in members if "=" in parameters}
     date = headers.get("date")
     for values in (

@@ -1,4 +1,4 @@
-"""``Authorization: Bearer`` that renews itself; :mod:`agent.wire.token_keeper` does the thinking."""
+"""``Authorization: Bearer`` that renews itself; when to renew is decided by :mod:`agent.wire.token_keeper`."""
 
 from __future__ import annotations
 
@@ -201,14 +201,14 @@ def renew(
 
 
 class Unsent(Credential):
-    """No header at all; what is in a request's body is kept out of every text that comes back."""
+    """A credential without headers: secrets that go in a request's body and are masked in all texts."""
 
     def __init__(self, *secrets: Secret | None) -> None:
         super().__init__()
         self._kept = [secret for secret in secrets if secret]
 
     def add(self, secret: Secret) -> None:
-        """One more, also where this is bound already."""
+        """Add a secret to keep out of texts, also when this credential is bound to an origin already."""
         self._kept.append(secret)
 
     def _headers(self) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What one server was found to be where the specification leaves it open, and the words for it.
+"""What was found out about one server where the specification leaves a choice, and the words for it.
 
 A value, kept as JSON text in the agent's journal. It belongs to one address, one version and one set of announced
 extensions: with another it begins anew.
@@ -31,7 +31,7 @@ _LISTS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class ServerFindings:
-    """What one server was found to be.
+    """What was found out about one server.
 
     Attributes:
         address: its base URL.
@@ -113,7 +113,7 @@ def shortened(text: str) -> str:
 
 
 def describe(findings: ServerFindings, dialect: Dialect) -> tuple[str, ...]:
-    """What there is to say of this server, each a phrase that follows on ``this server:``.
+    """The findings in words, each a phrase that follows on ``this server:``.
 
     Args:
         findings: what was found out.

@@ -63,17 +63,17 @@ class TimeBudget:
         return self._end_s - self._monotonic()
 
     def head_is_here(self, now_s: float) -> None:
-        """The head of the answer is complete: from now on the body has its time."""
+        """Note that the head of the answer is complete: from now on the time is the body's."""
         self._head_bytes = None
         self._end_s = min(self._end_s, now_s + self._timeout_s)
         self._body_end_s = self._end_s
 
     def extend(self, seconds: float) -> None:
-        """So long nobody waited for the service, but for something on this machine."""
+        """Add time that was spent on this machine, and not on waiting for the service."""
         self._end_s += seconds
 
     def has_body(self, size_bytes: int) -> None:
-        """So much of the body has come by now."""
+        """Note how much of the body has come by now."""
         extra_s = min(size_bytes / _SLOWEST_BYTES_PER_S, self._longest_s - self._timeout_s)
         self._end_s = max(self._end_s, self._body_end_s + extra_s)
 

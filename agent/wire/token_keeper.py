@@ -1,7 +1,7 @@
 """The tokens of one sign-in: renewed once for everybody, on the disk before they are used (specification, "Refresh").
 
 The service rotates both tokens and takes a refresh token that comes a second time for a theft, which ends the whole
-sign-in. So whoever renews holds a lock that threads and processes share, looks first whether somebody else has renewed
+sign-in. So renewing takes a lock that threads and processes share, looks first whether another one has renewed
 meanwhile, and stores the new pair before the first request goes out with it.
 """
 
@@ -114,7 +114,7 @@ class TokenKeeper:
         """What to send with a request, renewed when its end is near.
 
         Raises:
-            SignInEnded: a person has to sign in again; nobody is asked until the store changes.
+            SignInEnded: a person has to sign in again; no request is made until the store changes.
             ServiceError: a renewed pair waits to be written and still cannot be.
         """
         with self._lock:
@@ -153,7 +153,7 @@ class TokenKeeper:
             self._unproven_until = float("-inf")
 
     def _look(self) -> None:
-        """Take what another process has stored. What cannot be read is told when it is needed."""
+        """Take what another process has stored; a file that cannot be read raises when its content is needed."""
         version = self._store.version()
         if version == self._version:
             return
@@ -204,15 +204,15 @@ class TokenKeeper:
             if error.advice is Advice.RETRY:
                 raise
             word = error.error if isinstance(error, ErrorAnswer) else ""
-            told = str(error)
+            reason = str(error)
         if word == _INVALID_GRANT:
-            self._over = SignInEnded(f"the service has ended this sign-in ({told}); {advice}")
+            self._over = SignInEnded(f"the service has ended this sign-in ({reason}); {advice}")
             raise self._over
         # The client or the address, not the person (RFC 6749, section 5.2). Nothing is dropped on account of it.
         raise Unauthorized(
             401,
             word,
-            f"the service does not renew the tokens of client {tokens.client_id} ({told}): check client_id and "
+            f"the service does not renew the tokens of client {tokens.client_id} ({reason}): check client_id and "
             f"base_url in {self._store.name}, and the file with the client secret",
         )
 

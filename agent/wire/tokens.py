@@ -90,7 +90,7 @@ class TokenSet:
 
     @property
     def fingerprint(self) -> str:
-        """Names this set without showing it: a hash of its tokens."""
+        """A hash of the tokens, which identifies this set in logs without showing it."""
         tokens = (self.access_token, self.refresh_token or Secret(""))
         text = "\n".join(token.reveal() for token in tokens)
         return hashlib.sha256(text.encode()).hexdigest()[:_FINGERPRINT_DIGITS]
@@ -112,7 +112,7 @@ class TokenSet:
 
 
 def life_of(answer: TokenAnswer) -> float | None:
-    """How long the access token lives, seconds; None when the service did not say, or said nothing sensible."""
+    """How long the access token lives, seconds; None when the answer has no such number above 0."""
     if answer.expires_in is None or answer.expires_in <= 0:
         return None
     return min(float(answer.expires_in), _LONGEST_S)

@@ -65,7 +65,7 @@ SPLIT_FILTERS: Final = (f"{ROOT}/+/{TopicKind.SENSOR_DATA}", f"{ROOT}/+/{TopicKi
 """What gateways split between them, behind :func:`shared`: any of them takes a device's readings and results."""
 
 STATUS_FILTER: Final = f"{ROOT}/+/{TopicKind.STATUS}"
-"""What every gateway hears: the one that holds a device's commands has to know that the device is back."""
+"""What every gateway subscribes to: the one that holds a device's commands has to know that the device is back."""
 
 GATEWAY_FILTERS: Final = (*SPLIT_FILTERS, STATUS_FILTER)
 """All that a gateway subscribes to."""

@@ -23,7 +23,7 @@ from gateway.service.event_stream import Event, read_events
 from gateway.service.meter import Meter
 from gateway.service.offer import UNKNOWN_LOOK_S, Offer
 from gateway.service.worker import RetryGate
-from gateway.store.service import StoreService
+from gateway.store.service import StoreWriter
 
 _log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class EventService(Actor):
         *,
         desk: Desk,
         commands: CommandRequests,
-        store: StoreService,
+        store: StoreWriter,
         fetches: Callable[[str], bool],
         meter: Meter,
         clock: Clock,

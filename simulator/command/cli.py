@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 import time
-from functools import partial
 from pathlib import Path
 
 import click
@@ -18,9 +17,8 @@ from simulator.command.counter import CounterFile
 from simulator.command.sending import KeySigner, read_payload, send, wait_for_end
 from simulator.credentials import read_credential, takes_ca_file
 from simulator.exit_codes import ExitCode, exit_code_of
+from simulator.terminal import option
 from simulator.wire.client import ServiceClient
-
-option = partial(click.option, show_default=True, show_envvar=True)
 
 
 @click.group("command", context_settings={"auto_envvar_prefix": "FLEET_SIMULATOR_COMMAND"})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import webbrowser
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -19,11 +18,10 @@ from simulator.exit_codes import ExitCode
 from simulator.login.flow import SignIn, Wanted
 from simulator.login.listener import HOST, PATH, Listener
 from simulator.login.request import SignInFailed, query_of
+from simulator.terminal import option
 
 DEFAULT_PORT: Final = 8976
 DEFAULT_SCOPE: Final = "manufacturer:devices manufacturer:commands manufacturer:data"
-
-option = partial(click.option, show_default=True, show_envvar=True)
 
 
 class WrongUse(click.ClickException):

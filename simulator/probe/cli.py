@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -18,9 +17,9 @@ from agent.wire.trust import trust_store
 from simulator.credentials import read_credential, takes_ca_file
 from simulator.exit_codes import ExitCode, exit_code_of
 from simulator.probe.writing import announce, write
+from simulator.terminal import option
 from simulator.whole_files import cannot_write, write_whole
 
-option = partial(click.option, show_default=True, show_envvar=True)
 _CODES: Final = {
     Standing.GOOD: ExitCode.GOOD,
     Standing.BROKEN: ExitCode.CHECK_FAILED,

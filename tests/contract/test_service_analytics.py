@@ -104,6 +104,7 @@ def test_one_manufacturer_does_not_count_what_the_other_has(bench):
         ({"days": "1"}, "days", "unknown"),
     ],
 )
+@pytest.mark.one_database
 def test_a_question_that_makes_no_sense_is_refused(bench, query, field, says):
     answer = bench.http.get("/analytics/devices", params=query)
     assert answer.status_code == 400

@@ -53,6 +53,7 @@ def test_a_program_on_this_machine_needs_nothing(bench: Bench) -> None:
         ("control_token_required", {"x_real_ip": "203.0.113.9"}),
     ],
 )
+@pytest.mark.one_database
 def test_what_a_browser_or_a_proxy_brings_is_refused(bench: Bench, error: str, headers: dict[str, str]) -> None:
     answer = reset(bench, **headers)
     assert (answer.status_code, answer.json()["error"]) == (403, error)
@@ -64,6 +65,7 @@ def test_the_services_own_page_may_use_them(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", None])
+@pytest.mark.one_database
 def test_a_body_says_that_it_is_json_or_yaml(bench: Bench, kind: str | None) -> None:
     headers = {} if kind is None else {"content-type": kind}
     for path, body in (("/_emulator/seed", SEED), ("/_emulator/clock/advance", b'{"seconds": 60}')):

@@ -68,6 +68,7 @@ def test_firmware_version_and_metadata_of_a_device_are_written_and_cleared(bench
 
 
 @pytest.mark.parametrize("body", [{}, {"device_name": None}, {"firmware_version": ""}, {"status": "online"}])
+@pytest.mark.one_database
 def test_a_change_of_a_device_that_says_nothing_or_too_much_is_refused(bench, body):
     assert bench.http.put(f"/devices/{bench.device()}", json=body).status_code == 400
 

@@ -343,6 +343,7 @@ def test_one_manufacturer_neither_sees_nor_names_what_the_other_has(bench, devic
         ({"colour": "red"}, "colour"),
     ],
 )
+@pytest.mark.one_database
 def test_a_rule_that_makes_no_sense_is_refused_by_the_field(bench, device, change, field):
     body = {"product_id": device[0], "name": "Too hot", "trigger": TRIGGER, "actions": [OPEN_DOOR], **change}
     answer = bench.http.post("/rules", json=body)

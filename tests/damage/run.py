@@ -30,10 +30,10 @@ from simulator.fleet.audit.frames import (
 )
 from simulator.fleet.audit.records import Records, records_of
 from simulator.fleet.report.live import SilentView
-from simulator.fleet.run.performing import Stage, perform
+from simulator.fleet.run.performing import RunOptions, perform
 from simulator.fleet.scenario.reading import read_scenario_file
 from simulator.fleet.target.safety import permit
-from simulator.fleet.target.way import TargetOptions, find_way
+from simulator.fleet.target.target import TargetOptions, find_target
 from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService
 
@@ -104,8 +104,8 @@ def record(root: Path) -> Recorded:
     scenario = root / "damaged.yaml"
     scenario.write_text(yaml.safe_dump(SCENARIO))
     with serving(recorded.service) as service:
-        way = find_way(TargetOptions(service.base_url, API_KEY, recorded.secret))
-        stage = Stage(read_scenario_file(scenario), way, recorded.run, (permit(way.base_url, (), owned=False),))
+        way = find_target(TargetOptions(service.base_url, API_KEY, recorded.secret))
+        stage = RunOptions(read_scenario_file(scenario), way, recorded.run, (permit(way.base_url, (), owned=False),))
         found = perform(stage, lambda _head: SilentView())
     assert found.verdict.exit_code == 0, found.verdict
     return recorded

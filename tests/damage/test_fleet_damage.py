@@ -12,7 +12,7 @@ import pytest
 from agent.core.backoff import Backoff
 from simulator.fleet.metrics.saturation import Limits, Saturation
 from simulator.fleet.run import performing
-from simulator.fleet.run.hall import Hall
+from simulator.fleet.run.reporter import RunReporter
 from simulator.fleet.target import asking
 from tests.damage.kinds import AUDITED, MENTIONED, REPORTED
 from tests.damage.run import INCONCLUSIVE, USAGE, Kind, Recorded, audit_of, called, case_of, record, report_of, serving
@@ -24,7 +24,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     with pytest.MonkeyPatch.context() as patched:
         # The generator is never the limit: how busy this machine is with other tests is not what is tested here.
         any_speed = Limits(strained_share=1.0)
-        patched.setattr(performing, "Hall", lambda *given: Hall(*given, saturation=Saturation(any_speed)))
+        patched.setattr(performing, "RunReporter", lambda *given: RunReporter(*given, saturation=Saturation(any_speed)))
         return record(tmp_path_factory.mktemp("recorded"))
 
 

@@ -27,12 +27,12 @@ from simulator.fleet.record import RunRecord, Tally
 from simulator.fleet.report.live import SilentView
 from simulator.fleet.report.making import make_reports
 from simulator.fleet.run import performing
-from simulator.fleet.run.hall import Hall
-from simulator.fleet.run.performing import Stage, perform
+from simulator.fleet.run.performing import RunOptions, perform
+from simulator.fleet.run.reporter import RunReporter
 from simulator.fleet.scenario.reading import read_scenario_file
 from simulator.fleet.target.local import running_local
 from simulator.fleet.target.safety import permit
-from simulator.fleet.target.way import TargetOptions, Way, find_way, way_to
+from simulator.fleet.target.target import Target, TargetOptions, find_target, target_of
 from tests.arrival_proxy import Log, arrival_proxy
 from tests.conftest import require_program
 from tests.mosquitto import find_mosquitto
@@ -109,18 +109,18 @@ COMBINATIONS = [
 @pytest.fixture(autouse=True)
 def _at_any_speed(monkeypatch: pytest.MonkeyPatch) -> None:
     limits = Limits(strained_share=1.0)
-    monkeypatch.setattr(performing, "Hall", lambda *given: Hall(*given, saturation=Saturation(limits)))
+    monkeypatch.setattr(performing, "RunReporter", lambda *given: RunReporter(*given, saturation=Saturation(limits)))
 
 
 @pytest.fixture(scope="module")
-def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Way]:
+def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
     with running_local(tmp_path_factory.mktemp("up"), rate_limit=0, gateway=find_mosquitto() is not None) as standing:
-        yield way_to(standing)
+        yield target_of(standing)
 
 
 def play(
     document: dict[str, Any],
-    local: Way,
+    local: Target,
     folder: Path,
     *,
     away: tuple[float, float] = AWAY,
@@ -142,7 +142,7 @@ def play(
             broker_port=proxy.ports[local.broker_port] if local.broker_port else None,
         )
         permissions = (permit(way.base_url, (), owned=False),)
-        stage = Stage(read_scenario_file(path), way, folder / "run", permissions)
+        stage = RunOptions(read_scenario_file(path), way, folder / "run", permissions)
         with ThreadPoolExecutor(1) as pool:
             outage = pool.submit(meanwhile, proxy.log)
             record = perform(stage, lambda _head: SilentView())
@@ -250,7 +250,7 @@ def test_the_ages_are_right_when_the_service_itself_is_killed_and_later_frozen(t
 
     document, never = Combination("core", "http_poll").scenario(), (1e9, 1e9)
     document["phases"][0]["duration_s"] = 20
-    way = find_way(TargetOptions(service.url, "mk_test", secret))
+    way = find_target(TargetOptions(service.url, "mk_test", secret))
     try:
         record, log = play(document, way, tmp_path, away=never, frozen=never, meanwhile=meanwhile)
     finally:

@@ -84,7 +84,7 @@ class Bench:
         """From now on, for as long as the fault lasts."""
         built = build_faults([read_fault({"at_s": 0, **fault})], origin_s=self.clock.time())
         links = [each for each in built if isinstance(each, LinkFault)]
-        self.links.afflict(LinkFaults(links, lambda device: Individual.at(1, device), lambda now_s: now_s))
+        self.links.apply_link_faults(LinkFaults(links, lambda device: Individual.at(1, device), lambda now_s: now_s))
 
     async def until(self, is_so: Callable[[], Any]) -> None:
         async with asyncio.timeout(SOON_S):

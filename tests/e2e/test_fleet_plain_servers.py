@@ -11,8 +11,8 @@ from click.testing import CliRunner
 from simulator.cli import program
 from simulator.fleet.metrics.saturation import Limits, Saturation
 from simulator.fleet.run import performing
-from simulator.fleet.run.hall import Hall
-from simulator.labels.terminal import WrongUse
+from simulator.fleet.run.reporter import RunReporter
+from simulator.terminal import WrongUse
 from tests.plain_server import Choices, plain_server
 
 SCENARIO = """\
@@ -27,9 +27,9 @@ commands:
   - {rate_per_s: 2, payload: {command: ping}}
 phases:
   - {name: ramp, kind: ramp, duration_s: 1s, rate_factor: 0.001}
-  - {name: contact, kind: hold, duration_s: 6s, rate_factor: 0.001}
+  - {name: contact, kind: hold, duration_s: 1s, rate_factor: 0.001}
   - {name: hold, kind: hold, duration_s: 3s}
-  - {name: rest, kind: hold, duration_s: 4s, rate_factor: 0.001}
+  - {name: rest, kind: hold, duration_s: 1s, rate_factor: 0.001}
 drain_s: 20s
 """
 
@@ -38,7 +38,7 @@ drain_s: 20s
 def _at_any_speed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The generator is never the limit: how busy this machine is with other tests is not what is tested here."""
     limits = Limits(strained_share=1.0)
-    monkeypatch.setattr(performing, "Hall", lambda *given: Hall(*given, saturation=Saturation(limits)))
+    monkeypatch.setattr(performing, "RunReporter", lambda *given: RunReporter(*given, saturation=Saturation(limits)))
 
 
 def fleet(

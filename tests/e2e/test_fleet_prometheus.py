@@ -27,10 +27,10 @@ from simulator.fleet.report.live import SilentView
 from simulator.fleet.report.prometheus.address import MeteredView, MetricsAddress
 from simulator.fleet.report.standing import Standing
 from simulator.fleet.report.writing import read_seconds
-from simulator.fleet.run.performing import Stage, perform
+from simulator.fleet.run.performing import RunOptions, perform
 from simulator.fleet.scenario.reading import read_scenario_file
 from simulator.fleet.target.safety import permit
-from simulator.fleet.target.way import TargetOptions, find_way
+from simulator.fleet.target.target import TargetOptions, find_target
 from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService
 from tests.conftest import require_program
@@ -114,8 +114,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     secret.chmod(0o600)
     config = ServiceConfig(port=0, api_key=API_KEY, secret_key=Secret(SECRET_KEY), rate_limit=0)
     with RunningService(config) as service, prometheus(program, folder / "prometheus", port) as server:
-        way = find_way(TargetOptions(service.base_url, API_KEY, secret))
-        stage = Stage(
+        way = find_target(TargetOptions(service.base_url, API_KEY, secret))
+        stage = RunOptions(
             read_scenario_file(scenario), way, folder / "run", (permit(way.base_url, (), owned=False),), is_audited=True
         )
         begin_s = time.time()

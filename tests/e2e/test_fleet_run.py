@@ -23,11 +23,11 @@ from simulator.fleet.report.live import RunView, SilentView
 from simulator.fleet.report.standing import RunHead
 from simulator.fleet.report.writing import read_record, read_seconds
 from simulator.fleet.run import performing, watch
-from simulator.fleet.run.hall import Hall
-from simulator.fleet.run.performing import Stage, perform
+from simulator.fleet.run.performing import RunOptions, perform
+from simulator.fleet.run.reporter import RunReporter
 from simulator.fleet.scenario.reading import read_scenario_file
 from simulator.fleet.target.safety import Permission, permit
-from simulator.fleet.target.way import TargetOptions, find_way
+from simulator.fleet.target.target import TargetOptions, find_target
 from simulator.gateway.broker import Broker
 from simulator.gateway.process import GatewayProcess
 from simulator.keys import Keys
@@ -42,7 +42,7 @@ ANY_SPEED = Limits(strained_share=1.0)
 
 @pytest.fixture(autouse=True)
 def _at_any_speed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(performing, "Hall", lambda *given: Hall(*given, saturation=Saturation(ANY_SPEED)))
+    monkeypatch.setattr(performing, "RunReporter", lambda *given: RunReporter(*given, saturation=Saturation(ANY_SPEED)))
 
 
 @pytest.fixture
@@ -86,10 +86,10 @@ def run(
     through: Mapping[str, Any] | None = None,
     **changes: Any,
 ) -> RunRecord:
-    way = replace(find_way(TargetOptions(service.base_url, API_KEY, secret_file(tmp_path))), **(through or {}))
+    way = replace(find_target(TargetOptions(service.base_url, API_KEY, secret_file(tmp_path))), **(through or {}))
     file = read_scenario_file(scenario(tmp_path, **changes))
     permission = permit(way.base_url, (), owned=False)
-    return perform(Stage(file, way, tmp_path / "run", (permission,)), view or (lambda _head: SilentView()))
+    return perform(RunOptions(file, way, tmp_path / "run", (permission,)), view or (lambda _head: SilentView()))
 
 
 def secret_file(tmp_path: Path) -> Path:
@@ -379,12 +379,12 @@ def test_pure_load_over_mqtt_is_settled_by_the_real_gateway_and_every_reading_is
 
 
 def test_a_target_with_caps_is_not_loaded_beyond_them(service, tmp_path):
-    way = find_way(TargetOptions(service.base_url, API_KEY, secret_file(tmp_path)))
+    way = find_target(TargetOptions(service.base_url, API_KEY, secret_file(tmp_path)))
     file = read_scenario_file(scenario(tmp_path))
     for permission, fault in (
         (Permission("listed", max_devices=29), "30 devices are more than the 29"),
         (Permission("listed", max_requests_per_s=3.0), r"requests/s are more than the 3 "),
     ):
         with pytest.raises(ConfigurationError, match=fault):
-            perform(Stage(file, way, tmp_path / "run", (permission,)), lambda _head: SilentView())
+            perform(RunOptions(file, way, tmp_path / "run", (permission,)), lambda _head: SilentView())
     assert not (tmp_path / "run").exists()

@@ -22,12 +22,12 @@ from simulator.fleet.report.prometheus.address import MeteredView, MetricsAddres
 from simulator.fleet.report.standing import RunHead
 from simulator.fleet.report.writing import read_record, read_seconds
 from simulator.fleet.run import performing
-from simulator.fleet.run.hall import Hall
-from simulator.fleet.run.performing import Stage, perform
+from simulator.fleet.run.performing import RunOptions, perform
+from simulator.fleet.run.reporter import RunReporter
 from simulator.fleet.scenario.reading import read_scenario_file
 from simulator.fleet.target.local import running_local
 from simulator.fleet.target.safety import permit
-from simulator.fleet.target.way import TargetOptions, find_way, way_to
+from simulator.fleet.target.target import TargetOptions, find_target, target_of
 from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService
 from tests import sudden_ends
@@ -45,7 +45,7 @@ WORKER_ENDS: Final = {
     "slow": "worker 0: slow-0 ended unexpectedly: Sudden",
     "run.<locals>.wrapper": "worker 0 failed: Sudden",
     "ledger": "worker 0: ledger-0 ended unexpectedly: Sudden",
-    "teller": "worker 0: teller ended unexpectedly: Sudden",
+    "sender": "worker 0: sender ended unexpectedly: Sudden",
     "orders": "worker 0: orders ended unexpectedly: Sudden",
 }
 """The parts of a worker, and what the run says of each: it ends as inconclusive, exit code 3."""
@@ -82,16 +82,9 @@ BACKFILL: Final = {
     **NOT_OF_KINDS,
     "workers": 1,
 }
-BARRIER: Final = {
-    "phases": [
-        {"name": "first", "kind": "hold", "duration_s": 1, "until": "online >= 0", "until_within_s": 30},
-        {"name": "second", "kind": "hold", "duration_s": 3},
-    ]
-}
 OTHER_ENDS: Final = [
     ({}, "next:http-connect", "http-connect"),
     ({}, "next:slow-end", "slow-end"),
-    (BARRIER, "next:phase-plan", "phase-plan"),
     (STORM, "arrivals", "arrivals"),
     (STORM, "next:sudden", "sudden-"),
     (STORM, "next:StormPlay._register", "sudden-"),
@@ -109,7 +102,7 @@ OF_KINDS: Final = {"arrivals", "sudden", "StormPlay._register", "StormPlay._remo
 
 @pytest.fixture(autouse=True)
 def _at_any_speed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(performing, "Hall", lambda *given: Hall(*given, saturation=Saturation(ANY_SPEED)))
+    monkeypatch.setattr(performing, "RunReporter", lambda *given: RunReporter(*given, saturation=Saturation(ANY_SPEED)))
 
 
 @pytest.fixture(scope="module")
@@ -148,9 +141,9 @@ def run(
     path.write_text(yaml.safe_dump(scenario(**changes)))
     secret.write_text(SECRET_KEY)
     secret.chmod(0o600)
-    way = find_way(TargetOptions(service.base_url, API_KEY, secret))
+    way = find_target(TargetOptions(service.base_url, API_KEY, secret))
     permission = permit(way.base_url, (), owned=False)
-    return perform(Stage(read_scenario_file(path), way, tmp_path / "run", (permission,)), make_view)
+    return perform(RunOptions(read_scenario_file(path), way, tmp_path / "run", (permission,)), make_view)
 
 
 def check_inconclusive(record: RunRecord, tmp_path: Path, sentence: str) -> None:
@@ -286,9 +279,9 @@ MQTT: Final = {
 def run_over_mqtt(standing: Any, tmp_path: Path) -> RunRecord:
     path = tmp_path / "sudden.yaml"
     path.write_text(yaml.safe_dump(scenario(**MQTT)))
-    way = way_to(standing)
+    way = target_of(standing)
     permissions = tuple(permit(address, (), owned=False) for address in sorted(way.addresses))
-    return perform(Stage(read_scenario_file(path), way, tmp_path / "run", permissions), silent)
+    return perform(RunOptions(read_scenario_file(path), way, tmp_path / "run", permissions), silent)
 
 
 def test_every_thread_and_task_of_a_run_over_mqtt_stands_in_the_tables(standing, tmp_path, monkeypatch):

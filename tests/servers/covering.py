@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -80,12 +80,29 @@ def single_choices(bases: Iterable[str] = BASES) -> tuple[Case, ...]:
 @functools.cache
 def all_pairs() -> tuple[Case, ...]:
     """Rows in which every two choices that can be made together are made together at least once."""
-    rows = covering_rows({axis: values_of(axis) for axis in AXES})
-    return tuple(case_of(ServerProfile(**row), f"pairs-{number:03d}") for number, row in enumerate(rows))
+    return tuple(_pairs())
 
 
-def covering_rows(axes: Mapping[str, Sequence[Any]]) -> tuple[dict[str, Any], ...]:
-    """A covering array of strength 2; the same for the same axes.
+@functools.cache
+def core_set() -> tuple[Case, ...]:
+    """The first rows of :func:`all_pairs`, up to the one with which every value of every axis has been met."""
+    missing = {(axis, value) for axis in AXES for value in values_of(axis)}
+    chosen: list[Case] = []
+    for case in _pairs():
+        chosen.append(case)
+        missing -= case.choices.items()
+        if not missing:
+            break
+    return tuple(chosen)
+
+
+def _pairs() -> Iterator[Case]:
+    for number, row in enumerate(covering_rows({axis: values_of(axis) for axis in AXES})):
+        yield case_of(ServerProfile(**row), f"pairs-{number:03d}")
+
+
+def covering_rows(axes: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
+    """A covering array of strength 2, row by row; the same for the same axes.
 
     Args:
         axes: name -> values, two axes or more.
@@ -96,18 +113,7 @@ def covering_rows(axes: Mapping[str, Sequence[Any]]) -> tuple[dict[str, Any], ..
         return is_possible(dict(zip(names, row, strict=False)))
 
     drawn = AllPairs([list(values) for values in axes.values()], filter_func=fits)
-    return tuple(dict(zip(names, row, strict=True)) for row in drawn)
-
-
-def covering_values(cases: Sequence[Case]) -> tuple[Case, ...]:
-    """So few of the cases that each value that any of them has is still there, greedily."""
-    missing = {pair for case in cases for pair in _values(case)}
-    chosen: list[Case] = []
-    while missing:
-        best = max(cases, key=lambda case: len(missing & _values(case)))
-        chosen.append(best)
-        missing -= _values(best)
-    return tuple(chosen)
+    return (dict(zip(names, row, strict=True)) for row in drawn)
 
 
 def is_possible(choices: Mapping[str, Any]) -> bool:
@@ -130,10 +136,6 @@ _IMPOSSIBLE: Final[tuple[Mapping[str, tuple[Any, ...]], ...]] = (
 
 def _all(choices: Mapping[str, Any], rule: Mapping[str, tuple[Any, ...]]) -> bool:
     return all(axis in choices and choices[axis] in values for axis, values in rule.items())
-
-
-def _values(case: Case) -> set[tuple[str, Any]]:
-    return set(case.choices.items())
 
 
 def text_of(value: Any) -> str:

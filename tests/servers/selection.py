@@ -6,7 +6,7 @@ import os
 import zlib
 from collections.abc import Sequence
 
-from tests.servers.covering import Case, all_pairs, covering_values, single_choices
+from tests.servers.covering import Case, all_pairs, core_set, single_choices
 
 WHOLE = os.environ.get("SERVER_CASES") == "all"
 _CORE = {
@@ -23,8 +23,7 @@ def cases_for(consumer: str) -> Sequence[Case]:
     """The cases that this consumer plays in this run."""
     if WHOLE:
         return _distinct((*single_choices(), *all_pairs()))
-    rows = covering_values(all_pairs())
-    return (Case("plain"), *rows[_CORE.get(consumer, slice(None))])
+    return (Case("plain"), *core_set()[_CORE.get(consumer, slice(None))])
 
 
 def is_killed(case: Case) -> bool:

@@ -11,11 +11,11 @@ from simulator.fleet.metrics.saturation import Limits, Saturation
 from simulator.fleet.record import Word
 from simulator.fleet.report.live import SilentView
 from simulator.fleet.run import performing
-from simulator.fleet.run.hall import Hall
-from simulator.fleet.run.performing import Stage, perform
+from simulator.fleet.run.performing import RunOptions, perform
+from simulator.fleet.run.reporter import RunReporter
 from simulator.fleet.scenario.reading import read_scenario_file
 from simulator.fleet.target.safety import permit
-from simulator.fleet.target.way import TargetOptions, find_way
+from simulator.fleet.target.target import TargetOptions, find_target
 from tests.mosquitto import Mosquitto
 from tests.servers.agents import AgentPlay, play_agent
 from tests.servers.expectations import Expectations, shown
@@ -61,7 +61,7 @@ thresholds: ["audit.lost == 0"]
 def _at_any_speed(monkeypatch: pytest.MonkeyPatch) -> None:
     """How busy this machine is with other tests is not what is tested here."""
     limits = Limits(strained_share=1.0)
-    monkeypatch.setattr(performing, "Hall", lambda *given: Hall(*given, saturation=Saturation(limits)))
+    monkeypatch.setattr(performing, "RunReporter", lambda *given: RunReporter(*given, saturation=Saturation(limits)))
 
 
 @pytest.fixture(scope="module", name="fronts")
@@ -100,8 +100,8 @@ def test_a_fleet_runs_and_its_audit_finds_every_reading_and_command(account: Exp
     secret.write_text(account.secret_key)
     scenario = tmp_path / "short.yaml"
     scenario.write_text(SCENARIO)
-    way = find_way(TargetOptions(account.front.url, account.api_key, secret))
-    stage = Stage(read_scenario_file(scenario), way, tmp_path / "run", (permit(way.base_url, (), owned=False),))
+    way = find_target(TargetOptions(account.front.url, account.api_key, secret))
+    stage = RunOptions(read_scenario_file(scenario), way, tmp_path / "run", (permit(way.base_url, (), owned=False),))
     record = perform(stage, lambda _head: SilentView())
     assert record.verdict.word is Word.PASSED, record.verdict
     assert record.audit is not None

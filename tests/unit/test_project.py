@@ -257,7 +257,7 @@ def test_the_simulator_uses_only_the_shared_rooms_of_the_agent():
     # And one parser of HTTP bounds what comes, and keeps trailers apart from headers, for both servers.
     shared = {
         "agent.bounded_text",
-        "agent.cli.variables",
+        "agent.cli.lazy",
         "agent.disk_refusal",
         "agent.process.allocator",
         "agent.umask",

@@ -1,1 +1,1 @@
-"""Whole fleet runs on virtual time: plan, workers, conductor and record are real; engines and service do no I/O."""
+"""Whole fleet runs on virtual time: plan, workers, coordinator and record are real; engines and service do no I/O."""

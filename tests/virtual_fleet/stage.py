@@ -21,7 +21,7 @@ from simulator.fleet.record import RunRecord, Second
 from simulator.fleet.report.live import run_view
 from simulator.fleet.report.writing import read_seconds
 from simulator.fleet.run import performing
-from simulator.fleet.run.conductor import Conductor
+from simulator.fleet.run.coordinator import Coordinator
 from simulator.fleet.run.messages import (
     Begin,
     Drain,
@@ -34,9 +34,9 @@ from simulator.fleet.run.messages import (
     Stop,
     ToWorker,
 )
-from simulator.fleet.run.performing import Stage, perform
+from simulator.fleet.run.performing import RunOptions, perform
 from simulator.fleet.scenario.reading import ScenarioFile
-from simulator.fleet.target.way import Way
+from simulator.fleet.target.target import Target
 from simulator.keys import Keys
 from tests.virtual_fleet.engines import Engines
 from tests.virtual_fleet.service import BEFORE_S, Sent, Service
@@ -116,8 +116,8 @@ class Run:
 
 
 @dataclass
-class VirtualCrew:
-    """See :class:`~simulator.fleet.run.crew.Crew`: all workers on one loop, whose time passes while somebody hears."""
+class VirtualWorkers:
+    """See :class:`~simulator.fleet.run.local_workers.LocalWorkers`: all on one loop, whose time passes in receive()."""
 
     loop: VirtualLoop
     service: Service
@@ -146,11 +146,11 @@ class VirtualCrew:
     def living(self) -> tuple[int, ...]:
         return tuple(self.members)
 
-    def tell(self, message: ToWorker) -> None:
+    def send(self, message: ToWorker) -> None:
         for number, (play, recorder) in list(self.members.items()):
             self.loop.run_until_complete(self._take(number, play, recorder, message))
 
-    def hear(self, timeout_s: float) -> Iterator[FromWorker]:
+    def receive(self, timeout_s: float) -> Iterator[FromWorker]:
         if not self.said:
             self.loop.run_until_complete(asyncio.sleep(timeout_s))
         said, self.said = self.said, []
@@ -222,7 +222,7 @@ def play(
     with ExitStack() as ends:
         ends.enter_context(virtual_time(clock))
         ends.enter_context(_patched(clock, service, engines, prepared))
-        stage = Stage(file, _way(file, folder), folder / "run", (), is_audited)
+        stage = RunOptions(file, _way(file, folder), folder / "run", (), is_audited)
         record = perform(stage, lambda head: run_view(SimpleNamespace(), head, quiet=True))  # type: ignore[arg-type]
     return Run(service, engines, prepared[0].jobs, record, list(read_seconds(folder / "run")))
 
@@ -243,8 +243,8 @@ def _patched(clock: Time, service: Service, engines: Engines, prepared: list[Any
     patches = {
         "run.performing.prepare": prepare,
         "run.performing.asyncio": SimpleNamespace(run=loop.run_until_complete),
-        "run.performing.Crew": lambda _work, jobs: VirtualCrew(loop, service, clock, jobs),
-        "run.performing.Conductor": partial(Conductor, now=clock.monotonic),
+        "run.performing.LocalWorkers": lambda _work, jobs: VirtualWorkers(loop, service, clock, jobs),
+        "run.performing.Coordinator": partial(Coordinator, now=clock.monotonic),
         "run.performing.claimed_devices": lambda *_arguments: ExitStack(),
         "run.performing.finish_run": lambda folder, record, *_more: (
             folder.finish(record),
@@ -278,7 +278,7 @@ def _announced(service: Service, said: frozenset[str] | None) -> frozenset[str]:
     return service.offers if said is None else said
 
 
-def _way(file: ScenarioFile, folder: Path) -> Way:
+def _way(file: ScenarioFile, folder: Path) -> Target:
     secret = folder / "secret_key"
     secret.write_text("msk_" + "0" * 32, encoding="utf-8")
     secret.chmod(0o600)
@@ -289,5 +289,5 @@ def _way(file: ScenarioFile, folder: Path) -> Way:
     url, tls = file.scenario.target.base_url, file.scenario.target.tls
     ca_file = None if tls is None or tls.ca_file is None else file.folder / tls.ca_file
     if file.scenario.target.through == "gateway":
-        return Way(url, pairs, gateway_url="http://127.0.0.1:8081", gateway_folder=folder, ca_file=ca_file)
-    return Way(url, pairs, ca_file=ca_file)
+        return Target(url, pairs, gateway_url="http://127.0.0.1:8081", gateway_folder=folder, ca_file=ca_file)
+    return Target(url, pairs, ca_file=ca_file)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from agent.adapters.store.encoded_readings import to_draft
+from agent.adapters.store.waiting import encode_reading
 from agent.core.timekeeping import BootTime
 from agent.core.values import (
     Admission,
@@ -126,7 +126,7 @@ class SharedOutbox:
 
     def put(self, reading: Reading, *, wait: bool = False) -> None:
         """See :class:`agent.ports.Outbox`. Raises ValueError for a value that is not a finite number."""
-        self._writer.put(to_draft(reading), wait=wait)
+        self._writer.put(encode_reading(reading), wait=wait)
 
     def next_batch(self, limit: int) -> list[StoredReading]:
         """See :class:`agent.ports.Outbox`. What is still in the grouping window comes with a later batch."""

@@ -52,7 +52,9 @@ def _note_ids(notes: Notes, items: list[dict[str, Any]]) -> None:
     configured = notes.dialect.reading.command_id_path
     path = configured or find_id_path(items)
     if path is None:
-        loss = "ids are derived from content and time: alike commands cannot be told apart, and results name no real id"
+        loss = (
+            "ids are derived from content and time: equal commands cannot be distinguished, and results name no real id"
+        )
         notes.note("commands", "command_id", "none", "no member that could be an id", loss)
         notes.found(derives_ids=True)
         return
@@ -99,10 +101,10 @@ def _note_states(notes: Notes, items: list[dict[str, Any]]) -> None:
         )
     else:
         kind = "number" if all(isinstance(word, int) for word in words) else "own"
-        told = sorted({shortened(str(word)[:40]) for word in words if word is not None})
+        seen_words = sorted({shortened(str(word)[:40]) for word in words if word is not None})
         loss = "whether a listed command has ended is known to the device's journal alone"
-        notes.note("commands", "status_words", kind, f"its own: {', '.join(told)}", loss)
-        notes.found(status_words=tuple(told))
+        notes.note("commands", "status_words", kind, f"its own: {', '.join(seen_words)}", loss)
+        notes.found(status_words=tuple(seen_words))
 
 
 def _note_times(notes: Notes, items: list[dict[str, Any]]) -> None:
@@ -111,7 +113,7 @@ def _note_times(notes: Notes, items: list[dict[str, Any]]) -> None:
     notes.note("commands", "expires_at", "present" if has_end else "absent", words)
     created = next((item[name] for item in items for name in _TIMES if item.get(name) is not None), None)
     if created is None:
-        loss = "how old a command is cannot be told: with first_contact skip-history all of the first list are skipped"
+        loss = "how old a command is stays unknown: with first_contact skip-history all of the first list are skipped"
         notes.note("commands", "created_at", "absent", "commands do not say when they were sent", loss)
         return
     form = time_form(created)

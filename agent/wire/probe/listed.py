@@ -54,7 +54,7 @@ def look_at_lists(notes: Notes, devices: Seen, device_id: str) -> None:
 def _look_for_filter(notes: Notes, refused: Seen, device_id: str) -> None:
     """Readings that are listed for one device only."""
     if not device_id:
-        notes.unseen("readings", "reading_filter", f"{refused.brief()}; with a device's id more could be said")
+        notes.unseen("readings", "reading_filter", f"{refused.brief()}; with a device's id more could be observed")
         return
     seen = notes.line.get(paths.SENSOR_DATA, {"device_id": device_id})
     page = _page_of(seen, paths.SENSOR_DATA)
@@ -104,16 +104,16 @@ def _note_paging(notes: Notes, path: str, seen: Seen, page: Page) -> None:
     try:
         walk.proceed(seen.answer(), walk.take(seen.answer()))
         if walk.done:
-            told = "page_header" if marks == ["page_header"] else ""
-            loss = "further pages are not read: the headers that name them are not known" if told else ""
+            by_headers = "page_header" if marks == ["page_header"] else ""
+            loss = "further pages are not read: the headers that name them are not known" if by_headers else ""
             notes.note("lists", "paging", words, f"{words} ({path}); this page was the last", loss)
             return
         following = notes.line.get(walk.target, walk.params)
         items = walk.take(following.answer()).items if following.is_good else None
         is_new = items is not None and items != page.items
         loss = "" if is_new else f"further pages of lists are not read ({following.brief()})"
-        told = "was read" if is_new else "fails"
-        notes.note("lists", "paging", words, f"{words} ({path}); the next page {told}", loss)
+        outcome = "was read" if is_new else "fails"
+        notes.note("lists", "paging", words, f"{words} ({path}); the next page {outcome}", loss)
     except ServiceError as error:
         notes.note("lists", "paging", words, f"{words} ({path})", f"further pages of lists are not read: {error}")
 
@@ -128,7 +128,7 @@ def _note_times(notes: Notes, word: str, items: list[Any]) -> None:
     example = next((time for time in found if time.form == "unreadable"), found[0])
     loss = ""
     if example.form == "unreadable":
-        loss = "whether a command has expired or is too old cannot be told where its times cannot be read"
+        loss = "whether a command has expired or is too old stays unknown where its times cannot be read"
         notes.found(unread_time=example.name)
     seen = f"{TIME_WORDS[example.form]} ({example.name} of {word}: {str(example.value)[:40]})"
     if example.form == "naive":

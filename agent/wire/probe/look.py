@@ -95,7 +95,7 @@ def _look_at_credentials(notes: Notes, devices: Seen, device_id: str) -> None:
     rule = "When the credentials are invalid, the response is 401."
     notes.judge("invalid_credentials_401", rule, (wrong, wrong.status == _UNAUTHORIZED))
     if wrong.status:
-        loss = "" if wrong.status == _UNAUTHORIZED else "wrong keys are not told from missing rights"
+        loss = "" if wrong.status == _UNAUTHORIZED else "wrong keys cannot be distinguished from missing rights"
         notes.note("errors", "wrong_keys", str(wrong.status), f"wrong credentials: {wrong.status}", loss)
     if devices.status == _UNAUTHORIZED:
         notes.note("server", "credentials", "refused", f"the given credentials are refused ({devices.brief()})")

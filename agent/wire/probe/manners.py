@@ -25,8 +25,8 @@ def look_at_manners(notes: Notes) -> None:
         notes.unseen("transport", "content_type", "no answer with JSON")
         return
     kind = content_kind(good[0])
-    told = good[0].headers.get("content-type", "none")
-    notes.note("transport", "content_type", kind, f"Content-Type of JSON: {told}")
+    content_type = good[0].headers.get("content-type", "none")
+    notes.note("transport", "content_type", kind, f"Content-Type of JSON: {content_type}")
     packed = [seen for seen in answers if "gzip" in seen.headers.get("content-encoding", "")]
     encoding = "on_request" if packed else "identity"
     if any(not seen.may_pack for seen in packed):

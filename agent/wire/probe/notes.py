@@ -92,17 +92,17 @@ class Notes:
         wrong = [answer for answer, is_right in answers if answer.status and not is_right]
         missing = [answer for answer, _ in answers if not answer.status]
         if wrong:
-            verdict, told = Verdict.BROKEN, wrong
+            verdict, shown = Verdict.BROKEN, wrong
         elif missing or not answers:
-            verdict, told = Verdict.UNJUDGED, missing
+            verdict, shown = Verdict.UNJUDGED, missing
         else:
-            verdict, told = Verdict.HOLDS, [answer for answer, _ in answers]
-        words = seen or "; ".join(answer.brief() for answer in told) or "nothing was answered that shows it"
+            verdict, shown = Verdict.HOLDS, [answer for answer, _ in answers]
+        words = seen or "; ".join(answer.brief() for answer in shown) or "nothing was answered that shows it"
         self._requirements.append(Requirement(name, rule, verdict, self._clean(words)))
         return verdict is Verdict.HOLDS
 
     def note(self, topic: str, name: str, value: str | None, seen: str, loss: str = "") -> None:
-        """A choice as observed; what is said later replaces what was said before."""
+        """Note a choice as observed; a later note replaces an earlier one."""
         self._choices[name] = Choice(
             topic, name, None if value is None else self._clean(value), self._clean(seen), self._clean(loss)
         )

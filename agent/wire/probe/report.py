@@ -12,7 +12,7 @@ from agent.wire.server_findings import sentence
 
 
 class Verdict(StrEnum):
-    """How a stated rule fared."""
+    """The verdict on a rule of the specification."""
 
     HOLDS = "holds"
     BROKEN = "broken"
@@ -20,7 +20,7 @@ class Verdict(StrEnum):
 
 
 class Standing(StrEnum):
-    """What came of the whole probe."""
+    """The verdict on the whole probe."""
 
     GOOD = "every rule holds"
     BROKEN = "a stated rule is broken"
@@ -114,7 +114,7 @@ class ProbeReport:
         return found
 
     def count(self, verdict: Verdict) -> int:
-        """How many rules fared so."""
+        """How many rules have this verdict."""
         return sum(requirement.verdict is verdict for requirement in self.requirements)
 
     def to_json(self) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from agent.wire.times import parse_time
 from simulator.exit_codes import ExitCode
 from simulator.fleet.audit.coverage import RecordedRun
 from simulator.fleet.audit.run_audit import AuditSettings, audit_run, exit_code_of_audit, offers_of
-from simulator.fleet.audit.telling import lines_of
+from simulator.fleet.audit.sentences import lines_of
 from simulator.fleet.cli.options import takes_target
 from simulator.fleet.faults.kinds import plans_refusals
 from simulator.fleet.record import AuditRecord, RunRecord
@@ -27,9 +27,8 @@ from simulator.fleet.report.writing import RUN_FILE, read_record
 from simulator.fleet.run.auditing import Merged, merge_audit
 from simulator.fleet.target.asking import Keyring, open_desk
 from simulator.fleet.target.safety import permit, read_targets
-from simulator.fleet.target.way import TargetOptions, Way, find_way
-from simulator.labels.terminal import show_progress
-from simulator.onboarding.cli.options import told_in_one_line
+from simulator.fleet.target.target import Target, TargetOptions, find_target
+from simulator.terminal import errors_in_one_line, show_progress
 
 _DEFAULTS = AuditSettings()
 
@@ -72,12 +71,12 @@ def audit_command(
     """
     settings = AuditSettings(late_after_s=late_after_s, findings_max=findings_max)
     merged = Merged(())
-    with told_in_one_line():
+    with errors_in_one_line():
         if (run / RUN_FILE).exists():
             record = read_record(run)
             planned = plans_refusals(fault.kind for fault in record.faults)
             settings = replace(settings, refusals_planned=planned, recorded=_recorded(record, run))
-        way = find_way(target)
+        way = find_target(target)
         permit(way.base_url, read_targets(targets) if targets else (), owned=owned)
         audit = asyncio.run(_audit(run, way, settings))
         if (run / RUN_FILE).exists():
@@ -97,7 +96,7 @@ def _recorded(record: RunRecord, run: Path) -> RecordedRun:
         raise ConfigurationError([f"began_at and ended_at are no times: {error}"], str(run / RUN_FILE)) from None
 
 
-async def _audit(run: Path, way: Way, settings: AuditSettings) -> AuditRecord:
+async def _audit(run: Path, way: Target, settings: AuditSettings) -> AuditRecord:
     with show_progress("devices read back") as told:
         offers = offers_of(run)
         async with open_desk(way.base_url, Keyring(way.keys), offers=offers, ca_file=way.ca_file) as desk:

@@ -14,9 +14,8 @@ from simulator.fleet.target.asking import Keyring, open_desk
 from simulator.fleet.target.discovery import find_offers
 from simulator.fleet.target.provisioning import CleanupCount, clean_up
 from simulator.fleet.target.safety import permit, read_targets
-from simulator.fleet.target.way import TargetOptions, Way, find_way
-from simulator.labels.terminal import WrongUse, show_progress
-from simulator.onboarding.cli.options import told_in_one_line
+from simulator.fleet.target.target import Target, TargetOptions, find_target
+from simulator.terminal import WrongUse, errors_in_one_line, show_progress
 
 
 @click.command("cleanup")
@@ -38,8 +37,8 @@ def cleanup_command(
     """
     if prefix is not None and not prefix.strip():
         raise WrongUse("--prefix is empty: give the first characters of the identifiers, or leave it out")
-    with told_in_one_line():
-        way = find_way(target)
+    with errors_in_one_line():
+        way = find_target(target)
         permit(way.base_url, read_targets(targets) if targets else (), owned=owned)
         count = asyncio.run(_clean(way, prefix or "", dry_run=dry_run))
     if as_json:
@@ -51,7 +50,7 @@ def cleanup_command(
     return ExitCode.GOOD
 
 
-async def _clean(way: Way, prefix: str, *, dry_run: bool) -> CleanupCount:
+async def _clean(way: Target, prefix: str, *, dry_run: bool) -> CleanupCount:
     with show_progress("removed") as told:
         async with open_desk(way.base_url, Keyring(way.keys), offers=find_offers(way), ca_file=way.ca_file) as desk:
             return await clean_up(desk, told, prefix=prefix, dry_run=dry_run)

@@ -11,14 +11,14 @@ from agent.errors import ConfigurationError
 from simulator.exit_codes import ExitCode
 from simulator.fleet.report import history as histories
 from simulator.fleet.report.compare import CONFIDENCE, MARGIN, Terms, compare_runs
-from simulator.fleet.report.comparing import comparison_json, print_comparison
 from simulator.fleet.report.comparison_checks import comparison_checks, history_checks
+from simulator.fleet.report.comparison_text import comparison_json, print_comparison
 from simulator.fleet.report.folder import write_whole
-from simulator.fleet.report.history_telling import history_json, print_history
+from simulator.fleet.report.history_text import history_json, print_history
 from simulator.fleet.report.page.comparison import comparison_page, history_page
 from simulator.fleet.report.words import plural
-from simulator.onboarding.cli.options import told_in_one_line
 from simulator.report.junit import junit_xml
+from simulator.terminal import errors_in_one_line
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
@@ -73,7 +73,7 @@ def compare_command(
     judged: a run is inconclusive, did not end or has files that do not fit together, or there are too few runs before
     the latest; 5 a file cannot be written.
     """
-    with told_in_one_line():
+    with errors_in_one_line():
         if as_history:
             given = {"--phase": phase, "--confidence": confidence}
             if wrong := [name for name, value in given.items() if value is not None]:

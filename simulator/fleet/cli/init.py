@@ -12,7 +12,7 @@ from agent.errors import ConfigurationError
 from simulator.exit_codes import ExitCode
 from simulator.fleet.scenario.parts import PARTS, composed
 from simulator.fleet.scenario.starters import starter_names, starter_text, write_scenario
-from simulator.onboarding.cli.options import told_in_one_line
+from simulator.terminal import errors_in_one_line
 
 _STDOUT = Path("-")
 
@@ -39,7 +39,7 @@ def init_command(*, starter: str | None, parts: str | None, out: Path | None, fo
     marks faults by it, without a network. Exit codes: 0 written, 2 there is no such scenario or part, or a file is
     there already or cannot be written.
     """
-    with told_in_one_line():
+    with errors_in_one_line():
         if listing:
             width = max(map(len, PARTS))
             rows = [f"  {name:{width}}  {part.what}" for name, part in PARTS.items()]

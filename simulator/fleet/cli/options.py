@@ -13,8 +13,8 @@ from agent.errors import ConfigurationError
 from simulator.credentials import takes_ca_file
 from simulator.fleet.report.sheet_files import FORMATS
 from simulator.fleet.scenario.reading import ScenarioFile, read_scenario_file
-from simulator.fleet.target.way import TargetOptions
-from simulator.labels.terminal import WrongUse
+from simulator.fleet.target.target import TargetOptions
+from simulator.terminal import WrongUse
 
 _TARGET = (
     click.option("--base-url", help="Address of the service, such as http://127.0.0.1:8080."),

@@ -20,7 +20,7 @@ from simulator.fleet.plan.words import describe
 from simulator.fleet.play.preview import preview
 from simulator.fleet.report.signal_plots import signals_page, terminal_plots
 from simulator.fleet.scenario.schema import schema_text
-from simulator.onboarding.cli.options import told_in_one_line
+from simulator.terminal import errors_in_one_line
 from simulator.whole_files import cannot_write, write_whole
 
 
@@ -46,7 +46,7 @@ def plan_command(*, scenario: Path, as_json: bool, signals: bool, html: Path | N
     file = read_or_refuse(scenario, allow_python=allow_python)
     made = plan_of(file)
     figures = forecast(made, digest_of(made))
-    with told_in_one_line():
+    with errors_in_one_line():
         days = preview(file, made, time.time()) if signals or html else ()
         if html is not None:
             _write_page(html, signals_page(file.scenario.scenario, days))

@@ -15,7 +15,7 @@ from simulator.fleet.report.making import make_reports
 from simulator.fleet.report.sheet_files import check_formats
 from simulator.fleet.report.summary import print_summary
 from simulator.fleet.report.words import in_few_lines
-from simulator.onboarding.cli.options import told_in_one_line
+from simulator.terminal import errors_in_one_line
 
 
 @click.command("report")
@@ -39,7 +39,7 @@ def report_command(*, folder: Path, as_json: bool, formats: tuple[str, ...]) -> 
     needs pyarrow; 3 its files do not fit together, such as a record with other counts than its seconds; 5 a file could
     not be written.
     """
-    with told_in_one_line():
+    with errors_in_one_line():
         check_formats(formats)
         made = make_reports(folder, formats)
     if as_json:

@@ -19,13 +19,13 @@ from simulator.fleet.report.prometheus.address import MeteredView, MetricsAddres
 from simulator.fleet.report.sheet_files import check_formats
 from simulator.fleet.report.standing import RunHead
 from simulator.fleet.report.writing import record_text
-from simulator.fleet.run.performing import EndedByHand, Stage, perform
+from simulator.fleet.run.performing import EndedByHand, RunOptions, perform
 from simulator.fleet.scenario.reading import ScenarioFile
 from simulator.fleet.target.local import running_local
 from simulator.fleet.target.safety import permit, read_targets
-from simulator.fleet.target.way import KeyPairFile, TargetOptions, Way, find_way, way_to
+from simulator.fleet.target.target import KeyPairFile, Target, TargetOptions, find_target, target_of
 from simulator.interrupts import terminations_as_interrupts
-from simulator.onboarding.cli.options import told_in_one_line
+from simulator.terminal import errors_in_one_line
 
 _LEFT = (
     "; the devices that are registered stay at the target: the next run takes them, and 'fleet-simulator cleanup' "
@@ -75,7 +75,7 @@ def run_command(
     inconclusive (the generator was the limit, a worker died, or a report could not be written), 4 data lost or
     changed, 5 the target cannot be reached or went away, or the record could not be written, 130 ended by Ctrl-C.
     """
-    with _ended_by_hand(local=local), told_in_one_line(), terminations_as_interrupts(), ExitStack() as ends:
+    with _ended_by_hand(local=local), errors_in_one_line(), terminations_as_interrupts(), ExitStack() as ends:
         check_formats(formats)
         file = read_or_refuse(scenario, allow_python=allow_python)
         folder = out or Path("fleet-runs") / f"{file.scenario.scenario}-{time.strftime('%Y%m%d-%H%M%S')}"
@@ -83,7 +83,7 @@ def run_command(
             if target != TargetOptions():
                 raise ConfigurationError(["--local starts its own service: leave the other target out"], "target")
             gateway = file.scenario.target.through == "gateway" or file.scenario.target.transport == "mqtt"
-            way = way_to(ends.enter_context(running_local(folder / "up", rate_limit=rate_limit, gateway=gateway)))
+            way = target_of(ends.enter_context(running_local(folder / "up", rate_limit=rate_limit, gateway=gateway)))
         else:
             way = _find(target, file)
         listed = read_targets(targets) if targets else ()
@@ -96,7 +96,7 @@ def run_command(
             view = run_view(console, head, quiet=quiet)
             return view if metrics_port is None else MeteredView(view, MetricsAddress(metrics_port, head))
 
-        record = perform(Stage(file, way, folder, permissions, audit, formats), make_view)
+        record = perform(RunOptions(file, way, folder, permissions, audit, formats), make_view)
     if as_json:
         click.echo(record_text(record), nl=False)
     elif not quiet and (folder / "report.html").exists():  # a disk that is full may have refused it
@@ -120,8 +120,8 @@ def _ended_by_hand(*, local: bool) -> Iterator[None]:
         raise click.exceptions.Exit(int(ExitCode.INTERRUPTED)) from None
 
 
-def _find(target: TargetOptions, file: ScenarioFile) -> Way:
+def _find(target: TargetOptions, file: ScenarioFile) -> Target:
     settings = file.scenario.target
     keys = [KeyPairFile(pair.api_key, file.folder / pair.secret_key_file) for pair in settings.keys]
     ca_file = None if settings.tls is None or settings.tls.ca_file is None else file.folder / settings.tls.ca_file
-    return find_way(target, settings.base_url, keys, ca_file)
+    return find_target(target, settings.base_url, keys, ca_file)

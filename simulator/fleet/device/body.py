@@ -32,7 +32,7 @@ class Body:
         fleet: what it has in common with all others.
         disk: what it remembers.
         chance: its random numbers; they go on over restarts.
-        individual: what tells its signals from those of the others.
+        individual: identifies its signals.
         time: what it knows of the service's clock.
         known_answers: bodies that need not be parsed.
         lanes: its handlers at work; None while there never was a command.
@@ -82,8 +82,8 @@ class Body:
         return now.monotonic_s - self.fleet.began_s
 
     def values(self, now: Moment) -> dict[str, float]:
-        """What its sensor reads now, by reading name."""
-        around = self.fleet.circumstances
+        """The values of its sensors now, by reading name."""
+        around = self.fleet.environment
         if around is not None:
             return around.values(self.individual, self.model, now)
         return self.model.signals.read(self.individual, now.wall_s)
@@ -101,7 +101,7 @@ class Body:
 
     def _version(self, now: Moment) -> str:
         """Of its firmware: what an update left on the disk, else what it left the factory with."""
-        nature, around = self.model.nature, self.fleet.circumstances
+        nature, around = self.model.nature, self.fleet.environment
         factory = nature.firmware.factory_version(self.individual) if nature and nature.firmware else ""
         version = self.disk.journal.settings.get(VERSION, factory)
         return version if around is None else around.version(self.individual, version, now)

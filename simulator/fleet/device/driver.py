@@ -70,7 +70,7 @@ class Clocks:
         return Moment(self.monotonic(), self._wall(), self._boot_id)
 
     def moment(self, now_s: float) -> Moment:
-        """The instant that the monotonic clock has just told."""
+        """The instant of a reading of the monotonic clock."""
         return Moment(now_s, self._wall(), self._boot_id)
 
 
@@ -84,7 +84,7 @@ class Driver(Places["_Place"]):
         members: the devices.
         fleet: what they have in common.
         first_index: of the first of them, in the fleet: another worker has the others.
-        observer: is told of each exchange.
+        observer: called with each exchange.
         clocks: time.
         timeout_s: for one request as a whole, beside the wait that it asks for.
         on_news: called after each exchange.
@@ -207,7 +207,7 @@ class _Place(Site):
             self._turn(self.device, self.moment(self.driver.clocks.now()))
 
     def fire(self) -> None:
-        """Something is due."""
+        """Do what is due: the timer fired."""
         if self.device is not None:
             self._turn(self.device, self.moment(self.driver.clocks.now()))
 

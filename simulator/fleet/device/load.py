@@ -42,7 +42,7 @@ class LoadOptions:
     Attributes:
         timeout_s: for one request.
         payload: of the commands that are sent.
-        ttl_s: how long the service keeps such a command, where it can be told.
+        ttl_s: how long the service keeps such a command, where it takes ``ttl_seconds``.
     """
 
     timeout_s: float = TIMEOUT_S
@@ -60,7 +60,7 @@ class Load:
         subjects: the devices.
         fleet: what they have in common; the ledger gets every reading and command.
         first_index: of the first of them, in the fleet.
-        observer: is told of each exchange.
+        observer: called with each exchange.
         clocks: time.
         options: see :class:`LoadOptions`.
         on_news: called after each exchange.
@@ -158,7 +158,7 @@ class Load:
     # --- web pages ----------------------------------------------------------------------------------------------------
 
     def note(self, request: Request, status: int) -> None:
-        """An answer came that is no web page."""
+        """Note an answer that is no web page."""
         self._pages.note(request.operation, request.method, request.target, status)
 
     def sort(self, request: Request, device: int, answer: HttpAnswer, then: Callable[[bool], None]) -> None:
@@ -174,7 +174,7 @@ class Load:
     # --- ends ---------------------------------------------------------------------------------------------------------
 
     def settle(self, sending: _Sending, outcome: OutcomeClass, sent_s: float | None, now_s: float, fault: str) -> None:
-        """A request ended."""
+        """Measure a request that ended, and forget it."""
         request = sending.request
         self.under_way.discard(sending)
         self.observer.exchanged(

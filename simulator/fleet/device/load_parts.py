@@ -1,4 +1,4 @@
-"""What pure load is made of over any transport: readings made for their request, and users who take turns."""
+"""Parts of pure load that HTTP and MQTT share: readings made for their request, and closed users."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from simulator.fleet.signals.base import Individual, SignalSet
 from simulator.fleet.signals.climate import CLIMATE
 
 CLEAR: Final = frozenset({OutcomeClass.OK, OutcomeClass.REFUSED, OutcomeClass.LIMITED})
-"""After these nobody need ask whether what was sent arrived."""
+"""Outcomes after which it is known whether the service has what was sent."""
 
 
 _NOBODY_THERE_S: Final = 0.1
@@ -50,7 +50,7 @@ class Subject:
 
 
 class Readings:
-    """Makes readings, each for its request, and writes down what becomes of them.
+    """Makes readings, each for its request, and records what becomes of them.
 
     Args:
         fleet: what the devices have in common; its ledger gets every reading.
@@ -138,7 +138,7 @@ class Users:
         self._users: list[_User] = []
 
     def start(self, kind: RequestKind, users: int, pause_s: float = 0.0) -> None:
-        """So many more."""
+        """Start so many more users."""
         now_s = self.time()
         for number in range(users):
             user = _User(self, kind, number, users, pause_s)
@@ -168,12 +168,12 @@ class _User(Timer):
         self._stopped = False
 
     def stop(self) -> None:
-        """No further request."""
+        """Begin no further request."""
         self._stopped = True
         self._users.wheel.cancel(self)
 
     def fire(self) -> None:
-        """The pause is over."""
+        """Begin the next request: the pause is over."""
         users = self._users
         devices = users.devices
         for _ in devices:

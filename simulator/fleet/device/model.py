@@ -11,7 +11,7 @@ from agent.core.commands import CommandRules
 from agent.core.polling import PollIntervals
 from agent.wire.dialect import Dialect
 from simulator.fleet.audit.fleet_ledger import FleetLedger, NoLedger
-from simulator.fleet.device.circumstances import Circumstances
+from simulator.fleet.device.environment import Environment
 from simulator.fleet.device.vocabulary import VOCABULARY, VirtualHandler, rules_of
 from simulator.fleet.metrics.ages import Ages, NoAges
 from simulator.fleet.models.model import Model
@@ -37,7 +37,7 @@ class DeviceModel:
         batch: how many readings go at once where the service takes arrays.
         backoff: the pace of retries.
         defies_limit: go on after 429 instead of waiting as ``Retry-After`` says.
-        nature: its model, where that has firmware, states or a clock; the last two need the fleet's circumstances.
+        nature: its model, where that has firmware, states or a clock; the last two need the fleet's environment.
     """
 
     signals: SignalSet = field(default_factory=lambda: CLIMATE)
@@ -84,7 +84,7 @@ class Fleetwide:
         gauges: counted here.
         ages: where it goes how old readings became.
         began_s: the run's begin on the monotonic clock: the ledger's times count from it.
-        circumstances: states and faults; None for a run without them.
+        environment: states and faults; None for a run without them.
         dialect: what the scenario says of the service beside its extensions.
         base_url: of the service: links to further pages lead below it.
     """
@@ -97,7 +97,7 @@ class Fleetwide:
     ledger: FleetLedger = field(default_factory=NoLedger)
     gauges: Gauges = field(default_factory=Gauges)
     began_s: float = 0.0
-    circumstances: Circumstances | None = None
+    environment: Environment | None = None
     dialect: Dialect = _AUTO
     base_url: str = "http://service.invalid"
     ages: Ages = field(default_factory=NoAges)

@@ -47,7 +47,7 @@ class MqttLoad:
         fleet: what they have in common; the ledger gets every reading.
         tokens: a device's password; None for a broker that asks for none.
         first_index: of the first of them, in the fleet.
-        observer: is told of each exchange.
+        observer: called with each exchange.
         clocks: time.
         timeout_s: until the broker's acknowledgement, the wait for the connection included.
         receipt_timeout_s: from then until the gateway's receipt.
@@ -129,8 +129,8 @@ class MqttLoad:
         for line in self._lines:
             line.switch_off()
 
-    def tell(self) -> None:
-        """Something happened."""
+    def notify(self) -> None:
+        """Call ``on_news``: something changed."""
         if self._on_news is not None:
             self._on_news()
 
@@ -179,7 +179,7 @@ class _Line(Timer):
         self._give_up(OutcomeClass.TRANSPORT, "the power went", load.clocks.monotonic())
 
     def take(self, sending: _Sending) -> None:
-        """Publish it, or let it wait for the connection that is being made."""
+        """Publish the message, or let it wait for the connection that is being made."""
         if self._is_on and self._attempts.is_connecting:
             self._waiting[sending] = None
             self.wake(sending.give_up_s)
@@ -187,13 +187,13 @@ class _Line(Timer):
             self.publish(sending)
 
     def publish(self, sending: _Sending) -> None:
-        """Hand it to the engine; without a connection it comes back, unsent."""
+        """Hand the message to the engine; without a connection it fails, unsent."""
         load, request = self.load, sending.request
         self._awaited[sending.key] = sending
         load.engine.publish(self.device, request.target, request.body or b"", sending, load.timeout_s)
 
     def ended(self, sending: _Sending) -> None:
-        """This message is not under way any more."""
+        """Forget a message that ended."""
         self._awaited.pop(sending.key, None)
         self.load.under_way.discard(sending)
 
@@ -207,7 +207,7 @@ class _Line(Timer):
         for sending in waiting:
             sending.request = sending.request._replace(ready_s=max(sending.request.ready_s, now_s))
             self.publish(sending)
-        self.load.tell()
+        self.load.notify()
 
     def arrived(self, arrival: Arrival, now_s: float) -> None:
         """See :class:`~simulator.fleet.engine.mqtt.ports.SessionListener`: a receipt; nothing else is asked for."""
@@ -222,7 +222,7 @@ class _Line(Timer):
             self._receipted(key, None, now_s)
         for refusal in receipt.refused:
             self._receipted(refusal.key or "", refusal, now_s)
-        load.tell()
+        load.notify()
 
     def lost(self, error: Offline, outcome: OutcomeClass, began_s: float | None, now_s: float) -> None:
         """See :class:`~simulator.fleet.engine.mqtt.ports.SessionListener`."""
@@ -230,7 +230,7 @@ class _Line(Timer):
         self._attempts.ended(error, outcome, began_s, now_s)
         self._give_up(OutcomeClass.TRANSPORT, str(error), now_s)
         self.wake(self._attempts.due_s)
-        self.load.tell()
+        self.load.notify()
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
@@ -245,7 +245,7 @@ class _Line(Timer):
             attempts.take()
             receipts = ((topics.receipts(self.speaker.device_id), 1),)
             name = topics.user_name(self.speaker.device_id)
-            # Nobody is behind it, so the broker need not keep anything for it, nor tell anybody that it is gone.
+            # Nobody is behind it, so the broker need not keep anything for it, nor publish a will.
             opening = Opening(name, load.tokens(self.device), receipts, clean_start=True, session_expiry_s=0)
             load.engine.open(self.device, opening, self)
         for sending in [each for each in self._waiting if each.give_up_s <= now_s]:
@@ -262,7 +262,7 @@ class _Line(Timer):
             load.wheel.put_off(self)
 
     def wake(self, due_s: float) -> None:
-        """Look again at this time, at the latest."""
+        """Let the timer fire at this time, at the latest."""
         if due_s < self.due_s:
             self.load.wheel.at(due_s, self)
 
@@ -302,7 +302,7 @@ class _Sending:
 
     @property
     def give_up_s(self) -> float:
-        """So long it waits for a connection, on the monotonic clock."""
+        """When the wait for a connection ends, on the monotonic clock."""
         return self.request.intended_s + self._line.load.timeout_s
 
     def acknowledged(self, code: int, sent_s: float, now_s: float) -> None:
@@ -322,7 +322,7 @@ class _Sending:
         else:
             self.receipt_due_s = now_s + self._line.load.receipt_timeout_s
             self._line.wake(self.receipt_due_s)
-        self._line.load.tell()
+        self._line.load.notify()
 
     def failed(self, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:
         """See :class:`~simulator.fleet.engine.mqtt.ports.Publisher`."""
@@ -332,7 +332,7 @@ class _Sending:
             self._end(outcome, reason, sent_s, now_s)
 
     def receipted(self, refusal: Refusal | None, now_s: float) -> None:
-        """The gateway's word; None for stored."""
+        """The gateway's receipt names this message; ``refusal`` is None where it was stored."""
         if self.sent_s is None:
             self._overtook = (refusal,)
             return
@@ -351,7 +351,7 @@ class _Sending:
 
     @property
     def device(self) -> int:
-        """Whose it is, an index in the fleet."""
+        """Index of its device in the fleet."""
         return self._line.device
 
     def _at_the_end(self, outcome: OutcomeClass, reason: str) -> tuple[OutcomeClass, str]:
@@ -386,4 +386,4 @@ class _Sending:
         line.ended(self)
         if self._on_end is not None:
             self._on_end(now_s)
-        load.tell()
+        load.notify()

@@ -149,7 +149,7 @@ class VirtualDevice:
         body = self._body
         fleet, outbox = body.fleet, body.disk.outbox
         values = body.values(now)
-        if not values:  # none of its sensors has anything to tell
+        if not values:  # none of its sensors has a value
             self._sample_due_s = self._next_s(now)
             return
         digest = digest_values(values)
@@ -160,14 +160,14 @@ class VirtualDevice:
         if dropped:
             fleet.ages.given_up(dropped, OutcomeClass.TIMEOUT, now.monotonic_s)
         fleet.ledger.reading_made(body.index)
-        if fleet.circumstances is not None:
-            self.uplink.hold(fleet.circumstances.held_until_s(body.individual, now))
+        if fleet.environment is not None:
+            self.uplink.hold(fleet.environment.held_until_s(body.individual, now))
         self._sample_due_s = self._next_s(now)
 
     def _next_s(self, now: Moment) -> float:
         """When the sensor is read next, on the monotonic clock."""
         body = self._body
-        around = body.fleet.circumstances
+        around = body.fleet.environment
         if around is None:
             return self._schedule.next_after(now.monotonic_s)
         return around.next_reading_s(body.individual, body.model, self._schedule, now.monotonic_s)

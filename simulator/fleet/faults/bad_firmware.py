@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from simulator.fleet.faults.base import DeviceFault, LastingBasis
 from simulator.fleet.faults.reboot_loop import Turns
 from simulator.fleet.models.condition import Condition
-from simulator.fleet.models.interference import Hook, Read, Values
+from simulator.fleet.models.fault_hooks import Hook, Read, Values
 from simulator.fleet.models.settings import Version
 from simulator.fleet.settings import ReadingName, Seconds, key
 from simulator.fleet.signals.base import Individual, salt_of

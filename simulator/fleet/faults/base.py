@@ -4,7 +4,7 @@ A fault has two halves. Its settings are part of the scenario (``kind`` and keys
 for one run, whose begin it knows. Which devices it concerns is a hash of each device, so that every worker and every
 later reader of the record comes to the same ones.
 
-Faults of devices also are an :class:`~simulator.fleet.models.interference.Interference`; :class:`DeviceFault` is one
+Faults of devices also are an :class:`~simulator.fleet.models.fault_hooks.FaultHooks`; :class:`DeviceFault` is one
 that does nothing, to begin with. Faults of the network or of keys have hooks of their own beside this Protocol.
 """
 
@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
 from zlib import crc32
 
 from simulator.fleet.models.condition import Condition
-from simulator.fleet.models.interference import Body, Hook, Pace, Read, Values
+from simulator.fleet.models.fault_hooks import Body, Hook, Pace, Read, Values
 from simulator.fleet.record import Span
 from simulator.fleet.settings import Delay, Seconds, Section, Share, key
 from simulator.fleet.signals.base import Individual, salt_of
@@ -138,23 +138,23 @@ class DeviceFault(Generic[Settings]):
         )
 
     def condition(self, device: Individual, time_s: float, condition: Condition) -> Condition:  # noqa: ARG002
-        """See :class:`~simulator.fleet.models.interference.Interference`."""
+        """See :class:`~simulator.fleet.models.fault_hooks.FaultHooks`."""
         return condition
 
     def values(self, device: Individual, time_s: float, values: Values, read: Read) -> Values:  # noqa: ARG002
-        """See :class:`~simulator.fleet.models.interference.Interference`."""
+        """See :class:`~simulator.fleet.models.fault_hooks.FaultHooks`."""
         return values
 
     def schedule(self, device: Individual, time_s: float, pace: Pace) -> Pace:  # noqa: ARG002
-        """See :class:`~simulator.fleet.models.interference.Interference`."""
+        """See :class:`~simulator.fleet.models.fault_hooks.FaultHooks`."""
         return pace
 
     def order(self, device: Individual, time_s: float, order: Sequence[int]) -> Sequence[int]:  # noqa: ARG002
-        """See :class:`~simulator.fleet.models.interference.Interference`."""
+        """See :class:`~simulator.fleet.models.fault_hooks.FaultHooks`."""
         return order
 
     def bodies(self, device: Individual, time_s: float, body: Body) -> Sequence[Body]:  # noqa: ARG002
-        """See :class:`~simulator.fleet.models.interference.Interference`."""
+        """See :class:`~simulator.fleet.models.fault_hooks.FaultHooks`."""
         return (body,)
 
     def bounded(self, device: Individual, time_s: float, condition: Condition) -> Condition:

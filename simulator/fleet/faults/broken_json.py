@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 from simulator.fleet.faults.base import DeviceFault, LastingBasis, checksum
-from simulator.fleet.models.interference import Body, Hook
+from simulator.fleet.models.fault_hooks import Body, Hook
 from simulator.fleet.settings import Share, key
 from simulator.fleet.signals.base import Individual, salt_of
 

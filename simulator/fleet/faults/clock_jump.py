@@ -9,7 +9,7 @@ from pydantic import model_validator
 from simulator.fleet.faults.base import DeviceFault, FaultBasis
 from simulator.fleet.faults.clocks import shift_clock
 from simulator.fleet.models.condition import Condition
-from simulator.fleet.models.interference import Hook
+from simulator.fleet.models.fault_hooks import Hook
 from simulator.fleet.settings import Delay, key
 from simulator.fleet.signals.base import Individual
 

@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from simulator.fleet.faults.base import DeviceFault, LastingBasis, checksum
-from simulator.fleet.models.interference import Body, Hook
+from simulator.fleet.models.fault_hooks import Body, Hook
 from simulator.fleet.settings import Delay, Share, key
 from simulator.fleet.signals.base import Individual
 

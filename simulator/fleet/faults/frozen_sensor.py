@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from simulator.fleet.faults.base import DeviceFault, LastingBasis
-from simulator.fleet.models.interference import Hook, Read, Values
+from simulator.fleet.models.fault_hooks import Hook, Read, Values
 from simulator.fleet.settings import ReadingName, key
 from simulator.fleet.signals.base import Individual
 

@@ -6,7 +6,7 @@ import dataclasses
 from typing import ClassVar, Literal
 
 from simulator.fleet.faults.base import DeviceFault, LastingBasis
-from simulator.fleet.models.interference import Hook, Pace
+from simulator.fleet.models.fault_hooks import Hook, Pace
 from simulator.fleet.settings import Seconds, key
 from simulator.fleet.signals.base import Individual, turn_at
 

@@ -15,7 +15,7 @@ from simulator.fleet.signals.base import Individual
 
 
 @dataclass(frozen=True, slots=True)
-class Stranger:
+class ForeignAnswer:
     """Somebody else answers in the service's place: an HTTP answer."""
 
     status: int
@@ -43,7 +43,7 @@ class Passage:
     answer_lost: bool = False
     out_s: float = 0.0
     back_s: float = 0.0
-    stranger: Stranger | None = None
+    stranger: ForeignAnswer | None = None
     wrong_key: bool = False
 
     @property

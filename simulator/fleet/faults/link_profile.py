@@ -13,7 +13,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from simulator.fleet.faults.base import LastingBasis
-from simulator.fleet.faults.link import FREE, LinkFault, Passage, Stranger
+from simulator.fleet.faults.link import FREE, ForeignAnswer, LinkFault, Passage
 from simulator.fleet.settings import Delay, Share, key
 from simulator.fleet.signals.base import Individual, salt_of
 
@@ -51,7 +51,7 @@ PROFILES: Final = MappingProxyType(
         "captive_portal": Profile(0.005, 0.005, 10_000_000),
     }
 )
-_PORTAL: Final = Stranger(
+_PORTAL: Final = ForeignAnswer(
     302,
     ((b"location", b"http://portal.example/sign-in"), (b"content-type", b"text/html"), (b"content-length", b"0")),
     b"",

@@ -13,7 +13,7 @@ from typing import ClassVar, Final, Literal
 
 from simulator.fleet.faults.base import DeviceFault, LastingBasis
 from simulator.fleet.faults.json_body import close_body, identity_of, open_body
-from simulator.fleet.models.interference import Body, Hook
+from simulator.fleet.models.fault_hooks import Body, Hook
 from simulator.fleet.settings import ReadingName, Share, key
 from simulator.fleet.signals.base import Individual
 

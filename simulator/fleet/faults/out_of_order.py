@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 from simulator.fleet.faults.base import DeviceFault, LastingBasis
-from simulator.fleet.models.interference import Hook
+from simulator.fleet.models.fault_hooks import Hook
 from simulator.fleet.settings import key
 from simulator.fleet.signals.base import Individual, millisecond_of
 

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from agent.wire.limits import BODY_BYTES
 from simulator.fleet.faults.base import DeviceFault, LastingBasis, checksum
-from simulator.fleet.models.interference import Body, Hook
+from simulator.fleet.models.fault_hooks import Body, Hook
 from simulator.fleet.settings import Share, key
 from simulator.fleet.signals.base import Individual
 

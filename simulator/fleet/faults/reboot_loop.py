@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 
 from simulator.fleet.faults.base import DeviceFault, LastingBasis
 from simulator.fleet.models.condition import Condition, PowerLoss
-from simulator.fleet.models.interference import Hook
+from simulator.fleet.models.fault_hooks import Hook
 from simulator.fleet.settings import Seconds, key
 from simulator.fleet.signals.base import Individual, salt_of, turn_at
 

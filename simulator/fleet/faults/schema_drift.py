@@ -14,7 +14,7 @@ from pydantic import model_validator
 
 from simulator.fleet.faults.base import DeviceFault, LastingBasis
 from simulator.fleet.faults.json_body import close_body, open_body
-from simulator.fleet.models.interference import Body, Hook, Read, Values
+from simulator.fleet.models.fault_hooks import Body, Hook, Read, Values
 from simulator.fleet.settings import ReadingName, key
 from simulator.fleet.signals.base import Individual
 

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from simulator.fleet.faults.base import DeviceFault, LastingBasis
-from simulator.fleet.models.interference import Hook, Read, Values
+from simulator.fleet.models.fault_hooks import Hook, Read, Values
 from simulator.fleet.settings import ReadingName, Share, key
 from simulator.fleet.signals.base import Individual, millisecond_of, salt_of
 

@@ -75,7 +75,7 @@ class _Way:
         self.is_aged = False
 
 
-class CommandWays:
+class CommandTracker:
     """Commands under way, from the plan to their end; what is known of one goes away after it.
 
     Args:

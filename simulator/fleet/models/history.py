@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from agent.core.schedule import Schedule
-from simulator.fleet.models.interference import NO_INTERFERENCE, Interferences, Pace, Values
+from simulator.fleet.models.fault_hooks import NO_FAULTS, ActiveFaults, Pace, Values
 from simulator.fleet.models.model import Model
 from simulator.fleet.signals.base import Individual
 
@@ -37,7 +37,7 @@ def history_of(
     *,
     from_s: float,
     to_s: float,
-    faults: Interferences = NO_INTERFERENCE,
+    faults: ActiveFaults = NO_FAULTS,
 ) -> Iterator[PastReading]:
     """Live through a device's past.
 

@@ -19,7 +19,7 @@ class PlaySummary:
         slowest: devices of this worker with the longest answers.
         failures: what did not come out as the scenario says, one sentence each.
         missed: what could not be written down; the audit is not complete then.
-        audit: of a play that reads back by itself; None where the conductor does.
+        audit: of a play that reads back by itself; None where the coordinator does.
         commands: how commands ended, one entry for each of the scenario's and one for those that it did not send.
         extras: what a kind of its own found, by name.
         held: what a kind of its own proved, for the verdict of a run in which all is well; empty for nothing.

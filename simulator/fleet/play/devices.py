@@ -32,7 +32,7 @@ from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.target import TargetSettings
 from simulator.fleet.signals.base import SignalSet
 from simulator.fleet.target.key_pool import headers_of
-from simulator.fleet.target.way import KeyPairFile, read_keys
+from simulator.fleet.target.target import KeyPairFile, read_keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Address:
 
 
 @dataclass(frozen=True, slots=True)
-class Cast:
+class DeviceSpecs:
     """Who the devices are.
 
     Attributes:
@@ -75,7 +75,7 @@ class Cast:
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class WorkerContext:
     """What they stand on.
 
     Attributes:
@@ -115,11 +115,11 @@ class Devices(Power, Protocol):
         """It can connect again."""
         ...
 
-    def afflict(self, faults: LinkFaults) -> None:
+    def apply_link_faults(self, faults: LinkFaults) -> None:
         """From now on what is said gets through as these faults of the network let it."""
         ...
 
-    def is_afflicted(self, device: int) -> bool:
+    def has_link_fault(self, device: int) -> bool:
         """Whether what this device does not get out is its link's doing, and not the generator's."""
         ...
 
@@ -166,27 +166,27 @@ class Devices(Power, Protocol):
         ...
 
 
-def make_devices(scenario: Scenario, address: Address, cast: Cast, ground: Ground) -> Devices:
+def make_devices(scenario: Scenario, address: Address, specs: DeviceSpecs, context: WorkerContext) -> Devices:
     """The devices as the scenario wants them.
 
     Raises:
         ConfigurationError: an address, a key or a certificate cannot be used.
     """
     if scenario.level == "wire":
-        return WireDevices(scenario, address, cast, ground)
+        return WireDevices(scenario, address, specs, context)
     if scenario.target.transport == "mqtt":
-        return MqttDevices(scenario, address, cast, ground)
-    return HttpDevices(scenario, address, cast, ground)
+        return MqttDevices(scenario, address, specs, context)
+    return HttpDevices(scenario, address, specs, context)
 
 
-def _http_engine(target: TargetSettings, address: Address, ground: Ground) -> Http1Engine:
+def _http_engine(target: TargetSettings, address: Address, context: WorkerContext) -> Http1Engine:
     options = HttpOptions(
         read_origin(address.base_url, address.ca_file),
         per_device=target.connections == "per_device",
-        pool=ground.connections,
+        pool=context.connections,
         sources=_sources(target),
     )
-    return Http1Engine(options, ground.wheel)
+    return Http1Engine(options, context.wheel)
 
 
 def _sources(target: TargetSettings) -> tuple[str, ...]:
@@ -200,18 +200,18 @@ def _read_tokens(path: Path) -> dict[str, Secret]:
         raise ConfigurationError([f"the devices' tokens cannot be read: {error}"], str(path)) from None
 
 
-def _templates(address: Address, cast: Cast) -> list[RequestTemplate]:
+def _templates(address: Address, specs: DeviceSpecs) -> list[RequestTemplate]:
     """One for each key pair, or one for each device that has a token; dealt out by the device's number."""
     origin = read_origin(address.base_url, address.ca_file)
     if address.tokens is None:
         return [RequestTemplate(origin, headers_of(pair)) for pair in read_keys(address.keys)]
-    tokens, count = _read_tokens(address.tokens), len(cast.members)
+    tokens, count = _read_tokens(address.tokens), len(specs.members)
     heads = [
         RequestTemplate(origin, {"authorization": f"Bearer {tokens[member.device_id].reveal()}"})
-        for member in cast.members
+        for member in specs.members
     ]
     # Device i takes number i modulo the count, and this worker's first device is not number 0.
-    shift = -cast.first_index % count
+    shift = -specs.first_index % count
     return heads[shift:] + heads[:shift]
 
 
@@ -228,8 +228,8 @@ class _CoreDevices:
         self.had_contact = driver.had_contact
         self.lose = links.lose
         self.restore = links.state.restore
-        self.afflict = links.afflict
-        self.is_afflicted = links.is_afflicted
+        self.apply_link_faults = links.apply_link_faults
+        self.has_link_fault = links.has_link_fault
 
     def arrive(self, stream: int, device: int, due_s: float) -> None:
         """They have their own schedules; the scenario's check refuses arrivals for them."""
@@ -239,19 +239,19 @@ class _CoreDevices:
 class HttpDevices(_CoreDevices):
     """Devices with the agent's core, over HTTP."""
 
-    def __init__(self, scenario: Scenario, address: Address, cast: Cast, ground: Ground) -> None:
-        self._engine = _http_engine(scenario.target, address, ground)
-        self._links = Links(self._engine, ground.clock, ground.wheel)
+    def __init__(self, scenario: Scenario, address: Address, specs: DeviceSpecs, context: WorkerContext) -> None:
+        self._engine = _http_engine(scenario.target, address, context)
+        self._links = Links(self._engine, context.clock, context.wheel)
         self._driver = Driver(
             self._links,
-            ground.wheel,
-            _templates(address, cast),
-            cast.members,
-            cast.fleet,
-            first_index=cast.first_index,
-            observer=ground.observer,
+            context.wheel,
+            _templates(address, specs),
+            specs.members,
+            specs.fleet,
+            first_index=specs.first_index,
+            observer=context.observer,
             timeout_s=scenario.target.timeout_s,
-            on_news=ground.on_news,
+            on_news=context.on_news,
         )
         super().__init__(self._driver, self._links)
 
@@ -287,16 +287,16 @@ def _broker(scenario: Scenario, address: Address) -> BrokerAddress:
     return BrokerAddress(address.broker_host, address.broker_port, tls)
 
 
-def _sessions(scenario: Scenario, address: Address, ground: Ground) -> MqttSessions:
+def _sessions(scenario: Scenario, address: Address, context: WorkerContext) -> MqttSessions:
     target = scenario.target
     broker = _broker(scenario, address)
-    return MqttSessions(broker, ground.wheel, sources=_sources(target), connect_timeout_s=target.timeout_s)
+    return MqttSessions(broker, context.wheel, sources=_sources(target), connect_timeout_s=target.timeout_s)
 
 
-def _tokens(address: Address, cast: Cast) -> Callable[[int], Secret | None]:
+def _tokens(address: Address, specs: DeviceSpecs) -> Callable[[int], Secret | None]:
     """Each device's password at the broker."""
     tokens = _read_tokens(address.tokens) if address.tokens is not None else {}
-    members, first = cast.members, cast.first_index
+    members, first = specs.members, specs.first_index
     return lambda device: tokens.get(members[device - first].device_id)
 
 
@@ -310,19 +310,19 @@ def slow_target(scenario: Scenario, address: Address) -> SlowTarget:
 class MqttDevices(_CoreDevices):
     """Devices with the agent's core, over MQTT through the gateway's broker."""
 
-    def __init__(self, scenario: Scenario, address: Address, cast: Cast, ground: Ground) -> None:
-        self._engine = _sessions(scenario, address, ground)
-        self._links = MqttLinks(self._engine, ground.clock, ground.wheel, connect_timeout_s=scenario.target.timeout_s)
+    def __init__(self, scenario: Scenario, address: Address, specs: DeviceSpecs, context: WorkerContext) -> None:
+        self._engine = _sessions(scenario, address, context)
+        self._links = MqttLinks(self._engine, context.clock, context.wheel, connect_timeout_s=scenario.target.timeout_s)
         self._driver = MqttDriver(
             self._links,
-            ground.wheel,
-            cast.members,
-            cast.fleet,
-            tokens=_tokens(address, cast),
-            first_index=cast.first_index,
-            observer=ground.observer,
+            context.wheel,
+            specs.members,
+            specs.fleet,
+            tokens=_tokens(address, specs),
+            first_index=specs.first_index,
+            observer=context.observer,
             timeout_s=scenario.target.timeout_s,
-            on_news=ground.on_news,
+            on_news=context.on_news,
         )
         super().__init__(self._driver, self._links)
 
@@ -345,60 +345,70 @@ class MqttDevices(_CoreDevices):
 class WireDevices:
     """Pure load: requests or messages as devices send them, without devices."""
 
-    def __init__(self, scenario: Scenario, address: Address, cast: Cast, ground: Ground) -> None:
+    def __init__(self, scenario: Scenario, address: Address, specs: DeviceSpecs, context: WorkerContext) -> None:
         self._engine: MqttSessions | Http1Engine
         self._load: Load | MqttLoad
         self._links: Links | MqttLinks
         self._online: set[int] = set()
         subjects = [
-            Subject(member.device_id, signals) for member, signals in zip(cast.members, cast.signals, strict=True)
+            Subject(member.device_id, signals) for member, signals in zip(specs.members, specs.signals, strict=True)
         ]
         if scenario.target.transport == "mqtt":
-            self._over_mqtt(scenario, address, cast, ground, subjects)
+            self._over_mqtt(scenario, address, specs, context, subjects)
         else:
-            self._over_http(scenario, address, cast, ground, subjects)
+            self._over_http(scenario, address, specs, context, subjects)
         self._arrivals = scenario.arrivals
         self.lose = self._links.lose
         self.restore = self._links.state.restore
-        self.afflict = self._links.afflict
-        self.is_afflicted = self._links.is_afflicted
-        self._share = len(cast.members) / scenario.fleet.devices
+        self.apply_link_faults = self._links.apply_link_faults
+        self.has_link_fault = self._links.has_link_fault
+        self._share = len(specs.members) / scenario.fleet.devices
         self._users_are_on = False
         self._is_draining = False
 
     def _over_http(
-        self, scenario: Scenario, address: Address, cast: Cast, ground: Ground, subjects: Sequence[Subject]
+        self,
+        scenario: Scenario,
+        address: Address,
+        specs: DeviceSpecs,
+        context: WorkerContext,
+        subjects: Sequence[Subject],
     ) -> None:
-        engine = self._engine = _http_engine(scenario.target, address, ground)
-        links = self._links = Links(engine, ground.clock, ground.wheel)
+        engine = self._engine = _http_engine(scenario.target, address, context)
+        links = self._links = Links(engine, context.clock, context.wheel)
         self._load = Load(
             links if scenario.faults else engine,
-            ground.wheel,
-            _templates(address, cast),
+            context.wheel,
+            _templates(address, specs),
             subjects,
-            cast.fleet,
-            first_index=cast.first_index,
-            observer=ground.observer,
+            specs.fleet,
+            first_index=specs.first_index,
+            observer=context.observer,
             options=LoadOptions(timeout_s=scenario.target.timeout_s),
-            on_news=ground.on_news,
+            on_news=context.on_news,
         )
 
     def _over_mqtt(
-        self, scenario: Scenario, address: Address, cast: Cast, ground: Ground, subjects: Sequence[Subject]
+        self,
+        scenario: Scenario,
+        address: Address,
+        specs: DeviceSpecs,
+        context: WorkerContext,
+        subjects: Sequence[Subject],
     ) -> None:
-        engine = self._engine = _sessions(scenario, address, ground)
+        engine = self._engine = _sessions(scenario, address, context)
         timeout_s = scenario.target.timeout_s
-        links = self._links = MqttLinks(engine, ground.clock, ground.wheel, connect_timeout_s=timeout_s)
+        links = self._links = MqttLinks(engine, context.clock, context.wheel, connect_timeout_s=timeout_s)
         self._load = MqttLoad(
             links if scenario.faults else engine,
-            ground.wheel,
+            context.wheel,
             subjects,
-            cast.fleet,
-            tokens=_tokens(address, cast),
-            first_index=cast.first_index,
-            observer=ground.observer,
+            specs.fleet,
+            tokens=_tokens(address, specs),
+            first_index=specs.first_index,
+            observer=context.observer,
             timeout_s=timeout_s,
-            on_news=ground.on_news,
+            on_news=context.on_news,
         )
 
     def switch_on(self, device: int) -> None:

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from simulator.fleet.device.circumstances import Circumstances
+from simulator.fleet.device.environment import Environment
 from simulator.fleet.engine.wheel import FIRES_PER_TURN, Clock, Wheel
 from simulator.fleet.faults.base import DeviceFault
 from simulator.fleet.faults.kinds import KINDS, DeviceFaultSettings, build_faults
 from simulator.fleet.faults.link import LinkFault
 from simulator.fleet.faults.slow_loris import SlowLoris
 from simulator.fleet.models.condition import ALWAYS_ON
-from simulator.fleet.models.interference import Hook, Interferences
+from simulator.fleet.models.fault_hooks import ActiveFaults, Hook
 from simulator.fleet.play.agenda import CallHeap
 from simulator.fleet.play.devices import Devices
 from simulator.fleet.play.link_state import LinkFaults
@@ -64,17 +64,17 @@ class FaultContext:
 
     Args:
         devices: whose power and links they are.
-        circumstances: the true time, and where faults that devices ask for are put.
+        environment: the true time, and where faults that devices ask for are put.
         wheel, clock: of the worker.
         seed: of the run.
         range_of: the worker's devices.
     """
 
     def __init__(
-        self, devices: Devices, circumstances: Circumstances, wheel: Wheel, clock: Clock, *, seed: int, range_of: range
+        self, devices: Devices, environment: Environment, wheel: Wheel, clock: Clock, *, seed: int, range_of: range
     ) -> None:
         self.devices = devices
-        self.circumstances = circumstances
+        self.environment = environment
         self.wheel = wheel
         self.seed = seed
         self.range_of = range_of
@@ -91,11 +91,11 @@ class FaultContext:
 
     def true_now_s(self) -> float:
         """Seconds since the epoch."""
-        return self.circumstances.true_s(self._clock.time())
+        return self.environment.true_s(self._clock.time())
 
     def at(self, true_s: float, call: Callable[[], object]) -> None:
         """Call it at a time, seconds since the epoch, unless faults end before."""
-        self._calls.at(self.circumstances.monotonic_s(true_s), call)
+        self._calls.at(self.environment.monotonic_s(true_s), call)
 
     def end(self) -> None:
         """Call nothing any more that waits for its time."""
@@ -141,7 +141,7 @@ class FaultSchedule:
         certain = device_faults(self._settings, self._origin_s, moved)
         new = [fault for number, fault in certain.items() if number not in self._begun]
         self._begun = certain | self._begun
-        self._context.circumstances.faults = Interferences(self._played())
+        self._context.environment.faults = ActiveFaults(self._played())
         self.power.begin(new)
         self._network.begin(new)
 
@@ -217,7 +217,7 @@ class PowerFaults:
             return
         # A timer may fire a little early or late: the look is never before the time that it waited for.
         true_s = max(at_s, context.true_now_s())
-        condition = context.circumstances.faults.condition(individual, true_s, ALWAYS_ON)
+        condition = context.environment.faults.condition(individual, true_s, ALWAYS_ON)
         if not condition.powered:
             if device not in self._dead:
                 self._dead.add(device)
@@ -255,7 +255,7 @@ class NetworkFaults:
         if not links:
             return
         self._links += links
-        self._afflict(self._links)
+        self._apply(self._links)
         for fault in links:
             if isinstance(fault, SlowLoris):
                 self._plan_slow(fault)
@@ -272,13 +272,13 @@ class NetworkFaults:
             if number % FIRES_PER_TURN == 0:
                 await asyncio.sleep(0)
         if self._links:
-            self._afflict(())
+            self._apply(())
         await asyncio.gather(*(slow.end() for slow in self._slow), *self._ending)
         self._slow.clear()
 
-    def _afflict(self, links: Sequence[LinkFault[Any]]) -> None:
+    def _apply(self, links: Sequence[LinkFault[Any]]) -> None:
         context = self._context
-        context.devices.afflict(LinkFaults(links, context.individual, context.circumstances.true_s))
+        context.devices.apply_link_faults(LinkFaults(links, context.individual, context.environment.true_s))
 
     def _plan_away(self, fault: LinkFault[Any], device: int) -> None:
         if self._is_over:

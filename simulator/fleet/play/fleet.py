@@ -13,8 +13,8 @@ from typing import Final
 from agent.wire.extensions import COMMAND_STATUS
 from simulator.fleet.audit.file_ledger import LedgerTarget
 from simulator.fleet.audit.fleet_ledger import FleetLedger, NoLedger
-from simulator.fleet.device.circumstances import Circumstances
 from simulator.fleet.device.driver import Member
+from simulator.fleet.device.environment import Environment
 from simulator.fleet.device.model import Fleetwide
 from simulator.fleet.device.quiet_heap import QuietHeap
 from simulator.fleet.device.request_template import RequestTemplate
@@ -23,22 +23,22 @@ from simulator.fleet.engine.http.origin import read_origin
 from simulator.fleet.engine.wheel import FIRES_PER_TURN, LoopClock, Wheel
 from simulator.fleet.metrics.ages import ReadingAges
 from simulator.fleet.metrics.recorder import Recorder
-from simulator.fleet.metrics.stages import CommandWays
-from simulator.fleet.models.interference import NO_INTERFERENCE
+from simulator.fleet.metrics.stages import CommandTracker
+from simulator.fleet.models.fault_hooks import NO_FAULTS
 from simulator.fleet.plan.events import Event, EventKind
 from simulator.fleet.plan.feed import EventFeed
 from simulator.fleet.plan.plan import Plan
 from simulator.fleet.play.agenda import Agenda
 from simulator.fleet.play.base import Leftover, PlaySummary
-from simulator.fleet.play.devices import Address, Cast, Devices, Ground, Power, make_devices, slow_target
+from simulator.fleet.play.devices import Address, Devices, DeviceSpecs, Power, WorkerContext, make_devices, slow_target
 from simulator.fleet.play.faults import FaultContext, FaultSchedule, read_device_faults
 from simulator.fleet.play.measurement import Measurement, StagedLedger
 from simulator.fleet.play.models import build_models, device_model
-from simulator.fleet.play.operator import EXPIRY_MARGIN_S, Operator, Way
+from simulator.fleet.play.operator import EXPIRY_MARGIN_S, Operator, OrderContext
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.python_file import Program
 from simulator.fleet.target.asking import Keyring
-from simulator.fleet.target.way import KeyPairFile, read_keys
+from simulator.fleet.target.target import KeyPairFile, read_keys
 from simulator.watched import into_loop, start_task
 
 _AHEAD_S: Final = 2.0
@@ -118,10 +118,10 @@ class FleetPlay:
         self._build_models()
         self._fault_settings = read_device_faults(job.scenario)
         self._measurement = Measurement(recorder)
-        self._ways = CommandWays(recorder, [command.name for command in job.scenario.commands])
+        self._commands = CommandTracker(recorder, [command.name for command in job.scenario.commands])
         self._file_ledger = None if job.ledger is None else job.ledger.open(into_loop(asyncio.get_running_loop()))
         kept: FleetLedger = self._file_ledger or NoLedger()
-        self._staged = StagedLedger(kept, self._ways)
+        self._staged = StagedLedger(kept, self._commands)
         # Without devices behind them commands get no further than the service.
         self._ledger: FleetLedger = kept if job.scenario.level == "wire" else self._staged
         self._feed = EventFeed(Plan(job.scenario), job.devices)
@@ -159,7 +159,7 @@ class FleetPlay:
         self._origin_s = time.time() + at_s - time.monotonic()
         if any(model.eventful for model in self._models):
             self._build_models()
-        around = self._circumstances(at_s)
+        around = self._environment(at_s)
         fleet = Fleetwide(
             job.device_offers,
             job.scenario.seed,
@@ -168,7 +168,7 @@ class FleetPlay:
             first_number=job.ledger.header.first_number if job.ledger is not None else 0,
             ledger=self._ledger,
             began_s=at_s,
-            circumstances=None if job.scenario.level == "wire" else around,
+            environment=None if job.scenario.level == "wire" else around,
             dialect=job.scenario.target.dialect.dialect(),
             base_url=job.address.base_url,
             ages=ReadingAges(self._recorder),
@@ -178,10 +178,10 @@ class FleetPlay:
             for device_id, number in zip(job.device_ids, job.model_numbers, strict=True)
         ]
         signals = [self._models[number].signals for number in job.model_numbers]
-        cast = Cast(job.devices.start, members, signals, fleet)
-        ground = Ground(self._clock, self._wheel, self._measurement, self._news.set, job.connections)
-        self._devices = self._power = make_devices(job.scenario, job.address, cast, ground)
-        self._measurement.is_excused = self._devices.is_afflicted
+        specs = DeviceSpecs(job.devices.start, members, signals, fleet)
+        context = WorkerContext(self._clock, self._wheel, self._measurement, self._news.set, job.connections)
+        self._devices = self._power = make_devices(job.scenario, job.address, specs, context)
+        self._measurement.is_excused = self._devices.has_link_fault
         if around is not None:
             self._faults = FaultSchedule(
                 self._fault_settings,
@@ -211,7 +211,7 @@ class FleetPlay:
         """See :class:`~simulator.fleet.play.base.Play`."""
         if self._devices is None:
             return {}
-        found = {**self._devices.gauges(), "open_commands": float(len(self._ways) + self._held_orders)}
+        found = {**self._devices.gauges(), "open_commands": float(len(self._commands) + self._held_orders)}
         if self._file_ledger is not None:
             counts = self._file_ledger.counts
             found |= {
@@ -243,9 +243,9 @@ class FleetPlay:
                     self._agenda
                     or not devices.has_settled()
                     or operator.tally.under_way
-                    or self._ways
+                    or self._commands
                     or self._held
-                    or (has_devices and self._ways.count_unordered() < operator.count_unnumbered())
+                    or (has_devices and self._commands.count_unordered() < operator.count_unnumbered())
                 ):
                     self._news.clear()
                     await self._news.wait()
@@ -271,7 +271,7 @@ class FleetPlay:
         self._is_over = True
         broken = await self._end_tasks()
         self._heap.close()
-        self._ways.close(time.monotonic())
+        self._commands.close(time.monotonic())
         never_sent = 0 if broken else self._never_sent(time.monotonic())
         self._recorder.intended += never_sent
         self._recorder.undelivered += never_sent
@@ -303,7 +303,7 @@ class FleetPlay:
             slowest=self._measurement.slowest(names, self._job.devices.start),
             failures=tuple(failures),
             missed=sum(gap.records for gap in gaps),
-            commands=self._operator.command_ends(self._job.scenario.commands, self._ways.ends)
+            commands=self._operator.command_ends(self._job.scenario.commands, self._commands.ends)
             if self._operator
             else (),
             extras={
@@ -335,7 +335,7 @@ class FleetPlay:
             for settings, model in zip(job.scenario.fleet.models, self._models, strict=True)
         ]
 
-    def _circumstances(self, at_s: float) -> Circumstances | None:
+    def _environment(self, at_s: float) -> Environment | None:
         """What is the case beside the signals, None for nothing. Pure load meets faults of the network only."""
         # Without devices nothing has a state or a clock; faults of the network go by the requests.
         is_wire = self._job.scenario.level == "wire"
@@ -343,7 +343,7 @@ class FleetPlay:
         if not eventful and not self._fault_settings:
             return None
         has_clocks = not is_wire and any(model.clock for model in self._models)
-        return Circumstances(at_s, self._origin_s, NO_INTERFERENCE, has_clocks=has_clocks)
+        return Environment(at_s, self._origin_s, NO_FAULTS, has_clocks=has_clocks)
 
     async def _file_events(self) -> None:
         """Keep the wheel filled."""
@@ -418,7 +418,7 @@ class FleetPlay:
     async def _flush(self) -> None:
         while True:
             await asyncio.sleep(1.0)
-            if self._ways.expire(time.monotonic() - EXPIRY_MARGIN_S):
+            if self._commands.expire(time.monotonic() - EXPIRY_MARGIN_S):
                 self._news.set()
             self._heap.look(0 if self._devices is None else round(self._devices.gauges().get("online", 0.0)))
             if self._file_ledger is not None:
@@ -426,7 +426,7 @@ class FleetPlay:
 
     def _make_operator(self, began_s: float) -> Operator:
         job = self._job
-        way = Way(
+        orders = OrderContext(
             self._operator_engine,
             RequestTemplate(
                 read_origin(job.operator_url, job.operator_ca_file), Keyring(self._keys).headers(job.worker)
@@ -438,12 +438,12 @@ class FleetPlay:
             job.run,
         )
         return Operator(
-            way,
+            orders,
             job.device_ids,
             job.devices.start,
             [(command.payload, command.ttl_s) for command in job.scenario.commands],
             ledger=self._ledger,
             observer=self._measurement,
             began_s=began_s,
-            on_ordered=lambda each: self._ways.ordered(each.command_id, each.stream, each.due_s, each.expires_s),
+            on_ordered=lambda each: self._commands.ordered(each.command_id, each.stream, each.due_s, each.expires_s),
         )

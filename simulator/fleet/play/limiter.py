@@ -20,7 +20,7 @@ from simulator.fleet.record import CHECKS
 from simulator.fleet.target.limiter.asking import OPERATION, LimiterDesk
 from simulator.fleet.target.limiter.trial import LimiterTrial, Pace
 from simulator.fleet.target.limiter.values import CheckResult, LimiterRules, Outcome
-from simulator.fleet.target.way import KeyPairFile, read_keys
+from simulator.fleet.target.target import KeyPairFile, read_keys
 from simulator.watched import start_task
 
 _CONNECTIONS: Final = 64

@@ -71,7 +71,7 @@ class LinkState:
         if self._down[device] <= 0:
             del self._down[device]
 
-    def afflict(self, faults: LinkFaults) -> None:
+    def apply_link_faults(self, faults: LinkFaults) -> None:
         """From now on what is said gets through as these faults let it."""
         # Those that take links away altogether, or make traffic of their own, leave alone what gets through.
         self._faults = [fault for fault in faults.faults if type(fault).passage is not LinkFault.passage]
@@ -90,7 +90,7 @@ class LinkState:
             found = found.then(fault.passage(individual, self._numbers[device], now_s, size_bytes))
         return found
 
-    def is_afflicted(self, device: int) -> bool:
+    def has_link_fault(self, device: int) -> bool:
         """Whether what this device does not get out is the link's doing, and not the generator's."""
         return device in self._down or any(fault.chooses(each) for fault, each, _ in self._acting(device))
 

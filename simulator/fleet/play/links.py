@@ -40,8 +40,8 @@ class Links:
         self._under_way: dict[int, set[_Relay]] = {}
         self.state = LinkState(clock)
         """Who has a link, and what faults make of it."""
-        self.afflict = self.state.afflict
-        self.is_afflicted = self.state.is_afflicted
+        self.apply_link_faults = self.state.apply_link_faults
+        self.has_link_fault = self.state.has_link_fault
 
     def send(self, device: int, message: bytes, caller: Caller, timeout_s: float) -> None:
         """See :class:`~simulator.fleet.engine.ports.HttpEngine`."""

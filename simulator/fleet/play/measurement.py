@@ -9,7 +9,7 @@ from agent.core.values import Contract, OutcomeStatus
 from simulator.fleet.audit.fleet_ledger import FleetLedger
 from simulator.fleet.device.exchange import HELD_POLL
 from simulator.fleet.metrics.recorder import Recorder
-from simulator.fleet.metrics.stages import CommandWays, EndState, Stage
+from simulator.fleet.metrics.stages import CommandTracker, EndState, Stage
 from simulator.fleet.outcomes import Attempt, OutcomeClass
 from simulator.fleet.record import SlowDevice
 
@@ -102,9 +102,9 @@ class StagedLedger:
         began_s: the run's begin on the monotonic clock: the ledger's times count from it.
     """
 
-    def __init__(self, ledger: FleetLedger, ways: CommandWays) -> None:
+    def __init__(self, ledger: FleetLedger, ways: CommandTracker) -> None:
         self._ledger = ledger
-        self._ways = ways
+        self._commands = ways
         self.began_s = 0.0
         # Straight through: nothing is added to what is written down of readings.
         self.reading_made = ledger.reading_made
@@ -118,34 +118,34 @@ class StagedLedger:
     def command_ordered(self, device: int, command_id: str, at_s: float) -> None:
         """See :class:`~simulator.fleet.audit.fleet_ledger.FleetLedger`."""
         self._ledger.command_ordered(device, command_id, at_s)
-        self._ways.mark(command_id, Stage.SENT, at_s + self.began_s)
+        self._commands.mark(command_id, Stage.SENT, at_s + self.began_s)
 
     def command_received(self, device: int, command_id: str, at_s: float) -> None:
         """See :class:`~simulator.fleet.audit.fleet_ledger.FleetLedger`."""
         self._ledger.command_received(device, command_id, at_s)
-        self._ways.mark(command_id, Stage.DELIVERED, at_s + self.began_s)
+        self._commands.mark(command_id, Stage.DELIVERED, at_s + self.began_s)
 
     def command_started(self, device: int, command_id: str, contract: Contract, attempt: int, at_s: float) -> None:
         """See :class:`~simulator.fleet.audit.fleet_ledger.FleetLedger`."""
         self._ledger.command_started(device, command_id, contract, attempt, at_s)
-        self._ways.mark(command_id, Stage.STARTED, at_s + self.began_s)
+        self._commands.mark(command_id, Stage.STARTED, at_s + self.began_s)
 
     def command_finished(
         self, device: int, command_id: str, status: OutcomeStatus, at_s: float, error: str | None = None
     ) -> None:
         """See :class:`~simulator.fleet.audit.fleet_ledger.FleetLedger`."""
         self._ledger.command_finished(device, command_id, status, at_s, error)
-        self._ways.mark(command_id, Stage.FINISHED, at_s + self.began_s, _end_state(status, error))
+        self._commands.mark(command_id, Stage.FINISHED, at_s + self.began_s, _end_state(status, error))
 
     def command_reported(self, device: int, command_id: str, at_s: float) -> None:
         """See :class:`~simulator.fleet.audit.fleet_ledger.FleetLedger`."""
         self._ledger.command_reported(device, command_id, at_s)
-        self._ways.mark(command_id, Stage.REPORTED, at_s + self.began_s)
+        self._commands.mark(command_id, Stage.REPORTED, at_s + self.began_s)
 
     def result_put_aside(self, device: int, command_id: str) -> None:
         """See :class:`~simulator.fleet.audit.fleet_ledger.FleetLedger`: the way ends here without a report."""
         self._ledger.result_put_aside(device, command_id)
-        self._ways.end(command_id)
+        self._commands.end(command_id)
 
 
 def _end_state(status: OutcomeStatus, error: str | None) -> EndState:

@@ -56,9 +56,9 @@ class MqttLinks:
         self._lines: dict[int, _Line] = {}
         self._recovering: set[int] = set()
 
-    def is_afflicted(self, device: int) -> bool:
-        """See :meth:`LinkState.is_afflicted`; also until a session stands again that the link's doing has ended."""
-        return device in self._recovering or self.state.is_afflicted(device)
+    def has_link_fault(self, device: int) -> bool:
+        """See :meth:`LinkState.has_link_fault`; also until a session stands again that the link's doing has ended."""
+        return device in self._recovering or self.state.has_link_fault(device)
 
     def lose(self, device: int) -> None:
         """The connection goes in this instant: what is under way may have arrived, and nobody says so."""
@@ -67,9 +67,9 @@ class MqttLinks:
             self.engine.cut(device)
             line.end(Offline("closed", DOWN), OutcomeClass.TRANSPORT)
 
-    def afflict(self, faults: LinkFaults) -> None:
-        """See :meth:`LinkState.afflict`. Without any fault, whose connection died of one is told so now."""
-        self.state.afflict(faults)
+    def apply_link_faults(self, faults: LinkFaults) -> None:
+        """See :meth:`LinkState.apply_link_faults`. Without any fault, whose connection died of one is told so now."""
+        self.state.apply_link_faults(faults)
         if self.state.is_plain:
             self._wheel.for_each(list(self._lines.values()), _Line.revive)
 

@@ -28,10 +28,11 @@ from simulator.fleet.device.exchange import Operation, Request
 from simulator.fleet.device.load_parts import RUN_OVER
 from simulator.fleet.device.observer import Observer
 from simulator.fleet.device.request_template import RequestTemplate
+from simulator.fleet.device.retry_policy import RequestRetries
 from simulator.fleet.engine.ports import Headers, HttpEngine
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.metrics.stages import EndState
-from simulator.fleet.outcomes import REFUSALS, Attempt, OutcomeClass, class_of
+from simulator.fleet.outcomes import REFUSALS, OutcomeClass, class_of
 from simulator.fleet.record import CommandEnds
 from simulator.fleet.scenario.load import CommandSettings
 from simulator.wire.messages import SendCommand
@@ -40,13 +41,14 @@ OPERATION: Final = Operation.ORDER
 EXPIRY_MARGIN_S: Final = 2.0
 """A command that its device has not got so long after its end is on its way to it no more."""
 _TRIES: Final = 8
+_BACKOFF: Final = Backoff(base_s=0.5, cap_s=10.0)
 _CONFLICT: Final = 409
 _AGAIN: Final = frozenset({OutcomeClass.LIMITED, OutcomeClass.SERVER_ERROR})
 _UNANSWERED: Final = frozenset({OutcomeClass.TRANSPORT, OutcomeClass.TIMEOUT, OutcomeClass.UNEXPECTED})
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class OrderContext:
     """How the operator reaches the service.
 
     Attributes:
@@ -120,7 +122,7 @@ class Operator:
     """One for each worker; sends to that worker's devices.
 
     Args:
-        way: to the service.
+        context: to the service.
         device_ids: the service's ids of this worker's devices.
         first_index: of the first of them, in the fleet.
         payloads: the scenario's streams of commands: payload and time to live, seconds; the latter goes out where the
@@ -137,7 +139,7 @@ class Operator:
 
     def __init__(
         self,
-        way: Way,
+        context: OrderContext,
         device_ids: Sequence[str],
         first_index: int,
         payloads: Sequence[tuple[Mapping[str, Any], float]],
@@ -147,7 +149,7 @@ class Operator:
         began_s: float,
         on_ordered: Callable[[Ordered], None],
     ) -> None:
-        self.way = way
+        self.context = context
         self.ledger = ledger
         self.observer = observer
         self.began_s = began_s
@@ -173,19 +175,19 @@ class Operator:
         body = SendCommand(
             device_id=self._device_ids[device - self._first],
             command_payload=dict(payload),
-            ttl_seconds=round(ttl_s) if COMMAND_TTL in self.way.offers else None,
+            ttl_seconds=round(ttl_s) if COMMAND_TTL in self.context.offers else None,
         )
-        once = IDEMPOTENCY_KEY in self.way.offers
-        headers = {"idempotency-key": f"{self.way.run}-order-{stream}-{serial}"} if once else {}
+        once = IDEMPOTENCY_KEY in self.context.offers
+        headers = {"idempotency-key": f"{self.context.run}-order-{stream}-{serial}"} if once else {}
         request = Request(OPERATION, "POST", paths.SEND_COMMAND, encode_json(body.to_wire()), headers)
         self.tally.sent += 1
         self.tally.under_way += 1
         self.streams[stream].sent += 1
-        _Order(self, device, self.way.template.message(request), due_s, repeatable=once, stream=stream).go()
+        _Order(self, device, self.context.template.message(request), due_s, repeatable=once, stream=stream).go()
 
     def took(self, command_id: str, stream: int, due_s: float, now_s: float) -> None:
         """The service has a command, and answered now."""
-        lasts_s = round(self._payloads[stream][1]) if COMMAND_TTL in self.way.offers else None
+        lasts_s = round(self._payloads[stream][1]) if COMMAND_TTL in self.context.offers else None
         expires_s = None if lasts_s is None else now_s + lasts_s
         self.on_ordered(Ordered(command_id, stream, due_s, expires_s))
 
@@ -227,23 +229,22 @@ class Operator:
         others = {str(state): count for state, count in ends.get(None, {}).items()}
         return (*ours, CommandEnds("", "any", 0, 0, 0, others))
 
-    def pause_s(self, patience: Backoff, retry_after_s: float | None) -> tuple[Backoff, float]:
-        """How long an order waits before it goes out again."""
-        return patience.failed(self._chance(), retry_after_s)
+    def retries(self) -> RequestRetries:
+        """The retries of one order."""
+        return RequestRetries(_BACKOFF, self._chance)
 
 
 class _Order:
     """A command on its way to the service: the engine's :class:`~simulator.fleet.engine.ports.Caller`."""
 
     __slots__ = (
-        "_attempt",
         "_device",
         "_due_s",
         "_first_due_s",
         "_message",
         "_operator",
-        "_patience",
         "_repeatable",
+        "_retries",
         "_stream",
         "_tries",
     )
@@ -257,16 +258,15 @@ class _Order:
         self._due_s = self._first_due_s = due_s
         self._repeatable = repeatable
         self._stream = stream
-        self._patience = Backoff(base_s=0.5, cap_s=10.0)
+        self._retries = operator.retries()
         self._tries = 0
-        self._attempt = Attempt.FIRST
 
     def go(self) -> None:
         if self._operator.is_over:
             return
         self._tries += 1
-        way = self._operator.way
-        way.engine.send(self._device, self._message, self, way.timeout_s)
+        context = self._operator.context
+        context.engine.send(self._device, self._message, self, context.timeout_s)
 
     def answered(self, status: int, headers: Headers, body: bytes, sent_s: float, now_s: float) -> None:
         """See :class:`~simulator.fleet.engine.ports.Caller`."""
@@ -289,13 +289,12 @@ class _Order:
         elif status == _CONFLICT and _word_of(body) == KEY_IN_USE:
             # An attempt that timed out here still runs there: what became of the order is not known yet.
             if self._tries < _TRIES:
-                self._attempt = self._attempt.again(refused=False)
-                self._again(read_retry_after(httpx.Headers(headers)), now_s)
+                self._again(self._retries.failed(read_retry_after(httpx.Headers(headers))), now_s)
             else:
                 self._forget(now_s)
         elif outcome in _AGAIN and (self._repeatable or outcome is OutcomeClass.LIMITED) and self._tries < _TRIES:
-            self._attempt = self._attempt.again(refused=outcome in REFUSALS)
-            self._again(read_retry_after(httpx.Headers(headers)), now_s)
+            wait_s = read_retry_after(httpx.Headers(headers))
+            self._again(self._retries.failed(wait_s, refused=outcome in REFUSALS), now_s)
         elif outcome is OutcomeClass.SERVER_ERROR:
             self._forget(now_s)
         else:
@@ -309,9 +308,7 @@ class _Order:
         self._note(outcome, sent_s, now_s)
         self._operator.observer.faulted(OPERATION, self._device, reason)
         if not self._operator.is_over and (self._repeatable or sent_s is None) and self._tries < _TRIES:
-            if sent_s is not None:
-                self._attempt = self._attempt.again(refused=False)
-            self._again(None, now_s)
+            self._again(self._retries.failed(left=sent_s is not None), now_s)
         else:
             self._forget(now_s)
 
@@ -324,13 +321,12 @@ class _Order:
             ready_s=self._due_s,
             sent_s=sent_s,
             now_s=now_s,
-            attempt=self._attempt,
+            attempt=self._retries.attempt,
         )
 
-    def _again(self, retry_after_s: float | None, now_s: float) -> None:
-        self._patience, pause_s = self._operator.pause_s(self._patience, retry_after_s)
+    def _again(self, pause_s: float, now_s: float) -> None:
         self._due_s = now_s + pause_s
-        self._operator.way.wheel.at(self._due_s, self.go)
+        self._operator.context.wheel.at(self._due_s, self.go)
 
     def _forget(self, now_s: float) -> None:
         operator = self._operator

@@ -1,4 +1,4 @@
-"""What conductor and workers say to each other, over a pipe, pickled: both ends are this program of this version.
+"""What coordinator and workers say to each other, over a pipe, pickled: both ends are this program of this version.
 
 Times are seconds on the machine's monotonic clock, which its processes share.
 """
@@ -58,7 +58,7 @@ class Ready:
 
 
 @dataclass(frozen=True, slots=True)
-class Pulse:
+class Heartbeat:
     """From a worker's own heartbeat thread: the process lives, however busy its loop is."""
 
     worker: int
@@ -105,7 +105,7 @@ class Finished:
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class Problem:
     """From a worker: something that the run must tell, such as a disk that is full.
 
     Attributes:
@@ -117,4 +117,4 @@ class Trouble:
     fatal: bool = False
 
 
-FromWorker = Ready | Pulse | Measured | Drained | Finished | Trouble
+FromWorker = Ready | Heartbeat | Measured | Drained | Finished | Problem

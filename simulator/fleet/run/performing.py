@@ -1,4 +1,4 @@
-"""A run from its scenario to its record: the way that docs/fleet.md draws, read from top to bottom."""
+"""A run from its scenario to its record: in the order that docs/fleet.md draws, read from top to bottom."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ from simulator.fleet.report.standing import RunHead
 from simulator.fleet.report.words import error_text
 from simulator.fleet.run.capacity import check_capacity
 from simulator.fleet.run.claim import claimed_devices
-from simulator.fleet.run.conductor import Conducted, Conductor
-from simulator.fleet.run.crew import Crew
-from simulator.fleet.run.hall import Hall
-from simulator.fleet.run.preparing import Prepared, Setting, prepare
+from simulator.fleet.run.coordinator import Coordinator, RunOutcome
+from simulator.fleet.run.local_workers import LocalWorkers
+from simulator.fleet.run.preparing import Prepared, RunContext, prepare
 from simulator.fleet.run.progress import Registering
-from simulator.fleet.run.recording import first_record, head_of, last_record, score_of
+from simulator.fleet.run.recording import first_record, head_of, last_record, schedule_of
+from simulator.fleet.run.reporter import RunReporter
 from simulator.fleet.run.worker import work
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.reading import ScenarioFile
 from simulator.fleet.target.asking import Keyring, open_desk
 from simulator.fleet.target.gateway_tokens import wait_until_handed_on
 from simulator.fleet.target.safety import Permission, is_here
-from simulator.fleet.target.way import Way
+from simulator.fleet.target.target import Target
 from simulator.report.values import Tone
 from simulator.watched import describe
 
@@ -65,12 +65,12 @@ class EndedByHand(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class RunOptions:
     """Where a run is to be performed.
 
     Attributes:
         file: the scenario.
-        way: to the target.
+        target: how to reach it.
         folder: of the run; must hold none yet.
         permissions: to load each machine that the target is made of, with its caps.
         is_audited: keep ledgers and read everything back at the end.
@@ -78,14 +78,14 @@ class Stage:
     """
 
     file: ScenarioFile
-    way: Way
+    target: Target
     folder: Path
     permissions: tuple[Permission, ...]
     is_audited: bool = True
     formats: tuple[str, ...] = ()
 
 
-def perform(stage: Stage, make_view: MakeView) -> RunRecord:
+def perform(options: RunOptions, make_view: MakeView) -> RunRecord:
     """The whole run; its folder has record and seconds afterwards, whatever happened since it began.
 
     Raises:
@@ -94,39 +94,39 @@ def perform(stage: Stage, make_view: MakeView) -> RunRecord:
         EndedByHand: Ctrl-C, or a signal like it, before the load began, or once more while the run was ended in order:
             during the load, and while everything is read back, the first one does that.
     """
-    scenario, plan = stage.file.scenario, plan_of(stage.file)
+    scenario, plan = options.file.scenario, plan_of(options.file)
     workers = count_workers(scenario)
-    _check_caps(stage, plan)
-    needs = check_capacity(scenario, workers, target_is_here=is_here(stage.way.base_url))
-    head = head_of(scenario, stage.way.base_url, workers)
+    _check_caps(options, plan)
+    needs = check_capacity(scenario, workers, target_is_here=is_here(options.target.base_url))
+    head = head_of(scenario, options.target.base_url, workers)
     with ExitStack() as ends:
-        ends.enter_context(claimed_devices(scenario, stage.way.base_url))
+        ends.enter_context(claimed_devices(scenario, options.target.base_url))
         secrets = Path(ends.enter_context(TemporaryDirectory(prefix="fleet-simulator-")))
-        setting = Setting(stage.file, plan, stage.way, stage.folder, secrets, workers, stage.is_audited)
-        folder = ends.enter_context(RunFolder(stage.folder))
+        context = RunContext(options.file, plan, options.target, options.folder, secrets, workers, options.is_audited)
+        folder = ends.enter_context(RunFolder(options.folder))
         view = ends.enter_context(make_view(head))
         for need in needs:
             if not need.fits:
                 view.note(str(need), Tone.WARN)
-        record, prepared = _prepare(setting, head, folder, view)
+        record, prepared = _prepare(context, head, folder, view)
         try:
-            record = _play(stage, setting, prepared, Hall(folder, view, record, prepared, scenario))
+            record = _play(options, context, prepared, RunReporter(folder, view, record, prepared, scenario))
         except KeyboardInterrupt:
-            fix = f"'fleet-simulator report {stage.folder}' makes the reports of what there is"
+            fix = f"'fleet-simulator report {options.folder}' makes the reports of what there is"
             raise EndedByHand(f"ended by hand at once: {fix}") from None
         view.end(record)
     return record
 
 
-def _prepare(setting: Setting, head: RunHead, folder: RunFolder, view: RunView) -> tuple[RunRecord, Prepared]:
+def _prepare(context: RunContext, head: RunHead, folder: RunFolder, view: RunView) -> tuple[RunRecord, Prepared]:
     """What is known before the first second, and the devices; the folder is gone when there is no run."""
     registering = Registering(view)
     try:
         view.stage("planning")
-        record = first_record(setting.file, setting.way.base_url, setting.plan, head)
+        record = first_record(context.file, context.target.base_url, context.plan, head)
         folder.keep(record)
         view.stage("preparing devices")
-        prepared = asyncio.run(prepare(setting, registering))
+        prepared = asyncio.run(prepare(context, registering))
         view.stage("")
     except AgentError:
         folder.discard()
@@ -139,12 +139,12 @@ def _prepare(setting: Setting, head: RunHead, folder: RunFolder, view: RunView) 
     return record, prepared
 
 
-def _play(stage: Stage, setting: Setting, prepared: Prepared, hall: Hall) -> RunRecord:
+def _play(options: RunOptions, context: RunContext, prepared: Prepared, reporter: RunReporter) -> RunRecord:
     """The load, the audit, the record and its reports."""
-    conducted, merger = _conduct(setting.file.scenario, prepared, hall)
-    audit = _audit(setting, prepared, conducted, hall.view)
-    record = last_record(hall, conducted, merger, audit)
-    return _report(hall.folder, record, hall.view, stage.formats)
+    outcome, merger = _conduct(context.file.scenario, prepared, reporter)
+    audit = _audit(context, prepared, outcome, reporter.view)
+    record = last_record(reporter, outcome, merger, audit)
+    return _report(reporter.folder, record, reporter.view, options.formats)
 
 
 def _report(folder: RunFolder, record: RunRecord, view: RunView, formats: tuple[str, ...]) -> RunRecord:
@@ -166,50 +166,50 @@ def _report(folder: RunFolder, record: RunRecord, view: RunView, formats: tuple[
     return replace(record, verdict=doubted(record.verdict, missing))
 
 
-def _check_caps(stage: Stage, plan: Plan) -> None:
+def _check_caps(options: RunOptions, plan: Plan) -> None:
     """Whether every machine of the target allows a run of this size."""
     busiest = sum(peak_rates(plan).values())
-    for permission in stage.permissions:
+    for permission in options.permissions:
         permission.check(devices=plan.scenario.fleet.devices, requests_per_s=busiest)
 
 
-def _conduct(scenario: Scenario, prepared: Prepared, hall: Hall) -> tuple[Conducted, Merger]:
+def _conduct(scenario: Scenario, prepared: Prepared, reporter: RunReporter) -> tuple[RunOutcome, Merger]:
     merger = Merger(range(len(prepared.jobs)))
-    with Crew(work, prepared.jobs) as crew:
-        conducted = Conductor(crew, score_of(scenario), merger, hall).conduct()
-    return conducted, merger
+    with LocalWorkers(work, prepared.jobs) as workers:
+        outcome = Coordinator(workers, schedule_of(scenario), merger, reporter).conduct()
+    return outcome, merger
 
 
-def _audit(setting: Setting, prepared: Prepared, conducted: Conducted, view: RunView) -> AuditRecord | None:
+def _audit(context: RunContext, prepared: Prepared, outcome: RunOutcome, view: RunView) -> AuditRecord | None:
     """What the service gives back; None without ledgers."""
-    for summary in conducted.summaries.values():
+    for summary in outcome.summaries.values():
         if summary.audit is not None:
             return summary.audit
     if not prepared.is_audited:
         return None
-    if conducted.unreachable:
+    if outcome.unreachable:
         again = "the target was gone: audit the folder with 'fleet-simulator audit' when it is back"
         return AuditRecord(None, None, complete=False, sentences=(again,))
-    way = setting.way
+    target = context.target
 
     async def read() -> AuditRecord:
-        timeout_s = setting.file.scenario.target.timeout_s
+        timeout_s = context.file.scenario.target.timeout_s
         async with open_desk(
-            way.base_url, Keyring(way.keys), timeout_s=timeout_s, offers=prepared.offers, ca_file=way.ca_file
+            target.base_url, Keyring(target.keys), timeout_s=timeout_s, offers=prepared.offers, ca_file=target.ca_file
         ) as desk:
             return await audit_run(
-                setting.folder,
+                context.folder,
                 desk.pages,
                 AuditSettings(
-                    late_after_s=setting.file.scenario.audit.late_after_s,
-                    recorded=RecordedRun(prepared.began_ms / 1000, time.time(), setting.file.scenario.fleet.devices),
-                    refusals_planned=plans_refusals(fault.kind for fault in setting.file.scenario.faults),
+                    late_after_s=context.file.scenario.audit.late_after_s,
+                    recorded=RecordedRun(prepared.began_ms / 1000, time.time(), context.file.scenario.fleet.devices),
+                    refusals_planned=plans_refusals(fault.kind for fault in context.file.scenario.faults),
                 ),
                 lambda done, whole: view.stage("reading everything back", done, whole),
             )
 
     try:
-        _let_gateway_finish(setting, view)
+        _let_gateway_finish(context, view)
         with _stage(view, "reading everything back"):
             audit = asyncio.run(read())
     except (AgentError, KeyboardInterrupt) as error:
@@ -219,15 +219,15 @@ def _audit(setting: Setting, prepared: Prepared, conducted: Conducted, view: Run
         _log.exception("reading everything back ended unexpectedly")
         sentence = f"reading everything back ended unexpectedly: {describe(error)}"
         return AuditRecord(None, None, complete=False, unjudged=(sentence,))
-    missed = sum(summary.missed for summary in conducted.summaries.values())
-    whole = audit.complete and not missed and len(conducted.summaries) == len(prepared.jobs)
+    missed = sum(summary.missed for summary in outcome.summaries.values())
+    whole = audit.complete and not missed and len(outcome.summaries) == len(prepared.jobs)
     return replace(audit, complete=whole)
 
 
-def _let_gateway_finish(setting: Setting, view: RunView) -> None:
+def _let_gateway_finish(context: RunContext, view: RunView) -> None:
     """What a gateway has confirmed may not be in the service yet; read back before, it would count as lost."""
-    target, folder = setting.file.scenario.target, setting.way.gateway_folder
-    if folder is None or (target.transport != "mqtt" and target.through != "gateway"):
+    settings, folder = context.file.scenario.target, context.target.gateway_folder
+    if folder is None or (settings.transport != "mqtt" and settings.through != "gateway"):
         return
     with _stage(view, "the gateway hands on what it holds"):
         left = wait_until_handed_on(folder, _GATEWAY_S, lambda _left: None)

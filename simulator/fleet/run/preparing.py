@@ -35,7 +35,7 @@ from simulator.fleet.target.discovery import find_gateway_offers, find_offers
 from simulator.fleet.target.gateway_tokens import issue_gateway_tokens
 from simulator.fleet.target.limiter.values import LimiterRules
 from simulator.fleet.target.provisioning import Provisioned, Wanted, provision
-from simulator.fleet.target.way import Way
+from simulator.fleet.target.target import Target
 from simulator.keys import write_secret
 
 _BACKFILL_CONNECTIONS: Final = 32
@@ -46,13 +46,13 @@ Told = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class RunContext:
     """What is to be run where.
 
     Attributes:
         file: the scenario.
         plan: of it.
-        way: to the target.
+        target: how to reach it.
         folder: of the run.
         workers: processes.
         secrets: a folder for what workers must read and nobody else; gone after the run.
@@ -61,7 +61,7 @@ class Setting:
 
     file: ScenarioFile
     plan: Plan
-    way: Way
+    target: Target
     folder: Path
     secrets: Path
     workers: int
@@ -87,44 +87,48 @@ class Prepared:
     is_audited: bool
 
 
-async def prepare(setting: Setting, told: Told) -> Prepared:
+async def prepare(context: RunContext, told: Told) -> Prepared:
     """Make what is missing on the target, and deal the devices out.
 
     Args:
-        setting: what is to be run where.
+        context: what is to be run where.
         told: told how many devices are there, and how many are wanted.
 
     Raises:
         ServiceError: the target refused something or cannot be reached.
         ConfigurationError: a file that the scenario names cannot be used.
     """
-    file, way, run = setting.file, setting.way, uuid4().hex[:12]
+    file, target, run = context.file, context.target, uuid4().hex[:12]
     scenario = file.scenario
     product = load_product(_product_path(file))
     identifiers = read_identifiers(scenario.fleet, file.folder)
-    offers = find_offers(way, scenario.target.dialect.dialect())
+    offers = find_offers(target, scenario.target.dialect.dialect())
     if scenario.kind == "backfill":
         _check_backfill(offers)
     if scenario.kind == "limiter":
         return Prepared(
-            (_limiter_job(scenario, way, offers),), run, round(time.time() * 1000), offers, is_audited=False
+            (_limiter_job(scenario, target, offers),), run, round(time.time() * 1000), offers, is_audited=False
         )
     is_storm = scenario.kind == "onboarding_storm"
     wanted = Wanted(product, scenario.scenario, scenario.fleet.identities.user_id, [] if is_storm else identifiers)
     async with open_desk(
-        way.base_url, Keyring(way.keys), timeout_s=scenario.target.timeout_s, offers=offers, ca_file=way.ca_file
+        target.base_url,
+        Keyring(target.keys),
+        timeout_s=scenario.target.timeout_s,
+        offers=offers,
+        ca_file=target.ca_file,
     ) as desk:
         provisioned = await provision(desk, wanted, told)
     began_ms = round(time.time() * 1000)
     if is_storm:
-        job = _storm_job(scenario, way, provisioned, offers, [f"{name}-{run[:6]}" for name in identifiers])
+        job = _storm_job(scenario, target, provisioned, offers, [f"{name}-{run[:6]}" for name in identifiers])
         return Prepared((job,), run, began_ms, offers, is_audited=False)
-    if setting.is_audited:
+    if context.is_audited:
         devices = enumerate(provisioned.devices)
-        write_devices(setting.folder, (AuditedDevice(n, device.device_id, device.name) for n, device in devices))
-    prepared = Prepared((), run, began_ms, offers, setting.is_audited)
+        write_devices(context.folder, (AuditedDevice(n, device.device_id, device.name) for n, device in devices))
+    prepared = Prepared((), run, began_ms, offers, context.is_audited)
     make = _backfill_jobs if scenario.kind == "backfill" else _fleet_jobs
-    return replace(prepared, jobs=tuple(make(setting, prepared, provisioned)))
+    return replace(prepared, jobs=tuple(make(context, prepared, provisioned)))
 
 
 def _check_backfill(offers: frozenset[str]) -> None:
@@ -142,23 +146,23 @@ def _product_path(file: ScenarioFile) -> Path | None:
     return None if name == "climate-node" else file.folder / name
 
 
-def _limiter_job(scenario: Scenario, way: Way, offers: frozenset[str]) -> LimiterJob:
+def _limiter_job(scenario: Scenario, target: Target, offers: frozenset[str]) -> LimiterJob:
     settings = scenario.limiter or LimiterSettings()
     rules = LimiterRules(settings.quota, settings.window_s, settings.over, settings.tolerance)
-    return LimiterJob(way.base_url, way.key_files, rules, scenario.target.timeout_s, offers, way.ca_file)
+    return LimiterJob(target.base_url, target.key_files, rules, scenario.target.timeout_s, offers, target.ca_file)
 
 
 def _storm_job(
-    scenario: Scenario, way: Way, provisioned: Provisioned, offers: frozenset[str], identifiers: Sequence[str]
+    scenario: Scenario, target: Target, provisioned: Provisioned, offers: frozenset[str], identifiers: Sequence[str]
 ) -> StormJob:
     settings = scenario.onboarding
     if settings is None:
         raise ConfigurationError(["kind onboarding_storm needs the section 'onboarding'"], "scenario")
     user = scenario.fleet.identities.user_id
     return StormJob(
-        base_url=way.base_url,
-        ca_file=way.ca_file,
-        keys=way.key_files,
+        base_url=target.base_url,
+        ca_file=target.ca_file,
+        keys=target.key_files,
         product_id=provisioned.product_id,
         scenario=scenario.scenario,
         identifiers=tuple(identifiers),
@@ -174,9 +178,9 @@ def _storm_job(
     )
 
 
-def _fleet_jobs(setting: Setting, prepared: Prepared, provisioned: Provisioned) -> Iterator[FleetJob]:
-    scenario, way, workers = setting.file.scenario, setting.way, setting.workers
-    address, behind = _address(setting, provisioned)
+def _fleet_jobs(context: RunContext, prepared: Prepared, provisioned: Provisioned) -> Iterator[FleetJob]:
+    scenario, target, workers = context.file.scenario, context.target, context.workers
+    address, behind = _address(context, provisioned)
     first_number = first_number_of(prepared.run)
     name = SEQUENCE_NAME if scenario.audit.numbers else None
     for worker, devices in enumerate(deal(scenario.fleet.devices, workers)):
@@ -196,28 +200,28 @@ def _fleet_jobs(setting: Setting, prepared: Prepared, provisioned: Provisioned) 
         yield FleetJob(
             scenario=scenario,
             address=address,
-            keys=way.key_files,
-            operator_url=way.base_url,
-            operator_ca_file=way.ca_file,
+            keys=target.key_files,
+            operator_url=target.base_url,
+            operator_ca_file=target.ca_file,
             worker=worker,
             devices=devices,
             device_ids=tuple(device.device_id for device in ours),
             names=tuple(device.name for device in ours),
             product_id=provisioned.product_id,
-            folder=setting.file.folder,
+            folder=context.file.folder,
             origin_s=prepared.began_ms / 1000,
-            model_numbers=tuple(int(setting.plan.models[device]) for device in devices),
+            model_numbers=tuple(int(context.plan.models[device]) for device in devices),
             offers=prepared.offers,
             device_offers=_offers_used(scenario, prepared.offers if behind is None else behind),
             run=prepared.run,
-            ledger=LedgerTarget(ledger_path(setting.folder, worker), header) if setting.is_audited else None,
+            ledger=LedgerTarget(ledger_path(context.folder, worker), header) if context.is_audited else None,
             connections=max(1, scenario.target.pool // workers),
-            program=setting.file.program,
+            program=context.file.program,
         )
 
 
-def _backfill_jobs(setting: Setting, prepared: Prepared, provisioned: Provisioned) -> Iterator[BackfillJob]:
-    scenario, way, workers = setting.file.scenario, setting.way, setting.workers
+def _backfill_jobs(context: RunContext, prepared: Prepared, provisioned: Provisioned) -> Iterator[BackfillJob]:
+    scenario, target, workers = context.file.scenario, context.target, context.workers
     from_s, to_s = window_of(scenario, prepared.began_ms / 1000)
     first_number = first_number_of(history_name(scenario, from_s, to_s))
     for worker, devices in enumerate(deal(scenario.fleet.devices, workers)):
@@ -235,22 +239,22 @@ def _backfill_jobs(setting: Setting, prepared: Prepared, provisioned: Provisione
         )
         yield BackfillJob(
             scenario=scenario,
-            base_url=way.base_url,
-            ca_file=way.ca_file,
-            keys=way.key_files,
+            base_url=target.base_url,
+            ca_file=target.ca_file,
+            keys=target.key_files,
             devices=devices,
             device_ids=tuple(device.device_id for device in ours),
             names=tuple(device.name for device in ours),
             product_id=provisioned.product_id,
-            model_numbers=tuple(int(setting.plan.models[device]) for device in devices),
-            folder=setting.file.folder,
+            model_numbers=tuple(int(context.plan.models[device]) for device in devices),
+            folder=context.file.folder,
             from_s=from_s,
             to_s=to_s,
             offers=prepared.offers,
-            ledger_path=ledger_path(setting.folder, worker) if setting.is_audited else None,
-            ledger_header=header if setting.is_audited else None,
+            ledger_path=ledger_path(context.folder, worker) if context.is_audited else None,
+            ledger_header=header if context.is_audited else None,
             connections=max(1, min(_BACKFILL_CONNECTIONS, scenario.target.pool) // workers),
-            program=setting.file.program,
+            program=context.file.program,
         )
 
 
@@ -268,34 +272,34 @@ def _dates_when_made(scenario: Scenario) -> bool:
     return scenario.level == "core" and not is_planned
 
 
-def _address(setting: Setting, provisioned: Provisioned) -> tuple[Address, frozenset[str] | None]:
+def _address(context: RunContext, provisioned: Provisioned) -> tuple[Address, frozenset[str] | None]:
     """Where devices talk to, and the extensions there where that is not the service.
 
     Through a gateway each device gets a token of its own first.
     """
-    way, target = setting.way, setting.file.scenario.target
-    if target.transport != "mqtt" and target.through != "gateway":
-        return Address(way.base_url, way.key_files, ca_file=way.ca_file), None
-    if way.gateway_url is None or way.gateway_folder is None:
+    target, settings = context.target, context.file.scenario.target
+    if settings.transport != "mqtt" and settings.through != "gateway":
+        return Address(target.base_url, target.key_files, ca_file=target.ca_file), None
+    if target.gateway_url is None or target.gateway_folder is None:
         raise ConfigurationError(
             ["devices that go through a gateway need its tokens: give --local, or --up of a 'fleet-simulator up'"],
             "target",
         )
-    if target.transport == "mqtt" and (way.broker or "").startswith("amqtt"):
+    if settings.transport == "mqtt" and (target.broker or "").startswith("amqtt"):
         fix = "the embedded broker speaks MQTT 3.1.1 only, the fleet speaks 5: apt-get install mosquitto, then start "
         raise ConfigurationError([f"transport mqtt: {fix}'fleet-simulator up' again"], "target")
     device_ids = [device.device_id for device in provisioned.devices]
-    tokens = issue_gateway_tokens(way.gateway_folder, device_ids, way.gateway_url)
+    tokens = issue_gateway_tokens(target.gateway_folder, device_ids, target.gateway_url)
     text = json.dumps({name: token.reveal() for name, token in tokens.items()})
-    path = write_secret(setting.secrets / "tokens.json", text)
-    broker = target.broker
-    host = broker.host if broker is not None else way.broker_host
-    port = broker.port if broker is not None else way.broker_port
-    if way.broker_port is not None:
-        host, port = way.broker_host, way.broker_port
-    ca_file = setting.file.folder / broker.ca_file if broker is not None and broker.ca_file is not None else None
-    offers = find_gateway_offers(way.gateway_url, next(iter(tokens.values()))) if tokens else None
-    return Address(way.gateway_url, (), path, host, port, ca_file), offers
+    path = write_secret(context.secrets / "tokens.json", text)
+    broker = settings.broker
+    host = broker.host if broker is not None else target.broker_host
+    port = broker.port if broker is not None else target.broker_port
+    if target.broker_port is not None:
+        host, port = target.broker_host, target.broker_port
+    ca_file = context.file.folder / broker.ca_file if broker is not None and broker.ca_file is not None else None
+    offers = find_gateway_offers(target.gateway_url, next(iter(tokens.values()))) if tokens else None
+    return Address(target.gateway_url, (), path, host, port, ca_file), offers
 
 
 def _offers_used(scenario: Scenario, offers: frozenset[str]) -> frozenset[str]:

@@ -23,8 +23,8 @@ from simulator.fleet.record import AuditRecord, Reasons, RunRecord, Span, Thresh
 from simulator.fleet.report.standing import RunHead
 from simulator.fleet.report.writing import read_seconds
 from simulator.fleet.run.command_ends import ended_otherwise, joined_ends
-from simulator.fleet.run.conductor import Conducted, PlannedPhase, Score
-from simulator.fleet.run.hall import Hall
+from simulator.fleet.run.coordinator import PhaseSchedule, PlannedPhase, RunOutcome
+from simulator.fleet.run.reporter import RunReporter
 from simulator.fleet.run.verdict import Findings, judge_run
 from simulator.fleet.scenario.conditions import parse_condition
 from simulator.fleet.scenario.faults import count_concerned, fault_end_s, fault_title
@@ -47,9 +47,9 @@ def head_of(scenario: Scenario, target: str, workers: int) -> RunHead:
         target: its address.
         workers: processes.
     """
-    score = score_of(scenario)
+    schedule = schedule_of(scenario)
     begin_s, phases = 0.0, []
-    for phase in score.phases:
+    for phase in schedule.phases:
         phases.append(Span(phase.name, phase.kind, begin_s, begin_s + phase.duration_s, phase.devices))
         begin_s += phase.duration_s
     return RunHead(
@@ -60,14 +60,14 @@ def head_of(scenario: Scenario, target: str, workers: int) -> RunHead:
         devices=scenario.fleet.devices,
         workers=workers,
         phases=tuple(phases),
-        faults=score.faults,
+        faults=schedule.faults,
         duration_s=begin_s,
         noun=_NOUNS.get(scenario.kind, "device"),
     )
 
 
-def score_of(scenario: Scenario) -> Score:
-    """What the conductor conducts."""
+def schedule_of(scenario: Scenario) -> PhaseSchedule:
+    """What the coordinator conducts."""
     devices = scenario.fleet.devices
     phases = tuple(
         PlannedPhase(
@@ -84,7 +84,7 @@ def score_of(scenario: Scenario) -> Score:
         Span(fault_title(fault), fault.kind, fault.at_s, fault_end_s(fault), count)
         for fault, count in zip(scenario.faults, count_concerned(scenario.faults, scenario.seed, devices), strict=True)
     )
-    return Score(phases, devices, faults, scenario.drain_s)
+    return PhaseSchedule(phases, devices, faults, scenario.drain_s)
 
 
 def first_record(file: ScenarioFile, target: str, plan: Plan, head: RunHead) -> RunRecord:
@@ -125,30 +125,30 @@ def first_record(file: ScenarioFile, target: str, plan: Plan, head: RunHead) -> 
     )
 
 
-def last_record(hall: Hall, conducted: Conducted, merger: Merger, audit: AuditRecord | None) -> RunRecord:
+def last_record(reporter: RunReporter, outcome: RunOutcome, merger: Merger, audit: AuditRecord | None) -> RunRecord:
     """Everything that came of it, judged.
 
     Args:
-        hall: where it was heard.
-        conducted: how it went.
+        reporter: where it was heard.
+        outcome: how it went.
         merger: what the workers measured.
         audit: what was read back; None without ledgers.
     """
-    scenario = hall.scenario
+    scenario = reporter.scenario
     is_open = any(arrivals.kind == "open" for arrivals in scenario.arrivals)
     is_pooled = scenario.target.transport != "mqtt" and scenario.target.connections == "pooled"
-    assessment = hall.saturation.assess(is_open=is_open, is_pooled=is_pooled)
+    assessment = reporter.saturation.assess(is_open=is_open, is_pooled=is_pooled)
     totals = merger.totals
-    summaries = [conducted.summaries[number] for number in sorted(conducted.summaries)]
-    partial, device_names = _partial(conducted, hall), _names(hall)
+    summaries = [outcome.summaries[number] for number in sorted(outcome.summaries)]
+    partial, device_names = _partial(outcome, reporter), _names(reporter)
     record = replace(
-        hall.record,
+        reporter.record,
         ended_at=to_rfc3339(time.time()),
-        duration_s=conducted.duration_s,
-        phases=tuple(conducted.phases),
+        duration_s=outcome.duration_s,
+        phases=tuple(outcome.phases),
         faults=_played(
-            tuple(named(span, device_names) for summary in summaries for span in summary.faults) or conducted.faults,
-            conducted,
+            tuple(named(span, device_names) for summary in summaries for span in summary.faults) or outcome.faults,
+            outcome,
         ),
         operations=without_stages(totals),
         health=merger.health,
@@ -161,24 +161,24 @@ def last_record(hall: Hall, conducted: Conducted, merger: Merger, audit: AuditRe
             sorted((found for summary in summaries for found in summary.slowest), key=lambda found: -found.response_s)
         )[:_SLOWEST_KEPT],
         gaps=merger.gaps,
-        extras=_extras(conducted, assessment.notes),
-        drained_from_s=conducted.drained_from_s if scenario.kind in _WITH_DRAIN else None,
+        extras=_extras(outcome, assessment.notes),
+        drained_from_s=outcome.drained_from_s if scenario.kind in _WITH_DRAIN else None,
         partial=partial,
     )
     phases = [phase.name for phase in scenario.phases]
     wanted = [parse(expression, phases=phases) for expression in scenario.thresholds]
-    results = judge(wanted, replace(record, operations=totals), read_seconds(hall.folder.path))
-    failures = [*conducted.failures, *(failure for summary in summaries for failure in summary.failures)]
+    results = judge(wanted, replace(record, operations=totals), read_seconds(reporter.folder.path))
+    failures = [*outcome.failures, *(failure for summary in summaries for failure in summary.failures)]
     failures += ended_otherwise(record.commands, whole=not partial)
     failures += assessment.failures
-    if conducted.late_count:
-        late = ", ".join(conducted.late[:3])
-        failures.append(f"{conducted.late_count} devices still held something after {scenario.drain_s:g} s ({late})")
+    if outcome.late_count:
+        late = ", ".join(outcome.late[:3])
+        failures.append(f"{outcome.late_count} devices still held something after {scenario.drain_s:g} s ({late})")
     reasons = Reasons(
-        unreachable=conducted.unreachable or "",
-        interrupted="ended by hand before its time" if conducted.interrupted else "",
+        unreachable=outcome.unreachable or "",
+        interrupted="ended by hand before its time" if outcome.interrupted else "",
         saturated=tuple(assessment.saturated),
-        broken=tuple(_broken(conducted, merger, partial)),
+        broken=tuple(_broken(outcome, merger, partial)),
         failures=tuple(failures),
         held=tuple(summary.held for summary in summaries if summary.held),
     )
@@ -186,16 +186,16 @@ def last_record(hall: Hall, conducted: Conducted, merger: Merger, audit: AuditRe
     return replace(record, thresholds=results, verdict=verdict, reasons=reasons)
 
 
-def _played(faults: Sequence[Span], conducted: Conducted) -> tuple[Span, ...]:
+def _played(faults: Sequence[Span], outcome: RunOutcome) -> tuple[Span, ...]:
     """Without those that were to begin after a run that ended before its time."""
-    over_s = conducted.duration_s if conducted.drained_from_s is None else conducted.drained_from_s
+    over_s = outcome.duration_s if outcome.drained_from_s is None else outcome.drained_from_s
     return tuple(span for span in faults if span.begin_s < over_s)
 
 
-def _broken(conducted: Conducted, merger: Merger, partial: str) -> list[str]:
+def _broken(outcome: RunOutcome, merger: Merger, partial: str) -> list[str]:
     """What ended by an error; a worker that was lost after its last second has no gap to be named by."""
-    is_told = conducted.broken or merger.gaps or conducted.interrupted or conducted.unreachable
-    return [partial] if partial and not is_told else conducted.broken
+    is_told = outcome.broken or merger.gaps or outcome.interrupted or outcome.unreachable
+    return [partial] if partial and not is_told else outcome.broken
 
 
 def named(fault: Span, names: Mapping[str, str]) -> Span:
@@ -206,38 +206,38 @@ def named(fault: Span, names: Mapping[str, str]) -> Span:
     return replace(fault, truth={**fault.truth, "devices": [names.get(str(each), str(each)) for each in numbers]})
 
 
-def _names(hall: Hall) -> Mapping[str, str]:
+def _names(reporter: RunReporter) -> Mapping[str, str]:
     """Number in the fleet -> name, of all devices."""
     found: dict[str, str] = {}
-    for job in hall.prepared.jobs:
+    for job in reporter.prepared.jobs:
         if isinstance(job, FleetJob):
             found |= {str(number): name for number, name in zip(job.devices, job.names, strict=True)}
     return found
 
 
-def _partial(conducted: Conducted, hall: Hall) -> str:
+def _partial(outcome: RunOutcome, reporter: RunReporter) -> str:
     """Why a run did not reach its end, and what of it there is; empty for one that did."""
-    planned_s = hall.scenario.duration_s
-    played_s = min(conducted.duration_s if conducted.drained_from_s is None else conducted.drained_from_s, planned_s)
-    workers = len(hall.prepared.jobs)
-    missing = workers - len(conducted.summaries)
-    if conducted.interrupted or conducted.unreachable:
+    planned_s = reporter.scenario.duration_s
+    played_s = min(outcome.duration_s if outcome.drained_from_s is None else outcome.drained_from_s, planned_s)
+    workers = len(reporter.prepared.jobs)
+    missing = workers - len(outcome.summaries)
+    if outcome.interrupted or outcome.unreachable:
         return f"it ended after {played_s:.0f} s of {planned_s:.0f} s"
     if missing:
         return f"{missing} of {workers} workers did not come to their end"
     return ""
 
 
-def _extras(conducted: Conducted, notes: tuple[str, ...]) -> Mapping[str, Any]:
+def _extras(outcome: RunOutcome, notes: tuple[str, ...]) -> Mapping[str, Any]:
     extras: dict[str, Any] = {}
-    for summary in conducted.summaries.values():
+    for summary in outcome.summaries.values():
         for name, value in summary.extras.items():
             before = extras.get(name)
             if isinstance(value, Mapping) and isinstance(before, Mapping):
                 extras[name] = joined(before, value)
             else:
                 extras[name] = value
-    told = [*notes, *conducted.troubles]
+    told = [*notes, *outcome.problems]
     return {**extras, **({"notes": told} if told else {})}
 
 

@@ -1,4 +1,4 @@
-"""A worker process: one loop that makes the load, and one thread beside it that tells the conductor.
+"""A worker process: one loop that makes the load, and one thread beside it that tells the coordinator.
 
 The thread carries the heartbeat, so that a loop under load is never taken for a dead one; it also turns each second's
 numbers into histograms, so that the loop does not have to.
@@ -31,19 +31,19 @@ from simulator.fleet.run.messages import (
     EnterPhase,
     Finished,
     FromWorker,
+    Heartbeat,
     Measured,
-    Pulse,
+    Problem,
     Ready,
     Stop,
     ToWorker,
-    Trouble,
 )
 from simulator.watched import ENDED, PartEnded, describe, into_loop, make_thread, start_task
 
 _PULSE_S: Final = 1.0
 _FAILED: Final = 1
-_LOST_CONDUCTOR: Final = 70
-_LOST_TELLER: Final = 71
+_LOST_COORDINATOR: Final = 70
+_LOST_SENDER: Final = 71
 
 
 class Job(Protocol):
@@ -53,7 +53,7 @@ class Job(Protocol):
         """Build everything; called in the running loop. Nothing is sent yet.
 
         Raises:
-            AgentError: it cannot be played; the text goes to the conductor.
+            AgentError: it cannot be played; the text goes to the coordinator.
         """
         ...
 
@@ -69,31 +69,31 @@ def work(number: int, job: Job, pipe: Connection) -> int:
     Args:
         number: of this worker.
         job: what to play.
-        pipe: to the conductor.
+        pipe: to the coordinator.
 
     Returns:
         The process's exit code.
     """
     raise_descriptor_limit()
-    teller = _Teller(number, pipe)
-    teller.start()
+    sender = _Sender(number, pipe)
+    sender.start()
     try:
-        uvloop.run(_perform(number, job, pipe, teller))
+        uvloop.run(_perform(number, job, pipe, sender))
     except AgentError as error:
-        teller.tell(
-            Trouble(number, f"worker {number}: {error}" if isinstance(error, PartEnded) else str(error), fatal=True)
+        sender.send(
+            Problem(number, f"worker {number}: {error}" if isinstance(error, PartEnded) else str(error), fatal=True)
         )
         return _FAILED
     except Exception as error:
         # The run tells of it and ends as inconclusive; the traceback is for whoever mends this program.
-        teller.tell(Trouble(number, f"worker {number} failed: {describe(error)}", fatal=True))
+        sender.send(Problem(number, f"worker {number} failed: {describe(error)}", fatal=True))
         raise
     finally:
-        teller.end()
+        sender.end()
     return 0
 
 
-async def _perform(number: int, job: Job, pipe: Connection, teller: _Teller) -> None:
+async def _perform(number: int, job: Job, pipe: Connection, sender: _Sender) -> None:
     loop = asyncio.get_running_loop()
     orders: asyncio.Queue[ToWorker] = asyncio.Queue()
     recorder = Recorder(number)
@@ -101,22 +101,22 @@ async def _perform(number: int, job: Job, pipe: Connection, teller: _Teller) -> 
     faults: list[AgentError] = []
     loop.set_exception_handler(partial(_fail, faults, orders))
     probe = HealthProbe(loop)
-    teller.watch(probe)
+    sender.watch(probe)
     _listen(pipe, loop, orders.put_nowait)
-    teller.tell(Ready(number, play.devices))
+    sender.send(Ready(number, play.devices))
     seconds: asyncio.Task[None] | None = None
     try:
         while not isinstance(order := await orders.get(), Stop) and not faults:
             match order:
                 case Begin(at_s):
                     play.begin(at_s)
-                    seconds = start_task(_cut_seconds(play, recorder, at_s, teller), "seconds")
+                    seconds = start_task(_cut_seconds(play, recorder, at_s, sender), "seconds")
                 case EnterPhase(index, at_s):
                     play.enter_phase(index, at_s)
                 case Drain(from_s, until_s):
                     recorder.drain(from_s)
                     left = await play.drain(from_s, until_s)
-                    teller.tell(Drained(number, left.names, left.count))
+                    sender.send(Drained(number, left.names, left.count))
     finally:
         try:
             summary = await play.close()
@@ -130,7 +130,7 @@ async def _perform(number: int, job: Job, pipe: Connection, teller: _Teller) -> 
             probe.stop()
     if faults:
         raise faults[0]
-    teller.tell(Finished(number, summary))
+    sender.send(Finished(number, summary))
 
 
 def _fail(
@@ -154,14 +154,14 @@ def _fail(
         loop.default_exception_handler(context)
 
 
-async def _cut_seconds(play: Play, recorder: Recorder, began_s: float, teller: _Teller) -> None:
+async def _cut_seconds(play: Play, recorder: Recorder, began_s: float, sender: _Sender) -> None:
     """At the end of each second: what was measured in it. The one under way at the end is told, too."""
     second = 0
 
     def cut() -> None:
         for name, value in play.gauges().items():
             recorder.gauge(name, value)
-        teller.measure(recorder.cut(second))
+        sender.measure(recorder.cut(second))
 
     try:
         while True:
@@ -175,30 +175,30 @@ async def _cut_seconds(play: Play, recorder: Recorder, began_s: float, teller: _
 
 
 def _listen(pipe: Connection, loop: asyncio.AbstractEventLoop, take: Callable[[ToWorker], None]) -> None:
-    """Hand the conductor's orders to the loop; a conductor that is gone ends this process."""
+    """Hand the coordinator's orders to the loop; a coordinator that is gone ends this process."""
 
     def read() -> None:
         while True:
             try:
                 order: ToWorker = pipe.recv()
             except (EOFError, OSError):
-                os._exit(_LOST_CONDUCTOR)
+                os._exit(_LOST_COORDINATOR)
             try:
                 loop.call_soon_threadsafe(take, order)
             except RuntimeError:
-                return  # the loop has ended by itself, with a fault that the conductor hears of
+                return  # the loop has ended by itself, with a fault that the coordinator hears of
             if isinstance(order, Stop):
                 return
 
     make_thread(read, "orders", into_loop(loop)).start()
 
 
-class _Teller:
-    """The thread that talks to the conductor.
+class _Sender:
+    """The thread that talks to the coordinator.
 
     Args:
         worker: this worker's number.
-        pipe: to the conductor; only this thread writes to it.
+        pipe: to the coordinator; only this thread writes to it.
     """
 
     def __init__(self, worker: int, pipe: Connection) -> None:
@@ -206,7 +206,7 @@ class _Teller:
         self._pipe = pipe
         self._said: queue.SimpleQueue[FromWorker | _Second | None] = queue.SimpleQueue()
         self._probe: HealthProbe | None = None
-        self._thread = make_thread(self._run, "teller", self._fail)
+        self._thread = make_thread(self._run, "sender", self._fail)
 
     def start(self) -> None:
         """Begin to talk."""
@@ -217,7 +217,7 @@ class _Teller:
         probe.start()
         self._probe = probe
 
-    def tell(self, message: FromWorker) -> None:
+    def send(self, message: FromWorker) -> None:
         """Say something. From any thread."""
         self._said.put(message)
 
@@ -231,12 +231,12 @@ class _Teller:
         self._thread.join()
 
     def _run(self) -> None:
-        with contextlib.suppress(OSError):  # the conductor is gone, and the thread that listens ends the process
+        with contextlib.suppress(OSError):  # the coordinator is gone, and the thread that listens ends the process
             while True:
                 try:
                     said = self._said.get(timeout=_PULSE_S)
                 except queue.Empty:
-                    self._pipe.send(Pulse(self._worker))
+                    self._pipe.send(Heartbeat(self._worker))
                     continue
                 if said is None:
                     return
@@ -245,8 +245,8 @@ class _Teller:
     def _fail(self, name: str, error: BaseException) -> None:
         """Nothing can be told any more but this: the process ends, and its part of the run is a gap."""
         with contextlib.suppress(Exception):  # it is the pipe that does not work
-            self._pipe.send(Trouble(self._worker, f"worker {self._worker}: {PartEnded(name, error)}", fatal=True))
-        os._exit(_LOST_TELLER)
+            self._pipe.send(Problem(self._worker, f"worker {self._worker}: {PartEnded(name, error)}", fatal=True))
+        os._exit(_LOST_SENDER)
 
     def _measured(self, cut: Cut) -> Measured:
         process = self._probe.take() if self._probe is not None else ProcessHealth()

@@ -6,15 +6,15 @@ from agent.wire.auth import BearerToken, KeyPair
 from agent.wire.dialect import Dialect
 from agent.wire.secret import Secret
 from simulator.announced import ask_offers
-from simulator.fleet.target.way import Way
+from simulator.fleet.target.target import Target
 from simulator.wire.client import ServiceClient
 
 
-def find_offers(way: Way, dialect: Dialect | None = None) -> frozenset[str]:
+def find_offers(target: Target, dialect: Dialect | None = None) -> frozenset[str]:
     """The extensions of the service; none of a plain server, which is sent nothing beyond the specification.
 
     Args:
-        way: to the service.
+        target: to the service.
         dialect: what the scenario says of it.
 
     Raises:
@@ -22,8 +22,8 @@ def find_offers(way: Way, dialect: Dialect | None = None) -> frozenset[str]:
     """
     if dialect is not None and dialect.extensions is not None:
         return dialect.extensions
-    keys = way.keys[0]
-    with ServiceClient(way.base_url, KeyPair(keys.api_key, keys.secret_key), ca_file=way.ca_file) as client:
+    keys = target.keys[0]
+    with ServiceClient(target.base_url, KeyPair(keys.api_key, keys.secret_key), ca_file=target.ca_file) as client:
         return ask_offers(client)
 
 

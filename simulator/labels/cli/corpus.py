@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from functools import partial
 from pathlib import Path
 
 import click
@@ -19,9 +18,7 @@ from simulator.labels.corpus.report import as_json as answers_as_json
 from simulator.labels.corpus.report import as_table, sentences
 from simulator.labels.corpus.run import CorpusOptions, CorpusRun, run_corpus
 from simulator.labels.errors import LabelError
-from simulator.labels.terminal import Unreachable, WrongUse, show_progress
-
-option = partial(click.option, show_default=True, show_envvar=True)
+from simulator.terminal import Unreachable, WrongUse, option, show_progress
 
 _LINES = 20
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Final
@@ -19,10 +18,9 @@ from simulator.labels.damage.kinds import KINDS
 from simulator.labels.damage.making import SEVERITIES, DamagedBatch, damage_labels
 from simulator.labels.errors import LabelError
 from simulator.labels.processes import cores
-from simulator.labels.terminal import WrongUse, show_progress
+from simulator.terminal import WrongUse, option, show_progress
 
 _PREFIX: Final = "FLEET_SIMULATOR_LABELS_DAMAGE"
-option = partial(click.option, show_default=True, show_envvar=True)
 
 
 @click.command("damage")

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 from pathlib import Path
 
 import click
 
-from simulator.labels.terminal import WrongUse
+from simulator.terminal import WrongUse, option
 from simulator.whole_files import cannot_write
 from simulator.wire.qr.keys import ED25519, KINDS, LabelSigner
-
-option = partial(click.option, show_default=True, show_envvar=True)
 
 
 @click.command("keygen")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +20,7 @@ from simulator.labels.payload import DEFAULT_TEMPLATE, IdentifierTemplate
 from simulator.labels.processes import cores
 from simulator.labels.symbol.decoders import DECODERS
 from simulator.labels.symbol.proving import LEVELS
-from simulator.labels.terminal import CheckFailed, Interrupted, WrongUse, show_progress
-
-option = partial(click.option, show_default=True, show_envvar=True)
+from simulator.terminal import CheckFailed, Interrupted, WrongUse, option, show_progress
 
 
 @click.command("make")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial, reduce
+from functools import reduce
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -14,9 +14,9 @@ from simulator.labels.printing.estimate import PrintAssumptions
 from simulator.labels.printing.grid import PAPERS, Placing, read_grid
 from simulator.labels.printing.options import PrintOptions, parse_label_mm
 from simulator.labels.printing.sheet import Marks
+from simulator.terminal import option
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-option = partial(click.option, show_default=True, show_envvar=True)
 
 _OPTIONS: Final = (
     option("--paper", type=click.Choice(sorted(PAPERS)), default="a4", help="Paper of the sheet, when it is plain."),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,9 +11,8 @@ import click
 from agent.errors import ConfigurationError
 from simulator.labels.errors import LabelError
 from simulator.labels.payload import PROFILES, Payload, open_payload
+from simulator.terminal import option
 from simulator.wire.qr.keys import read_label_signer
-
-option = partial(click.option, show_default=True, show_envvar=True)
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

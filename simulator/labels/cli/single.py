@@ -17,11 +17,10 @@ from simulator.labels.payload import Payload
 from simulator.labels.symbol.decoders import DECODERS, lone_decoder_warning, panel
 from simulator.labels.symbol.proving import LEVELS
 from simulator.labels.symbol.styled import SHAPES, ProvenDrawing, Style, prove_styled, prove_terminal
-from simulator.labels.terminal import CheckFailed, WrongUse
+from simulator.terminal import CheckFailed, WrongUse, option
 from simulator.whole_files import cannot_write, write_whole
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-option = partial(click.option, show_default=True, show_envvar=True)
 
 _TEXT_OPTIONS: Final = (
     click.argument("text", required=False),

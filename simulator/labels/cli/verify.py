@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -14,9 +13,9 @@ from rich.table import Table
 
 from simulator.exit_codes import ExitCode
 from simulator.labels.errors import LabelError
-from simulator.labels.terminal import WrongUse, show_progress
 from simulator.labels.verify.report import Line, Report, State, as_document
 from simulator.labels.verify.verifying import DPI, verify_labels
+from simulator.terminal import WrongUse, option, show_progress
 
 _PREFIX: Final = "FLEET_SIMULATOR_LABELS_VERIFY"
 _COLOURS: Final = {
@@ -27,7 +26,6 @@ _COLOURS: Final = {
     State.MISSING: "red",
 }
 _ROWS_MAX: Final = 200
-option = partial(click.option, show_default=True, show_envvar=True)
 
 
 @click.command("verify")

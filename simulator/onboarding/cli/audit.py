@@ -9,8 +9,9 @@ import click
 
 from agent.bounded_text import bounded
 from simulator.exit_codes import ExitCode
-from simulator.onboarding.cli.options import PREFIX, end, option, told_in_one_line
+from simulator.onboarding.cli.options import PREFIX
 from simulator.onboarding.trail import is_torn, read_trail
+from simulator.terminal import end, errors_in_one_line, option
 
 
 @click.command("audit")
@@ -25,7 +26,7 @@ def audit_command(*, folder: Path, identifier: str, as_json: bool) -> None:
     FOLDER is what --out was, or its audit.jsonl. IDENTIFIER is the device_identifier. Exit code 0: there are some. 1:
     there is none. 2: the file cannot be read, or a line is missing, doubled or moved. 3: its last line was cut off.
     """
-    with told_in_one_line():
+    with errors_in_one_line():
         lines = list(read_trail(folder, identifier))
     for line in lines:
         if as_json:

@@ -12,8 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from simulator.exit_codes import ExitCode
-from simulator.onboarding.cli.options import PREFIX, end, option, told_in_one_line
+from simulator.onboarding.cli.options import PREFIX
 from simulator.onboarding.profile import Difference, compare_profiles, grouped, read_profile
+from simulator.terminal import end, errors_in_one_line, option
 
 _SHOWN = 160
 
@@ -28,7 +29,7 @@ def compare_command(*, one: Path, other: Path, as_json: bool) -> None:
     ONE and OTHER are files of `onboard profile`, or folders of `onboard cases`. Exit code 0: nothing differs. 1:
     something does. 2: a file cannot be read. What differs in the same way in several cases is one row of the table.
     """
-    with told_in_one_line():
+    with errors_in_one_line():
         found = compare_profiles(read_profile(one), read_profile(other))
     if as_json:
         click.echo(json.dumps({"differences": [asdict(one) for one in found]}, ensure_ascii=False))

@@ -1,38 +1,24 @@
-"""What the commands share: the options that lead to a service, and how failures become one line and an exit code."""
+"""The options of the commands that lead to a service, and the checks of ids."""
 
 from __future__ import annotations
 
-import contextlib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
-from agent.errors import (
-    AgentError,
-    ConfigurationError,
-    ErrorAnswer,
-    Forbidden,
-    SignInEnded,
-    TokensNotStored,
-    Unauthorized,
-)
 from agent.wire.limits import IDENTIFIER_CHARACTERS
 from simulator.credentials import takes_ca_file
-from simulator.exit_codes import ExitCode
-from simulator.labels.errors import LabelError
-from simulator.labels.terminal import CheckFailed, Unreachable, WrongUse
-from simulator.onboarding.connecting import Way
+from simulator.onboarding.connecting import ServiceAccess
+from simulator.terminal import WrongUse, option
 
 PREFIX: Final = "FLEET_SIMULATOR_ONBOARD"
 """Of the environment variables of these commands; the command and the option's name follow."""
-option = partial(click.option, show_default=True, show_envvar=True)
 
-_WAY = (
+_ACCESS = (
     option("--base-url", help="Address of the service, such as http://127.0.0.1:8080; a token file knows its own."),
     option("--api-key", help="The public key, mk_..."),
     option(
@@ -61,8 +47,8 @@ _OTHER = (
 )
 
 
-def takes_way(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options of the way into a service; the command gets them as ``way``."""
+def takes_access(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options with address and credentials; the command gets them as ``access``."""
 
     @functools.wraps(command)
     def wrapper(**given: Any) -> None:
@@ -76,21 +62,21 @@ def takes_way(command: Callable[..., None]) -> Callable[..., None]:
             "timeout_s",
             "max_wait_s",
         )
-        command(way=Way(**{name: given.pop(name) for name in names}), **given)
+        command(access=ServiceAccess(**{name: given.pop(name) for name in names}), **given)
 
-    return functools.reduce(lambda made, add: add(made), reversed(_WAY), wrapper)
+    return functools.reduce(lambda made, add: add(made), reversed(_ACCESS), wrapper)
 
 
 def takes_other(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options of a second account; below :func:`takes_way`, the command gets it as ``other``."""
+    """Add the options of a second account; below :func:`takes_access`, the command gets it as ``other``."""
 
     @functools.wraps(command)
-    def wrapper(*, way: Way, **given: Any) -> None:
+    def wrapper(*, access: ServiceAccess, **given: Any) -> None:
         key, secret, tokens = (given.pop(f"other_{name}") for name in ("api_key", "secret_key_file", "token_file"))
         other = replace(
-            way, api_key=key, secret_key_file=secret, token_file=tokens, client_secret_file=None, prefix="--other-"
+            access, api_key=key, secret_key_file=secret, token_file=tokens, client_secret_file=None, prefix="--other-"
         )
-        command(way=way, other=other, **given)
+        command(access=access, other=other, **given)
 
     return functools.reduce(lambda made, add: add(made), reversed(_OTHER), wrapper)
 
@@ -110,40 +96,3 @@ def check_ids(**given: str | None) -> None:
             raise WrongUse(f"{option_name} is empty: give an id of 1 to {IDENTIFIER_CHARACTERS} characters")
         if value is not None and len(value) > IDENTIFIER_CHARACTERS:
             raise WrongUse(f"{option_name} has {len(value)} characters: give an id of 1 to {IDENTIFIER_CHARACTERS}")
-
-
-@contextlib.contextmanager
-def told_in_one_line() -> Iterator[None]:
-    """Errors of ours as one line on standard error and the exit code that fits."""
-    try:
-        yield
-    except ConfigurationError as problem:
-        raise WrongUse(problem.in_one_line) from None
-    except LabelError as problem:
-        raise WrongUse(str(problem)) from None
-    except AgentError as problem:
-        code = stop_code(problem)
-        raise {ExitCode.USAGE: WrongUse, ExitCode.UNREACHABLE: Unreachable}.get(code, CheckFailed)(
-            f"{problem}{advice(problem)}"
-        ) from None
-
-
-def stop_code(error: AgentError) -> ExitCode:
-    """The exit code of a run that this error stopped."""
-    if isinstance(error, (Unauthorized, Forbidden, ConfigurationError, TokensNotStored)):
-        return ExitCode.USAGE
-    return ExitCode.CHECK_FAILED if isinstance(error, ErrorAnswer) else ExitCode.UNREACHABLE
-
-
-def advice(error: AgentError) -> str:
-    """What to look at; without an answer the client's own text names the fix already."""
-    if isinstance(error, Unauthorized) and not isinstance(error, SignInEnded):
-        return "; check --api-key and --secret-key-file, or --token-file"
-    if isinstance(error, Forbidden):
-        return "; the token lacks a scope: sign in again with --scope 'manufacturer:onboarding manufacturer:products'"
-    return ""
-
-
-def end(code: ExitCode) -> None:
-    """End the command with this exit code."""
-    click.get_current_context().exit(code)

@@ -51,7 +51,7 @@ STARTED_ELSEWHERE: Final = {
     ("fleet/audit/readback.py", "TaskGroup"): AWAITED,
     ("fleet/audit/readback.py", "create_task"): AWAITED,
     ("fleet/runner.py", "run_coroutine_threadsafe"): "its caller waits for it, and has its error",
-    ("fleet/run/crew.py", "Process"): "the conductor waits for its end, or its silence",
+    ("fleet/run/local_workers.py", "Process"): "the coordinator waits for its end, or its silence",
     (
         "fleet/report/prometheus/address.py",
         "ThreadingHTTPServer",

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from simulator.fleet.report.compare import Comparison, Difference, Estimate, Finding
-from simulator.fleet.report.comparing import change_text, conclusion, figure_text
+from simulator.fleet.report.comparison_text import change_text, conclusion, figure_text
 from simulator.fleet.report.history import Headline, History
-from simulator.fleet.report.history_telling import against_text, history_conclusion, note_of, rule_text
+from simulator.fleet.report.history_text import against_text, history_conclusion, note_of, rule_text
 from simulator.report.page import Wardrobe, render_page
 from simulator.report.values import Tone
 

@@ -12,8 +12,8 @@ from agent.wire import topics
 from agent.wire.extensions import BATCH_SENSOR_DATA
 from agent.wire.mqtt_messages import Receipt, Refusal, encode, read_readings
 from agent.wire.secret import Secret
-from simulator.fleet.device.circumstances import Circumstances
 from simulator.fleet.device.driver import Clocks, Member
+from simulator.fleet.device.environment import Environment
 from simulator.fleet.device.memory_ledger import DeviceLedger, MemoryLedger
 from simulator.fleet.device.model import DeviceModel, Fleetwide
 from simulator.fleet.device.mqtt_driver import SPREAD_S, MqttDriver
@@ -22,7 +22,7 @@ from simulator.fleet.engine.virtual_time import VirtualClock
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.faults.kinds import build_faults, read_fault
 from simulator.fleet.faults.link import LinkFault
-from simulator.fleet.models.interference import Interferences
+from simulator.fleet.models.fault_hooks import ActiveFaults
 from simulator.fleet.outcomes import Attempt, OutcomeClass
 from simulator.fleet.play.link_state import LinkFaults
 from simulator.fleet.play.mqtt_links import MqttLinks
@@ -132,12 +132,14 @@ class Rig:
         self.ledger = DeviceLedger(ID, "one")
         self.observed = Observed([self.ledger])
         built = build_faults([read_fault(fault) for fault in faults], origin_s=EPOCH_S + began_s)
-        around = Circumstances(began_s, EPOCH_S + began_s, Interferences(built), has_clocks=False) if faults else None
-        fleet = Fleetwide(frozenset({BATCH_SENSOR_DATA}), 1, "run", ledger=self.observed, circumstances=around)
+        around = Environment(began_s, EPOCH_S + began_s, ActiveFaults(built), has_clocks=False) if faults else None
+        fleet = Fleetwide(frozenset({BATCH_SENSOR_DATA}), 1, "run", ledger=self.observed, environment=around)
         wheel = Wheel(self.clock)
         self.links = MqttLinks(self.engine, self.clock, wheel)
         links = [fault for fault in built if isinstance(fault, LinkFault)]
-        self.links.afflict(LinkFaults(links, lambda device: Individual.at(1, device), lambda now_s: EPOCH_S + now_s))
+        self.links.apply_link_faults(
+            LinkFaults(links, lambda device: Individual.at(1, device), lambda now_s: EPOCH_S + now_s)
+        )
         self.driver = MqttDriver(
             self.links,
             wheel,

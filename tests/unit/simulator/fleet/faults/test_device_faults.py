@@ -14,7 +14,7 @@ from agent.wire.limits import BODY_BYTES
 from agent.wire.sensor_data import PostSensorData
 from simulator.fleet.faults.kinds import KINDS, build_faults, read_fault
 from simulator.fleet.models.condition import ALWAYS_ON, Condition, PowerLoss, WallClock
-from simulator.fleet.models.interference import Body, Hook, Interferences, Pace
+from simulator.fleet.models.fault_hooks import ActiveFaults, Body, Hook, Pace
 from simulator.fleet.signals.base import Individual
 from simulator.fleet.signals.climate import CLIMATE
 
@@ -45,7 +45,7 @@ def a_body(device, *seconds):
 
 
 def bodies(fault, device, at_s, *seconds):
-    return Interferences([fault]).bodies(device, NOW + at_s, a_body(device, *(seconds or (at_s,))))
+    return ActiveFaults([fault]).bodies(device, NOW + at_s, a_body(device, *(seconds or (at_s,))))
 
 
 EXAMPLES = {
@@ -62,7 +62,7 @@ def test_a_fault_does_nothing_before_it_begins_after_its_end_and_to_others(kind)
     chosen = [device for device in FLEET if fault.chooses(device)]
     assert len(chosen) == pytest.approx(200, abs=45)
     other = next(device for device in FLEET if not fault.chooses(device))
-    interferences = Interferences([fault])
+    interferences = ActiveFaults([fault])
     pace = Pace(60, 7.5)
     for device, at_s in ((chosen[0], 59.9), (chosen[0], 200.1), (other, 100)):
         time_s = NOW + at_s
@@ -253,9 +253,9 @@ def test_duplicates_are_copies_with_the_key_that_was_asked_for():
 
 
 def test_batches_are_reversed_or_shuffled_and_nothing_is_missing():
-    backwards = Interferences([a_fault(kind="out_of_order", order="reversed")])
+    backwards = ActiveFaults([a_fault(kind="out_of_order", order="reversed")])
     assert list(backwards.order(A, NOW + 100, 4)) == [3, 2, 1, 0]
-    shuffled = Interferences([a_fault(kind="out_of_order")])
+    shuffled = ActiveFaults([a_fault(kind="out_of_order")])
     order = list(shuffled.order(A, NOW + 100, 50))
     assert sorted(order) == list(range(50)) != order
 
@@ -306,7 +306,7 @@ def test_faults_come_one_after_the_other_and_copies_are_copies_of_the_result():
         a_fault(kind="duplicates", often=1),
         a_fault(kind="broken_json", often=1),
     ]
-    interferences = Interferences(faults)
+    interferences = ActiveFaults(faults)
     assert interferences.any(Hook.VALUES)
     assert not interferences.any(Hook.ORDER)
     changed = interferences.values(A, NOW + 100, read(A, NOW + 100), lambda t: read(A, t))

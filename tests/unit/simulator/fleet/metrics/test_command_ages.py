@@ -13,7 +13,7 @@ from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.judging import judge
 from simulator.fleet.metrics.merging import Merger
 from simulator.fleet.metrics.recorder import Recorder
-from simulator.fleet.metrics.stages import CommandWays, without_stages
+from simulator.fleet.metrics.stages import CommandTracker, without_stages
 from simulator.fleet.metrics.thresholds import ThresholdError, parse
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.play.measurement import StagedLedger
@@ -32,7 +32,7 @@ class Played:
 
     def __init__(self) -> None:
         self.recorder = Recorder()
-        self.ways = CommandWays(self.recorder, NAMES)
+        self.ways = CommandTracker(self.recorder, NAMES)
         self.ledger = StagedLedger(NoLedger(), self.ways)
         self._count = 0
 

@@ -14,7 +14,7 @@ from simulator.fleet.metrics.judging import judge
 from simulator.fleet.metrics.merging import Merger, second_of
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.metrics.sliding import SlidingHistogram
-from simulator.fleet.metrics.stages import CommandWays, Stage, stages_of, without_stages
+from simulator.fleet.metrics.stages import CommandTracker, Stage, stages_of, without_stages
 from simulator.fleet.metrics.thresholds import parse
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import (
@@ -179,7 +179,7 @@ def test_an_audit_that_is_not_complete_proves_loss_and_not_its_absence():
 
 def test_stages_that_stand_apart_in_the_record_are_found_in_its_seconds():
     recorder = Recorder()
-    ways = CommandWays(recorder, ("ping",))
+    ways = CommandTracker(recorder, ("ping",))
     for number in (1, 2, 3):
         ways.mark(f"c{number}", Stage.PLANNED, 0.0)
         ways.mark(f"c{number}", Stage.REPORTED, float(number))

@@ -10,7 +10,7 @@ from simulator.fleet.metrics import stages
 from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.operations import OPERATIONS
 from simulator.fleet.metrics.recorder import Recorder
-from simulator.fleet.metrics.stages import STAGE_OPERATIONS, CommandWays, EndState, Stage, stages_of, without_stages
+from simulator.fleet.metrics.stages import STAGE_OPERATIONS, CommandTracker, EndState, Stage, stages_of, without_stages
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.play.measurement import StagedLedger
 
@@ -33,7 +33,7 @@ def durations(recorder: Recorder) -> dict[str, float]:
 @pytest.mark.parametrize("order", [list(Stage), [2, 3, 4, 5, 1, 0], [2, 0, 3, 1, 4, 5], [2, 3, 4, 5, 0, 1]], ids=str)
 def test_every_stage_is_measured_in_whatever_order_its_marks_come(order):
     recorder = Recorder()
-    ways = CommandWays(recorder, NAMES)
+    ways = CommandTracker(recorder, NAMES)
     for stage in map(Stage, order):
         ways.mark("c1", stage, AT[stage])
         ways.mark("c1", stage, 99.0)
@@ -44,7 +44,7 @@ def test_every_stage_is_measured_in_whatever_order_its_marks_come(order):
 
 def test_a_device_that_was_quicker_than_the_answer_to_the_sender_took_no_time():
     recorder = Recorder()
-    ways = CommandWays(recorder, NAMES)
+    ways = CommandTracker(recorder, NAMES)
     ways.mark("c1", Stage.DELIVERED, 10.4)
     ways.mark("c1", Stage.PLANNED, 10.0)
     ways.mark("c1", Stage.SENT, 10.5)
@@ -53,7 +53,7 @@ def test_a_device_that_was_quicker_than_the_answer_to_the_sender_took_no_time():
 
 def test_a_command_that_was_reported_is_forgotten_and_one_that_never_is_counts_as_a_timeout():
     recorder = Recorder()
-    ways = CommandWays(recorder, NAMES)
+    ways = CommandTracker(recorder, NAMES)
     for stage in Stage:
         ways.mark("c1", stage, AT[stage])
     ways.mark("c2", Stage.PLANNED, 12.0)
@@ -71,7 +71,7 @@ def test_a_command_that_was_reported_is_forgotten_and_one_that_never_is_counts_a
 
 def test_stages_have_no_part_in_the_send_lag_and_can_be_told_from_requests():
     recorder = Recorder()
-    ways = CommandWays(recorder, NAMES)
+    ways = CommandTracker(recorder, NAMES)
     ways.mark("c1", Stage.PLANNED, 1.0)
     ways.mark("c1", Stage.SENT, 2.0)
     recorder.record("http.poll", OutcomeClass.OK, intended_s=0.0, sent_s=0.0, now_s=1.0)
@@ -83,7 +83,7 @@ def test_stages_have_no_part_in_the_send_lag_and_can_be_told_from_requests():
 
 def test_a_command_whose_result_is_put_aside_is_under_way_no_more_and_has_no_round_trip():
     recorder = Recorder()
-    ways = CommandWays(recorder, NAMES)
+    ways = CommandTracker(recorder, NAMES)
     ledger = StagedLedger(NoLedger(), ways)
     ways.mark("c1", Stage.PLANNED, 1.0)
     ledger.command_finished(0, "c1", OutcomeStatus.SUCCEEDED, 2.0)
@@ -100,7 +100,7 @@ def taken(ways, ledger, name, at_s=1.0, *, stream=0, expires_s=None):
 
 @pytest.mark.parametrize("is_answered_first", [True, False])
 def test_a_command_that_its_device_refuses_never_starts_and_is_under_way_no_more(is_answered_first):
-    ways = CommandWays(Recorder(), NAMES)
+    ways = CommandTracker(Recorder(), NAMES)
     ledger = StagedLedger(NoLedger(), ways)
     if is_answered_first:
         taken(ways, ledger, "c1")
@@ -117,7 +117,7 @@ def test_a_command_that_its_device_refuses_never_starts_and_is_under_way_no_more
 
 
 def test_a_command_that_expires_at_the_service_ends_at_its_time_and_no_sooner():
-    ways = CommandWays(Recorder(), NAMES)
+    ways = CommandTracker(Recorder(), NAMES)
     ledger = StagedLedger(NoLedger(), ways)
     taken(ways, ledger, "never fetched", expires_s=10.0)
     taken(ways, ledger, "runs", expires_s=10.0)
@@ -136,7 +136,7 @@ def test_a_command_that_expires_at_the_service_ends_at_its_time_and_no_sooner():
     ],
 )
 def test_a_command_that_came_to_its_device_late_ends_as_the_device_says(status, error, end):
-    ways = CommandWays(Recorder(), NAMES)
+    ways = CommandTracker(Recorder(), NAMES)
     ledger = StagedLedger(NoLedger(), ways)
     taken(ways, ledger, "c1", expires_s=10.0)
     ways.expire(11.0)
@@ -150,7 +150,7 @@ def test_a_command_that_came_to_its_device_late_ends_as_the_device_says(status, 
 
 def test_commands_of_somebody_else_are_no_stream_s_and_their_memory_is_bounded(monkeypatch):
     monkeypatch.setattr(stages, "_ENDED_KEPT", 5)
-    ways = CommandWays(Recorder(), NAMES)
+    ways = CommandTracker(Recorder(), NAMES)
     ledger = StagedLedger(NoLedger(), ways)
     for number in range(20):
         ledger.command_received(0, f"foreign-{number}", 1.0)

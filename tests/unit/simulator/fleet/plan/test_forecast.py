@@ -16,7 +16,7 @@ from simulator.fleet.plan.events import EventKind
 from simulator.fleet.plan.forecast import Forecast, forecast
 from simulator.fleet.plan.plan import Plan
 from simulator.fleet.plan.words import clock, describe
-from simulator.fleet.run.recording import score_of
+from simulator.fleet.run.recording import schedule_of
 from simulator.fleet.scenario.preparation import REGISTERED_PER_S
 from simulator.fleet.scenario.reading import parse_scenario
 from simulator.fleet.signals.base import Individual
@@ -137,7 +137,7 @@ def test_a_fault_is_told_with_what_it_is_and_as_many_devices_as_it_will_meet():
     fleet = [Individual.at(plan.scenario.seed, index) for index in range(600)]
     met = [len(fault.truth(fleet).truth["devices"]) for fault in build_faults(plan.scenario.faults, origin_s=0.0)]
     assert [fault.devices for fault in told.faults] == met
-    assert [span.devices for span in score_of(plan.scenario).faults] == met
+    assert [span.devices for span in schedule_of(plan.scenario).faults] == met
     assert all(140 < count < 220 for count in met)
     assert met[0] != met[1], "each chooses by itself"
 

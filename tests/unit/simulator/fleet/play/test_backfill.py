@@ -26,8 +26,8 @@ from simulator.fleet.engine.pool import HttpAnswer
 from simulator.fleet.faults.kinds import build_faults, read_fault
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.models.build import ModelParts, build_model
+from simulator.fleet.models.fault_hooks import ActiveFaults
 from simulator.fleet.models.history import history_of
-from simulator.fleet.models.interference import Interferences
 from simulator.fleet.models.settings import BatterySettings, StateSettings
 from simulator.fleet.plan.plan import Plan
 from simulator.fleet.play import backfill
@@ -39,7 +39,7 @@ from simulator.fleet.signals.base import Individual
 from simulator.fleet.signals.settings import ConstantSettings
 from simulator.fleet.target.asking import Keyring, open_desk
 from simulator.fleet.target.provisioning import Wanted, provision
-from simulator.fleet.target.way import KeyPairFile
+from simulator.fleet.target.target import KeyPairFile
 from simulator.keys import Keys
 from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService
@@ -62,7 +62,7 @@ def a_history(device=0, days=1.0, faults=(), **parts):
         Schedule(60.0, 7.5),
         from_s=END_S - days * DAY_S,
         to_s=END_S,
-        faults=Interferences(faults),
+        faults=ActiveFaults(faults),
     )
 
 

@@ -13,15 +13,15 @@ import pytest
 from agent.core.polling import PollIntervals
 from agent.wire import extensions
 from agent.wire.times import parse_time
-from simulator.fleet.device.circumstances import Circumstances
 from simulator.fleet.device.driver import Clocks, Driver, Member
+from simulator.fleet.device.environment import Environment
 from simulator.fleet.device.model import DeviceModel, Fleetwide
 from simulator.fleet.device.request_template import RequestTemplate
 from simulator.fleet.engine.http.origin import read_origin
 from simulator.fleet.engine.virtual_time import VirtualClock
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.models.build import ModelParts, build_model
-from simulator.fleet.models.interference import NO_INTERFERENCE
+from simulator.fleet.models.fault_hooks import NO_FAULTS
 from simulator.fleet.models.settings import FirmwareSettings, StateSettings
 from simulator.fleet.play.faults import FaultContext, FaultSchedule, read_device_faults
 from simulator.fleet.scenario.model import Scenario
@@ -52,7 +52,7 @@ class Play:
         self.results: dict[int, list[dict]] = {}
         self.engine = FakeEngine(self.clock, self._answer)
         self.ledger = RecordingLedger()
-        self.around = Circumstances(BEGAN_S, START_S + BEGAN_S, NO_INTERFERENCE, has_clocks=False)
+        self.around = Environment(BEGAN_S, START_S + BEGAN_S, NO_FAULTS, has_clocks=False)
         fleet = Fleetwide(
             frozenset({extensions.COMMAND_STATUS, extensions.IDEMPOTENCY_KEY, extensions.RECORDED_AT}) | offers,
             seed=1,
@@ -60,7 +60,7 @@ class Play:
             numbered=True,
             ledger=self.ledger,
             began_s=BEGAN_S,
-            circumstances=self.around,
+            environment=self.around,
         )
         wheel = Wheel(self.clock)
         self.driver = Driver(

@@ -14,7 +14,7 @@ from simulator.fleet.play.limiter import LimiterJob, LimiterPlay
 from simulator.fleet.record import CHECKS
 from simulator.fleet.target.limiter.trial import Pace
 from simulator.fleet.target.limiter.values import LimiterRules
-from simulator.fleet.target.way import KeyPairFile
+from simulator.fleet.target.target import KeyPairFile
 from simulator.keys import write_secret
 from tests.service_running import running
 

@@ -70,7 +70,7 @@ class World:
         self.links = Links(self.engine, self.clock, Wheel(self.clock))
         built = build_faults([read_fault(fault) for fault in faults], origin_s=0.0)
         links = [fault for fault in built if isinstance(fault, LinkFault)]
-        self.links.afflict(LinkFaults(links, lambda device: Individual.at(1, device), lambda now_s: now_s))
+        self.links.apply_link_faults(LinkFaults(links, lambda device: Individual.at(1, device), lambda now_s: now_s))
 
     def send(self, device: int = 0, timeout_s: float = 5.0) -> Witness:
         witness = Witness(self.clock)

@@ -122,13 +122,13 @@ def test_on_a_half_open_connection_the_device_waits_and_the_end_of_the_fault_res
     assert rig.driver.connections == 1
     expected = [] if published else [TIMEOUT]  # with one that arrives it is the engine that gives up
     assert rig.observed.of("mqtt.sensor_data")[-1:] == (expected or [OK])
-    assert rig.links.is_afflicted(0)
+    assert rig.links.has_link_fault(0)
     rig.clock.run_until(1090.5)
     assert rig.driver.connections == 0
     until(rig, lambda: len(rig.engine.openings) == 2, 10)
-    assert rig.links.is_afflicted(0), "it is not back yet"
+    assert rig.links.has_link_fault(0), "it is not back yet"
     rig.engine.stand()
-    assert not rig.links.is_afflicted(0)
+    assert not rig.links.has_link_fault(0)
     rig.engine.puback()
     assert rig.readings()
 
@@ -184,7 +184,7 @@ def test_the_end_of_all_faults_tells_who_does_not_know_yet():
     rig = Rig(later("half_open", duration_s=5000))
     come_up(rig)
     until(rig, lambda: rig.engine.deaf, 15)
-    rig.links.afflict(LinkFaults((), lambda device: Individual.at(1, device), float))
+    rig.links.apply_link_faults(LinkFaults((), lambda device: Individual.at(1, device), float))
     assert rig.driver.connections == 0
 
 

@@ -19,7 +19,7 @@ from simulator.fleet.play.base import Leftover
 from simulator.fleet.play.devices import Address
 from simulator.fleet.play.fleet import FleetJob, FleetPlay
 from simulator.fleet.scenario.model import Scenario
-from simulator.fleet.target.way import KeyPairFile
+from simulator.fleet.target.target import KeyPairFile
 
 RATE = 40
 End = Callable[[FleetPlay, Recorder, float], Awaitable[Leftover | None]]

@@ -10,7 +10,7 @@ from simulator.fleet.engine.http.origin import read_origin
 from simulator.fleet.engine.virtual_time import VirtualClock
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.outcomes import Attempt, OutcomeClass
-from simulator.fleet.play.operator import Operator, Tally, Way
+from simulator.fleet.play.operator import Operator, OrderContext, Tally
 from tests.unit.simulator.fleet.device.fleet_fakes import FakeEngine, RecordingLedger, RecordingObserver
 
 LIMITED = (429, {"retry-after": "2"}, b'{"error":"rate_limited"}')
@@ -43,7 +43,7 @@ class Bench:
         self.ledger, self.observer, self.ordered = RecordingLedger(), RecordingObserver(), []
         template = RequestTemplate(read_origin("http://service/api"), {"x-api-key": "k"})
         self.operator = Operator(
-            Way(self.engine, template, Wheel(clock), clock.time, 10.0, offers, "run"),
+            OrderContext(self.engine, template, Wheel(clock), clock.time, 10.0, offers, "run"),
             ["d0"],
             0,
             [({"command": "ping"}, 60.0)],

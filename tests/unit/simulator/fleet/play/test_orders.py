@@ -12,7 +12,7 @@ from simulator.fleet.engine.http.origin import read_origin
 from simulator.fleet.engine.virtual_time import VirtualClock
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.outcomes import OutcomeClass
-from simulator.fleet.play.operator import Operator, Way
+from simulator.fleet.play.operator import Operator, OrderContext
 
 RUNS = (409, "idempotency_key_in_use")
 TAKEN = (202, "")
@@ -69,9 +69,9 @@ def ordered(*answers):
     clock, ledger = VirtualClock(), LedgerFake()
     service = Service(clock, list(answers))
     template = RequestTemplate(read_origin("http://127.0.0.1:1"), {})
-    way = Way(service, template, Wheel(clock), clock.time, 10.0, frozenset({"idempotency-key"}), "run")
+    context = OrderContext(service, template, Wheel(clock), clock.time, 10.0, frozenset({"idempotency-key"}), "run")
     operator = Operator(
-        way, ["d1"], 0, [({"command": "ping"}, 60.0)], ledger=ledger, observer=Nobody(), began_s=0.0,
+        context, ["d1"], 0, [({"command": "ping"}, 60.0)], ledger=ledger, observer=Nobody(), began_s=0.0,
         on_ordered=lambda _ordered: None,
     )  # fmt: skip
     operator.send(0, 0, 1, 0.0)

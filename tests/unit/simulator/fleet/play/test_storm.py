@@ -11,7 +11,7 @@ from simulator.fleet.play.storm import StormJob, StormPlay
 from simulator.fleet.products import load_product
 from simulator.fleet.target.asking import Keyring, open_desk
 from simulator.fleet.target.provisioning import Wanted, provision
-from simulator.fleet.target.way import KeyPairFile
+from simulator.fleet.target.target import KeyPairFile
 from simulator.keys import Keys
 from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService

@@ -14,7 +14,7 @@ from simulator.cli import program
 from simulator.exit_codes import ExitCode
 from simulator.fleet.report.folder import RunFolder
 from simulator.fleet.run import performing
-from simulator.fleet.run.preparing import Prepared, Setting
+from simulator.fleet.run.preparing import Prepared, RunContext
 
 SCENARIO = "scenario: s\nfleet: {devices: 1}\nphases: [{name: hold, kind: hold, duration_s: 1s}]\n"
 
@@ -37,7 +37,7 @@ def test_a_target_that_is_down_at_the_start_is_told_and_the_same_command_can_be_
 def test_a_run_that_is_ended_while_devices_are_prepared_says_what_is_left_and_leaves_no_folder(
     number: signal.Signals, registered: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def prepare(setting: Setting, told: Callable[[int, int], None]) -> Prepared:
+    async def prepare(context: RunContext, told: Callable[[int, int], None]) -> Prepared:
         if registered:
             told(registered, 1000)
         signal.raise_signal(number)

@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection
 from agent.errors import ConfigurationError
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.play.base import Leftover, PlaySummary
-from simulator.fleet.run.messages import Begin, Drain, Finished, FromWorker, Ready, Stop, Trouble
+from simulator.fleet.run.messages import Begin, Drain, Finished, FromWorker, Problem, Ready, Stop
 from simulator.fleet.run.worker import work
 
 SENTENCE = "telemetry(device 3, 7.000): 'one' is None, and has to be a number"
@@ -60,18 +60,18 @@ def performed(piece: Piece, *orders: object) -> list[FromWorker]:
     ours, theirs = Pipe()
     worker = threading.Thread(target=work, args=(0, piece, theirs))
     worker.start()
-    told = [heard(ours)]
+    told = [received(ours)]
     for order in orders:
         ours.send(order)
-    while not isinstance(told[-1], Finished | Trouble):
-        told.append(heard(ours))
+    while not isinstance(told[-1], Finished | Problem):
+        told.append(received(ours))
     ours.send(Stop())
     worker.join(10)
     assert not worker.is_alive()
     return told
 
 
-def heard(pipe: Connection) -> FromWorker:
+def received(pipe: Connection) -> FromWorker:
     assert pipe.poll(10)
     message: FromWorker = pipe.recv()
     return message
@@ -80,7 +80,7 @@ def heard(pipe: Connection) -> FromWorker:
 def test_a_program_that_says_nonsense_in_the_middle_of_a_run_ends_its_worker_with_the_sentence():
     told = performed(Piece(fails=True), Begin(time.monotonic()))
     assert isinstance(told[0], Ready)
-    assert isinstance(told[-1], Trouble)
+    assert isinstance(told[-1], Problem)
     assert told[-1].fatal
     assert SENTENCE in told[-1].sentence
 

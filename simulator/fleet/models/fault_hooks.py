@@ -1,0 +1,149 @@
+"""What a fault does to a device, seen from the device: five places where it may put its hand in.
+
+Every hook is a pure function of the device, the true time and what would be there without the fault; a hook that has
+nothing to do gives back what it got. Times are seconds since the epoch. Whoever runs a device asks an
+:class:`ActiveFaults`, which asks only those faults that use the hook.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+from typing import Final, Protocol
+
+from simulator.fleet.models.condition import Condition
+from simulator.fleet.signals.base import Individual
+
+Values = Mapping[str, float]
+Read = Callable[[float], Values]
+"""What the device's sensors read at another time, without any fault."""
+
+
+class Hook(Enum):
+    """Where a fault may put its hand in."""
+
+    CONDITION = auto()
+    VALUES = auto()
+    SCHEDULE = auto()
+    ORDER = auto()
+    BODIES = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """When a device reads and hands over.
+
+    Attributes:
+        every_s: between two readings.
+        phase_s: readings are made at ``phase_s + n * every_s`` of the true time; in [0, ``every_s``).
+        held_until_s: nothing is handed over before; commands still are asked for.
+    """
+
+    every_s: float
+    phase_s: float
+    held_until_s: float = -float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """One request body that goes out.
+
+    Attributes:
+        content: the bytes, JSON or not.
+        delay_s: how much later it goes out than it would.
+        spoiled: a service has to refuse it; the device sets aside what was in it.
+        copy: of the body before it, which nobody waits for.
+        same_key: a copy with the idempotency key of the first; else with a key of its own.
+    """
+
+    content: bytes
+    delay_s: float = 0.0
+    spoiled: bool = False
+    copy: bool = False
+    same_key: bool = True
+
+
+class FaultHooks(Protocol):
+    """One fault, seen from the device. The hooks that ``hooks`` does not name are never called."""
+
+    @property
+    def hooks(self) -> frozenset[Hook]:
+        """Those that it uses."""
+        ...
+
+    def condition(self, device: Individual, time_s: float, condition: Condition) -> Condition:
+        """The condition with the fault; its ``until_s`` ends where the fault begins, ends or does something else."""
+        ...
+
+    def values(self, device: Individual, time_s: float, values: Values, read: Read) -> Values:
+        """What is read instead of ``values``; finite numbers."""
+        ...
+
+    def schedule(self, device: Individual, time_s: float, pace: Pace) -> Pace:
+        """The pace from ``time_s`` on."""
+        ...
+
+    def order(self, device: Individual, time_s: float, order: Sequence[int]) -> Sequence[int]:
+        """The places of a batch's readings, in the order in which they go out."""
+        ...
+
+    def bodies(self, device: Individual, time_s: float, body: Body) -> Sequence[Body]:
+        """What goes out instead of one body of readings: at least one; the first is the one that is waited for."""
+        ...
+
+
+class ActiveFaults:
+    """All faults of a run, by hook.
+
+    Args:
+        faults: in the order in which they are applied.
+    """
+
+    __slots__ = ("_by_hook",)
+
+    def __init__(self, faults: Iterable[FaultHooks] = ()) -> None:
+        faults = tuple(faults)
+        self._by_hook = {hook: tuple(fault for fault in faults if hook in fault.hooks) for hook in Hook}
+
+    def any(self, hook: Hook) -> bool:
+        """Whether some fault uses this hook: else it need not be called at all."""
+        return bool(self._by_hook[hook])
+
+    def condition(self, device: Individual, time_s: float, condition: Condition) -> Condition:
+        """See :meth:`FaultHooks.condition`."""
+        for fault in self._by_hook[Hook.CONDITION]:
+            condition = fault.condition(device, time_s, condition)
+        return condition
+
+    def values(self, device: Individual, time_s: float, values: Values, read: Read) -> Values:
+        """See :meth:`FaultHooks.values`."""
+        for fault in self._by_hook[Hook.VALUES]:
+            values = fault.values(device, time_s, values, read)
+        return values
+
+    def schedule(self, device: Individual, time_s: float, pace: Pace) -> Pace:
+        """See :meth:`FaultHooks.schedule`."""
+        for fault in self._by_hook[Hook.SCHEDULE]:
+            pace = fault.schedule(device, time_s, pace)
+        return pace
+
+    def order(self, device: Individual, time_s: float, count: int) -> Sequence[int]:
+        """The order in which ``count`` readings of a batch go out; see :meth:`FaultHooks.order`."""
+        order: Sequence[int] = range(count)
+        for fault in self._by_hook[Hook.ORDER]:
+            order = fault.order(device, time_s, order)
+        return order
+
+    def bodies(self, device: Individual, time_s: float, content: bytes) -> Sequence[Body]:
+        """What goes out instead of these bytes; see :meth:`FaultHooks.bodies`."""
+        bodies: Sequence[Body] = (Body(content),)
+        for fault in self._by_hook[Hook.BODIES]:
+            bodies = [*fault.bodies(device, time_s, bodies[0]), *bodies[1:]]
+        first = bodies[0]
+        # Whatever came after the fault that made them: copies are copies of what goes out.
+        return [first, *(replace(copy, content=first.content, spoiled=first.spoiled) for copy in bodies[1:])]
+
+
+NO_FAULTS: Final = ActiveFaults()
+"""A run without faults."""

@@ -1,0 +1,175 @@
+"""The worker processes as the coordinator has them: started, told, heard, and known to be dead when they are.
+
+A worker is alive as long as its heartbeat thread says so; that its loop is busy is no reason to bury it. A worker whose
+process has ended, or that was not heard for :data:`SILENCE_S` since its first word, is gone: its seconds from then on
+are a gap in the run.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from types import TracebackType
+from typing import Any, Final, Self
+
+from simulator.fleet.run.inbox import Inbox
+from simulator.fleet.run.messages import Finished, FromWorker, ToWorker
+from simulator.interrupts import without_interrupts
+from simulator.watched import describe
+
+SILENCE_S: Final = 15.0
+BIRTH_S: Final = 120.0
+"""Until its first word: a process that imports on a busy machine has no thread yet that could say anything."""
+_END_S: Final = 5.0
+
+Work = Callable[[int, Any, Connection], int | None]
+
+
+@dataclass(slots=True)
+class _Member:
+    number: int
+    process: BaseProcess
+    pipe: Connection
+    inbox: Inbox
+    last_message_s: float
+    has_sent: bool = False
+    is_ending: bool = False
+    gone: str | None = None
+    done: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLost:
+    """A worker that is not there any more.
+
+    Attributes:
+        reason: for a person.
+        last_message_s: when it was last heard, on the monotonic clock.
+    """
+
+    worker: int
+    reason: str
+    last_message_s: float
+
+
+class LocalWorkers:
+    """One process for each job.
+
+    Args:
+        work: what a process does, given its number, its job and its end of the pipe; importable by name.
+        jobs: one for each worker.
+        now: the monotonic clock.
+    """
+
+    def __init__(self, work: Work, jobs: Sequence[Any], *, now: Callable[[], float] = time.monotonic) -> None:
+        self._work = work
+        self._jobs = jobs
+        self._now = now
+        self._members: list[_Member] = []
+
+    def __enter__(self) -> Self:
+        # spawn: a forked child would share the parent's sockets, locks and half of its threads.
+        context = multiprocessing.get_context("spawn")
+        with without_interrupts():  # inherited: Ctrl-C is the coordinator's business
+            for number, job in enumerate(self._jobs):
+                ours, theirs = context.Pipe()
+                process = context.Process(
+                    target=_main,
+                    args=(self._work, number, job, theirs, os.getpid()),
+                    name=f"worker-{number}",
+                    daemon=True,
+                )
+                process.start()
+                theirs.close()
+                self._members.append(_Member(number, process, ours, Inbox(ours), self._now()))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with without_interrupts():
+            deadline_s = self._now() + _END_S
+            for member in self._members:
+                if not member.done and member.gone is None:
+                    member.process.terminate()
+            for member in self._members:
+                member.process.join(max(0.0, deadline_s - self._now()))
+                if member.process.is_alive():
+                    member.process.kill()
+                    member.process.join()
+                member.inbox.close()
+                member.pipe.close()
+
+    @property
+    def pids(self) -> tuple[int | None, ...]:
+        """The processes' ids, by worker."""
+        return tuple(member.process.pid for member in self._members)
+
+    @property
+    def living(self) -> tuple[int, ...]:
+        """The workers that are neither gone nor done."""
+        return tuple(member.number for member in self._members if member.gone is None and not member.done)
+
+    def send(self, message: ToWorker) -> None:
+        """Say something to every living worker; one that has just died is found out by :meth:`hear`."""
+        for member in self._members:
+            if member.gone is None and not member.done:
+                try:
+                    member.pipe.send(message)
+                except OSError:
+                    continue
+
+    def receive(self, timeout_s: float) -> Iterator[FromWorker | WorkerLost]:
+        """What the workers said, and who is gone; returns after ``timeout_s`` at the latest."""
+        living = [member for member in self._members if member.gone is None and not member.done]
+        if not living:
+            time.sleep(timeout_s)
+            return
+        waited_for: dict[Any, _Member] = {m.process.sentinel if m.is_ending else m.pipe: m for m in living}
+        for ready in wait(list(waited_for), timeout_s):
+            member = waited_for[ready]
+            if not member.is_ending:
+                yield from self._read(member)
+        for member in living:
+            if member.is_ending and (code := member.process.exitcode) is not None:
+                how = f"signal {-code}" if code < 0 else f"exit code {code}"
+                yield self._lost(member, f"its process ended with {how}")
+            patience_s = SILENCE_S if member.has_sent else BIRTH_S
+            if member.gone is None and not member.done and self._now() - member.last_message_s > patience_s:
+                member.process.kill()
+                yield self._lost(member, f"not heard for {patience_s:g} s, ended")
+
+    def _read(self, member: _Member) -> Iterator[FromWorker | WorkerLost]:
+        message: FromWorker
+        try:
+            for message in member.inbox.messages():
+                member.last_message_s, member.has_sent = self._now(), True
+                member.done = isinstance(message, Finished)  # that its process ends now is no trouble
+                yield message
+                if member.gone is not None or member.done:
+                    return
+        except (EOFError, OSError):
+            member.is_ending = True  # how it did is known once it has, which a busy machine takes its time for
+        except Exception as error:  # noqa: BLE001 - what half a message is read as may raise anything
+            member.process.kill()
+            yield self._lost(member, f"what it said could not be read ({describe(error)}), ended")
+
+    def _lost(self, member: _Member, reason: str) -> WorkerLost:
+        member.gone = reason
+        return WorkerLost(member.number, reason, member.last_message_s)
+
+
+def _main(work: Work, number: int, job: Any, pipe: Connection, parent: int) -> None:
+    """A worker process's first function."""
+    # What was ignored while it was started is inherited: SIGTERM has to end it again, and Ctrl-C still must not.
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    if os.getppid() != parent:
+        return  # the coordinator died while we started
+    sys.exit(work(number, job, pipe))

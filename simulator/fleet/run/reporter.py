@@ -1,0 +1,120 @@
+"""Where a run is heard while it goes on: its folder, and whoever watches."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from agent.errors import StorageError
+from agent.wire.times import to_rfc3339
+from simulator.fleet.metrics.histogram import Histogram
+from simulator.fleet.metrics.saturation import Saturation
+from simulator.fleet.record import Gap, RunRecord, Second, Span
+from simulator.fleet.report.folder import RunFolder
+from simulator.fleet.report.live import RunView
+from simulator.fleet.report.standing import (
+    Standing,
+    StreamSoFar,
+    WorkerStanding,
+    WorkerState,
+    phase_under_way,
+    spans_under_way,
+)
+from simulator.fleet.run.coordinator import RunOutcome
+from simulator.fleet.run.local_workers import WorkerLost
+from simulator.fleet.run.messages import Drained, Finished, FromWorker, Measured, Ready
+from simulator.fleet.run.preparing import Prepared
+from simulator.fleet.scenario.model import Scenario
+from simulator.report.values import Tone
+
+_DRAIN: Final = "drain"
+
+
+@dataclass(slots=True)
+class RunReporter:
+    """Where the run is heard: its folder and its view (:class:`~simulator.fleet.run.coordinator.RunListener`)."""
+
+    folder: RunFolder
+    view: RunView
+    record: RunRecord
+    prepared: Prepared
+    scenario: Scenario
+    saturation: Saturation = field(default_factory=Saturation)
+    workers: dict[int, WorkerStanding] = field(default_factory=dict)
+
+    def second(self, second: Second, phase: Span | None, waiting_for: str, gaps: tuple[Gap, ...]) -> None:
+        """See :class:`~simulator.fleet.run.coordinator.RunListener`."""
+        self.saturation.feed(second)
+        try:
+            # A second comes when the next phase may have begun: it belongs to the one that it was measured in.
+            now = self._after_phases(second) or phase_under_way(self.record.phases, second.second) or phase
+            self.view.show(second, self._standing(second, now, waiting_for, gaps))
+        finally:
+            self.folder.append(second)
+
+    def phase(self, outcome: RunOutcome) -> None:
+        """See :class:`~simulator.fleet.run.coordinator.RunListener`."""
+        began_at = self.record.load_began_at or to_rfc3339(time.time() - time.monotonic() + outcome.began_s)
+        self.record = replace(self.record, phases=tuple(outcome.phases), faults=outcome.faults, load_began_at=began_at)
+        self._keep()
+
+    def drain(self, outcome: RunOutcome) -> None:
+        """See :class:`~simulator.fleet.run.coordinator.RunListener`."""
+        self.record = replace(self.record, phases=tuple(outcome.phases), drained_from_s=outcome.drained_from_s)
+        self._keep()
+
+    def _keep(self) -> None:
+        try:
+            self.folder.keep(self.record)
+        except StorageError as error:
+            # The file still says what it said, and the run has another chance to write it at its end.
+            self.view.note(str(error), Tone.WARN)
+
+    def lost(self, gone: WorkerLost) -> None:
+        """See :class:`~simulator.fleet.run.coordinator.RunListener`."""
+        self.workers[gone.worker] = replace(self._worker(gone.worker), state=WorkerState.DEAD)
+        self.view.note(f"worker {gone.worker}: {gone.reason}", Tone.BAD)
+
+    def received(self, message: FromWorker) -> None:
+        """See :class:`~simulator.fleet.run.coordinator.RunListener`."""
+        standing = self._worker(message.worker)
+        match message:
+            case Ready(_, devices):
+                standing = replace(standing, state=WorkerState.RUNNING, devices=devices)
+            case Measured(_, _, delta):
+                lag = Histogram.decode(delta.health.send_lag)
+                lag_s = lag.max_s if lag.count else 0.0
+                standing = replace(standing, send_lag_s=lag_s, cpu_percent=delta.health.process.cpu_percent)
+            case Drained():
+                standing = replace(standing, state=WorkerState.DRAINING)
+            case Finished():
+                standing = replace(standing, state=WorkerState.DONE)
+        self.workers[message.worker] = standing
+
+    def _after_phases(self, second: Second) -> Span | None:
+        """What comes after the phases, as one of them: devices hand over what they still hold."""
+        begin_s = self.record.drained_from_s
+        if begin_s is None or second.second + 1 <= begin_s:
+            return None
+        return Span(_DRAIN, _DRAIN, begin_s, begin_s + self.scenario.drain_s)
+
+    def _worker(self, number: int) -> WorkerStanding:
+        return self.workers.get(number) or WorkerStanding(number, WorkerState.STARTING)
+
+    def warn(self, sentence: str) -> None:
+        """See :class:`~simulator.fleet.run.coordinator.RunListener`."""
+        self.view.note(sentence, Tone.WARN)
+
+    def _standing(self, second: Second, phase: Span | None, waiting_for: str, gaps: tuple[Gap, ...]) -> Standing:
+        gauges = second.gauges
+        workers = tuple(map(self._worker, range(len(self.prepared.jobs))))
+        audit = {}
+        if "readings_sent" in gauges:
+            audit["readings"] = StreamSoFar(
+                int(gauges["readings_sent"]), int(gauges["readings_accepted"]), int(gauges["readings_unanswered"])
+            )
+            ordered, reported = int(gauges["commands_ordered"]), int(gauges["commands_reported"])
+            audit["commands"] = StreamSoFar(ordered, reported, ordered - reported)
+        faults = spans_under_way(self.record.faults, second.second)
+        return Standing(phase, waiting_for, faults, workers, audit, gaps)

@@ -1,0 +1,110 @@
+"""What the commands of ``fleet-simulator`` share: options, failures as one line and an exit code, progress."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Final
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from agent.errors import (
+    Advice,
+    AgentError,
+    ConfigurationError,
+    ErrorAnswer,
+    Forbidden,
+    SignInEnded,
+    TokensNotStored,
+    Unauthorized,
+)
+from simulator.exit_codes import ExitCode
+
+option = partial(click.option, show_default=True, show_envvar=True)
+"""An option whose help shows its default and its environment variable."""
+_LINES: Final = 4
+
+
+class CheckFailed(click.ClickException):
+    """A check failed: one line on standard error."""
+
+    exit_code = ExitCode.CHECK_FAILED
+
+
+class WrongUse(click.ClickException):
+    """Usage or configuration: one line on standard error that names the fix."""
+
+    exit_code = ExitCode.USAGE
+
+
+class Interrupted(click.ClickException):
+    """Ctrl-C or SIGTERM: one line on standard error that says what is left."""
+
+    exit_code = ExitCode.INTERRUPTED
+
+
+class Unreachable(click.ClickException):
+    """The target cannot be reached: one line on standard error."""
+
+    exit_code = ExitCode.UNREACHABLE
+
+
+@contextmanager
+def show_progress(what: str, console: Console | None = None) -> Iterator[Callable[[int, int], None]]:
+    """A function to call with done and total: a bar on a terminal, at most four lines elsewhere.
+
+    Args:
+        what: the noun, such as ``labels``.
+        console: by default standard error, so that standard output stays for the answer.
+    """
+    console = console or Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda done, total: _print_line(console, what, done, total)
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task(what, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)
+
+
+def _print_line(console: Console, what: str, done: int, total: int) -> None:
+    if done * _LINES // total > (done - 1) * _LINES // total:
+        console.print(f"{what}: {done} of {total}", highlight=False)
+
+
+@contextmanager
+def errors_in_one_line() -> Iterator[None]:
+    """Show an error of ours as one line on standard error, and end with the exit code that fits."""
+    try:
+        yield
+    except ConfigurationError as problem:
+        raise WrongUse(problem.in_one_line) from None
+    except AgentError as problem:
+        code = ExitCode.USAGE if problem.advice is Advice.EXIT else stop_code(problem)
+        raise {ExitCode.USAGE: WrongUse, ExitCode.UNREACHABLE: Unreachable}.get(code, CheckFailed)(
+            f"{problem}{advice(problem)}"
+        ) from None
+
+
+def stop_code(error: AgentError) -> ExitCode:
+    """The exit code of a run that this error stopped."""
+    if isinstance(error, (Unauthorized, Forbidden, ConfigurationError, TokensNotStored)):
+        return ExitCode.USAGE
+    return ExitCode.CHECK_FAILED if isinstance(error, ErrorAnswer) else ExitCode.UNREACHABLE
+
+
+def advice(error: AgentError) -> str:
+    """What to look at; without an answer the client's own text names the fix already."""
+    if isinstance(error, Unauthorized) and not isinstance(error, SignInEnded):
+        return "; check --api-key and --secret-key-file, or --token-file"
+    if isinstance(error, Forbidden):
+        return "; the token lacks a scope: sign in again with --scope 'manufacturer:onboarding manufacturer:products'"
+    return ""
+
+
+def end(code: ExitCode) -> None:
+    """End the command with this exit code."""
+    click.get_current_context().exit(code)

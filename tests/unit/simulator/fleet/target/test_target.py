@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from agent.errors import ConfigurationError
+from simulator.app import run_up
+from simulator.config import UpSettings
+from simulator.fleet.cli.cleanup import cleanup_command
+from simulator.fleet.target.target import KeyPairFile, TargetOptions, find_target
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> Path:
+    path = tmp_path / "secret"
+    path.write_text("msk_1234567890\n")
+    return path
+
+
+def test_the_command_line_goes_before_the_scenario(secret):
+    options = TargetOptions("http://127.0.0.1:2", "mk_b", secret)
+    way = find_target(options, "http://127.0.0.1:1", [KeyPairFile("mk_a", secret)])
+    assert (way.base_url, [pair.api_key for pair in way.keys]) == ("http://127.0.0.1:2", ["mk_b"])
+    way = find_target(
+        TargetOptions(), "http://127.0.0.1:1/", [KeyPairFile("mk_a", secret), KeyPairFile("mk_c", secret)]
+    )
+    assert (way.base_url, [pair.api_key for pair in way.keys]) == ("http://127.0.0.1:1", ["mk_a", "mk_c"])
+    assert "msk_1234567890" not in repr(way)
+
+
+def test_everything_that_is_missing_is_told_at_once(tmp_path):
+    with pytest.raises(ConfigurationError) as caught:
+        find_target(TargetOptions(base_url="127.0.0.1:8080", api_key="mk_a"))
+    assert list(caught.value.faults) == [
+        "--base-url '127.0.0.1:8080': write it as http://host:port",
+        "--secret-key-file is missing: a key pair has both parts",
+    ]
+    with pytest.raises(ConfigurationError, match="no target"):
+        find_target(TargetOptions())
+    with pytest.raises(ConfigurationError, match="leave out"):
+        find_target(TargetOptions(base_url="http://127.0.0.1:1", up=tmp_path))
+    with pytest.raises(ConfigurationError, match="nothing stands there"):
+        find_target(TargetOptions(up=tmp_path))
+
+
+def test_cleanup_finds_the_way_to_what_up_started_and_refuses_a_foreign_server(tmp_path, secret):
+    answers = []
+
+    def look() -> None:
+        answers.append(CliRunner().invoke(cleanup_command, ["--up", str(tmp_path / "up"), "--json"]))
+
+    run_up(UpSettings(port=0, data_dir=tmp_path / "up", gateway=False), lambda _standing: None, look)
+    assert answers[0].exit_code == 0, answers[0].output
+    assert json.loads(answers[0].stdout) == {"products": 0, "devices": 0}
+    foreign = ["--base-url", "http://192.0.2.1", "--api-key", "mk_a", "--secret-key-file", str(secret)]
+    refused = CliRunner().invoke(cleanup_command, foreign)
+    assert refused.exit_code == 2
+    assert "--i-own-this-target" in refused.output
