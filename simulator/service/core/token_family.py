@@ -101,7 +101,7 @@ def judge_code(code: Code, exchange: Exchange, now_ms: int) -> tuple[Verdict, st
         # RFC 9700, section 4.8.2: somebody may have taken the challenge out of the authorization request.
         if verifier is not None:
             return Verdict.OVER, "code_verifier is given, but the code was asked for without code_challenge."
-    elif verifier is None or not _matches(code.code_challenge, verifier):
+    elif verifier is None or not matches(code.code_challenge, verifier):
         return Verdict.OVER, "code_verifier does not belong to the code_challenge."
     return Verdict.GOOD, ""
 
@@ -139,6 +139,6 @@ def challenge_of(verifier: str) -> str:
     return base64.urlsafe_b64encode(digest).rstrip(b"=").decode("ascii")
 
 
-def _matches(challenge: str, verifier: str) -> bool:
+def matches(challenge: str, verifier: str) -> bool:
     """Whether the verifier is well formed (43 to 128 characters) and the challenge was made of it."""
     return _VERIFIER.fullmatch(verifier) is not None and hmac.compare_digest(challenge, challenge_of(verifier))
