@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +18,7 @@ from simulator.service.answers import Answer, Header
 from simulator.service.call import Call
 from simulator.service.errors import invalid
 from simulator.service.storage.lists import Rows, Window
+from simulator.wire.base64url import from_base64url, to_base64url
 
 PAGE_PARAMETERS: Final = frozenset({"limit", "cursor", "order"})
 PAGE_BYTES: Final = 4 * 1024 * 1024
@@ -166,17 +165,14 @@ def _link(page: Page, cursor: str) -> Header:
 
 def _write_cursor(list_name: str, values: Sequence[int]) -> str:
     text = ".".join([list_name, *map(str, values)])
-    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+    return to_base64url(text.encode())
 
 
 def _read_cursor(cursor: str, list_name: str, sort_values: int) -> tuple[int, ...]:
     try:
-        raw = cursor.encode("ascii")
-        name, *values = (
-            base64.b64decode(raw + b"=" * (-len(raw) % 4), altchars=b"-_", validate=True).decode().split(".")
-        )
+        name, *values = (from_base64url(cursor) or b"").decode().split(".")
         after = tuple(int(value) for value in values)
-    except (ValueError, binascii.Error):
+    except ValueError:
         raise invalid("cursor", "is not a cursor of this service: take next_cursor of the page before") from None
     if name != list_name or len(after) != sort_values or not all(-_INT64 <= value < _INT64 for value in after):
         raise invalid("cursor", "belongs to another list: keep the other parameters as on the page before")

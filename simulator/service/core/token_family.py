@@ -7,8 +7,6 @@ owner: the family ends (RFC 6749, section 4.1.2; RFC 9700, section 4.14.2).
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import hmac
 import re
 from dataclasses import dataclass, field
@@ -16,6 +14,7 @@ from enum import Enum, auto
 from typing import Final
 
 from agent.wire.secret import Secret
+from simulator.wire.base64url import challenge_of
 
 S256: Final = "S256"
 """The one method of Proof Key for Code Exchange (PKCE, RFC 7636) that is taken."""
@@ -131,12 +130,6 @@ def end_of_refresh(now_ms: int, ends_ms: int) -> int:
 def is_challenge(text: str) -> bool:
     """Whether it can be a SHA-256 in base64url without padding."""
     return _CHALLENGE.fullmatch(text) is not None
-
-
-def challenge_of(verifier: str) -> str:
-    """The challenge that belongs to a verifier (RFC 7636, section 4.2)."""
-    digest = hashlib.sha256(verifier.encode("ascii")).digest()
-    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode("ascii")
 
 
 def matches(challenge: str, verifier: str) -> bool:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import re
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -11,6 +9,7 @@ from urllib.parse import urlencode
 from simulator.service.profile_layer.exchange import LIST_BYTES, Answered, Exchange, refusal
 from simulator.service.profile_layer.extensions import PAGE_PARAMETER
 from simulator.service.profiles.model import PAGE_SIZE_MAX
+from simulator.wire.base64url import from_base64url, to_base64url
 
 _IN_LINK: Final = re.compile(rb"(?<=[?&])(\w+)=[^&>]*(&|(?=>))")
 _PAGE_NUMBER_MAX: Final = 10**9
@@ -189,14 +188,14 @@ def _whole(text: str, name: str, low: int) -> int:
 
 
 def _write_cursor(first: int) -> str:
-    return base64.urlsafe_b64encode(b"from:%d" % first).decode().rstrip("=")
+    return to_base64url(b"from:%d" % first)
 
 
 def _read_cursor(text: str) -> int:
     try:
-        word, _, first = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True).partition(b":")
+        word, _, first = (from_base64url(text) or b"").partition(b":")
         if word == b"from":
             return _whole(first.decode(), "cursor", 0)
-    except (ValueError, binascii.Error):
+    except ValueError:
         pass
     raise Answered(refusal(400, "validation_error", "cursor: is not a cursor of this server"))
