@@ -55,9 +55,9 @@ chaos: $(VENV)/.installed-dev ## broker, gateway, agent, service: killed 500 tim
 faults: $(VENV)/.installed-dev ## an agent through 200 faults of the network, drawn at random (half an hour)
 	@FAULT_ROUNDS=$${FAULT_ROUNDS:-200} $(BIN)/python -m pytest --numprocesses 0 tests/fault/test_network_faults.py
 
-exhaustive: $(VENV)/.installed-dev ## each key of a scenario in each kind, level and transport (three minutes)
-	@EVERY_KEY=all $(BIN)/python -m pytest --numprocesses $(TEST_JOBS) --dist worksteal $(PYTEST_FLAGS) \
-		tests/unit/simulator/fleet/test_every_key.py
+exhaustive: $(VENV)/.installed-dev ## the matrices and random histories that `make test` plays a part of (ten minutes)
+	@EXHAUSTIVE=1 $(BIN)/python -m pytest --numprocesses $(TEST_JOBS) --dist worksteal $(PYTEST_FLAGS) \
+		$$(grep -l "tests.exhaustive import" -r tests --include='test_*.py') tests/contract/test_openapi_fuzz.py
 
 servers: $(VENV)/.installed-dev ## every consumer at servers of every single choice and all pairs; prints a matrix (an hour)
 	@SERVER_CASES=all $(BIN)/python -m pytest --numprocesses $(TEST_JOBS) --dist worksteal -p tests.servers.matrix \

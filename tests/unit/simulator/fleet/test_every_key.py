@@ -1,12 +1,11 @@
 """Each key of a scenario, in each kind, level and transport: it changes what the table says, or is refused.
 
 A refusal is cheap and is looked at everywhere. What a key changes is played in two contexts, the second of which
-differs from key to key; ``make exhaustive`` (``EVERY_KEY=all``) plays it in all.
+differs from key to key; ``make exhaustive`` plays it in all.
 """
 
 from __future__ import annotations
 
-import os
 import re
 import zlib
 from fnmatch import fnmatchcase
@@ -20,6 +19,7 @@ from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.signals.base import Individual
 from simulator.fleet.signals.build import build_signals
 from simulator.fleet.signals.settings import SignalMap
+from tests.exhaustive import EXHAUSTIVE
 from tests.unit.simulator.fleet import key_table as table
 from tests.unit.simulator.fleet import key_table_faults as fault_table
 from tests.unit.simulator.fleet import key_table_fleet as fleet_table
@@ -27,7 +27,6 @@ from tests.unit.simulator.fleet import key_table_phases as phase_table
 from tests.unit.simulator.fleet.key_table import Key
 from tests.virtual_fleet.scenarios import CONTEXTS, Looker, key_text, keys_of, merged, put, write_files
 
-WHOLE = os.environ.get("EVERY_KEY") == "all"
 FAULT_S, FAULT_END_S = 3.0, 8.0
 PLACES = {"[]": ".0", "[open]": ".0", "[closed]": ".0", "[ramp]": ".0", "[hold]": ".0", "[storm]": ".1"}
 CLOSED = {"arrivals": [{"kind": "closed", "users": 2, "pause_s": 1}]}
@@ -61,7 +60,7 @@ def contexts_of(name: str, key: Key) -> list[str]:
     """Where a key is looked at: wherever it is refused, and in two contexts in which it has an effect, or in all."""
     about = [context for context in CONTEXTS if matches(context, key.only)]
     played = [context for context in about if not any(matches(context, pattern) for pattern in key.refused)]
-    if not WHOLE and len(played) > 2:
+    if not EXHAUSTIVE and len(played) > 2:
         turn = zlib.crc32(f"{name} {key_text(key.value)}".encode())
         played = [played[0], played[1 + turn % (len(played) - 1)]]
     return [context for context in about if context in played or any(matches(context, each) for each in key.refused)]
