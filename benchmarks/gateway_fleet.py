@@ -39,7 +39,7 @@ from agent.core.schedule import phase_s
 from benchmarks._gateway_model import Outcome, Scenario, simulate
 from gateway.core.fair_polling import FairIntervals
 from gateway.devices.token_file import FILE_NAME as TOKENS
-from gateway.devices.token_file import TokenFile
+from gateway.devices.token_file import DeviceTokenFile
 from gateway.devices.tokens import make_token
 from simulator.children import ChildProcess, program_path
 
@@ -195,7 +195,7 @@ def gateway(
     state = folder / "gateway"
     state.mkdir(mode=0o700)
     new = {device_id: make_token(secrets.token_bytes) for device_id in ids}
-    with TokenFile(state / TOKENS) as file:
+    with DeviceTokenFile(state / TOKENS) as file:
         file.issue(new, time.time())
     for name in ("api", "secret"):
         path = folder / f"{name}_key"

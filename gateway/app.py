@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import logging
-import os
-import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from types import FrameType
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from typing import Final
 
-from agent.adapters.clocks import SystemClock
 from agent.adapters.metrics_server import MetricsServer
 from agent.adapters.sd_notify import make_notifier
 from agent.app.disk_wait import when_disk_takes
+from agent.app.life import ProgramLife
 from agent.app.lock import StateLock
 from agent.app.logs import set_up_logging
-from agent.app.status_file import StatusFile, status_path, write_status
 from agent.app.version import VERSION
 from agent.errors import ConfigurationError, StorageError
-from agent.runtime.health import Health
-from agent.runtime.supervisor import CRASHED, CRASHED_TEXT, EXIT_CRASHED, Ending, Supervisor
+from agent.runtime.supervisor import EXIT_CRASHED, Ending
 from gateway.config import GatewayConfig, LoadedGateway
 from gateway.devices.token_file import FILE_NAME as TOKENS_FILE_NAME
 from gateway.devices.token_table import TokenTable
@@ -30,12 +25,11 @@ from gateway.http.front import HttpFront
 from gateway.metrics import GatewayCollector, serve_metrics
 from gateway.status import WHO
 from gateway.store.schema import FILE_NAME
-from gateway.store.service import StoreService
-from gateway.store.values import Bounds
+from gateway.store.service import StoreWriter
+from gateway.store.values import StoreBounds
 
 _log = logging.getLogger(__name__)
 
-_STORE_RETRY_S: Final = 5.0
 _STORE_STOP_S: Final = 10.0
 _DRAIN_S: Final = 5.0
 MOST_STOP_S: Final = 2 * STOP_FRONT_S + _DRAIN_S + _STORE_STOP_S
@@ -57,28 +51,21 @@ def run_gateway(loaded: LoadedGateway, environ: Mapping[str, str], reload: Reloa
     threading.stack_size(_MOST_THREAD_BYTES)
     with ExitStack() as held:
         when_disk_takes(lambda: held.enter_context(StateLock(config.state_dir)), lambda: make_notifier(environ))
-        life = _Life(config, environ, reload)
+        life = GatewayLife(config, environ, reload)
         try:
             return life.run().exit_code
         finally:
             life.close()
 
 
-class _Life:
+class GatewayLife(ProgramLife):
     """One run of the gateway, from the lock to its release."""
 
     def __init__(self, config: GatewayConfig, environ: Mapping[str, str], reload: Reload) -> None:
         self._config = config
-        self._environ = environ
-        self._reload = reload
+        self._read = reload
         self._credentials = config.auth.credentials(environ)
-        self._clock = SystemClock()
-        self._started = self._clock.now()
-        self._notifier = make_notifier(environ)
-        self._status_path = status_path(config.state_dir, environ)
-        self._supervisor = Supervisor(self._notifier, self._clock, on_change=self._changed, on_crash=self._crashed)
-        self._health = Health(self._clock, self._supervisor.changed)
-        self._wants_reload = threading.Event()
+        super().__init__(config.state_dir, environ, WHO)
         self._tokens: TokenTable | None = None
         self._engine: Engine | None = None
 
@@ -86,11 +73,11 @@ class _Life:
         """Start in order, wait for the end, stop in reverse."""
         config = self._config
         bounds = config.store
-        store = StoreService(
+        store = StoreWriter(
             config.state_dir / FILE_NAME,
             clock=self._clock,
-            bounds=Bounds(bounds.max_rows, bounds.max_bytes, bounds.max_age_s, bounds.max_results),
-            on_incident=self._tell_incident,
+            bounds=StoreBounds(bounds.max_rows, bounds.max_bytes, bounds.max_age_s, bounds.max_results),
+            on_incident=self._log_incident,
             on_crash=self._supervisor.crashed,
         )
         with self._supervisor.signals(), self._hangups():
@@ -104,11 +91,7 @@ class _Life:
                     _log.warning("store=slow it did not close in time; what was acknowledged is on the disk")
                 _log.info("gateway=stopped")
 
-    def close(self) -> None:
-        """Release what outlives the run."""
-        self._supervisor.close()
-
-    def _serve(self, store: StoreService) -> Ending:
+    def _serve(self, store: StoreWriter) -> Ending:
         config = self._config
         self._supervisor.watch(lambda now_s: "the store does not answer" if store.stuck_for_s(now_s) else None)
         ending = Ending("never started", EXIT_CRASHED)
@@ -154,41 +137,13 @@ class _Life:
             self._write_status("stopped", ending.reason)
         return ending
 
-    def _open(self, store: StoreService) -> Ending | None:
-        """Open the store; while the disk refuses, wait instead of dying: a restart would not mend it."""
-        while True:
-            try:
-                store.start()
-            except StorageError as error:
-                _log.error("store=waiting %s; next try in %.0f s", error, _STORE_RETRY_S)
-                self._notifier.status(f"waiting for the disk: {error}")
-                ending = self._supervisor.wait(_STORE_RETRY_S)
-                if ending is not None:
-                    return ending
-            else:
-                return None
-
     # --- reload ---------------------------------------------------------------------------------------------------
 
-    @contextmanager
-    def _hangups(self) -> Iterator[None]:
-        """SIGHUP reloads, in the main thread, between two looks of the supervisor."""
-
-        def handle(_number: int, _frame: FrameType | None) -> None:
-            self._wants_reload.set()
-            self._supervisor.changed()
-
-        before = signal.signal(signal.SIGHUP, handle)
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGHUP, before)
-
-    def _take_over(self) -> None:
+    def _reload(self) -> None:
         """Tokens, certificates and the log level as they are now; all else needs a restart, and says so."""
         faults: list[str] = []
         try:
-            new = self._reload().config
+            new = self._read().config
         except ConfigurationError as error:
             new = self._config
             faults += error.faults
@@ -209,37 +164,3 @@ class _Life:
             _log.warning("reload=partly these sections change with a restart only: %s", ", ".join(changed))
         if not faults:
             _log.info("reload=done tokens, certificate and log level are as in the files")
-
-    # --- telling --------------------------------------------------------------------------------------------------
-
-    def _crashed(self, thread: str) -> None:
-        self._health.put(thread, CRASHED, CRASHED_TEXT)
-
-    def _tell_incident(self, text: str) -> None:
-        _log.error("store=replaced %s", text)
-        self._health.put("store", "replaced", text)
-
-    def _changed(self) -> str:
-        if self._wants_reload.is_set():
-            self._wants_reload.clear()
-            self._take_over()
-        self._write_status("running", "")
-        return self._health.summary()
-
-    def _write_status(self, state: str, reason: str) -> None:
-        now = self._clock.now()
-        status = StatusFile(
-            state=state,
-            process_id=os.getpid(),
-            version=VERSION,
-            device_id=WHO,
-            started_wall_s=self._started.wall_s,
-            written_wall_s=now.wall_s,
-            boot_id=now.boot_id,
-            parts=self._health.parts(),
-            reason=reason,
-        )
-        try:
-            write_status(self._status_path, status)
-        except OSError as error:
-            _log.debug("status=not_written %s: %s", self._status_path, error)

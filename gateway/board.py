@@ -78,12 +78,6 @@ class CommandBoard:
         left = [command for command in commands if command.expires_at is None or command.expires_at > now_s]
         return shown if len(left) == len(commands) else _show(left)
 
-    def has_open(self, device_id: str) -> bool:
-        """The device has something to do, expired or not."""
-        with self._lock:
-            place = self._places.get(device_id)
-            return place is not None and bool(place.commands)
-
     def watch(self, device_id: str, on_change: Callable[[], None]) -> Callable[[], None]:
         """See :meth:`gateway.ports.DeviceDesk.watch`."""
         with self._lock:

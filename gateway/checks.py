@@ -5,24 +5,24 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
-from agent.app.checks import Finding, Verdict, check_state_dir
 from agent.app.lock import holder_of
 from agent.config.credentials import Credentials
+from agent.doctor.findings import Named, fault, no_answer, ok
+from agent.doctor.quick_check import check_state_dir
 from agent.errors import ConfigurationError, InvalidMessage, ServiceError, TransportError, UnexpectedAnswer
 from agent.runtime.retry_policy import describe
 from gateway.config import GatewayConfig, LoadedGateway
 from gateway.core.budget import Budget
 from gateway.devices.token_file import FILE_NAME as TOKENS_FILE_NAME
 from gateway.devices.token_table import TokenTable
-from gateway.front_settings import http_settings, mqtt_settings
-from gateway.http.front import tls_context
-from gateway.mqtt.front import look_at_broker
+from gateway.http.front import http_settings, tls_context
+from gateway.mqtt.front import look_at_broker, mqtt_settings
 from gateway.service.client import make_client
 from gateway.service.meter import Meter
 from gateway.service.offer import offered_words
 
 
-def check_gateway(load: Callable[[], LoadedGateway], environ: Mapping[str, str], *, online: bool) -> list[Finding]:
+def check_gateway(load: Callable[[], LoadedGateway], environ: Mapping[str, str], *, online: bool) -> list[Named]:
     """Every check; one that fails hides no other.
 
     Args:
@@ -33,16 +33,16 @@ def check_gateway(load: Callable[[], LoadedGateway], environ: Mapping[str, str],
     try:
         loaded = load()
     except ConfigurationError as error:
-        return [Finding("configuration", Verdict.FAILED, fault) for fault in error.faults]
+        return [("configuration", fault(each)) for each in error.faults]
     source = str(loaded.path) if loaded.path else "the environment"
-    findings = [Finding("configuration", Verdict.OK, f"{source} is whole and consistent")]
+    findings = [("configuration", ok(f"{source} is whole and consistent"))]
     config = loaded.config
     credentials: Credentials | None = None
     try:
         credentials = config.auth.credentials(environ)
-        findings.append(Finding("credentials", Verdict.OK, "the key files can be read and only by this user"))
+        findings.append(("credentials", ok("the key files can be read and only by this user")))
     except ConfigurationError as error:
-        findings += [Finding("configuration", Verdict.FAILED, fault) for fault in error.faults]
+        findings += [("configuration", fault(each)) for each in error.faults]
     findings.append(check_state_dir(config.state_dir, "gateway"))
     findings.append(check_tokens(config))
     findings += check_http(config)
@@ -53,37 +53,35 @@ def check_gateway(load: Callable[[], LoadedGateway], environ: Mapping[str, str],
     return findings
 
 
-def check_tokens(config: GatewayConfig) -> Finding:
+def check_tokens(config: GatewayConfig) -> Named:
     """The device tokens."""
     path = config.state_dir / TOKENS_FILE_NAME
     if not path.exists():
-        return Finding("devices", Verdict.OK, "no device has a token yet: device-gateway devices add --device-id ID")
+        return ("devices", ok("no device has a token yet: device-gateway devices add --device-id ID"))
     try:
         table = TokenTable(path)
     except ConfigurationError as error:
-        return Finding("devices", Verdict.FAILED, error.faults[0])
+        return ("devices", fault(error.faults[0]))
     count, damage = len(table.device_ids()), table.damage
     table.close()
     if damage:
-        return Finding("devices", Verdict.FAILED, damage)
-    return Finding("devices", Verdict.OK, f"{count} have a valid token")
+        return ("devices", fault(damage))
+    return ("devices", ok(f"{count} have a valid token"))
 
 
-def check_http(config: GatewayConfig) -> list[Finding]:
+def check_http(config: GatewayConfig) -> list[Named]:
     """Address and certificate of the front for HTTP; nothing where there is none."""
     if not config.http.enabled:
         return []
     try:
         tls_context(http_settings(config.http))
     except ConfigurationError as error:
-        return [Finding("http", Verdict.FAILED, fault) for fault in error.faults]
+        return [("http", fault(each)) for each in error.faults]
     scheme = "http" if config.http.certificate is None else "https"
-    return [
-        Finding("http", Verdict.OK, f"devices are to be served at {scheme}://{config.http.host}:{config.http.port}")
-    ]
+    return [("http", ok(f"devices are to be served at {scheme}://{config.http.host}:{config.http.port}"))]
 
 
-def check_broker(config: GatewayConfig) -> list[Finding]:
+def check_broker(config: GatewayConfig) -> list[Named]:
     """A connection to the broker, unless the gateway runs; nothing where there is none."""
     if not config.mqtt.enabled:
         return []
@@ -91,15 +89,15 @@ def check_broker(config: GatewayConfig) -> list[Finding]:
     if holder is not None:
         # Many brokers take the user name for the client id: a second connection would throw the gateway's out.
         text = f"left alone, since the running gateway (process {holder}) is connected: see device-gateway status"
-        return [Finding("mqtt", Verdict.OK, text)]
+        return [("mqtt", ok(text))]
     settings = mqtt_settings(config.mqtt, "gateway-check")
     gate = look_at_broker(settings)
     if gate is None:
-        return [Finding("mqtt", Verdict.OK, f"the broker {settings.host}:{settings.port} takes the gateway")]
-    return [Finding("mqtt", Verdict.UNREACHABLE, gate)]
+        return [("mqtt", ok(f"the broker {settings.host}:{settings.port} takes the gateway"))]
+    return [("mqtt", no_answer(gate))]
 
 
-def check_service(config: GatewayConfig, credentials: Credentials) -> Finding:
+def check_service(config: GatewayConfig, credentials: Credentials) -> Named:
     """The service's answer to a request that changes nothing."""
     meter = Meter(Budget(), time.monotonic)
     try:
@@ -107,10 +105,10 @@ def check_service(config: GatewayConfig, credentials: Credentials) -> Finding:
             words = offered_words(client, config.service.dialect.dialect())
             count = sum(1 for _ in client.devices(limit=1))
     except (TransportError, UnexpectedAnswer) as error:
-        return Finding("service", Verdict.UNREACHABLE, str(error))
+        return ("service", no_answer(str(error)))
     except ConfigurationError as error:
-        return Finding("service", Verdict.FAILED, "; ".join(error.faults))
+        return ("service", fault("; ".join(error.faults)))
     except (ServiceError, InvalidMessage) as error:
-        return Finding("service", Verdict.FAILED, describe(error)[1])
+        return ("service", fault(describe(error)[1]))
     devices = "has devices" if count else "has no device yet"
-    return Finding("service", Verdict.OK, f"it accepts the keys and {devices}; {words}")
+    return ("service", ok(f"it accepts the keys and {devices}; {words}"))

@@ -116,7 +116,7 @@ class HttpConfig(Section):
         return self
 
 
-class MqttConfig(Section):
+class MqttFrontConfig(Section):
     """The broker that devices reach the gateway through."""
 
     enabled: bool = key("True serves devices over MQTT.", default=False)
@@ -201,7 +201,7 @@ class MqttConfig(Section):
         return self
 
 
-class CommandsConfig(Section):
+class CommandFetchConfig(Section):
     """How commands are fetched. How fast it really goes also hangs on the key's quota; docs/scale.md has a table."""
 
     events: Literal["auto", "off"] = key(
@@ -305,7 +305,7 @@ class StoreConfig(Section):
     )
 
 
-class MetricsConfig(Section):
+class GatewayMetricsConfig(Section):
     """Figures for Prometheus (text format, GET /metrics)."""
 
     enabled: bool = key("True serves the figures.", default=True)
@@ -323,8 +323,8 @@ class GatewayConfig(Section):
         default=Path("/var/lib/device-gateway"),
     )
     http: HttpConfig = key("The front for devices that speak HTTP.", default_factory=HttpConfig)
-    mqtt: MqttConfig = key("The front for devices that speak MQTT.", default_factory=MqttConfig)
-    commands: CommandsConfig = key("How commands are fetched.", default_factory=CommandsConfig)
+    mqtt: MqttFrontConfig = key("The front for devices that speak MQTT.", default_factory=MqttFrontConfig)
+    commands: CommandFetchConfig = key("How commands are fetched.", default_factory=CommandFetchConfig)
     share: ShareConfig = key("Which devices' commands are fetched here.", default_factory=ShareConfig)
     readings: ReadingsConfig = key("How readings are handed on.", default_factory=ReadingsConfig)
     quota: QuotaConfig = key("How the key's quota is divided.", default_factory=QuotaConfig)
@@ -334,7 +334,7 @@ class GatewayConfig(Section):
         default=4,
     )
     store: StoreConfig = key("How much may wait.", default_factory=StoreConfig)
-    metrics: MetricsConfig = key("Figures for monitoring.", default_factory=MetricsConfig)
+    metrics: GatewayMetricsConfig = key("Figures for monitoring.", default_factory=GatewayMetricsConfig)
     logging: LoggingConfig = key("What is logged.", default_factory=LoggingConfig)
 
     @model_validator(mode="after")

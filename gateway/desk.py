@@ -25,7 +25,7 @@ from gateway.ports import (
     UnknownDevice,
 )
 from gateway.store.gateway_store import GatewayStore
-from gateway.store.service import StoreService
+from gateway.store.service import StoreWriter
 from gateway.store.values import Look, Presence, Reconciled, StoredCommand
 
 _In = TypeVar("_In")
@@ -46,7 +46,7 @@ class Desk:
 
     def __init__(
         self,
-        store: StoreService,
+        store: StoreWriter,
         board: CommandBoard,
         clock: Clock,
         *,

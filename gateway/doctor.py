@@ -7,13 +7,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final, Unpack
 
-from agent.app.checks import Finding as CheckFinding
-from agent.app.checks import Verdict, check_state_dir
 from agent.config.model import AuthConfig
 from agent.doctor import installation
 from agent.doctor.files import KEY_FILES
-from agent.doctor.findings import Check, Finding, cause_and_fix, failed, ok, skipped, unreachable
+from agent.doctor.findings import Check, Finding, Named, Verdict, cause_and_fix, failed, in_parts, ok, skipped
 from agent.doctor.installed import InstalledProgram, Options
+from agent.doctor.quick_check import check_state_dir
 from agent.doctor.units import UNIT_CHECKS
 from agent.errors import ConfigurationError
 from gateway.checks import check_broker, check_http, check_service, check_tokens
@@ -102,15 +101,12 @@ def _service(subject: GatewaySubject) -> Finding:
     return _judged([check_service(subject.config, subject.credentials)], "")
 
 
-def _judged(found: Sequence[CheckFinding], without: str) -> Finding:
+def _judged(found: Sequence[Named], without: str) -> Finding:
     """The findings of ``gateway check`` as one finding of ``doctor``: cause and fix in members of their own."""
     if not found:
         return skipped(without)
-    worst = next((each for each in found if each.verdict is not Verdict.OK), found[0])
-    if worst.verdict is Verdict.OK:
-        return ok(worst.text)
-    judge = unreachable if worst.verdict is Verdict.UNREACHABLE else failed
-    return judge(worst.part, *cause_and_fix(worst.text))
+    name, worst = next((each for each in found if each[1].verdict is not Verdict.OK), found[0])
+    return worst if worst.verdict is Verdict.OK else in_parts(worst, name)
 
 
 _CONFIGURED: Final = ("configuration",)

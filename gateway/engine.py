@@ -22,10 +22,9 @@ from gateway.core.budget import Budget, BudgetState, Kind, Shares
 from gateway.core.fair_polling import FairIntervals, FairPolling
 from gateway.desk import Desk
 from gateway.devices.roster import Roster
-from gateway.front_settings import http_settings, mqtt_settings
 from gateway.housekeeping import Housekeeper
-from gateway.http.front import HttpFront
-from gateway.mqtt.front import MqttFront
+from gateway.http.front import HttpFront, http_settings
+from gateway.mqtt.front import MqttFront, mqtt_settings
 from gateway.ports import Front, Hints, TokenCheck
 from gateway.service.client import make_client
 from gateway.service.commands import CommandRequests
@@ -35,7 +34,7 @@ from gateway.service.offer import Offer
 from gateway.service.readings import ReadingRequests
 from gateway.service.results import ResultRequests
 from gateway.service.worker import WAKE, RequestSource, RetryGate, Worker
-from gateway.store.service import StoreService
+from gateway.store.service import StoreWriter
 from gateway.store.values import StoreStats
 
 _CLIENT_ID: Final = "mqtt.client_id"
@@ -67,7 +66,7 @@ class Engine:
         config: GatewayConfig,
         credentials: Credentials,
         *,
-        store: StoreService,
+        store: StoreWriter,
         tokens: TokenCheck,
         clock: Clock,
         supervisor: Supervisor,

@@ -14,7 +14,7 @@ from agent.wire.limits import ONLINE_WITHIN_S
 from gateway.desk import Desk
 from gateway.devices.roster import Roster
 from gateway.service.commands import CommandRequests
-from gateway.store.service import StoreService
+from gateway.store.service import StoreWriter
 from gateway.store.values import StoreStats
 
 _log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ class Housekeeper(Actor):
     def __init__(
         self,
         *,
-        store: StoreService,
+        store: StoreWriter,
         desk: Desk,
         roster: Roster,
         commands: CommandRequests,

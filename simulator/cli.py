@@ -15,7 +15,7 @@ from typing import Any, Final, cast
 import click
 
 from agent.bounded_text import bounded
-from agent.cli.variables import name_variables
+from agent.cli.lazy import name_variables
 from agent.disk_refusal import disk_refusal
 from agent.errors import AgentError
 from agent.umask import close_umask

@@ -378,9 +378,9 @@ class FakeOutbox(_Failing):
 
 def size_of(reading: Reading) -> int:
     """The length of a reading's JSON text, as the ports count it."""
-    from agent.adapters.store.encoded_readings import to_draft
+    from agent.adapters.store.waiting import encode_reading
 
-    return len(to_draft(reading).body)
+    return len(encode_reading(reading).body)
 
 
 class FakeStore(FakeJournal, FakeOutbox):

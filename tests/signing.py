@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.adapters.sqlite_store import SqliteStore
-from agent.core.commands import CommandRules, HandlerRule, Triage, Verdict, triage
+from agent.core.commands import CommandRules, HandlerRule, Triage, TriageVerdict, triage
 from agent.core.signed import SignaturePolicy
 from agent.core.values import Admission, Command, Contract, JournalLookup
 from agent.wire.json_text import encode_json
@@ -103,8 +103,8 @@ class Device:
             return Admission(result.entries, result.settings) if result.entries else None
 
         self.store.journal.decide([each.id for each in listed], choose, self.rules.settings)
-        self.ran += [decision.command_id for decision in results[0].of(Verdict.ADMIT)]
-        for decision in results[0].of(Verdict.REFUSE):
+        self.ran += [decision.command_id for decision in results[0].of(TriageVerdict.ADMIT)]
+        for decision in results[0].of(TriageVerdict.REFUSE):
             assert decision.entry is not None
             assert decision.entry.outcome is not None
             self.told[decision.command_id] = decision.entry.outcome.error or ""
@@ -114,6 +114,6 @@ class Device:
         """``ran``, or the code with which it was refused, or ``duplicate``."""
         command = command_of(payload, command_id, **members)
         (decision,) = self.take([command]).decisions
-        if decision.verdict is not Verdict.REFUSE:
-            return "ran" if decision.verdict is Verdict.ADMIT else str(decision.verdict)
+        if decision.verdict is not TriageVerdict.REFUSE:
+            return "ran" if decision.verdict is TriageVerdict.ADMIT else str(decision.verdict)
         return self.told[command.id].split(":")[0]

@@ -1,21 +1,26 @@
-"""Which extensions the service offers, asked once in a while (``GET /.well-known/device-service``)."""
+"""Which extensions the service offers, asked once in a while (``GET /.well-known/device-service``).
+
+Also requests under an ``Idempotency-Key`` where it takes one.
+"""
 
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from agent.adapters.server_book import ServerBook
 from agent.core.listed_states import listed_state
-from agent.errors import ServerFault, ServiceError, UnexpectedAnswer
+from agent.errors import ErrorAnswer, Refused, ServerFault, ServiceError, UnexpectedAnswer
 from agent.wire import extensions
 from agent.wire.announcement import ask_for_announcement
 from agent.wire.device_client import DeviceClient
 from agent.wire.dialect import CommandLists, Dialect
-from agent.wire.extensions import COMMAND_STATUS
+from agent.wire.extensions import COMMAND_STATUS, IDEMPOTENCY_KEY
 
 if TYPE_CHECKING:
     from agent.ports import Clock
+
 
 REFRESH_S: Final = 3600.0
 _SOON_S: Final = 60.0
@@ -120,3 +125,45 @@ class Discovery:
         if isinstance(error, ServerFault | UnexpectedAnswer) and self._failures >= _TRIES:
             return extensions.NONE
         raise error
+
+
+AnswerT = TypeVar("AnswerT")
+
+# What a server answers that cannot take a header: bad request, precondition failed, header too large, not implemented.
+_REFUSALS: Final = frozenset({400, 412, 431, 501})
+
+
+class Keyed:
+    """Sends under a key; once without it to a service that refuses the first one, and then never with one again.
+
+    Args:
+        discovery: what the service offers.
+    """
+
+    def __init__(self, discovery: Discovery) -> None:
+        self._discovery = discovery
+        self._is_accepted = False
+
+    def send(self, key: str, send: Callable[[str | None], AnswerT]) -> AnswerT:
+        """The answer of ``send``, which is called with the key, or with None where the service takes none.
+
+        Raises:
+            ServiceError: what ``send`` raised; of a refusal with and without the key, the first.
+        """
+        if not self._discovery.offers(IDEMPOTENCY_KEY):
+            return send(None)
+        try:
+            answer = send(key)
+        except (Refused, ServerFault) as error:
+            if self._is_accepted or error.status not in _REFUSALS:
+                raise
+            refusal: ErrorAnswer = error
+        else:
+            self._is_accepted = True
+            return answer
+        try:
+            answer = send(None)
+        except (Refused, ServerFault):
+            raise refusal from None
+        self._discovery.withdraw(IDEMPOTENCY_KEY, str(refusal))
+        return answer

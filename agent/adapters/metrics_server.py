@@ -128,7 +128,7 @@ def _unix_server(path: Path, mode: int, handler: type[BaseHTTPRequestHandler]) -
 
 
 def _handler(render: Render) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
+    class MetricsRequestHandler(BaseHTTPRequestHandler):
         timeout = _READER_TIMEOUT_S
         server_version = "device-agent"
         sys_version = ""
@@ -152,4 +152,4 @@ def _handler(render: Render) -> type[BaseHTTPRequestHandler]:
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name for it
             """Nothing: a reader comes every few seconds."""
 
-    return Handler
+    return MetricsRequestHandler

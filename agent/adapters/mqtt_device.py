@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
 from agent.adapters.mqtt_connection import MqttConnection, Waits
-from agent.adapters.mqtt_session import Arrival, Broker, Message, Role, Session
+from agent.adapters.mqtt_session import Arrival, Broker, Message, Role, Session, Version
 from agent.adapters.mqtt_source import FirstPush, MqttSource
 from agent.adapters.mqtt_uplink import MqttUplink
 from agent.core.values import Moment
@@ -20,6 +20,7 @@ from agent.wire.topics import TopicKind
 
 if TYPE_CHECKING:
     from agent.ports import Clock
+
 
 _log = logging.getLogger(__name__)
 
@@ -35,7 +36,7 @@ class MqttDevice:
     Args:
         broker: where; its client id is :func:`agent.wire.topics.user_name` of the device.
         device_id: who.
-        firmware_version: told with ``online`` and ``offline``.
+        firmware_version: sent with ``online`` and ``offline``.
         token: the device token as it is now.
         version: see :class:`~agent.adapters.mqtt_connection.MqttConnection`.
         clock, receipts, timeout_s, wall_of: see :class:`~agent.adapters.mqtt_uplink.MqttUplink`.
@@ -158,3 +159,28 @@ class MqttDevice:
 
 def _tell_nameless(refusal: Refusal) -> None:
     _log.warning("broker=refused the gateway did not understand a message: %s: %s", refusal.error, refusal.message)
+
+
+def probe(broker: Broker, device_id: str, token: Secret, version: Literal["auto", "5", "3.1.1"]) -> Version:
+    """Connect, subscribe, disconnect; the version that was spoken.
+
+    What the broker keeps for the device stays there, and no ``online`` is sent. A running agent with
+    the same id would lose its connection: ask only when there is none.
+
+    Raises:
+        Offline: it did not work, and why.
+    """
+    role = Role(
+        subscriptions=subscriptions_of(device_id),
+        on_arrival=lambda _arrival: None,  # not acknowledged, so the agent gets it
+        on_up=lambda session: session.end(),
+    )
+    attempts: tuple[Version, ...] = ("5", "3.1.1") if version == "auto" else (version,)
+    for attempt in attempts:
+        session = Session(broker, token, attempt, role)
+        error = session.run()
+        if session.up_at_s is not None:
+            return attempt
+        if not session.was_connected or (session.was_answered and error.state != "unsupported_version"):
+            break
+    raise error

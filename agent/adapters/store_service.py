@@ -21,14 +21,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from agent.adapters.sqlite_store import SqliteStore
-from agent.adapters.store.encoded_readings import EncodedReading
 from agent.adapters.store.failures import says_full
 from agent.adapters.store.outbox_rows import OUTBOX_FULL
-from agent.adapters.store.reserve import Reserve
-from agent.adapters.store.room import FreeBytes
+from agent.adapters.store.room import FreeBytes, Reserve
 from agent.adapters.store.schema import load_bytes
 from agent.adapters.store.shared import SharedBootTimes, SharedJournal, SharedOutbox
-from agent.adapters.store.waiting import Buffer, Load, PiggybackSetting, Request, putting
+from agent.adapters.store.waiting import Buffer, EncodedReading, Load, PiggybackSetting, Request, putting
 from agent.core.outbox import Bounds
 from agent.core.values import SendOutcome
 from agent.errors import AgentError, StorageError
@@ -392,7 +390,7 @@ class StoreService:
         if self._is_disk_full and self._reserve.take():
             self._is_disk_full = False
         error = self._attempt(store, writes) if not self._is_disk_full else None
-        if says_full(error):
+        if error is not None and says_full(error):
             self._is_disk_full = True
             self._reserve.give_back()
             store.write_back()

@@ -24,7 +24,8 @@ from agent.runtime.dispatcher import Dispatcher
 from agent.runtime.health import Health
 from agent.runtime.intake import Intake, resume
 from agent.runtime.intervals import POLL, Intervals
-from agent.runtime.lane_items import LaneParts
+from agent.runtime.jobs import JobRunner
+from agent.runtime.lanes import LaneParts
 from agent.runtime.ledger import Ledger
 from agent.runtime.reading_uplink import ReadingUplink
 from agent.runtime.result_reporter import ResultReporter
@@ -32,11 +33,9 @@ from agent.runtime.retry_policy import RetryPolicy
 from agent.runtime.sensing import IntervalChanged, RulesChanged, SensingService
 from agent.runtime.service import Actor, ServiceThread
 from agent.runtime.service_clock import PART as CLOCK
-from agent.runtime.service_clock import ServiceClock
-from agent.runtime.sourcing import SourceService
+from agent.runtime.service_clock import ServiceClock, WaitingForTime
+from agent.runtime.sourcing import SourceService, Withdrawals
 from agent.runtime.supervisor import EXIT_RESTART, Supervisor
-from agent.runtime.waiting_for_time import WaitingForTime
-from agent.runtime.withdrawals import Withdrawals
 from agent.sensors.reader import SensorReader
 from agent.sensors.registry import SensorRegistry
 
@@ -45,7 +44,6 @@ if TYPE_CHECKING:
     from agent.core.signed import SignaturePolicy
     from agent.handlers.upkeep import Upkeep
     from agent.ports import Clock, Journal
-    from agent.runtime.jobs import JobRunner
     from agent.wire.device_client import DeviceClient
 
 _log = logging.getLogger(__name__)
@@ -333,7 +331,7 @@ class Agent:
             jobs=RegistryJobs(
                 registry, device_id=config.device.device_id, controls=controls, handler_key=commands.handler_key
             ),
-            make_runner=self._make_runner,
+            runner=JobRunner(stop_grace_s=commands.stop_grace_s),
             clock=self._clock,
             health=self._health,
             service_now=self._service_clock.now,
@@ -371,11 +369,6 @@ class Agent:
             repeat_after_s=config.logging.repeat_after_s,
         )
         self._source = self._service(source)
-
-    def _make_runner(self) -> JobRunner:
-        from agent.runtime.jobs import JobRunner  # with the first command
-
-        return JobRunner(stop_grace_s=self._config.commands.stop_grace_s)
 
     def _read_signatures(self) -> SignaturePolicy | None:
         if self._config.commands.signing.mode == "off":

@@ -59,8 +59,10 @@ def make_credential(config: AgentConfig, service: ServiceConfig, credentials: Cr
     if credentials.token_path is None:
         return KeyPair(credentials.api_key, credentials.secret)
     if credentials.tokens is None:
-        from agent.adapters.renewed_token import RenewedToken  # not where the key pair is used
-        from agent.adapters.token_file import PlainTokenFile
+        from agent.adapters.renewed_token import (
+            PlainTokenFile,
+            RenewedToken,  # not where the key pair is used
+        )
 
         return PlainTokenFile(RenewedToken(credentials.token_path, credentials.secret))
     from agent.wire.refreshing import RefreshingBearer  # only for tokens that renew themselves

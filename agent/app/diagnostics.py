@@ -31,8 +31,7 @@ from agent.adapters.files import replace_file, sync_directory
 from agent.adapters.sqlite_store import FILE_NAME as STORE_NAME
 from agent.adapters.store.status import read_status as read_store_status
 from agent.app.client import OWN_TOKENS
-from agent.app.status_file import read_status, status_path
-from agent.app.upkeep import AgentView
+from agent.app.status_file import AgentView, read_status, status_path
 from agent.app.version import VERSION
 from agent.config import AgentConfig, LoadedConfig
 from agent.config.layer import FOLDER as LAYERS

@@ -1,18 +1,34 @@
-"""Between the handlers' registry and the lanes: the registry's side of :class:`agent.runtime.jobs.Jobs`."""
+"""Commands meet the handlers' registry: the rules of triage, and one command with its handler as a job of a lane."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import logging
+from typing import TYPE_CHECKING, Any, Final
 
 from agent.core.commands import WAITING_MAX, WAITING_PER_LANE_MAX, CommandRules, FirstContact, HandlerRule
-from agent.core.values import Command, JsonObject, Outcome, OutcomeStatus
-from agent.handlers.loaded import InvalidPayload
+from agent.core.run_limits import RunLimits
+from agent.core.values import Command, Contract, JsonObject, Outcome, OutcomeStatus
+from agent.errors import AgentError
+from agent.frozen import dataclass
+from agent.handlers.base import AgentControls, CommandContext, HandlerFailed, HandlerRejected, Verified
+from agent.handlers.loaded import InvalidPayload, LoadedHandler
 from agent.handlers.registry import HandlerRegistry
+from agent.handlers.results import ResultTooLarge, copy_result
+from agent.process.bounds import GRACE_S
+from agent.runtime.jobs import Attempt
 
 if TYPE_CHECKING:
-    from agent.app.handler_job import HandlerJob
     from agent.core.signed import SignaturePolicy
-    from agent.handlers.base import AgentControls
+
+_log = logging.getLogger(__name__)
+
+_ERROR_CHARACTERS: Final = 1000
+
+# The default of a handler's unwind_s.
+_UNWIND_S: Final = 1.0
+
+PROCESS_UNWIND_S: Final = GRACE_S + 3.0
+"""A handler's process gets SIGTERM, SIGKILL after the grace, and a moment to be gone."""
 
 
 def command_rules(
@@ -25,7 +41,7 @@ def command_rules(
     max_waiting: int = WAITING_MAX,
     max_waiting_per_lane: int = WAITING_PER_LANE_MAX,
 ) -> CommandRules:
-    """What triage goes by, out of the registry and the configuration."""
+    """The rules of triage: which handlers there are, their contracts and lanes, and the configured bounds."""
 
     def judge(payload: JsonObject) -> str | None:
         # Triage holds the store's thread, where no plug-in's code may run: its payload is checked in the run.
@@ -55,12 +71,118 @@ def command_rules(
     )
 
 
+class HandlerCannotTell(AgentError):
+    """A verify hook looked and does not know."""
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerJob:
+    """One payload with its handler.
+
+    Attributes:
+        members: the payload without the member that names the handler. The handler's model checks it in the run.
+    """
+
+    loaded: LoadedHandler
+    members: JsonObject
+    device_id: str
+    controls: AgentControls
+
+    @property
+    def handler(self) -> str:
+        """The handler's name."""
+        return self.loaded.name
+
+    @property
+    def contract(self) -> Contract:
+        """What a crash in the middle means."""
+        return self.loaded.contract
+
+    @property
+    def limits(self) -> RunLimits:
+        """How long one run may take."""
+        return RunLimits(self.loaded.timeout_s, self.loaded.inactivity_timeout_s)
+
+    @property
+    def unwind_s(self) -> float:
+        """How long it may take to end once it was told to, seconds."""
+        if self.loaded.isolation == "process":
+            return PROCESS_UNWIND_S
+        try:
+            return self.loaded.handler.unwind_s()
+        except (Exception, SystemExit):  # noqa: BLE001 - a plug-in may raise anything
+            return _UNWIND_S
+
+    def run(self, attempt: Attempt) -> Outcome:
+        """Check the payload and run the handler; whatever they raise becomes an outcome."""
+        context = self._context(attempt)
+        try:
+            result = self._call("handle", context)
+        except HandlerRejected as error:
+            return Outcome(OutcomeStatus.REJECTED, error=_bounded(f"{error.code}: {error.message}"))
+        except HandlerFailed as error:
+            return Outcome(OutcomeStatus.FAILED, error=_bounded(f"{error.code}: {error.message}"))
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a plug-in may raise anything; its command fails
+            _log.warning("handler=%s command=%s raised", self.handler, attempt.command_id, exc_info=True)
+            return Outcome(OutcomeStatus.FAILED, error=_bounded(f"handler_error: {type(error).__name__}: {error}"))
+        return _outcome_of(result, self.handler)
+
+    def verify(self, attempt: Attempt) -> Outcome | None:
+        """See :meth:`agent.runtime.jobs.Job.verify`."""
+        try:
+            found = self._call("verify", self._context(attempt))
+        except HandlerRejected as error:
+            raise HandlerCannotTell(f"{error.code}: {error.message}") from error
+        if not isinstance(found, Verified):
+            raise HandlerCannotTell("it cannot tell" if found is None else "it returned no Verified")
+        if found.outcome is None:
+            return None
+        if found.outcome.error is not None:
+            return Outcome(found.outcome.status, error=_bounded(found.outcome.error))
+        return _outcome_of(found.outcome.result, self.handler)
+
+    def _call(self, method: str, context: CommandContext) -> object:
+        if self.loaded.isolation == "process":
+            # Only here: most agents run nothing in a process.
+            from agent.handlers.isolated import run_isolated
+
+            return run_isolated(self.loaded, method, self.members, context)
+        payload = self.loaded.validate(self.members)
+        if isinstance(payload, InvalidPayload):
+            raise HandlerRejected(payload.code, payload.message)
+        return getattr(self.loaded.handler, method)(payload, context)
+
+    def _context(self, attempt: Attempt) -> CommandContext:
+        log = _HandlerLog(_log.getChild(self.handler), {"handler": self.handler, "command": attempt.command_id})
+
+        def report_progress(result: JsonObject) -> None:
+            attempt.life.give()
+            try:
+                attempt.report_progress(copy_result(result))
+            except ResultTooLarge as error:
+                log.warning("its progress is left out: %s", error)
+            except (TypeError, ValueError, RecursionError) as error:
+                log.warning("its progress is no JSON and is left out: %s", error)
+
+        return CommandContext(
+            command_id=attempt.command_id,
+            device_id=self.device_id,
+            attempt=attempt.number,
+            restarted=attempt.restarted,
+            stopping=attempt.stopping,
+            log=log,
+            controls=self.controls,
+            report_progress=report_progress,
+            heartbeat=attempt.life.give,
+        )
+
+
 class RegistryJobs:
     """Makes a job out of a command.
 
     Args:
         registry: the handlers.
-        device_id, controls: what every handler gets.
+        device_id, controls: passed to every handler.
         handler_key: the payload's member that names the handler.
     """
 
@@ -75,7 +197,35 @@ class RegistryJobs:
         loaded = self._registry.find(command.payload, self._handler_key)
         if isinstance(loaded, InvalidPayload):
             return Outcome(OutcomeStatus.REJECTED, error=str(loaded))
-        from agent.app.handler_job import HandlerJob  # with the first command
-
         members = {name: value for name, value in command.payload.items() if name != self._handler_key}
         return HandlerJob(loaded, members, self._device_id, self._controls)
+
+
+class _HandlerLog(logging.LoggerAdapter[logging.Logger]):
+    """Has handler and command put before each of a handler's lines (:mod:`agent.app.logs`)."""
+
+    def process(self, msg: Any, kwargs: Any) -> tuple[Any, Any]:
+        # Not into the text itself: an id from outside may hold a percent sign.
+        return msg, {**kwargs, "extra": {**(kwargs.get("extra") or {}), "members": dict(self.extra or {})}}
+
+
+def _outcome_of(result: object, handler: str) -> Outcome:
+    """What the handler returned, if it can travel as JSON."""
+    if result is None:
+        return Outcome(OutcomeStatus.SUCCEEDED)
+    if not isinstance(result, dict):
+        text = f"bad_result: {handler!r} returned {type(result).__name__}, not a JSON object or None; it did run"
+        return Outcome(OutcomeStatus.FAILED, error=text)
+    try:
+        copied: JsonObject = copy_result(result)
+    except ResultTooLarge as error:
+        return Outcome(OutcomeStatus.FAILED, error=f"result_too_large: {handler!r} did run, but {error}")
+    except (TypeError, ValueError, RecursionError) as error:
+        text = f"bad_result: {handler!r} returned what is no JSON: {error}; it did run"
+        return Outcome(OutcomeStatus.FAILED, error=_bounded(text))
+    return Outcome(OutcomeStatus.SUCCEEDED, copied)
+
+
+def _bounded(text: str) -> str:
+    line = " ".join(text[: 4 * _ERROR_CHARACTERS].split())
+    return line if len(line) <= _ERROR_CHARACTERS else f"{line[:_ERROR_CHARACTERS]}..."

@@ -12,18 +12,29 @@ from typing import TYPE_CHECKING
 from agent.app.version import VERSION
 from agent.config import AgentConfig, Credentials
 from agent.core.backoff import CAP_S
+from agent.core.first_contact import SETTING as FIRST_CONTACT
+from agent.core.first_contact import lacks_time
 from agent.core.values import Moment, SendOutcome
-from agent.errors import ConfigurationError
+from agent.errors import ConfigurationError, InvalidMessage
 from agent.frozen import dataclass
+from agent.runtime.broker_watch import BrokerWatch
 from agent.runtime.health import Health
+from agent.runtime.retry_policy import RetryPolicy
 from agent.wire.extensions import BATCH_SENSOR_DATA, IDEMPOTENCY_KEY
+from agent.wire.secret import Secret
+from agent.wire.topics import user_name
 
 if TYPE_CHECKING:
     from agent.adapters.discovery import Discovery
+    from agent.adapters.hybrid_source import HybridSource
+    from agent.adapters.mqtt_device import MqttDevice
+    from agent.adapters.mqtt_session import Broker
+    from agent.config.mqtt import MqttConfig
     from agent.core.list_watch import ListWatch
     from agent.ports import Clock, CommandSource, Journal, Uplink
     from agent.threads import OnCrash
     from agent.wire.device_client import DeviceClient
+    from agent.wire.mqtt_messages import Notice
 
 
 def _nothing() -> None:
@@ -36,14 +47,14 @@ class LinkParts:
 
     Attributes:
         fraction: random numbers in [0, 1).
-        wall_of: when a moment was, epoch seconds; None when nobody can say.
+        wall_of: the time of a moment, epoch seconds; None when it is not known.
         when_known: calls once the time becomes known, from another thread.
         first_s: how long after the start the first contact comes, seconds.
         poll_is_set: somebody set the poll interval, so no poll is held.
         on_connected: the other side is there again: back-offs have lost their reason. Called from another thread.
         on_server_changed: what is known of the server has changed: results that it had no place for are offered again.
             Called from any thread.
-        on_traffic: told the bytes that were sent and received.
+        on_traffic: called with the bytes that were sent and received.
         on_crash: see :class:`~agent.threads.WatchedThread`.
     """
 
@@ -107,9 +118,7 @@ def make_links(config: AgentConfig, credentials: Credentials, client: DeviceClie
         ConfigurationError: the device id cannot be a user of a broker.
     """
     if config.mqtt is not None:
-        from agent.app.mqtt_links import mqtt_links  # only where there is a broker
-
-        return mqtt_links(config, config.mqtt, credentials, client, parts)
+        return _mqtt_links(config, config.mqtt, credentials, client, parts)
     if client is None:
         raise ConfigurationError(["service: there is neither a service nor a broker"])
     return _http_links(config, client, parts)
@@ -155,3 +164,129 @@ def list_source(
 
     may_hold = config.commands.long_poll == "auto"
     return HttpSource(client, config.device.device_id, discovery, may_hold=may_hold, watch=watch)
+
+
+def _mqtt_links(
+    config: AgentConfig, mqtt: MqttConfig, credentials: Credentials, client: DeviceClient | None, parts: LinkParts
+) -> Links:
+    """Commands, readings and results over the broker; with a client the list of commands is asked for as well.
+
+    Raises:
+        ConfigurationError: the device id cannot be a user of a broker.
+    """
+    device = _mqtt_device(config, mqtt, credentials, parts)
+    source: CommandSource = device.source
+    wait_s: Callable[[], float] = lambda: config.commands.long_poll_wait_s  # noqa: E731 - with its type
+    if client is not None:
+        client.connection.on_traffic = parts.on_traffic
+        source = _hybrid(device, list_source(config, client, make_discovery(config, client, parts)), mqtt, parts)
+        wait_s = lambda: 0.0 if parts.poll_is_set() else config.commands.long_poll_wait_s  # noqa: E731 - as above
+    receipts = mqtt.delivered_when == "receipt"
+    return Links(
+        source=source,
+        uplink=device.uplink,
+        poll_wait_s=wait_s,
+        # With receipts each reading has a key of its own; a broker alone knows no keys.
+        settles_lazily=lambda _outcome: receipts,
+        retry_max_s=mqtt.reconnect_max_s,
+        repeats_batches=False,
+        only_pushed=client is None,
+        start=device.start,
+        stop=device.stop,
+    )
+
+
+def _mqtt_device(config: AgentConfig, mqtt: MqttConfig, credentials: Credentials, parts: LinkParts) -> MqttDevice:
+    from agent.adapters.mqtt_device import MqttDevice  # paho, only where there is a broker
+    from agent.adapters.mqtt_source import FirstPush
+
+    broker = make_broker(config, mqtt)
+    watch = BrokerWatch(parts.clock, parts.health, config.logging.repeat_after_s)
+
+    def up() -> None:
+        watch.up(f"connected to {broker} with MQTT {device.connection.version}")
+        parts.on_connected()
+
+    def noticed(_notice: Notice) -> None:
+        parts.on_connected()
+
+    device = MqttDevice(
+        broker,
+        config.device.device_id,
+        firmware_version=VERSION,
+        token=make_token(credentials),
+        clock=parts.clock,
+        waits=RetryPolicy(parts.fraction, cap_s=mqtt.reconnect_max_s),
+        version=mqtt.version,
+        receipts=mqtt.delivered_when == "receipt",
+        timeout_s=mqtt.receipt_timeout_s,
+        wall_of=parts.wall_of,
+        first_s=parts.first_s,
+        first_push=FirstPush(
+            is_due=lambda: parts.journal.is_empty() or lacks_time(parts.journal.setting(FIRST_CONTACT)),
+            is_dated=lambda: parts.wall_of(parts.clock.now()) is not None,
+            gather=config.commands.first_contact == "latest",
+        ),
+        on_up=up,
+        on_traffic=parts.on_traffic,
+        on_down=watch.down,
+        on_crash=parts.on_crash,
+    )
+    device.on_notice = noticed
+    parts.when_known(device.uplink.time_is_known)
+    return device
+
+
+def _hybrid(device: MqttDevice, truth: CommandSource, mqtt: MqttConfig, parts: LinkParts) -> HybridSource:
+    from agent.adapters.hybrid_source import HybridSource  # only with both ways
+
+    source = HybridSource(
+        device.source,
+        truth,
+        clock=parts.clock,
+        slow_s=mqtt.list_every_s,
+        is_first_contact=parts.journal.is_empty,
+        fraction=parts.fraction,
+    )
+
+    def noticed(notice: Notice) -> None:
+        parts.on_connected()
+        if notice.poll_s is not None:
+            source.set_slow_s(notice.poll_s)
+
+    device.on_notice = noticed
+    return source
+
+
+def make_broker(config: AgentConfig, mqtt: MqttConfig) -> Broker:
+    """The broker as the section ``mqtt`` describes it.
+
+    Raises:
+        ConfigurationError: the device id cannot be a user of a broker.
+    """
+    from agent.adapters.mqtt_session import Broker, Tls
+
+    try:
+        client_id = user_name(config.device.device_id)
+    except InvalidMessage as error:
+        raise ConfigurationError([f"device.device_id: {error}"]) from None
+    return Broker(
+        host=mqtt.host,
+        port=mqtt.port_in_use,
+        client_id=client_id,
+        tls=Tls(mqtt.ca_file, mqtt.cert_file, mqtt.key_file) if mqtt.tls else None,
+        websocket_path=mqtt.websocket_path,
+        keepalive_s=mqtt.keepalive_s,
+        connect_timeout_s=mqtt.connect_timeout_s,
+        session_expiry_s=mqtt.session_expiry_s,
+        max_packet_bytes=mqtt.max_message_bytes,
+    )
+
+
+def make_token(credentials: Credentials) -> Callable[[], Secret]:
+    """The device token as its file holds it now."""
+    if credentials.token_path is None:
+        return lambda: credentials.secret
+    from agent.adapters.renewed_token import RenewedToken
+
+    return RenewedToken(credentials.token_path, credentials.secret).current

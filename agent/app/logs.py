@@ -14,6 +14,7 @@ import logging
 import re
 import sys
 import time
+from collections import deque
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -206,3 +207,31 @@ def _priority(record: logging.LogRecord) -> str:
 
 def _time(record: logging.LogRecord) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z"
+
+
+LINES: Final = 200
+CHARACTERS: Final = 400
+
+
+class LogRing(logging.Handler):
+    """Keeps the last :data:`LINES` lines, each cut to :data:`CHARACTERS`: some 30 KB, at most 80.
+
+    Args:
+        formatter: makes a line of a record, without secrets.
+    """
+
+    def __init__(self, formatter: logging.Formatter) -> None:
+        super().__init__()
+        self.setFormatter(formatter)
+        self._lines: deque[str] = deque(maxlen=LINES)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep the line."""
+        try:
+            self._lines.append(self.format(record)[:CHARACTERS])
+        except Exception:  # noqa: BLE001 - as every handler of the log: what cannot be told must not end the agent
+            self.handleError(record)
+
+    def lines(self) -> list[str]:
+        """What is kept, oldest first."""
+        return list(self._lines)

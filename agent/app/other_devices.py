@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from agent.adapters.sqlite_store import FILE_NAME, SqliteStore
-from agent.app.owner import OTHER_DEVICES, OWNER
 from agent.core.outbox import Bounds
 from agent.core.values import SendOutcome, StoredReading
 from agent.errors import ConfigurationError
@@ -22,6 +21,11 @@ from agent.frozen import dataclass
 
 if TYPE_CHECKING:
     from agent.ports import Clock
+
+OWNER: Final = "device_id"
+"""The setting of a store that says whose it is."""
+OTHER_DEVICES: Final = "other-devices"
+"""The folder in the state directory that holds the stores of others."""
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
 _BATCH: Final = 500

@@ -1,4 +1,4 @@
-"""Installed plug-ins loaded in a process of their own, so that none of them ends ``doctor`` or ``check``.
+"""Plug-ins loaded without starting the agent; installed ones in a process of their own, which they may end.
 
 A plug-in may end its process with an exit, ``os._exit`` or a crash in C, when it is imported, made, checked or read.
 Here that is a child process, and what it was at when it ended is known by its last line.
@@ -9,22 +9,92 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import asdict, field
 from typing import Any, Final
 
-from agent.app.plugins import load_handlers
-from agent.app.sensor_look import SensorFinding, read_in_process
+from agent.app.plugins import load_handlers, load_sensors
 from agent.config import AgentConfig
+from agent.frozen import dataclass
 from agent.handlers.registry import GROUP as HANDLERS
-from agent.plugins import PluginStatus, installed_entry_points, origin_of, refuse_to_load
-from agent.process.running import Ending, ProgramNotStarted, ProgramRun, run_program
+from agent.handlers.registry import HandlerRegistry
+from agent.plugins import PluginInfo, PluginStatus, installed_entry_points, origin_of, refuse_to_load
+from agent.process.running import ProgramEnd, ProgramNotStarted, ProgramRun, run_program
+from agent.sensors.reader import SensorReader
 from agent.sensors.registry import is_installed
 
 HANDLERS_TIMEOUT_S: Final = 30.0
 SENSORS_TIMEOUT_S: Final = 50.0
 _OUTPUT_BYTES: Final = 1024 * 1024
 _KEPT_BACK: Final = ("WATCHDOG_", "LISTEN_", "NOTIFY_SOCKET", "CREDENTIALS_DIRECTORY")
+
+
+@dataclass(frozen=True, slots=True)
+class SensorFinding:
+    """One configured sensor, read once."""
+
+    name: str
+    type: str
+    state: str
+    reason: str = ""
+    values: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SensorFindings:
+    """All configured sensors, and the types that could be configured."""
+
+    sensors: tuple[SensorFinding, ...]
+    types: Mapping[str, str]
+
+    @property
+    def all_good(self) -> bool:
+        """Each was read, or is switched off on purpose."""
+        return all(sensor.state in {"ok", str(PluginStatus.DISABLED)} for sensor in self.sensors)
+
+
+def read_in_process(config: AgentConfig, without: Container[str] = ()) -> SensorFindings:
+    """Read each configured sensor once, all at the same time, each within its timeout.
+
+    Args:
+        config: its section ``sensors`` counts.
+        without: the names of those that are left out, and not imported.
+    """
+    kept = tuple(sensor for sensor in config.sensors if sensor.name not in without)
+    registry = load_sensors(config.model_copy(update={"sensors": kept}))
+    reader = SensorReader(registry.sensors())
+    results = reader.read()
+    reader.close()
+    findings: list[SensorFinding] = []
+    for info in registry.listing():
+        result = results.get(info.name)
+        if result is None:
+            findings.append(SensorFinding(info.name, info.type, str(info.status), info.reason))
+        elif result.error is not None:
+            findings.append(SensorFinding(info.name, info.type, "failing", result.error))
+        else:
+            left_out = "; ".join(result.refused)
+            findings.append(SensorFinding(info.name, info.type, "ok", left_out, dict(result.values)))
+    return SensorFindings(tuple(findings), registry.types())
+
+
+def is_usable(info: PluginInfo) -> bool:
+    """Ready, or switched off on purpose."""
+    return info.status in {PluginStatus.READY, PluginStatus.DISABLED}
+
+
+def read_all_sensors(config: AgentConfig) -> SensorFindings:
+    """Read each configured sensor once, each within its timeout; those of installed types in a process of their own."""
+    installed = read_installed_sensors(config)
+    here = read_in_process(config, without=installed)
+    by_name = installed | {sensor.name: sensor for sensor in here.sensors}
+    return SensorFindings(tuple(by_name[sensor.name] for sensor in config.sensors), here.types)
+
+
+def survey_handlers(config: AgentConfig) -> HandlerRegistry:
+    """Load every handler, as ``device-agent run`` does, but survive those that end their process."""
+    leave_out_deadly_handlers(config)
+    return load_handlers(config)
 
 
 def leave_out_deadly_handlers(config: AgentConfig) -> None:
@@ -85,7 +155,7 @@ def _probe(
 
 
 def _how_it_ended(run: ProgramRun, timeout_s: float) -> str:
-    if run.ending is Ending.TIMED_OUT:
+    if run.ending is ProgramEnd.TIMED_OUT:
         return f"did not come to an end within {timeout_s:g} s"
     return f"ended the process that loads it ({run.describe_exit()})"
 

@@ -3,58 +3,49 @@
 from __future__ import annotations
 
 import logging
-import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from types import FrameType
 from typing import TYPE_CHECKING, Final
 
-from agent.adapters.clocks import SystemClock, asleep_s
+from agent.adapters.clocks import asleep_s
 from agent.adapters.process_io import written_bytes
-from agent.adapters.sd_notify import make_notifier
 from agent.adapters.sqlite_store import FILE_NAME
 from agent.adapters.store_service import StoreService
 from agent.app.agent import Agent
+from agent.app.life import ProgramLife
 from agent.app.links import open_client
-from agent.app.log_ring import LogRing
-from agent.app.logs import TextFormatter, set_up_logging
-from agent.app.owner import OTHER_DEVICES, OWNER
+from agent.app.logs import LogRing, TextFormatter, set_up_logging
+from agent.app.other_devices import OTHER_DEVICES, OWNER, describe, exchange_stores, find_others
 from agent.app.starting import Starting, forget_folders
-from agent.app.status_file import StatusFile, status_path, write_status
-from agent.app.upkeep import AgentUpkeep, AgentView
+from agent.app.status_file import AgentView
+from agent.app.upkeep import AgentUpkeep
 from agent.app.version import VERSION
 from agent.config import AgentConfig, Credentials, LoadedConfig, read_credentials
+from agent.config.changes import Key, changed_keys, is_covered
 from agent.config.model import OutboxConfig
 from agent.core.outbox import Bounds, WhenFull
-from agent.core.values import Moment
 from agent.errors import ConfigurationError, StorageError
 from agent.plugins import packages_of
-from agent.runtime.health import Health
 from agent.runtime.ledger import SETTING as LEDGER
 from agent.runtime.ledger import Ledger
 from agent.runtime.supervisor import (
-    CRASHED,
-    CRASHED_TEXT,
     EXIT_CRASHED,
     EXIT_REPLACE,
     EXIT_RESTART,
     EXIT_STOPPED,
     Ending,
-    Supervisor,
 )
 
 if TYPE_CHECKING:
     from agent.adapters.metrics_server import MetricsServer
     from agent.app.figures import Figures
-    from agent.ports import Clock, Notifier
 
 __all__ = ["EXIT_CRASHED", "EXIT_REPLACE", "EXIT_RESTART", "EXIT_STOPPED", "run_agent"]
 
 _log = logging.getLogger(__name__)
 
-_STORE_RETRY_S: Final = 5.0
 _STORE_STOP_S: Final = 1.0
 _MOST_THREAD_BYTES: Final = 512 * 1024
 # How long a restart that the agent itself wants waits for the commands that run.
@@ -66,6 +57,19 @@ CONFIGURATION: Final = "configuration"
 
 Read = Callable[[], LoadedConfig]
 """Reads the configuration as it is now; raises :class:`~agent.errors.ConfigurationError`."""
+
+
+LIVE: Final = (
+    "logging.level",
+    "logging.format",
+    "commands.poll.fast_s",
+    "commands.poll.slow_s",
+    "commands.poll.idle_s",
+    "sensors.*.interval_s",
+    "sensors.*.report",
+    "safe_mode",
+)
+"""What counts from the next moment on; every other key belongs to something that is built with it."""
 
 
 def run_agent(loaded: LoadedConfig, environ: Mapping[str, str], starting: Starting, read: Read) -> int:
@@ -86,7 +90,7 @@ def run_agent(loaded: LoadedConfig, environ: Mapping[str, str], starting: Starti
     starting.notes.judge(config.safe_mode)
     ending = Ending("never started", EXIT_CRASHED)
     try:
-        life = _Life(loaded, environ, starting, read)
+        life = AgentLife(loaded, environ, starting, read)
         try:
             ending = life.run()
         finally:
@@ -107,29 +111,21 @@ def run_agent(loaded: LoadedConfig, environ: Mapping[str, str], starting: Starti
     return ending.exit_code
 
 
-class _Life:
+class AgentLife(ProgramLife):
     """One run of the agent, from the lock to its release."""
 
     def __init__(self, loaded: LoadedConfig, environ: Mapping[str, str], starting: Starting, read: Read) -> None:
         self._config: AgentConfig = loaded.config
-        self._environ = environ
         self._starting = starting
         self._read = read
+        self._environ = environ
         self._ring = LogRing(TextFormatter(under_journald=False))
         self._set_up_logging()
         self._credentials: Credentials = read_credentials(self._config.auth, environ)
-        self._clock: Clock = SystemClock()
-        self._started: Moment = self._clock.now()
-        self._notifier: Notifier = make_notifier(environ)
-        self._status_path = status_path(self._config.state_dir, environ)
-        self._supervisor = Supervisor(
-            self._notifier, self._clock, on_change=self._changed, on_crash=self._crashed, asleep_s=asleep_s
-        )
-        self._health = Health(self._clock, self._supervisor.changed)
+        super().__init__(self._config.state_dir, environ, self._config.device.device_id, asleep_s)
         self._ledger = Ledger(self._clock, written_bytes)
         self._figures = self._make_figures()
         self._metrics: MetricsServer | None = None
-        self._wants_reload = threading.Event()
         self._agent: Agent | None = None
         self._upkeep = AgentUpkeep(
             self._view(loaded),
@@ -197,10 +193,6 @@ class _Life:
             _log.info("agent=stopped exit_code=%d", ending.exit_code)
         return ending
 
-    def close(self) -> None:
-        """Release what outlives the run."""
-        self._supervisor.close()
-
     def _stop(self, store: StoreService, ending: Ending) -> None:
         if ending.exit_code != EXIT_REPLACE:  # to the service manager the service goes on
             self._notifier.stopping()
@@ -222,21 +214,6 @@ class _Life:
         self._notifier.status(f"waiting for {pause_s:.0f} s: {self._starting.notes.why}")
         return self._supervisor.wait(pause_s)
 
-    def _open(self, store: StoreService) -> Ending | None:
-        """Open the store; while the disk refuses, wait instead of dying: a restart would not mend it."""
-        while True:
-            try:
-                store.start()
-            except StorageError as error:
-                _log.error("store=waiting %s; next try in %.0f s", error, _STORE_RETRY_S)
-                self._notifier.status(f"waiting for the disk: {error}")
-                self._notifier.alive()  # after a reload the service manager watches already
-                ending = self._supervisor.wait(_STORE_RETRY_S)
-                if ending is not None:
-                    return ending
-            else:
-                return None
-
     def _make_store(self) -> StoreService:
         config = self._config
         return StoreService(
@@ -246,8 +223,8 @@ class _Life:
             group_window_s=config.outbox.group_window_s,
             piggyback=self._ledger,
             trusts_wall=False,
-            on_incident=self._tell_incident,
-            on_state=self._tell_store,
+            on_incident=self._log_incident,
+            on_state=self._log_store,
             on_crash=self._supervisor.crashed,
         )
 
@@ -257,14 +234,10 @@ class _Life:
         owner = store.journal.setting(OWNER) or device_id
         is_own = owner == device_id
         if not is_own:
-            from agent.app.other_devices import exchange_stores  # only when device.device_id was changed
-
             store.stop(_STORE_STOP_S)
             aside = exchange_stores(state_dir, owner, device_id)
             _log.warning("device=changed from %s to %s: what waits is kept in %s", owner, device_id, aside)
         if (state_dir / OTHER_DEVICES).exists():
-            from agent.app.other_devices import describe, find_others
-
             kept = describe(find_others(state_dir))
             if kept:
                 _log.warning("device=kept_aside %s", kept)
@@ -314,25 +287,16 @@ class _Life:
 
     @contextmanager
     def _hangups(self) -> Iterator[None]:
-        """SIGHUP reloads, in the main thread, between two looks of the supervisor."""
-
-        def handle(_number: int, _frame: FrameType | None) -> None:
-            self._wants_reload.set()
-            self._supervisor.changed()
-
-        before = signal.signal(signal.SIGHUP, handle)
-        # One that came since the program began has waited.
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
-        try:
-            yield
-        finally:
-            # The process image after this one inherits it: no SIGHUP finds it without a handler.
-            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
-            signal.signal(signal.SIGHUP, before)
+        with super()._hangups():
+            # One that came since the program began has waited.
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
+            try:
+                yield
+            finally:
+                # The process image after this one inherits it: no SIGHUP finds it without a handler.
+                signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
 
     def _reload(self) -> None:
-        from agent.app.reload import needs_restart  # only for SIGHUP
-
         self._notifier.reloading()
         try:
             loaded = self._read()
@@ -367,7 +331,7 @@ class _Life:
         set_up_logging(wanted.level, wanted.format, under_journald="JOURNAL_STREAM" in self._environ)
         logging.getLogger().addHandler(self._ring)
 
-    # --- what it tells ------------------------------------------------------------------------------------------------
+    # --- what it reports ----------------------------------------------------------------------------------------------
 
     def _view(self, loaded: LoadedConfig) -> AgentView:
         why = self._starting.notes.why
@@ -412,43 +376,13 @@ class _Life:
         _log.info("metrics=%s", server.address)
         return server
 
-    def _crashed(self, thread: str) -> None:
-        self._health.put(thread, CRASHED, CRASHED_TEXT)
-
-    def _tell_store(self, state: str, detail: str) -> None:
+    def _log_store(self, state: str, detail: str) -> None:
         if state == "ok":
             _log.info("store=ok readings are stored again")
         self._health.put("store", state, detail)
 
-    def _tell_incident(self, text: str) -> None:
-        _log.error("store=replaced %s", text)
-        self._health.put("store", "replaced", text)
-
-    def _changed(self) -> str:
-        if self._wants_reload.is_set():
-            self._wants_reload.clear()
-            self._reload()
-        self._write_status("running", "")
-        return self._health.summary()
-
-    def _write_status(self, state: str, reason: str) -> None:
-        now = self._clock.now()
-        status = StatusFile(
-            state=state,
-            process_id=os.getpid(),
-            version=VERSION,
-            device_id=self._config.device.device_id,
-            started_wall_s=self._started.wall_s,
-            written_wall_s=now.wall_s,
-            boot_id=now.boot_id,
-            parts=self._health.parts(),
-            reason=reason,
-            packages=packages_of(self._agent.plugins()) if self._agent is not None else {},
-        )
-        try:
-            write_status(self._status_path, status)
-        except OSError as error:
-            _log.debug("status=not_written %s: %s", self._status_path, error)
+    def _packages(self) -> Mapping[str, str]:
+        return packages_of(self._agent.plugins()) if self._agent is not None else {}
 
 
 def outbox_bounds(outbox: OutboxConfig) -> Bounds:
@@ -461,3 +395,12 @@ def outbox_bounds(outbox: OutboxConfig) -> Bounds:
         reserve_bytes=outbox.reserve_bytes,
         when_full=WhenFull(outbox.when_full),
     )
+
+
+def needs_restart(old: AgentConfig, new: AgentConfig) -> tuple[list[Key], list[Key]]:
+    """The keys that changed, and those among them that only a restart brings into force."""
+    changed = changed_keys(old, new)
+    # Their order decides which sensor may call its readings by their short names.
+    if [sensor.name for sensor in old.sensors] != [sensor.name for sensor in new.sensors]:
+        changed = sorted({*changed, ("sensors",)})
+    return changed, [key for key in changed if not is_covered(key, LIVE)]

@@ -29,7 +29,7 @@ from agent.wire.signed_keys import (
 
 
 @dataclass(frozen=True, slots=True)
-class KeyPair:
+class SigningKeyPair:
     """A key pair that was just made."""
 
     key_id: str
@@ -45,7 +45,7 @@ class KeyPair:
         }
 
 
-def make_pair(name: Path) -> KeyPair:
+def make_pair(name: Path) -> SigningKeyPair:
     """Make a key pair in ``NAME.key`` and ``NAME.pub``.
 
     Raises:
@@ -66,7 +66,7 @@ def make_pair(name: Path) -> KeyPair:
     except OSError as error:
         fault = f"{name}: the keys cannot be written: {error.strerror}; make room there, or name another folder"
         raise ConfigurationError([fault], "keys") from None
-    return KeyPair(key.key_id, private_path, public_path)
+    return SigningKeyPair(key.key_id, private_path, public_path)
 
 
 @dataclass(frozen=True, slots=True)

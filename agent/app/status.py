@@ -11,7 +11,6 @@ from agent.adapters.sqlite_store import FILE_NAME
 from agent.adapters.store.status import StoreStatus
 from agent.adapters.store.status import read_status as read_store_status
 from agent.app.lock import holder_of
-from agent.app.server import ServerStatus, look_at_server
 from agent.app.status_file import StatusFile, read_status, status_path
 from agent.app.tokens import look_at_tokens
 from agent.config import AgentConfig
@@ -19,6 +18,36 @@ from agent.errors import StorageError
 from agent.frozen import dataclass
 from agent.runtime.ledger import SETTING as LEDGER
 from agent.runtime.ledger import Day, read_days
+from agent.wire.server_findings import SETTING, ServerFindings, describe, read_findings
+
+
+@dataclass(frozen=True, slots=True)
+class ServerStatus:
+    """The server as it was found.
+
+    Attributes:
+        words: one phrase each, to follow on ``this server:``.
+        findings: the same, as the journal has it.
+    """
+
+    words: tuple[str, ...]
+    findings: ServerFindings
+
+
+def findings_of(settings: Mapping[str, str], config: AgentConfig) -> ServerFindings | None:
+    """What the journal's settings hold about the server that is configured now; None when they hold nothing."""
+    found = read_findings(settings.get(SETTING))
+    if config.service is None or found is None or found.address != config.service.base_url:
+        return None
+    return found
+
+
+def look_at_server(settings: Mapping[str, str], config: AgentConfig) -> ServerStatus | None:
+    """The findings with their words."""
+    found = findings_of(settings, config)
+    if config.service is None or found is None:
+        return None
+    return ServerStatus(describe(found, config.service.dialect.dialect()), found)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,30 +1,69 @@
-"""The running agent's view of itself, in a file, for ``device-agent status``.
+"""What there is to see of a running agent, and the file that holds it for ``device-agent status``.
 
-It lies in ``$RUNTIME_DIRECTORY`` where the service manager gives one (a RAM disk: no flash is written), else in the
-state directory, and is replaced only when the state of some part changes.
+The file lies in ``$RUNTIME_DIRECTORY`` where the service manager gives one (a RAM disk: no flash is written), else in
+the state directory, and is replaced only when the state of some part changes.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, field
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from agent.frozen import dataclass
 from agent.runtime.health import Part
 from agent.wire.secret import mask_json
+
+if TYPE_CHECKING:
+    from agent.config import AgentConfig
+    from agent.plugins import PluginInfo
 
 FILE_NAME: Final = "status.json"
 _MAX_BYTES: Final = 1024 * 1024
 _MODE: Final = 0o600
 
 
+class AgentView:
+    """Access to the state of the running agent, for its diagnostics.
+
+    Args:
+        path: of the local configuration file.
+        environ: of the process.
+        config: the configuration in force.
+        parts: how its parts are.
+        lines: the last lines of its log.
+        plugins: its handlers and sensors.
+        mode: ``normal``, or why it is in safe mode.
+    """
+
+    __slots__ = ("config", "environ", "lines", "mode", "parts", "path", "plugins")
+
+    def __init__(
+        self,
+        *,
+        path: Path | None,
+        environ: Mapping[str, str],
+        config: Callable[[], AgentConfig],
+        parts: Callable[[], Mapping[str, Part]],
+        lines: Callable[[], Sequence[str]],
+        plugins: Callable[[], Sequence[PluginInfo]],
+        mode: str,
+    ) -> None:
+        self.path = path
+        self.environ = environ
+        self.config = config
+        self.parts = parts
+        self.lines = lines
+        self.plugins = plugins
+        self.mode = mode
+
+
 @dataclass(frozen=True, slots=True)
 class StatusFile:
-    """What one process told last.
+    """The last status that one process wrote.
 
     Attributes:
         state: ``running`` or ``stopped``; a file that says running while nobody holds the lock is of a dead process.

@@ -16,33 +16,33 @@ _MINUTE_S: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class TokenState:
     """A sentence for a person, empty with a key pair, and whether there is a token to begin with."""
 
     text: str
     is_usable: bool = True
 
 
-def look_at_tokens(config: AgentConfig, environ: Mapping[str, str], now_s: float) -> Standing:
+def look_at_tokens(config: AgentConfig, environ: Mapping[str, str], now_s: float) -> TokenState:
     """What the agent would begin with now; ``now_s`` is this machine's clock, seconds since the epoch."""
     if config.auth.mode != "bearer":
-        return Standing("")
+        return TokenState("")
     credentials: Credentials | None
     try:
         credentials = read_credentials(config.auth, environ)
     except ConfigurationError:  # under systemd only the service itself sees its credentials
         credentials = None
     if credentials is not None and credentials.tokens is None:
-        return Standing("a token alone, which another program has to renew")
+        return TokenState("a token alone, which another program has to renew")
     own = TokenFile(config.state_dir / OWN_TOKENS)
     path = credentials.token_path if credentials else None
     try:
         tokens = own.read() if path is None else token_store(config, path).read()
     except ErrorAnswer as error:
-        return Standing(error.message, is_usable=False)
+        return TokenState(error.message, is_usable=False)
     except ServiceError as error:
-        return Standing(str(error), is_usable=False)
-    return Standing(_sentence(tokens, now_s))
+        return TokenState(str(error), is_usable=False)
+    return TokenState(_sentence(tokens, now_s))
 
 
 def _sentence(tokens: TokenSet, now_s: float) -> str:

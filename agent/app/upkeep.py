@@ -2,53 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from agent.config import AgentConfig
+from agent.app.status_file import AgentView
 from agent.core.values import JsonObject
-from agent.plugins import PluginInfo
-from agent.runtime.health import Part
 
 if TYPE_CHECKING:
     from agent.app.log_levels import LogLevels
     from agent.handlers.upkeep import Bundle, ConfigChange
-
-
-class AgentView:
-    """What there is to see of the running agent.
-
-    Args:
-        path: of the local configuration file.
-        environ: of the process.
-        config: the configuration in force.
-        parts: how its parts are.
-        lines: the last lines of its log.
-        plugins: its handlers and sensors.
-        mode: ``normal``, or why it is in safe mode.
-    """
-
-    __slots__ = ("config", "environ", "lines", "mode", "parts", "path", "plugins")
-
-    def __init__(
-        self,
-        *,
-        path: Path | None,
-        environ: Mapping[str, str],
-        config: Callable[[], AgentConfig],
-        parts: Callable[[], Mapping[str, Part]],
-        lines: Callable[[], Sequence[str]],
-        plugins: Callable[[], Sequence[PluginInfo]],
-        mode: str,
-    ) -> None:
-        self.path = path
-        self.environ = environ
-        self.config = config
-        self.parts = parts
-        self.lines = lines
-        self.plugins = plugins
-        self.mode = mode
 
 
 class AgentUpkeep:

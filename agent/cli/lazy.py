@@ -1,4 +1,4 @@
-"""A group of commands that imports each one only when it is asked for."""
+"""A group of commands that imports each one only when it is asked for, and names the variables of its options."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import Any, Final
 import click
 
 from agent.bounded_text import bounded
-from agent.cli.variables import name_variables
 from agent.disk_refusal import disk_refusal
 
 _KNOW_DISKS: Final = frozenset({"run"})
@@ -65,7 +64,7 @@ class LazyGroup(click.Group):
             refusal = None if ctx.invoked_subcommand in _KNOW_DISKS else disk_refusal(error)
             if refusal is None:
                 raise
-            from agent.cli.loading import EXIT_CONFIGURATION  # with what reads configurations: not for --help
+            from agent.cli.options import EXIT_CONFIGURATION  # with what reads configurations: not for --help
 
             sys.stderr.write(bounded(f"{ctx.command_path}: {refusal}\n"))
             raise SystemExit(EXIT_CONFIGURATION) from None
@@ -78,3 +77,26 @@ def _bounded_messages() -> Iterator[None]:
     except click.ClickException as error:
         error.message = bounded(error.message)  # type: ignore[misc]  # what it quotes has any length
         raise
+
+
+def name_variables(command: click.Command, prefix: str) -> None:
+    """Let every option of a command, and of those in it, be set by the variable that is called as the option.
+
+    Names that an option had before, from ``envvar=`` or from the parameter's name in the code, still work behind it.
+
+    Args:
+        command: of any depth.
+        prefix: the program's and the command's words, such as ``FLEET_SIMULATOR_LABELS``.
+    """
+    words = prefix.replace("-", "_").upper()
+    for option in command.params:
+        long = next((one for one in option.opts if one.startswith("--")), "")
+        if not isinstance(option, click.Option) or not long:
+            continue
+        option.show_envvar = True
+        proper = f"{words}_{long[2:].replace('-', '_').upper()}"
+        before = option.envvar or f"{words}_{(option.name or '').upper()}"
+        names = dict.fromkeys([proper, *([before] if isinstance(before, str) else before)])
+        option.envvar = proper if len(names) == 1 else list(names)
+    for name, inner in command.commands.items() if isinstance(command, click.Group) else ():
+        name_variables(inner, f"{words}_{name}")

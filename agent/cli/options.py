@@ -1,24 +1,26 @@
-"""What the commands share: options, exit codes, and ways to print."""
+"""What the commands share: configuration, options, exit codes, ways to print and to end."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
-from agent.cli import CONFIG_VARIABLE
-from agent.cli.loading import EXIT_CONFIGURATION
-from agent.config.load import DEFAULT_PATH
+from agent.bounded_text import bounded
+from agent.config.load import DEFAULT_PATH, FindLayer, LoadedConfig, find_layer, load_config
+from agent.errors import ConfigurationError
 
-if TYPE_CHECKING:
-    from agent.app.checks import Finding
+CONFIG_VARIABLE: Final = "DEVICE_AGENT_CONFIG"
+"""Environment variable: stands for ``--config FILE``."""
 
 EXIT_CHECK_FAILED: Final = 1
+EXIT_CONFIGURATION: Final = 2
 EXIT_INCONCLUSIVE: Final = 3
 EXIT_UNREACHABLE: Final = 5
 
@@ -62,23 +64,6 @@ def is_root() -> bool:
     return os.geteuid() == 0
 
 
-def end_with(findings: Sequence[Finding], *, as_json: bool) -> NoReturn:
-    """Show what a check found and end with its exit code: 0, 2, 5 or 1, see the command."""
-    from agent.app.checks import Verdict
-
-    if as_json:
-        print_json([asdict(finding) for finding in findings])
-    else:
-        for finding in findings:
-            click.echo(f"{finding.verdict.value:<5} {finding.part}: {finding.text}")
-    verdicts = {finding.verdict for finding in findings}
-    if any(finding.part == "configuration" and finding.verdict is Verdict.FAILED for finding in findings):
-        raise SystemExit(EXIT_CONFIGURATION)
-    if Verdict.UNREACHABLE in verdicts:
-        raise SystemExit(EXIT_UNREACHABLE)
-    raise SystemExit(EXIT_CHECK_FAILED if Verdict.FAILED in verdicts else 0)
-
-
 def print_json(value: Any) -> None:
     """A value as JSON, readable by eye too."""
     click.echo(json.dumps(value, indent=2, ensure_ascii=False, default=str))
@@ -90,3 +75,24 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     for row in (head, *rows):
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
         click.echo("  ".join(cells).rstrip())
+
+
+def load(config_path: Path, find_layer: FindLayer = find_layer) -> LoadedConfig:
+    """The configuration that a command works with.
+
+    Raises:
+        ConfigurationError: every fault of it.
+    """
+    is_default = config_path == DEFAULT_PATH and not config_path.exists()
+    from_environment = is_default and "DEVICE_AGENT_SERVICE__BASE_URL" in os.environ
+    return load_config(None if from_environment else config_path, os.environ, find_layer)
+
+
+@contextmanager
+def configuration_faults_end_it() -> Iterator[None]:
+    """A wrong configuration ends the program with code 2, each fault on a line of its own."""
+    try:
+        yield
+    except ConfigurationError as error:
+        sys.stderr.write(bounded(f"{error}\n"))
+        raise SystemExit(EXIT_CONFIGURATION) from None

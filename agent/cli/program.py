@@ -11,15 +11,15 @@ from agent.cli.lazy import LazyGroup
 
 _COMMANDS: Final = {
     "check": "agent.cli.check:check",
-    "config": "agent.cli.config:config",
-    "diagnostics": "agent.cli.diagnostics:diagnostics",
-    "doctor": "agent.cli.doctor:doctor",
-    "handlers": "agent.cli.plugins:handlers",
+    "config": "agent.cli.init:config",
+    "diagnostics": "agent.cli.check:diagnostics",
+    "doctor": "agent.cli.check:doctor",
+    "handlers": "agent.cli.status:handlers",
     "init": "agent.cli.init:init",
-    "keys": "agent.cli.keys:keys",
-    "other-devices": "agent.cli.other_devices:other_devices",
+    "keys": "agent.cli.init:keys",
+    "other-devices": "agent.cli.status:other_devices",
     "run": "agent.cli.run:run",
-    "sensors": "agent.cli.plugins:sensors",
+    "sensors": "agent.cli.status:sensors",
     "status": "agent.cli.status:status",
 }
 

@@ -1,13 +1,19 @@
-"""``device-agent run``."""
+"""``device-agent run``: the agent's process from its configuration to its exit code."""
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import os
+import signal
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import click
 
-from agent.cli.options import config_option
-from agent.cli.running import run_until_the_end
+from agent.cli.options import config_option, configuration_faults_end_it, load
 
 
 @click.command()
@@ -20,3 +26,46 @@ def run(config_path: Path) -> None:
     was started, for a configuration that only a restart brings into force.
     """
     run_until_the_end(config_path)
+
+
+def run_until_the_end(config_path: Path) -> NoReturn:
+    """Run the agent; see :func:`agent.cli.run.run`.
+
+    Raises:
+        SystemExit: the end, with its exit code.
+    """
+    # Whoever changes the file while the agent starts is heard as soon as somebody listens.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+    # As it was: what the agent sets for itself must not reach the process image after it.
+    environ = dict(os.environ)
+    with _restored(mask), configuration_faults_end_it():
+        from agent.app.starting import Starting, forget_folders
+
+        starting = Starting()
+        loaded = starting.load(lambda find_layer: load(config_path, find_layer))
+        # What reading the file left behind is given back first: what is loaded from here on takes its place.
+        gc.collect()
+        forget_folders()
+        from agent.app.run import EXIT_REPLACE, EXIT_RESTART, run_agent
+
+        try:
+            exit_code = run_agent(loaded, environ, starting, lambda: load(config_path))
+        finally:
+            starting.close()
+    if exit_code == EXIT_REPLACE or (exit_code == EXIT_RESTART and not environ.get("NOTIFY_SOCKET")):
+        exit_code = EXIT_RESTART
+        sys.stderr.flush()
+        with contextlib.suppress(OSError):  # the program is not where it was: whoever started this starts it anew
+            os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environ)  # noqa: S606 - this very program
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    sys.exit(exit_code)
+
+
+@contextlib.contextmanager
+def _restored(mask: set[signal.Signals | int]) -> Iterator[None]:
+    """After a failure the signals are as they were before; who goes on to another process image leaves them."""
+    try:
+        yield
+    except BaseException:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        raise

@@ -1,7 +1,8 @@
-"""``device-agent status``."""
+"""``device-agent status``, ``handlers``, ``sensors`` and ``other-devices``: what there is on this device."""
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from dataclasses import asdict
@@ -10,8 +11,19 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from agent.cli.loading import configuration_faults_end_it, load
-from agent.cli.options import EXIT_CHECK_FAILED, config_option, json_option, print_json, print_table
+from agent.bounded_text import bounded
+from agent.cli.options import (
+    AS_ROOT,
+    EXIT_CHECK_FAILED,
+    EXIT_CONFIGURATION,
+    config_option,
+    configuration_faults_end_it,
+    is_root,
+    json_option,
+    load,
+    print_json,
+    print_table,
+)
 from agent.plugins import stale_packages
 
 if TYPE_CHECKING:
@@ -139,3 +151,127 @@ def _span(seconds: float) -> str:
         if seconds >= 2 * size_s:
             return f"{seconds / size_s:.0f} {unit}"
     return f"{max(0.0, seconds):.0f} s"
+
+
+@click.command()
+@config_option
+@json_option
+def handlers(config_path: Path, *, as_json: bool) -> None:
+    """List the command handlers with their state; exit code 1 when one cannot be used."""
+    from agent.app.plugin_probe import is_usable, survey_handlers
+
+    logging.disable(logging.CRITICAL)  # the list says it better
+    with configuration_faults_end_it():
+        listing = survey_handlers(load(config_path).config).listing()
+    if as_json:
+        print_json([asdict(info) for info in listing])
+    else:
+        rows = [
+            (
+                info.name,
+                str(info.status),
+                info.contract,
+                "" if info.timeout_s is None else f"{info.timeout_s:g} s",
+                info.origin,
+                info.reason or info.description,
+            )
+            for info in listing
+        ]
+        print_table(("NAME", "STATE", "CONTRACT", "TIMEOUT", "FROM", "WHAT"), rows)
+    raise SystemExit(0 if all(map(is_usable, listing)) else EXIT_CHECK_FAILED)
+
+
+@click.command()
+@config_option
+@json_option
+def sensors(config_path: Path, *, as_json: bool) -> None:
+    """Read each configured sensor once and list it with its state; exit code 1 when one cannot be read."""
+    from agent.app.plugin_probe import read_all_sensors
+
+    logging.disable(logging.CRITICAL)  # the list says it better
+    with configuration_faults_end_it():
+        found = read_all_sensors(load(config_path).config)
+    if as_json:
+        print_json({"sensors": [asdict(sensor) for sensor in found.sensors], "types": dict(found.types)})
+    else:
+        rows = [
+            (
+                sensor.name,
+                sensor.type,
+                sensor.state,
+                sensor.reason or ", ".join(f"{name}={value:g}" for name, value in sensor.values.items()),
+            )
+            for sensor in found.sensors
+        ]
+        print_table(("NAME", "TYPE", "STATE", "READINGS"), rows)
+        click.echo(f"\nTypes that can be configured: {', '.join(found.types)}")
+        if is_root():
+            click.echo(AS_ROOT)
+    raise SystemExit(0 if found.all_good else EXIT_CHECK_FAILED)
+
+
+@click.group("other-devices")
+def other_devices() -> None:
+    """Show, release or drop what was kept when device.device_id was changed.
+
+    Readings and results that wait belong to the device that they were taken as. They are kept aside under another id,
+    and come back with theirs.
+    """
+
+
+@other_devices.command("list")
+@config_option
+@json_option
+def list_command(config_path: Path, *, as_json: bool) -> None:
+    """List the devices that something is kept of."""
+    from agent.app.other_devices import find_others
+
+    with configuration_faults_end_it():
+        found = find_others(load(config_path).config.state_dir)
+    if as_json:
+        print_json([{**asdict(store), "path": str(store.path)} for store in found])
+        return
+    if not found:
+        click.echo("nothing is kept of other devices")
+        return
+    rows = [(store.device_id, str(store.readings), str(store.results), str(store.path)) for store in found]
+    print_table(("DEVICE", "READINGS", "RESULTS", "WHERE"), rows)
+
+
+@other_devices.command()
+@click.argument("device_id")
+@config_option
+def release(device_id: str, config_path: Path) -> None:
+    """Send the readings of DEVICE_ID as this device's, with the times that they have; stop the agent before.
+
+    For an id that was mistyped, or a device that was registered anew. Results of commands stay aside.
+    """
+    from agent.adapters.clocks import SystemClock
+    from agent.app.other_devices import choose
+    from agent.app.other_devices import release as move
+    from agent.app.run import outbox_bounds
+    from agent.errors import StorageError
+
+    with configuration_faults_end_it():
+        config = load(config_path).config
+        other = choose(config.state_dir, device_id)
+    try:
+        moved = move(config.state_dir, other, SystemClock(), outbox_bounds(config.outbox))
+    except StorageError as error:
+        click.echo(bounded(f"error: {error}"), err=True)
+        raise SystemExit(EXIT_CONFIGURATION) from None
+    click.echo(f"{moved} readings of {device_id} are sent as {config.device.device_id}'s from the next start on")
+
+
+@other_devices.command()
+@click.argument("device_id")
+@config_option
+def drop(device_id: str, config_path: Path) -> None:
+    """Delete what is kept of DEVICE_ID."""
+    from agent.app.other_devices import choose
+    from agent.app.other_devices import drop as delete
+
+    with configuration_faults_end_it():
+        other = choose(load(config_path).config.state_dir, device_id)
+    delete(other)
+    click.echo(f"{other.readings} readings and {other.results} results of {device_id} are deleted")

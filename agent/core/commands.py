@@ -30,8 +30,8 @@ a plain server is not run, since the other way round a new device would open the
 
 ``in_progress`` of a command that the journal does not know means that a life it does not remember began it (a wiped
 state directory, a second agent with the same id): only an idempotent handler runs then, one with a verify hook is
-asked (:attr:`Verdict.VERIFY`), any other command ends as ``indeterminate``. After an unreadable journal was replaced
-the same holds for every open command.
+asked (:attr:`TriageVerdict.VERIFY`), any other command ends as ``indeterminate``. The same holds for every open command
+after an unreadable journal was replaced.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ class FirstContact(StrEnum):
     ALL = "all"
 
 
-class Verdict(StrEnum):
+class TriageVerdict(StrEnum):
     """What triage says of one listed command."""
 
     ADMIT = "admit"
@@ -268,7 +268,7 @@ class Decision:
     """
 
     command_id: str
-    verdict: Verdict
+    verdict: TriageVerdict
     entry: JournalEntry | None = None
     lane: str | None = None
 
@@ -296,10 +296,10 @@ class Triage:
     @property
     def entries(self) -> tuple[JournalEntry, ...]:
         """What the journal must commit, in this order."""
-        new = (Verdict.ADMIT, Verdict.REFUSE, Verdict.SKIP, Verdict.VERIFY)
+        new = (TriageVerdict.ADMIT, TriageVerdict.REFUSE, TriageVerdict.SKIP, TriageVerdict.VERIFY)
         return tuple(d.entry for d in self.decisions if d.verdict in new and d.entry is not None)
 
-    def of(self, verdict: Verdict) -> tuple[Decision, ...]:
+    def of(self, verdict: TriageVerdict) -> tuple[Decision, ...]:
         """The decisions with this verdict."""
         return tuple(decision for decision in self.decisions if decision.verdict is verdict)
 
@@ -349,9 +349,9 @@ def triage(
     for command in listed:
         entry = known.get(command.id)
         if entry is not None and _is_taken_back(command, entry):
-            decisions.append(Decision(command.id, Verdict.CANCEL, entry))
+            decisions.append(Decision(command.id, TriageVerdict.CANCEL, entry))
         elif entry is not None or command.id in seen:
-            decisions.append(Decision(command.id, Verdict.DUPLICATE, entry))
+            decisions.append(Decision(command.id, TriageVerdict.DUPLICATE, entry))
         else:
             decisions.append(pass_.decide(command, is_newest=command.id in newest))
         seen.add(command.id)
@@ -409,11 +409,11 @@ class _Pass:
         """The decision on a command that the journal does not know."""
         status = (command.status or "").lower()
         if status in FINAL_STATUSES:
-            return Decision(command.id, Verdict.CLOSED)
+            return Decision(command.id, TriageVerdict.CLOSED)
         handler = self.rules.handler_of(command.payload)
         is_history = status not in OPEN_STATUSES and (self.first_contact or self.contact.is_after(command))
         if is_history and not self._is_wanted(is_newest=is_newest):
-            return self._put_away(command, handler, CommandEvent.SKIP, Verdict.SKIP, None)
+            return self._put_away(command, handler, CommandEvent.SKIP, TriageVerdict.SKIP, None)
         outcome = self._refusal(command, handler)
         doubt = None if outcome is not None else self._doubt(handler, status)
         rule = self.rules.handlers.get(handler)
@@ -421,14 +421,14 @@ class _Pass:
             outcome = self.limit.refuse(rule.lane)
             if outcome is None:
                 return self._take(command, handler, rule, is_begun=doubt is not None)
-        return self._put_away(command, handler, CommandEvent.FINISH, Verdict.REFUSE, outcome or doubt)
+        return self._put_away(command, handler, CommandEvent.FINISH, TriageVerdict.REFUSE, outcome or doubt)
 
     def _take(self, command: Command, handler: str, rule: HandlerRule, *, is_begun: bool) -> Decision:
         entry = JournalEntry(command, advance(None, CommandEvent.ADMIT), handler, self.received)
         if not is_begun:
-            return Decision(command.id, Verdict.ADMIT, entry, rule.lane)
+            return Decision(command.id, TriageVerdict.ADMIT, entry, rule.lane)
         # As if this life had begun it: should it end before the handler was asked, the next one asks again.
-        return Decision(command.id, Verdict.VERIFY, start_entry(entry, self.received), rule.lane)
+        return Decision(command.id, TriageVerdict.VERIFY, start_entry(entry, self.received), rule.lane)
 
     def newest_of_each_handler(self, commands: Iterable[Command]) -> frozenset[str]:
         """The ids of the last command in the list for each handler, among those that are not over."""
@@ -444,7 +444,7 @@ class _Pass:
         return policy is FirstContact.ALL or (policy is FirstContact.LATEST and is_newest and self.first_contact)
 
     def _put_away(
-        self, command: Command, handler: str, event: CommandEvent, verdict: Verdict, outcome: Outcome | None
+        self, command: Command, handler: str, event: CommandEvent, verdict: TriageVerdict, outcome: Outcome | None
     ) -> Decision:
         finished = self.received if outcome is not None else None
         state = advance(None, event)

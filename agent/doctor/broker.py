@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from agent.app.checks import try_broker
 from agent.doctor.findings import Check, Finding, cause_and_fix, failed, ok, skipped, unreachable
+from agent.doctor.quick_check import try_broker
 from agent.doctor.subject import Subject
 from agent.errors import ConfigurationError, LockedOut, Offline
 

@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from itertools import islice
 from typing import Any, Final
 
 from agent.app.client import make_client
-from agent.app.device_look import DEVICES_MAX, knows_device
 from agent.app.version import VERSION
 from agent.config import AgentConfig, Credentials
-from agent.doctor.subject import NETWORK_TIMEOUT_S
-from agent.errors import AgentError, Forbidden, ServerFault, ServiceError, TransportError, UnexpectedAnswer
+from agent.errors import (
+    AgentError,
+    Forbidden,
+    NotFound,
+    Refused,
+    ServerFault,
+    ServiceError,
+    TransportError,
+    UnexpectedAnswer,
+)
 from agent.frozen import dataclass
 from agent.wire import paths
 from agent.wire.announcement import read_announcement
 from agent.wire.device_client import DeviceClient
+from agent.wire.extensions import COMMAND_STATUS
 from agent.wire.rate_limit import RateLimit, read_rate_limit
 
-FLEET_MAX: Final = DEVICES_MAX
-"""So many devices are counted at most."""
+NETWORK_TIMEOUT_S: Final = 5.0
+"""How long one request or connection of the doctor may take."""
+
+FLEET_MAX: Final = 1000
+"""So many devices of the list are looked at, which takes ten requests at our service."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,3 +137,32 @@ def _fleet(client: DeviceClient) -> int | None:
         return sum(1 for _ in islice(client.devices(), FLEET_MAX))
     except ServiceError:
         return None  # a device's token lists no fleet
+
+
+def knows_device(client: DeviceClient, device_id: str, offered: Container[str]) -> bool:
+    """True when the service knows the device; False when that cannot be found out without a risk.
+
+    A service with ``command-status`` is asked for the device's running commands, which marks none as delivered. Any
+    other may hand out each command once, so its list of devices is read instead.
+
+    Args:
+        client: makes the requests.
+        device_id: the device.
+        offered: the service's extensions, announced or configured.
+
+    Raises:
+        NotFound: the service does not know it.
+        ServiceError: the service could not be asked, or does not accept the credentials.
+    """
+    if COMMAND_STATUS in offered:
+        client.device_commands(device_id, status="in_progress")
+        return True
+    try:
+        listed = [device.device_id for device in islice(client.devices(), FLEET_MAX)]
+    except (Forbidden, Refused):
+        return False  # a credential for this device alone, or a server that does not list
+    if device_id in listed:
+        return True
+    if len(listed) >= FLEET_MAX or not any(listed):
+        return False
+    raise NotFound(404, "device_not_found", f"it is not among the {len(listed)} devices that the service lists")

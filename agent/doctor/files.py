@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Final
 
 from agent.adapters.files import give_to
-from agent.app.checks import Verdict as CheckVerdict
-from agent.app.checks import check_state_dir
-from agent.doctor.findings import Check, Finding, cause_and_fix, failed, ok, skipped, warning
+from agent.doctor.findings import Check, Finding, Verdict, cause_and_fix, failed, in_parts, ok, skipped, warning
 from agent.doctor.installed import InstalledProgram, words_of
+from agent.doctor.quick_check import check_state_dir
 from agent.doctor.subject import Subject
 from agent.errors import ConfigurationError
 
@@ -119,10 +118,9 @@ def _state_dir(subject: Subject) -> Finding:
         return failed(f"{state_dir} is no directory", "something else has its name", "remove it, or set state_dir")
     if subject.user_id not in {0, state_dir.stat().st_uid}:
         return skipped(f"{state_dir} is another user's: run the doctor as root")
-    found = check_state_dir(state_dir)
-    if found.verdict is not CheckVerdict.OK:
-        cause, fix = cause_and_fix(found.text)
-        return failed(str(state_dir), cause, fix)
+    _, found = check_state_dir(state_dir)
+    if found.verdict is not Verdict.OK:
+        return in_parts(found, str(state_dir))
     if _mode(state_dir) & _OTHERS:
 
         def mend() -> str:
@@ -131,7 +129,7 @@ def _state_dir(subject: Subject) -> Finding:
 
         cause = "others than its owner may look into it, and it holds tokens and what was commanded"
         return warning(f"{state_dir} has mode {_mode(state_dir):o}", cause, f"chmod 700 {state_dir}", mend)
-    return ok(f"{found.text}; mode {_mode(state_dir):o}")
+    return ok(f"{found.seen}; mode {_mode(state_dir):o}")
 
 
 def _state_dir_durable(subject: Subject) -> Finding:

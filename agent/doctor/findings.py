@@ -1,10 +1,10 @@
-"""What a check is and what it finds."""
+"""What a check is and what it finds: one set of values for ``check`` and ``doctor`` of both programs."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import field, replace
 from enum import StrEnum
 from typing import Final, Generic, TypeVar
 
@@ -40,6 +40,10 @@ class Finding:
     fix: str = ""
     is_unreachable: bool = False
     mend: Callable[[], str] | None = field(default=None, compare=False, repr=False)
+
+
+Named = tuple[str, Finding]
+"""A finding with the name of what was checked, such as ``sensors``; one name may have several findings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +90,22 @@ def failed(seen: str, cause: str, fix: str, mend: Callable[[], str] | None = Non
 def unreachable(seen: str, cause: str, fix: str) -> Finding:
     """The other side cannot be reached."""
     return Finding(Verdict.FAILED, seen, cause, fix, is_unreachable=True)
+
+
+def fault(sentence: str) -> Finding:
+    """A fault in one sentence: what does not work, why, and how to mend it."""
+    return Finding(Verdict.FAILED, sentence)
+
+
+def no_answer(sentence: str) -> Finding:
+    """As :func:`fault`, of another side that cannot be reached."""
+    return Finding(Verdict.FAILED, sentence, is_unreachable=True)
+
+
+def in_parts(finding: Finding, seen: str) -> Finding:
+    """A finding of :func:`fault` or :func:`no_answer` with cause and fix in members of their own."""
+    cause, fix = cause_and_fix(finding.seen)
+    return replace(finding, seen=seen, cause=cause, fix=fix)
 
 
 # What a fix begins with in the error texts of this project.

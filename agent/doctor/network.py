@@ -10,9 +10,10 @@ from typing import Any, Final
 
 from agent.config.section import is_this_machine
 from agent.doctor.clock import shown
+from agent.doctor.exchange import NETWORK_TIMEOUT_S
 from agent.doctor.findings import Check, Finding, Verdict, failed, ok, unreachable, warning
 from agent.doctor.installed import words_of
-from agent.doctor.subject import NETWORK_TIMEOUT_S, Endpoint, Subject
+from agent.doctor.subject import Endpoint, Subject
 from agent.wire.trust import trust_store
 
 _EXPIRED: Final = 10  # X509_V_ERR_CERT_HAS_EXPIRED

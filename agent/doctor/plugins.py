@@ -6,7 +6,7 @@ import stat
 from pathlib import Path
 from typing import Any, Final
 
-from agent.app.checks import is_usable, read_all_sensors
+from agent.app.plugin_probe import is_usable, read_all_sensors
 from agent.doctor.findings import Check, Finding, cause_and_fix, failed, ok, skipped, warning
 from agent.doctor.subject import Subject
 from agent.plugins import PluginStatus, stale_packages

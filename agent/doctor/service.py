@@ -9,7 +9,7 @@ from typing import Final
 
 from agent.adapters.sqlite_store import FILE_NAME
 from agent.adapters.store.status import read_status
-from agent.app.server import findings_of
+from agent.app.status import findings_of
 from agent.doctor.clock import SET_IT
 from agent.doctor.exchange import FLEET_MAX
 from agent.doctor.findings import Check, Finding, cause_and_fix, failed, ok, skipped, unreachable, warning

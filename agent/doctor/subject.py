@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from agent.handlers.registry import HandlerRegistry
 
 HELPER: Final = "device-agent-helper.path"
-NETWORK_TIMEOUT_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +121,7 @@ class Subject(InstalledProgram):
     @cached_property
     def handlers(self) -> HandlerRegistry:
         """Every handler, loaded without those that end their process."""
-        from agent.app.checks import survey_handlers
+        from agent.app.plugin_probe import survey_handlers
 
         return survey_handlers(self.config)
 

@@ -199,6 +199,8 @@ class Handler(ABC):
         max_attempts: how often it may be started for one command when each run takes the agent down with it.
         isolation: ``process`` runs it in an interpreter of its own, which can be killed and may crash.
         lane: handlers with the same lane run one after the other; by default each handler is its own lane.
+        needs: what its section of the configuration has to hold; without a section such a handler is off.
+        in_safe_mode: of a built-in handler: it is there in safe mode, since it examines or mends the device.
         Payload: pydantic model of the payload without the member that names the handler.
         Settings: pydantic model of this handler's section in the configuration, or None.
 
@@ -214,6 +216,8 @@ class Handler(ABC):
     max_attempts: ClassVar[int] = ATTEMPTS_MAX
     isolation: ClassVar[Isolation] = "thread"
     lane: ClassVar[str | None] = None
+    needs: ClassVar[str] = ""
+    in_safe_mode: ClassVar[bool] = False
     Payload: ClassVar[type[BaseModel]] = NoPayload
     Settings: ClassVar[type[BaseModel] | None] = None
 

@@ -42,7 +42,7 @@ from agent.errors import InvalidMessage
 from agent.handlers.base import CommandContext, Handler, HandlerFailed, HandlerRejected, HandlerSettings, Verified
 from agent.process.bounds import DEFAULT_PATH, GRACE_S, MAX_OUTPUT_BYTES, OUTPUT_BYTES, Argument
 from agent.process.running import (
-    Ending,
+    ProgramEnd,
     ProgramNotStarted,
     ProgramRun,
     last_line,
@@ -122,7 +122,7 @@ class Executable(Handler):
         """Run it once, with the payload on its standard input."""
         settings = self._program
         run = self._run(settings.argv, payload, context)
-        if run.exit_code == EXIT_REJECTED and run.ending is Ending.EXITED:
+        if run.exit_code == EXIT_REJECTED and run.ending is ProgramEnd.EXITED:
             raise HandlerRejected("rejected_by_program", last_line(run.diagnostics) or "the program gave no reason")
         if self.contract is Contract.RESTARTS_DEVICE and not context.restarted and _was_swept_away(run):
             return None  # the restart that it asked for: the run after it concludes the command
@@ -134,9 +134,9 @@ class Executable(Handler):
         if self._program.verify is None:
             return None
         run = self._run(self._program.verify, payload, context)
-        if run.ending is Ending.EXITED and run.exit_code == _EXIT_NOT_DONE:
+        if run.ending is ProgramEnd.EXITED and run.exit_code == _EXIT_NOT_DONE:
             return Verified.not_done()
-        if run.ending is Ending.EXITED and run.exit_code == _EXIT_FAILED:
+        if run.ending is ProgramEnd.EXITED and run.exit_code == _EXIT_FAILED:
             return Verified.failed("program_failed", last_line(run.diagnostics) or "the program gave no reason")
         raise_unless_succeeded(run, self._program.timeout_s)
         return Verified.succeeded(self._result(run))
@@ -191,7 +191,7 @@ def executable_handler(name: str, settings: ExecutableSettings) -> Handler:
 
 def _was_swept_away(run: ProgramRun) -> bool:
     """The agent's stop ended it, or the service manager, which sends SIGTERM to all that the agent started."""
-    return run.ending is Ending.STOPPED or (run.ending is Ending.EXITED and run.exit_code == -signal.SIGTERM)
+    return run.ending is ProgramEnd.STOPPED or (run.ending is ProgramEnd.EXITED and run.exit_code == -signal.SIGTERM)
 
 
 def own_timeout_first(timeout_s: float, grace_s: float) -> float:
@@ -243,9 +243,9 @@ def raise_unless_succeeded(run: ProgramRun, timeout_s: float) -> None:
     """
     diagnostics = last_line(run.diagnostics)
     tail = f"; stderr ended with: {diagnostics}" if diagnostics else ""
-    if run.ending is Ending.TIMED_OUT:
+    if run.ending is ProgramEnd.TIMED_OUT:
         raise HandlerFailed("timeout", f"the program took longer than {timeout_s:g} s and was ended{tail}")
-    if run.ending is Ending.STOPPED:
+    if run.ending is ProgramEnd.STOPPED:
         raise HandlerFailed("stopped", f"the program was ended because the command had to stop{tail}")
     if run.exit_code != 0:
         raise HandlerFailed("program_failed", f"the program failed, {run.describe_exit()}{tail}")

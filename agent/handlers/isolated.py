@@ -31,7 +31,7 @@ from typing import Any, Final
 from agent.core.values import JsonObject, Outcome, OutcomeStatus
 from agent.handlers.base import AgentControls, CommandContext, HandlerFailed, HandlerRejected, Verified
 from agent.handlers.loaded import LoadedHandler
-from agent.process.running import Ending, ProgramNotStarted, ProgramRun, last_line, run_program
+from agent.process.running import ProgramEnd, ProgramNotStarted, ProgramRun, last_line, run_program
 
 LINE_BYTES: Final = 512 * 1024
 """The longest line that either side takes: the service takes no larger result either."""
@@ -167,7 +167,7 @@ def _conclude(run: ProgramRun, end: dict[str, Any] | None) -> object:
     if end is None or kind is None:
         diagnostics = last_line(run.diagnostics)
         tail = f"; stderr ended with: {diagnostics}" if diagnostics else ""
-        if run.ending is Ending.EXITED:
+        if run.ending is ProgramEnd.EXITED:
             raise HandlerFailed("crashed", f"its process ended without a result, {run.describe_exit()}{tail}")
         raise HandlerFailed("stopped", f"its process was ended because the command had to stop{tail}")
     if kind == "result":

@@ -13,11 +13,13 @@ from dataclasses import field
 from functools import partial
 from importlib import import_module
 from importlib.metadata import EntryPoint
-from typing import TYPE_CHECKING, Any, Final, cast, get_args
+from pkgutil import iter_modules
+from typing import Any, Final, cast, get_args
 
 from agent.core.values import JsonObject
 from agent.frozen import dataclass
-from agent.handlers.built_ins import BUILT_INS, MENDING, BuiltIn, LateHandler
+from agent.handlers import built_in
+from agent.handlers.base import Handler, Isolation
 from agent.handlers.loaded import InvalidPayload, LoadedHandler
 from agent.plugins import (
     PluginFault,
@@ -30,9 +32,6 @@ from agent.plugins import (
     origin_of,
     parse_settings,
 )
-
-if TYPE_CHECKING:
-    from agent.handlers.base import Handler, Isolation
 
 GROUP: Final = "agent.handlers"
 BUILT_IN: Final = "built-in"
@@ -84,8 +83,8 @@ class HandlerRegistry:
             sections: the configuration's ``commands.handlers`` by name.
             executables: the configuration's ``executables`` by name, each checked against ``ExecutableSettings``.
             entry_points: what is installed; None looks it up, once per process.
-            safe_mode: only :data:`~agent.handlers.built_ins.MENDING`; all others are listed, nothing of theirs is
-                imported.
+            safe_mode: only the built-in ones with ``in_safe_mode``; all others are listed, and of those that are
+                installed nothing is imported.
         """
         points = installed_entry_points(GROUP) if entry_points is None else tuple(entry_points)
         loading = _Loading(sections or {}, safe_mode=safe_mode)
@@ -105,10 +104,6 @@ class HandlerRegistry:
     def names(self) -> list[str]:
         """The names of the ready handlers, sorted."""
         return sorted(self._handlers)
-
-    def lanes(self) -> list[str]:
-        """The lanes of the ready handlers, sorted, each once."""
-        return sorted({loaded.lane for loaded in self._handlers.values()})
 
     def listing(self) -> list[PluginInfo]:
         """Every handler that was found or configured, sorted by name, with its status."""
@@ -156,12 +151,12 @@ class _Loading:
 
     def add_built_ins(self) -> None:
         """Ours, unless an executable of the configuration has the name."""
-        for name, built_in in BUILT_INS.items():
+        for name in sorted(module.name for module in iter_modules(built_in.__path__)):
             if name in self._owners:
                 self._clash(name, BUILT_IN, f"the configuration's executable {name!r} is used instead of the built-in")
                 continue
             self._owners[name] = BUILT_IN
-            self._add(name, BUILT_IN, partial(self._built_in, name, built_in.target), target=built_in.target)
+            self._add(name, BUILT_IN, partial(self._built_in, name))
 
     def add_entry_points(self, points: Iterable[EntryPoint]) -> None:
         """What is installed, unless the name is taken or two packages want it."""
@@ -192,20 +187,15 @@ class _Loading:
         sentence = reason[:1].upper() + reason[1:] + "."
         self.listing.append(PluginInfo(name, "handler", origin, PluginStatus.CLASH, sentence))
 
-    def _add(self, name: str, origin: str, create: Callable[[], Handler], *, target: str) -> None:
+    def _add(self, name: str, origin: str, create: Callable[[], Handler], *, target: str | None = None) -> None:
         section = self._sections.get(name, HandlerSection())
         if not section.enabled:
             reason = f"The configuration switched handler {name!r} off."
             self.listing.append(PluginInfo(name, "handler", origin, PluginStatus.DISABLED, reason))
             return
-        if self._safe_mode and (origin != BUILT_IN or name not in MENDING):
-            reason = f"The agent is in safe mode, where handler {name!r} is left alone."
-            self.listing.append(PluginInfo(name, "handler", origin, PluginStatus.SAFE_MODE, reason))
-            return
-        if origin == BUILT_IN and name not in self._sections:
-            self._add_late(name, BUILT_INS[name], create)
-            return
         try:
+            if self._safe_mode and origin != BUILT_IN:
+                raise _left_alone(name)
             handler = create()
             _check(name, handler)
         except PluginFault as fault:
@@ -222,46 +212,32 @@ class _Loading:
             inactivity_timeout_s=section.inactivity_timeout_s or handler.inactivity_timeout_s,
             max_attempts=section.max_attempts or handler.max_attempts,
             isolation=section.isolation or handler.isolation,
-            target=target,
+            target=f"{type(handler).__module__}:{type(handler).__qualname__}" if target is None else target,
             settings=section.settings,
         )
-        self._ready(loaded, origin, handler.description)
-
-    def _add_late(self, name: str, built_in: BuiltIn, create: Callable[[], Handler]) -> None:
-        """Nothing is configured, so nothing has to be checked before its first command."""
-        if built_in.needs:
-            reason = f"Handler {name!r} is off: {built_in.needs}."
-            self.listing.append(PluginInfo(name, "handler", BUILT_IN, PluginStatus.DISABLED, reason))
-            return
-        handler = cast("Handler", LateHandler(create))
-        lane = built_in.lane or name
-        loaded = LoadedHandler(name, handler, built_in.contract, built_in.timeout_s, lane, target=built_in.target)
-        self._ready(loaded, BUILT_IN, built_in.description)
-
-    def _ready(self, loaded: LoadedHandler, origin: str, description: str) -> None:
-        self.handlers[loaded.name] = loaded
+        self.handlers[name] = loaded
         self.listing.append(
             PluginInfo(
-                loaded.name,
+                name,
                 "handler",
                 origin,
                 PluginStatus.READY,
                 type="executable" if origin == CONFIGURATION else "class",
                 contract=str(loaded.contract),
                 timeout_s=loaded.timeout_s,
-                description=description,
+                description=handler.description,
             )
         )
 
-    def _built_in(self, name: str, target: str) -> Handler:
-        module, _, attribute = target.partition(":")
-        return self._create(name, getattr(import_module(module), attribute))
+    def _built_in(self, name: str) -> Handler:
+        found = _built_in_class(name)
+        if self._safe_mode and not found.in_safe_mode:
+            raise _left_alone(name)
+        return self._create(name, found)
 
     def _installed(self, name: str, point: EntryPoint) -> Handler:
-        from agent.handlers.base import Handler  # only where packages bring handlers
-
         found = load_entry_point(point)
-        if not (isinstance(found, type) and issubclass(found, Handler)):
+        if not _is_handler(found):
             hint = "a function needs the decorator @handler" if callable(found) else "it must be a class"
             reason = f"{point.value} from {origin_of(point)} is no agent.Handler: {hint}."
             raise PluginFault(PluginStatus.NOT_A_PLUGIN, reason)
@@ -272,6 +248,8 @@ class _Loading:
         return self._create(name, found)
 
     def _create(self, name: str, handler_class: type[Handler]) -> Handler:
+        if handler_class.needs and name not in self._sections:
+            raise PluginFault(PluginStatus.DISABLED, f"Handler {name!r} is off: it needs {handler_class.needs}.")
         section = self._sections.get(name, HandlerSection())
         settings = parse_settings(handler_class.Settings, section.settings, f"handler {name!r}")
         try:
@@ -279,6 +257,29 @@ class _Loading:
         except (Exception, SystemExit) as error:
             reason = f"handler {name!r} could not be created: {describe(error)}."
             raise PluginFault(PluginStatus.NOT_CREATED, reason) from error
+
+
+def _left_alone(name: str) -> PluginFault:
+    return PluginFault(PluginStatus.SAFE_MODE, f"The agent is in safe mode, where handler {name!r} is left alone.")
+
+
+def _built_in_class(name: str) -> type[Handler]:
+    """The handler of the module ``agent.handlers.built_in.NAME``.
+
+    Raises:
+        PluginFault: the module cannot be imported: a disk that fails, half an installation.
+    """
+    try:
+        module = import_module(f"{built_in.__name__}.{name}")
+        (found,) = [each for each in vars(module).values() if _is_handler(each) and each.__module__ == module.__name__]
+    except (Exception, SystemExit) as error:
+        reason = f"The built-in handler {name!r} could not be imported: {describe(error)}; install device-agent again."
+        raise PluginFault(PluginStatus.NOT_LOADED, reason) from error
+    return cast("type[Handler]", found)
+
+
+def _is_handler(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, Handler)
 
 
 def _executable(name: str, settings: Mapping[str, Any], isolation: Isolation | None) -> Handler:
@@ -296,8 +297,6 @@ def _executable(name: str, settings: Mapping[str, Any], isolation: Isolation | N
 
 
 def _check(name: str, handler: Handler) -> None:
-    from agent.handlers.base import Isolation  # only where something is configured or installed
-
     limits = {"start_timeout_s": handler.start_timeout_s, "inactivity_timeout_s": handler.inactivity_timeout_s}
     wrong = [limit for limit, seconds in limits.items() if seconds is not None and seconds <= 0]
     wrong += ["max_attempts"] if handler.max_attempts < 1 else []

@@ -26,14 +26,14 @@ from agent.helper.exchange import (
     MAX_BYTES,
     REFUSED,
     REQUEST,
-    Answer,
+    HelperAnswer,
+    HelperRequest,
     MalformedFile,
-    Request,
     now_s,
     parse_request,
     write_file,
 )
-from agent.helper.rules import CONFIGURATION, Refused, judge, read_rules
+from agent.helper.rules import CONFIGURATION, RequestDenied, judge, read_rules
 
 _ACTION_S: Final = 20.0
 _PAUSE_S: Final = 60.0
@@ -62,7 +62,7 @@ class Unremovable(Exception):
     """The request cannot be deleted: systemd would start the helper for it again and again."""
 
 
-def take_request(path: Path, owner_id: int) -> Request | None:
+def take_request(path: Path, owner_id: int) -> HelperRequest | None:
     """Read the request and delete it, also a bad one; None when there is none, or it was withdrawn meanwhile.
 
     Raises:
@@ -112,17 +112,17 @@ def serve(
         rules = read_rules(places.configuration, places.root_id)
         now = clock()
         argv = judge(request, rules, asked_ago_s=now - request.asked_s, uptime_s=now - started_s)
-    except Refused as refusal:
+    except RequestDenied as refusal:
         _tell(f"request={request.id!r} action={request.action!r} refused {refusal}")
-        write_file(places.answer, Answer(request.id, REFUSED, refusal.code, refusal.message[:500]), 0o644)
+        write_file(places.answer, HelperAnswer(request.id, REFUSED, refusal.code, refusal.message[:500]), 0o644)
         return 0
     _tell(f"request={request.id!r} action={request.action} accepted")
-    write_file(places.answer, Answer(request.id, ACCEPTED), 0o644)
+    write_file(places.answer, HelperAnswer(request.id, ACCEPTED), 0o644)
     fault_text = act(argv)
     if fault_text is None:
         return 0
     _tell(f"request={request.id!r} action={request.action} failed: {fault_text}")
-    write_file(places.answer, Answer(request.id, FAILED, "action_failed", fault_text), 0o644)
+    write_file(places.answer, HelperAnswer(request.id, FAILED, "action_failed", fault_text), 0o644)
     return 1
 
 

@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 from typing import Final
 
-from agent.helper.exchange import ACCEPTED, ANSWER, REQUEST, Answer, Request, now_s, read_answer, write_file
+from agent.helper.exchange import ACCEPTED, ANSWER, REQUEST, HelperAnswer, HelperRequest, now_s, read_answer, write_file
 
 _LOOK_EVERY_S: Final = 0.1
 # The helper has the request: its answer is a few instructions away.
@@ -42,11 +42,11 @@ class Asking:
         self._request_file = request_file or REQUEST
         self._answer_file = answer_file or ANSWER
 
-    def answer(self) -> Answer | None:
+    def answer(self) -> HelperAnswer | None:
         """What the helper has said to this request in this boot; None while it has said nothing."""
         return read_answer(self._answer_file, self._id)
 
-    def ask(self, timeout_s: float) -> Answer | None:
+    def ask(self, timeout_s: float) -> HelperAnswer | None:
         """Ask and wait for the answer; None when the helper took the request and says nothing.
 
         Args:
@@ -56,7 +56,7 @@ class Asking:
             NoHelper: nobody took it.
         """
         try:
-            write_file(self._request_file, Request(self._id, self._action, now_s()), 0o600)
+            write_file(self._request_file, HelperRequest(self._id, self._action, now_s()), 0o600)
         except OSError as error:
             where = f"{self._request_file}: {error.strerror}"
             raise NoHelper(
@@ -75,7 +75,7 @@ class Asking:
             f"nobody took the request within {timeout_s:g} s: systemctl enable --now device-agent-helper.path"
         )
 
-    def wait_for_end(self, timeout_s: float) -> Answer | None:
+    def wait_for_end(self, timeout_s: float) -> HelperAnswer | None:
         """After :data:`ACCEPTED`: wait until the agent is told to stop.
 
         Returns:
@@ -88,9 +88,9 @@ class Asking:
             if self._stopping.wait(_LOOK_EVERY_S):
                 return None
             answer = self.answer()
-        return answer or Answer(self._id, ACCEPTED)
+        return answer or HelperAnswer(self._id, ACCEPTED)
 
-    def _wait_for_answer(self, timeout_s: float, stopping: threading.Event) -> Answer | None:
+    def _wait_for_answer(self, timeout_s: float, stopping: threading.Event) -> HelperAnswer | None:
         answer = self.answer()
         for _ in range(_looks(timeout_s)):
             if answer is not None or stopping.wait(_LOOK_EVERY_S):

@@ -31,7 +31,7 @@ class MalformedFile(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class HelperRequest:
     """What the agent asks for.
 
     Attributes:
@@ -46,7 +46,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HelperAnswer:
     """What the helper says.
 
     Attributes:
@@ -62,30 +62,30 @@ class Answer:
     message: str = ""
 
 
-def parse_request(data: bytes) -> Request:
+def parse_request(data: bytes) -> HelperRequest:
     """The request out of the file's bytes.
 
     Raises:
         MalformedFile: anything but one JSON object with exactly the known members: short printable texts, one number.
     """
-    members = _members(data, Request)
+    members = _members(data, HelperRequest)
     asked_s = members.pop("asked_s")
     if isinstance(asked_s, bool) or not isinstance(asked_s, int | float):
         raise MalformedFile("the member asked_s is no number")
-    return Request(**_texts(members), asked_s=float(asked_s))
+    return HelperRequest(**_texts(members), asked_s=float(asked_s))
 
 
-def read_answer(path: Path, request_id: str) -> Answer | None:
+def read_answer(path: Path, request_id: str) -> HelperAnswer | None:
     """The answer to this request; None while there is none."""
     try:
         with path.open("rb") as file:
-            answer = Answer(**_texts(_members(file.read(MAX_BYTES + 1), Answer)))
+            answer = HelperAnswer(**_texts(_members(file.read(MAX_BYTES + 1), HelperAnswer)))
     except (OSError, MalformedFile):
         return None
     return answer if answer.id == request_id else None
 
 
-def write_file(path: Path, content: Request | Answer, mode: int) -> None:
+def write_file(path: Path, content: HelperRequest | HelperAnswer, mode: int) -> None:
     """Write beside it and rename. Not synced: it is meant for this boot alone.
 
     Raises:
@@ -107,7 +107,7 @@ def now_s() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-def _members(data: bytes, kind: type[Request | Answer]) -> dict[str, object]:
+def _members(data: bytes, kind: type[HelperRequest | HelperAnswer]) -> dict[str, object]:
     if len(data) > MAX_BYTES:
         raise MalformedFile(f"larger than {MAX_BYTES} bytes")
     try:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from agent.helper.exchange import Request
+from agent.helper.exchange import HelperRequest
 
 CONFIGURATION: Final = Path("/etc/device-agent-helper.toml")
 
@@ -24,7 +24,7 @@ _DAY_S: Final = 86_400
 _MAX_BYTES: Final = 65_536
 
 
-class Refused(Exception):
+class RequestDenied(Exception):
     """The request is not acted upon: a code and a sentence that says what to do about it."""
 
     def __init__(self, code: str, message: str) -> None:
@@ -47,7 +47,7 @@ class Rules:
     min_uptime_s: float = MIN_UPTIME_S
 
 
-def judge(request: Request, rules: Rules, *, asked_ago_s: float, uptime_s: float) -> Sequence[str]:
+def judge(request: HelperRequest, rules: Rules, *, asked_ago_s: float, uptime_s: float) -> Sequence[str]:
     """The program and arguments that do what is asked.
 
     Args:
@@ -57,16 +57,18 @@ def judge(request: Request, rules: Rules, *, asked_ago_s: float, uptime_s: float
         uptime_s: how long the system has been up.
 
     Raises:
-        Refused: ``not_allowed``, ``stale`` or ``too_soon``.
+        RequestDenied: ``not_allowed``, ``stale`` or ``too_soon``.
     """
     if request.action not in ACTIONS or request.action not in rules.allow:
         allowed = ", ".join(sorted(rules.allow)) or "nothing"
-        raise Refused("not_allowed", f"this device allows {allowed}, not {request.action[:40]!r}: see {CONFIGURATION}")
+        raise RequestDenied(
+            "not_allowed", f"this device allows {allowed}, not {request.action[:40]!r}: see {CONFIGURATION}"
+        )
     if not 0 <= asked_ago_s <= min(MAX_AGE_S, uptime_s):
-        raise Refused("stale", f"it was not asked within the last {MAX_AGE_S:g} s of this boot")
+        raise RequestDenied("stale", f"it was not asked within the last {MAX_AGE_S:g} s of this boot")
     if uptime_s < rules.min_uptime_s:
         limit = f"min_uptime_s is {rules.min_uptime_s:g}"
-        raise Refused("too_soon", f"the system has been up for {uptime_s:.0f} s and {limit}: send it again later")
+        raise RequestDenied("too_soon", f"the system has been up for {uptime_s:.0f} s and {limit}: send it again later")
     return ACTIONS[request.action]
 
 
@@ -78,27 +80,27 @@ def read_rules(path: Path, owner_id: int = 0) -> Rules:
         owner_id: the user who must own it.
 
     Raises:
-        Refused: ``not_configured``, or ``misconfigured`` with what to mend. Nothing is allowed then.
+        RequestDenied: ``not_configured``, or ``misconfigured`` with what to mend. Nothing is allowed then.
     """
     import tomllib  # here, since the agent's side of the exchange never reads it
 
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError as error:
-        raise Refused("not_configured", f"there is no {path}, so nothing is allowed") from error
+        raise RequestDenied("not_configured", f"there is no {path}, so nothing is allowed") from error
     except OSError as error:
-        raise Refused("misconfigured", f"{path} cannot be read: {error.strerror}") from error
+        raise RequestDenied("misconfigured", f"{path} cannot be read: {error.strerror}") from error
     with os.fdopen(fd, "rb") as file:
         found = os.fstat(fd)
         if not stat.S_ISREG(found.st_mode) or found.st_uid != owner_id or found.st_mode & 0o022:
-            raise Refused("misconfigured", f"{path} must be a file that root owns and nobody else may write")
+            raise RequestDenied("misconfigured", f"{path} must be a file that root owns and nobody else may write")
         data = file.read(_MAX_BYTES + 1)
     if len(data) > _MAX_BYTES:
-        raise Refused("misconfigured", f"{path} is larger than {_MAX_BYTES} bytes")
+        raise RequestDenied("misconfigured", f"{path} is larger than {_MAX_BYTES} bytes")
     try:
         return _rules_of(tomllib.loads(data.decode()))
     except ValueError as error:
-        raise Refused("misconfigured", f"{path}: {error}") from error
+        raise RequestDenied("misconfigured", f"{path}: {error}") from error
 
 
 def _rules_of(keys: dict[str, object]) -> Rules:

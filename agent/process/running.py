@@ -37,7 +37,7 @@ _UNKILLABLE_S: Final = 2.0
 _CONTROLS: Final = {code: "\ufffd" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n\r"}
 
 
-class Ending(StrEnum):
+class ProgramEnd(StrEnum):
     """Why a program ended."""
 
     EXITED = "exited"
@@ -62,7 +62,7 @@ class ProgramRun:
         duration_s: from start to end.
     """
 
-    ending: Ending
+    ending: ProgramEnd
     exit_code: int | None
     output: bytes
     truncated: bool
@@ -191,14 +191,14 @@ def _start(
 
 def _wait(
     process: subprocess.Popen[bytes], pipes: _Pipes, deadline_s: float, stopping: threading.Event, grace_s: float
-) -> Ending:
+) -> ProgramEnd:
     """Pump the pipes until the program is gone, and end it when its time is up."""
-    ending = Ending.EXITED
+    ending = ProgramEnd.EXITED
     kill_at_s: float | None = None
     while not _has_exited(process):
         now_s = time.monotonic()
         if kill_at_s is None and (stopping.is_set() or now_s >= deadline_s):
-            ending = Ending.STOPPED if stopping.is_set() else Ending.TIMED_OUT
+            ending = ProgramEnd.STOPPED if stopping.is_set() else ProgramEnd.TIMED_OUT
             _kill_group(process, signal.SIGTERM)
             kill_at_s = now_s + grace_s
         if kill_at_s is not None and now_s >= kill_at_s:

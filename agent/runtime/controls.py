@@ -13,7 +13,7 @@ from agent.runtime.intervals import Intervals
 if TYPE_CHECKING:
     from agent.handlers.upkeep import Upkeep
     from agent.ports import Clock, Journal
-    from agent.runtime.ports import Reader
+    from agent.runtime.sensing import Reader
 
 
 class Controls:

@@ -10,7 +10,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from agent.core.commands import CommandRules, IllegalMove, refuse_at_start
 from agent.core.outcomes import canceled, indeterminate
@@ -18,11 +18,8 @@ from agent.core.timekeeping import service_time_at_least
 from agent.core.values import CommandState, Contract, JournalEntry, Moment, Outcome, OutcomeStatus
 from agent.errors import StorageError
 from agent.runtime.cancels import Cancels
-from agent.runtime.lane_items import LANE_CAPACITY, LaneItem, LaneParts, tell_outcome
-
-if TYPE_CHECKING:
-    from agent.runtime.ports import Post
-    from agent.runtime.service import Actor
+from agent.runtime.lanes import LANE_CAPACITY, Lane, LaneItem, LaneParts, log_outcome
+from agent.runtime.service import Actor
 
 _log = logging.getLogger(__name__)
 
@@ -36,6 +33,14 @@ WAITING: Final = "waiting"
 RUNNING: Final = "running"
 OVER: Final = "over"
 UNKNOWN: Final = "unknown"
+
+
+class Post(Protocol):
+    """A running service, as far as the dispatcher uses it."""
+
+    def post(self, message: LaneItem) -> bool:
+        """Post a message; False when the mailbox is full or closed."""
+        ...
 
 
 class Dispatcher:
@@ -278,7 +283,7 @@ class Dispatcher:
             item = self._items.get(command_id)
             if item is not None:
                 item.is_written = True
-        tell_outcome(command_id, entry.handler, outcome)
+        log_outcome(command_id, entry.handler, outcome)
         parts.on_finished(finished)
         return True
 
@@ -306,7 +311,5 @@ class Dispatcher:
     def _lane(self, lane: str) -> Post:
         name = self._shared(lane)
         if name not in self._lanes:
-            from agent.runtime.lanes import Lane  # with the first command
-
             self._lanes[name] = self._start_lane(Lane(name, self._parts, self))
         return self._lanes[name]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final
 
-from agent.core.commands import CommandRules, Triage, Verdict, start_entry, triage
+from agent.core.commands import CommandRules, Triage, TriageVerdict, start_entry, triage
 from agent.core.listed_states import OPEN_STATUSES
 from agent.core.values import (
     Admission,
@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 # Where no list ever comes, nothing may be pushed again that is older than this: no command lives as long.
 _REMEMBER_PUSHED_S: Final = TTL_MAX_S + 86_400.0
 _FORGET_EVERY_S: Final = 3600.0
-_NEWS: Final = frozenset({Verdict.ADMIT, Verdict.REFUSE, Verdict.VERIFY, Verdict.CANCEL})
+_NEWS: Final = frozenset({TriageVerdict.ADMIT, TriageVerdict.REFUSE, TriageVerdict.VERIFY, TriageVerdict.CANCEL})
 
 
 LIST_CUT: Final = "list_cut"
@@ -82,7 +82,7 @@ class Intake:
             StorageError: nothing was committed, so nothing may be acknowledged.
         """
         ids = [command.id for command in poll.commands]
-        pass_ = _Pass(
+        pass_ = _ListTriage(
             poll.commands,
             self._rules,
             self._dispatcher,
@@ -98,16 +98,16 @@ class Intake:
             raise
         result = pass_.result
         self._resume_forgotten(result)
-        admitted = result.of(Verdict.ADMIT)
+        admitted = result.of(TriageVerdict.ADMIT)
         for decision in admitted:
             if decision.entry is not None:
                 self._dispatcher.dispatch(decision.entry, claimed=decision.command_id in pass_.claimed)
-        for decision in result.of(Verdict.VERIFY):
+        for decision in result.of(TriageVerdict.VERIFY):
             if decision.entry is not None:
                 self._dispatcher.dispatch(decision.entry, verify=True)
-        for decision in result.of(Verdict.CANCEL):
+        for decision in result.of(TriageVerdict.CANCEL):
             self._dispatcher.cancel(decision.command_id, "by the service")
-        if result.of(Verdict.REFUSE):
+        if result.of(TriageVerdict.REFUSE):
             self._on_finished()
         self._tell(result)
         if self._only_pushed:
@@ -119,25 +119,25 @@ class Intake:
         return sum(decision.verdict in _NEWS for decision in result.decisions)
 
     def _tell(self, result: Triage) -> None:
-        for decision in result.of(Verdict.REFUSE):
+        for decision in result.of(TriageVerdict.REFUSE):
             entry: JournalEntry | None = decision.entry
             reason = entry.outcome.error if entry is not None and entry.outcome is not None else ""
             signer = _signer(result, decision.command_id)
             self._rejections.write("command=%s state=rejected reason=%r%s", decision.command_id, reason, signer)
         self._rejections.sum_up("commands=rejected count=%d more: their results say why")
-        for decision in result.of(Verdict.ADMIT):
+        for decision in result.of(TriageVerdict.ADMIT):
             handler = decision.entry.handler if decision.entry is not None else ""
             signer = _signer(result, decision.command_id)
             self._receptions.write("command=%s handler=%s state=received%s", decision.command_id, handler, signer)
         self._receptions.sum_up("commands=received count=%d more")
-        skipped = len(result.of(Verdict.SKIP))
+        skipped = len(result.of(TriageVerdict.SKIP))
         if skipped:
             why = "they were sent before this device's first contact; see commands.first_contact"
             _log.info("commands=skipped count=%d: %s", skipped, why)
 
     def _resume_forgotten(self, result: Triage) -> None:
         """What is listed again and waits in no lane was committed by a write whose end nobody learned."""
-        for decision in result.of(Verdict.DUPLICATE):
+        for decision in result.of(TriageVerdict.DUPLICATE):
             entry = decision.entry
             if entry is None or entry.state not in {CommandState.RECEIVED, CommandState.STARTED}:
                 continue
@@ -157,7 +157,7 @@ class Intake:
 
 
 @dataclass(slots=True)
-class _Pass:
+class _ListTriage:
     """The triage of one list, which the journal asks for while it has the store to itself.
 
     Attributes:
@@ -195,7 +195,7 @@ class _Pass:
         )
         if not (result.must_be_stored or (self.is_cut and not was_cut)):
             return None
-        admitted = [decision.entry for decision in result.of(Verdict.ADMIT) if decision.entry is not None]
+        admitted = [decision.entry for decision in result.of(TriageVerdict.ADMIT) if decision.entry is not None]
         self.claimed.update(entry.command.id for entry in admitted if self.dispatcher.claim(entry))
         entries = [start_entry(each, self.now) if each.command.id in self.claimed else each for each in result.entries]
         settings = {**result.settings, LIST_CUT: "1"} if self.is_cut and not was_cut else result.settings
@@ -219,7 +219,7 @@ def resume(
     *,
     is_held: Callable[[JournalEntry], bool] = lambda _entry: False,
 ) -> int:
-    """What an earlier process left: conclude or run again what it had started, dispatch what it had not.
+    """Take up the commands of an earlier process: conclude or run again what it had started, dispatch the others.
 
     Args:
         journal: what it left.

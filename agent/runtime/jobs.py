@@ -1,4 +1,4 @@
-"""A job: one command with the handler that will run it, as the lanes see it, and the thread that runs it."""
+"""A job is one command with the handler that will run it; :class:`JobRunner` runs it in a thread, within its limits."""
 
 from __future__ import annotations
 
@@ -9,30 +9,116 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import field
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from agent.core.outcomes import canceled
 from agent.core.run_limits import RunLimits
-from agent.core.values import Command, Contract, JsonObject, Outcome, OutcomeStatus
+from agent.core.values import Command, Contract, JsonObject, Outcome, OutcomeStatus, Report
 from agent.frozen import dataclass
-from agent.runtime.lane_items import CancelSwitch
+
+if TYPE_CHECKING:
+    from agent.ports import Clock
 
 _log = logging.getLogger(__name__)
 
 # While a handler runs, its lane looks this often after those that wait behind it.
 _LOOK_S: Final = 1.0
-# Threads that wait for the next command: to start one takes longer than most handlers do.
-_RESTING_MAX: Final = 2
+
+
+IN_PROGRESS: Final = "in_progress"
+
+
+class CancelSwitch:
+    """Whether one command was canceled, and the callback that wakes its lane then. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._wake: Callable[[], None] | None = None
+        self.reason: str | None = None
+
+    def pull(self, reason: str) -> None:
+        """Cancel the command; the first reason stays."""
+        with self._lock:
+            if self.reason is not None:
+                return
+            self.reason = reason
+            wake = self._wake
+        if wake is not None:
+            wake()
+
+    def connect(self, wake: Callable[[], None]) -> None:
+        """Set the callback; called at once when the switch was pulled before."""
+        with self._lock:
+            self._wake = wake
+            was_pulled = self.reason is not None
+        if was_pulled:
+            wake()
+
+
+class Progress:
+    """Reports of progress of one run, bounded in rate, and none after its end. Thread-safe.
+
+    The newest report counts: one that comes too soon waits for its turn, in the place of the one that waited before.
+
+    Args:
+        command_id: of which command.
+        post: takes a report; it may lose it.
+        clock: both clocks.
+        every_s: one report in this time at most, seconds.
+    """
+
+    def __init__(self, command_id: str, post: Callable[[Report], object], clock: Clock, every_s: float) -> None:
+        self._command_id = command_id
+        self._post = post
+        self._clock = clock
+        self._every_s = every_s
+        self._lock = threading.Lock()
+        self._waiting: Report | None = None
+        self._not_before_s = float("-inf")
+        self._is_over = False
+
+    def report(self, result: JsonObject) -> None:
+        """Send this progress, now or when its turn comes."""
+        with self._lock:
+            self._waiting = self._report(result)
+        self.flush()
+
+    def report_long(self) -> None:
+        """Send that the run is under way, unless it has reported something before."""
+        with self._lock:
+            is_news = self._waiting is None and self._not_before_s == float("-inf")
+            if is_news:
+                self._waiting = self._report(None)
+        self.flush()
+
+    def flush(self) -> None:
+        """Send what waits, if its time has come."""
+        now_s = self._clock.now().monotonic_s
+        with self._lock:
+            if self._waiting is None or self._is_over or now_s < self._not_before_s:
+                return
+            self._not_before_s = now_s + self._every_s
+            # Below the lock, so that nothing is posted once close() has returned.
+            self._post(self._waiting)
+            self._waiting = None
+
+    def close(self) -> None:
+        """Send nothing more: the outcome comes next."""
+        with self._lock:
+            self._is_over = True
+
+    def _report(self, result: JsonObject | None) -> Report:
+        return Report(self._command_id, IN_PROGRESS, result)
 
 
 class LifeSign:
-    """When a run last showed that it is alive."""
+    """Time of a run's last sign of life, seconds on the monotonic clock."""
 
     def __init__(self) -> None:
         self.at_s = 0.0
 
     def give(self) -> None:
-        """It is alive now."""
+        """Note that the run is alive now."""
         self.at_s = time.monotonic()
 
 
@@ -44,7 +130,7 @@ class Attempt:
         number: 1 for the first.
         restarted: the process or boot that started this command is no more.
         stopping: set when the handler shall end.
-        report_progress: tells the service how far it is.
+        report_progress: reports to the service how far the run is.
         cancel: ends the run when it is pulled.
         life: where the run gives its signs of life.
         look: called about once a second while the run goes on.
@@ -80,7 +166,7 @@ class Job(Protocol):
 
     @property
     def unwind_s(self) -> float:
-        """How long it may take to end once it was told to, seconds."""
+        """How long it may take to end once it was asked to, seconds."""
         ...
 
     def run(self, attempt: Attempt) -> Outcome:
@@ -91,7 +177,7 @@ class Job(Protocol):
         """Ask the handler how an earlier run of the command ended; None when it was not done and may run.
 
         Raises:
-            Exception: nobody can tell; the text says why.
+            Exception: the handler does not know; the text says why.
         """
         ...
 
@@ -104,35 +190,21 @@ class Jobs(Protocol):
         ...
 
 
-class Hung(Protocol):
-    """A run that nobody waits for any longer (a :class:`threading.Thread` is one, too)."""
-
-    def is_alive(self) -> bool:
-        """The handler has not returned."""
-        ...
-
-    def join(self, timeout: float | None = None) -> None:
-        """Wait until it has, or for so many seconds."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Ended:
     """How a run came back to its lane.
 
     Attributes:
         outcome: None when the agent stops and the handler did not end within the grace: the command stays ``started``.
-        hung: the run that did not come back; None when it did.
+        hung: the thread of a run that did not come back; None when it did.
     """
 
     outcome: Outcome | None
-    hung: Hung | None = None
+    hung: threading.Thread | None = None
 
 
 class JobRunner:
-    """Runs jobs in threads of their own, so that a handler that hangs costs its lane and nothing else.
-
-    A few threads stay for the next job until :meth:`stop`.
+    """Runs each job in a thread of its own, so that a handler that hangs costs its lane and nothing else.
 
     Args:
         stop_grace_s: how long a running handler may go on after :meth:`stop`, seconds.
@@ -145,7 +217,6 @@ class JobRunner:
         self._lock = threading.Lock()
         self._stopped = False
         self._runs: set[_Run] = set()
-        self._resting: list[_Worker] = []
 
     def run(self, job: Job, attempt: Attempt, on_long: Callable[[], None]) -> Ended:
         """Run the job and wait for its end, its limits, its cancel or the stop."""
@@ -162,40 +233,11 @@ class JobRunner:
                 self._runs.discard(run)
 
     def stop(self) -> None:
-        """Tell all running handlers to end, and their lanes to wait no longer than the grace."""
+        """Ask all running handlers to end, and let their lanes wait no longer than the grace."""
         with self._lock:
             self._stopped = True
             for run in self._runs:
                 run.wake("stop")
-            for worker in self._resting:
-                worker.take(None)
-            self._resting.clear()
-
-    def _start(self, run: _Run) -> None:
-        worker = self._rested()
-        if worker is None:
-            worker = _Worker(self._may_rest)
-            try:
-                worker.start()
-            except RuntimeError as error:  # the process is out of threads
-                run.fail(f"no_thread: no thread could be started: {error}")
-                return
-        worker.take(run)
-
-    def _rested(self) -> _Worker | None:
-        with self._lock:
-            while self._resting:
-                worker = self._resting.pop()
-                if worker.is_alive():
-                    return worker
-        return None
-
-    def _may_rest(self, worker: _Worker) -> bool:
-        with self._lock:
-            if self._stopped or len(self._resting) >= _RESTING_MAX:
-                return False
-            self._resting.append(worker)
-            return True
 
     def _wait(self, run: _Run, on_long: Callable[[], None]) -> Ended:
         attempt, limits = run.attempt, run.job.limits
@@ -204,12 +246,15 @@ class JobRunner:
         attempt.life.give()
         if attempt.cancel.reason is not None:
             return Ended(canceled(attempt.cancel.reason, began=False))
-        self._start(run)
+        try:
+            run.start()
+        except RuntimeError as error:  # the process is out of threads
+            return Ended(Outcome(OutcomeStatus.FAILED, None, f"no_thread: no thread could be started: {error}"))
         while True:
             now_s = time.monotonic()
             fault = limits.fault(run.job.handler, begun_s, attempt.life.at_s, now_s)
             # A lane that was held up for longer than the limits (a busy machine, SIGSTOP) finds a run that has ended.
-            if fault is not None and run.is_alive():
+            if fault is not None and run.outcome is None:
                 return self._unwind(run, fault)
             if long_at_s is not None and now_s >= long_at_s:
                 long_at_s = None
@@ -227,24 +272,24 @@ class JobRunner:
             attempt.look()
 
     def _unwind(self, run: _Run, why: str) -> Ended:
-        """Tell the handler to end, and wait as long as it may take for that."""
+        """Ask the handler to end, and wait as long as it may take for that."""
         run.attempt.stopping.set()
         if not run.wait_done(run.job.unwind_s):
             why += "; it has not returned, and its lane is blocked until it does"
             return Ended(Outcome(OutcomeStatus.FAILED, None, why), run)
-        told = run.outcome or Outcome(OutcomeStatus.FAILED)
-        return Ended(Outcome(OutcomeStatus.FAILED, told.result, f"{why}; {told.error}" if told.error else why))
+        own = run.outcome or Outcome(OutcomeStatus.FAILED)
+        return Ended(Outcome(OutcomeStatus.FAILED, own.result, f"{why}; {own.error}" if own.error else why))
 
 
-class _Run:
-    """One job in a worker's thread; its lane waits for what comes first: done, cancel or stop."""
+class _Run(threading.Thread):
+    """One job in a thread of its own; its lane waits for what comes first: done, cancel or stop."""
 
     def __init__(self, job: Job, attempt: Attempt) -> None:
+        super().__init__(name=f"run:{job.handler}", daemon=True)
         self.job = job
         self.attempt = attempt
         self.outcome: Outcome | None = None
         self._events: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self._ended = threading.Event()
 
     def wake(self, event: str) -> None:
         self._events.put(event)
@@ -261,51 +306,10 @@ class _Run:
                 return True
         return False
 
-    def is_alive(self) -> bool:
-        return not self._ended.is_set()
-
-    def join(self, timeout: float | None = None) -> None:
-        self._ended.wait(timeout)
-
-    def fail(self, text: str) -> None:
-        self.outcome = Outcome(OutcomeStatus.FAILED, None, text)
-        self._end()
-
-    def execute(self) -> None:
+    def run(self) -> None:
         try:
             self.outcome = self.job.run(self.attempt)
         except BaseException as error:  # noqa: BLE001 - whatever a plug-in raises ends its command and nothing else
             _log.debug("handler %s raised", self.job.handler, exc_info=True)
             self.outcome = Outcome(OutcomeStatus.FAILED, None, f"handler_error: {type(error).__name__}: {error}")
-        self._end()
-
-    def _end(self) -> None:
-        self._ended.set()
-        self._events.put("done")
-
-
-class _Worker:
-    """A thread that runs one job after the other, as long as ``may_rest`` lets it wait for the next."""
-
-    def __init__(self, may_rest: Callable[[_Worker], bool]) -> None:
-        self._may_rest = may_rest
-        self._runs: queue.SimpleQueue[_Run | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._main, daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def is_alive(self) -> bool:
-        return self._thread.is_alive()
-
-    def take(self, run: _Run | None) -> None:
-        """Run this; None ends the thread."""
-        self._runs.put(run)
-
-    def _main(self) -> None:
-        while (run := self._runs.get()) is not None:
-            self._thread.name = f"run:{run.job.handler}"
-            run.execute()
-            del run
-            if not self._may_rest(self):
-                return
+        self.wake("done")

@@ -5,24 +5,94 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from typing import Final, Protocol
+from dataclasses import field
+from typing import TYPE_CHECKING, Final, Protocol
 
 from agent.core.commands import IllegalMove, start_entry
 from agent.core.outcomes import canceled, indeterminate
 from agent.core.run_limits import RunLimits
-from agent.core.values import CommandState, Contract, JournalEntry, Outcome, OutcomeStatus
+from agent.core.values import CommandState, Contract, JournalEntry, Moment, Outcome, OutcomeStatus, Report
 from agent.errors import StorageError
+from agent.frozen import dataclass
 from agent.runtime.failure_log import FailureLog
-from agent.runtime.jobs import Attempt, Ended, Hung, Job
-from agent.runtime.lane_items import LANE_CAPACITY, CancelSwitch, LaneItem, LaneParts, tell_outcome
-from agent.runtime.progress import Progress
+from agent.runtime.health import Health
+from agent.runtime.jobs import Attempt, CancelSwitch, Ended, Job, JobRunner, Jobs, Progress
 from agent.runtime.service import Actor
+
+if TYPE_CHECKING:
+    from agent.ports import Clock, Journal
 
 _log = logging.getLogger(__name__)
 
 _STORE_RETRY_S: Final = 1.0
 _SLACK_S: Final = 30.0
 _LOOK_S: Final = 1.0
+
+
+LANE_CAPACITY: Final = 64
+"""How many commands may be in one lane, the running one included; the others wait in the journal."""
+
+
+class LaneItem:
+    """A command on its way through its lane. Shared with the dispatcher, which guards ``began`` and ``settled``.
+
+    Attributes:
+        entry: as it was before this run.
+        lane: its own lane's name, also where it shares another.
+        is_started: the journal has it as ``started`` already: the commit that admitted it did that, too.
+        verify: a crash interrupted it, so its handler is first asked how it ended.
+        switch: takes it back once it has begun.
+        began: its lane runs it.
+        settled: how it ended without a run; None while it may run.
+        is_written: the journal has that end, and the reporter of results has it.
+    """
+
+    __slots__ = ("began", "entry", "is_started", "is_written", "lane", "settled", "switch", "verify")
+
+    def __init__(self, entry: JournalEntry, lane: str, *, is_started: bool = False, verify: bool = False) -> None:
+        self.entry = entry
+        self.lane = lane
+        self.is_started = is_started
+        self.verify = verify
+        self.switch = CancelSwitch()
+        self.began = False
+        self.settled: Outcome | None = None
+        self.is_written = False
+
+
+@dataclass(slots=True)
+class LaneParts:
+    """What all lanes share.
+
+    Attributes:
+        runner: runs the handlers.
+        service_now: the service's clock, epoch seconds; None when it is not known.
+        on_finished: called with a command whose result waits to be reported.
+        on_progress: called with the progress of a running command; a report may be lost.
+        wall_of: the time of a moment, epoch seconds; None when it is not known.
+        holds: True for an item that must not begin yet; whoever holds it dispatches it again.
+        progress_every_s: one report of progress in this time at most, for each command, seconds.
+        stopping: set once no further command may begin.
+    """
+
+    journal: Journal
+    jobs: Jobs
+    runner: JobRunner
+    clock: Clock
+    health: Health
+    service_now: Callable[[], float | None]
+    on_finished: Callable[[JournalEntry], object]
+    on_progress: Callable[[Report], object]
+    wall_of: Callable[[Moment], float | None] = lambda moment: moment.wall_s
+    holds: Callable[[JournalEntry, bool], bool] = lambda _entry, _verify: False
+    progress_every_s: float = 1.0
+    repeat_after_s: float = 300.0
+    stopping: threading.Event = field(default_factory=threading.Event)
+
+    def stop(self) -> None:
+        """Begin no further command, and ask the running ones to end."""
+        self.stopping.set()
+        self.runner.stop()
 
 
 class LaneCallbacks(Protocol):
@@ -62,7 +132,7 @@ class Lane(Actor):
         super().__init__(f"lane:{name}")
         self._parts = parts
         self._desk = desk
-        self._hung: Hung | None = None
+        self._hung: threading.Thread | None = None
         self._failure_log = FailureLog(_log, lambda: parts.clock.now().monotonic_s, parts.repeat_after_s)
         self.patience_s = _SLACK_S
 
@@ -171,7 +241,7 @@ class Lane(Actor):
             look=look,
         )
         try:
-            return parts.runner().run(job, attempt, on_long=progress.report_long)
+            return parts.runner.run(job, attempt, on_long=progress.report_long)
         finally:
             progress.close()
 
@@ -201,7 +271,7 @@ class Lane(Actor):
     def _awaits_restart(self, entry: JournalEntry, outcome: Outcome) -> bool:
         """The handler has asked for the restart: in its first run, or in a later one that the agent's stop ended."""
         is_open = entry.attempts == 0 or (outcome.result is None and self._parts.stopping.is_set())
-        return is_open and _went_well(outcome)
+        return is_open and outcome.status is OutcomeStatus.SUCCEEDED
 
     def _stops_within(self, seconds: float) -> bool:
         while seconds > 0:
@@ -248,7 +318,7 @@ class Lane(Actor):
         finished: list[JournalEntry] = []
         if self._commit(finish, "outcome") and finished:
             parts.on_finished(finished[-1])
-            tell_outcome(command_id, entry.handler, finished[-1].outcome or outcome)
+            log_outcome(command_id, entry.handler, finished[-1].outcome or outcome)
             self._desk.concluded(command_id)
 
     def _commit(self, write: Callable[[], None], what: str) -> bool:
@@ -300,5 +370,8 @@ def _rejected(code: str, text: str) -> Outcome:
     return Outcome(OutcomeStatus.REJECTED, None, f"{code}: {text}")
 
 
-def _went_well(outcome: Outcome) -> bool:
-    return outcome.status is OutcomeStatus.SUCCEEDED
+def log_outcome(command_id: str, handler: str, outcome: Outcome) -> None:
+    """Write one log line about the end of a command."""
+    level = logging.INFO if outcome.status is OutcomeStatus.SUCCEEDED else logging.WARNING
+    why = f" reason={outcome.error!r}" if outcome.error else ""
+    _log.log(level, "command=%s handler=%s state=%s%s", command_id, handler, outcome.status, why)

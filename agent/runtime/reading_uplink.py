@@ -155,6 +155,8 @@ class ReadingUplink(Actor):
         # The batch whose fate is unknown goes again as it was: its idempotency key follows from what is in it.
         again = self._outbox.again(self._in_flight) if self._in_flight else []
         found: Sequence[StoredReading] = again or self._outbox.next_batch(self._batch_size)
+        # A batch that is not full is all that waits.
+        waiting = len(found) if not again and len(found) < self._batch_size else None
         # Asked only with something to send, since the answer may cost a request.
         if found and not self._takes_arrays():
             # One by one each has a key of its own.
@@ -164,7 +166,7 @@ class ReadingUplink(Actor):
         if not batch:
             return False
         if self._repeats_batches:
-            self._remember(tuple(stored.key for stored in batch))
+            self._remember(tuple(stored.key for stored in batch), waiting)
         outcome = self._uplink.send(batch)
         if outcome.server_time is not None:
             self._on_server_time(outcome.server_time)
@@ -205,12 +207,15 @@ class ReadingUplink(Actor):
         """The first of those that an earlier process may have sent alone: alone again, so its own key counts."""
         return [stored for stored in found if stored.key <= self._singly_to][:1]
 
-    def _remember(self, keys: tuple[int, ...]) -> None:
+    def _remember(self, keys: tuple[int, ...], waiting: int | None) -> None:
         """Before the first byte leaves: which readings go together, or which one goes alone.
 
         What goes alone among few is not written down: the next process sends each of those that it finds alone.
         """
-        is_found_alone = len(keys) == 1 and self._outbox.stats().rows <= _RESENT_SINGLY // 2
+        is_found_alone = False
+        if len(keys) == 1:
+            rows = self._outbox.stats().rows if waiting is None else waiting
+            is_found_alone = rows <= _RESENT_SINGLY // 2
         if not is_found_alone and keys != self._noted:
             self._journal.put_setting(IN_FLIGHT, json.dumps(keys))
             self._noted = keys

@@ -6,7 +6,7 @@ import logging
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from agent.core.reporting import Reported, ReportRule
 from agent.core.schedule import Schedule
@@ -19,10 +19,64 @@ from agent.runtime.intervals import Intervals
 from agent.runtime.service import Actor
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from agent.ports import Clock, Outbox
-    from agent.runtime.ports import Read, Reader, ReadResult
 
 _log = logging.getLogger(__name__)
+
+
+class ReadResult(Protocol):
+    """What one read of one sensor gave."""
+
+    @property
+    def values(self) -> Mapping[str, float]:
+        """Reading name -> number; empty when the read failed."""
+        ...
+
+    @property
+    def error(self) -> str | None:
+        """Why there is nothing, or None."""
+        ...
+
+    @property
+    def refused(self) -> tuple[str, ...]:
+        """One sentence for each reading that was left out."""
+        ...
+
+
+class Read(Protocol):
+    """One read of one sensor, under way or ended."""
+
+    @property
+    def timeout_s(self) -> float:
+        """How long it may take, seconds."""
+        ...
+
+    @property
+    def result(self) -> Future[Any]:
+        """A :class:`ReadResult`, and never an exception."""
+        ...
+
+    def outcome(self, *, skipped: bool = False) -> ReadResult:
+        """What it gave, or why there is nothing yet; see :class:`agent.sensors.reader.Read`."""
+        ...
+
+
+class Reader(Protocol):
+    """Reads sensors in bounded time and never raises for what a sensor does."""
+
+    def names(self) -> list[str]:
+        """The ready sensors, in the configuration's order."""
+        ...
+
+    def read(self, names: list[str] | None = None) -> Mapping[str, ReadResult]:
+        """One result per name; ``KeyError`` for a name that is none."""
+        ...
+
+    def begin(self, name: str) -> Read:
+        """Begin to read a sensor, or join the read that is under way; ``KeyError`` for a name that is none."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,17 +174,18 @@ class SensingService(Actor):
         now = self._clock.now()
         now_s = now.monotonic_s
         for name, sensor in self._sensors.items():
-            read = sensor.read
-            if read is not None and sensor.timeout_at_s <= now_s:
+            if sensor.read is not None and sensor.timeout_at_s <= now_s:
                 sensor.timeout_at_s = math.inf
-                self._take(name, now, read.outcome())
+                self._take(name, now, sensor.read.outcome())
+            if sensor.read is not None and sensor.timeout_at_s == math.inf and sensor.read.result.done():
+                sensor.read = None
             if sensor.due_s > now_s:
                 continue
             sensor.due_s = sensor.schedule.next_after(now_s)
-            if read is None or read.result.done():
+            if sensor.read is None:
                 self._begin_read(name, sensor, now_s)
             elif sensor.timeout_at_s == math.inf:
-                self._take(name, now, read.outcome(skipped=True))
+                self._take(name, now, sensor.read.outcome(skipped=True))
 
     def receive(self, message: SensorRead | IntervalChanged | RulesChanged) -> None:
         """A read came back, an interval was set, or the rules changed."""

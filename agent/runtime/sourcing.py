@@ -1,4 +1,4 @@
-"""The command source's service: asks for commands, at the pace that the service and its answers call for."""
+"""The command source's service: polls at the pace that the answers call for; commands that vanish from the list."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from agent.core.listed_states import OPEN_STATUSES
 from agent.core.polling import MIN_GAP_S, PollIntervals, PollPace
 from agent.core.values import CommandPoll
 from agent.errors import InvalidMessage, Offline, ServiceError, StorageError
+from agent.runtime.dispatcher import Dispatcher
 from agent.runtime.failure_log import HOURLY_S, FailureLog
 from agent.runtime.health import Health
 from agent.runtime.retry_policy import RetryPolicy, describe
@@ -25,13 +27,66 @@ _STORE_RETRY_S: Final = 5.0
 _MALFORMED_SHOWN: Final = 3
 
 
+class Withdrawals:
+    """Cancels here what the service has canceled. Used from one thread.
+
+    A command leaves the list of open ones for more reasons than that: it expired, its time was up, somebody else
+    concluded it. So the service is asked, once, which ones it has canceled; and only a service that tells states is
+    asked, since on a plain server nothing ever leaves the list.
+
+    Args:
+        source: asked about commands under way that it no longer lists.
+        dispatcher: knows what is under way, and cancels.
+    """
+
+    def __init__(self, source: CommandSource, dispatcher: Dispatcher) -> None:
+        self._source = source
+        self._dispatcher = dispatcher
+        # Missing from the last list; False once the service was asked about it.
+        self._missing: dict[str, bool] = {}
+
+    def look(self, poll: CommandPoll) -> None:
+        """Compare an answer of the source, whose commands are in the journal, with what is under way."""
+        if poll.pushed or poll.omitted or not poll.is_whole:
+            return
+        if not poll.unchanged:
+            self._compare(poll)
+        elif not any(self._missing.values()):
+            return
+        doubtful = [command_id for command_id, is_new in self._missing.items() if is_new]
+        if doubtful:
+            self._ask(doubtful)
+
+    def _compare(self, poll: CommandPoll) -> None:
+        listed = {command.id for command in poll.commands}
+        self._missing = {
+            command_id: self._missing.get(command_id, True)
+            for command_id, status in self._dispatcher.under_way().items()
+            if command_id not in listed and (status or "").lower() in OPEN_STATUSES
+        }
+
+    def _ask(self, command_ids: list[str]) -> None:
+        try:
+            canceled = self._source.canceled(command_ids)
+        except (ServiceError, InvalidMessage) as error:
+            _log.info("commands=unsure whether %d were canceled is asked again: %s", len(command_ids), error)
+            return
+        for command_id in command_ids:
+            self._missing[command_id] = False
+            if command_id in canceled:
+                try:
+                    self._dispatcher.cancel(command_id, "by the service")
+                except StorageError as error:
+                    _log.error("journal=failing: a cancel could not be written: %s", error)
+
+
 class SourceService(Actor):
     """Polls and hands each answer to the intake.
 
     Args:
         take: decides about a poll's commands and commits them to the journal; returns how many are new. May raise
             :class:`~agent.errors.StorageError`: then nothing is acknowledged and the same list is asked for again.
-        look: looks at each answer once it is in the journal.
+        look: called with each answer once it is in the journal.
         intervals: the bounds in force now.
         wait_s: how long the service may hold a poll now, seconds; 0 forbids it.
         is_busy: a command is under way.
@@ -105,7 +160,7 @@ class SourceService(Actor):
             self._source.acknowledge([command.id for command in poll.commands])
             self._health.put("journal", "ok")
             self._failure_log.recovered("journal", "commands=ok: the journal can be written again")
-        self._tell_omitted(poll)
+        self._log_omitted(poll)
         self._look(poll)
         self._due_s = self._now_s() + self._delay_s(poll, new, took_s)
 
@@ -143,7 +198,7 @@ class SourceService(Actor):
             text = f"commands=malformed: {len(poll.malformed) - _MALFORMED_SHOWN} more in the same list are skipped"
             self._failure_log.report("malformed more", text, every_s=HOURLY_S)
 
-    def _tell_omitted(self, poll: CommandPoll) -> None:
+    def _log_omitted(self, poll: CommandPoll) -> None:
         if poll.omitted:
             text = (
                 f"commands=too_many: of a list of {len(poll.commands) + poll.omitted} or more commands only "

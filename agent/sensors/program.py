@@ -11,7 +11,7 @@ from agent.core.values import JsonObject
 from agent.errors import InvalidMessage
 from agent.process.bounds import DEFAULT_PATH, GRACE_S, OUTPUT_BYTES, Argument
 from agent.process.running import (
-    Ending,
+    ProgramEnd,
     ProgramNotStarted,
     ProgramRun,
     last_line,
@@ -46,7 +46,7 @@ class ProgramSensor(Sensor):
         self._stopping = threading.Event()
 
     def read_timeout_s(self) -> float:
-        """Longer than the program's own timeout, so that the program is ended and its last words are told."""
+        """Longer than the program's own timeout, so that the program is ended and its last words are reported."""
         return self._program.timeout_s + GRACE_S + 1.0
 
     def check(self) -> None:
@@ -83,9 +83,9 @@ class ProgramSensor(Sensor):
         settings = self._program
         diagnostics = last_line(run.diagnostics)
         tail = f"; stderr ended with: {diagnostics}" if diagnostics else ""
-        if run.ending is Ending.TIMED_OUT:
+        if run.ending is ProgramEnd.TIMED_OUT:
             raise SensorFailed(f"{settings.argv[0]} took longer than {settings.timeout_s:g} s and was ended{tail}")
-        if run.ending is Ending.STOPPED:
+        if run.ending is ProgramEnd.STOPPED:
             raise SensorFailed(f"{settings.argv[0]} was ended because the agent stops")
         if run.exit_code != 0:
             raise SensorFailed(f"{settings.argv[0]} failed, {run.describe_exit()}{tail}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent.cli.ending import end_quietly
+from agent.cli import end_quietly
 from agent.umask import close_umask
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from agent.cli.loading import configuration_faults_end_it
+from agent.cli.options import configuration_faults_end_it
 from agent.errors import ConfigurationError
 from gateway.cli.options import gateway_config_option, load_without_keys
 

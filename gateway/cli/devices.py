@@ -14,8 +14,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from agent.bounded_text import bounded
-from agent.cli.loading import configuration_faults_end_it
-from agent.cli.options import EXIT_CHECK_FAILED, EXIT_UNREACHABLE, json_option, print_json, print_table
+from agent.cli.options import (
+    EXIT_CHECK_FAILED,
+    EXIT_UNREACHABLE,
+    configuration_faults_end_it,
+    json_option,
+    print_json,
+    print_table,
+)
 from agent.errors import Advice, ServiceError
 from gateway.cli.options import gateway_config_option, load_without_keys
 

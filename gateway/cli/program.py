@@ -9,15 +9,15 @@ import click
 from agent.app.version import VERSION
 from agent.bounded_text import bounded
 from agent.cli.lazy import LazyGroup
-from agent.cli.loading import EXIT_CONFIGURATION
+from agent.cli.options import EXIT_CONFIGURATION
 
 _COMMANDS: Final = {
     "broker-config": "gateway.cli.broker:broker_config",
     "certificates": "gateway.cli.broker:certificates",
     "check": "gateway.cli.run:check",
     "devices": "gateway.cli.devices:devices",
-    "doctor": "gateway.cli.doctor:doctor",
-    "init": "gateway.cli.init:init",
+    "doctor": "gateway.cli.run:doctor",
+    "init": "gateway.cli.run:init",
     "run": "gateway.cli.run:run",
     "status": "gateway.cli.run:status",
 }

@@ -1,4 +1,4 @@
-"""``device-gateway run``, ``status`` and ``check``."""
+"""``device-gateway run``, ``status``, ``check``, ``doctor`` and ``init``."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ import os
 import sys
 import time
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from agent.cli.loading import configuration_faults_end_it
-from agent.cli.options import EXIT_CHECK_FAILED, end_with, json_option, print_json
-from gateway.cli.options import gateway_config_option, load, load_without_keys
+from agent.cli.check import end_with_examination, end_with_findings
+from agent.cli.options import EXIT_CHECK_FAILED, configuration_faults_end_it, json_option, print_json
+from gateway.cli.options import gateway_config_option, load, load_whole_without_keys, load_without_keys
 
 if TYPE_CHECKING:
     from gateway.status import GatewayStatus
@@ -75,7 +76,7 @@ def check(config_path: Path, *, as_json: bool, online: bool) -> None:
 
     logging.disable(logging.CRITICAL)  # the list says it better
     findings = check_gateway(lambda: load(config_path), os.environ, online=online)
-    end_with(findings, as_json=as_json)
+    end_with_findings(findings, as_json=as_json)
 
 
 def _print(found: GatewayStatus) -> None:
@@ -116,3 +117,79 @@ def _span(seconds: float) -> str:
         if seconds >= 2 * size_s:
             return f"{seconds / size_s:.0f} {unit}"
     return f"{max(0.0, seconds):.0f} s"
+
+
+@click.command()
+@gateway_config_option
+@json_option
+@click.option(
+    "--offline",
+    is_flag=True,
+    envvar="DEVICE_GATEWAY_OFFLINE",
+    show_envvar=True,
+    help="Ask nobody outside this machine: no service, no broker.",
+)
+@click.option(
+    "--quiet", is_flag=True, envvar="DEVICE_GATEWAY_QUIET", show_envvar=True, help="Show only what is not well."
+)
+def doctor(config_path: Path, *, as_json: bool, offline: bool, quiet: bool) -> None:
+    """Look at the gateway's unit, its key files and all that check looks at; say of each fault its cause and its fix.
+
+    It may run beside the gateway. Run it as root to see all of it: what the unit hands over, and whether it may do what
+    the configuration says. The checks are listed in docs/operations.md.
+
+    Exit code 0 when nothing failed (warnings count as good), 2 when the configuration is wrong, 5 when the service or
+    the broker cannot be reached, else 1.
+    """
+    from gateway.doctor import CHECKS, GatewaySubject
+
+    subject = GatewaySubject(lambda: load_whole_without_keys(config_path), os.environ)
+    end_with_examination(subject, CHECKS, as_json=as_json, offline=offline, fix=False, quiet=quiet)
+
+
+@click.command()
+@click.option(
+    "--dir",
+    "directory",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("/etc/device-gateway"),
+    show_default=True,
+    help="Where to write config.yaml, the key files and the certificates.",
+)
+@click.option("--base-url", help="The service's address. Asked for when it is not given.")
+@click.option(
+    "--state-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("/var/lib/device-gateway"),
+    show_default=True,
+    help="Where store and device tokens are kept.",
+)
+@click.option(
+    "--host",
+    "hosts",
+    multiple=True,
+    help="A name or address under which devices reach this server; makes certificates for it and serves HTTPS on "
+    "port 8443. Without it the gateway listens on loopback only, for a proxy in front.",
+)
+@click.option("--mqtt", is_flag=True, help="Also serve devices over MQTT, with a broker on this machine.")
+@click.option("--force", is_flag=True, help="Replace config.yaml if it is there. Key files that hold a key are kept.")
+def init(
+    *, directory: Path, base_url: str | None, state_dir: Path, hosts: tuple[str, ...], mqtt: bool, force: bool
+) -> None:
+    """Write a commented configuration, and files of mode 600 for the key pair.
+
+    On a terminal it asks for what is not given; the keys are typed unseen and never appear on a command line.
+    """
+    from gateway.initial import InitialGateway, write_initial_gateway
+
+    keys: dict[str, str] = {}
+    if sys.stdin.isatty():
+        base_url = base_url or click.prompt("Address of the service (base_url)")
+        for name, prefix in (("api_key", "mk_"), ("secret_key", "msk_")):
+            text = f"{name} ({prefix}..., unseen; empty to fill in the file later)"
+            keys[name] = click.prompt(text, default="", show_default=False, hide_input=True).strip()
+    with configuration_faults_end_it():
+        wanted = InitialGateway(directory, base_url or "", state_dir, hosts, mqtt)
+        lines = write_initial_gateway(wanted, keys, datetime.now(UTC), force=force)
+    for line in lines:
+        click.echo(line)

@@ -30,6 +30,8 @@ from agent.frozen import dataclass
 
 # Asked again after this part of the time since the last activity: some twenty times before a device counts as idle.
 _AGE_PART: Final = 0.2
+# So many entries that no longer count may lie in a heap, beside one for each device, before they are dropped.
+_SUPERSEDED: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,7 @@ class FairIntervals:
         return min(self.idle_s, max(self.fast_s, quiet_s * _AGE_PART))
 
 
-class Lane(IntEnum):
+class PollClass(IntEnum):
     """Who takes turns with whom; the value is the weight.
 
     The active lane is the light one: it has few devices, so a third of the polls still asks each of them far more often
@@ -68,7 +70,7 @@ class Lane(IntEnum):
 @dataclass(slots=True)
 class _Device:
     active_s: float
-    lane: Lane
+    lane: PollClass
     due_s: float
     # The number of its only valid entry in a heap; 0 while it is handed out.
     entry: int = 0
@@ -86,8 +88,8 @@ class FairPolling:
     def __init__(self, intervals: FairIntervals | None = None) -> None:
         self._intervals = intervals or FairIntervals()
         self._devices: dict[str, _Device] = {}
-        self._heaps: dict[Lane, list[tuple[float, int, str]]] = {lane: [] for lane in Lane}
-        self._passes = dict.fromkeys(Lane, 0.0)
+        self._heaps: dict[PollClass, list[tuple[float, int, str]]] = {lane: [] for lane in PollClass}
+        self._passes = dict.fromkeys(PollClass, 0.0)
         self._virtual = 0.0
         self._numbers = itertools.count(1)
         self._is_told = False
@@ -109,7 +111,7 @@ class FairPolling:
         if device_id in self._devices:
             return
         due_s = now_s + phase_s(device_id, "poll", self._intervals.idle_s)
-        device = self._devices[device_id] = _Device(float("-inf"), Lane.IDLE, due_s)
+        device = self._devices[device_id] = _Device(float("-inf"), PollClass.IDLE, due_s)
         self._enqueue(device_id, device)
 
     def remove(self, device_id: str) -> None:
@@ -122,7 +124,7 @@ class FairPolling:
         """The devices to ask about now, in this order, at most ``limit``; each is handed out once until it was seen."""
         found: list[str] = []
         while len(found) < limit:
-            lanes = [lane for lane in Lane if self._is_due(lane, now_s)]
+            lanes = [lane for lane in PollClass if self._is_due(lane, now_s)]
             if not lanes:
                 break
             lane = min(lanes, key=lambda each: (self._passes[each], -each))
@@ -137,7 +139,7 @@ class FairPolling:
 
     def next_due_s(self) -> float | None:
         """When the next device falls due; in the past when one is already; None when there is no device to ask."""
-        heads = [self._heaps[lane][0][0] for lane in Lane if self._trim(lane)]
+        heads = [self._heaps[lane][0][0] for lane in PollClass if self._trim(lane)]
         return min(heads, default=None)
 
     def saw(self, device_id: str, now_s: float, *, news: bool) -> None:
@@ -161,7 +163,7 @@ class FairPolling:
         device = self._devices.get(device_id)
         if device is None:
             return
-        device.again = device.again or device.lane is Lane.HINTED
+        device.again = device.again or device.lane is PollClass.HINTED
         self._plan(device_id, device, now_s)
 
     def active(self, device_id: str, now_s: float) -> None:
@@ -201,7 +203,7 @@ class FairPolling:
         return sum(1 for device in self._devices.values() if device.entry and device.due_s <= now_s)
 
     def _hint(self, device_id: str, device: _Device, now_s: float) -> None:
-        device.hinted, device.lane, device.due_s = True, Lane.HINTED, now_s
+        device.hinted, device.lane, device.due_s = True, PollClass.HINTED, now_s
         self._enqueue(device_id, device)
 
     def _plan(self, device_id: str, device: _Device, now_s: float) -> None:
@@ -216,27 +218,36 @@ class FairPolling:
         device.lane = self._lane_of(device, now_s)
         self._enqueue(device_id, device)
 
-    def _lane_of(self, device: _Device, now_s: float) -> Lane:
+    def _lane_of(self, device: _Device, now_s: float) -> PollClass:
         interval_s = self._intervals.after(now_s - device.active_s, is_told=False)
-        return Lane.ACTIVE if interval_s < self._intervals.idle_s else Lane.IDLE
+        return PollClass.ACTIVE if interval_s < self._intervals.idle_s else PollClass.IDLE
 
     def _enqueue(self, device_id: str, device: _Device) -> None:
         device.entry = next(self._numbers)
-        heapq.heappush(self._heaps[device.lane], (device.due_s, device.entry, device_id))
+        heap = self._heaps[device.lane]
+        heapq.heappush(heap, (device.due_s, device.entry, device_id))
+        if len(heap) > 2 * len(self._devices) + _SUPERSEDED:
+            # Each hint leaves the device's earlier entry behind, which would stay until its time came.
+            heap[:] = [each for each in heap if self._counts(each)]
+            heapq.heapify(heap)
 
-    def _is_due(self, lane: Lane, now_s: float) -> bool:
+    def _is_due(self, lane: PollClass, now_s: float) -> bool:
         due = self._trim(lane) and self._heaps[lane][0][0] <= now_s
         if not due:
             self._passes[lane] = max(self._passes[lane], self._virtual)
         return due
 
-    def _trim(self, lane: Lane) -> bool:
+    def _trim(self, lane: PollClass) -> bool:
         """Drop entries that no longer count from the top; False when the lane is empty."""
         heap = self._heaps[lane]
         while heap:
-            _, entry, device_id = heap[0]
-            device = self._devices.get(device_id)
-            if device is not None and device.entry == entry:
+            if self._counts(heap[0]):
                 return True
             heapq.heappop(heap)
         return False
+
+    def _counts(self, item: tuple[float, int, str]) -> bool:
+        """Whether an item of a heap is its device's valid entry."""
+        _, entry, device_id = item
+        device = self._devices.get(device_id)
+        return device is not None and device.entry == entry

@@ -12,7 +12,7 @@ from typing import Final
 _WINDOW_S: Final = 60.0
 
 
-class RateLimit:
+class DeviceRateLimit:
     """Counts for each device; used on one event loop. It remembers only who asked in this minute.
 
     Args:

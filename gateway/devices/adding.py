@@ -19,7 +19,7 @@ from agent.frozen import dataclass
 from agent.wire.base import describe_faults
 from agent.wire.extensions import COMMAND_STATUS
 from agent.wire.registration import RegisterDevice, RegistrationClient
-from gateway.devices.token_file import StoredToken, TokenFile
+from gateway.devices.token_file import DeviceTokenFile, StoredToken
 from gateway.devices.tokens import NewToken, Randomness, id_fault, make_token
 
 Value = TypeVar("Value")
@@ -181,7 +181,7 @@ class Registrar:
 def issue_tokens(
     path: Path, device_ids: Iterable[str], randomness: Randomness, now_s: float, overlap_s: float = 0.0
 ) -> dict[str, NewToken]:
-    """A new token for each device, all of them or none; see :meth:`TokenFile.issue`.
+    """A new token for each device, all of them or none; see :meth:`DeviceTokenFile.issue`.
 
     Raises:
         ConfigurationError: the file cannot be used.
@@ -213,13 +213,13 @@ def all_tokens(path: Path) -> list[StoredToken]:
 
 
 @contextmanager
-def open_tokens(path: Path) -> Iterator[TokenFile]:
+def open_tokens(path: Path) -> Iterator[DeviceTokenFile]:
     """The file of the tokens, for a command.
 
     Raises:
         ConfigurationError: the file cannot be used.
     """
-    with TokenFile(path) as file:
+    with DeviceTokenFile(path) as file:
         try:
             yield file
         except sqlite3.Error as error:

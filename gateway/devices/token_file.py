@@ -96,7 +96,7 @@ class StoredToken:
         return "ending" if self.ends_at > now_s else "ended"
 
 
-class TokenFile:
+class DeviceTokenFile:
     """One connection to the file; used by one thread at a time. Made, mode 600, where there is none.
 
     Every method may raise :class:`sqlite3.Error`.

@@ -18,7 +18,7 @@ from typing import Final
 from agent.errors import ConfigurationError
 from agent.runtime.failure_log import HOURLY_S, FailureLog
 from agent.threads import OnCrash, WatchedThread, only_logged
-from gateway.devices.token_file import StoredToken, TokenFile
+from gateway.devices.token_file import DeviceTokenFile, StoredToken
 from gateway.devices.tokens import digest_of
 
 _log = logging.getLogger(__name__)
@@ -76,7 +76,7 @@ class TokenTable:
         # needs both takes the file's first.
         self._lock = threading.Lock()
         self._file_lock = threading.Lock()
-        self._file: TokenFile | None = None
+        self._file: DeviceTokenFile | None = None
         self._file_id: tuple[int, int] = (0, 0)
         self._version = -1
         self._noted_at_s = monotonic()
@@ -185,7 +185,7 @@ class TokenTable:
 
     def _open_anew(self) -> None:
         """Another file is there now: at the start, or after a backup was put back."""
-        fresh = TokenFile(self._path)
+        fresh = DeviceTokenFile(self._path)
         try:
             version, tokens = fresh.data_version(), list(fresh.tokens())
         except BaseException:

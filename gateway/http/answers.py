@@ -24,7 +24,7 @@ _SHOWN_FAULTS: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpAnswer:
     """What goes back; ``body`` is JSON text or empty."""
 
     status: int
@@ -57,21 +57,21 @@ class Fault(Exception):
         self.headers = headers
         super().__init__(f"{status} {error}: {message}")
 
-    def answer(self) -> Answer:
+    def answer(self) -> HttpAnswer:
         """The error body (specification, "Error body")."""
         body: dict[str, Any] = {"error": self.error, "message": self.message}
         if self.details:
             body["details"] = [{"field": field, "issue": issue} for field, issue in self.details]
-        return Answer(self.status, to_json(body), self.headers)
+        return HttpAnswer(self.status, to_json(body), self.headers)
 
 
 class CallerGone(Exception):
     """The device closed the connection before there was an answer."""
 
 
-def ok(value: Any, *headers: Header, status: int = 200) -> Answer:
+def ok(value: Any, *headers: Header, status: int = 200) -> HttpAnswer:
     """A JSON body."""
-    return Answer(status, to_json(value), headers)
+    return HttpAnswer(status, to_json(value), headers)
 
 
 def invalid(field: str, issue: str) -> Fault:
@@ -111,7 +111,7 @@ def http_date(second: int) -> bytes:
     return formatdate(second, usegmt=True).encode()
 
 
-async def send_answer(send: Send, answer: Answer, request_id: bytes | None, now_s: float) -> None:
+async def send_answer(send: Send, answer: HttpAnswer, request_id: bytes | None, now_s: float) -> None:
     """Send it over ASGI, with ``now_s`` as its ``Date``."""
     headers = [*answer.headers, (b"date", http_date(int(now_s)))]
     if request_id is not None:

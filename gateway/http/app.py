@@ -30,13 +30,13 @@ from agent.wire.commands import CommandResult
 from agent.wire.limits import BATCH_MAX
 from agent.wire.sensor_data import PostSensorData
 from agent.wire.times import parse_time, to_rfc3339
-from gateway.core.rate_limit import RateLimit
+from gateway.core.rate_limit import DeviceRateLimit
 from gateway.devices.tokens import looks_like_token
 from gateway.http.answers import (
-    Answer,
     CallerGone,
     Fault,
     Header,
+    HttpAnswer,
     invalid,
     later,
     not_found,
@@ -44,7 +44,7 @@ from gateway.http.answers import (
     send_answer,
 )
 from gateway.http.lists import PARAMETERS, Chosen, CommandPage
-from gateway.http.requests import Request, check
+from gateway.http.requests import HttpRequest, check
 from gateway.ports import (
     CommandTexts,
     DeskFull,
@@ -59,7 +59,7 @@ from gateway.ports import (
 _log = logging.getLogger(__name__)
 
 Value = TypeVar("Value")
-Endpoint = Callable[[Request], Awaitable[Answer]]
+Endpoint = Callable[[HttpRequest], Awaitable[HttpAnswer]]
 
 OFFERED: Final = (
     extensions.LONG_POLL,
@@ -119,7 +119,7 @@ class GatewayApp:
         self._desk = desk
         self._tokens = tokens
         self._limits = limits or Limits()
-        self._rate = RateLimit(self._limits.requests_per_minute, AT_ONCE, monotonic)
+        self._rate = DeviceRateLimit(self._limits.requests_per_minute, AT_ONCE, monotonic)
         self._wall = wall
         self._failure_log = FailureLog(_log, monotonic, _COMPLAIN_EVERY_S)
         # Held polls, with the token of each.
@@ -139,7 +139,7 @@ class GatewayApp:
         """One request."""
         if scope["type"] != "http":
             raise RuntimeError("the gateway's front speaks HTTP only")
-        request = Request(scope, receive)
+        request = HttpRequest(scope, receive)
         self.counts["requests"] += 1
         try:
             answer = await self._answer(request)
@@ -154,7 +154,7 @@ class GatewayApp:
             answer = Fault(500, "internal_error", "The gateway failed on this request; its log says why.").answer()
         await send_answer(send, answer, request.request_id, self._wall())
 
-    async def _answer(self, request: Request) -> Answer:
+    async def _answer(self, request: HttpRequest) -> HttpAnswer:
         if request.segments == [".well-known", "device-service"]:
             if request.method not in {"GET", "HEAD"}:
                 raise _not_allowed("GET, HEAD")
@@ -178,7 +178,7 @@ class GatewayApp:
         finally:
             self._rate.end(device_id)
 
-    async def _wait_for_new_token(self, request: Request) -> None:
+    async def _wait_for_new_token(self, request: HttpRequest) -> None:
         """A token that was issued this very moment is known in a moment; whoever guesses waits for nothing."""
         token = request.bearer() or ""
         if self._tokens.device_of(token) is not None or not looks_like_token(token):
@@ -194,7 +194,7 @@ class GatewayApp:
         finally:
             self._strangers -= 1
 
-    def _authenticate(self, request: Request) -> str:
+    def _authenticate(self, request: HttpRequest) -> str:
         token = request.bearer()
         if token is None:
             text = "Send Authorization: Bearer with the device token that device-gateway devices add gave out."
@@ -207,7 +207,7 @@ class GatewayApp:
             raise Fault(401, "invalid_token", text, headers=(_BAD_TOKEN,))
         return device_id
 
-    def _route(self, request: Request) -> Endpoint:
+    def _route(self, request: HttpRequest) -> Endpoint:
         match request.segments:
             case ["sensor-data"]:
                 endpoints: dict[str, Endpoint] = {"POST": self._post_sensor_data}
@@ -226,14 +226,14 @@ class GatewayApp:
             self._check_own(request, request.id_at(1))
         return endpoint
 
-    def _check_own(self, request: Request, device_id: str) -> None:
+    def _check_own(self, request: HttpRequest, device_id: str) -> None:
         if device_id != request.device_id:
             self._tell_foreign(request, device_id)
             raise not_found("device", device_id)
 
     # --- commands -------------------------------------------------------------------------------------------------
 
-    async def _list_commands(self, request: Request) -> Answer:
+    async def _list_commands(self, request: HttpRequest) -> HttpAnswer:
         query = request.query(PARAMETERS)
         chosen = Chosen.read(query)
         known = request.known_tags()
@@ -258,7 +258,7 @@ class GatewayApp:
                     return answer
                 left_s = until - loop.time()
                 if left_s <= 0 or self._closing:
-                    return Answer(304, b"", answer.headers[:1])
+                    return HttpAnswer(304, b"", answer.headers[:1])
                 if not await _hold(changed, request.receive, left_s):
                     raise CallerGone
                 self._authenticate(request)
@@ -267,7 +267,7 @@ class GatewayApp:
             if end_watch is not None:
                 end_watch()
 
-    def _wait(self, changed: asyncio.Event, request: Request) -> None:
+    def _wait(self, changed: asyncio.Event, request: HttpRequest) -> None:
         self._waiting[changed] = request.bearer() or ""
         if not self._sweeping:
             self._sweeping = True
@@ -283,7 +283,7 @@ class GatewayApp:
             if self._tokens.device_of(token) is None:
                 changed.set()
 
-    async def _listed(self, request: Request, chosen: Chosen) -> CommandPage:
+    async def _listed(self, request: HttpRequest, chosen: Chosen) -> CommandPage:
         device_id = request.device_id
         if chosen.status == OPEN:
             now = self._desk.open_commands(device_id)
@@ -295,14 +295,14 @@ class GatewayApp:
             return await asyncio.to_thread(_stored_page, device_id, chosen, texts)
         return _page(device_id, chosen, records, tag)
 
-    async def _show_command(self, request: Request) -> Answer:
+    async def _show_command(self, request: HttpRequest) -> HttpAnswer:
         request.query(frozenset())
         command_id = request.id_at(3)
         for record in (await _stored(self._desk.command_of(request.device_id, command_id))).records():
             return ok(record)
         raise not_found("command", command_id)
 
-    async def _report_result(self, request: Request) -> Answer:
+    async def _report_result(self, request: HttpRequest) -> HttpAnswer:
         request.query(frozenset())
         result = check(CommandResult, await request.json())
         command_id = request.id_at(3)
@@ -313,7 +313,7 @@ class GatewayApp:
 
     # --- readings -------------------------------------------------------------------------------------------------
 
-    async def _post_sensor_data(self, request: Request) -> Answer:
+    async def _post_sensor_data(self, request: HttpRequest) -> HttpAnswer:
         request.query(frozenset())
         key = request.idempotency_key()
         value = await request.json()
@@ -332,7 +332,7 @@ class GatewayApp:
         }
         return ok(record, status=201)
 
-    async def _post_batch(self, request: Request, values: list[Any], key: str | None) -> Answer:
+    async def _post_batch(self, request: HttpRequest, values: list[Any], key: str | None) -> HttpAnswer:
         """Each reading by itself: one that is refused hides none of the others."""
         if not 0 < len(values) <= BATCH_MAX:
             raise invalid("body", f"an array must hold 1 to {BATCH_MAX} readings; this one holds {len(values)}")
@@ -355,7 +355,7 @@ class GatewayApp:
 
     # --- what the log says ----------------------------------------------------------------------------------------
 
-    def _tell(self, request: Request, fault: Fault) -> None:
+    def _tell(self, request: HttpRequest, fault: Fault) -> None:
         """One line for each kind of gate and device, not one for each request."""
         self.counts[fault.error] += 1
         who = f"device {request.device_id}" if request.device_id else f"a caller from {request.client}"
@@ -364,7 +364,7 @@ class GatewayApp:
         text = "".join(character if character.isprintable() else "?" for character in text)
         self._failure_log.report(f"{fault.error} {who}", text)
 
-    def _tell_foreign(self, request: Request, device_id: str) -> None:
+    def _tell_foreign(self, request: HttpRequest, device_id: str) -> None:
         self.counts["foreign_device"] += 1
         text = f"http=foreign device {request.device_id} used its token for device {device_id[:80]!r}: refused"
         self._failure_log.report(f"foreign {request.device_id}", text)

@@ -21,6 +21,7 @@ from agent.frozen import dataclass
 from agent.runtime.failure_log import FailureLog
 from agent.threads import OnCrash, WatchedThread, only_logged
 from gateway.certificates import certificate_trouble
+from gateway.config import HttpConfig
 from gateway.http.app import GatewayApp, Limits
 from gateway.http.connection_limits import ConnectionLimits
 from gateway.http.protocol import HttpProtocol
@@ -53,6 +54,13 @@ class HttpSettings:
     private_key: Path | None = None
     limits: Limits = field(default_factory=Limits)
     connections: ConnectionLimits = field(default_factory=ConnectionLimits)
+
+
+def http_settings(http: HttpConfig) -> HttpSettings:
+    """The section ``http`` as settings of the front."""
+    limits = Limits(http.requests_per_minute)
+    connections = ConnectionLimits(body_s=http.body_timeout_s)
+    return HttpSettings(http.host, http.port, http.certificate, http.private_key, limits, connections)
 
 
 class HttpFront:

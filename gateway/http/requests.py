@@ -20,7 +20,7 @@ _KEY_CHARACTERS: Final = 255
 _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
 
 
-class Request:
+class HttpRequest:
     """A request in the hands of its endpoint.
 
     Attributes:

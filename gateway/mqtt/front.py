@@ -31,6 +31,7 @@ from agent.wire.mqtt_messages import Receipt, Refusal, read_readings, read_resul
 from agent.wire.secret import Secret, never_show
 from agent.wire.times import parse_time
 from agent.wire.topics import Topic, TopicKind
+from gateway.config import MqttFrontConfig
 from gateway.mqtt.notices import NoticeSender
 from gateway.mqtt.outgoing import CommandPublisher
 from gateway.mqtt.receipts import ReceiptSender
@@ -66,6 +67,23 @@ class MqttSettings:
     group: str = "gateway"
     keepalive_s: int = 30
     session_expiry_s: int = 3600
+
+
+def mqtt_settings(mqtt: MqttFrontConfig, client_id: str) -> MqttSettings:
+    """The section ``mqtt`` as settings of the front."""
+    return MqttSettings(
+        host=mqtt.host,
+        port=mqtt.port,
+        client_id=client_id,
+        user_name=mqtt.user_name,
+        password_file=mqtt.password_file,
+        tls=Tls(mqtt.ca_file, mqtt.cert_file, mqtt.key_file) if mqtt.tls else None,
+        websocket_path=mqtt.websocket_path,
+        version=mqtt.version,
+        group=mqtt.group,
+        keepalive_s=mqtt.keepalive_s,
+        session_expiry_s=mqtt.session_expiry_s,
+    )
 
 
 @dataclass(slots=True)

@@ -23,7 +23,7 @@ from gateway.service.event_stream import Event, read_events
 from gateway.service.meter import Meter
 from gateway.service.offer import UNKNOWN_LOOK_S, Offer
 from gateway.service.worker import RetryGate
-from gateway.store.service import StoreService
+from gateway.store.service import StoreWriter
 
 _log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class EventService(Actor):
         *,
         desk: Desk,
         commands: CommandRequests,
-        store: StoreService,
+        store: StoreWriter,
         fetches: Callable[[str], bool],
         meter: Meter,
         clock: Clock,
@@ -144,7 +144,8 @@ class EventService(Actor):
     def _take(self, event: Event) -> None:
         """Keep a command, then the place: a crash in between meets it again, and knows it."""
         try:
-            record = CommandRecord.receive(from_json(event.data), self._client.reading)
+            # Not into the parser's own cache: it keeps 16,384 strings, and those of commands never come again.
+            record = CommandRecord.receive(from_json(event.data, cache_strings=False), self._client.reading)
         except (ValueError, InvalidMessage) as error:
             self._gate.tell("event", f"events=malformed an event is no command and is skipped: {error}")
         else:

@@ -21,7 +21,7 @@ from agent.wire.dialect import CommandLists, Dialect
 from agent.wire.extensions import COMMAND_STATUS, RECORDED_AT
 from gateway.core.budget import Kind
 from gateway.service.worker import RequestSource
-from gateway.store.service import StoreService
+from gateway.store.service import StoreWriter
 
 _log = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ class Offer(Discovery, RequestSource[str]):
         on_change: Callable[[], None],
         *,
         dialect: Dialect | None = None,
-        store: StoreService | None = None,
+        store: StoreWriter | None = None,
         tell: Callable[[str], None] = lambda _text: None,
     ) -> None:
         server = str(client.connection.base_url)

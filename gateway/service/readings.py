@@ -26,7 +26,7 @@ from gateway.desk import Desk
 from gateway.service.offer import UNKNOWN_LOOK_S, Offer
 from gateway.service.worker import RequestSource, RetryGate
 from gateway.store.gateway_store import GatewayStore
-from gateway.store.service import StoreService
+from gateway.store.service import StoreWriter
 from gateway.store.values import Batch
 
 _log = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class ReadingRequests(RequestSource[Batch]):
         client: DeviceClient,
         offer: Offer,
         *,
-        store: StoreService,
+        store: StoreWriter,
         desk: Desk,
         clock: Clock,
         gate: RetryGate,

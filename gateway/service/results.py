@@ -15,8 +15,8 @@ from agent.wire.extensions import COMMAND_RESULTS
 from gateway.core.budget import Kind
 from gateway.service.offer import UNKNOWN_LOOK_S, Offer
 from gateway.service.worker import RequestSource
-from gateway.store.service import StoreService
-from gateway.store.values import CommandState, WaitingResult
+from gateway.store.service import StoreWriter
+from gateway.store.values import StoredState, WaitingResult
 
 _log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class ResultRequests(RequestSource[WaitingResult]):
     name = "results"
     kind = Kind.RESULTS
 
-    def __init__(self, client: DeviceClient, offer: Offer, store: StoreService, clock: Clock) -> None:
+    def __init__(self, client: DeviceClient, offer: Offer, store: StoreWriter, clock: Clock) -> None:
         self._client = client
         self._offer = offer
         self._store = store
@@ -91,13 +91,13 @@ class ResultRequests(RequestSource[WaitingResult]):
 
     def run(self, item: WaitingResult) -> None:
         """See :class:`RequestSource`."""
-        refusal, state = None, CommandState.REPORTED
+        refusal, state = None, StoredState.REPORTED
         try:
             self._tell(item)
         except NotFound as error:
             refusal = f"{NO_HOME}: {error}"  # no endpoint, no table: another version may have one
             if error.error == _NO_COMMAND:
-                refusal, state = str(error), CommandState.UNKNOWN
+                refusal, state = str(error), StoredState.UNKNOWN
         except (Conflict, Refused) as error:
             refusal = str(error)
         except ServiceError as error:

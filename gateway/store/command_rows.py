@@ -16,7 +16,7 @@ from agent.wire.times import to_rfc3339
 from gateway.ports import DeskFull, UnknownCommand
 from gateway.store.counter_rows import Counters
 from gateway.store.usage import Usage
-from gateway.store.values import CommandState, Look, Reconciled, StoredCommand, WaitingResult
+from gateway.store.values import Look, Reconciled, StoredCommand, StoredState, WaitingResult
 
 FORGET_AFTER_S: Final = 7 * 86_400.0
 """A finished command is remembered for so long after the service has stopped listing it."""
@@ -34,7 +34,7 @@ AGE_UNKNOWN: Final = "1970-01-01T00:00:00.000Z"
 # The clock that a service dates its commands by may be so far ahead of the one in its Date.
 _AHEAD_S: Final = 10.0
 
-_OPEN: Final = CommandState.OPEN
+_OPEN: Final = StoredState.OPEN
 _LOOKED: Final = "listed:"
 _SELECT: Final = "SELECT device_id, id, record, created_at, expires_at, state FROM command"
 
@@ -142,10 +142,10 @@ class CommandRows:
                 new += [command.id] if command.is_open else []
                 count += command.is_open
             elif state == _OPEN and not command.is_open:
-                self._move(device_id, command.id, CommandState.GONE, now_s)
+                self._move(device_id, command.id, StoredState.GONE, now_s)
                 self._write_record(device_id, command.id, command.record)
                 gone += 1
-            elif state == CommandState.GONE and command.is_open and look.is_truth:
+            elif state == StoredState.GONE and command.is_open and look.is_truth:
                 # Open again: the service was set back, or another gateway's word came late. Its list is the truth.
                 self._move(device_id, command.id, _OPEN, now_s)
         self._counters.add("commands_fetched", len(new))
@@ -182,7 +182,7 @@ class CommandRows:
         ).fetchall()
         gone = [id_ for id_, since_s in rows if id_ not in listed and (is_truth or since_s < now_s - HELD_MAX_S)]
         for id_ in gone:
-            self._move(device_id, id_, CommandState.GONE, now_s)
+            self._move(device_id, id_, StoredState.GONE, now_s)
             if id_ in ended:
                 self._write_record(device_id, id_, ended[id_].record)
         self._counters.add("commands_gone" if is_truth else "commands_given_up", len(gone))
@@ -212,7 +212,7 @@ class CommandRows:
             "SELECT device_id, id FROM command WHERE state = 'open' AND expires_at < ?", (service_now_s,)
         ).fetchall()
         for device_id, id_ in rows:
-            self._move(device_id, id_, CommandState.GONE, now_s)
+            self._move(device_id, id_, StoredState.GONE, now_s)
         self._counters.add("commands_gone", len(rows))
         return sorted({device_id for device_id, _ in rows})
 
@@ -244,9 +244,9 @@ class CommandRows:
             "SELECT state, record FROM command WHERE device_id = ? AND id = ?", (device_id, command_id)
         ).fetchone()
         is_final = result.status != "in_progress"
-        if row is not None and row[0] == CommandState.UNKNOWN:
+        if row is not None and row[0] == StoredState.UNKNOWN:
             raise UnknownCommand(f"the service has no command {command_id!r} for this device")
-        if row is not None and (row[0] in {CommandState.CONCLUDED, CommandState.REPORTED}):
+        if row is not None and (row[0] in {StoredState.CONCLUDED, StoredState.REPORTED}):
             return dict(json.loads(row[1]))
         if row is None:
             self._admit_stranger(device_id, command_id)
@@ -254,7 +254,7 @@ class CommandRows:
         record["status"] = result.status
         if is_final:
             record |= {"result": result.result, "error": result.error, "completed_at": to_rfc3339(now_s)}
-        state = CommandState.CONCLUDED if is_final else _OPEN if row is None else row[0]
+        state = StoredState.CONCLUDED if is_final else _OPEN if row is None else row[0]
         text = _text(record)
         if row is not None:
             self._db.execute(
@@ -270,7 +270,7 @@ class CommandRows:
     def _admit_stranger(self, device_id: str, command_id: str) -> None:
         (waiting,) = self._db.execute(_STRANGERS, {"device": device_id, "id": command_id}).fetchone()
         (refused,) = self._db.execute(
-            "SELECT count(*) FROM command WHERE device_id = ? AND state = ?", (device_id, CommandState.UNKNOWN)
+            "SELECT count(*) FROM command WHERE device_id = ? AND state = ?", (device_id, StoredState.UNKNOWN)
         ).fetchone()
         if refused >= STRANGERS_MAX:
             text = f"there is no command {command_id!r}: the service did not know {refused} others of this device"
@@ -291,7 +291,7 @@ class CommandRows:
         )
         return [waiting for waiting in found if waiting.seq not in but_not][:limit]
 
-    def result_settled(self, waiting: WaitingResult, refusal: str | None, state: CommandState, now_s: float) -> None:
+    def result_settled(self, waiting: WaitingResult, refusal: str | None, state: StoredState, now_s: float) -> None:
         """The service has it, or never will: then it is set aside with the reason.
 
         Args:
@@ -371,7 +371,7 @@ class CommandRows:
             self._db.execute("DELETE FROM result WHERE seq = ?", (row[0],))
             self._usage.free(results=1, size_bytes=row[1])
 
-    def _insert(self, command: StoredCommand, state: CommandState, now_s: float) -> None:
+    def _insert(self, command: StoredCommand, state: StoredState, now_s: float) -> None:
         self._db.execute(
             "INSERT INTO command (device_id, id, state, record, created_at, expires_at, changed_wall_s)"
             " VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -386,7 +386,7 @@ class CommandRows:
             ),
         )
 
-    def _move(self, device_id: str, command_id: str, state: CommandState, now_s: float) -> None:
+    def _move(self, device_id: str, command_id: str, state: StoredState, now_s: float) -> None:
         self._db.execute(
             "UPDATE command SET state = ?, changed_wall_s = ? WHERE device_id = ? AND id = ?",
             (state, now_s, device_id, command_id),
@@ -400,7 +400,13 @@ class CommandRows:
     def _forget(self, device_id: str, listed: Collection[str], now_s: float) -> None:
         rows = self._db.execute(
             "SELECT id FROM command WHERE device_id = ? AND changed_wall_s < ? AND state IN (?, ?, ?)",
-            (device_id, now_s - FORGET_AFTER_S, CommandState.REPORTED, CommandState.GONE, CommandState.UNKNOWN),
+            (
+                device_id,
+                now_s - FORGET_AFTER_S,
+                StoredState.REPORTED,
+                StoredState.GONE,
+                StoredState.UNKNOWN,
+            ),
         ).fetchall()
         over = [(device_id, id_) for (id_,) in rows if id_ not in listed]
         self._db.executemany("DELETE FROM command WHERE device_id = ? AND id = ?", over)
@@ -419,7 +425,7 @@ class CommandRows:
             (device_id, count),
         ).fetchall()
         for (id_,) in rows:
-            self._move(device_id, id_, CommandState.GONE, now_s)
+            self._move(device_id, id_, StoredState.GONE, now_s)
         self._counters.add("commands_given_up", len(rows))
         return len(rows)
 
@@ -438,8 +444,8 @@ class CommandRows:
         self._db.execute("INSERT OR IGNORE INTO setting VALUES (?, '1')", (f"{_LOOKED}{device_id}",))
 
 
-def _state_of(command: StoredCommand) -> CommandState:
-    return _OPEN if command.is_open else CommandState.GONE
+def _state_of(command: StoredCommand) -> StoredState:
+    return _OPEN if command.is_open else StoredState.GONE
 
 
 def _is_comparable(created_at: float | None, look: Look) -> bool:

@@ -15,7 +15,7 @@ from gateway.store.counter_rows import Counters
 from gateway.store.reading_rows import ReadingRows
 from gateway.store.schema import open_or_replace
 from gateway.store.usage import Usage
-from gateway.store.values import Bounds, Presence, StoreStats
+from gateway.store.values import Presence, StoreBounds, StoreStats
 
 _T = TypeVar("_T")
 
@@ -38,7 +38,7 @@ class GatewayStore:
         incident: what happened to the file at this start; None when nothing did.
     """
 
-    def __init__(self, path: Path, bounds: Bounds, wall_s: float) -> None:
+    def __init__(self, path: Path, bounds: StoreBounds, wall_s: float) -> None:
         self.path = path
         try:
             self._db, self.incident = open_or_replace(path, wall_s)

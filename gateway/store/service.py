@@ -19,7 +19,7 @@ from agent.ports import Clock
 from agent.threads import OnCrash, WatchedThread, only_logged
 from gateway.ports import DeskFull
 from gateway.store.gateway_store import GatewayStore
-from gateway.store.values import Bounds
+from gateway.store.values import StoreBounds
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -46,7 +46,7 @@ class _Request:
             self.future.set_exception(error)
 
 
-class StoreService:
+class StoreWriter:
     """One thread around a :class:`~gateway.store.gateway_store.GatewayStore`.
 
     While the disk fails, whoever waits gets a :class:`~agent.errors.StorageError`, nothing is acknowledged, and the
@@ -68,14 +68,14 @@ class StoreService:
         path: Path,
         *,
         clock: Clock,
-        bounds: Bounds | None = None,
+        bounds: StoreBounds | None = None,
         on_incident: Callable[[str], None] = lambda text: _log.error("store=replaced %s", text),
         on_crash: OnCrash = only_logged,
     ) -> None:
         self.path = path
         self.fault: str | None = None
         self._clock = clock
-        self._bounds = bounds or Bounds()
+        self._bounds = bounds or StoreBounds()
         self._on_incident = on_incident
         self._changed = threading.Condition()
         self._requests: deque[_Request] = deque()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 
 from gateway.ports import DeskFull
-from gateway.store.values import Bounds
+from gateway.store.values import StoreBounds
 
 
 class Usage:
@@ -20,7 +20,7 @@ class Usage:
         size_bytes: their JSON text.
     """
 
-    def __init__(self, connection: sqlite3.Connection, bounds: Bounds) -> None:
+    def __init__(self, connection: sqlite3.Connection, bounds: StoreBounds) -> None:
         self._db = connection
         self.bounds = bounds
         self.readings = self.results = self.size_bytes = 0

@@ -10,7 +10,7 @@ from agent.core.values import JsonObject
 from agent.frozen import dataclass
 
 
-class CommandState(StrEnum):
+class StoredState(StrEnum):
     """Where a command stands at the gateway."""
 
     OPEN = "open"
@@ -26,7 +26,7 @@ class CommandState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class StoreBounds:
     """How much may wait for the service. Beyond rows and bytes nothing more is taken; beyond the age it is dropped.
 
     Attributes:

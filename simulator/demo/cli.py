@@ -16,11 +16,11 @@ from agent.bounded_text import bounded
 from agent.errors import AgentError, ConfigurationError
 from simulator.demo.folder import DemoFolder, open_folder
 from simulator.demo.proofs import Proof, exit_code
+from simulator.demo.reporting import demo_story, prove_all, summary_document, virtual_log
 from simulator.demo.screen import Screen
 from simulator.demo.settings import DEVICES_MAX, DEVICES_MIN, DemoSettings
 from simulator.demo.stage import ServiceNotStarted, Stage
-from simulator.demo.story import Story, Told, intervals_of_the_real_agent
-from simulator.demo.telling import prove_all, summary_document, tell_report, virtual_log
+from simulator.demo.story import DemoOutcome, Story, intervals_of_the_real_agent
 from simulator.exit_codes import ExitCode, exit_code_of
 from simulator.interrupts import terminations_as_interrupts
 from simulator.keys import curl_line
@@ -87,26 +87,30 @@ def _perform(settings: DemoSettings, folder: DemoFolder, console: Console, *, as
     screen = Screen(console)
     console.print()
     with Stage(folder) as stage:
-        told = Story(stage, screen, settings).play()
-        proofs = prove_all(told)
+        outcome = Story(stage, screen, settings).play()
+        proofs = prove_all(outcome)
         code = exit_code(proofs)
         held = sum(proof.held for proof in proofs)
-        screen.tell("proofs", f"{held} of {len(proofs)} held", Tone.GOOD if code is ExitCode.GOOD else Tone.BAD)
-        document = _write(told, proofs, screen, folder, began_s)
+        screen.show("proofs", f"{held} of {len(proofs)} held", Tone.GOOD if code is ExitCode.GOOD else Tone.BAD)
+        document = _write(outcome, proofs, screen, folder, began_s)
         _print_verdict(proofs, folder, screen, code)
         if as_json:
             click.echo(json.dumps(document, indent=2, ensure_ascii=False))
         if settings.keep:
-            _keep(told, screen)
+            _keep(outcome, screen)
     return code
 
 
-def _write(told: Told, proofs: list[Proof], screen: Screen, folder: DemoFolder, began_s: float) -> dict[str, Any]:
+def _write(
+    outcome: DemoOutcome, proofs: list[Proof], screen: Screen, folder: DemoFolder, began_s: float
+) -> dict[str, Any]:
     duration_s = screen.elapsed_s()
-    document = summary_document(told, proofs, began_s=began_s, duration_s=duration_s)
+    document = summary_document(outcome, proofs, began_s=began_s, duration_s=duration_s)
     write_whole(folder.proofs, json.dumps(document, indent=2, ensure_ascii=False) + "\n")
-    write_whole(folder.logs / "virtual.log", virtual_log(told.fleet.ledgers.values()))
-    report = tell_report(told, proofs, events=screen.events, marks=screen.marks, began_s=began_s, duration_s=duration_s)
+    write_whole(folder.logs / "virtual.log", virtual_log(outcome.fleet.ledgers.values()))
+    report = demo_story(
+        outcome, proofs, events=screen.events, marks=screen.marks, began_s=began_s, duration_s=duration_s
+    )
     write_whole(folder.report, demo_page(report))
     return document
 
@@ -132,19 +136,19 @@ def _print_verdict(proofs: list[Proof], folder: DemoFolder, screen: Screen, code
     screen.line()
 
 
-def _keep(told: Told, screen: Screen) -> None:
+def _keep(outcome: DemoOutcome, screen: Screen) -> None:
     """Everything runs on; print how to reach it and wait for Ctrl-C."""
-    told.agent.start()
+    outcome.agent.start()
     for order in intervals_of_the_real_agent(None):
-        told.orders.send(told.onboarded.cast.real, order)
-    told.fleet.sample(on=True)
-    keys, base_url, real = told.service.keys, told.service.base_url, told.onboarded.cast.real
+        outcome.orders.send(outcome.onboarded.cast.real, order)
+    outcome.fleet.sample(on=True)
+    keys, base_url, real = outcome.service.keys, outcome.service.base_url, outcome.onboarded.cast.real
     command = json.dumps({"device_id": real.device_id, "command_payload": {"command": "ping", "echo": "hello"}})
     for name, text in (
         ("service", base_url),
         ("api key", keys.api_key),
         ("secret key", keys.secret_key.reveal()),
-        ("real agent", f"process {told.agent.pid}, device {real.device_id}, {told.agent.config_path}"),
+        ("real agent", f"process {outcome.agent.pid}, device {real.device_id}, {outcome.agent.config_path}"),
         ("send", curl_line(base_url, keys, "/commands/send", command)),
         ("look", curl_line(base_url, keys, f"/devices/{real.device_id}/commands")),
     ):

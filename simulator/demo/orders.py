@@ -45,7 +45,7 @@ class SentOrder:
     payload: dict[str, Any]
 
 
-class OrderBook:
+class CommandSender:
     """Everything that was sent.
 
     Args:
@@ -79,7 +79,7 @@ class OrderBook:
         Args:
             device_ids: the devices.
             timeout_s: how long.
-            on_look: told how many have ended, and of how many.
+            on_look: called with how many have ended, and of how many.
         """
         deadline_s = time.monotonic() + timeout_s
         open_at = {name: self._ids_of(name) for name in device_ids}

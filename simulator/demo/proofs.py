@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from simulator.exit_codes import ExitCode
-from simulator.fleet.audit.readings import ReadingAccount, audit_readings
+from simulator.fleet.audit.readings import DeviceReadings, audit_readings
 
 _DETAILS_SHOWN: Final = 20
 # How long a busy machine may take from the sensor's program to the committed group.
@@ -77,8 +77,8 @@ class StoredCommand:
 
 
 @dataclass(frozen=True, slots=True)
-class AgentAccount:
-    """The real agent's own books and the service's.
+class OutboxBalance:
+    """The counters of the real agent's outbox beside what the service stores.
 
     Attributes:
         accepted, delivered, waiting, set_aside, dropped: the counters of its outbox.
@@ -199,14 +199,14 @@ def prove_effects(expected: Sequence[ExpectedCommand], runs: Mapping[str, int]) 
     )
 
 
-def prove_readings(name: str, accounts: Iterable[ReadingAccount]) -> Proof:
+def prove_readings(name: str, devices: Iterable[DeviceReadings]) -> Proof:
     """Each reading that was sent was accepted and is stored exactly once and as it was; nothing else is stored.
 
     A service that refuses what it is sent loses nothing, and yet nothing is proved with it: that does not hold either.
     """
-    accounts = tuple(accounts)
-    findings = [audit_readings(account) for account in accounts]
-    left_out = [sentence for account in accounts for sentence in _not_accepted(account)]
+    devices = tuple(devices)
+    findings = [audit_readings(readings) for readings in devices]
+    left_out = [sentence for readings in devices for sentence in _not_accepted(readings)]
     lost = sum(len(found.lost) for found in findings)
     doubled = sum(len(found.doubled) for found in findings)
     altered = sum(len(found.altered) for found in findings)
@@ -223,18 +223,18 @@ def prove_readings(name: str, accounts: Iterable[ReadingAccount]) -> Proof:
     )
 
 
-def _not_accepted(account: ReadingAccount) -> list[str]:
+def _not_accepted(readings: DeviceReadings) -> list[str]:
     """What kept the service from having this device's readings, a sentence each."""
     wrong = []
-    if account.refused:
-        wrong.append(f"{account.device}: the service refused {account.refused} readings for good")
-    if account.unanswered:
-        wrong.append(f"{account.device}: {account.unanswered} readings were sent and got no good answer")
-    if not account.accepted:
-        wrong.append(f"{account.device}: the service accepted no reading")
-    if account.misdated:
+    if readings.refused:
+        wrong.append(f"{readings.device}: the service refused {readings.refused} readings for good")
+    if readings.unanswered:
+        wrong.append(f"{readings.device}: {readings.unanswered} readings were sent and got no good answer")
+    if not readings.accepted:
+        wrong.append(f"{readings.device}: the service accepted no reading")
+    if readings.misdated:
         wrong.append(
-            f"{account.device}: {account.misdated} readings carry another time than that at which they were made"
+            f"{readings.device}: {readings.misdated} readings carry another time than that at which they were made"
         )
     return wrong
 
@@ -263,32 +263,31 @@ def cut_off(
     return frozenset(caught)
 
 
-def prove_agent_books(account: AgentAccount) -> Proof:
+def prove_outbox_balance(outbox: OutboxBalance) -> Proof:
     """What the real agent's outbox ever took in is what the service stored plus what is still waiting, and no more."""
     wrong: list[str] = []
-    leaving = account.delivered + account.waiting + account.set_aside + account.dropped
-    if account.accepted != leaving:
-        wrong.append(f"{account.device}: took in {account.accepted}, but accounts for {leaving}")
-    if account.stored != account.delivered:
-        wrong.append(f"{account.device}: delivered {account.delivered}, but {account.stored} are stored")
-    if account.doubled:
-        wrong.append(f"{account.device}: {account.doubled} readings are stored more than once")
-    if account.dropped:
-        wrong.append(f"{account.device}: dropped {account.dropped} readings at a bound")
-    if account.set_aside:
-        wrong.append(f"{account.device}: the service refused {account.set_aside} readings for good")
-    if not account.delivered:
-        wrong.append(f"{account.device}: delivered no reading at all")
-    there = account.stored - account.doubled
-    lost = max(0, account.accepted - leaving) + max(0, account.delivered - there)
+    leaving = outbox.delivered + outbox.waiting + outbox.set_aside + outbox.dropped
+    if outbox.accepted != leaving:
+        wrong.append(f"{outbox.device}: took in {outbox.accepted}, but accounts for {leaving}")
+    if outbox.stored != outbox.delivered:
+        wrong.append(f"{outbox.device}: delivered {outbox.delivered}, but {outbox.stored} are stored")
+    if outbox.doubled:
+        wrong.append(f"{outbox.device}: {outbox.doubled} readings are stored more than once")
+    if outbox.dropped:
+        wrong.append(f"{outbox.device}: dropped {outbox.dropped} readings at a bound")
+    if outbox.set_aside:
+        wrong.append(f"{outbox.device}: the service refused {outbox.set_aside} readings for good")
+    if not outbox.delivered:
+        wrong.append(f"{outbox.device}: delivered no reading at all")
+    there = outbox.stored - outbox.doubled
+    lost = max(0, outbox.accepted - leaving) + max(0, outbox.delivered - there)
     return Proof(
-        name="The real agent's books balance with the service's",
-        held=account.accepted > 0 and not wrong,
-        expected=f"{account.accepted} taken in, over a SIGKILL",
-        found=f"{account.stored} stored, {account.waiting} waiting, {account.set_aside} refused, "
-        f"{account.dropped} dropped",
+        name="The real agent's counters agree with the service's",
+        held=outbox.accepted > 0 and not wrong,
+        expected=f"{outbox.accepted} taken in, over a SIGKILL",
+        found=f"{outbox.stored} stored, {outbox.waiting} waiting, {outbox.set_aside} refused, {outbox.dropped} dropped",
         details=_details(wrong),
-        lost=lost + account.dropped,
+        lost=lost + outbox.dropped,
     )
 
 

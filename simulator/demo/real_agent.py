@@ -1,4 +1,4 @@
-"""The demo's real agent: the program ``device-agent run`` on this machine, its configuration, and its own books."""
+"""The demo's real agent: the program ``device-agent run`` on this machine, its configuration, and its counters."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _STOP_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Books:
+class OutboxCounters:
     """The counters of the agent's outbox; see :class:`agent.core.values.OutboxStats`."""
 
     accepted: int
@@ -129,18 +129,18 @@ class RealAgent:
             for line in _lines(self._witness)
         )
 
-    def books(self) -> Books:
+    def outbox(self) -> OutboxCounters:
         """What ``device-agent status --json`` says about the outbox; it works while the agent runs and after.
 
         Raises:
-            UnexpectedAnswer: the program failed or did not tell these counters.
+            UnexpectedAnswer: the program failed or did not print these counters.
         """
         program = [str(program_path("device-agent")), "status", "--config", str(self.config_path), "--json"]
         try:
             ended = subprocess.run(program, capture_output=True, timeout=_STATUS_TIMEOUT_S, check=False)
-            return _books(json.loads(ended.stdout)["store"]["outbox"])
+            return _outbox(json.loads(ended.stdout)["store"]["outbox"])
         except (subprocess.TimeoutExpired, OSError, ValueError, KeyError, TypeError) as error:
-            raise UnexpectedAnswer(f"'{' '.join(program)}' did not tell the outbox's counters: {error!r}") from None
+            raise UnexpectedAnswer(f"'{' '.join(program)}' did not print the outbox's counters: {error!r}") from None
 
     def _configuration(self, broker: Broker, device_id: str) -> dict[str, Any]:
         python = [sys.executable, "-I", "-S"]
@@ -187,8 +187,8 @@ def _lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
 
 
-def _books(outbox: Mapping[str, Any]) -> Books:
-    return Books(
+def _outbox(outbox: Mapping[str, Any]) -> OutboxCounters:
+    return OutboxCounters(
         accepted=int(outbox["accepted"]),
         delivered=int(outbox["delivered"]),
         waiting=int(outbox["rows"]),

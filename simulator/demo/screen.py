@@ -1,7 +1,6 @@
-"""What a person sees while the demo runs: one line for each step, a spinner on the current one.
+"""The demo's output while it runs: one line for each step, a spinner on the current one.
 
-Without a terminal there are only the lines.
-It also keeps the story, for the report: every line that was told, with its time.
+Without a terminal there are only the lines. Every line is kept with its time, for the report.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ _ACTOR_WIDTH: Final = 12
 
 
 class Screen:
-    """Tells the story and keeps it.
+    """Prints the steps of the demo and keeps them.
 
     Args:
-        console: where it is told; a rich one knows whether somebody watches.
+        console: where it is shown; a rich one knows whether it is a terminal.
         monotonic: the clock that the story's times are measured on.
     """
 
@@ -46,8 +45,8 @@ class Screen:
         """Seconds since the story began."""
         return self._monotonic() - self._began_s
 
-    def tell(self, actor: str, text: str, tone: Tone = Tone.GOOD) -> None:
-        """One line of the story.
+    def show(self, actor: str, text: str, tone: Tone = Tone.GOOD) -> None:
+        """Print and keep one step.
 
         Args:
             actor: who did it.

@@ -1,4 +1,4 @@
-"""What the demo is told."""
+"""Settings of the demo."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ def wait_online(
         client: who asks.
         devices: who is waited for.
         alive: whether waiting still makes sense.
-        on_look: told how many were seen.
+        on_look: called with how many were seen.
     """
     wanted = {device.device_id for device in devices}
     deadline_s = time.monotonic() + _ONLINE_S

@@ -1,4 +1,4 @@
-"""The demo's story, act by act. It makes things happen and writes down what must come of them; it judges nothing."""
+"""The demo's story, act by act. It acts and records what must come of it; the proofs judge."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Final
 from agent.errors import ErrorAnswer, UnexpectedAnswer
 from agent.wire.command_states import CommandStatus
 from simulator.demo.onboard import USER_ID, Onboarded, make_product, print_labels, register
-from simulator.demo.orders import NEVER, Order, OrderBook
+from simulator.demo.orders import NEVER, CommandSender, Order
 from simulator.demo.proofs import Proof, prove_removal
 from simulator.demo.readback import DeviceReadBack, read_device
-from simulator.demo.real_agent import INTERVAL_S, SENSOR, WITNESS, Books, RealAgent
+from simulator.demo.real_agent import INTERVAL_S, SENSOR, WITNESS, OutboxCounters, RealAgent
 from simulator.demo.screen import Screen
 from simulator.demo.service_process import ServiceProcess
 from simulator.demo.settings import DemoSettings
@@ -49,8 +49,8 @@ _NOW_OR_NEVER: Final = Order(
 
 
 @dataclass(slots=True)
-class Told:
-    """What the story leaves for the proofs and the report.
+class DemoOutcome:
+    """What was played, for the proofs and the report.
 
     Attributes:
         onboarded: cast and labels.
@@ -59,11 +59,11 @@ class Told:
         outages: when which device was off.
         killed_s, restarted_s: when the real agent was killed, and when it was started again; epoch seconds.
         read_back: every device as the service has it, by device id.
-        books: the real agent's own counters at the end.
+        outbox: the real agent's own counters at the end.
     """
 
     onboarded: Onboarded
-    orders: OrderBook
+    orders: CommandSender
     service: ServiceProcess
     gateway: GatewayProcess
     agent: RealAgent
@@ -73,15 +73,15 @@ class Told:
     killed_s: float = 0.0
     restarted_s: float = 0.0
     read_back: dict[str, DeviceReadBack] = field(default_factory=dict)
-    books: Books | None = None
+    outbox: OutboxCounters | None = None
 
 
 class Story:
-    """One performance.
+    """Plays the demo, act by act.
 
     Args:
         stage: processes and devices, ended by whoever made it.
-        screen: where it is told.
+        screen: shows each step.
         settings: how many devices, and the seed.
     """
 
@@ -90,7 +90,7 @@ class Story:
         self._screen = screen
         self._settings = settings
 
-    def play(self) -> Told:
+    def play(self) -> DemoOutcome:
         """All acts in order.
 
         Raises:
@@ -98,40 +98,40 @@ class Story:
             AgentError: something that the rest of the story needs did not happen; the text says what.
         """
         service, client = self._open_service()
-        told = self._onboard(service, client)
+        outcome = self._onboard(service, client)
         self._let_pass(_CALM_S)
-        self._everybody_works(told)
-        self._trouble(told)
+        self._everybody_works(outcome)
+        self._trouble(outcome)
         self._let_pass(_QUIET_S)
-        self._remove_one(client, told)
-        self._drain(client, told)
-        self._read_back(client, told)
-        return told
+        self._remove_one(client, outcome)
+        self._drain(client, outcome)
+        self._read_back(client, outcome)
+        return outcome
 
     # --- act 1: from nothing to twenty devices online ---
 
     def _open_service(self) -> tuple[ServiceProcess, ServiceClient]:
         with self._screen.doing("starting the service"):
             service, client = self._stage.open_service()
-        self._screen.tell("service", f"started on {service.base_url}, data on the disk", Tone.ACCENT)
+        self._screen.show("service", f"started on {service.base_url}, data on the disk", Tone.ACCENT)
         return service, client
 
-    def _onboard(self, service: ServiceProcess, client: ServiceClient) -> Told:
+    def _onboard(self, service: ServiceProcess, client: ServiceClient) -> DemoOutcome:
         screen, count = self._screen, self._settings.devices
         opened = self._stage.open_gateway(service)  # it starts while the labels are made
         product = make_product(client)
-        screen.tell("product", f'"{product.name}" created, it understands {len(product.commands)} commands')
+        screen.show("product", f'"{product.name}" created, it understands {len(product.commands)} commands')
         with screen.doing("making labels") as say:
             batch, labels_read = print_labels(
                 product.product_id, count, self._stage.folder, lambda done, all_: say(f"labels {done} of {all_}")
             )
-        screen.tell("labels", f"{labels_read.found.split(',')[0]} back from {count} PNG files", _tone(labels_read))
+        screen.show("labels", f"{labels_read.found.split(',')[0]} back from {count} PNG files", _tone(labels_read))
         with screen.doing("registering devices") as say:
             onboarded, _, registered = register(client, batch, lambda done, all_: say(f"registered {done} of {all_}"))
-        screen.tell("onboarding", f"{count} devices scanned, registered and listed", _tone(registered))
-        told = self._start_devices(service, client, onboarded, *opened)
-        told.proofs += [labels_read, registered]
-        return told
+        screen.show("onboarding", f"{count} devices scanned, registered and listed", _tone(registered))
+        outcome = self._start_devices(service, client, onboarded, *opened)
+        outcome.proofs += [labels_read, registered]
+        return outcome
 
     def _start_devices(
         self,
@@ -140,16 +140,16 @@ class Story:
         onboarded: Onboarded,
         gateway: GatewayProcess,
         broker: Broker,
-    ) -> Told:
+    ) -> DemoOutcome:
         screen, cast = self._screen, onboarded.cast
         with screen.doing("waiting for the gateway"):
             gateway.wait_until_ready()
-        screen.tell("gateway", f"process {gateway.pid} holds the keys; broker: {broker.name}", Tone.ACCENT)
+        screen.show("gateway", f"process {gateway.pid} holds the keys; broker: {broker.name}", Tone.ACCENT)
         with screen.doing("starting the real agent"):
             agent = self._stage.open_agent(gateway, broker, cast.real)
-        screen.tell(cast.real.name, f"device-agent over MQTT, process {agent.pid}, reads this machine", Tone.ACCENT)
+        screen.show(cast.real.name, f"device-agent over MQTT, process {agent.pid}, reads this machine", Tone.ACCENT)
         fleet = self._stage.open_fleet(service, cast.virtual, client.discover(), self._settings.seed)
-        screen.tell("virtual", f"{len(cast.virtual)} devices switched on", Tone.ACCENT)
+        screen.show("virtual", f"{len(cast.virtual)} devices switched on", Tone.ACCENT)
         with screen.doing("waiting for every device") as say:
             missing = wait_online(
                 client, cast.all, lambda: agent.running, lambda seen: say(f"online {seen} of {len(cast.all)}")
@@ -159,74 +159,74 @@ class Story:
             raise UnexpectedAnswer(
                 f"{missing} of {len(cast.all)} devices never asked for commands: look into {self._stage.folder.logs}"
             )
-        screen.tell("service", f"all {len(cast.all)} devices online")
-        return Told(onboarded, OrderBook(client), service, gateway, agent, fleet)
+        screen.show("service", f"all {len(cast.all)} devices online")
+        return DemoOutcome(onboarded, CommandSender(client), service, gateway, agent, fleet)
 
     # --- act 2: commands to everybody ---
 
-    def _everybody_works(self, told: Told) -> None:
-        cast, book = told.onboarded.cast, told.orders
+    def _everybody_works(self, outcome: DemoOutcome) -> None:
+        cast, sender = outcome.onboarded.cast, outcome.orders
         self._screen.mark("commands")
         orders = {device: _daily_orders(number, is_real=device == cast.real) for number, device in enumerate(cast.all)}
         with self._screen.doing("sending commands to every device"):
             for round_ in zip(*orders.values(), strict=True):
                 for device, order in zip(orders, round_, strict=True):
-                    book.send(device, order)
+                    sender.send(device, order)
                 time.sleep(_ROUND_S)
-        self._screen.tell(
+        self._screen.show(
             "operator",
-            f"{len(book.sent)} commands sent, {len(cast.all)} of them unknown, {len(cast.all)} invalid",
+            f"{len(sender.sent)} commands sent, {len(cast.all)} of them unknown, {len(cast.all)} invalid",
             Tone.ACCENT,
         )
-        self._wait(told, cast.all)
+        self._wait(outcome, cast.all)
 
     # --- act 3: kill -9, power cuts, and a command for a device that is off ---
 
-    def _trouble(self, told: Told) -> None:
-        cast, book, screen = told.onboarded.cast, told.orders, self._screen
+    def _trouble(self, outcome: DemoOutcome) -> None:
+        cast, sender, screen = outcome.onboarded.cast, outcome.orders, self._screen
         off_s = screen.elapsed_s()
-        told.fleet.switch_off([cast.switched_off.device_id])
-        screen.tell(cast.switched_off.name, "switched off", Tone.WARN)
-        book.send(cast.switched_off, Order("ping while it is off", {"command": "ping", "echo": "are you there?"}))
+        outcome.fleet.switch_off([cast.switched_off.device_id])
+        screen.show(cast.switched_off.name, "switched off", Tone.WARN)
+        sender.send(cast.switched_off, Order("ping while it is off", {"command": "ping", "echo": "are you there?"}))
         caught = {
-            device.name: [book.send(device, order) for order in _CAUGHT] for device in (cast.real, cast.power_cut)
+            device.name: [sender.send(device, order) for order in _CAUGHT] for device in (cast.real, cast.power_cut)
         }
-        self._wait_begun(told, set(caught[cast.real.name]), caught[cast.power_cut.name])
+        self._wait_begun(outcome, set(caught[cast.real.name]), caught[cast.power_cut.name])
         # By now the poll that the device left behind has ended: it would have taken the command with it.
-        book.send(cast.switched_off, _NOW_OR_NEVER)
+        sender.send(cast.switched_off, _NOW_OR_NEVER)
         cut_s = screen.elapsed_s()
-        told.fleet.switch_off([cast.power_cut.device_id])
-        screen.tell(cast.power_cut.name, "power cut in the middle of two commands", Tone.BAD)
-        told.killed_s = time.time()
+        outcome.fleet.switch_off([cast.power_cut.device_id])
+        screen.show(cast.power_cut.name, "power cut in the middle of two commands", Tone.BAD)
+        outcome.killed_s = time.time()
         killed_s = screen.elapsed_s()
-        told.agent.kill()
-        screen.tell(cast.real.name, "SIGKILL in the middle of two commands", Tone.BAD)
+        outcome.agent.kill()
+        screen.show(cast.real.name, "SIGKILL in the middle of two commands", Tone.BAD)
         screen.mark("kill -9")
-        book.send(cast.real, Order("ping while it is dead", {"command": "ping", "echo": "get up"}, runs=None))
+        sender.send(cast.real, Order("ping while it is dead", {"command": "ping", "echo": "get up"}, runs=None))
         with screen.doing("three devices are down"):
             time.sleep(_OFF_S)
-        told.restarted_s = time.time()
-        told.agent.start()
-        screen.tell(cast.real.name, f"started again, process {told.agent.pid}", Tone.WARN)
+        outcome.restarted_s = time.time()
+        outcome.agent.start()
+        screen.show(cast.real.name, f"started again, process {outcome.agent.pid}", Tone.WARN)
         screen.mark("started again")
-        told.fleet.switch_on([cast.power_cut.device_id, cast.switched_off.device_id])
-        screen.tell("virtual", f"{cast.power_cut.name} and {cast.switched_off.name} have power again", Tone.WARN)
+        outcome.fleet.switch_on([cast.power_cut.device_id, cast.switched_off.device_id])
+        screen.show("virtual", f"{cast.power_cut.name} and {cast.switched_off.name} have power again", Tone.WARN)
         on_s = screen.elapsed_s()
-        told.outages += [
+        outcome.outages += [
             Outage(cast.real.name, killed_s, on_s, "killed with SIGKILL"),
             Outage(cast.power_cut.name, cut_s, on_s, "power cut"),
             Outage(cast.switched_off.name, off_s, on_s, "switched off"),
         ]
-        self._wait(told, (cast.real, cast.power_cut, cast.switched_off))
+        self._wait(outcome, (cast.real, cast.power_cut, cast.switched_off))
 
-    def _wait_begun(self, told: Told, real: set[str], virtual: list[str]) -> None:
+    def _wait_begun(self, outcome: DemoOutcome, real: set[str], virtual: list[str]) -> None:
         """Until both devices are in the middle of both commands."""
-        device_id = told.onboarded.cast.power_cut.device_id
+        device_id = outcome.onboarded.cast.power_cut.device_id
         deadline_s = time.monotonic() + _BEGUN_S
         with self._screen.doing("waiting for the slow commands to begin"):
             while time.monotonic() < deadline_s:
-                states = [told.orders.status_of(device_id, command_id) for command_id in virtual]
-                if real <= told.agent.runs().keys() and all(state == CommandStatus.IN_PROGRESS for state in states):
+                states = [outcome.orders.status_of(device_id, command_id) for command_id in virtual]
+                if real <= outcome.agent.runs().keys() and all(state == CommandStatus.IN_PROGRESS for state in states):
                     return
                 time.sleep(_LOOK_S)
         raise UnexpectedAnswer(
@@ -235,12 +235,12 @@ class Story:
 
     # --- act 4: one device goes ---
 
-    def _remove_one(self, client: ServiceClient, told: Told) -> None:
-        screen, device = self._screen, told.onboarded.cast.removed
-        told.fleet.sample(on=False)
-        told.fleet.settle(_DRAINED_S)
-        told.fleet.switch_off([device.device_id])
-        told.read_back[device.device_id] = read_device(client, device.device_id)
+    def _remove_one(self, client: ServiceClient, outcome: DemoOutcome) -> None:
+        screen, device = self._screen, outcome.onboarded.cast.removed
+        outcome.fleet.sample(on=False)
+        outcome.fleet.settle(_DRAINED_S)
+        outcome.fleet.switch_off([device.device_id])
+        outcome.read_back[device.device_id] = read_device(client, device.device_id)
         client.remove_device(device.device_id)
         ping = SendCommand(device_id=device.device_id, command_payload={"command": "ping"})
         answers = {
@@ -250,70 +250,70 @@ class Story:
         }
         listed = any(found.device_id == device.device_id for found in client.user_devices(USER_ID))
         proof = prove_removal(device.name, answers, listed)
-        told.proofs.append(proof)
-        screen.tell(device.name, f"removed; afterwards {proof.found}", _tone(proof))
+        outcome.proofs.append(proof)
+        screen.show(device.name, f"removed; afterwards {proof.found}", _tone(proof))
         screen.mark("one removed")
-        told.outages.append(Outage(device.name, screen.elapsed_s(), float("inf"), "removed"))
+        outcome.outages.append(Outage(device.name, screen.elapsed_s(), float("inf"), "removed"))
 
-    # --- act 5: everything that was to be handed over is, then the books are opened ---
+    # --- act 5: everything that was to be handed over is, then what is stored is read back ---
 
-    def _drain(self, client: ServiceClient, told: Told) -> None:
-        real = told.onboarded.cast.real
+    def _drain(self, client: ServiceClient, outcome: DemoOutcome) -> None:
+        real = outcome.onboarded.cast.real
         for order in intervals_of_the_real_agent(_REST_S):
-            told.orders.send(real, order)
-        told.orders.wait([real.device_id], _ENDED_S, lambda _done, _total: None)
+            outcome.orders.send(real, order)
+        outcome.orders.wait([real.device_id], _ENDED_S, lambda _done, _total: None)
         with self._screen.doing("letting everything drain"):
-            late = told.fleet.settle(_DRAINED_S)
+            late = outcome.fleet.settle(_DRAINED_S)
             time.sleep(INTERVAL_S)  # a read that had begun before has its number then
             deadline_s = time.monotonic() + _DRAINED_S
-            while _on_the_way(client, told.agent, real) and time.monotonic() < deadline_s:
+            while _on_the_way(client, outcome.agent, real) and time.monotonic() < deadline_s:
                 time.sleep(_LOOK_S)
-            code = told.agent.stop()
-            books = told.agent.books()
-            while (kept := told.gateway.waiting()) and time.monotonic() < deadline_s:
+            code = outcome.agent.stop()
+            outbox = outcome.agent.outbox()
+            while (kept := outcome.gateway.waiting()) and time.monotonic() < deadline_s:
                 time.sleep(_LOOK_S)
-        tone = Tone.GOOD if code == 0 and not late and not books.waiting and not kept else Tone.BAD
+        tone = Tone.GOOD if code == 0 and not late and not outbox.waiting and not kept else Tone.BAD
         text = f"nothing waits in its outbox or at the gateway; stopped with exit code {code}"
-        if books.waiting or late or kept:
+        if outbox.waiting or late or kept:
             text = (
-                f"not drained: {books.waiting} readings of the real agent, {kept} at the gateway, "
+                f"not drained: {outbox.waiting} readings of the real agent, {kept} at the gateway, "
                 f"{', '.join(late) or 'no other device'}"
             )
-        self._screen.tell(real.name, text, tone)
+        self._screen.show(real.name, text, tone)
 
-    def _read_back(self, client: ServiceClient, told: Told) -> None:
-        cast = told.onboarded.cast
+    def _read_back(self, client: ServiceClient, outcome: DemoOutcome) -> None:
+        cast = outcome.onboarded.cast
         with self._screen.doing("reading everything back") as say:
             for device in cast.all:
-                if device.device_id not in told.read_back:
+                if device.device_id not in outcome.read_back:
                     say(f"reading back {device.name}")
-                    told.read_back[device.device_id] = read_device(client, device.device_id)
-            told.books = told.agent.books()
-        readings = sum(len(device.readings) for device in told.read_back.values())
-        commands = sum(len(device.commands) for device in told.read_back.values())
-        self._screen.tell("service", f"read back: {commands} commands, {readings} readings", Tone.ACCENT)
+                    outcome.read_back[device.device_id] = read_device(client, device.device_id)
+            outcome.outbox = outcome.agent.outbox()
+        readings = sum(len(device.readings) for device in outcome.read_back.values())
+        commands = sum(len(device.commands) for device in outcome.read_back.values())
+        self._screen.show("service", f"read back: {commands} commands, {readings} readings", Tone.ACCENT)
 
     def _let_pass(self, seconds: float) -> None:
         with self._screen.doing("a few quiet seconds of readings"):
             time.sleep(seconds)
 
-    def _wait(self, told: Told, devices: Sequence[DeviceIdentity]) -> None:
+    def _wait(self, outcome: DemoOutcome, devices: Sequence[DeviceIdentity]) -> None:
         began_s = self._screen.elapsed_s()
         with self._screen.doing("waiting for results") as say:
-            left = told.orders.wait(
+            left = outcome.orders.wait(
                 [device.device_id for device in devices],
                 _ENDED_S,
                 lambda done, total: say(f"commands ended: {done} of {total}"),
             )
         took_s = self._screen.elapsed_s() - began_s
         if left:
-            self._screen.tell("operator", f"{left} commands have not ended within {_ENDED_S:g} s", Tone.BAD)
+            self._screen.show("operator", f"{left} commands have not ended within {_ENDED_S:g} s", Tone.BAD)
         else:
-            self._screen.tell("operator", f"all {len(told.orders.sent)} commands have ended, {took_s:.1f} s later")
+            self._screen.show("operator", f"all {len(outcome.orders.sent)} commands have ended, {took_s:.1f} s later")
 
 
 def _daily_orders(number: int, *, is_real: bool) -> list[Order]:
-    """What every device is told; nobody outside of the real agent counts the runs of its built-in handlers."""
+    """The commands of every device; nobody outside of the real agent counts the runs of its built-in handlers."""
     counted = None if is_real else frozenset({1})
     sensor = SENSOR if is_real else VIRTUAL_SENSOR
     interval = {"command": "set_interval", "name": sensor}
@@ -339,12 +339,12 @@ def intervals_of_the_real_agent(interval_s: float | None) -> list[Order]:
 def _on_the_way(client: ServiceClient, agent: RealAgent, device: DeviceIdentity) -> bool:
     """Whether the real agent read or took in something that the service has not stored.
 
-    ``books.waiting`` does not tell while the agent runs: what was delivered may be deleted up to 90 s later. And the
+    ``outbox.waiting`` is not exact while the agent runs: what was delivered may be deleted up to 90 s later. And the
     newest number of the witness may be between its program and the outbox.
     """
-    books, witnessed = agent.books(), agent.witnessed()
+    outbox, witnessed = agent.outbox(), agent.witnessed()
     stored = read_device(client, device.device_id)
-    taken = books.accepted - books.set_aside - books.dropped
+    taken = outbox.accepted - outbox.set_aside - outbox.dropped
     newest = {made.fact.key for made in witnessed[-1:]}
     return taken > len(stored.readings) or not newest <= {fact.key for fact in stored.by_sequence()}
 

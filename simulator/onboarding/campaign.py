@@ -18,14 +18,14 @@ from typing import Final
 from agent.core.backoff import Backoff
 from agent.errors import AgentError, ErrorAnswer, Forbidden, ServiceError, Unauthorized
 from agent.wire.devices import Device
+from simulator.onboarding.case_labels import ProductAccount
 from simulator.onboarding.cleanup import is_at, note_outcome, user_devices
 from simulator.onboarding.journal import Place, leftovers, place_of
 from simulator.onboarding.journey import Action, Answer
 from simulator.onboarding.listing import Lister, hold_against_list
 from simulator.onboarding.outcomes import Audited, CampaignReport, LabelResult, Outcome, Plan
 from simulator.onboarding.quota import Timing
-from simulator.onboarding.stage import Backstage
-from simulator.onboarding.steps import Desk, LabelSession, Observed, Subject
+from simulator.onboarding.steps import LabelSession, Observed, RunContext, Subject
 
 _BASE_S: Final = 0.5
 _CAP_S: Final = 15.0
@@ -38,7 +38,7 @@ class Campaign:
 
     Args:
         plan: what to do.
-        desk: who acts; with the journal of this run.
+        context: of the run, with its journal.
         home: the same account, for lists.
         timing: clock and sleep; a sleep ends early once ``stop`` is set.
         stop: set to end early: what is in flight is finished, nothing more is begun.
@@ -48,15 +48,15 @@ class Campaign:
     def __init__(
         self,
         plan: Plan,
-        desk: Desk,
-        home: Backstage,
+        context: RunContext,
+        home: ProductAccount,
         timing: Timing,
         *,
         stop: threading.Event | None = None,
         draw: Callable[[], float] = random.random,
     ) -> None:
         self._plan = plan
-        self._desk = desk
+        self._context = context
         self._home = home
         self._timing = timing
         self._stop = stop or threading.Event()
@@ -67,7 +67,7 @@ class Campaign:
         self._unsettled_in_a_row = 0
         self._stopped_by: AgentError | None = None
         self._broken: Exception | None = None
-        left = leftovers(desk.journal.entries)
+        left = leftovers(context.journal.entries)
         self._doubtful = set(left.in_doubt)
         self._made = {place: device_id for device_id, place in left.devices.items()}
         self._settled = {
@@ -78,7 +78,7 @@ class Campaign:
                 str(entry.get("detail", "")),
                 settled_by="journal",
             )
-            for entry in desk.journal.entries
+            for entry in context.journal.entries
             if entry["event"] == "settled"
         }
 
@@ -128,7 +128,7 @@ class Campaign:
         """Begin each label when it is due and there is room; whether Ctrl-C ended it."""
         slots = threading.Semaphore(self._plan.concurrency)
         began_s = self._timing.clock()
-        began_at = self._desk.wall()
+        began_at = self._context.wall()
         done = len(results)
 
         def onboard(index: int, subject: Subject, due_s: float) -> None:
@@ -167,7 +167,7 @@ class Campaign:
     # --- one label ----------------------------------------------------------------------------------------------------
 
     def _onboard(self, subject: Subject, intended_at: float) -> LabelResult:
-        session = LabelSession(self._desk, subject, self._timing.clock)
+        session = LabelSession(self._context, subject, self._timing.clock)
         place = self._place(subject)
         try:
             result = self._registered(session, place, intended_at)
@@ -230,7 +230,7 @@ class Campaign:
             session.device_id = listed[0].device_id
         observed = self._again(session, Action.REMOVE)
         if observed.answer is Answer.NOT_FOUND:
-            self._desk.journal.add("removed", account="", device_id=session.device_id)
+            self._context.journal.add("removed", account="", device_id=session.device_id)
         if observed.answer in {Answer.REMOVED, Answer.NOT_FOUND}:
             return replace(result, outcome=Outcome.REMOVED, device_id=session.device_id)
         return self._failed(session.subject, observed, "remove")
@@ -259,7 +259,7 @@ class Campaign:
         listed = self._listed(place)
         if not listed:
             return None
-        note_outcome(self._desk.journal, place, listed)
+        note_outcome(self._context.journal, place, listed)
         session.device_id = listed[0].device_id
         return LabelResult(
             session.subject, Outcome.REGISTERED, session.device_id, "found in the list", settled_by="list"
@@ -293,7 +293,7 @@ class Campaign:
             return
         with self._lock:
             self._unsettled_in_a_row = 0
-        self._desk.journal.add(
+        self._context.journal.add(
             "settled",
             account="",
             user_id=place.user_id,

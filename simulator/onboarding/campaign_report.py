@@ -155,7 +155,7 @@ def _check(one: LabelResult) -> Check:
     noted = one.settled_by == "list" or one.outcome is Outcome.FOUND
     mark = Mark.BAD if not one.outcome.is_good else Mark.NOTED if noted else Mark.GOOD
     earlier = "by an earlier start" if one.settled_by == "journal" else ""
-    told = one.detail if one.device_id in one.detail else f"device {one.device_id}, {one.detail}".rstrip(", ")
-    reason = ", ".join(part for part in (told, earlier) if part)
+    detail = one.detail if one.device_id in one.detail else f"device {one.device_id}, {one.detail}".rstrip(", ")
+    reason = ", ".join(part for part in (detail, earlier) if part)
     seconds = None if earlier else one.took_s
     return Check("labels", one.subject.device_identifier, one.outcome.value, mark, reason, seconds)

@@ -9,8 +9,8 @@ from pathlib import Path
 from agent.errors import ConfigurationError, Conflict, NotFound, ServiceError, TransportError
 from agent.wire.devices import Device
 from simulator.onboarding import journal as journal_files
+from simulator.onboarding.case_labels import ProductAccount
 from simulator.onboarding.journal import Journal, Leftovers, Place, leftovers, read_journal
-from simulator.onboarding.stage import Backstage
 from simulator.onboarding.steps import MARK
 
 
@@ -40,7 +40,7 @@ class CleanupReport:
 
 
 def clean_up(
-    journal: Journal, accounts: Mapping[str, Backstage], on_done: Callable[[int, int], None] | None = None
+    journal: Journal, accounts: Mapping[str, ProductAccount], on_done: Callable[[int, int], None] | None = None
 ) -> CleanupReport:
     """Take back all that the journal says is left, and write down that it is gone.
 
@@ -48,8 +48,8 @@ def clean_up(
 
     Args:
         journal: open; what is removed is added to it.
-        accounts: by the name in the journal; what belongs to one that is missing stays, and is told.
-        on_done: told after each, with those done and in all.
+        accounts: by the name in the journal; what belongs to one that is missing stays, and is named.
+        on_done: called after each, with those done and in all.
     """
     report = CleanupReport()
     _settle(journal, accounts, report)
@@ -75,7 +75,7 @@ def clean_up(
 
 def clean_up_file(
     path: Path,
-    accounts: Mapping[str, Backstage],
+    accounts: Mapping[str, ProductAccount],
     base_url: str,
     on_done: Callable[[int, int], None] | None = None,
 ) -> CleanupReport:
@@ -96,15 +96,15 @@ def clean_up_file(
         return report
 
 
-def find_marked(account: Backstage, run: str | None = None) -> Leftovers:
+def find_marked(account: ProductAccount, run: str | None = None) -> Leftovers:
     """What the account holds with the mark of these commands in its name: of one run, or of all.
 
     Raises:
         ServiceError: the lists could not be read.
     """
     mark = MARK if run is None else f"{MARK}{run}:"
-    devices = account.asker.ask(lambda: list(account.client.devices()))
-    products = account.asker.ask(lambda: list(account.client.products()))
+    devices = account.retrier.call(lambda: list(account.client.devices()))
+    products = account.retrier.call(lambda: list(account.client.products()))
     return Leftovers(
         {
             device.device_id: Place(
@@ -120,7 +120,7 @@ def find_marked(account: Backstage, run: str | None = None) -> Leftovers:
 
 
 def remove_marked(
-    account: Backstage, left: Leftovers, on_done: Callable[[int, int], None] | None = None
+    account: ProductAccount, left: Leftovers, on_done: Callable[[int, int], None] | None = None
 ) -> CleanupReport:
     """Remove what :func:`find_marked` found."""
     report = CleanupReport()
@@ -132,14 +132,14 @@ def remove_marked(
     return report
 
 
-def _remove(account: Backstage, kind: str, its_id: str, report: CleanupReport) -> bool:
+def _remove(account: ProductAccount, kind: str, its_id: str, report: CleanupReport) -> bool:
     """Whether it is gone now."""
     try:
         if kind == "device":
-            account.asker.ask(lambda: account.client.remove_device(its_id))
+            account.retrier.call(lambda: account.client.remove_device(its_id))
             report.devices.append(its_id)
         else:
-            account.asker.ask(lambda: account.client.delete_product(its_id))
+            account.retrier.call(lambda: account.client.delete_product(its_id))
             report.products.append(its_id)
     except NotFound:
         report.gone += 1
@@ -153,7 +153,7 @@ def _remove(account: Backstage, kind: str, its_id: str, report: CleanupReport) -
     return True
 
 
-def _settle(journal: Journal, accounts: Mapping[str, Backstage], report: CleanupReport) -> None:
+def _settle(journal: Journal, accounts: Mapping[str, ProductAccount], report: CleanupReport) -> None:
     """Find out what became of registrations and products whose answer nobody has seen."""
     left = leftovers(journal.entries)
     listed: dict[tuple[str, str], list[Device]] = {}
@@ -206,21 +206,21 @@ def is_at(device: Device, place: Place) -> bool:
     return is_same and is_marked
 
 
-def user_devices(account: Backstage, user_id: str) -> list[Device]:
+def user_devices(account: ProductAccount, user_id: str) -> list[Device]:
     """All devices of a user; none of one whom the service does not know.
 
     Raises:
         ServiceError: the list cannot be read.
     """
     try:
-        return account.asker.ask(lambda: list(account.client.user_devices(user_id)))
+        return account.retrier.call(lambda: list(account.client.user_devices(user_id)))
     except NotFound:
         return []
 
 
-def _settle_product(journal: Journal, account: Backstage, name: str, report: CleanupReport) -> None:
+def _settle_product(journal: Journal, account: ProductAccount, name: str, report: CleanupReport) -> None:
     try:
-        products = account.asker.ask(lambda: list(account.client.products()))
+        products = account.retrier.call(lambda: list(account.client.products()))
     except ServiceError as error:
         report.problems.append(f"product {name!r} is in doubt, and the list of products cannot be read: {error}")
         return

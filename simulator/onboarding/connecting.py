@@ -1,4 +1,4 @@
-"""From addresses and files with credentials to a service that can be asked."""
+"""Open a service by its address and files with credentials."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from agent.token_store import TokenFile
 from agent.wire.auth import Credential, KeyPair
 from agent.wire.refreshing import RefreshingBearer
 from agent.wire.secret import Secret, never_show
-from simulator.onboarding.asking import Asker
-from simulator.onboarding.exchange import Witness
+from simulator.onboarding.case_labels import ProductAccount
+from simulator.onboarding.exchange import RecordingTransport
 from simulator.onboarding.quota import QuotaGate, Timing
-from simulator.onboarding.stage import Backstage
+from simulator.onboarding.retrying import Retrier
 from simulator.onboarding.steps import Account
 from simulator.wire.client import ServiceClient
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """How to get into a service: with a key pair, or with the token file of ``fleet-simulator login``.
+class ServiceAccess:
+    """Address and credentials of a service: a key pair, or the token file of ``fleet-simulator login``.
 
     Attributes:
         base_url: of the service; a token file knows its own.
@@ -32,7 +32,7 @@ class Way:
         ca_file: the authorities that alone are trusted; None trusts the system's.
         timeout_s: patience with one request.
         max_wait_s: longest wait of one step for the quota.
-        prefix: of the options' names, for complaints.
+        prefix: of the options' names, for error texts.
     """
 
     base_url: str | None
@@ -53,23 +53,23 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Connected:
-    """A service with everything around it.
+    """An open service with its quota, clock and accounts.
 
     Attributes:
         account: for journeys.
-        backstage: for lists, products and removals.
+        product_account: for lists, products and removals.
     """
 
     base_url: str
     client: ServiceClient
     account: Account
-    backstage: Backstage
+    product_account: ProductAccount
     timing: Timing
 
 
 @contextlib.contextmanager
 def connected(
-    way: Way,
+    access: ServiceAccess,
     *,
     connections: int = 16,
     name: str = "",
@@ -78,7 +78,7 @@ def connected(
     """The service for the length of the block; nothing is sent yet.
 
     Args:
-        way: how to get in.
+        access: address and credentials.
         connections: how many requests may be in flight.
         name: of the account in the journal.
         sleep: waits that many seconds, or less when it is interrupted.
@@ -87,22 +87,22 @@ def connected(
         ConfigurationError: the credentials cannot be used; each fault names its option.
         ServiceError: the token file holds nothing that can be used.
     """
-    credential, base_url = _credential(way)
-    timing = Timing(time.monotonic, lambda seconds: _sleep(sleep, seconds), way.max_wait_s)
+    credential, base_url = _credential(access)
+    timing = Timing(time.monotonic, lambda seconds: _sleep(sleep, seconds), access.max_wait_s)
     gate = QuotaGate(timing)
-    witness = Witness(connections=connections, ca_file=way.ca_file)
-    with ServiceClient(base_url, credential, timeout_s=way.timeout_s, transport=witness) as client:
-        backstage = Backstage(client, Asker(gate, timing), name)
-        yield Connected(base_url, client, Account(client, gate, witness, name), backstage, timing)
+    transport = RecordingTransport(connections=connections, ca_file=access.ca_file)
+    with ServiceClient(base_url, credential, timeout_s=access.timeout_s, transport=transport) as client:
+        product_account = ProductAccount(client, Retrier(gate, timing), name)
+        yield Connected(base_url, client, Account(client, gate, transport, name), product_account, timing)
 
 
 @contextlib.contextmanager
-def connected_if_given(way: Way, name: str) -> Iterator[Connected | None]:
+def connected_if_given(access: ServiceAccess, name: str) -> Iterator[Connected | None]:
     """As :func:`connected`; None without credentials."""
-    if not way.is_given:
+    if not access.is_given:
         yield None
         return
-    with connected(way, name=name) as found:
+    with connected(access, name=name) as found:
         yield found
 
 
@@ -110,25 +110,29 @@ def _sleep(sleep: Callable[[float], object], seconds: float) -> None:
     sleep(seconds)
 
 
-def _credential(way: Way) -> tuple[Credential, str]:
-    prefix = way.prefix
-    has_keys = way.api_key is not None or way.secret_key_file is not None
-    if has_keys == (way.token_file is not None):
+def _credential(access: ServiceAccess) -> tuple[Credential, str]:
+    prefix = access.prefix
+    has_keys = access.api_key is not None or access.secret_key_file is not None
+    if has_keys == (access.token_file is not None):
         raise ConfigurationError(
             [f"give {prefix}api-key and {prefix}secret-key-file, or {prefix}token-file of 'fleet-simulator login'"],
             "credentials",
         )
-    if way.token_file is not None:
-        secret = None if way.client_secret_file is None else read_secret(way.client_secret_file, "--client-secret-file")
-        tokens = TokenFile(way.token_file)
-        bearer = RefreshingBearer(tokens, client_secret=secret, timeout_s=way.timeout_s, ca_file=way.ca_file)
-        return bearer, way.base_url or bearer.base_url
-    if way.api_key is None or way.secret_key_file is None:
-        missing = "api-key" if way.api_key is None else "secret-key-file"
+    if access.token_file is not None:
+        secret = (
+            None
+            if access.client_secret_file is None
+            else read_secret(access.client_secret_file, "--client-secret-file")
+        )
+        tokens = TokenFile(access.token_file)
+        bearer = RefreshingBearer(tokens, client_secret=secret, timeout_s=access.timeout_s, ca_file=access.ca_file)
+        return bearer, access.base_url or bearer.base_url
+    if access.api_key is None or access.secret_key_file is None:
+        missing = "api-key" if access.api_key is None else "secret-key-file"
         raise ConfigurationError([f"{prefix}{missing} is missing: a key pair has both parts"], "credentials")
-    if way.base_url is None:
+    if access.base_url is None:
         raise ConfigurationError(["--base-url is missing: give the address of the service"], "credentials")
-    return KeyPair(way.api_key, read_secret(way.secret_key_file, f"{prefix}secret-key-file")), way.base_url
+    return KeyPair(access.api_key, read_secret(access.secret_key_file, f"{prefix}secret-key-file")), access.base_url
 
 
 def read_secret(path: Path, option: str) -> Secret:

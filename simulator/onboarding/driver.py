@@ -21,7 +21,15 @@ from simulator.onboarding.journey import (
     judge_together,
 )
 from simulator.onboarding.quota import QuotaGate, Timing
-from simulator.onboarding.steps import Account, Desk, LabelSession, Observed, OnboardingService, Subject, ends_the_run
+from simulator.onboarding.steps import (
+    Account,
+    LabelSession,
+    Observed,
+    OnboardingService,
+    RunContext,
+    Subject,
+    ends_the_run,
+)
 
 LOST: Final = (TransportError, UnexpectedAnswer)
 """No answer, or none of the service: the next request may be answered all the same."""
@@ -79,7 +87,7 @@ class JourneyReport:
         subject: the (first) label.
         device_id: as the service named it; empty when it never did.
         steps: in order.
-        state: what the service last told us about the device.
+        state: of the device, by the last answer about it.
         stopped_by: what its last request came to, when that was refused credentials or no answer.
     """
 
@@ -153,7 +161,7 @@ class OnboardingReport:
 
 def drive_labels(
     subjects: Sequence[Subject],
-    service: OnboardingService | Desk,
+    service: OnboardingService | RunContext,
     *,
     user_id: str,
     remove: bool,
@@ -168,17 +176,17 @@ def drive_labels(
 
     Args:
         subjects: the labels.
-        service: any server of the specification, or a desk in front of one.
+        service: any server of the specification, or a context in front of one.
         user_id: the account to link the devices to.
         remove: remove each device again and see that it is gone.
         timing: clock, sleep and how long a step may wait for the quota.
-        on_journey: told after each label, with the labels done and in all.
+        on_journey: called after each label, with the labels done and in all.
     """
-    desk = service if isinstance(service, Desk) else Desk(Account(service, QuotaGate(timing)), user_id)
+    context = service if isinstance(service, RunContext) else RunContext(Account(service, QuotaGate(timing)), user_id)
     journeys: list[JourneyReport] = []
     outage = Outage()
     for index, subject in enumerate(subjects):
-        journey = drive_label(subject, desk, steps=ROUND_TRIP if remove else KEEP, timing=timing)
+        journey = drive_label(subject, context, steps=ROUND_TRIP if remove else KEEP, timing=timing)
         journeys.append(journey)
         if on_journey:
             on_journey(journey, index + 1, len(subjects))
@@ -187,31 +195,33 @@ def drive_labels(
     return OnboardingReport(user_id, tuple(journeys), (), None)
 
 
-def drive_label(subject: Subject, desk: Desk, *, steps: Sequence[Step], timing: Timing) -> JourneyReport:
+def drive_label(subject: Subject, context: RunContext, *, steps: Sequence[Step], timing: Timing) -> JourneyReport:
     """Drive one given label through these steps; never raises for what the service or the network does."""
-    return _Walk(desk, [subject], (Label.GIVEN,), timing).go(steps)
+    return _Walk(context, [subject], (Label.GIVEN,), timing).go(steps)
 
 
-def drive_case(case: Case, subjects: Sequence[Subject], desk: Desk, timing: Timing) -> JourneyReport:
+def drive_case(case: Case, subjects: Sequence[Subject], context: RunContext, timing: Timing) -> JourneyReport:
     """Drive a case with its labels; never raises for what the service or the network does.
 
     Args:
         case: what to do.
         subjects: one for each of its labels; a copy's is not used.
-        desk: who acts; with a stranger when the case needs one.
+        context: of the run; with a stranger when the case needs one.
         timing: clock and sleep.
     """
-    return _Walk(desk, subjects, case.labels, timing).go(case.steps)
+    return _Walk(context, subjects, case.labels, timing).go(case.steps)
 
 
 class _Walk:
     """One walk: a session and the possible states for each label, and what has failed so far."""
 
-    def __init__(self, desk: Desk, subjects: Sequence[Subject], labels: Sequence[Label], timing: Timing) -> None:
+    def __init__(
+        self, context: RunContext, subjects: Sequence[Subject], labels: Sequence[Label], timing: Timing
+    ) -> None:
         self._same_as = [0 if label is Label.COPY else index for index, label in enumerate(labels)]
         self._states = [frozenset({BEGINNING[label]}) for label in labels]
         ids: dict[str, LabelSession] = {}
-        self._sessions = [LabelSession(desk, subject, timing.clock, ids) for subject in subjects]
+        self._sessions = [LabelSession(context, subject, timing.clock, ids) for subject in subjects]
         self._steps: list[StepReport] = []
         self._stopped_by: AgentError | None = None
         self._is_over = False
@@ -279,7 +289,7 @@ class _Walk:
 
 
 def _race(session: LabelSession, actions: Sequence[Action]) -> list[Observed]:
-    """All at once, from threads that wait for each other; what they told is remembered when the last is back."""
+    """All at once, from threads that wait for each other; their answers are stored when the last has come."""
     if Action.REMOVE in actions and session.lacks_id:
         session.perform(Action.LIST)  # once the first removal is through, no list names the device for the others
     seen: list[Observed | None] = [None] * len(actions)

@@ -1,4 +1,4 @@
-"""What really went over the wire: a transport that takes note of each exchange, without any header or value in it."""
+"""A transport that records each exchange as it went over the wire, without any header or value in it."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ class Exchange:
     problem: str = ""
 
 
-class Witness(httpx.BaseTransport):
-    """Passes requests on and notes them for the thread that asked.
+class RecordingTransport(httpx.BaseTransport):
+    """Passes requests on and records them for the thread that made them.
 
     Args:
         inner: makes the requests; by default the network, as :class:`agent.wire.connection.Connection` would.
@@ -88,7 +88,7 @@ class Witness(httpx.BaseTransport):
         self._local = threading.local()
 
     @contextlib.contextmanager
-    def noting(self) -> Iterator[list[Exchange]]:
+    def recording(self) -> Iterator[list[Exchange]]:
         """The exchanges of this thread for the length of the block, in order."""
         before = getattr(self._local, "notes", None)
         notes: list[Exchange] = []
@@ -99,7 +99,7 @@ class Witness(httpx.BaseTransport):
             self._local.notes = before
 
     @contextlib.contextmanager
-    def holding(self, wait: Callable[[], object]) -> Iterator[None]:
+    def before_request(self, wait: Callable[[], object]) -> Iterator[None]:
         """Call ``wait`` once within the block: when this thread's next request is ready, right before it is sent."""
         self._local.wait = wait
         try:

@@ -28,7 +28,7 @@ class OpenRun:
     Attributes:
         run: its id.
         journal: in memory only when the run has no folder.
-        trail: told every request.
+        trail: records every request.
     """
 
     run: str

@@ -64,13 +64,6 @@ class Journal:
     ) -> None:
         self.close()
 
-    @property
-    def is_resumed(self) -> bool:
-        """Whether the file held entries of an earlier start."""
-        return self._resumed
-
-    _resumed = False
-
     def add(self, event: str, **members: object) -> None:
         """Append an entry; on return it survives a power cut.
 
@@ -87,7 +80,7 @@ class Journal:
             if self._synced < mine:
                 with self._lock:
                     goal = self._written
-                with self._telling():
+                with self._disk_faults_in_one_line():
                     os.fsync(self._file.fileno())
                 self._synced = goal
 
@@ -102,13 +95,13 @@ class Journal:
         with self._lock:
             self._written += 1
             if self._file is not None:
-                with self._telling():
+                with self._disk_faults_in_one_line():
                     self._file.write(line)
                     self._file.flush()
             return self._written
 
     def _open(self, path: Path) -> None:
-        with self._telling():
+        with self._disk_faults_in_one_line():
             path.parent.mkdir(parents=True, exist_ok=True)
             file = path.open("ab+")
             try:
@@ -126,8 +119,8 @@ class Journal:
         if not whole:
             return
         header, entries = parse_journal(whole, path)
-        told = {name: header.get(name) for name in self.header if name != "run"}
-        differing = sorted(name for name, value in told.items() if value != self.header[name])
+        found = {name: header.get(name) for name in self.header if name != "run"}
+        differing = sorted(name for name, value in found.items() if value != self.header[name])
         if differing:
             raise ConfigurationError(
                 [f"{path} is another run's ({', '.join(differing)} differ): give another --out, or the same options"],
@@ -135,10 +128,9 @@ class Journal:
             )
         self.header, self.entries = header, entries
         self._written = self._synced = 1 + len(entries)
-        self._resumed = True
 
     @contextlib.contextmanager
-    def _telling(self) -> Iterator[None]:
+    def _disk_faults_in_one_line(self) -> Iterator[None]:
         try:
             yield
         except OSError as problem:

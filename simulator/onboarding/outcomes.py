@@ -1,4 +1,4 @@
-"""What a campaign is told and what it tells: the plan, the results of labels, the report."""
+"""The values of a campaign: its plan, the results of labels, its report."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from agent.errors import AgentError
-from simulator.onboarding.asking import ATTEMPTS
+from simulator.onboarding.retrying import ATTEMPTS
 from simulator.onboarding.steps import Subject
 
 

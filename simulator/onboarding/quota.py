@@ -1,4 +1,4 @@
-"""One quota for the whole run: whoever is told to wait makes everybody wait, and nobody asks beyond what is left."""
+"""One quota for all requests of a run: each waits while the service asks for it, and none goes beyond what is left."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Timing:
 
 
 class KeyQuota:
-    """Where one key stands, as its answers told. Not thread-safe; ``now`` is on one monotonic clock.
+    """What is left of one key's quota, by its answers. Not thread-safe; ``now`` is on one monotonic clock.
 
     Attributes:
         refusals: how many 429s came.
@@ -47,24 +47,24 @@ class KeyQuota:
 
     @property
     def left(self) -> int | None:
-        """Requests that are left in this window; None when nobody told."""
+        """Requests that are left in this window; None when no answer has said it."""
         return self._left
 
     def wait_s(self, now: float) -> float:
         """How long to wait before the next request; 0 or less when it may go."""
         if self._left is not None and now >= self._left_until_s:
-            self._left = None  # a new window; the next answer tells about it
+            self._left = None  # a new window; the next answer says what is left of it
         if self._left is not None and self._left < 1:
             return max(self._until_s, self._left_until_s) - now
         return self._until_s - now
 
     def take(self) -> None:
-        """A request goes out."""
+        """Count a request that goes out."""
         if self._left is not None:
             self._left -= 1
 
-    def told(self, limit: RateLimit | None, now: float) -> None:
-        """An answer says where the key stands. Requests in flight are counted already, so only less is believed."""
+    def observe(self, limit: RateLimit | None, now: float) -> None:
+        """Take in what an answer says is left. Requests in flight are counted already, so only less is believed."""
         if limit is None or limit.remaining is None:
             return
         ends_s = now + (_WINDOW_S if limit.reset_s is None else limit.reset_s)
@@ -73,7 +73,7 @@ class KeyQuota:
         self._left_until_s = min(self._left_until_s, ends_s) if is_same else ends_s
 
     def refused(self, retry_after_s: float | None, now: float) -> float:
-        """A 429 came: nobody asks with this key before its wait is over. The wait."""
+        """Take in a 429: no request with this key goes out before its wait is over. Returns the wait."""
         wait_s = RETRY_AFTER_DEFAULT_S if retry_after_s is None else max(_SHORTEST_S, retry_after_s)
         self.refusals += 1
         self._until_s = max(self._until_s, now + wait_s)
@@ -122,12 +122,12 @@ class QuotaGate:
             self._timing.sleep(wait_s)
             waited_s += wait_s
 
-    def told(self, limit: RateLimit | None) -> None:
-        """An answer says where the key stands. Requests in flight are counted already, so only less is believed."""
+    def observe(self, limit: RateLimit | None) -> None:
+        """Take in what an answer says is left. Requests in flight are counted already, so only less is believed."""
         with self._lock:
-            self._quota.told(limit, self._timing.clock())
+            self._quota.observe(limit, self._timing.clock())
 
     def refused(self, retry_after_s: float | None) -> float:
-        """A 429 came: nobody asks before its wait is over. The wait."""
+        """Take in a 429: no request goes out before its wait is over. Returns the wait."""
         with self._lock:
             return self._quota.refused(retry_after_s, self._timing.clock())

@@ -86,7 +86,7 @@ def _cell(step: StepReport) -> Text:
 
 
 def faults(report: OnboardingReport) -> list[str]:
-    """One sentence per failed step; the one that stopped the run is the caller's to tell."""
+    """One sentence per failed step; the caller reports the one that stopped the run."""
     return [
         f"{journey.subject.device_identifier}: {_sentence(step)}"
         for journey in report.journeys

@@ -8,12 +8,12 @@ from itertools import pairwise
 
 from agent.errors import AgentError, ServiceError
 from agent.wire.answers import one_line
+from simulator.onboarding.case_labels import CaseLabels, CaseUnavailable
 from simulator.onboarding.cases import Case, Together
 from simulator.onboarding.driver import JourneyReport, Outage, StepReport, drive_case
 from simulator.onboarding.journey import Verdict
 from simulator.onboarding.quota import Timing
-from simulator.onboarding.stage import NotStaged, Stage
-from simulator.onboarding.steps import Desk
+from simulator.onboarding.steps import RunContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +92,8 @@ class Users:
 
 def run_cases(
     cases: Sequence[Case],
-    desk: Desk,
-    stage: Stage,
+    context: RunContext,
+    case_labels: CaseLabels,
     timing: Timing,
     *,
     run: str,
@@ -107,26 +107,28 @@ def run_cases(
 
     Args:
         cases: what to play.
-        desk: who acts; its users are replaced. Its service has answered before.
-        stage: makes the labels.
+        context: of the run; its users are replaced. Its service has answered before.
+        case_labels: makes the labels.
         timing: clock, sleep and patience.
         run: names the users.
         users: existing ones, where a service does not make users up.
         repeat: how often a race is played, until it fails.
-        on_case: told after each, with the cases done and in all.
+        on_case: called after each, with the cases done and in all.
     """
     reports: list[CaseReport] = []
     given, outage = users or Users(), Outage(was_answered=True)
 
     def play(case: Case, tag: str) -> JourneyReport:
         name = f"onboard-{run}-{tag}"
-        acting = replace(desk, user_id=given.user_id or f"{name}-a", other_user_id=given.other_user_id or f"{name}-b")
-        return drive_case(case, stage.labels_of(case, tag), acting, timing)
+        acting = replace(
+            context, user_id=given.user_id or f"{name}-a", other_user_id=given.other_user_id or f"{name}-b"
+        )
+        return drive_case(case, case_labels.labels_of(case, tag), acting, timing)
 
     for index, case in enumerate(cases):
         try:
             report = _play(case, f"{index + 1:03d}", play, repeat)
-        except NotStaged as reason:
+        except CaseUnavailable as reason:
             reports.append(CaseReport(case, None, str(reason)))
             continue
         except ServiceError as error:

@@ -27,7 +27,7 @@ from agent.wire.devices import Device
 from agent.wire.identity import PROOF_PATH
 from agent.wire.registration import RegisterDevice
 from simulator.onboarding.agreement import Known, contradictions, is_same, near_miss, scan_contradictions
-from simulator.onboarding.exchange import Exchange, Witness
+from simulator.onboarding.exchange import Exchange, RecordingTransport
 from simulator.onboarding.journal import Journal
 from simulator.onboarding.journey import STRANGERS, Action, Answer
 from simulator.onboarding.quota import QuotaGate
@@ -84,29 +84,29 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """One way into the service.
+    """Credentials of a service, with their quota.
 
     Attributes:
-        service: asked.
+        service: makes the requests.
         gate: the quota of these credentials.
-        witness: notes what goes over the wire; None when nobody wants to know.
+        transport: records the exchanges; None where they are not recorded.
         name: for the journal; empty for the account that the run is about.
     """
 
     service: OnboardingService
     gate: QuotaGate
-    witness: Witness | None = None
+    transport: RecordingTransport | None = None
     name: str = ""
 
-    def noting(self) -> contextlib.AbstractContextManager[list[Exchange]]:
+    def recording(self) -> contextlib.AbstractContextManager[list[Exchange]]:
         """The exchanges of this thread for the length of the block."""
-        return contextlib.nullcontext([]) if self.witness is None else self.witness.noting()
+        return contextlib.nullcontext([]) if self.transport is None else self.transport.recording()
 
     @contextlib.contextmanager
-    def holding(self, wait: Callable[[], object] | None) -> Iterator[None]:
-        """Call ``wait`` before this thread's next request leaves; before the block where nobody takes note."""
-        if wait is not None and self.witness is not None:
-            with self.witness.holding(wait):
+    def before_request(self, wait: Callable[[], object] | None) -> Iterator[None]:
+        """Call ``wait`` before this thread's next request leaves; before the block where nothing is recorded."""
+        if wait is not None and self.transport is not None:
+            with self.transport.before_request(wait):
                 yield
             return
         if wait is not None:
@@ -115,8 +115,8 @@ class Account:
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
-    """Who acts, and where it is written down.
+class RunContext:
+    """What all requests of a run share: accounts, users, journal, audit trail.
 
     Attributes:
         account: the one that the run is about.
@@ -142,16 +142,16 @@ class Desk:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What one action brought.
+    """The result of one action.
 
     Attributes:
-        answer: in the words of the journey.
+        answer: one of the answers that the journey knows.
         detail: the service's own words or a measured particular, for a person.
         duration_s: the last request alone, answer read.
         waited_s: waits for the quota before it.
         error: what the client raised, if it did.
         device_id: that the answer names.
-        last: what went over the wire at last; None where nobody takes note.
+        last: the last exchange; None where nothing is recorded.
     """
 
     answer: Answer
@@ -171,7 +171,7 @@ class LabelSession:
     """The requests for one label, with what earlier answers said about it.
 
     Args:
-        desk: who acts.
+        context: accounts, users, journal and audit trail.
         subject: the label.
         clock: monotonic seconds.
         ids: the device ids that answers gave so far, each with its session; shared by the sessions of one walk.
@@ -179,12 +179,12 @@ class LabelSession:
 
     def __init__(
         self,
-        desk: Desk,
+        context: RunContext,
         subject: Subject,
         clock: Callable[[], float],
         ids: dict[str, LabelSession] | None = None,
     ) -> None:
-        self._desk = desk
+        self._context = context
         self._subject = subject
         self._clock = clock
         self._ids = {} if ids is None else ids
@@ -206,7 +206,7 @@ class LabelSession:
         return self._is_known and not self.device_id
 
     def perform(self, action: Action, *, attempt: int = 1, intended_at: float | None = None) -> Observed:
-        """Do one action and remember what it told; never raises for what the service or the network does."""
+        """Do one action and store what its answer says of the device; errors of the service are in the result."""
         observed = self.ask(action, attempt=attempt, intended_at=intended_at)
         if action in {Action.REGISTER, Action.REGISTER_OTHER} and self._is_another(observed):
             detail = "; ".join(contradictions(self._known("", ""), Device(device_id=observed.device_id)))
@@ -216,8 +216,8 @@ class LabelSession:
 
     def _is_another(self, observed: Observed) -> bool:
         """Whether a registration answered another device than the one that is registered."""
-        known, told = self.device_id if self._is_known else "", observed.device_id
-        return observed.answer is Answer.LINKED and bool(known and told) and known != told
+        known, answered = self.device_id if self._is_known else "", observed.device_id
+        return observed.answer is Answer.LINKED and bool(known and answered) and known != answered
 
     def ask(
         self,
@@ -227,7 +227,7 @@ class LabelSession:
         intended_at: float | None = None,
         wait: Callable[[], object] | None = None,
     ) -> Observed:
-        """Do one action; several threads may at once, since nothing is remembered before :meth:`learn`.
+        """Do one action; several threads may at once, since nothing is stored before :meth:`learn`.
 
         Args:
             action: who does what.
@@ -236,7 +236,7 @@ class LabelSession:
             wait: called once, right before the first request is sent; it holds this one back for the others of a race.
         """
         account = self._account(action)
-        intended_at = self._desk.wall() if intended_at is None else intended_at
+        intended_at = self._context.wall() if intended_at is None else intended_at
         waited_s, limit = 0.0, RateLimited(429, "", "the quota of this key is used up")
         while True:
             entered = account.gate.enter(waited_s)
@@ -247,16 +247,16 @@ class LabelSession:
             started = self._clock()
             result: _Result = (Answer.NONE, "", "")
             error: AgentError | None = None
-            with account.noting() as exchanges, account.holding(wait):
+            with account.recording() as exchanges, account.before_request(wait):
                 try:
                     result = self._requests()[action](account)
                 except (ServiceError, InvalidMessage) as problem:
                     error = problem
             wait = None
             duration_s = self._clock() - started
-            self._tell(action, attempt, intended_at, exchanges)
+            self._record(action, attempt, intended_at, exchanges)
             for exchange in exchanges:
-                account.gate.told(exchange.rate_limit)
+                account.gate.observe(exchange.rate_limit)
             if isinstance(error, RateLimited):
                 limit = error
                 account.gate.refused(error.retry_after_s)
@@ -268,14 +268,14 @@ class LabelSession:
             return Observed(result[0], one_line(result[1]), duration_s, waited_s, None, result[2], last)
 
     def learn(self, action: Action, observed: Observed) -> None:
-        """Remember what an action told about this label's device."""
+        """Store what an answer says about this label's device."""
         if action in STRANGERS:
             return
         answer, device_id = observed.answer, observed.device_id
         if answer in {Answer.LINKED, Answer.LINKED_AGAIN} and action is not Action.REGISTER_CHANGED:
             self._is_known = True
             self.device_id = device_id
-            self._owner = self._desk.other_user_id if action is Action.REGISTER_OTHER else self._desk.user_id
+            self._owner = self._context.other_user_id if action is Action.REGISTER_OTHER else self._context.user_id
             self._ids[device_id] = self
         elif answer in {Answer.LISTED, Answer.LISTED_TWICE} and device_id:
             self._is_known, self.device_id = True, device_id
@@ -287,7 +287,7 @@ class LabelSession:
             self._was_there = self._is_known = True
 
     def _requests(self) -> Mapping[Action, Callable[[Account], _Result]]:
-        mine, other = self._desk.user_id, self._desk.other_user_id
+        mine, other = self._context.user_id, self._context.other_user_id
         return {
             Action.SCAN: self._scan,
             Action.REGISTER: lambda account: self._register(account, mine),
@@ -304,10 +304,10 @@ class LabelSession:
 
     def _account(self, action: Action) -> Account:
         if action not in STRANGERS:
-            return self._desk.account
-        if self._desk.stranger is None:
+            return self._context.account
+        if self._context.stranger is None:
             raise ValueError(f"{action} needs a second account")
-        return self._desk.stranger
+        return self._context.stranger
 
     def _scan(self, account: Account) -> _Result:
         shown = account.service.scan_qr(self._subject.text)
@@ -335,7 +335,7 @@ class LabelSession:
         name = f"{subject.device_name}{suffix}" if subject.device_name else identifier
         makes_it = bool(suffix) or not self._was_there
         if makes_it:
-            self._desk.journal.add("registering", **place)
+            self._context.journal.add("registering", **place)
         registration = RegisterDevice(
             user_id=user_id,
             product_id=subject.product_id,
@@ -344,14 +344,16 @@ class LabelSession:
             qr_info=self._qr_info or {"product_id": subject.product_id, "device_identifier": subject.device_identifier},
         )
         keyed = (
-            {} if self._desk.key_of is None else {"idempotency_key": self._desk.key_of(subject.product_id, identifier)}
+            {}
+            if self._context.key_of is None
+            else {"idempotency_key": self._context.key_of(subject.product_id, identifier)}
         )
         try:
             device = account.service.register_device(registration, **keyed)
         except ErrorAnswer as error:
             # A 4xx is certain. After a 5xx nobody knows, and the intent stays until a list has been read.
             if makes_it and not isinstance(error, ServerFault):
-                self._desk.journal.add("unregistered", **place)
+                self._context.journal.add("unregistered", **place)
             raise
         registered = Known(identifier, subject.product_id, user_id, device_name=name if self.is_new else "")
         taken = {*self._of_others(), *([self.device_id] if suffix and self._is_known and self.device_id else ())}
@@ -361,9 +363,9 @@ class LabelSession:
         if wrong:  # the id may be anybody's: the intent stays in the journal, and the list says what was made
             return Answer.CONTRADICTED, "; ".join(wrong), ""
         if makes_it and name.startswith(MARK) and not (device.device_name or MARK).startswith(MARK):
-            self._desk.journal.add("unregistered", **place)  # it was there before, under another name
+            self._context.journal.add("unregistered", **place)  # it was there before, under another name
         elif makes_it and device.device_id:
-            self._desk.journal.add("registered", **place, device_id=device.device_id)
+            self._context.journal.add("registered", **place, device_id=device.device_id)
         detail = f"device {device.device_id}" if device.device_id else "the answer names no device_id"
         return Answer.LINKED, detail, device.device_id
 
@@ -393,9 +395,9 @@ class LabelSession:
     def _listed_devices(self) -> list[Device]:
         """This label's device in the lists of both users of our account."""
         found: list[Device] = []
-        for user_id in filter(None, (self._desk.user_id, self._desk.other_user_id)):
+        for user_id in filter(None, (self._context.user_id, self._context.other_user_id)):
             with contextlib.suppress(NotFound):  # a user to whom nothing is linked
-                devices = self._desk.account.service.user_devices(user_id)
+                devices = self._context.account.service.user_devices(user_id)
                 known, of_others = self._known(user_id, self.device_id), self._of_others()
                 found += [device for device in devices if is_same(known, device, of_others)]
         return found
@@ -408,15 +410,15 @@ class LabelSession:
             if not device_id:
                 return Answer.NONSENSE, "neither the registration nor the list named a device_id to remove", ""
         device_id = device_id or NEVER_MADE
-        told = account.service.remove_device(device_id)
-        if isinstance(told, Device) and (wrong := contradictions(self._known(self._owner, device_id), told)):
+        removed = account.service.remove_device(device_id)
+        if isinstance(removed, Device) and (wrong := contradictions(self._known(self._owner, device_id), removed)):
             return Answer.CONTRADICTED, "; ".join(wrong), ""
-        self._desk.journal.add("removed", account=account.name, device_id=device_id)
+        self._context.journal.add("removed", account=account.name, device_id=device_id)
         return Answer.REMOVED, f"device {device_id}", device_id
 
-    def _tell(self, action: Action, attempt: int, intended_at: float, exchanges: list[Exchange]) -> None:
+    def _record(self, action: Action, attempt: int, intended_at: float, exchanges: list[Exchange]) -> None:
         for exchange in exchanges:
-            self._desk.trail.tell(
+            self._context.trail.record(
                 device=self._subject.device_identifier,
                 what="proof" if _is_proof(exchange) else action.value,
                 attempt=attempt,

@@ -27,7 +27,7 @@ class Tally:
     """A trail that counts what it passes on. Thread-safe.
 
     Args:
-        trail: told everything, too.
+        trail: gets every request, too.
     """
 
     def __init__(self, trail: Trail) -> None:
@@ -37,7 +37,7 @@ class Tally:
         self._service_s: dict[str, list[float]] = {}
         self._whole_s: dict[str, list[float]] = {}
 
-    def tell(self, *, device: str, what: str, attempt: int, intended_at: float, exchange: Exchange) -> None:
+    def record(self, *, device: str, what: str, attempt: int, intended_at: float, exchange: Exchange) -> None:
         """See :class:`~simulator.onboarding.trail.Trail`."""
         kind = class_of(exchange)
         with self._lock:
@@ -46,7 +46,7 @@ class Tally:
                 took_s = exchange.answered_s - exchange.sent_s
                 self._service_s.setdefault(what, []).append(took_s)
                 self._whole_s.setdefault(what, []).append(exchange.sent_at - intended_at + took_s)
-        self._trail.tell(device=device, what=what, attempt=attempt, intended_at=intended_at, exchange=exchange)
+        self._trail.record(device=device, what=what, attempt=attempt, intended_at=intended_at, exchange=exchange)
 
     def as_json(self) -> dict[str, Any]:
         """Requests by attempt, action and class; seconds from sending and from when they were due."""

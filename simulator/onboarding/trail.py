@@ -24,9 +24,9 @@ _SHOWN: Final = frozenset(
 
 
 class Trail(Protocol):
-    """Where the story of each device is told."""
+    """Where each request is recorded."""
 
-    def tell(self, *, device: str, what: str, attempt: int, intended_at: float, exchange: Exchange) -> None:
+    def record(self, *, device: str, what: str, attempt: int, intended_at: float, exchange: Exchange) -> None:
         """One request.
 
         Args:
@@ -40,9 +40,9 @@ class Trail(Protocol):
 
 
 class NoTrail:
-    """Tells nobody."""
+    """Records nothing."""
 
-    def tell(self, *, device: str, what: str, attempt: int, intended_at: float, exchange: Exchange) -> None:
+    def record(self, *, device: str, what: str, attempt: int, intended_at: float, exchange: Exchange) -> None:
         """See :class:`Trail`."""
 
 
@@ -77,7 +77,7 @@ class AuditFile:
         with contextlib.suppress(OSError):  # what it still holds has been refused and reported
             self._file.close()
 
-    def tell(self, *, device: str, what: str, attempt: int, intended_at: float, exchange: Exchange) -> None:
+    def record(self, *, device: str, what: str, attempt: int, intended_at: float, exchange: Exchange) -> None:
         """See :class:`Trail`."""
         answered = exchange.answered_s
         line = {
@@ -126,13 +126,13 @@ def is_torn(path: Path) -> bool:
 
 
 def _read_line(line: str, where: str, number: int) -> dict[str, Any]:
-    told: dict[str, Any] = json.loads(line)
-    if missing := _SHOWN - told.keys():
+    entry: dict[str, Any] = json.loads(line)
+    if missing := _SHOWN - entry.keys():
         raise KeyError(missing)
-    if told.get("number", number) != number:  # earlier versions wrote none
-        fault = f"{where} has the number {told['number']}: a line is missing, doubled or moved"
+    if entry.get("number", number) != number:  # earlier versions wrote none
+        fault = f"{where} has the number {entry['number']}: a line is missing, doubled or moved"
         raise ConfigurationError([fault], "audit")
-    return told
+    return entry
 
 
 def read_trail(path: Path, device: str | None = None) -> Iterator[dict[str, Any]]:
@@ -147,9 +147,9 @@ def read_trail(path: Path, device: str | None = None) -> Iterator[dict[str, Any]
             for number, line in enumerate(lines, 1):
                 if not line.endswith("\n"):
                     return
-                told = _read_line(line, f"{file}, line {number}", number)
-                if device is None or told["device_identifier"] == device:
-                    yield told
+                entry = _read_line(line, f"{file}, line {number}", number)
+                if device is None or entry["device_identifier"] == device:
+                    yield entry
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
         reason = problem.strerror if isinstance(problem, OSError) else "it is no audit trail of a run"
         raise ConfigurationError([f"{file} cannot be read: {reason}"], "audit") from None

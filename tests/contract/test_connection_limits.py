@@ -21,9 +21,8 @@ import pytest
 from agent.wire.secret import Secret
 from gateway.certificates import make_certificates
 from gateway.config import HttpConfig
-from gateway.front_settings import http_settings
 from gateway.http.connection_limits import ConnectionLimits
-from gateway.http.front import HttpFront, HttpSettings
+from gateway.http.front import HttpFront, HttpSettings, http_settings
 from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService
 from tests.conftest import require_program

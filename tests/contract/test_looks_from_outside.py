@@ -11,13 +11,14 @@ import pytest
 from click.testing import CliRunner
 
 from agent.adapters.store_service import StoreService
-from agent.app.checks import Verdict, check_all
-from agent.app.device_look import knows_device
 from agent.cli.status import status
 from agent.config import AgentConfig, LoadedConfig
 from agent.core.outbox import Bounds
 from agent.doctor.examination import all_checks, examine
+from agent.doctor.exchange import knows_device
+from agent.doctor.findings import Verdict
 from agent.doctor.findings import Verdict as Seen
+from agent.doctor.quick_check import check_all
 from agent.doctor.subject import Subject
 from agent.errors import NotFound
 from agent.wire.server_findings import SETTING, ServerFindings
@@ -74,8 +75,8 @@ def make_config(tmp_path) -> Callable[..., AgentConfig]:
 
 def service_line(config: AgentConfig) -> tuple[Verdict, str]:
     findings = check_all(lambda: LoadedConfig(config, None, ()), {}, online=True)
-    [line] = [finding for finding in findings if finding.part == "service"]
-    return line.verdict, line.text
+    [line] = [finding for name, finding in findings if name == "service"]
+    return line.verdict, line.seen
 
 
 class TestCheck:

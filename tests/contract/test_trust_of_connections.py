@@ -21,11 +21,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from agent.app.checks import try_broker
 from agent.app.client import make_client
 from agent.app.server_probe import probe_server
 from agent.config import AgentConfig, Credentials
 from agent.doctor.network import _tls
+from agent.doctor.quick_check import try_broker
 from agent.doctor.subject import Endpoint, Subject
 from agent.errors import AgentError
 from agent.token_store import TokenFile
@@ -36,8 +36,7 @@ from agent.wire.tokens import TokenSet
 from gateway.config import GatewayConfig
 from gateway.core.budget import Budget
 from gateway.devices.issuing import service_client
-from gateway.front_settings import mqtt_settings
-from gateway.mqtt.front import look_at_broker
+from gateway.mqtt.front import look_at_broker, mqtt_settings
 from gateway.service.client import make_client as make_gateway_client
 from gateway.service.meter import Meter
 from simulator.cli import program

@@ -20,12 +20,12 @@ from agent.wire.auth import KeyPair
 from simulator.demo.folder import open_folder
 from simulator.demo.proofs import exit_code
 from simulator.demo.readback import read_device
-from simulator.demo.real_agent import Books, Witnessed
+from simulator.demo.real_agent import OutboxCounters, Witnessed
+from simulator.demo.reporting import prove_all
 from simulator.demo.screen import Screen
 from simulator.demo.settings import DEVICES_MIN, DemoSettings
 from simulator.demo.stage import Stage
-from simulator.demo.story import Story, Told
-from simulator.demo.telling import prove_all
+from simulator.demo.story import DemoOutcome, Story
 from simulator.exit_codes import ExitCode, exit_code_of
 from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService
@@ -40,11 +40,11 @@ class Played:
     """A demo that held.
 
     Attributes:
-        told: all that it left; its processes have ended.
+        outcome: all that it left; its processes have ended.
         data: of its service.
     """
 
-    told: Told
+    outcome: DemoOutcome
     data: Path
 
 
@@ -69,24 +69,24 @@ class DemoCase:
     Attributes:
         effects: command id -> how often a program of the real agent began, by its own file.
         witnessed: by the witness sensor's own file.
-        books: the counters of the real agent's outbox.
+        outbox: the counters of the real agent's outbox.
     """
 
     played: Played
     folder: Path
     effects: Counter[str] = field(default_factory=Counter)
     witnessed: tuple[Witnessed, ...] = ()
-    books: Books | None = None
+    outbox: OutboxCounters | None = None
     _database: sqlite3.Connection | None = None
 
     def __post_init__(self) -> None:
-        told = self.played.told
-        self.effects, self.witnessed, self.books = told.agent.runs(), told.agent.witnessed(), told.books
+        outcome = self.played.outcome
+        self.effects, self.witnessed, self.outbox = outcome.agent.runs(), outcome.agent.witnessed(), outcome.outbox
 
     @property
     def real(self) -> str:
         """The real agent's device id."""
-        return self.played.told.onboarded.cast.real.device_id
+        return self.played.outcome.onboarded.cast.real.device_id
 
     @property
     def database(self) -> sqlite3.Connection:
@@ -102,7 +102,7 @@ class DemoCase:
 
     def rows(self, of: str) -> list[tuple[int, dict[str, Any]]]:
         """Row number and values of readings, of the real agent (``witness``, ``board``) or a ``virtual`` device."""
-        cast = self.played.told.onboarded.cast
+        cast = self.played.outcome.onboarded.cast
         device = cast.power_cut.device_id if of == "virtual" else self.real
         query = (
             "SELECT readings.seq, sensor_data FROM readings JOIN devices ON devices.seq = readings.device_seq "
@@ -115,14 +115,14 @@ class DemoCase:
 def play(root: Path) -> Played:
     """Play the demo with as few devices as it can have."""
     with open_folder(root) as folder, Stage(folder) as stage:
-        told = Story(stage, Screen(Console(file=io.StringIO())), DemoSettings(root, DEVICES_MIN, 5, False)).play()
-    assert exit_code(prove_all(told)) == 0, prove_all(told)
-    return Played(told, folder.service / "data")
+        outcome = Story(stage, Screen(Console(file=io.StringIO())), DemoSettings(root, DEVICES_MIN, 5, False)).play()
+    assert exit_code(prove_all(outcome)) == 0, prove_all(outcome)
+    return Played(outcome, folder.service / "data")
 
 
 def proved(case: DemoCase) -> tuple[int, str]:
     """What the demo would have said of it: its exit code, and the details of all proofs that did not hold."""
-    told, keys = case.played.told, case.played.told.service.keys
+    outcome, keys = case.played.outcome, case.played.outcome.service.keys
     assert case.database
     case.database.commit()
     case.database.close()
@@ -134,12 +134,12 @@ def proved(case: DemoCase) -> tuple[int, str]:
             RunningService(config) as service,
             ServiceClient(service.base_url, KeyPair(keys.api_key, keys.secret_key)) as client,
         ):
-            removed = told.onboarded.cast.removed.device_id
-            again = {name: read_device(client, name) for name in told.read_back if name != removed}
+            removed = outcome.onboarded.cast.removed.device_id
+            again = {name: read_device(client, name) for name in outcome.read_back if name != removed}
     except AgentError as error:
         return int(exit_code_of(error)), str(error)
     files: Any = _Files(case.effects, case.witnessed)
-    proofs = prove_all(replace(told, agent=files, books=case.books, read_back={**told.read_back, **again}))
+    proofs = prove_all(replace(outcome, agent=files, outbox=case.outbox, read_back={**outcome.read_back, **again}))
     return int(exit_code(proofs)), " ".join(detail for proof in proofs for detail in proof.details)
 
 
@@ -262,10 +262,10 @@ def _effects(change: Callable[[Counter[str]], object]) -> Callable[[DemoCase], N
     return lambda case: change(case.effects)
 
 
-def _books(**more: int) -> Callable[[DemoCase], None]:
+def _outbox(**more: int) -> Callable[[DemoCase], None]:
     def plant(case: DemoCase) -> None:
-        assert case.books
-        case.books = replace(case.books, **{name: getattr(case.books, name) + add for name, add in more.items()})
+        assert case.outbox
+        case.outbox = replace(case.outbox, **{name: getattr(case.outbox, name) + add for name, add in more.items()})
 
     return plant
 
@@ -294,11 +294,11 @@ def _own_files() -> Iterator[Kind]:
     yield witness("a line missing", _witness(lambda made: made[:2] + made[3:]), FAILED, "1 unknown")
     yield witness("a line more", _witness(_one_made), LOST, "1 lost")
     yield witness("empty", _witness(lambda _: ()), FAILED, "the service accepted no reading")
-    books = partial(planted, "the counters of the outbox")
-    yield books("one more delivered", _books(delivered=1), LOST, "but accounts for", "are stored")
-    yield books("one more taken in", _books(accepted=1), LOST, "but accounts for")
-    yield books("one dropped", _books(dropped=1), LOST, "dropped 1 readings at a bound")
-    yield books("one set aside", _books(set_aside=1, accepted=1), FAILED, "the service refused 1 readings for good")
+    outbox = partial(planted, "the counters of the outbox")
+    yield outbox("one more delivered", _outbox(delivered=1), LOST, "but accounts for", "are stored")
+    yield outbox("one more taken in", _outbox(accepted=1), LOST, "but accounts for")
+    yield outbox("one dropped", _outbox(dropped=1), LOST, "dropped 1 readings at a bound")
+    yield outbox("one set aside", _outbox(set_aside=1, accepted=1), FAILED, "the service refused 1 readings for good")
 
 
 def demos() -> Iterator[Kind]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from simulator.onboarding import asking, campaign
+from simulator.onboarding import campaign, retrying
 from tests.damage.kinds import ONBOARDED
 from tests.damage.onboarding import OnboardCase, onboarded
 from tests.damage.run import Kind
@@ -16,7 +16,7 @@ from tests.damage.run import Kind
 def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(campaign, "_BASE_S", 0.001)
     monkeypatch.setattr(campaign, "_CAP_S", 0.002)
-    monkeypatch.setattr(asking, "_CAP_S", 0.002)
+    monkeypatch.setattr(retrying, "_CAP_S", 0.002)
 
 
 @pytest.mark.parametrize("command", ["campaign", "labels", "audit"])

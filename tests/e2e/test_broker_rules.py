@@ -20,7 +20,7 @@ import pytest
 from agent.wire import topics
 from agent.wire.secret import Secret
 from gateway.certificates import make_certificates
-from gateway.devices.token_file import TokenFile
+from gateway.devices.token_file import DeviceTokenFile
 from gateway.devices.tokens import make_token
 from gateway.mqtt.broker_config import BrokerSettings, device_passwords, write_broker_config
 from tests.conftest import require_program
@@ -51,12 +51,12 @@ class Site:
 
     def issue(self, *device_ids: str) -> dict[str, str]:
         new = {device_id: make_token(self.source.randbytes) for device_id in device_ids}
-        with TokenFile(self.tokens) as file:
+        with DeviceTokenFile(self.tokens) as file:
             file.issue(new, time.time(), 3600)
         return {device_id: token.token.reveal() for device_id, token in new.items()}
 
     def write(self):
-        with TokenFile(self.tokens) as file:
+        with DeviceTokenFile(self.tokens) as file:
             devices = device_passwords(file.tokens(), time.time())
         return write_broker_config(self.settings, devices, {GATEWAY: GATEWAY_PASSWORD})
 
@@ -232,7 +232,7 @@ def test_a_new_token_and_a_revoked_one_count_after_sighup(site):
         assert clients["d1"].connect(tokens["d1"])
         assert clients["d2"].connect(tokens["d2"])
         [added] = site.issue("d3").values()
-        with TokenFile(site.tokens) as file:
+        with DeviceTokenFile(site.tokens) as file:
             file.revoke("d1", time.time())
         written = site.write()
         assert (written.reload, written.restart) == (True, False)

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from gateway.devices.token_file import FILE_NAME as TOKENS
-from gateway.devices.token_file import TokenFile
+from gateway.devices.token_file import DeviceTokenFile
 from gateway.devices.tokens import make_token
 from tests import command_flood
 from tests.canary import SECRET_KEY
@@ -98,7 +98,7 @@ def test_150_000_commands_take_bounded_memory_and_few_lines(tmp_path, command, s
 def test_150_000_commands_take_bounded_memory_in_the_gateway(tmp_path):
     state = tmp_path / "gateway"
     state.mkdir(mode=0o700)
-    with TokenFile(state / TOKENS) as file:
+    with DeviceTokenFile(state / TOKENS) as file:
         file.issue({"d1": make_token(secrets.token_bytes)}, time.time())
     for name, value in (("api_key", API_KEY), ("secret_key", SECRET_KEY)):
         (tmp_path / name).write_text(value)

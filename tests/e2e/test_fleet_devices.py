@@ -78,7 +78,7 @@ def test_a_fleet_runs_commands_and_hands_over_every_reading_once(service, client
         assert states == ["succeeded", "rejected"] * 8
         for device in devices:
             ledger = fleet.ledgers[device.device_id]
-            found = audit_readings(ledger.account(read_device(client, device.device_id).by_millisecond()))
+            found = audit_readings(ledger.readings(read_device(client, device.device_id).by_millisecond()))
             assert found.clean, found.sentences()
             assert found.accepted > 0
             assert ledger.faults == []
@@ -119,7 +119,7 @@ def test_a_fleet_outlives_its_service_and_loses_nothing(tmp_path):
             fleet.sample(on=False)
             assert fleet.settle(60) == []
             ledger = fleet.ledgers[device.device_id]
-            found = audit_readings(ledger.account(read_device(client, device.device_id).by_millisecond()))
+            found = audit_readings(ledger.readings(read_device(client, device.device_id).by_millisecond()))
             assert found.clean, found.sentences()
             assert ledger.runs() == {ping: 1, again: 1}
     finally:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from simulator.onboarding import Subject, drive_labels
-from simulator.onboarding.connecting import Way, connected
+from simulator.onboarding.connecting import ServiceAccess, connected
 from simulator.wire.qr import LabelText, encode_label
 from tests.e2e.test_fleet_plain_servers import SCENARIO, _at_any_speed, fleet  # noqa: F401 - a fixture
 from tests.profiles import profile, running_as
@@ -57,7 +57,7 @@ def test_labels_go_the_whole_way_and_leave_no_device(bench, tmp_path):
     assert made.status_code == 201, made.text
     product = made.json()["product_id"]
     subjects = [Subject(encode_label(LabelText(product, f"N-{n}")), product, f"N-{n}") for n in range(3)]
-    way = Way(bench.service.base_url, bench.service.api_key, tmp_path / "keys")
+    way = ServiceAccess(bench.service.base_url, bench.service.api_key, tmp_path / "keys")
     with connected(way) as home:
         report = drive_labels(subjects, home.client, user_id="u1", remove=True, timing=home.timing)
     assert report.passed, report.journeys

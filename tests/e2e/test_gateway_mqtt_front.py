@@ -23,8 +23,8 @@ from gateway.mqtt.broker_config import LIMITS
 from gateway.mqtt.front import MqttFront, MqttSettings, look_at_broker
 from gateway.ports import Hints
 from gateway.store.schema import FILE_NAME
-from gateway.store.service import StoreService
-from gateway.store.values import Bounds, Look, StoredCommand
+from gateway.store.service import StoreWriter
+from gateway.store.values import Look, StoreBounds, StoredCommand
 from tests.mosquitto import Mosquitto, end_client
 from tests.ports import free_port
 
@@ -35,11 +35,11 @@ DEVICE = "d1"
 class Bench:
     """A front on a broker, and a device that writes down what comes."""
 
-    def __init__(self, broker: Mosquitto, folder: Path, bounds: Bounds, device_id: str, **settings: Any) -> None:
+    def __init__(self, broker: Mosquitto, folder: Path, bounds: StoreBounds, device_id: str, **settings: Any) -> None:
         self.broker = broker
         folder.mkdir()
         clock = SystemClock()
-        self.store = StoreService(folder / FILE_NAME, clock=clock, bounds=bounds)
+        self.store = StoreWriter(folder / FILE_NAME, clock=clock, bounds=bounds)
         self.store.start()
         self.hints = Hints(60.0)
         self.served = {DEVICE}
@@ -119,7 +119,7 @@ def make_bench(start_mosquitto, tmp_path) -> Iterator[Callable[..., Bench]]:
     made: list[Bench] = []
 
     def make(
-        bounds: Bounds | None = None,
+        bounds: StoreBounds | None = None,
         broker_settings: Sequence[str] = (),
         broker: Mosquitto | None = None,
         device_id: str = DEVICE,
@@ -127,7 +127,7 @@ def make_bench(start_mosquitto, tmp_path) -> Iterator[Callable[..., Bench]]:
     ) -> Bench:
         folder = tmp_path / f"gateway-{len(made)}"
         at = broker or start_mosquitto(*broker_settings)
-        made.append(Bench(at, folder, bounds or Bounds(), device_id, **settings))
+        made.append(Bench(at, folder, bounds or StoreBounds(), device_id, **settings))
         return made[-1]
 
     yield make
@@ -202,7 +202,7 @@ def test_what_a_device_said_before_the_gateway_came_is_no_news(make_bench, start
 
 
 def test_a_full_store_sends_no_receipt_and_takes_what_has_no_key_as_soon_as_there_is_room(make_bench):
-    bench = make_bench(Bounds(max_rows=1))
+    bench = make_bench(StoreBounds(max_rows=1))
     bench.publish(topics.sensor_data(DEVICE), {"sensor_data": {"t": 1}})
     bench.wait_until(lambda: bench.stats().readings == 1)
     bench.publish(topics.sensor_data(DEVICE), {"sensor_data": {"t": 2}, "key": "k"})

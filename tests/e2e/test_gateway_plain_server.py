@@ -16,7 +16,7 @@ import yaml
 
 from agent.wire.times import to_rfc3339
 from gateway.devices.token_file import FILE_NAME as TOKENS
-from gateway.devices.token_file import TokenFile
+from gateway.devices.token_file import DeviceTokenFile
 from gateway.devices.tokens import make_token
 from simulator.children import ChildProcess, Children, program_path
 from tests.e2e.agent_bench import AgentProcess
@@ -139,7 +139,7 @@ class Bench:
         state = folder / "gateway"
         state.mkdir(mode=0o700)
         token = make_token(secrets.token_bytes)
-        with TokenFile(state / TOKENS) as file:
+        with DeviceTokenFile(state / TOKENS) as file:
             file.issue({"d1": token}, time.time())
         for name, text in {"token": token.token.reveal(), "api_key": "mk_1", "secret_key": "msk_1"}.items():
             (folder / name).write_text(text)

@@ -14,7 +14,7 @@ import pytest
 from paho.mqtt.reasoncodes import ReasonCode
 
 from agent.adapters.mqtt_connection import MqttConnection
-from agent.adapters.mqtt_probe import probe
+from agent.adapters.mqtt_device import probe
 from agent.adapters.mqtt_session import POSTED_MAX, Arrival, Broker, Message, Role, Session, Tls
 from agent.errors import LockedOut, Offline, ServiceError
 from agent.runtime.retry_policy import RetryPolicy

@@ -25,7 +25,7 @@ from agent.wire import topics
 from agent.wire.commands import CommandResult
 from agent.wire.registration import RegisterDevice
 from gateway.devices.token_file import FILE_NAME as TOKENS
-from gateway.devices.token_file import TokenFile
+from gateway.devices.token_file import DeviceTokenFile
 from gateway.devices.tokens import make_token
 from simulator.children import ChildProcess, program_path
 from simulator.wire.messages import SendCommand
@@ -104,7 +104,7 @@ class Still(GatewayRig):
         (self.folder / "agent.yaml").write_text(yaml.safe_dump(through_gateway))
         (self.folder / "http-agent.yaml").write_text(yaml.safe_dump(over_http))
         token = make_token(secrets.token_bytes)
-        with TokenFile(self.folder / "gateway" / TOKENS) as file:
+        with DeviceTokenFile(self.folder / "gateway" / TOKENS) as file:
             file.issue({self.by_hand_id: token}, time.time())
         self.by_hand_token = token.token.reveal()
 

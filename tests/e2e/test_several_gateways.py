@@ -21,7 +21,7 @@ from agent.wire.auth import KeyPair
 from agent.wire.registration import RegisterDevice
 from agent.wire.secret import Secret
 from gateway.core.share import Share
-from gateway.devices.token_file import FILE_NAME, TokenFile
+from gateway.devices.token_file import FILE_NAME, DeviceTokenFile
 from gateway.devices.tokens import make_token
 from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService
@@ -165,7 +165,7 @@ class Site:
     def _configure(self, index: int, at: Witness, tokens: dict[str, Any]) -> None:
         state = self._folder / f"state-{index}"
         state.mkdir(mode=0o700)
-        with TokenFile(state / FILE_NAME) as file:
+        with DeviceTokenFile(state / FILE_NAME) as file:
             file.issue(tokens, time.time())
         sections = {
             "service": {"base_url": at.url},

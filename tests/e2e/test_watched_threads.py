@@ -24,7 +24,7 @@ import pytest
 import yaml
 
 from agent.runtime.supervisor import EXIT_CRASHED
-from gateway.devices.token_file import FILE_NAME, TokenFile
+from gateway.devices.token_file import FILE_NAME, DeviceTokenFile
 from gateway.devices.tokens import make_token
 from simulator.children import program_path
 from simulator.service.server import RunningService
@@ -49,9 +49,9 @@ AGENT = {
     "results": ENDS,
     "metrics": ENDS,
     "lane:ping": ENDS,
-    "run:ping": "a worker between two commands: the next command gets another one",
 }
 AGENT_BRIEF = {
+    r"run:.*": "one command: see tests/unit/agent/runtime/test_lanes.py",
     r"sensor:.*": "one read; then its thread is sensors-idle again: see tests/unit/agent/sensors/test_sensor_reader.py",
     HOOK: "this test's own",
 }
@@ -220,15 +220,6 @@ def test_a_thread_of_the_agent_that_ends_ends_the_agent_and_everything_says_so(
 
 
 @pytest.mark.timeout(300)
-def test_a_worker_that_ends_between_two_commands_costs_none(agent: Program, bench: AgentBench):
-    agent.start()
-    ping(bench)
-    agent.end("run:ping")
-    ping(bench)
-    assert agent.exit_code() is None
-
-
-@pytest.mark.timeout(300)
 def test_the_connection_of_an_agent_to_its_broker_is_watched(server: ForkServer, tmp_path: Path):
     """No broker listens: the thread waits for its next attempt."""
     config, state_dir, token = tmp_path / "agent.yaml", tmp_path / "state", tmp_path / "token"
@@ -262,7 +253,7 @@ class Gateway(Program):
         state_dir = folder / "gateway"
         state_dir.mkdir(mode=0o700)
         token = make_token(secrets.token_bytes)
-        with TokenFile(state_dir / FILE_NAME) as file:
+        with DeviceTokenFile(state_dir / FILE_NAME) as file:
             file.issue({bench.device_id: token}, time.time())
         self.token = token.token.reveal()
         port, metrics = free_port(), free_port()

@@ -13,7 +13,7 @@ from typing import Self
 import yaml
 
 from gateway.devices.token_file import FILE_NAME as TOKENS
-from gateway.devices.token_file import TokenFile
+from gateway.devices.token_file import DeviceTokenFile
 from gateway.devices.tokens import make_token
 from simulator.children import ChildProcess, program_path
 from tests.fault.rig import Rig
@@ -91,7 +91,7 @@ class GatewayRig(Rig):
         state = self.folder / "gateway"
         state.mkdir(mode=0o700)
         token = make_token(secrets.token_bytes)
-        with TokenFile(state / TOKENS) as file:
+        with DeviceTokenFile(state / TOKENS) as file:
             file.issue({self.device_id: token}, time.time())
         (self.folder / "token").write_text(token.token.reveal())
         (self.folder / "token").chmod(0o600)

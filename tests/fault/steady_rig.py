@@ -15,11 +15,11 @@ import yaml
 from agent.wire.registration import RegisterDevice
 from agent.wire.sensor_data import PostSensorData
 from gateway.devices.token_file import FILE_NAME as TOKENS
-from gateway.devices.token_file import TokenFile
+from gateway.devices.token_file import DeviceTokenFile
 from gateway.devices.tokens import make_token
 from gateway.store.schema import FILE_NAME as GATEWAY_DATABASE
 from gateway.store.schema import open_or_replace
-from gateway.store.values import CommandState
+from gateway.store.values import StoredState
 from simulator.children import ChildProcess, program_path
 from simulator.wire.products import NewProduct
 from tests.fault.gateway_rig import GatewayRig
@@ -148,7 +148,7 @@ class SteadyRig(GatewayRig):
             connection.executemany(
                 "INSERT INTO command (device_id, id, state, record, created_at, expires_at, changed_wall_s)"
                 " VALUES (?, ?, ?, ?, ?, ?, ?)",
-                ((self.away_id, f"earlier-{n}", CommandState.REPORTED, record, now_s, None, now_s) for n in numbers),
+                ((self.away_id, f"earlier-{n}", StoredState.REPORTED, record, now_s, None, now_s) for n in numbers),
             )
             connection.executemany(
                 "INSERT INTO taken VALUES (?, ?, ?)", ((self.away_id, f"earlier-{n}", now_s) for n in numbers)
@@ -201,7 +201,7 @@ class SteadyRig(GatewayRig):
         state.mkdir(mode=0o700)
         ids = [each.device_id for each in self.agents if each.way != DIRECT] + [self.chatty_id, self.away_id]
         tokens = {device_id: make_token(secrets.token_bytes) for device_id in ids}
-        with TokenFile(state / TOKENS) as file:
+        with DeviceTokenFile(state / TOKENS) as file:
             file.issue(tokens, time.time())
         keys = {name: str(self.folder / name.removesuffix("_file")) for name in ("api_key_file", "secret_key_file")}
         gateway = {

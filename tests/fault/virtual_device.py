@@ -23,14 +23,13 @@ from agent.runtime.intake import Intake, resume
 from agent.runtime.intervals import Intervals
 from agent.runtime.jig import Jig
 from agent.runtime.jobs import Attempt, Ended, Job
-from agent.runtime.lane_items import LaneParts
-from agent.runtime.lanes import Lane
+from agent.runtime.lanes import Lane, LaneParts
 from agent.runtime.reading_uplink import ReadingUplink
 from agent.runtime.result_reporter import ResultReporter
 from agent.runtime.retry_policy import RetryPolicy
 from agent.runtime.sensing import SensingService
+from agent.runtime.service_clock import WaitingForTime
 from agent.runtime.sourcing import SourceService
-from agent.runtime.waiting_for_time import WaitingForTime
 
 SENSOR = "board"
 NEVER_S = float("inf")
@@ -147,7 +146,7 @@ class VirtualDevice:
         parts = LaneParts(
             journal=journal,
             jobs=self,
-            make_runner=lambda: self,
+            runner=self,
             clock=clock,
             health=health,
             service_now=service_clock.now,

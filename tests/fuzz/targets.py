@@ -20,8 +20,8 @@ from agent.adapters.clocks import read_boot_id
 from agent.adapters.records import read_records
 from agent.adapters.sd_notify import SdNotifier, make_notifier
 from agent.adapters.sqlite_store import SqliteStore
-from agent.adapters.store.encoded_readings import to_values
 from agent.adapters.store.snapshot import apply_wal
+from agent.adapters.store.waiting import decode_values
 from agent.app.status_file import read_status
 from agent.config.layer import parse_layer, read_trial
 from agent.config.load import load_config
@@ -29,7 +29,7 @@ from agent.config.text import read_document
 from agent.errors import AgentError, ConfigurationError, InvalidMessage, InvalidQr, StorageError, UnexpectedAnswer
 from agent.handlers.base import HandlerFailed
 from agent.handlers.executable import _json_result
-from agent.process.running import Ending, ProgramRun, last_line
+from agent.process.running import ProgramEnd, ProgramRun, last_line
 from agent.sensors.base import SensorFailed
 from agent.sensors.file import FileSensor
 from agent.sensors.hwmon import HwmonSensor
@@ -52,7 +52,7 @@ from agent.wire.signed_keys import SigningKey, TrustedKeys, public_pem, read_pub
 from agent.wire.times import parse_received_time, parse_time
 from agent.wire.tokens import parse_token_set
 from gateway.http.answers import Fault
-from gateway.http.requests import Request
+from gateway.http.requests import HttpRequest
 from gateway.service.event_stream import read_events
 from simulator.command.counter import CounterFile
 from simulator.login.request import SignInFailed, begin, query_of
@@ -436,7 +436,7 @@ def _gateway_request(raw: bytes) -> None:
         raise AssertionError("the body is not read here")
 
     scope = {"method": "GET", "raw_path": path, "query_string": query, "headers": headers, "client": None}
-    request = Request(scope, receive)  # type: ignore[arg-type] - a scope is a mapping
+    request = HttpRequest(scope, receive)  # type: ignore[arg-type] - a scope is a mapping
     for index in range(len(request.segments)):
         with contextlib.suppress(Fault):
             request.id_at(index)
@@ -542,7 +542,7 @@ def _boot_id(raw: bytes) -> None:
 
 @target("stored reading", b'{"t":1.5}', raises=(sqlite3.DatabaseError,))
 def _stored_reading(raw: bytes) -> None:
-    to_values(raw.decode("utf-8", "replace"))
+    decode_values(raw.decode("utf-8", "replace"))
 
 
 @target(
@@ -569,7 +569,7 @@ def _wal(raw: bytes) -> None:
 
 @target("executable output", b'{"opened":true}\n', b"", raises=(HandlerFailed,))
 def _executable(raw: bytes) -> None:
-    run = ProgramRun(Ending.EXITED, 0, raw, truncated=False, diagnostics=raw, duration_s=1.0)
+    run = ProgramRun(ProgramEnd.EXITED, 0, raw, truncated=False, diagnostics=raw, duration_s=1.0)
     assert len(last_line(raw)) <= 300
     _json_result(run, MOST_BYTES)
 
@@ -577,7 +577,7 @@ def _executable(raw: bytes) -> None:
 @target("program sensor", b'{"t":21.5,"gone":null}', raises=(SensorFailed,))
 def _program_sensor(raw: bytes) -> None:
     sensor = ProgramSensor(ProgramSensor.Settings(argv=("x",)))
-    sensor._parse(ProgramRun(Ending.EXITED, 0, raw, truncated=False, diagnostics=b"", duration_s=1.0))
+    sensor._parse(ProgramRun(ProgramEnd.EXITED, 0, raw, truncated=False, diagnostics=b"", duration_s=1.0))
 
 
 @target("file sensor", b"23.5 \xc2\xb0C\n", b"1e3", raises=(SensorFailed,))

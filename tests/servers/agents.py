@@ -23,7 +23,7 @@ from agent.cli.program import device_agent
 from agent.core.first_contact import RESOLUTION_S
 from agent.errors import StorageError
 from gateway.devices.token_file import FILE_NAME as TOKENS
-from gateway.devices.token_file import TokenFile
+from gateway.devices.token_file import DeviceTokenFile
 from gateway.devices.tokens import make_token
 from simulator.children import ChildProcess, Children, program_path
 from simulator.demo import programs
@@ -198,7 +198,7 @@ class AgentPlay:
         state = self.folder / "gateway"
         state.mkdir(mode=0o700)
         token = make_token(secrets.token_bytes)
-        with TokenFile(state / TOKENS) as file:
+        with DeviceTokenFile(state / TOKENS) as file:
             file.issue({self.device_id: token}, time.time())
         _keep(self.folder / "token", token.token.reveal())
         gateway = {

@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from agent.adapters.store.transactions import Transaction
+from agent.adapters.store.failures import Transaction
 from agent.core.timekeeping import BootTime, dated
 from agent.core.values import Moment
 

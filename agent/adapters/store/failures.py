@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +23,9 @@ _FIXES: Final = (
     ("SQLITE_NOMEM", "there is not enough memory"),
 )
 _DAMAGE: Final = ("SQLITE_CORRUPT", "SQLITE_NOTADB")
+Transaction = Callable[[], AbstractContextManager[None]]
+"""Opens a transaction of the store, or joins the one that is open: :meth:`~.sqlite_store.SqliteStore.transaction`."""
+
 REPLACING: Final = ".replacing"
 """What is appended to the database's name for the note that a damaged one is being replaced."""
 
@@ -49,9 +52,9 @@ def is_damage(error: BaseException | None) -> bool:
     return error_name(error).startswith(_DAMAGE) or (not error_name(error) and "decode" in str(error))
 
 
-def says_full(error: StorageError | None) -> bool:
+def says_full(error: StorageError) -> bool:
     """The disk, or the file's own bound, has no room."""
-    return error is not None and error_name(error.__cause__) == "SQLITE_FULL"
+    return error_name(error.__cause__) == "SQLITE_FULL"
 
 
 def is_suspect(path: Path) -> bool:

@@ -10,8 +10,7 @@ from itertools import islice
 from typing import Any, Final
 
 from agent.adapters.store.boot_rows import BootRows
-from agent.adapters.store.failures import damage
-from agent.adapters.store.transactions import Transaction, in_transaction
+from agent.adapters.store.failures import Transaction, damage
 from agent.core.commands import (
     HISTORY_LOST,
     OPEN_STATES,
@@ -91,65 +90,65 @@ class JournalRows:
         if admission is not None:
             self.admit(admission.entries, admission.settings)
 
-    @in_transaction
     def admit(self, entries: Sequence[JournalEntry], settings: Mapping[str, str] | None = None) -> None:
         """See :class:`agent.ports.Journal`. From now on the journal knows its history again."""
-        rows = [
-            to_row(entry if entry.outcome is None else replace(entry, outcome=_masked(entry.outcome)))
-            for entry in entries
-        ]
-        self._db.executemany(f"INSERT OR IGNORE INTO command ({_COLUMNS}) VALUES ({_VALUES})", rows)  # noqa: S608
-        self._db.execute("INSERT OR IGNORE INTO meta VALUES (?, 1)", (_CONTACTED,))
-        self.put_setting(HISTORY_LOST, None)
-        for name, value in (settings or {}).items():
-            self.put_setting(name, value)
+        with self._transaction():
+            rows = [
+                to_row(entry if entry.outcome is None else replace(entry, outcome=_masked(entry.outcome)))
+                for entry in entries
+            ]
+            self._db.executemany(f"INSERT OR IGNORE INTO command ({_COLUMNS}) VALUES ({_VALUES})", rows)  # noqa: S608
+            self._db.execute("INSERT OR IGNORE INTO meta VALUES (?, 1)", (_CONTACTED,))
+            self.put_setting(HISTORY_LOST, None)
+            for name, value in (settings or {}).items():
+                self.put_setting(name, value)
 
-    @in_transaction
     def start(self, command_id: str, at: Moment) -> None:
         """See :class:`agent.ports.Journal`."""
-        self._replace(start_entry(self._one(command_id, CommandEvent.START), at))
+        with self._transaction():
+            self._replace(start_entry(self._one(command_id, CommandEvent.START), at))
 
-    @in_transaction
     def finish(self, command_id: str, outcome: Outcome, at: Moment) -> JournalEntry:
         """See :class:`agent.ports.Journal`."""
-        entry = finish_entry(self._one(command_id, CommandEvent.FINISH), _masked(outcome), at)
-        self._replace(entry)
-        return entry
+        with self._transaction():
+            entry = finish_entry(self._one(command_id, CommandEvent.FINISH), _masked(outcome), at)
+            self._replace(entry)
+            return entry
 
-    @in_transaction
     def reported(self, command_ids: Sequence[str]) -> None:
         """See :class:`agent.ports.Journal`. All are legal before anything is written, or none is."""
-        entries = [report_entry(self._one(each, CommandEvent.REPORT)) for each in dict.fromkeys(command_ids)]
-        for entry in entries:
-            self._replace(entry)
+        with self._transaction():
+            entries = [report_entry(self._one(each, CommandEvent.REPORT)) for each in dict.fromkeys(command_ids)]
+            for entry in entries:
+                self._replace(entry)
 
-    @in_transaction
     def put_aside(self, reasons: Mapping[str, str]) -> int:
         """See :class:`agent.ports.Journal`."""
-        entries = [put_aside_entry(self._one(each, CommandEvent.PUT_ASIDE), why) for each, why in reasons.items()]
-        for entry in entries:
-            self._replace(entry)
-        totals = f"SELECT count(*), coalesce(sum({_RESULT_BYTES}), 0) FROM command WHERE {_IS_ASIDE}"  # noqa: S608
-        rows, size_bytes = self._db.execute(totals).fetchone()
-        sizes = f"SELECT id, {_RESULT_BYTES} FROM command WHERE {_IS_ASIDE} ORDER BY seq"  # noqa: S608
-        gone = giving_way(self._db.execute(sizes), rows, size_bytes)
-        for command_id in gone:
-            self._replace(give_up_entry(self._one(command_id, CommandEvent.GIVE_UP)))
-        if gone:
-            self._db.execute(
-                "INSERT INTO meta VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = value + excluded.value",
-                (_GIVEN_UP, len(gone)),
-            )
-        return len(gone)
+        with self._transaction():
+            entries = [put_aside_entry(self._one(each, CommandEvent.PUT_ASIDE), why) for each, why in reasons.items()]
+            for entry in entries:
+                self._replace(entry)
+            totals = f"SELECT count(*), coalesce(sum({_RESULT_BYTES}), 0) FROM command WHERE {_IS_ASIDE}"  # noqa: S608
+            rows, size_bytes = self._db.execute(totals).fetchone()
+            sizes = f"SELECT id, {_RESULT_BYTES} FROM command WHERE {_IS_ASIDE} ORDER BY seq"  # noqa: S608
+            gone = giving_way(self._db.execute(sizes), rows, size_bytes)
+            for command_id in gone:
+                self._replace(give_up_entry(self._one(command_id, CommandEvent.GIVE_UP)))
+            if gone:
+                self._db.execute(
+                    "INSERT INTO meta VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = value + excluded.value",
+                    (_GIVEN_UP, len(gone)),
+                )
+            return len(gone)
 
-    @in_transaction
     def offer_again(self, limit: int | None = None) -> int:
         """See :class:`agent.ports.Journal`."""
-        sql = f"SELECT id FROM command WHERE {_IS_ASIDE} ORDER BY seq LIMIT ?"  # noqa: S608
-        ids = [str(row[0]) for row in self._db.execute(sql, (-1 if limit is None else limit,))]
-        for command_id in ids:
-            self._replace(offer_again_entry(self._one(command_id, CommandEvent.OFFER_AGAIN)))
-        return len(ids)
+        with self._transaction():
+            sql = f"SELECT id FROM command WHERE {_IS_ASIDE} ORDER BY seq LIMIT ?"  # noqa: S608
+            ids = [str(row[0]) for row in self._db.execute(sql, (-1 if limit is None else limit,))]
+            for command_id in ids:
+                self._replace(offer_again_entry(self._one(command_id, CommandEvent.OFFER_AGAIN)))
+            return len(ids)
 
     def result_stats(self) -> ResultStats:
         """See :class:`agent.ports.Journal`."""
@@ -169,34 +168,34 @@ class JournalRows:
         arguments = (limit,) if "?" not in names else (json.dumps(wanted), limit)
         return [to_entry(row) for row in self._db.execute(sql, arguments)]
 
-    @in_transaction
     def forget(self, listed_ids: Sequence[str], older_than_wall_s: float) -> int:
         """See :class:`agent.ports.Journal`.
 
         Where it is not known when one was received, its age counts from now on: what was forgotten too early could run
         a second time.
         """
-        now = self._boots.clock.now()
-        listed = set(listed_ids)
-        over = tuple(str(state) for state in OVER_STATES)
-        marks = ", ".join("?" * len(over))
-        sql = f"SELECT id, received_mono, received_wall, received_boot FROM command WHERE state IN ({marks})"  # noqa: S608
-        gone: list[str] = []
-        ageless: list[str] = []
-        for command_id, *received in self._db.execute(sql, over):
-            if command_id in listed:
-                continue
-            if not self._boots.is_dated(received[2]):
-                ageless.append(command_id)
-            elif self._boots.dated(Moment(*received)).wall_s < older_than_wall_s:
-                gone.append(command_id)
-        if self._boots.is_dated(now.boot_id):
-            self._db.executemany(
-                "UPDATE command SET received_mono = ?, received_wall = ?, received_boot = ? WHERE id = ?",
-                [(now.monotonic_s, now.wall_s, now.boot_id, each) for each in ageless],
-            )
-        self._db.executemany("DELETE FROM command WHERE id = ?", [(each,) for each in gone])
-        return len(gone)
+        with self._transaction():
+            now = self._boots.clock.now()
+            listed = set(listed_ids)
+            over = tuple(str(state) for state in OVER_STATES)
+            marks = ", ".join("?" * len(over))
+            sql = f"SELECT id, received_mono, received_wall, received_boot FROM command WHERE state IN ({marks})"  # noqa: S608
+            gone: list[str] = []
+            ageless: list[str] = []
+            for command_id, *received in self._db.execute(sql, over):
+                if command_id in listed:
+                    continue
+                if not self._boots.is_dated(received[2]):
+                    ageless.append(command_id)
+                elif self._boots.dated(Moment(*received)).wall_s < older_than_wall_s:
+                    gone.append(command_id)
+            if self._boots.is_dated(now.boot_id):
+                self._db.executemany(
+                    "UPDATE command SET received_mono = ?, received_wall = ?, received_boot = ? WHERE id = ?",
+                    [(now.monotonic_s, now.wall_s, now.boot_id, each) for each in ageless],
+                )
+            self._db.executemany("DELETE FROM command WHERE id = ?", [(each,) for each in gone])
+            return len(gone)
 
     def is_empty(self) -> bool:
         """See :class:`agent.ports.Journal`."""
@@ -206,13 +205,13 @@ class JournalRows:
         """See :class:`agent.ports.Journal`."""
         return read_setting(self._db, name)
 
-    @in_transaction
     def put_setting(self, name: str, value: str | None) -> None:
         """See :class:`agent.ports.Journal`."""
-        if value is None:
-            self._db.execute("DELETE FROM setting WHERE name = ?", (name,))
-        else:
-            self._db.execute("INSERT OR REPLACE INTO setting VALUES (?, ?)", (name, value))
+        with self._transaction():
+            if value is None:
+                self._db.execute("DELETE FROM setting WHERE name = ?", (name,))
+            else:
+                self._db.execute("INSERT OR REPLACE INTO setting VALUES (?, ?)", (name, value))
 
     def _one(self, command_id: str, event: CommandEvent) -> JournalEntry:
         row = self._db.execute(f"SELECT {_COLUMNS} FROM command WHERE id = ?", (command_id,)).fetchone()  # noqa: S608

@@ -21,12 +21,11 @@ from dataclasses import replace
 from typing import Any, Final
 
 from agent.adapters.store.boot_rows import BootRows
-from agent.adapters.store.counts import Totals, read_stats
-from agent.adapters.store.encoded_readings import EncodedReading, to_draft, to_values
-from agent.adapters.store.gap_rows import GapRows
+from agent.adapters.store.counts import GapRows, Totals, read_stats
+from agent.adapters.store.failures import Transaction
 from agent.adapters.store.room import DiskRoom
 from agent.adapters.store.thinner import Thinner
-from agent.adapters.store.transactions import Transaction, in_transaction
+from agent.adapters.store.waiting import EncodedReading, decode_values, encode_reading
 from agent.core.gaps import Gap, gaps_of
 from agent.core.outbox import (
     RELIEVED_AT,
@@ -174,25 +173,25 @@ class OutboxRows:
 
     def put(self, reading: Reading, *, wait: bool = False) -> None:  # noqa: ARG002 - here every put waits
         """See :class:`agent.ports.Outbox`. Raises ValueError for a value that is not finite."""
-        if self.accept([to_draft(reading)]):
+        if self.accept([encode_reading(reading)]):
             raise StorageError(OUTBOX_FULL)
 
-    @in_transaction
     def accept(self, drafts: Sequence[EncodedReading]) -> int:
         """Add readings in this order, and drop what is beyond a bound then; how many were refused instead."""
-        if not drafts:
-            return 0
-        now = self._boots.now()
-        taken: Sequence[EncodedReading] = drafts
-        if self._bounds.when_full is WhenFull.BLOCK:
-            self._drop_too_old(now)
-            taken = drafts[: fitting([len(draft.body) for draft in drafts], self._shortage())]
-            held = [Held(0, len(draft.body), draft.at) for draft in drafts[len(taken) :]]
-            self._note((each, DropReason.BLOCKED) for each in held)
-        self._insert(taken)
-        self.enforce(now, len(taken))
-        self._record_gaps()
-        return len(drafts) - len(taken)
+        with self._transaction():
+            if not drafts:
+                return 0
+            now = self._boots.now()
+            taken: Sequence[EncodedReading] = drafts
+            if self._bounds.when_full is WhenFull.BLOCK:
+                self._drop_too_old(now)
+                taken = drafts[: fitting([len(draft.body) for draft in drafts], self._shortage())]
+                held = [Held(0, len(draft.body), draft.at) for draft in drafts[len(taken) :]]
+                self._note((each, DropReason.BLOCKED) for each in held)
+            self._insert(taken)
+            self.enforce(now, len(taken))
+            self._record_gaps()
+            return len(drafts) - len(taken)
 
     def _insert(self, drafts: Sequence[EncodedReading]) -> None:
         if not drafts:
@@ -277,10 +276,10 @@ class OutboxRows:
 
     # --- gaps ---------------------------------------------------------------------------------------------------------
 
-    @in_transaction
     def note_gap(self, gap: Gap) -> None:
         """Count readings that were dropped before they could be stored."""
-        self._gaps.note(gap)
+        with self._transaction():
+            self._gaps.note(gap)
 
     def _note(self, dropped: Iterable[tuple[Held, DropReason]]) -> None:
         for gap in gaps_of(dropped):
@@ -291,7 +290,7 @@ class OutboxRows:
         over = [gap for gap in self._gaps.open if gap.is_over(relieved=self._is_relieved(gap.reason))]
         for gap in over:
             self._gaps.close(gap.reason)
-        self._insert([to_draft(gap.record()) for gap in over])
+        self._insert([encode_reading(gap.record()) for gap in over])
 
     def _is_relieved(self, reason: DropReason) -> bool:
         if reason is DropReason.UNSAVED:
@@ -332,24 +331,24 @@ class OutboxRows:
         self._in_flight = frozenset(rows)
         return batch
 
-    @in_transaction
     def settle(self, outcome: SendOutcome) -> None:
         """See :class:`agent.ports.Outbox`; unknown keys are left alone."""
-        refused = {key: reason for key, reason in outcome.refused.items() if key not in set(outcome.delivered)}
-        self._db.executemany(
-            "INSERT OR IGNORE INTO set_aside (key, origin, mono, wall, body, reason, priority) "
-            "SELECT key, origin, mono, wall, body, ?, priority FROM reading WHERE key = ? AND body IS NOT NULL",
-            [(reason, key) for key, reason in refused.items()],
-        )
-        moved = self._delete(list(refused))
-        if moved:
-            self._bump("set_aside", moved)
-            self._db.execute(
-                "DELETE FROM set_aside WHERE key NOT IN (SELECT key FROM set_aside ORDER BY key DESC LIMIT ?)",
-                (SET_ASIDE_MAX,),
+        with self._transaction():
+            refused = {key: reason for key, reason in outcome.refused.items() if key not in set(outcome.delivered)}
+            self._db.executemany(
+                "INSERT OR IGNORE INTO set_aside (key, origin, mono, wall, body, reason, priority) "
+                "SELECT key, origin, mono, wall, body, ?, priority FROM reading WHERE key = ? AND body IS NOT NULL",
+                [(reason, key) for key, reason in refused.items()],
             )
-        self._delete(outcome.delivered)
-        self._record_gaps()
+            moved = self._delete(list(refused))
+            if moved:
+                self._bump("set_aside", moved)
+                self._db.execute(
+                    "DELETE FROM set_aside WHERE key NOT IN (SELECT key FROM set_aside ORDER BY key DESC LIMIT ?)",
+                    (SET_ASIDE_MAX,),
+                )
+            self._delete(outcome.delivered)
+            self._record_gaps()
 
     def stats(self) -> OutboxStats:
         """See :class:`agent.ports.Outbox`; what only waits for its deletion counts as delivered."""
@@ -390,7 +389,7 @@ class OutboxRows:
 
     def _read(self, row: tuple[Any, ...]) -> StoredReading:
         key, store_id, body, mono, wall, boot_id, rank = row
-        reading = Reading(to_values(body), Moment(mono, wall, boot_id), Priority(rank))
+        reading = Reading(decode_values(body), Moment(mono, wall, boot_id), Priority(rank))
         return StoredReading(key, f"{store_id}-{key}", reading, self._tried.get(key, 0))
 
     def _queue(self, rank: Priority) -> Iterator[Held]:

@@ -4,6 +4,10 @@ What counts is what is on the disk. The file never shrinks (there is no VACUUM: 
 as much room again), but SQLite takes pages that became free before it lets the file grow. So the pages in use are what
 is bounded; the file is as large as they ever were. The write-ahead log and the reserve count with the most that they
 may take.
+
+The reserve is room that is kept for commands: a file of that size, given back when the disk is full. Then the few
+kilobytes that a command takes from its receipt to its result can still be committed. That its blocks can be had again
+is the sign that the disk is well.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from agent.adapters.store.schema import PAGE_BYTES, load_bytes, wal_bytes
@@ -78,3 +83,53 @@ class DiskRoom:
         (pages,) = self._db.execute("PRAGMA page_count").fetchone()
         (unused,) = self._db.execute("PRAGMA freelist_count").fetchone()
         return (pages - unused) * PAGE_BYTES, pages * PAGE_BYTES
+
+
+class Reserve:
+    """The file, beside the database.
+
+    Args:
+        path: where.
+        size_bytes: how much; 0 keeps nothing and is always there.
+    """
+
+    def __init__(self, path: Path, size_bytes: int) -> None:
+        self._path = path
+        self._size_bytes = size_bytes
+
+    def take(self) -> bool:
+        """Have the room, from now on or still; False when the disk does not give it."""
+        if not self._size_bytes:
+            self._remove()
+            return True
+        try:
+            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError:
+            return False
+        try:
+            found = os.fstat(descriptor)
+            if found.st_size != self._size_bytes or found.st_blocks * 512 < self._size_bytes:
+                os.ftruncate(descriptor, 0)
+                os.posix_fallocate(descriptor, 0, self._size_bytes)
+        except OSError:
+            with suppress(OSError):
+                os.ftruncate(descriptor, 0)
+            return False
+        finally:
+            os.close(descriptor)
+        return True
+
+    def give_back(self) -> None:
+        """Let whoever writes next have the room."""
+        with suppress(OSError):
+            descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                os.ftruncate(descriptor, 0)
+                # Some file systems hand freed blocks out again only after their own commit.
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+    def _remove(self) -> None:
+        with suppress(OSError):
+            self._path.unlink(missing_ok=True)

@@ -14,10 +14,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from agent.adapters.store.encoded_readings import to_values
 from agent.adapters.store.failures import REPLACING
 from agent.adapters.store.journal_rows import to_entry
 from agent.adapters.store.schema import PAGE_BYTES
+from agent.adapters.store.waiting import decode_values
 from agent.core.commands import HISTORY_LOST
 
 _KEPT: Final = {
@@ -138,7 +138,7 @@ def _open(damaged: Path) -> sqlite3.Connection:
 
 
 def _fill_up(damaged: Path) -> None:
-    """Give a file that was cut off the length that its header tells, as a hole: SQLite reads no shorter one.
+    """Give a file that was cut off the length that its header gives, as a hole: SQLite reads no shorter one.
 
     Source: sqlite.org/fileformat2.html, section 1.3: page size at offset 16, number of pages at offset 28.
     """
@@ -178,7 +178,7 @@ def _check_command(row: Sequence[Any]) -> None:
 
 def _check_reading(row: Sequence[Any]) -> None:
     if row[4] is not None:
-        to_values(row[4])
+        decode_values(row[4])
 
 
 _CHECKS: Final = {"command": _check_command, "reading": _check_reading, "set_aside": _check_reading}

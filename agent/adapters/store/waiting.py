@@ -2,24 +2,58 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
+from agent.adapters.store.failures import damage
 from agent.core.gaps import Gap
 from agent.core.outbox import ROW_BYTES, DropReason
+from agent.core.values import Moment, Priority, Reading
+from agent.frozen import dataclass
 
-if TYPE_CHECKING:
-    from agent.adapters.sqlite_store import SqliteStore
-    from agent.adapters.store.encoded_readings import EncodedReading
+
+@dataclass(frozen=True, slots=True)
+class EncodedReading:
+    """A reading on its way into the store, with its JSON text."""
+
+    at: Moment
+    body: str
+    priority: Priority = Priority.NORMAL
+
+
+def encode_reading(reading: Reading) -> EncodedReading:
+    """The reading with its JSON text.
+
+    Raises:
+        ValueError: a value is not a finite number.
+    """
+    body = json.dumps(reading.values, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return EncodedReading(reading.at, body, reading.priority)
+
+
+def decode_values(body: str) -> dict[str, float]:
+    """The JSON text's named numbers.
+
+    Raises:
+        sqlite3.DatabaseError: it is none: the file is damaged where SQLite does not look.
+    """
+    try:
+        values = json.loads(body)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise damage(f"a reading cannot be read: {error}") from error
+    if not isinstance(values, dict):
+        raise damage("a reading is not an object")
+    return values
 
 
 class Request:
     """Work for the writer that somebody waits for.
 
     Args:
-        work: what to do.
+        work: called with the :class:`~agent.adapters.sqlite_store.SqliteStore`, in the writer's thread.
         writes: it takes part in a commit.
         may_write: the result of a look is the work of a write, or None.
         of_readings: it stores readings, which must leave what little room there is to commands.
@@ -29,7 +63,7 @@ class Request:
 
     def __init__(
         self,
-        work: Callable[[SqliteStore], Any],
+        work: Callable[[Any], Any],
         *,
         writes: bool,
         may_write: bool = False,

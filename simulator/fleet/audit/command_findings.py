@@ -3,7 +3,7 @@
 *Lost*: the service took it and does not list it; or it took the result and still lists it as open or as timed out; or
 it succeeded and never had an effect. *Doubled*: its effect began more often than the handler's contract allows, or it
 is listed twice. ``once`` may begin once. The other contracts may begin again when the power went in the middle, each
-time as a further attempt; a second first attempt is a double. *Altered*: the service tells of a result that the device
+time as a further attempt; a second first attempt is a double. *Altered*: the service has a result that the device
 never gave, or of another one. *Unknown*: it came to a device, or is listed as made during the run, and nobody ordered
 it. *Reordered*: a device got it before another one that the service had made earlier. *Late*: finished long after it
 was ordered.
@@ -30,7 +30,7 @@ class CommandRules:
 
     Attributes:
         ordered_here: whether operators of this run wrote down what they ordered; else any command may be somebody's.
-        results_listed: the service's lists tell results; a plain service takes them elsewhere.
+        results_listed: the service's lists have results; a plain service takes them elsewhere.
         ended_ms: the last thing that this run wrote down; what the service made later is another run's.
         late_after_ms: from ordered to finished.
         read: indices of the devices whose commands were read back.

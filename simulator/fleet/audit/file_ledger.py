@@ -351,8 +351,8 @@ class _File:
     def append(self, frames: bytes) -> str | None:
         """Write frames, and before them what was missed; None, or why it could not be done."""
         with self._lock:
-            told, self._unwritten = self._unwritten, []
-        data = b"".join(make_json_frame(b"G", asdict(gap)) for gap in told) + frames
+            gaps, self._unwritten = self._unwritten, []
+        data = b"".join(make_json_frame(b"G", asdict(gap)) for gap in gaps) + frames
         try:
             if self._torn:
                 os.ftruncate(self._descriptor, self._good)
@@ -364,7 +364,7 @@ class _File:
         except OSError as error:
             self._torn = True
             with self._lock:
-                self._unwritten[:0] = told
+                self._unwritten[:0] = gaps
             self._mend()
             return f"the ledger could not be written: {error.strerror or error}"
         self._good += len(data)

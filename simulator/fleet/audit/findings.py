@@ -1,4 +1,4 @@
-"""What is wrong with whom, while it is being found out."""
+"""Findings of an audit under way, by kind and device."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Findings:
     late_s: float = 0.0
 
     def add(self, kind: str, device: int, count: int, keys: Sequence[str]) -> None:
-        """Something is wrong ``count`` times more."""
+        """Count a finding ``count`` times more."""
         self.counts[kind, device] += count
         kept = self.keys.setdefault((kind, device), [])
         kept += keys[: self.keys_kept - len(kept)]

@@ -4,7 +4,7 @@ One ledger serves all devices of a worker; a device is its index in the fleet. A
 number*: 1, 2, 3, ... for each device, never used again, not even after a restart. It travels as one more number beside
 the signals, :data:`SEQUENCE_NAME`, since readings are numbers only; :func:`with_sequence` puts it there. On the wire it
 counts from the run's first number (:func:`first_number_of`), so that another run with the same devices has others.
-Where it is switched off, readings are told apart by the millisecond that they carry, and each of a device has to carry
+Where it is switched off, readings are identified by the millisecond that they carry, and each of a device has to carry
 another one.
 
 Times are seconds since the run's begin, on one monotonic clock for all workers of a machine: the audit compares them.
@@ -207,7 +207,7 @@ def first_number_of(run: str) -> int:
     """Where a run's numbers begin on the wire: number 1 of a device travels as this plus 1.
 
     Args:
-        run: tells it from all others. Two of a million have the same begin, and matter only on the same devices.
+        run: its name. Two of a million have the same begin, and matter only on the same devices.
     """
     return crc32(run.encode()) % _RUNS * NUMBERS_OF_A_RUN
 

@@ -1,4 +1,4 @@
-"""The form of a ledger: frames, each whole or worthless, so that a torn tail is seen and costs nothing but itself.
+"""The file format of a ledger: frames with a checksum, so that a torn tail is found and costs nothing else.
 
 A frame is its kind (one letter), the length of its body and the body's CRC-32, then the body. Nothing here is written
 twice or changed later; a reader stops at the first frame that is not whole.
@@ -80,11 +80,11 @@ class CommandEvent:
 
     Attributes:
         device: index in the fleet.
-        at_ms: since the run's begin; of ``LISTED`` when the service made it, 0 when it does not tell.
+        at_ms: since the run's begin; of ``LISTED`` when the service made it, 0 when it does not say.
         contract: of ``STARTED``.
         attempt: of ``STARTED``; 1 for the first run.
         status: of ``FINISHED``.
-        state: of ``LISTED``; None when the service tells none, or one that nobody knows.
+        state: of ``LISTED``; None when the service reports none, or one that nobody knows.
     """
 
     kind: CommandKind
@@ -106,7 +106,7 @@ class LedgerHeader:
         began_ms: the run's begin, epoch milliseconds.
         sequence_name: the reading that carries the sequence number; None when readings go without.
         offers: the extensions that the service offers. With ``idempotency-key`` a resend must not make a second
-            reading; with ``command-results`` the list of commands must tell their results.
+            reading; with ``command-results`` the list of commands must have their results.
         first_number: on the wire sequence numbers count from here; others are another run's.
         time_name: the reading that carries the time of reading, on a server without ``recorded_at``.
         command_lists: what the server's list of a device's commands holds, as the scenario says; see

@@ -33,7 +33,7 @@ Query = Mapping[str, str | int]
 Pages = Callable[[str, Query], AsyncIterator[list[Any]]]
 """(path, query) -> the pages of a list as they were parsed, which the audit may take apart; waits for the quota, and
 raises ServiceError when it gives up."""
-Told = Callable[[int, int], None]
+OnProgress = Callable[[int, int], None]
 
 _CONCURRENCY: Final = 32
 _TOLD_EVERY: Final = 100
@@ -88,7 +88,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class ReadBackTask:
-    """What to read.
+    """What is to be read back.
 
     Attributes:
         devices: whose readings.
@@ -114,7 +114,7 @@ class ReadBackTask:
 
 @dataclass(frozen=True, slots=True)
 class ReadBackResult:
-    """How it went.
+    """What was read back, and what could not be.
 
     Attributes:
         readings_of, commands_of: indices of the devices that were read to the end.
@@ -139,28 +139,28 @@ class ReadBackResult:
     perhaps_cut: int = 0
 
 
-async def read_back(task: ReadBackTask, pages: Pages, path: Path, told: Told) -> ReadBackResult:
+async def read_back(task: ReadBackTask, pages: Pages, path: Path, on_progress: OnProgress) -> ReadBackResult:
     """Read everything and write it to ``path``.
 
     Args:
         task: what to read.
         pages: how to ask.
         path: the file, written anew.
-        told: told now and then, with how many devices are read and how many there are.
+        on_progress: called now and then with how many devices are read and how many there are.
 
     Raises:
         StorageError: the file cannot be written.
     """
     with _Writer(path) as writer:
-        return await _ReadBack(task, pages, writer, told).run()
+        return await _ReadBack(task, pages, writer, on_progress).run()
 
 
 class _ReadBack:
-    def __init__(self, task: ReadBackTask, pages: Pages, writer: _Writer, told: Told) -> None:
+    def __init__(self, task: ReadBackTask, pages: Pages, writer: _Writer, on_progress: OnProgress) -> None:
         self._task = task
         self._pages = pages
         self._writer = writer
-        self._told = told
+        self._on_progress = on_progress
         self._asks_by_parameters = LIST_PARAMETERS in task.offers
         self._keeps_times = RECORDED_AT in task.offers and task.time_name is None
         self._queries = _queries(task.window) if self._asks_by_parameters else [{}]
@@ -199,7 +199,7 @@ class _ReadBack:
     def _unjudged(self) -> Iterator[str]:
         if self._homeless:
             yield (
-                f"{self._homeless:,} stored readings name no device, so that nobody can tell whose they are: loss "
+                f"{self._homeless:,} stored readings name no device, so that it is not known whose they are: loss "
                 "cannot be judged"
             )
         if self._malformed:
@@ -238,7 +238,7 @@ class _ReadBack:
             await self._commands(device)
         self._done += 1
         if self._done % _TOLD_EVERY == 0 or self._done == len(self._task.devices):
-            self._told(self._done, len(self._task.devices))
+            self._on_progress(self._done, len(self._task.devices))
 
     async def _settle_on_a_query(self, device: AuditedDevice) -> bool:
         """Find the parameters that the service takes; whether it gives one device's readings alone."""
@@ -272,7 +272,7 @@ class _ReadBack:
         self._readings_of.add(device.device)
 
     async def _readings_of_all(self) -> None:
-        """The service does not tell devices apart: everything it has, once."""
+        """Read everything, once: the service does not filter by device."""
         index = {device.device_id: device.device for device in self._task.devices}
         only = self._task.devices[0].device if len(index) == 1 else None
         place, sizes, homeless = 0, [], 0
@@ -383,7 +383,7 @@ class _Writer:
 
 
 def _queries(window: Window) -> list[Query]:
-    """What may narrow a list of readings, the most telling first."""
+    """Query parameters that may narrow a list of readings, the narrowest first."""
     times = {name: at for name, at in (("from", window.from_ms), ("to", window.to_ms)) if at is not None}
     return [{**times, "order": "asc", "limit": PAGE_MAX}, {"limit": PAGE_MAX}, {}]
 

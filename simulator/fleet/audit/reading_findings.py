@@ -4,7 +4,7 @@
 idempotency keys once more for each time that it was sent again while the service may have had it already. *Altered*:
 there with other values, or with another time than it carried. *Unknown*: there, and never sent, or refused for good.
 *Late*: accepted long after it was made. *Misdated*: carries a time that is not the one at which it was made, by more
-than :data:`OFF_S` on the service's clock; how far the two clocks are apart the times of arrival tell.
+than :data:`OFF_S` on the service's clock; the times of arrival show how far the two clocks are apart.
 
 *Reordered*: the service says that it received reading A after B, although A was accepted before B was first sent. So
 the order in which a device sends is its own business (live readings before the backlog), requests that were in flight
@@ -47,7 +47,7 @@ class ReadingRules:
     """What the judgement goes by.
 
     Attributes:
-        by_sequence: readings carry their sequence number; otherwise the millisecond that they carry tells them apart.
+        by_sequence: readings carry their sequence number; otherwise the millisecond that they carry identifies them.
         replays: the service keeps idempotency keys, so that a resend may not make a second reading.
         late_after_ms: from made to accepted.
         read: by device index: whether it was read back to the end; what was not is not judged.

@@ -37,7 +37,7 @@ class ReadingFact:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadingAccount:
+class DeviceReadings:
     """Both sides of one device.
 
     Attributes:
@@ -91,21 +91,21 @@ class ReadingFindings:
         return tuple(f"{self.device}: {len(keys)} {kind} ({_some(keys)})" for kind, keys in kinds.items() if keys)
 
 
-def audit_readings(account: ReadingAccount) -> ReadingFindings:
+def audit_readings(readings: DeviceReadings) -> ReadingFindings:
     """Compare both sides of one device."""
-    keys = sorted({fact.key for fact in (*account.accepted, *account.stored)} | account.unsure)
+    keys = sorted({fact.key for fact in (*readings.accepted, *readings.stored)} | readings.unsure)
     sequences = {key: number for number, key in enumerate(keys, start=1)}
     found = Findings(keys_kept=len(keys))
-    judge_readings(_records(account, sequences), _stored(account, sequences), _RULES, found)
+    judge_readings(_records(readings, sequences), _stored(readings, sequences), _RULES, found)
 
     def named(kind: str) -> tuple[int, ...]:
         return tuple(sorted({keys[int(sequence) - 1] for sequence in found.keys.get((kind, _DEVICE), ())}))
 
-    absent = account.unsure - {fact.key for fact in account.stored}
+    absent = readings.unsure - {fact.key for fact in readings.stored}
     return ReadingFindings(
-        device=account.device,
-        accepted=sum(fact.key not in absent for fact in account.accepted),
-        stored=len(account.stored),
+        device=readings.device,
+        accepted=sum(fact.key not in absent for fact in readings.accepted),
+        stored=len(readings.stored),
         lost=named("lost"),
         doubled=named("doubled"),
         altered=named("altered"),
@@ -113,26 +113,26 @@ def audit_readings(account: ReadingAccount) -> ReadingFindings:
     )
 
 
-def _records(account: ReadingAccount, sequences: Mapping[int, int]) -> Records:
+def _records(readings: DeviceReadings, sequences: Mapping[int, int]) -> Records:
     """What a ledger would have. An unsure reading was left without an answer."""
     rows: list[tuple[int, int, int, int, int, int, int, int, int]] = []
 
     def add(kind: ReadingKind, key: int, digest: int = 0) -> None:
         rows.append((kind, 0, 1, _DEVICE, sequences[key], digest, 0, 0, NO_TIME))
 
-    for fact in account.accepted:
+    for fact in readings.accepted:
         add(ReadingKind.SENT, fact.key, digest_values(fact.values))
-        if fact.key not in account.unsure:
+        if fact.key not in readings.unsure:
             add(ReadingKind.ACCEPTED, fact.key)
-    for key in account.unsure:
+    for key in readings.unsure:
         add(ReadingKind.UNANSWERED, key)
     return np.array(rows, dtype=READING_TYPE)
 
 
-def _stored(account: ReadingAccount, sequences: Mapping[int, int]) -> Records:
+def _stored(readings: DeviceReadings, sequences: Mapping[int, int]) -> Records:
     rows = [
         (_DEVICE, sequences[fact.key], digest_values(fact.values), place, NO_TIME, NO_TIME)
-        for place, fact in enumerate(account.stored)
+        for place, fact in enumerate(readings.stored)
     ]
     return np.array(rows, dtype=STORED_TYPE)
 

@@ -24,8 +24,9 @@ from simulator.fleet.audit.coverage import Coverage, RecordedRun, check_of_one_r
 from simulator.fleet.audit.findings import Findings
 from simulator.fleet.audit.folder import AuditedDevice, find_ledgers, read_devices, readback_path
 from simulator.fleet.audit.frames import LedgerHeader
-from simulator.fleet.audit.readback import Pages, ReadBackResult, ReadBackTask, Told, Window, read_back
+from simulator.fleet.audit.readback import OnProgress, Pages, ReadBackResult, ReadBackTask, Window, read_back
 from simulator.fleet.audit.reading_findings import ReadingRules, ReadingSums, judge_readings
+from simulator.fleet.audit.sentences import audit_sentences, time_sentences
 from simulator.fleet.audit.sorting import (
     RANGE_READINGS,
     LedgerSurvey,
@@ -35,7 +36,6 @@ from simulator.fleet.audit.sorting import (
     survey_ledger,
     weigh_stored,
 )
-from simulator.fleet.audit.telling import tell, tell_times
 from simulator.fleet.record import AuditRecord, DeviceFinding, StreamAudit
 
 _GRAVITY: Final = {"lost": 0, "doubled": 1, "altered": 2, "unknown": 3, "reordered": 4, "late": 5, "misdated": 6}
@@ -64,14 +64,14 @@ class AuditSettings:
     recorded: RecordedRun | None = None
 
 
-async def audit_run(run: Path, pages: Pages, settings: AuditSettings, told: Told) -> AuditRecord:
+async def audit_run(run: Path, pages: Pages, settings: AuditSettings, on_progress: OnProgress) -> AuditRecord:
     """Read back everything that a run did and hold it against its ledgers.
 
     Args:
         run: the run's folder, with ``audit/`` in it.
         pages: how to ask the service.
         settings: what to go by.
-        told: told now and then, with how many devices are read back and how many there are.
+        on_progress: called now and then with how many devices are read back and how many there are.
 
     Raises:
         ConfigurationError: there are no ledgers, or no list of devices, they cannot be read, or are not of one run.
@@ -83,7 +83,7 @@ async def audit_run(run: Path, pages: Pages, settings: AuditSettings, told: Told
     surveys = list(by_path.values())
     devices = read_devices(run)
     task = _task(surveys, devices)
-    result = await read_back(task, pages, readback_path(run), told)
+    result = await read_back(task, pages, readback_path(run), on_progress)
     audit = _judge(run, surveys, devices, result, settings)
     return replace(audit, took_s=time.monotonic() - began_s)
 
@@ -185,11 +185,11 @@ def _judge(
         commands=_command_stream(commands) if had_commands else None,
         complete=complete,
         sentences=(
-            *tell(readings, commands if had_commands else None, surveys, result, len(devices)),
-            *tell_times(readings, found),
+            *audit_sentences(readings, commands if had_commands else None, surveys, result, len(devices)),
+            *time_sentences(readings, found),
         ),
         findings=_listed(found, {each.device: each for each in devices}, settings.findings_max),
-        failures=(*_failures(readings, settings), *tell_times(readings, found)),
+        failures=(*_failures(readings, settings), *time_sentences(readings, found)),
         unjudged=(*([] if result.failure is None else [result.failure]), *unjudged),
     )
 
@@ -199,7 +199,7 @@ def _unjudged(surveys: Sequence[LedgerSurvey], readings: ReadingSums, commands: 
     if header.sequence_name is None and any(survey.dateless for survey in surveys) and readings.sent:
         yield (
             "readings carry neither a number (audit.numbers) nor a time of their own (recorded_at), so that they "
-            "cannot be told apart"
+            "cannot be identified"
         )
     if commands.stateless:
         yield (

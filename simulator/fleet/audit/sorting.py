@@ -67,7 +67,7 @@ Counts = npt.NDArray[np.int64]
 
 @dataclass(slots=True)
 class LedgerSurvey:
-    """What a first look at a ledger tells.
+    """What a first pass over a ledger found.
 
     Attributes:
         header: whose it is.

@@ -32,7 +32,7 @@ class Body:
         fleet: what it has in common with all others.
         disk: what it remembers.
         chance: its random numbers; they go on over restarts.
-        individual: what tells its signals from those of the others.
+        individual: identifies its signals.
         time: what it knows of the service's clock.
         known_answers: bodies that need not be parsed.
         lanes: its handlers at work; None while there never was a command.
@@ -82,7 +82,7 @@ class Body:
         return now.monotonic_s - self.fleet.began_s
 
     def values(self, now: Moment) -> dict[str, float]:
-        """What its sensor reads now, by reading name."""
+        """The values of its sensors now, by reading name."""
         around = self.fleet.environment
         if around is not None:
             return around.values(self.individual, self.model, now)

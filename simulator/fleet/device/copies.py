@@ -36,7 +36,7 @@ def send_copies(
     Args:
         request: what went out just now.
         device: whose, its index in the fleet.
-        fleet: whose ledger gets those that the other side can tell as the same. One with a key of its own is a new
+        fleet: whose ledger gets the copies that the service can recognise. One with a key of its own is a new
             reading for everybody: the audit has to find it doubled.
         wheel: for their times.
         now_s: this instant, on the monotonic clock.
@@ -60,7 +60,7 @@ class Unawaited:
     """An exchange under way that is measured, and nothing else: a caller of both engines.
 
     Args:
-        observer: is told.
+        observer: called with the exchange.
         operation: what it is measured as.
         device: whose, its index in the fleet.
         due_s: when it was to go, on the monotonic clock; None for whatever goes at once.
@@ -92,7 +92,7 @@ class Unawaited:
         self._count(class_of_reason(code), sent_s, now_s)
 
     def failed(self, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:
-        """See either: what it was about tells more, and is told."""
+        """See either; measured as what was sent."""
         del reason
         self._count(outcome, sent_s, now_s)
 

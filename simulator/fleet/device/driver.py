@@ -7,11 +7,9 @@ channel of a device has at most one request on its way.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
-from uuid import uuid4
 
 from agent.core.values import Moment
 from agent.errors import ServiceError, TransportError, UnexpectedAnswer
@@ -21,7 +19,7 @@ from simulator.fleet.device.copies import Unawaited, send_copies
 from simulator.fleet.device.exchange import HELD_POLL, Operation, Request, Speaker
 from simulator.fleet.device.fast_path import KnownAnswers
 from simulator.fleet.device.load_parts import RUN_OVER
-from simulator.fleet.device.model import DeviceModel, Fleetwide
+from simulator.fleet.device.model import Clocks, DeviceModel, Fleetwide
 from simulator.fleet.device.observer import NoObserver, Observer
 from simulator.fleet.device.pages import Pages, ProofCaller, Proved, is_page_answer
 from simulator.fleet.device.places import Places, Site
@@ -50,30 +48,6 @@ class Member:
     model: DeviceModel
 
 
-class Clocks:
-    """Both clocks of the machine that the devices run on, as a device sees them.
-
-    Args:
-        monotonic: seconds; the same clock as the engine's and the wheel's.
-        wall: epoch seconds.
-    """
-
-    __slots__ = ("_boot_id", "_wall", "monotonic")
-
-    def __init__(self, monotonic: Callable[[], float] = time.monotonic, wall: Callable[[], float] = time.time) -> None:
-        self.monotonic = monotonic
-        self._wall = wall
-        self._boot_id = uuid4().hex
-
-    def now(self) -> Moment:
-        """This instant."""
-        return Moment(self.monotonic(), self._wall(), self._boot_id)
-
-    def moment(self, now_s: float) -> Moment:
-        """The instant that the monotonic clock has just told."""
-        return Moment(now_s, self._wall(), self._boot_id)
-
-
 class Driver(Places["_Place"]):
     """Runs devices; all calls come from the loop's thread.
 
@@ -84,7 +58,7 @@ class Driver(Places["_Place"]):
         members: the devices.
         fleet: what they have in common.
         first_index: of the first of them, in the fleet: another worker has the others.
-        observer: is told of each exchange.
+        observer: called with each exchange.
         clocks: time.
         timeout_s: for one request as a whole, beside the wait that it asks for.
         on_news: called after each exchange.
@@ -207,7 +181,7 @@ class _Place(Site):
             self._turn(self.device, self.moment(self.driver.clocks.now()))
 
     def fire(self) -> None:
-        """Something is due."""
+        """Do what is due: the timer fired."""
         if self.device is not None:
             self._turn(self.device, self.moment(self.driver.clocks.now()))
 

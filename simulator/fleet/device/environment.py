@@ -117,7 +117,7 @@ class Environment:
         return self.monotonic_s(at_s)
 
     def version(self, individual: Individual, own: str, now: Moment) -> str:
-        """The firmware that the device tells, where it has ``own``."""
+        """The firmware version that the device reports, where it has ``own``."""
         true_s = self.true_s(now.monotonic_s)
         return self.faults.condition(individual, true_s, replace(ALWAYS_ON, factory_firmware=own)).factory_firmware
 

@@ -1,4 +1,4 @@
-"""What a virtual device says over HTTP, and what the answers mean: values in, bytes out, and back. No I/O.
+"""Requests of a virtual device over HTTP, and the meaning of answers: values in, bytes out, and back. No I/O.
 
 The real agent's client is synchronous and holds a socket; a hundred thousand devices share one loop. So the requests
 are built here, out of the same wire models, and the answers judged by the same rules. What every device says all day,
@@ -193,7 +193,7 @@ class Speaker:
         )
 
     def report(self, report: Report, intended_s: float = 0.0, ready_s: float = 0.0) -> Request | None:
-        """Tell how a command goes or ended; None for progress on a plain server, and where nothing takes results."""
+        """A command's progress or result; None for progress on a plain server, and where nothing takes results."""
         headers: Mapping[str, str] = _NO_HEADERS
         place = self.result_place
         if place is ResultPlace.NONE:
@@ -430,7 +430,7 @@ def _read_batch(good: Answer) -> BatchAnswer | None:
     """The answer to a batch; None where the status is all that says anything, which is that all were taken.
 
     Raises:
-        UnexpectedAnswer: it tells of errors, and not of which.
+        UnexpectedAnswer: it counts errors without naming them.
     """
     try:
         value = good.json()

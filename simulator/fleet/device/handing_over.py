@@ -1,4 +1,4 @@
-"""The way out of a virtual device: results first, then progress, then readings; kept until the service has them."""
+"""The uplink of a virtual device: results first, then progress, then readings; kept until the service has them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class HandingOver:
 
     Attributes:
         not_before_s: nothing goes out before this, on the monotonic clock.
-        is_waiting: a request is on its way, and its answer or its end has not been told.
+        is_waiting: a request is on its way, and neither its answer nor its end is known.
         is_draining: the run comes to its end: a result that nothing takes is put aside after a few tries.
         fault: why the last answer was no good one, for a person.
     """
@@ -52,10 +52,10 @@ class HandingOver:
         "_place_is_missing",
         "_report_after_s",
         "_report_backoff",
+        "_reported_before",
         "_retry_policy",
         "_row",
         "_shortened",
-        "_told_before",
         "_tries",
         "_tries_of",
         "fault",
@@ -82,7 +82,7 @@ class HandingOver:
         self._place_is_missing = False
         self.is_draining = False
         self._is_dated = body.speaker.sends_time
-        self._told_before = ("", "", Attempt.FIRST)
+        self._reported_before = ("", "", Attempt.FIRST)
         self._apart = Attempt.AMBIGUOUS  # what sending the readings of a refused batch one by one is; not known yet
 
     @property
@@ -187,14 +187,14 @@ class HandingOver:
                 self._take_report(request, now)
             elif left and request.report is not None:
                 again = request.attempt.again(refused=is_refused(error))
-                self._told_before = (request.report.command_id, request.report.status, again)
+                self._reported_before = (request.report.command_id, request.report.status, again)
         if settled:
             self.not_before_s = now.monotonic_s
         else:
             self.not_before_s = self._backed_off_s = now.monotonic_s + self._retry_policy.failed(error)
 
     def settled(self, request: Request, refused: dict[int, str], now: Moment) -> None:
-        """What was asked is safe elsewhere, but for the refused readings: for answers that are not HTTP's."""
+        """Settle a request without an HTTP answer: all of it is stored, but for the refused readings."""
         self.is_waiting = False
         if request.operation is Operation.READINGS:
             self._take_readings(request, refused, now)
@@ -210,7 +210,7 @@ class HandingOver:
         self._backed_off_s = max(self._backed_off_s, until_s)
 
     def wake(self, now: Moment) -> None:
-        """The other side is well again: a back-off ends."""
+        """End a back-off: the other side answers again."""
         self.not_before_s = min(self.not_before_s, now.monotonic_s)
 
     def begin(self, now: Moment) -> None:
@@ -234,7 +234,7 @@ class HandingOver:
     def _report(self, report: Report, since: Moment) -> Request | None:
         intended_s = max(since.monotonic_s, self._backed_off_s)
         request = self._body.speaker.report(report, intended_s, max(intended_s, self._free_s))
-        command_id, status, attempt = self._told_before
+        command_id, status, attempt = self._reported_before
         if request is not None and (report.command_id, report.status) == (command_id, status):
             request = request._replace(attempt=attempt)
         return request
@@ -285,7 +285,7 @@ class HandingOver:
         self._report_backoff, wait_s = self._report_backoff.failed(self._body.chance(), retry_after_s)
         self._report_after_s = now_s + wait_s
         again = request.attempt.again(refused=is_refused(error))
-        self._told_before = (report.command_id, report.status, again)
+        self._reported_before = (report.command_id, report.status, again)
 
     def drain(self, *, on: bool) -> None:
         """The run comes to its end, or goes on: results that were not taken are tried now."""
@@ -369,7 +369,7 @@ class HandingOver:
         recorded_s = body.time.recorded_at(row.at)
         recorded_ms = round((row.at.wall_s if recorded_s is None else recorded_s) * 1000)
         if body.fleet.numbered:
-            row.recorded_ms = recorded_ms  # the audit tells readings apart by their numbers
+            row.recorded_ms = recorded_ms  # the audit identifies readings by their numbers
         else:
             recorded_ms = body.disk.outbox.date(row, recorded_ms)
         began_s = body.fleet.began_s

@@ -1,8 +1,8 @@
-"""What came for a virtual device: decided on by the core, in the journal, and in its lane."""
+"""Commands that came for a virtual device: the core decides, the journal commits, the lane queues."""
 
 from __future__ import annotations
 
-from agent.core.commands import OPEN_STATES, Verdict, triage
+from agent.core.commands import OPEN_STATES, TriageVerdict, triage
 from agent.core.values import CommandPoll, JournalEntry, Moment
 from simulator.fleet.device.body import Body
 from simulator.fleet.device.lanes import need_lanes
@@ -11,7 +11,7 @@ from simulator.fleet.device.lanes import need_lanes
 def take_in(body: Body, poll: CommandPoll, now: Moment) -> bool:
     """Decide on commands, commit, queue; whether they brought something new.
 
-    What is over is forgotten when a list comes without it. Pushed commands are no list, and tell nothing of others.
+    What is over is forgotten when a list comes without it. Pushed commands are no list: they say nothing about others.
     """
     journal = body.disk.journal
     ids = [command.id for command in poll.commands]
@@ -28,7 +28,7 @@ def take_in(body: Body, poll: CommandPoll, now: Moment) -> bool:
         journal.forget(ids)
     for entry in decided.entries:
         _note(body, entry, now)
-    admitted = [decision.entry for decision in decided.of(Verdict.ADMIT) if decision.entry is not None]
+    admitted = [decision.entry for decision in decided.of(TriageVerdict.ADMIT) if decision.entry is not None]
     if admitted:
         lanes = need_lanes(body)
         for entry in admitted:

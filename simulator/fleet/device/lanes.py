@@ -86,7 +86,7 @@ class Lanes:
         return ended
 
     def next_progress(self) -> Report | None:
-        """That a command is under way, for the service; None when there is nothing to tell. Not repeated."""
+        """That a command is under way, for the service; None when there is nothing to report. Not repeated."""
         while self._progress:
             report = self._progress.pop(0)
             if any(running.command_id == report.command_id for running in self._running.values()):

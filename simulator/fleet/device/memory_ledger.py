@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from agent.core.values import Contract
 from simulator.fleet.audit.digest import digest_values
 from simulator.fleet.audit.fleet_ledger import NoLedger
-from simulator.fleet.audit.readings import ReadingAccount, ReadingFact
+from simulator.fleet.audit.readings import DeviceReadings, ReadingFact
 from simulator.fleet.outcomes import Attempt, OutcomeClass
 
 _FAULTS_KEPT = 10
@@ -57,7 +57,7 @@ class DeviceLedger:
         """Command id -> how often a handler began its effect."""
         return Counter(self._runs)
 
-    def account(self, stored: Iterable[ReadingFact]) -> ReadingAccount:
+    def readings(self, stored: Iterable[ReadingFact]) -> DeviceReadings:
         """Both sides of this device's readings, for the audit; their values as digests.
 
         Args:
@@ -65,7 +65,7 @@ class DeviceLedger:
         """
         stored = tuple(stored)
         unsure = {self._facts[key].key for key in self._facts.keys() - self._accepted - self._refused}
-        return ReadingAccount(
+        return DeviceReadings(
             device=self.name,
             accepted=tuple(self._facts[key] for key in sorted(self._accepted)),
             stored=tuple(ReadingFact(fact.key, {_DIGEST: digest_values(fact.values)}) for fact in stored),

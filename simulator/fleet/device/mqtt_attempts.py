@@ -1,6 +1,6 @@
 """When a device connects to its broker: at its power-on, and after each loss with the agent's own back-off.
 
-The same for devices with the agent's core and for pure load. No I/O: whoever owns the session asks, and tells.
+The same for devices with the agent's core and for pure load. No I/O: the owner of the session calls it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Attempts:
     """One device's connections, one after the other.
 
     Args:
-        observer: is told of each attempt.
+        observer: called with each attempt.
         device: its index in the fleet.
         backoff: the pace of attempts.
         fraction: random numbers in [0, 1).
@@ -64,12 +64,12 @@ class Attempts:
         return not self.is_up and self.due_s == _NEVER_S
 
     def begin(self, due_s: float) -> None:
-        """The power came."""
+        """Power on: the first attempt is due at this time."""
         self._retry_policy = RetryPolicy(self._backoff, self._fraction)
         self.due_s = due_s
 
     def take(self) -> None:
-        """The attempt that was due is made now."""
+        """Note that the attempt that was due is made now."""
         self._attempt_s, self.due_s = self.due_s, _NEVER_S
 
     def stood(self, began_s: float, now_s: float) -> None:
@@ -94,7 +94,7 @@ class Attempts:
             self._count(OutcomeClass.TIMEOUT, self._attempt_s, now_s)
 
     def stop(self) -> None:
-        """The power went."""
+        """Power off."""
         self.is_up = False
         self.due_s = _NEVER_S
 

@@ -16,10 +16,10 @@ from agent.errors import Offline
 from agent.wire.extensions import BATCH_SENSOR_DATA
 from agent.wire.secret import Secret
 from simulator.fleet.device.copies import Unawaited, send_copies
-from simulator.fleet.device.driver import Clocks, Member
+from simulator.fleet.device.driver import Member
 from simulator.fleet.device.exchange import Request
 from simulator.fleet.device.fast_path import KnownAnswers
-from simulator.fleet.device.model import Fleetwide
+from simulator.fleet.device.model import Clocks, Fleetwide
 from simulator.fleet.device.mqtt_attempts import Attempts
 from simulator.fleet.device.mqtt_life import MqttDevice, no_receipt, why_unsent
 from simulator.fleet.device.mqtt_speech import OPERATIONS, MqttOperation, MqttSpeaker, renamed
@@ -47,7 +47,7 @@ class MqttDriver(Places["_Place"]):
         tokens: a device's password; None for a broker that asks for none.
         first_index: of the first of them, in the fleet: another worker has the others.
         receipts: see :class:`~simulator.fleet.device.mqtt_speech.MqttSpeaker`.
-        observer: is told of each exchange.
+        observer: called with each exchange.
         clocks: time.
         timeout_s: until the broker's acknowledgement.
         receipt_timeout_s: from then until the gateway's receipt.
@@ -94,7 +94,7 @@ class MqttDriver(Places["_Place"]):
 
 
 class _Place(Site):
-    """One device's place: its disk for ever, its life while the power is on. Its engine's session tells it."""
+    """One device's place: its disk for ever, its life while the power is on. Listener of its engine's session."""
 
     __slots__ = (
         "_attempts",
@@ -174,7 +174,7 @@ class _Place(Site):
         now = self.moment(driver.clocks.moment(now_s))
         device.connected(now)
         self._turn(device, now)
-        self._tell()
+        self._notify()
 
     def arrived(self, arrival: Arrival, now_s: float) -> None:
         """See :class:`~simulator.fleet.engine.mqtt.ports.SessionListener`."""
@@ -196,18 +196,18 @@ class _Place(Site):
         if device is None:
             return
         now = self.moment(driver.clocks.moment(now_s))
-        if self._busy is not None:  # its receipt was awaited; what had no PUBACK was told before
+        if self._busy is not None:  # its receipt was awaited; what had no PUBACK has failed before
             self._count(MqttOperation.RECEIPT, OutcomeClass.TRANSPORT, self._busy, self._sent_s, now)
             device.gone_wrong(self._busy, error, now)
         self._went_down()
         self._attempts.ended(error, outcome, began_s, now_s)
         self._turn(device, now)
-        self._tell()
+        self._notify()
 
     # --- a message (through _Publication) -----------------------------------------------------------------------------
 
     def acknowledged(self, request: Request, code: int, sent_s: float, now_s: float) -> None:
-        """The broker has it."""
+        """See :class:`~simulator.fleet.engine.mqtt.ports.Publisher`: PUBACK came."""
         device, driver = self.device, self.driver
         if device is None or self._busy is not request:
             return
@@ -222,10 +222,10 @@ class _Place(Site):
         else:
             self._settle_fault(device, operation)
         self._turn(device, now)
-        self._tell()
+        self._notify()
 
     def failed(self, request: Request, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:
-        """The broker does not have it, or nobody knows."""
+        """See :class:`~simulator.fleet.engine.mqtt.ports.Publisher`: no PUBACK came."""
         device, driver = self.device, self.driver
         if device is None or self._busy is not request:
             return
@@ -236,12 +236,12 @@ class _Place(Site):
         self._settle_fault(device, operation)
         if outcome is not OutcomeClass.TRANSPORT:  # else the session is over, and the next word is that
             self._turn(device, now)
-            self._tell()
+            self._notify()
 
     # --- time ---------------------------------------------------------------------------------------------------------
 
     def fire(self) -> None:
-        """Something is due."""
+        """Do what is due: the timer fired."""
         device = self.device
         if device is None:
             return
@@ -250,7 +250,7 @@ class _Place(Site):
             self._count(MqttOperation.RECEIPT, OutcomeClass.TIMEOUT, self._busy, self._sent_s, now)
             device.gone_wrong(self._busy, no_receipt(self.driver.receipt_timeout_s), now)
             self._settle_fault(device, MqttOperation.RECEIPT)
-            self._tell()
+            self._notify()
         self._turn(device, now)
 
     def _turn(self, device: MqttDevice, now: Moment) -> None:
@@ -296,16 +296,16 @@ class _Place(Site):
             send_copies(request, self.index, driver.fleet, driver.wheel, now_s, renamed=renamed, send=send)
 
     def _receipted(self, device: MqttDevice, request: Request, now: Moment) -> None:
-        outcome = OutcomeClass.REFUSED if device.not_understood or any(device.told.values()) else OutcomeClass.OK
+        outcome = OutcomeClass.REFUSED if device.not_understood or any(device.confirmed.values()) else OutcomeClass.OK
         self._count(MqttOperation.RECEIPT, outcome, request, self._sent_s, now)
         device.receipted(request, now)
         self._settle_fault(device, MqttOperation.RECEIPT)
-        self._tell()
+        self._notify()
 
-    # --- telling ------------------------------------------------------------------------------------------------------
+    # --- measuring ---------------------------------------------------------------------------------------------------
 
     def _settle_fault(self, device: MqttDevice, operation: MqttOperation) -> None:
-        """The message is not under way any more; what was wrong is told."""
+        """End the message under way, and report what was wrong with it."""
         self._busy = None
         self._receipt_due_s = _NEVER_S
         fault = device.uplink.fault
@@ -326,7 +326,7 @@ class _Place(Site):
             attempt=request.attempt,
         )
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         if self.driver.on_news is not None:
             self.driver.on_news()
 

@@ -1,4 +1,4 @@
-"""One life of a virtual device over MQTT: what comes is decided on by the core, what goes waits for its receipt.
+"""One life of a virtual device over MQTT: commands go to the core, and what is published waits for its receipt.
 
 No I/O: :mod:`simulator.fleet.device.mqtt_driver` owns the session and the time.
 """
@@ -47,7 +47,7 @@ class MqttDevice(VirtualDevice):
 
     Attributes:
         awaited: what the gateway has to confirm of the message under way: key -> outbox key.
-        told: what became of it so far: outbox key -> None for stored, or why it was refused.
+        confirmed: the confirmed ones: outbox key -> None for stored, or why it was refused.
         not_understood: the gateway could not read the message under way at all; why, empty where it could.
         held_until_s: the gateway asked for no readings before this.
     """
@@ -59,9 +59,9 @@ class MqttDevice(VirtualDevice):
         "_speaker",
         "_taken",
         "awaited",
+        "confirmed",
         "held_until_s",
         "not_understood",
-        "told",
     )
 
     def __init__(self, body: Body, speaker: MqttSpeaker, now: Moment) -> None:
@@ -70,7 +70,7 @@ class MqttDevice(VirtualDevice):
         self._name = f"{body.fleet.run}-{body.index}"
         self._taken = 0
         self.awaited: dict[str, int] = {}
-        self.told: dict[int, str | None] = {}
+        self.confirmed: dict[int, str | None] = {}
         self.not_understood = ""
         self._copies = self._copies_not_understood = 0
         self.held_until_s = _LONG_AGO_S
@@ -106,14 +106,14 @@ class MqttDevice(VirtualDevice):
 
     def _take_receipt(self, receipt: Receipt) -> str:
         for key in receipt.stored:
-            self._tell(key, None)
+            self._confirm(key, None)
         nameless = ""
         for refusal in receipt.refused:
             if refusal.key is None:
                 nameless = _sentence(refusal)
                 self._take_nameless(nameless)
             else:
-                self._tell(refusal.key, _sentence(refusal))
+                self._confirm(refusal.key, _sentence(refusal))
         return f"the gateway did not understand a message: {nameless}" if nameless else ""
 
     def _take_nameless(self, why: str) -> None:
@@ -124,10 +124,10 @@ class MqttDevice(VirtualDevice):
             self.not_understood, self.awaited = why, {}
             self._copies_not_understood = self._copies
 
-    def _tell(self, key: str, refusal: str | None) -> None:
+    def _confirm(self, key: str, refusal: str | None) -> None:
         outbox_key = self.awaited.pop(key, None)
         if outbox_key is not None:
-            self.told[outbox_key] = refusal
+            self.confirmed[outbox_key] = refusal
 
     def _take_notice(self, payload: bytes, now: Moment) -> None:
         notice = read_notice(payload)
@@ -140,7 +140,7 @@ class MqttDevice(VirtualDevice):
     # --- what goes ------------------------------------------------------------------------------------------------
 
     def connected(self, now: Moment) -> None:
-        """The session stands: whoever backs off need not any longer."""
+        """The session stands: end any back-off."""
         self.uplink.begin(now)
 
     @property
@@ -157,13 +157,13 @@ class MqttDevice(VirtualDevice):
         request = uplink.next_request(now)
         if request is not None:
             self.awaited = self._speaker.awaited(request, self._name)
-            self.told, self.not_understood = {}, ""
+            self.confirmed, self.not_understood = {}, ""
             self._copies = len(request.copies)
         return request
 
     @property
     def _not_before_s(self) -> float:
-        """The gateway's hint is about readings: results go at once."""
+        """When readings may go out, on the monotonic clock; results never wait for the gateway's hint."""
         lanes = self._body.lanes
         results = (lanes is not None and lanes.has_progress) or self._body.disk.journal.first_finished() is not None
         return _LONG_AGO_S if results else self.held_until_s
@@ -174,22 +174,22 @@ class MqttDevice(VirtualDevice):
         if error is not None:
             self.gone_wrong(request, error, now)
             return False
-        if self.awaited or self.told or self.not_understood:
+        if self.awaited or self.confirmed or self.not_understood:
             return True
         self.receipted(request, now)
         return False
 
     def receipted(self, request: Request, now: Moment) -> None:
-        """Nothing is awaited any more: what was asked is settled."""
+        """Settle the message: everything in it is confirmed."""
         if self.not_understood:
             self.gone_wrong(request, Refused(_NOT_UNDERSTOOD, "not_understood", self.not_understood), now)
             return
-        self.uplink.settled(request, {key: why for key, why in self.told.items() if why is not None}, now)
-        self.told = {}
+        self.uplink.settled(request, {key: why for key, why in self.confirmed.items() if why is not None}, now)
+        self.confirmed = {}
 
     def gone_wrong(self, request: Request, error: ServiceError, now: Moment, *, left: bool = True) -> None:
         """No acknowledgement, or no receipt: the same goes again after a while, with the same keys."""
-        self.awaited, self.told, self.not_understood = {}, {}, ""
+        self.awaited, self.confirmed, self.not_understood = {}, {}, ""
         self.uplink.failed(request, error, now, left=left)
 
 
@@ -199,7 +199,7 @@ def why_unsent(outcome: OutcomeClass, reason: str) -> ServiceError:
 
 
 def no_receipt(timeout_s: float) -> TransportError:
-    """The broker took a message, and the gateway said nothing of it."""
+    """The error for a message that the broker took and the gateway did not confirm."""
     return TransportError(
         f"the broker took a message, but no gateway confirmed it within {timeout_s:g} s: is the gateway running, and "
         "does the device have a token there?"

@@ -16,28 +16,26 @@ from agent.wire import topics
 from agent.wire.mqtt_messages import Refusal, read_receipt
 from agent.wire.secret import Secret
 from simulator.fleet.device.chance import Chance
-from simulator.fleet.device.driver import TIMEOUT_S, Clocks
+from simulator.fleet.device.driver import TIMEOUT_S
 from simulator.fleet.device.exchange import Request
-from simulator.fleet.device.load_parts import RUN_OVER, Readings, RequestKind, Subject, Users
-from simulator.fleet.device.model import Fleetwide
+from simulator.fleet.device.load_parts import LoadBase, OnEnd, Readings, RequestKind, Subject
+from simulator.fleet.device.model import Clocks, Fleetwide
 from simulator.fleet.device.mqtt_attempts import Attempts
 from simulator.fleet.device.mqtt_life import error_of, no_receipt
 from simulator.fleet.device.mqtt_speech import MqttOperation, MqttSpeaker
-from simulator.fleet.device.observer import NoObserver, Observer
+from simulator.fleet.device.observer import Observer
 from simulator.fleet.engine.mqtt import faults
 from simulator.fleet.engine.mqtt.ports import Arrival, MqttEngine, Opening, Standing
 from simulator.fleet.engine.wheel import Timer, Wheel
-from simulator.fleet.outcomes import Attempt, OutcomeClass
+from simulator.fleet.outcomes import OutcomeClass
 
 RECEIPT_TIMEOUT_S: Final = 30.0
 _NEVER_S: Final = float("inf")
 _BACKOFF: Final = Backoff()
 _NO_TIME: Final = "the connection was not there in time"
 
-OnEnd = Callable[[float], None]
 
-
-class MqttLoad:
+class MqttLoad(LoadBase):
     """Makes messages for a range of devices; all calls come from the loop's thread.
 
     Args:
@@ -47,7 +45,7 @@ class MqttLoad:
         fleet: what they have in common; the ledger gets every reading.
         tokens: a device's password; None for a broker that asks for none.
         first_index: of the first of them, in the fleet.
-        observer: is told of each exchange.
+        observer: called with each exchange.
         clocks: time.
         timeout_s: until the broker's acknowledgement, the wait for the connection included.
         receipt_timeout_s: from then until the gateway's receipt.
@@ -55,8 +53,6 @@ class MqttLoad:
 
     Attributes:
         under_way: messages that have not ended.
-        is_over: the run is over; what ends from now on has not come to an end by itself.
-        undelivered: open arrivals that were under way then.
         connections: sessions that stand.
     """
 
@@ -75,25 +71,16 @@ class MqttLoad:
         receipt_timeout_s: float = RECEIPT_TIMEOUT_S,
         on_news: Callable[[], None] | None = None,
     ) -> None:
+        devices = range(first_index, first_index + len(subjects))
+        super().__init__(wheel, fleet, devices, observer=observer, clocks=clocks, on_news=on_news)
         self.engine = engine
-        self.wheel = wheel
-        self.fleet = fleet
         self.tokens = tokens
-        self.observer = observer or NoObserver()
-        self.clocks = clocks or Clocks()
         self.timeout_s = timeout_s
         self.receipt_timeout_s = receipt_timeout_s
         self.readings = Readings(fleet, first_index, subjects)
         self.under_way: set[_Sending] = set()
-        self.is_over = False
-        self.undelivered = 0
         self.connections = 0
-        self.devices = range(first_index, first_index + len(subjects))
-        self._on_news = on_news
         self._lines = [_Line(self, first_index + place, each.device_id) for place, each in enumerate(subjects)]
-        users = Users(wheel, self.clocks.monotonic, self.devices, self.send, self._stands)
-        self.start_users = users.start
-        self.stop_users = users.stop
 
     def switch_on(self, device: int) -> None:
         """Connect; nothing happens where there is a session."""
@@ -104,14 +91,7 @@ class MqttLoad:
         self._line(device).switch_off()
 
     def send(self, kind: RequestKind, device: int, due_s: float, on_end: OnEnd | None = None) -> None:
-        """Publish one reading now.
-
-        Args:
-            kind: what for; only sensor data goes over MQTT.
-            device: index in the fleet.
-            due_s: when it was to be sent, on the monotonic clock: what was waited is counted from here.
-            on_end: called with the time of the end.
-        """
+        """See :class:`~simulator.fleet.device.load_parts.LoadBase`; only sensor data goes over MQTT."""
         if kind is not RequestKind.SENSOR_DATA:
             raise ValueError(f"{kind}: the scenario's check lets only sensor_data go over MQTT")
         line, name = self._line(device), f"{self.fleet.run}-{device}"
@@ -129,12 +109,8 @@ class MqttLoad:
         for line in self._lines:
             line.switch_off()
 
-    def tell(self) -> None:
-        """Something happened."""
-        if self._on_news is not None:
-            self._on_news()
-
-    def _stands(self, device: int) -> bool:
+    def can_send(self, device: int) -> bool:
+        """See :class:`~simulator.fleet.device.load_parts.LoadBase`: there is a session."""
         return self._line(device).is_up
 
     def _line(self, device: int) -> _Line:
@@ -179,7 +155,7 @@ class _Line(Timer):
         self._give_up(OutcomeClass.TRANSPORT, "the power went", load.clocks.monotonic())
 
     def take(self, sending: _Sending) -> None:
-        """Publish it, or let it wait for the connection that is being made."""
+        """Publish the message, or let it wait for the connection that is being made."""
         if self._is_on and self._attempts.is_connecting:
             self._waiting[sending] = None
             self.wake(sending.give_up_s)
@@ -187,13 +163,13 @@ class _Line(Timer):
             self.publish(sending)
 
     def publish(self, sending: _Sending) -> None:
-        """Hand it to the engine; without a connection it comes back, unsent."""
+        """Hand the message to the engine; without a connection it fails, unsent."""
         load, request = self.load, sending.request
         self._awaited[sending.key] = sending
         load.engine.publish(self.device, request.target, request.body or b"", sending, load.timeout_s)
 
     def ended(self, sending: _Sending) -> None:
-        """This message is not under way any more."""
+        """Forget a message that ended."""
         self._awaited.pop(sending.key, None)
         self.load.under_way.discard(sending)
 
@@ -207,7 +183,7 @@ class _Line(Timer):
         for sending in waiting:
             sending.request = sending.request._replace(ready_s=max(sending.request.ready_s, now_s))
             self.publish(sending)
-        self.load.tell()
+        self.load.notify()
 
     def arrived(self, arrival: Arrival, now_s: float) -> None:
         """See :class:`~simulator.fleet.engine.mqtt.ports.SessionListener`: a receipt; nothing else is asked for."""
@@ -222,7 +198,7 @@ class _Line(Timer):
             self._receipted(key, None, now_s)
         for refusal in receipt.refused:
             self._receipted(refusal.key or "", refusal, now_s)
-        load.tell()
+        load.notify()
 
     def lost(self, error: Offline, outcome: OutcomeClass, began_s: float | None, now_s: float) -> None:
         """See :class:`~simulator.fleet.engine.mqtt.ports.SessionListener`."""
@@ -230,7 +206,7 @@ class _Line(Timer):
         self._attempts.ended(error, outcome, began_s, now_s)
         self._give_up(OutcomeClass.TRANSPORT, str(error), now_s)
         self.wake(self._attempts.due_s)
-        self.load.tell()
+        self.load.notify()
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
@@ -245,7 +221,7 @@ class _Line(Timer):
             attempts.take()
             receipts = ((topics.receipts(self.speaker.device_id), 1),)
             name = topics.user_name(self.speaker.device_id)
-            # Nobody is behind it, so the broker need not keep anything for it, nor tell anybody that it is gone.
+            # Nobody is behind it, so the broker need not keep anything for it, nor publish a will.
             opening = Opening(name, load.tokens(self.device), receipts, clean_start=True, session_expiry_s=0)
             load.engine.open(self.device, opening, self)
         for sending in [each for each in self._waiting if each.give_up_s <= now_s]:
@@ -262,7 +238,7 @@ class _Line(Timer):
             load.wheel.put_off(self)
 
     def wake(self, due_s: float) -> None:
-        """Look again at this time, at the latest."""
+        """Let the timer fire at this time, at the latest."""
         if due_s < self.due_s:
             self.load.wheel.at(due_s, self)
 
@@ -302,7 +278,7 @@ class _Sending:
 
     @property
     def give_up_s(self) -> float:
-        """So long it waits for a connection, on the monotonic clock."""
+        """When the wait for a connection ends, on the monotonic clock."""
         return self.request.intended_s + self._line.load.timeout_s
 
     def acknowledged(self, code: int, sent_s: float, now_s: float) -> None:
@@ -322,17 +298,17 @@ class _Sending:
         else:
             self.receipt_due_s = now_s + self._line.load.receipt_timeout_s
             self._line.wake(self.receipt_due_s)
-        self._line.load.tell()
+        self._line.load.notify()
 
     def failed(self, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:
         """See :class:`~simulator.fleet.engine.mqtt.ports.Publisher`."""
         if not self._is_over:
-            outcome, reason = self._at_the_end(outcome, reason)
+            outcome, reason = self._end_of(outcome, reason)
             self._measure(MqttOperation.READINGS, outcome, sent_s, now_s)
             self._end(outcome, reason, sent_s, now_s)
 
     def receipted(self, refusal: Refusal | None, now_s: float) -> None:
-        """The gateway's word; None for stored."""
+        """The gateway's receipt names this message; ``refusal`` is None where it was stored."""
         if self.sent_s is None:
             self._overtook = (refusal,)
             return
@@ -345,35 +321,21 @@ class _Sending:
         if self.sent_s is None:
             self.failed(outcome, reason, now_s, now_s)
         elif not self._is_over:
-            outcome, reason = self._at_the_end(outcome, reason)
+            outcome, reason = self._end_of(outcome, reason)
             self._measure(MqttOperation.RECEIPT, outcome, self.sent_s, now_s)
             self._end(outcome, reason, self.sent_s, now_s)
 
     @property
     def device(self) -> int:
-        """Whose it is, an index in the fleet."""
+        """Index of its device in the fleet."""
         return self._line.device
 
-    def _at_the_end(self, outcome: OutcomeClass, reason: str) -> tuple[OutcomeClass, str]:
-        """What ends with the run has waited until now, like any that has no answer in time."""
-        load = self._line.load
-        if not load.is_over:
-            return outcome, reason
-        load.undelivered += self._on_end is None
-        return OutcomeClass.TIMEOUT, RUN_OVER
+    def _end_of(self, outcome: OutcomeClass, reason: str) -> tuple[OutcomeClass, str]:
+        return self._line.load.end_of(outcome, reason, is_open=self._on_end is None)
 
     def _measure(self, operation: str, outcome: OutcomeClass, sent_s: float | None, now_s: float) -> None:
-        request, line = self.request, self._line
-        line.load.observer.exchanged(
-            operation,
-            outcome,
-            line.device,
-            intended_s=request.intended_s,
-            ready_s=request.ready_s,
-            sent_s=sent_s,
-            now_s=now_s,
-            attempt=Attempt.FIRST,
-        )
+        line = self._line
+        line.load.measure(operation, self.request, outcome, line.device, sent_s=sent_s, now_s=now_s)
 
     def _end(self, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:
         self._is_over = True
@@ -386,4 +348,4 @@ class _Sending:
         line.ended(self)
         if self._on_end is not None:
             self._on_end(now_s)
-        load.tell()
+        load.notify()

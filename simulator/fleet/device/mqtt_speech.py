@@ -1,4 +1,4 @@
-"""What a virtual device says over MQTT, and what comes for it: values in, bytes out, and back. No I/O.
+"""Messages of a virtual device over MQTT, and those that come for it: values in, bytes out, and back. No I/O.
 
 The topics and messages of docs/protocol.md, out of :mod:`agent.wire`, as the real agent's adapters use them. What is
 said all day, readings, is written without the models, to the same bytes.
@@ -87,7 +87,7 @@ class MqttSpeaker(Speaker):
         return True
 
     def report(self, report: Report, intended_s: float = 0.0, ready_s: float = 0.0) -> Request | None:
-        """Tell how a command goes or ended."""
+        """Report progress or the result of a command."""
         message = ResultMessage(
             status=report.status,  # type: ignore[arg-type]  # checked by the model
             result=report.result,

@@ -1,4 +1,4 @@
-"""Who is told of each exchange: the measurement, and whoever keeps the last sentences about failures."""
+"""Observers of exchanges: the measurement, and what keeps the last sentences about failures."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ class Places(Generic[AnyPlace]):
         self._wheel = wheel
         self._sampling = True
         self._unsettled: set[int] = set()
-        self._unreached = 0  # how many times all devices are being told something, and not all have been reached
+        self._unreached = 0  # calls of all devices that are not finished yet
         self.phases_end_s = _NEVER_S
         self.is_over = False
 

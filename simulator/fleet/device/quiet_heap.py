@@ -21,7 +21,7 @@ class QuietHeap:
     holds, each time; after a full collection, the only one that takes long, that is next to nothing.
 
     Args:
-        pauses: tells how long the collector took; started here.
+        pauses: measures how long the collector took; started here.
     """
 
     __slots__ = ("_most", "_pauses")

@@ -1,4 +1,4 @@
-"""How long a channel waits after an error: the core's back-off, and a long one for refusals that do not mend soon."""
+"""Pauses between attempts, with the core's back-off: of a device's channel, and of a single request."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from agent.errors import (
     TakenOver,
     Unauthorized,
 )
+from simulator.fleet.outcomes import Attempt
 
 _DEFIANT_S: Final = 2.0
 _LOCKED_OUT: Final = Backoff(base_s=60.0, cap_s=900.0)
 
 
 class RetryPolicy:
-    """One channel's row of failures.
+    """The pauses of a channel that goes on after each error; a long one after refusals that do not end soon.
 
     Args:
         usual: the pace of retries.
@@ -52,8 +53,48 @@ class RetryPolicy:
         return wait_s
 
     def succeeded(self) -> None:
-        """The service is well."""
+        """Start again with the shortest pause."""
         if self._has_failed:
             self._has_failed = False
             self._usual = self._usual.succeeded()
             self._locked_out = self._locked_out.succeeded()
+
+
+class RequestRetries:
+    """The attempts of one request until it is answered.
+
+    Args:
+        backoff: the pace of attempts.
+        fraction: random numbers in [0, 1).
+
+    Attributes:
+        attempt: what the next attempt is: the first one, or what the service may have of those before it.
+    """
+
+    __slots__ = ("_backoff", "_fraction", "attempt")
+
+    def __init__(self, backoff: Backoff, fraction: Callable[[], float]) -> None:
+        self._backoff = backoff
+        self._fraction = fraction
+        self.attempt = Attempt.FIRST
+
+    @property
+    def failures(self) -> int:
+        """How many attempts failed."""
+        return self._backoff.failures
+
+    def failed(self, retry_after_s: float | None = None, *, refused: bool = False, left: bool = True) -> float:
+        """Count a failed attempt.
+
+        Args:
+            retry_after_s: how long the service wants to be left alone, where it said so.
+            refused: the service surely did not take the request.
+            left: the request went out.
+
+        Returns:
+            How long to wait before the next attempt, seconds.
+        """
+        if left:
+            self.attempt = self.attempt.again(refused=refused)
+        self._backoff, wait_s = self._backoff.failed(self._fraction(), retry_after_s)
+        return wait_s

@@ -274,7 +274,7 @@ class Disk:
 
     Attributes:
         in_flight: the readings that were sent and never answered: they go again in the same request, byte for byte, so
-            that a service with idempotency keys can tell that it is the same one. Its ``attempt`` is that of the next
+            that a service with idempotency keys recognises it. Its ``attempt`` is that of the next
             sending.
     """
 

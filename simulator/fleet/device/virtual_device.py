@@ -149,7 +149,7 @@ class VirtualDevice:
         body = self._body
         fleet, outbox = body.fleet, body.disk.outbox
         values = body.values(now)
-        if not values:  # none of its sensors has anything to tell
+        if not values:  # none of its sensors has a value
             self._sample_due_s = self._next_s(now)
             return
         digest = digest_values(values)

@@ -1,4 +1,4 @@
-"""What a virtual device can be told: the handlers of a climate node, and how long each takes.
+"""Commands that a virtual device understands: the handlers of a climate node, and how long each takes.
 
 The payloads are checked by pydantic models, as in the real agent, and the words for refusals are the same.
 """
@@ -68,7 +68,7 @@ class Surroundings:
         now: this instant.
         values: what its sensors read now.
         interval_s: how often they are read by default.
-        version: of its firmware; empty where it does not tell.
+        version: of its firmware; empty where it does not report one.
         firmware: how its updates go; None where there are none.
     """
 

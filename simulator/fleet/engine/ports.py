@@ -53,7 +53,7 @@ class HttpEngine(Protocol):
         Args:
             device: index of the device: its own connection and source address where each has one.
             message: the bytes.
-            caller: who is told.
+            caller: called with the answer, or with the failure.
             timeout_s: from now until the whole answer.
         """
         ...

@@ -96,15 +96,15 @@ class Finding:
 
     def __str__(self) -> str:
         unit = f" {self.unit}" if self.unit else ""
-        told = f"{self.what}: {self.asked:,}{unit} needed, {self.held:,} there"
-        return told if self.fits else f"{told}: {self.fix}"
+        need = f"{self.what}: {self.asked:,}{unit} needed, {self.held:,} there"
+        return need if self.fits else f"{need}: {self.fix}"
 
 
 def read_host(proc: Path = Path("/proc")) -> Host:
     """This machine, as it is now.
 
     Args:
-        proc: where the kernel tells; on a system without it, what is not known is taken as plenty.
+        proc: where the kernel reports it; on a system without it, what is not known is taken as plenty.
     """
     low, high = _numbers(proc / "sys/net/ipv4/ip_local_port_range", (49_152, 65_535))
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,4 +1,4 @@
-"""Time that passes only when it is told to: thirty days of a fleet in the time that their work takes."""
+"""A clock that is moved by hand: thirty days of a fleet take as long as their work."""
 
 from __future__ import annotations
 
@@ -57,5 +57,5 @@ class _Waiting:
         self.callback: Callable[[], None] | None = callback
 
     def cancel(self) -> None:
-        """It shall not happen."""
+        """Cancel the call."""
         self.callback = None

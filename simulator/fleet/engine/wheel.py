@@ -1,4 +1,4 @@
-"""A timer wheel: a hundred thousand appointments on one timer of the loop.
+"""A timer wheel: a hundred thousand timers on one timer of the loop.
 
 Two rings of buckets, an eighth of a second and eight seconds wide, hashed by number, and a heap for the bucket that is
 now: filing an appointment costs the same whether there are ten or a million, and each still fires at its exact time, in
@@ -38,7 +38,7 @@ class Handle(Protocol):
     """An appointment with a clock."""
 
     def cancel(self) -> None:
-        """It shall not happen."""
+        """Cancel the call."""
         ...
 
 

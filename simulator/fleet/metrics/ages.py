@@ -1,4 +1,4 @@
-"""How old readings and commands are when it is settled what became of them.
+"""Age of readings when they are accepted or given up, and of commands when they end.
 
 A reading: from the moment it was taken until the answer that accepted it. Each counts, however many went together.
 Whatever it waited for is in it: a connection that was refused, a back-off, a batch, the outbox, a restart of its

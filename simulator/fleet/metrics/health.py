@@ -27,7 +27,7 @@ _FIELDS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class ProcessHealth:
-    """What a worker's process knows of itself, since it was asked before.
+    """Health of a worker's process since the last measurement.
 
     Attributes:
         loop_lag_max_s: how late the loop woke up.
@@ -46,7 +46,7 @@ class Timer(Protocol):
     """A call that is to come."""
 
     def cancel(self) -> None:
-        """It does not come any more."""
+        """Cancel the call."""
         ...
 
 
@@ -127,7 +127,7 @@ class GcPauses:
 
 
 class Steal:
-    """The part of the machine's CPU time that its host gave to others; 0 where the kernel does not tell.
+    """The part of the machine's CPU time that its host gave to others; 0 where the kernel does not report it.
 
     Args:
         read: gives the text of ``/proc/stat``.
@@ -139,7 +139,7 @@ class Steal:
         self._percent = 0.0
 
     def take(self) -> float:
-        """Percent since the last time; what it was then, when too little time went by to tell."""
+        """Percent since the last time; what it was then, when too little time went by to measure."""
         now = self._ticks()
         stolen, total = (after - before for before, after in zip(self._before, now, strict=True))
         if total >= _FEWEST_TICKS or total < 0:
@@ -168,7 +168,7 @@ class ProcessCpu:
         self._percent = 0.0
 
     def take(self) -> float:
-        """Percent since the last time; what it was then, when too little time went by to tell."""
+        """Percent since the last time; what it was then, when too little time went by to measure."""
         used_s, at_s = self._used(), self._clock()
         passed_s = at_s - self._before[1]
         if passed_s >= _SHORTEST_S:
@@ -178,7 +178,7 @@ class ProcessCpu:
 
 
 class HealthProbe:
-    """All of it for one worker.
+    """The health of one worker: loop, garbage collector, steal and CPU.
 
     Args:
         loop: the loop that makes the load.
@@ -204,5 +204,5 @@ class HealthProbe:
         self._pauses.stop()
 
     def take(self) -> ProcessHealth:
-        """Since the last time. From any thread, so that a loop that hangs is told of while it hangs."""
+        """Since the last time. From any thread, so that a loop that hangs is reported while it hangs."""
         return ProcessHealth(self._lag.take(), self._pauses.take(), self._steal.take(), self._cpu.take())

@@ -26,7 +26,7 @@ from agent.errors import InvalidMessage
 SHORTEST_S: Final = 1e-6
 """Anything shorter counts as this long."""
 LONGEST_S: Final = 3600.0
-"""Anything longer counts as this long; ``max_s`` still tells."""
+"""Anything longer counts as this long; ``max_s`` is exact."""
 
 Counts = NDArray[np.int64]
 

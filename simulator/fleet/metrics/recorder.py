@@ -1,4 +1,4 @@
-"""What a worker notes of each exchange, at the price of 0.4 µs, and hands over once a second.
+"""The measurement of a worker: each exchange is recorded in 0.4 µs and handed over once a second.
 
 :meth:`Recorder.record` only appends two numbers; they become histograms when the second is over, all in one go, and off
 the loop that makes the load where there is a thread for it.

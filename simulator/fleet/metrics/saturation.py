@@ -1,4 +1,4 @@
-"""Who was the limit, the generator or the target: whether a run may be judged at all.
+"""Whether the generator, and not the target, was the limit: then a run is not judged.
 
 A second is *strained* when requests left late and the generator itself shows why: a core that is used up, a loop that
 woke late, a pause of the garbage collector, time that the host took. Requests that left late without any of that were

@@ -1,4 +1,4 @@
-"""What thresholds are held against: a measure over the last so many seconds, second by second.
+"""Measures over a sliding window of seconds, for thresholds.
 
 Each forgets what leaves its window by subtracting it, so a window of an hour costs no more than one of ten seconds.
 """

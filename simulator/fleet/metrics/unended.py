@@ -1,4 +1,4 @@
-"""Commands whose end nobody knows, and the thresholds that cannot be judged for them. Pure.
+"""Commands without a known end, and the thresholds that cannot be judged because of them. Pure.
 
 One that had not ended, whose order was answered without its id, or whose result no server took, has no age. It would be
 left out of percentiles and counts without a word, and what held would hold of the others only.

@@ -45,6 +45,7 @@ from simulator.fleet.audit.frames import LedgerHeader
 from simulator.fleet.device.answers import is_refused, outcome_of
 from simulator.fleet.device.chance import Chance
 from simulator.fleet.device.exchange import Operation, Request, Speaker, read_refusals, values_text
+from simulator.fleet.device.retry_policy import RequestRetries
 from simulator.fleet.engine.pool import HttpPool
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.models.history import PastReading, history_of
@@ -278,11 +279,10 @@ class BackfillPlay:
     async def _post(self, number: int, request: Request, chance: Chance) -> None:
         """One batch until it is answered for good."""
         device = self._job.devices.start + number
-        patience, attempt = _BACKOFF, Attempt.FIRST
-        due_s = time.monotonic()
+        retries, due_s = RequestRetries(_BACKOFF, chance), time.monotonic()
         while True:
             try:
-                answer = await self._exchange(request, OPERATION, due_s, attempt)
+                answer = await self._exchange(request, OPERATION, due_s, retries.attempt)
                 refused = read_refusals(answer, request)
                 break
             except ServiceError as error:
@@ -291,15 +291,14 @@ class BackfillPlay:
                     self._sums.refused += len(request.keys)
                     raise _Refused(str(error)) from None
                 refused_for_now = is_refused(error)
-                attempt = attempt.again(refused=refused_for_now)
                 if not refused_for_now:
                     self._ledger.readings_unanswered(device, request.keys, self._run_s())
                 wait_s = error.retry_after_s if isinstance(error, RateLimited) else None
-                patience, pause_s = patience.failed(chance(), wait_s)
+                pause_s = retries.failed(wait_s, refused=refused_for_now)
             due_s = time.monotonic() + pause_s
             await asyncio.sleep(pause_s)
             self._sums.resent += len(request.keys)
-            is_open = attempt is Attempt.AMBIGUOUS
+            is_open = retries.attempt is Attempt.AMBIGUOUS
             self._ledger.readings_resent(device, request.keys, self._run_s(), ambiguous=is_open)
         delivered = tuple(key for key in request.keys if key not in refused)
         self._ledger.readings_accepted(device, delivered, self._run_s())
@@ -348,16 +347,15 @@ class BackfillPlay:
         below = httpx.URL(self._job.base_url).raw_path.decode("ascii").rstrip("/")
         path = httpx.URL(walk.target).raw_path.decode("ascii").removeprefix(below)
         target = f"{path}?{urlencode(walk.params)}" if walk.params else path
-        patience, due_s, attempt = _BACKOFF, time.monotonic(), Attempt.FIRST
+        retries, due_s = RequestRetries(_BACKOFF, chance), time.monotonic()
         while True:
             try:
-                return await self._exchange(Request(Operation.POLL, "GET", target), _ASKED, due_s, attempt)
+                return await self._exchange(Request(Operation.POLL, "GET", target), _ASKED, due_s, retries.attempt)
             except ServiceError as error:
                 if judge_readings(error) is Disposition.SET_ASIDE:
                     raise _Refused(f"what is there already cannot be read: {error}") from None
                 wait_s = error.retry_after_s if isinstance(error, RateLimited) else None
-                patience, pause_s = patience.failed(chance(), wait_s)
-                attempt = attempt.again(refused=is_refused(error))
+                pause_s = retries.failed(wait_s, refused=is_refused(error))
             due_s = time.monotonic() + pause_s
             await asyncio.sleep(pause_s)
 

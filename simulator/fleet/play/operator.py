@@ -28,10 +28,11 @@ from simulator.fleet.device.exchange import Operation, Request
 from simulator.fleet.device.load_parts import RUN_OVER
 from simulator.fleet.device.observer import Observer
 from simulator.fleet.device.request_template import RequestTemplate
+from simulator.fleet.device.retry_policy import RequestRetries
 from simulator.fleet.engine.ports import Headers, HttpEngine
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.metrics.stages import EndState
-from simulator.fleet.outcomes import REFUSALS, Attempt, OutcomeClass, class_of
+from simulator.fleet.outcomes import REFUSALS, OutcomeClass, class_of
 from simulator.fleet.record import CommandEnds
 from simulator.fleet.scenario.load import CommandSettings
 from simulator.wire.messages import SendCommand
@@ -40,6 +41,7 @@ OPERATION: Final = Operation.ORDER
 EXPIRY_MARGIN_S: Final = 2.0
 """A command that its device has not got so long after its end is on its way to it no more."""
 _TRIES: Final = 8
+_BACKOFF: Final = Backoff(base_s=0.5, cap_s=10.0)
 _CONFLICT: Final = 409
 _AGAIN: Final = frozenset({OutcomeClass.LIMITED, OutcomeClass.SERVER_ERROR})
 _UNANSWERED: Final = frozenset({OutcomeClass.TRANSPORT, OutcomeClass.TIMEOUT, OutcomeClass.UNEXPECTED})
@@ -227,23 +229,22 @@ class Operator:
         others = {str(state): count for state, count in ends.get(None, {}).items()}
         return (*ours, CommandEnds("", "any", 0, 0, 0, others))
 
-    def pause_s(self, patience: Backoff, retry_after_s: float | None) -> tuple[Backoff, float]:
-        """How long an order waits before it goes out again."""
-        return patience.failed(self._chance(), retry_after_s)
+    def retries(self) -> RequestRetries:
+        """The retries of one order."""
+        return RequestRetries(_BACKOFF, self._chance)
 
 
 class _Order:
     """A command on its way to the service: the engine's :class:`~simulator.fleet.engine.ports.Caller`."""
 
     __slots__ = (
-        "_attempt",
         "_device",
         "_due_s",
         "_first_due_s",
         "_message",
         "_operator",
-        "_patience",
         "_repeatable",
+        "_retries",
         "_stream",
         "_tries",
     )
@@ -257,9 +258,8 @@ class _Order:
         self._due_s = self._first_due_s = due_s
         self._repeatable = repeatable
         self._stream = stream
-        self._patience = Backoff(base_s=0.5, cap_s=10.0)
+        self._retries = operator.retries()
         self._tries = 0
-        self._attempt = Attempt.FIRST
 
     def go(self) -> None:
         if self._operator.is_over:
@@ -289,13 +289,12 @@ class _Order:
         elif status == _CONFLICT and _word_of(body) == KEY_IN_USE:
             # An attempt that timed out here still runs there: what became of the order is not known yet.
             if self._tries < _TRIES:
-                self._attempt = self._attempt.again(refused=False)
-                self._again(read_retry_after(httpx.Headers(headers)), now_s)
+                self._again(self._retries.failed(read_retry_after(httpx.Headers(headers))), now_s)
             else:
                 self._forget(now_s)
         elif outcome in _AGAIN and (self._repeatable or outcome is OutcomeClass.LIMITED) and self._tries < _TRIES:
-            self._attempt = self._attempt.again(refused=outcome in REFUSALS)
-            self._again(read_retry_after(httpx.Headers(headers)), now_s)
+            wait_s = read_retry_after(httpx.Headers(headers))
+            self._again(self._retries.failed(wait_s, refused=outcome in REFUSALS), now_s)
         elif outcome is OutcomeClass.SERVER_ERROR:
             self._forget(now_s)
         else:
@@ -309,9 +308,7 @@ class _Order:
         self._note(outcome, sent_s, now_s)
         self._operator.observer.faulted(OPERATION, self._device, reason)
         if not self._operator.is_over and (self._repeatable or sent_s is None) and self._tries < _TRIES:
-            if sent_s is not None:
-                self._attempt = self._attempt.again(refused=False)
-            self._again(None, now_s)
+            self._again(self._retries.failed(left=sent_s is not None), now_s)
         else:
             self._forget(now_s)
 
@@ -324,11 +321,10 @@ class _Order:
             ready_s=self._due_s,
             sent_s=sent_s,
             now_s=now_s,
-            attempt=self._attempt,
+            attempt=self._retries.attempt,
         )
 
-    def _again(self, retry_after_s: float | None, now_s: float) -> None:
-        self._patience, pause_s = self._operator.pause_s(self._patience, retry_after_s)
+    def _again(self, pause_s: float, now_s: float) -> None:
         self._due_s = now_s + pause_s
         self._operator.context.wheel.at(self._due_s, self.go)
 

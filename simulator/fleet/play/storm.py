@@ -22,11 +22,13 @@ from agent.wire.extensions import NONE
 from agent.wire.json_text import encode_json
 from agent.wire.registration import RegisterDevice
 from simulator.fleet.device.answers import read_written
+from simulator.fleet.device.retry_policy import RequestRetries
 from simulator.fleet.engine.pool import HttpAnswer, HttpPool
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.outcomes import REFUSALS, Attempt, OutcomeClass, class_of
 from simulator.fleet.play.base import Leftover, PlaySummary
 from simulator.fleet.play.storm_journeys import Journey, judge_storm, plan_course
+from simulator.fleet.record import STORM
 from simulator.fleet.target.asking import Keyring, TargetDesk
 from simulator.fleet.target.pool_pages import PoolPages
 from simulator.fleet.target.provisioning import MARK
@@ -39,6 +41,7 @@ SCAN: Final = "http.scan_qr"
 REGISTER: Final = "http.register"
 REMOVE: Final = "http.remove"
 _TRIES: Final = 6
+_BACKOFF: Final = Backoff(base_s=0.2, cap_s=5.0)
 _CONFLICT: Final = 409
 _GONE: Final = 404
 _LATER: Final = frozenset({OutcomeClass.LIMITED, OutcomeClass.SERVER_ERROR})
@@ -177,9 +180,7 @@ class StormPlay:
             failures.append(f"{undecided} of {tally.races} races were won by nobody or by both")
         numbers = {key: value for key, value in asdict(tally).items() if key not in {"audit", "faults"}}
         races = f"of {tally.races:,} labels that two people wanted, each went to exactly one" if tally.races else ""
-        return PlaySummary(
-            failures=tuple(failures), audit=tally.audit, extras={"onboarding_storm": numbers}, held=races
-        )
+        return PlaySummary(failures=tuple(failures), audit=tally.audit, extras={STORM: numbers}, held=races)
 
     async def _arrive(self, at_s: float) -> None:
         """Labels at the scenario's rate, whatever the target does."""
@@ -261,11 +262,10 @@ class StormPlay:
 
     async def _ask(self, journey: Journey, step: _Step, due_s: float) -> HttpAnswer | None:
         """One step until it is answered for good; None when it never was, or was refused, which the journey notes."""
-        patience, unanswered, attempt = Backoff(base_s=0.2, cap_s=5.0), 0, Attempt.FIRST
+        retries, unanswered = RequestRetries(_BACKOFF, random.random), 0
         for _ in range(_TRIES):
-            wait_s: float | None = None
             try:
-                answer = await self._send(step, due_s, attempt)
+                answer = await self._send(step, due_s, retries.attempt)
                 if answer.status == step.also_good:
                     journey.unsure = journey.unsure or (answer.status == _GONE and bool(unanswered))
                     return answer
@@ -273,14 +273,13 @@ class StormPlay:
                     await self._pages.judge(step.method, step.target, answer)
                     return answer
                 wait_s = read_retry_after(httpx.Headers(answer.headers))
-                attempt = attempt.again(refused=class_of(answer.status) in REFUSALS)
+                pause_s = retries.failed(wait_s, refused=class_of(answer.status) in REFUSALS)
             except TransportError:
                 unanswered += 1
-                attempt = attempt.again(refused=False)
+                pause_s = retries.failed()
             except ServiceError as error:
                 journey.faults.append(f"{step.operation}: {error}"[:_FAULT_CHARACTERS])
                 return None
-            patience, pause_s = patience.failed(random.random(), wait_s)  # noqa: S311 - jitter, no secret
             due_s = self._now() + pause_s
             await asyncio.sleep(pause_s)
         journey.unsure = True

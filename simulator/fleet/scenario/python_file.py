@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from agent.errors import ConfigurationError
 from simulator.fleet.signals.program import FUNCTION as TELEMETRY
-from simulator.fleet.signals.program import Telemetry, told_in_a_line
+from simulator.fleet.signals.program import Telemetry, fault_in_a_line
 
 FUNCTION: Final = "scenario"
 
@@ -58,7 +58,7 @@ def run_scenario_file(path: Path, *, allowed: bool) -> tuple[dict[str, Any], Pro
     try:
         document = function() if callable(function) else None
     except Exception as error:  # noqa: BLE001 - whatever the program does is told as one line
-        raise ConfigurationError([told_in_a_line(path, error)], source) from None
+        raise ConfigurationError([fault_in_a_line(path, error)], source) from None
     if not isinstance(document, dict):
         raise ConfigurationError([f"needs a function '{FUNCTION}()' that returns a dict with the scenario"], source)
     try:
@@ -91,7 +91,7 @@ def _run(path: Path) -> dict[str, Any]:
     try:
         return runpy.run_path(str(path), run_name="fleet_scenario")
     except Exception as error:  # noqa: BLE001 - whatever the program does is told as one line
-        raise ConfigurationError([told_in_a_line(path, error)], str(path)) from None
+        raise ConfigurationError([fault_in_a_line(path, error)], str(path)) from None
 
 
 def _telemetry_of(names: dict[str, Any], path: Path) -> Telemetry:

@@ -73,8 +73,8 @@ class ProgramSignals(SignalSet):
         view = ProgramDevice(device.index, device.seed, self._model, super().read(device, time_s), device)
         try:
             given = self._telemetry(view, time_s)
-        except Exception as error:  # noqa: BLE001 - whatever the program does is told as one line
-            raise self._refusal(device, time_s, told_in_a_line(self._source, error)) from None
+        except Exception as error:  # noqa: BLE001 - whatever the program does is reported in one line
+            raise self._refusal(device, time_s, fault_in_a_line(self._source, error)) from None
         fault = _fault_of(given)
         if fault:
             raise self._refusal(device, time_s, fault)
@@ -99,7 +99,7 @@ def check_telemetry(signals: SignalSet, seed: int, index: int, time_s: float, so
         raise ConfigurationError([f"{said}: {fix}"], source)
 
 
-def told_in_a_line(path: Path, error: Exception) -> str:
+def fault_in_a_line(path: Path, error: Exception) -> str:
     """What went wrong in a program, with its line."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
     line = lines[-1] if lines else getattr(error, "lineno", None)

@@ -25,6 +25,7 @@ from agent.wire.json_text import encode_json
 from agent.wire.limits import PAGE_MAX
 from agent.wire.lists import PageWalk, Params
 from agent.wire.rate_limit import read_rate_limit
+from simulator.fleet.device.retry_policy import RequestRetries
 from simulator.fleet.engine.pool import HttpPool
 from simulator.fleet.target.key_pool import KeyPool, headers_of
 from simulator.fleet.target.pool_pages import PoolPages
@@ -95,7 +96,7 @@ class TargetDesk:
         Raises:
             ServiceError: the service refused it, or did not answer through all tries.
         """
-        patience = _BACKOFF
+        retries = RequestRetries(_BACKOFF, random.random)
         text = None if body is None else encode_json(body)
         extra = {} if once is None else {"idempotency-key": once}
         while True:
@@ -109,10 +110,9 @@ class TargetDesk:
                 self._keys.refused(key, error.retry_after_s, self._clock())
             except ServiceError as error:
                 lasting = isinstance(error, ErrorAnswer) and error.advice is not Advice.RETRY
-                if lasting or patience.failures >= _TRIES_MAX:
+                if lasting or retries.failures >= _TRIES_MAX:
                     raise
-                patience, pause_s = patience.failed(random.random(), None)  # noqa: S311 - jitter, no secret
-                await self._sleep(pause_s)
+                await self._sleep(retries.failed())
             else:
                 self._keys.told(key, read_rate_limit(answer.headers), self._clock())
                 return answer

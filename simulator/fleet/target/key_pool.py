@@ -57,7 +57,7 @@ class KeyPool:
 
     def told(self, key: int, limit: RateLimit | None, now: float) -> None:
         """An answer said where this key stands."""
-        self._quotas[key].told(limit, now)
+        self._quotas[key].observe(limit, now)
 
     def refused(self, key: int, retry_after_s: float | None, now: float) -> float:
         """A 429 came for this key: it rests until its wait is over, and the others go on. The wait."""

@@ -15,15 +15,15 @@ from agent.wire.times import to_rfc3339
 from simulator.announced import ask_offers
 from simulator.exit_codes import ExitCode
 from simulator.interrupts import terminations_as_interrupts
-from simulator.onboarding.asking import ATTEMPTS
 from simulator.onboarding.campaign import Campaign, key_of
 from simulator.onboarding.campaign_report import campaign_faults, campaign_json, campaign_lines, checks_of_campaign
-from simulator.onboarding.cli.options import PREFIX, check_ids, takes_way
-from simulator.onboarding.connecting import Connected, Way, connected
+from simulator.onboarding.cli.options import PREFIX, check_ids, takes_access
+from simulator.onboarding.connecting import Connected, ServiceAccess, connected
 from simulator.onboarding.folder import open_run, write_reports
 from simulator.onboarding.outcomes import CampaignReport, Plan
+from simulator.onboarding.retrying import ATTEMPTS
 from simulator.onboarding.sources import Found, find_labels
-from simulator.onboarding.steps import MARK, Desk
+from simulator.onboarding.steps import MARK, RunContext
 from simulator.onboarding.tally import Tally
 from simulator.terminal import advice, end, errors_in_one_line, option, show_progress, stop_code
 
@@ -43,7 +43,7 @@ class Wanted:
 
 @click.command("campaign")
 @click.argument("labels", nargs=-1, required=True, type=click.Path(path_type=Path))
-@takes_way
+@takes_access
 @option("--user-id", required=True, help="Account that the devices are linked to.")
 @option("--out", required=True, type=click.Path(path_type=Path), help="Folder for journal, audit trail and reports.")
 @option("--rate", type=click.FloatRange(min=0, min_open=True), help="Labels that arrive in a second; as many as fit.")
@@ -55,7 +55,7 @@ class Wanted:
 def campaign_command(
     *,
     labels: tuple[Path, ...],
-    way: Way,
+    access: ServiceAccess,
     user_id: str,
     out: Path,
     rate: float | None,
@@ -77,8 +77,8 @@ def campaign_command(
     began_at, stop = to_rfc3339(time.time()), threading.Event()
     with errors_in_one_line():
         found = find_labels(labels, pictures=pictures)
-        with connected(way, connections=concurrency + 2, sleep=stop.wait) as service, terminations_as_interrupts():
-            extensions = service.backstage.asker.ask(lambda: ask_offers(service.client))
+        with connected(access, connections=concurrency + 2, sleep=stop.wait) as service, terminations_as_interrupts():
+            extensions = service.product_account.retrier.call(lambda: ask_offers(service.client))
             header = {
                 "kind": "campaign",
                 "base_url": service.base_url,
@@ -89,8 +89,8 @@ def campaign_command(
             with open_run(out, header, resumable=True) as run:
                 key = key_of(run.run) if "idempotency-key" in extensions else None
                 tally = Tally(run.trail)
-                desk = Desk(service.account, user_id, journal=run.journal, trail=tally, key_of=key)
-                report, plan = _run(found, service, desk, wanted, stop)
+                context = RunContext(service.account, user_id, journal=run.journal, trail=tally, key_of=key)
+                report, plan = _run(found, service, context, wanted, stop)
             refusals = service.account.gate.refusals
             document = campaign_json(report, plan, tally.as_json(), found.copies, refusals)
             write_reports(out, checks_of_campaign(report, document, service.base_url, began_at), document)
@@ -104,13 +104,13 @@ def campaign_command(
 
 
 def _run(
-    found: Found, service: Connected, desk: Desk, wanted: Wanted, stop: threading.Event
+    found: Found, service: Connected, context: RunContext, wanted: Wanted, stop: threading.Event
 ) -> tuple[CampaignReport, Plan]:
-    run = str(desk.journal.header["run"])
+    run = str(context.journal.header["run"])
     plan = Plan(run, wanted.user_id, wanted.remove, wanted.rate, wanted.concurrency, wanted.attempts)
     subjects = [replace(one, device_name=f"{MARK}{run}:{one.device_identifier}") for one in found.subjects]
     with show_progress("labels onboarded") as on_progress:
-        report = Campaign(plan, desk, service.backstage, service.timing, stop=stop).run(subjects, on_progress)
+        report = Campaign(plan, context, service.product_account, service.timing, stop=stop).run(subjects, on_progress)
     return report, plan
 
 

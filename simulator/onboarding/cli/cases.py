@@ -17,17 +17,17 @@ from agent.bounded_text import bounded
 from agent.wire.times import to_rfc3339
 from simulator.announced import ask_offers
 from simulator.exit_codes import ExitCode
+from simulator.onboarding.case_labels import CaseLabels
 from simulator.onboarding.cases import CASES, Case, actions_of
 from simulator.onboarding.cleanup import CleanupReport, clean_up
-from simulator.onboarding.cli.options import PREFIX, check_ids, takes_other, takes_way
-from simulator.onboarding.connecting import Connected, Way, connected, connected_if_given
+from simulator.onboarding.cli.options import PREFIX, check_ids, takes_access, takes_other
+from simulator.onboarding.connecting import Connected, ServiceAccess, connected, connected_if_given
 from simulator.onboarding.folder import OpenRun, open_run, write_reports, write_whole
 from simulator.onboarding.journey import Verdict
 from simulator.onboarding.profile import make_profile, profile_text
 from simulator.onboarding.report import cases_json, cases_table, checks_of_cases, headline, races_line
 from simulator.onboarding.running import CasesReport, Users, run_cases
-from simulator.onboarding.stage import Stage
-from simulator.onboarding.steps import Desk
+from simulator.onboarding.steps import RunContext
 from simulator.terminal import WrongUse, advice, end, errors_in_one_line, option, show_progress, stop_code
 
 REPEAT: Final = 10
@@ -66,7 +66,7 @@ class Played:
 
 
 @click.command("cases")
-@takes_way
+@takes_access
 @takes_other
 @option("--only", multiple=True, help="Names of cases, * and ? stand for anything; can be given again.")
 @option(
@@ -85,8 +85,8 @@ class Played:
 @option("--json", "as_json", envvar=f"{PREFIX}_CASES_JSON", is_flag=True, help="Print the report as JSON.")
 def cases_command(
     *,
-    way: Way,
-    other: Way,
+    access: ServiceAccess,
+    other: ServiceAccess,
     only: tuple[str, ...],
     as_list: bool,
     product_id: str | None,
@@ -111,7 +111,7 @@ def cases_command(
         return _print_cases(chosen)
     wanted = Wanted(chosen, product_id, Users(user_id or "", other_user_id or ""), remove, repeat)
     with errors_in_one_line():
-        played = _play(wanted, way, other, out)
+        played = _play(wanted, access, other, out)
         document = cases_json(played.report)
         if out is not None:
             checks = checks_of_cases(played.report, played.base_url, played.began_at, played.problems)
@@ -125,7 +125,7 @@ def cases_command(
 
 @click.command("profile")
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
-@takes_way
+@takes_access
 @takes_other
 @option("--only", multiple=True, help="Names of cases, * and ? stand for anything; can be given again.")
 @option("--product-id", help="Use this product for most labels, where none can be made.")
@@ -134,8 +134,8 @@ def cases_command(
 def profile_command(
     *,
     file: Path,
-    way: Way,
-    other: Way,
+    access: ServiceAccess,
+    other: ServiceAccess,
     only: tuple[str, ...],
     product_id: str | None,
     user_id: str | None,
@@ -150,37 +150,39 @@ def profile_command(
     check_ids(product_id=product_id, user_id=user_id, other_user_id=other_user_id)
     with errors_in_one_line():
         wanted = Wanted(_chosen(only), product_id, Users(user_id or "", other_user_id or ""))
-        played = _play(wanted, way, other, None)
+        played = _play(wanted, access, other, None)
         if played.report.stopped_by is None and played.report.was_played:
             write_whole(file, played.profile)
             click.echo(bounded(f"{file}: {len(played.report.cases)} cases"), err=True)
     return _end_with(played, judging=False)
 
 
-def _play(wanted: Wanted, way: Way, other: Way, out: Path | None) -> Played:
+def _play(wanted: Wanted, access: ServiceAccess, other: ServiceAccess, out: Path | None) -> Played:
     began_at = to_rfc3339(time.time())
-    with connected(way) as home, connected_if_given(other, "other") as stranger:
-        extensions = home.backstage.asker.ask(lambda: ask_offers(home.client))
+    with connected(access) as home, connected_if_given(other, "other") as stranger:
+        extensions = home.product_account.retrier.call(lambda: ask_offers(home.client))
         header = {"kind": "cases", "base_url": home.base_url}
         with open_run(out, header, resumable=False) as run:
             report = _run(wanted, home, stranger, run)
             cleaned = None
             if wanted.remove:
-                accounts = {one.backstage.name: one.backstage for one in (home, stranger) if one is not None}
+                accounts = {
+                    one.product_account.name: one.product_account for one in (home, stranger) if one is not None
+                }
                 cleaned = clean_up(run.journal, accounts)
         return Played(report, profile_text(make_profile(report, extensions)), cleaned, home.base_url, began_at)
 
 
 def _run(wanted: Wanted, home: Connected, stranger: Connected | None, run: OpenRun) -> CasesReport:
     account = None if stranger is None else stranger.account
-    desk = Desk(home.account, "", stranger=account, journal=run.journal, trail=run.trail)
-    behind = None if stranger is None else stranger.backstage
-    stage = Stage(run.run, home.backstage, behind, run.journal, wanted.product_id)
+    context = RunContext(home.account, "", stranger=account, journal=run.journal, trail=run.trail)
+    behind = None if stranger is None else stranger.product_account
+    case_labels = CaseLabels(run.run, home.product_account, behind, run.journal, wanted.product_id)
     with show_progress("cases played") as on_progress:
         return run_cases(
             wanted.cases,
-            desk,
-            stage,
+            context,
+            case_labels,
             home.timing,
             run=run.run,
             users=wanted.users,

@@ -8,16 +8,16 @@ import click
 
 from agent.bounded_text import bounded
 from simulator.exit_codes import ExitCode
+from simulator.onboarding.case_labels import ProductAccount
 from simulator.onboarding.cleanup import CleanupReport, clean_up_file, find_marked, remove_marked
-from simulator.onboarding.cli.options import PREFIX, takes_other, takes_way
-from simulator.onboarding.connecting import Way, connected, connected_if_given
-from simulator.onboarding.stage import Backstage
+from simulator.onboarding.cli.options import PREFIX, takes_access, takes_other
+from simulator.onboarding.connecting import ServiceAccess, connected, connected_if_given
 from simulator.terminal import WrongUse, end, errors_in_one_line, option, show_progress
 
 
 @click.command("cleanup")
 @click.argument("journals", nargs=-1, type=click.Path(path_type=Path))
-@takes_way
+@takes_access
 @takes_other
 @option("--marked", is_flag=True, help="Without a journal: whatever has onboard: in front of its name.")
 @option(
@@ -28,7 +28,13 @@ from simulator.terminal import WrongUse, end, errors_in_one_line, option, show_p
 )
 @option("--yes", is_flag=True, help="With --marked: remove it; without it the list is only printed.")
 def cleanup_command(
-    *, journals: tuple[Path, ...], way: Way, other: Way, marked: bool, run_id: str | None, yes: bool
+    *,
+    journals: tuple[Path, ...],
+    access: ServiceAccess,
+    other: ServiceAccess,
+    marked: bool,
+    run_id: str | None,
+    yes: bool,
 ) -> None:
     """Take back what a run made and left, also a run that was killed.
 
@@ -39,18 +45,18 @@ def cleanup_command(
         raise WrongUse("give the folder or journal of a run, or --marked to look for names that begin with onboard:")
     if run_id is not None and not marked:
         raise WrongUse("--run goes with --marked; a journal knows its run")
-    with errors_in_one_line(), connected(way) as home:
+    with errors_in_one_line(), connected(access) as home:
         if marked:
-            return _clean_marked(home.backstage, run_id, yes=yes)
+            return _clean_marked(home.product_account, run_id, yes=yes)
         report = CleanupReport()
         with connected_if_given(other, "other") as stranger, show_progress("taken back") as on_progress:
-            accounts = {one.backstage.name: one.backstage for one in (home, stranger) if one is not None}
+            accounts = {one.product_account.name: one.product_account for one in (home, stranger) if one is not None}
             for path in journals:
                 report.add(clean_up_file(path, accounts, home.base_url, on_progress))
     return _end_with(report)
 
 
-def _clean_marked(account: Backstage, run_id: str | None, *, yes: bool) -> None:
+def _clean_marked(account: ProductAccount, run_id: str | None, *, yes: bool) -> None:
     left = find_marked(account, run_id)
     if not yes:
         for device_id, place in left.devices.items():

@@ -15,20 +15,20 @@ from rich.text import Text
 from agent.bounded_text import bounded
 from agent.wire.times import to_rfc3339
 from simulator.exit_codes import ExitCode
-from simulator.onboarding.cli.options import PREFIX, check_ids, takes_way
-from simulator.onboarding.connecting import Way, connected
+from simulator.onboarding.cli.options import PREFIX, check_ids, takes_access
+from simulator.onboarding.connecting import ServiceAccess, connected
 from simulator.onboarding.driver import OnboardingReport, drive_labels
 from simulator.onboarding.folder import open_run, write_reports
 from simulator.onboarding.report import as_json as report_as_json
 from simulator.onboarding.report import as_table, checks_of_labels, faults
 from simulator.onboarding.sources import find_labels
-from simulator.onboarding.steps import MARK, Desk
+from simulator.onboarding.steps import MARK, RunContext
 from simulator.terminal import advice, end, errors_in_one_line, option, show_progress, stop_code
 
 
 @click.command("labels")
 @click.argument("labels", nargs=-1, required=True, type=click.Path(path_type=Path))
-@takes_way
+@takes_access
 @option("--user-id", required=True, help="Account that the devices are linked to.")
 @option("--remove/--keep", default=False, help="Remove each device again and see that it is gone, or keep it.")
 @option("--pictures/--manifest", default=True, help="Read a folder's pictures, or take its manifest.json at its word.")
@@ -39,7 +39,7 @@ from simulator.terminal import advice, end, errors_in_one_line, option, show_pro
 def labels_command(
     *,
     labels: tuple[Path, ...],
-    way: Way,
+    access: ServiceAccess,
     user_id: str,
     remove: bool,
     pictures: bool,
@@ -55,7 +55,7 @@ def labels_command(
     """
     check_ids(user_id=user_id)
     began_at = to_rfc3339(time.time())
-    with errors_in_one_line(), connected(way) as service:
+    with errors_in_one_line(), connected(access) as service:
         found = find_labels(labels, pictures=pictures)
         header = {"kind": "labels", "base_url": service.base_url, "user_id": user_id}
         with open_run(out, header, resumable=False) as run, show_progress("labels onboarded") as on_progress:
@@ -64,7 +64,7 @@ def labels_command(
                     replace(subject, device_name=f"{MARK}{run.run}:{subject.device_identifier}")
                     for subject in found.subjects
                 ],
-                Desk(service.account, user_id, journal=run.journal, trail=run.trail),
+                RunContext(service.account, user_id, journal=run.journal, trail=run.trail),
                 user_id=user_id,
                 remove=remove,
                 timing=service.timing,

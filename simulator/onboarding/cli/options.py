@@ -12,13 +12,13 @@ import click
 
 from agent.wire.limits import IDENTIFIER_CHARACTERS
 from simulator.credentials import takes_ca_file
-from simulator.onboarding.connecting import Way
+from simulator.onboarding.connecting import ServiceAccess
 from simulator.terminal import WrongUse, option
 
 PREFIX: Final = "FLEET_SIMULATOR_ONBOARD"
 """Of the environment variables of these commands; the command and the option's name follow."""
 
-_WAY = (
+_ACCESS = (
     option("--base-url", help="Address of the service, such as http://127.0.0.1:8080; a token file knows its own."),
     option("--api-key", help="The public key, mk_..."),
     option(
@@ -47,8 +47,8 @@ _OTHER = (
 )
 
 
-def takes_way(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options of the way into a service; the command gets them as ``way``."""
+def takes_access(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options with address and credentials; the command gets them as ``access``."""
 
     @functools.wraps(command)
     def wrapper(**given: Any) -> None:
@@ -62,21 +62,21 @@ def takes_way(command: Callable[..., None]) -> Callable[..., None]:
             "timeout_s",
             "max_wait_s",
         )
-        command(way=Way(**{name: given.pop(name) for name in names}), **given)
+        command(access=ServiceAccess(**{name: given.pop(name) for name in names}), **given)
 
-    return functools.reduce(lambda made, add: add(made), reversed(_WAY), wrapper)
+    return functools.reduce(lambda made, add: add(made), reversed(_ACCESS), wrapper)
 
 
 def takes_other(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options of a second account; below :func:`takes_way`, the command gets it as ``other``."""
+    """Add the options of a second account; below :func:`takes_access`, the command gets it as ``other``."""
 
     @functools.wraps(command)
-    def wrapper(*, way: Way, **given: Any) -> None:
+    def wrapper(*, access: ServiceAccess, **given: Any) -> None:
         key, secret, tokens = (given.pop(f"other_{name}") for name in ("api_key", "secret_key_file", "token_file"))
         other = replace(
-            way, api_key=key, secret_key_file=secret, token_file=tokens, client_secret_file=None, prefix="--other-"
+            access, api_key=key, secret_key_file=secret, token_file=tokens, client_secret_file=None, prefix="--other-"
         )
-        command(way=way, other=other, **given)
+        command(access=access, other=other, **given)
 
     return functools.reduce(lambda made, add: add(made), reversed(_OTHER), wrapper)
 

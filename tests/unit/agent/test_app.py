@@ -13,17 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from agent.adapters.renewed_token import RenewedToken
-from agent.adapters.token_file import PlainTokenFile
-from agent.app.handler_job import HandlerCannotTell
-from agent.app.handling import RegistryJobs, command_rules
+from agent.adapters.renewed_token import PlainTokenFile, RenewedToken
+from agent.app.handling import HandlerCannotTell, RegistryJobs, command_rules
 from agent.app.lock import StateLock, holder_of
 from agent.app.logs import JsonFormatter, TextFormatter
 from agent.app.status_file import StatusFile, read_status, status_path, write_status
 from agent.core.values import Contract, Outcome, OutcomeStatus
 from agent.errors import ConfigurationError
 from agent.handlers.base import Handler, HandlerFailed, HandlerPayload, HandlerRejected, Verified
-from agent.handlers.built_ins import LateHandler
+from agent.handlers.built_in.ping import Ping
 from agent.handlers.loaded import LoadedHandler
 from agent.handlers.registry import HandlerRegistry
 from agent.runtime.health import Part
@@ -265,17 +263,16 @@ class TestJobs:
         with pytest.raises(HandlerCannotTell, match="invalid_payload"):
             job.verify(attempt)
 
-    def test_a_handler_that_cannot_be_imported_any_more_still_says_how_long_it_takes_to_end(self):
-        def create():
-            raise SystemExit(3)
+    def test_a_handler_that_cannot_say_how_long_it_takes_to_end_gets_a_second(self):
+        class Door(Ping):
+            def unwind_s(self):
+                raise SystemExit(3)
 
-        loaded = LoadedHandler("door", LateHandler(create), Contract.IDEMPOTENT, 5.0, "door")
+        loaded = LoadedHandler("door", Door(), Contract.IDEMPOTENT, 5.0, "door")
         jobs = RegistryJobs(HandlerRegistry({"door": loaded}, []), device_id="d1", controls=None, handler_key="command")
         job = jobs.prepare(make_command("c1", {"command": "door"}))
         assert not isinstance(job, Outcome)
         assert job.unwind_s == 1.0
-        attempt = Attempt("c1", 1, restarted=False, stopping=threading.Event(), report_progress=lambda result: None)
-        assert "handler_unusable: handler 'door' could not be loaded: SystemExit: 3" in str(job.run(attempt).error)
 
     def test_triage_judges_with_the_same_registry(self):
         self.jobs()

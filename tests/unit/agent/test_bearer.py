@@ -9,8 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from agent.adapters.renewed_token import RenewedToken
-from agent.adapters.token_file import PlainTokenFile
+from agent.adapters.renewed_token import PlainTokenFile, RenewedToken
 from agent.app.client import make_client, token_store
 from agent.app.tokens import look_at_tokens
 from agent.config import AgentConfig, load_config, read_credentials

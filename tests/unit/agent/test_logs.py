@@ -74,7 +74,7 @@ class TestFields:
         assert line["message"] == "time=never level=loud message=other"
 
     def test_a_handlers_own_lines_name_handler_and_command_whatever_the_id_holds(self):
-        from agent.app.handler_job import _HandlerLog
+        from agent.app.handling import _HandlerLog
 
         seen: list[logging.LogRecord] = []
 

@@ -13,11 +13,11 @@ from pydantic import BaseModel
 import agent
 from agent.core.commands import CommandRules, triage
 from agent.core.values import Command, Moment
+from agent.handlers.built_in.run import Program, Run
+from agent.handlers.built_in.update_config import UpdateConfig
+from agent.handlers.built_in.write_file import WriteFile
 from agent.handlers.executable import ExecutableSettings
 from agent.handlers.registry import HandlerRegistry
-from agent.handlers.run import Program, Run
-from agent.handlers.update_config import UpdateConfig
-from agent.handlers.write_file import WriteFile
 from agent.plugins import PluginStatus
 from agent.sensors.registry import _BUILT_INS, SensorRegistry, SensorSection
 

@@ -11,7 +11,7 @@ import pytest
 
 from agent.process.bounds import DEFAULT_PATH
 from agent.process.running import (
-    Ending,
+    ProgramEnd,
     ProgramNotStarted,
     ProgramRun,
     last_line,
@@ -61,7 +61,7 @@ def test_a_program_gets_its_input_and_gives_its_output_and_exit_code():
     result = shell("cat; echo oops >&2; exit 3", input_bytes=b'{"door": 4}')
     assert result.output == b'{"door": 4}'
     assert result.diagnostics == b"oops\n"
-    assert (result.ending, result.exit_code, result.truncated) == (Ending.EXITED, 3, False)
+    assert (result.ending, result.exit_code, result.truncated) == (ProgramEnd.EXITED, 3, False)
     assert result.describe_exit() == "exit code 3"
 
 
@@ -102,7 +102,7 @@ def test_output_of_exactly_the_bound_is_not_truncated():
 
 def test_a_hung_program_is_ended_at_its_timeout():
     result = run("sleep", "60", timeout_s=0.1)
-    assert (result.ending, result.exit_code) == (Ending.TIMED_OUT, -15)
+    assert (result.ending, result.exit_code) == (ProgramEnd.TIMED_OUT, -15)
     assert result.describe_exit() == "ended by SIGTERM"
     assert result.duration_s < 50
 
@@ -110,29 +110,29 @@ def test_a_hung_program_is_ended_at_its_timeout():
 def test_a_program_that_ignores_sigterm_gets_sigkill_after_the_grace():
     script = "trap '' TERM; echo up; while :; do sleep 0.05; done"
     result = timed_out("/bin/sh", "-c", script, grace_s=0.2)
-    assert (result.ending, result.exit_code, result.output) == (Ending.TIMED_OUT, -9, b"up\n")
+    assert (result.ending, result.exit_code, result.output) == (ProgramEnd.TIMED_OUT, -9, b"up\n")
 
 
 def test_a_program_may_use_the_grace_to_tidy_up():
     script = "trap 'echo tidied; exit 9' TERM; echo up; while :; do sleep 0.02; done"
     result = timed_out("/bin/sh", "-c", script, grace_s=60)
-    assert (result.ending, result.exit_code, result.output) == (Ending.TIMED_OUT, 9, b"up\ntidied\n")
+    assert (result.ending, result.exit_code, result.output) == (ProgramEnd.TIMED_OUT, 9, b"up\ntidied\n")
 
 
 def test_an_endless_flood_is_ended_at_the_timeout_too():
     result = timed_out("yes", output_bytes=100)
-    assert (result.ending, len(result.output), result.truncated) == (Ending.TIMED_OUT, 100, True)
+    assert (result.ending, len(result.output), result.truncated) == (ProgramEnd.TIMED_OUT, 100, True)
 
 
 def test_the_timeout_takes_the_whole_process_group():
     result = timed_out("/bin/sh", "-c", "sleep 60 & echo $!; wait")
-    assert result.ending is Ending.TIMED_OUT
+    assert result.ending is ProgramEnd.TIMED_OUT
     assert wait_until_gone(int(result.output))
 
 
 def test_a_fork_that_outlives_its_parent_is_ended_and_nobody_waits_for_it():
     result = shell("sleep 60 & echo $!; exit 0")
-    assert (result.ending, result.exit_code) == (Ending.EXITED, 0)
+    assert (result.ending, result.exit_code) == (ProgramEnd.EXITED, 0)
     assert result.duration_s < 50
     assert wait_until_gone(int(result.output))
 
@@ -160,14 +160,14 @@ def test_a_daemon_in_a_session_of_its_own_that_holds_the_pipes_does_not_hold_us(
 
 def test_a_program_that_closes_its_output_and_lives_on_is_waited_for():
     result = shell("exec >&- 2>&-; sleep 0.2; exit 5")
-    assert (result.ending, result.exit_code) == (Ending.EXITED, 5)
+    assert (result.ending, result.exit_code) == (ProgramEnd.EXITED, 5)
 
 
 def test_stopping_ends_the_program():
     stopping = threading.Event()
     threading.Timer(0.1, stopping.set).start()
     result = run("sleep", "60", stopping=stopping)
-    assert (result.ending, result.exit_code) == (Ending.STOPPED, -15)
+    assert (result.ending, result.exit_code) == (ProgramEnd.STOPPED, -15)
 
 
 def test_the_environment_is_what_was_given_and_nothing_else(monkeypatch):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.cli.loading import EXIT_CONFIGURATION
+from agent.cli.options import EXIT_CONFIGURATION
 from agent.config import CommandsConfig
 from agent.config.credentials import NO_CREDENTIAL
 from agent.doctor.unit_files import read_credentials_of_unit

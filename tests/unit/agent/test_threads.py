@@ -45,15 +45,13 @@ def test_a_thread_that_is_stopped_is_no_crash(caplog):
 UNWATCHED = {
     "threads.py": "the one way itself",
     "doctor/examination.py": "a command that ends: each look is waited for, and one that gives no answer is a finding",
-    "runtime/jobs.py": "runs a handler: whatever that raises ends its command, and a worker that is gone gets no other",
-    "runtime/sensing.py": "one read: a fault is told in the sensor's health, and the sensor is read again",
-    "sensors/reader.py": "one read of a plug-in: waited for as long as its timeout, its fault is the sensor's",
+    "runtime/jobs.py": "runs one handler once: whatever that raises ends its command, and its lane waits for the end",
     "handlers/isolated_child.py": "runs a handler in a process of its own, whose end the agent sees",
     "gateway/http/app.py": "decodes for one request, which waits for it and gets what is raised",
     "adapters/metrics_server.py": "ends the server at the stop, waited for",
 }
 _MAKES_THREADS = re.compile(
-    r"threading\.Thread\(|\bTimer\(|PoolExecutor|loop_start\(|create_task\(|run_in_executor|to_thread\(|"
+    r"threading\.Thread(?:\(|\):)|\bTimer\(|PoolExecutor|loop_start\(|create_task\(|run_in_executor|to_thread\(|"
     r"TaskGroup|start_http_server|Threading\w*(?:Server|MixIn)"
 )
 

@@ -16,7 +16,7 @@ from agent.config.load import load_config
 from gateway.certificates import make_certificates
 from gateway.cli.program import device_gateway
 from gateway.config import gateway_file
-from gateway.devices.token_file import TokenFile
+from gateway.devices.token_file import DeviceTokenFile
 from gateway.devices.token_table import TokenTable
 from gateway.devices.tokens import looks_like_token
 from tests.service_running import running
@@ -321,7 +321,7 @@ def test_the_list_never_shows_a_token(site):
     shown = site.run("list").stdout + json.dumps(site.json("list"))
     assert "d1" in shown
     assert token.removeprefix("dat_") not in shown
-    with TokenFile(site.tokens) as file:
+    with DeviceTokenFile(site.tokens) as file:
         assert token not in repr(list(file.tokens()))
 
 

@@ -24,7 +24,7 @@ from gateway.config import GatewayConfig
 from gateway.engine import Engine
 from gateway.http.front import HttpFront
 from gateway.store.schema import FILE_NAME
-from gateway.store.service import StoreService
+from gateway.store.service import StoreWriter
 from tests.fake_desk import FakeTokens
 from tests.fakes import FakeNotifier
 
@@ -83,7 +83,7 @@ def started(folder: Path, base_url: str, dialect: object, tokens: FakeTokens) ->
     service = {"base_url": base_url} if dialect == "auto" else {"base_url": base_url, "dialect": dialect}
     config = GatewayConfig.model_validate({"service": service, "state_dir": folder, "http": {"port": 0}})
     clock = SystemClock()
-    store = StoreService(folder / FILE_NAME, clock=clock)
+    store = StoreWriter(folder / FILE_NAME, clock=clock)
     supervisor = Supervisor(FakeNotifier(), clock, on_change=lambda: "")
     store.start()
     engine = Engine(

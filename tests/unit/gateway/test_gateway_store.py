@@ -23,8 +23,8 @@ from gateway.store import reading_rows
 from gateway.store.command_rows import AGE_UNKNOWN, FORGET_AFTER_S, HELD_MAX_S, STRANGERS_MAX
 from gateway.store.gateway_store import GatewayStore
 from gateway.store.schema import FILE_NAME
-from gateway.store.service import StoreService
-from gateway.store.values import Bounds, CommandState, Look, Presence, StoredCommand
+from gateway.store.service import StoreWriter
+from gateway.store.values import Look, Presence, StoreBounds, StoredCommand, StoredState
 from tests.fakes import START_WALL_S, FakeClock
 
 NOW_S = START_WALL_S
@@ -34,10 +34,10 @@ DONE = CommandResult(status="succeeded", result={"n": 1})
 class Bench:
     """A store and its thread; :meth:`again` is the next process's."""
 
-    def __init__(self, folder: Path, bounds: Bounds | None = None) -> None:
+    def __init__(self, folder: Path, bounds: StoreBounds | None = None) -> None:
         self.path = folder / FILE_NAME
         self.clock = FakeClock()
-        self.bounds = bounds or Bounds()
+        self.bounds = bounds or StoreBounds()
         self.incidents: list[str] = []
         self.service = self._open()
 
@@ -63,8 +63,8 @@ class Bench:
     def result(self, command_id: str, result: CommandResult = DONE, device: str = "d1") -> Any:
         return self(lambda store: store.commands.take_result(device, command_id, result, NOW_S))
 
-    def _open(self) -> StoreService:
-        service = StoreService(self.path, clock=self.clock, bounds=self.bounds, on_incident=self.incidents.append)
+    def _open(self) -> StoreWriter:
+        service = StoreWriter(self.path, clock=self.clock, bounds=self.bounds, on_incident=self.incidents.append)
         service.start()
         return service
 
@@ -73,7 +73,7 @@ class Bench:
 def make_bench(tmp_path: Path) -> Iterator[Callable[..., Bench]]:
     made: list[Bench] = []
 
-    def make(bounds: Bounds | None = None) -> Bench:
+    def make(bounds: StoreBounds | None = None) -> Bench:
         made.append(Bench(tmp_path, bounds))
         return made[-1]
 
@@ -169,20 +169,20 @@ class TestReadings:
         assert store.batch(at_s=NOW_S + 20, but_not=[second.id, third.id]) == first
 
     def test_a_full_store_takes_nothing_and_says_so(self, make_bench):
-        store = make_bench(Bounds(max_rows=2))
+        store = make_bench(StoreBounds(max_rows=2))
         store.take(reading())
         with pytest.raises(DeskFull, match="store"):
             store.take(reading("k1"), reading("k2"))
         assert store.take(reading("k1")) == 1, "none of the refused ones was kept, nor their keys"
 
     def test_the_bound_in_bytes_counts_too(self, make_bench):
-        store = make_bench(Bounds(max_bytes=40))
+        store = make_bench(StoreBounds(max_bytes=40))
         store.take(reading(temperature=1.0))
         with pytest.raises(DeskFull):
             store.take(reading(temperature_of_the_other_side=1.0))
 
     def test_what_is_too_old_is_dropped_and_counted(self, make_bench):
-        store = make_bench(Bounds(max_age_s=100))
+        store = make_bench(StoreBounds(max_age_s=100))
         store.take(reading(), at_s=NOW_S - 200)
         store.take(reading(), at_s=NOW_S - 50)
         assert store(lambda s: s.readings.tidy(NOW_S)) == 1
@@ -240,7 +240,7 @@ class TestCommands:
     def test_a_command_that_the_service_does_not_know_is_refused_the_second_time(self, store):
         store.result("made up")
         [waiting] = store(lambda s: s.commands.next_results(10))
-        store(lambda s: s.commands.result_settled(waiting, "404", CommandState.UNKNOWN, NOW_S))
+        store(lambda s: s.commands.result_settled(waiting, "404", StoredState.UNKNOWN, NOW_S))
         with pytest.raises(UnknownCommand):
             store.result("made up")
         assert store(lambda s: s.stats()).set_aside == 1
@@ -261,7 +261,7 @@ class TestCommands:
         for number in range(STRANGERS_MAX):
             store.result(f"made up {number}")
             [waiting] = store(lambda s: s.commands.next_results(10))
-            store(lambda s, w=waiting: s.commands.result_settled(w, "404", CommandState.UNKNOWN, NOW_S))
+            store(lambda s, w=waiting: s.commands.result_settled(w, "404", StoredState.UNKNOWN, NOW_S))
         with pytest.raises(UnknownCommand):
             store.result("one more")
         assert store(lambda s: s.stats()).results == 0
@@ -271,7 +271,7 @@ class TestCommands:
         store.result("c1", CommandResult(status="in_progress"))
         [progress] = store(lambda s: s.commands.next_results(10))
         store.result("c1")
-        store(lambda s: s.commands.result_settled(progress, None, CommandState.REPORTED, NOW_S))
+        store(lambda s: s.commands.result_settled(progress, None, StoredState.REPORTED, NOW_S))
         assert [each.status for each in store(lambda s: s.commands.next_results(10))] == ["succeeded"]
 
     def test_what_the_service_no_longer_lists_is_gone_and_may_come_back(self, store):
@@ -323,7 +323,7 @@ class TestCommands:
         assert store(lambda s: s.commands.of_device("d1", 10, 10_000)) == []
 
     def test_results_are_bounded_and_a_repeat_needs_no_room(self, make_bench):
-        store = make_bench(Bounds(max_results=1))
+        store = make_bench(StoreBounds(max_results=1))
         store.list(command("c1"), command("c2"))
         store.result("c1", CommandResult(status="in_progress"))
         store.result("c1")
@@ -395,7 +395,7 @@ class TestTheThread:
         with sqlite3.connect(tmp_path / FILE_NAME) as connection:
             connection.execute("CREATE TABLE schema_version (version INTEGER)")
         connection.close()
-        service = StoreService(tmp_path / FILE_NAME, clock=FakeClock())
+        service = StoreWriter(tmp_path / FILE_NAME, clock=FakeClock())
         with pytest.raises(ConfigurationError, match="another program"):
             service.start()
 
@@ -490,7 +490,7 @@ def test_a_result_without_a_home_waits_again_when_the_service_has_changed(store)
         store.result(name)
         store(
             lambda s, why=reason: s.commands.result_settled(
-                s.commands.next_results(1)[0], why, CommandState.REPORTED, NOW_S
+                s.commands.next_results(1)[0], why, StoredState.REPORTED, NOW_S
             )
         )
     assert store(lambda s: s.commands.report_again("no_home", NOW_S)) == 1

@@ -43,7 +43,7 @@ from gateway.service.results import ResultRequests
 from gateway.service.worker import RequestSource, RetryGate, Worker
 from gateway.store.command_rows import OPEN_MAX
 from gateway.store.schema import FILE_NAME
-from gateway.store.service import StoreService
+from gateway.store.service import StoreWriter
 from gateway.store.values import Look, StoredCommand
 from tests.fakes import START_WALL_S, FakeClock
 
@@ -68,7 +68,7 @@ class Side:
         self.offered = offered
         self.announce: Answer | None = None
         self.answer: Answer = lambda _request: httpx.Response(200, json={})
-        self.store = StoreService(folder / FILE_NAME, clock=self.clock)
+        self.store = StoreWriter(folder / FILE_NAME, clock=self.clock)
         self.store.start()
         self.meter = Meter(Budget(), self._now_s)
         transport = MeteredTransport(httpx.MockTransport(self._handle), self.meter)

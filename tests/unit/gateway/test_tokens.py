@@ -13,7 +13,7 @@ import pytest
 
 from agent.errors import ConfigurationError
 from gateway.devices import token_file
-from gateway.devices.token_file import TokenFile
+from gateway.devices.token_file import DeviceTokenFile
 from gateway.devices.token_table import TokenTable
 from gateway.devices.tokens import digest_of, id_fault, looks_like_token, make_token, mosquitto_password
 from tests.conftest import require_program
@@ -35,7 +35,7 @@ def issue(path, *device_ids, now_s=T0, overlap_s=0.0, seed=1):
     """A new token for each device; the tokens as text."""
     source = random.Random(f"{seed} {now_s} {device_ids}")
     new = {device_id: make_token(source.randbytes) for device_id in device_ids}
-    with TokenFile(path) as file:
+    with DeviceTokenFile(path) as file:
         file.issue(new, now_s, overlap_s)
     texts = [token.token.reveal() for token in new.values()]
     return texts[0] if len(texts) == 1 else texts
@@ -78,7 +78,7 @@ def test_each_letter_of_a_token_is_equally_likely():
 
 def test_what_is_kept_of_a_token_is_its_sha256_and_never_the_token(path):
     token = issue(path, "d1")
-    with TokenFile(path) as file:
+    with DeviceTokenFile(path) as file:
         [kept] = file.tokens()
     assert kept.digest == hashlib.sha256(token.encode()).digest() == digest_of(token)
     assert token.encode() not in path.read_bytes()
@@ -149,7 +149,7 @@ def test_a_token_that_is_issued_or_revoked_meanwhile_counts_at_the_next_look(pat
     assert table.device_of(token) is None
     table.look()
     assert table.device_of(token) == "d1"
-    with TokenFile(path) as file:
+    with DeviceTokenFile(path) as file:
         assert file.revoke("d1", T0) == 1
         assert file.revoke("d1", T0) == 0
     table.look()
@@ -188,7 +188,7 @@ def test_the_old_token_ends_when_the_new_one_is_used(path, table, clock):
     assert table.allows("d1", new)
     assert not table.allows("d1", old)
     table.look()
-    with TokenFile(path) as file:
+    with DeviceTokenFile(path) as file:
         assert [token.state(clock()) for token in file.tokens()] == ["ended", "valid"]
 
 
@@ -206,7 +206,7 @@ def test_when_a_token_was_used_last_is_written_down_in_a_while(path, table, cloc
     table.device_of(token)
     clock.now_s += 61
     table.look()
-    with TokenFile(path) as file:
+    with DeviceTokenFile(path) as file:
         assert [kept.last_used_at for kept in file.tokens("d1")] == [T0]
 
 
@@ -270,17 +270,17 @@ def test_a_file_that_is_none_of_ours_is_refused_with_a_fix(path, content):
         path.write_bytes(content)
     target = path if content is not None else path / "in" / "no" / "directory"
     with pytest.raises(ConfigurationError, match="restore|create it"):
-        TokenFile(target)
+        DeviceTokenFile(target)
 
 
 def test_a_newer_version_of_the_file_is_left_alone(path):
-    with TokenFile(path):
+    with DeviceTokenFile(path):
         pass
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA user_version=7")
     connection.close()
     with pytest.raises(ConfigurationError, match="version is 7"):
-        TokenFile(path)
+        DeviceTokenFile(path)
 
 
 def test_a_writer_that_is_killed_in_the_middle_leaves_the_tokens_from_before(path):
@@ -297,7 +297,7 @@ os.kill(os.getpid(), 9)
 """
     done = subprocess.run([sys.executable, "-c", script], check=False, timeout=120)
     assert done.returncode == -9
-    with TokenFile(path) as file:
+    with DeviceTokenFile(path) as file:
         assert [kept.digest for kept in file.tokens()] == [digest_of(token)]
 
 
@@ -354,7 +354,7 @@ def test_a_row_that_cannot_be_costs_its_own_token_and_no_other(path, clock, capl
             assert "tokens=damaged" in caplog.text
             assert column in caplog.text
         assert table.device_of(good) == "d2"
-        with TokenFile(path) as file:
+        with DeviceTokenFile(path) as file:
             assert file.revoke("d3", clock()) == 1
             new = make_token(random.Random(2).randbytes)
             file.issue({"d4": new}, clock())
@@ -372,7 +372,7 @@ def test_a_device_whose_row_is_damaged_gets_another_token_and_all_is_well_again(
     edit(path, "d1", column, value)
     states = []
     table = TokenTable(path, wall=clock, monotonic=clock, tell=lambda *state: states.append(state))
-    with TokenFile(path) as file:
+    with DeviceTokenFile(path) as file:
         assert [token.state(clock()) for token in file.tokens()] == ["damaged"]
         assert file.revoke("d1", clock()) == 1
         new = make_token(random.Random(2).randbytes)
@@ -393,7 +393,7 @@ def test_text_that_is_no_utf8_costs_its_own_token_and_no_other(path, clock):
     assert table.device_of(good) == "d2"
     assert "d\\xff1" in table.damage
     table.close()
-    with TokenFile(path) as file:
+    with DeviceTokenFile(path) as file:
         assert [token.device_id for token in file.tokens()] == ["d2", "d\\xff1"]
 
 
@@ -408,7 +408,7 @@ def test_a_file_that_cannot_be_read_is_told_until_it_can_be_again(path, clock):
     assert "revoked ones too" in states[-1][1]
     assert table.device_of(token) == "d1"
     path.with_suffix(".away").rename(path)
-    with TokenFile(path) as file:
+    with DeviceTokenFile(path) as file:
         file.revoke("d1", clock())
     table.look()
     assert states[-1] == ("ok", "")

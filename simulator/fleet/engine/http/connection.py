@@ -147,7 +147,7 @@ class Connection(asyncio.Protocol, Timer):
         self._end()
 
     def close(self) -> None:
-        """End the connection; who waits for an answer is told."""
+        """End the connection; the waiting caller gets a failure."""
         self._fail(OutcomeClass.TRANSPORT, "the engine was closed")
 
     @property

@@ -98,14 +98,14 @@ class ConnectionPool:
             connection.forget()
 
     def cut(self) -> None:
-        """Everything ends in this instant, and nobody is called."""
+        """End everything in this instant; no caller is called."""
         self._is_closed = True
         self._drop_waiting()
         for connection in list(self._open):
             connection.forget()
 
     def close(self) -> None:
-        """Everything ends, and whoever waits is told."""
+        """End everything; waiting callers get a failure."""
         self._is_closed = True
         dropped = self._drop_waiting()
         for connection in list(self._open):
@@ -169,7 +169,7 @@ class _Waiting(Timer):
         self.fail(OutcomeClass.TIMEOUT, "no connection was free in time")
 
     def fail(self, outcome: OutcomeClass, reason: str) -> None:
-        """Tell, once."""
+        """Call the caller with a failure, once."""
         caller, self.caller = self.caller, None
         self.message = b""
         if caller is not None and not self._shared.is_cut(self.device, self.asked_s):

@@ -48,7 +48,7 @@ class AnswerReader:
         """The other side is done; whether that makes the answer whole.
 
         An answer without a length ends with its connection (RFC 9112 section 6.3). One that ends in the middle of its
-        head does not, which the parser does not tell: one more byte is body only if the head was over.
+        head does not, which the parser does not report: one more byte is body only if the head was over.
         """
         if any(name.lower() in {b"content-length", b"transfer-encoding"} for name, _ in self.headers):
             return False

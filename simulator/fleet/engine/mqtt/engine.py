@@ -94,10 +94,10 @@ class MqttSessions:
         if session is None:
             refusal = faults.NO_CONNECTION
         else:
-            told = session.publish(topic, payload, publisher, timeout_s, retain=retain)
-            if told is None:
+            failure = session.publish(topic, payload, publisher, timeout_s, retain=retain)
+            if failure is None:
                 return
-            refusal = told
+            refusal = failure
         self._loop.call_soon(publisher.failed, *refusal, None, self._time())
 
     def acknowledge(self, device: int, arrival: Arrival) -> None:

@@ -36,7 +36,7 @@ NO_CONNECTION: Final = (OutcomeClass.TRANSPORT, "there is no connection to the b
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class ConnectionFailure:
     """Why there is no connection.
 
     Attributes:
@@ -56,59 +56,63 @@ def class_of_reason(code: int) -> OutcomeClass:
     return OutcomeClass.SERVER_ERROR if code in _SERVER else OutcomeClass.REFUSED
 
 
-def of_connack(code: int, name: str, where: str) -> Trouble:
+def of_connack(code: int, name: str, where: str) -> ConnectionFailure:
     """The broker answered CONNECT with this reason code."""
     if code == UNSUPPORTED_VERSION:
         return not_version_5(where)
     text = f"the broker {where} {_LOCKED_OUT.get(code, 'refuses the connection')}: {name} (0x{code:02X})"
     error = LockedOut("unauthorized", text) if code in _LOCKED_OUT else Offline("refused", text)
-    return Trouble(error, class_of_reason(code))
+    return ConnectionFailure(error, class_of_reason(code))
 
 
-def not_version_5(where: str) -> Trouble:
+def not_version_5(where: str) -> ConnectionFailure:
     """The broker answered as older ones do."""
     text = f"the broker {where} does not speak MQTT 5: take one that does, such as mosquitto 2"
-    return Trouble(Offline("unsupported_version", text), OutcomeClass.REFUSED)
+    return ConnectionFailure(Offline("unsupported_version", text), OutcomeClass.REFUSED)
 
 
-def no_acknowledgements(where: str) -> Trouble:
+def no_acknowledgements(where: str) -> ConnectionFailure:
     """The broker takes QoS 0 only."""
     text = f"the broker {where} takes no message with QoS 1, and devices send nothing else: change its limits"
-    return Trouble(Offline("refused", text), OutcomeClass.REFUSED)
+    return ConnectionFailure(Offline("refused", text), OutcomeClass.REFUSED)
 
 
-def of_suback(topic_filter: str, code: int, name: str) -> Trouble:
+def of_suback(topic_filter: str, code: int, name: str) -> ConnectionFailure:
     """The broker refused a subscription."""
     text = (
         f"the broker does not let the device subscribe to {topic_filter}: {name} (0x{code:02X}); let its access rules "
         "give each user the topics of its own id (device-gateway broker-config writes such rules)"
     )
-    return Trouble(LockedOut("forbidden", text), OutcomeClass.REFUSED)
+    return ConnectionFailure(LockedOut("forbidden", text), OutcomeClass.REFUSED)
 
 
-def of_disconnect(code: int, name: str, where: str) -> Trouble:
+def of_disconnect(code: int, name: str, where: str) -> ConnectionFailure:
     """The broker ended the connection with this reason code."""
     text = f"the broker {where} ended the connection: {name} (0x{code:02X})"
     outcome = class_of_reason(code)
     if code == TAKEN_OVER:
         text = f"another client connected to {where} with this device's id, and the broker gave it the connection"
-        return Trouble(TakenOver("taken_over", text), outcome)
-    return Trouble(LockedOut("unauthorized", text) if code == NOT_AUTHORIZED else Offline("closed", text), outcome)
+        return ConnectionFailure(TakenOver("taken_over", text), outcome)
+    return ConnectionFailure(
+        LockedOut("unauthorized", text) if code == NOT_AUTHORIZED else Offline("closed", text), outcome
+    )
 
 
-def of_silence(what: str, seconds: float, where: str) -> Trouble:
+def of_silence(what: str, seconds: float, where: str) -> ConnectionFailure:
     """The broker did not do ``what`` within so many seconds."""
-    return Trouble(
+    return ConnectionFailure(
         Offline("unreachable", f"the broker {where} did not {what} within {seconds:g} s"), OutcomeClass.TIMEOUT
     )
 
 
-def of_nonsense(why: str, where: str) -> Trouble:
+def of_nonsense(why: str, where: str) -> ConnectionFailure:
     """What came is not MQTT 5, or nothing that was asked for."""
-    return Trouble(Offline("closed", f"{where} sent what a broker does not send here: {why}"), OutcomeClass.UNEXPECTED)
+    return ConnectionFailure(
+        Offline("closed", f"{where} sent what a broker does not send here: {why}"), OutcomeClass.UNEXPECTED
+    )
 
 
-def of_end(error: BaseException | None, where: str, *, answered: bool) -> Trouble:
+def of_end(error: BaseException | None, where: str, *, answered: bool) -> ConnectionFailure:
     """The connection ended without a word.
 
     Args:
@@ -120,10 +124,10 @@ def of_end(error: BaseException | None, where: str, *, answered: bool) -> Troubl
         return of_network(error, where)
     hint = "" if answered else " before it answered CONNECT: does it speak MQTT 5, and is it TLS that it wants?"
     text = f"the broker {where} closed the connection{hint}" + (f" ({error})" if error else "")
-    return Trouble(Offline("closed", text), OutcomeClass.TRANSPORT)
+    return ConnectionFailure(Offline("closed", text), OutcomeClass.TRANSPORT)
 
 
-def of_network(error: BaseException, where: str) -> Trouble:
+def of_network(error: BaseException, where: str) -> ConnectionFailure:
     """The connection could not be made."""
     state = "unreachable"
     match error:
@@ -139,4 +143,4 @@ def of_network(error: BaseException, where: str) -> Trouble:
             why = f"it cannot be reached: {explain(error)}"
         case _:
             why = f"it cannot be reached: {error}"
-    return Trouble(Offline(state, f"the broker {where}: {why}"), OutcomeClass.TRANSPORT)
+    return ConnectionFailure(Offline(state, f"the broker {where}: {why}"), OutcomeClass.TRANSPORT)

@@ -155,7 +155,7 @@ class MqttEngine(Protocol):
             device: whose session; without one that stands it fails as ``TRANSPORT``, unsent.
             topic: where to.
             payload: the message.
-            publisher: who is told.
+            publisher: called with the acknowledgement, or with the failure.
             timeout_s: from now until PUBACK.
             retain: the broker keeps it for those who subscribe later.
         """
@@ -166,7 +166,7 @@ class MqttEngine(Protocol):
         ...
 
     def leave(self, device: int, farewell: Will | None = None) -> None:
-        """Take leave in order: publish ``farewell`` and DISCONNECT, so that there is no will. Nobody is called then."""
+        """Publish ``farewell``, then DISCONNECT, so that the broker publishes no will. The listener is not called."""
         ...
 
     def cut(self, device: int) -> None:

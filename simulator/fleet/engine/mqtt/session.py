@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 from mqtt5 import ConnAckPacket, DisconnectPacket, PingRespPacket, PubAckPacket, PublishPacket, QoS, SubAckPacket, read
 
 from simulator.fleet.engine.mqtt import faults, packets
-from simulator.fleet.engine.mqtt.faults import Trouble
+from simulator.fleet.engine.mqtt.faults import ConnectionFailure
 from simulator.fleet.engine.mqtt.outgoing import Outgoing
 from simulator.fleet.engine.mqtt.packets import PUBACK, PUBACK_BYTES, PUBACK_REST
 from simulator.fleet.engine.mqtt.ports import Arrival, Opening, Publisher, SessionListener, Standing, Will
@@ -75,7 +75,7 @@ class Session(asyncio.Protocol, Timer):
         device: whose.
         number: no two sessions of an engine have the same.
         opening: what it begins with; not kept.
-        listener: who is told.
+        listener: called as messages come and when the session ends.
     """
 
     __slots__ = (
@@ -172,8 +172,8 @@ class Session(asyncio.Protocol, Timer):
         if self._transport is not None and self._transport.is_reading():
             self._transport.pause_reading()
 
-    def fail(self, trouble: Trouble) -> None:
-        """The connection could not be made, or is of no use any more: everybody is told, once."""
+    def fail(self, failure: ConnectionFailure) -> None:
+        """End the session with an error; its listener and publishers are called, once."""
         if self._state is _OVER:
             return
         now_s, transport, out = self._context.time(), self._transport, self._out
@@ -181,9 +181,9 @@ class Session(asyncio.Protocol, Timer):
         if transport is not None:
             transport.abort()
         self._context.ended(self)
-        for failed in () if out is None else out.all(str(trouble.error)):
+        for failed in () if out is None else out.all(str(failure.error)):
             failed.notify(now_s)
-        self._listener.lost(trouble.error, trouble.outcome, self._began_s, now_s)
+        self._listener.lost(failure.error, failure.outcome, self._began_s, now_s)
 
     # --- what the loop says -------------------------------------------------------------------------------------------
 
@@ -318,7 +318,7 @@ class Session(asyncio.Protocol, Timer):
     # --- time ---------------------------------------------------------------------------------------------------------
 
     def fire(self) -> None:
-        """What time alone brings: a connection that does not come, messages given up, pings."""
+        """Do what is due: give up a connection that does not come, give up messages, send pings."""
         now_s, out, context = self._context.time(), self._out, self._context
         if out is None or self._state is not _UP:
             self.fail(faults.of_silence(_AWAITED[self._state], context.connect_timeout_s, context.where))

@@ -8,8 +8,8 @@ from typing import Final
 from simulator.fleet.record import RunRecord
 from simulator.fleet.report.by_phase import PhaseFigures
 from simulator.fleet.report.figures import run_figures
+from simulator.fleet.report.page.content import content_of, phase_rows
 from simulator.fleet.report.page.plots import plots_of
-from simulator.fleet.report.page.story import phase_rows, story_of
 from simulator.fleet.report.timeline import Slice
 from simulator.report.page import Wardrobe, render_page
 
@@ -42,7 +42,7 @@ def fleet_page(
         "fleet.html.j2",
         wardrobe=_WARDROBE,
         record=record,
-        story=story_of(record, figures, shown, width_s),
+        content=content_of(record, figures, shown, width_s),
         plots=plots_of(record, figures, shown, width_s),
         files=files,
         phases=phase_rows(phases),

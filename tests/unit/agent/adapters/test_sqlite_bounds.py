@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.adapters.sqlite_store import SqliteStore
-from agent.adapters.store.encoded_readings import to_draft
 from agent.adapters.store.status import read_status
+from agent.adapters.store.waiting import encode_reading
 from agent.core.outbox import Bounds, WhenFull
 from agent.core.timekeeping import BootTime
 from agent.core.values import Priority, Reading, SendOutcome, StoredReading
@@ -61,7 +61,7 @@ def put(store: SqliteStore, clock: FakeClock, first: int, count: int, priority: 
     """One reading a second in one commit; how many were refused."""
     drafts = []
     for number in range(first, first + count):
-        drafts.append(to_draft(Reading({**VALUES, "n": number}, clock.now(), priority)))
+        drafts.append(encode_reading(Reading({**VALUES, "n": number}, clock.now(), priority)))
         clock.advance(1.0)
     return store.outbox.accept(drafts)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from agent.adapters.sqlite_store import SqliteStore
-from agent.adapters.store.reserve import Reserve
+from agent.adapters.store.room import Reserve
 from agent.adapters.store_service import DEGRADED, FULL, OK, StoreService
 from agent.core.outbox import Bounds, WhenFull
 from agent.core.values import CommandState, Priority, SendOutcome

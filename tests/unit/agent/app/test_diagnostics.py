@@ -12,7 +12,7 @@ import pytest
 
 from agent.app import diagnostics
 from agent.app.diagnostics import collect, secrets_of
-from agent.app.upkeep import AgentView
+from agent.app.status_file import AgentView
 from agent.config import load_config
 from agent.handlers.upkeep import Bundle, UpkeepRefused
 from agent.plugins import PluginInfo, PluginStatus

@@ -6,8 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from agent.app.log_levels import WAITING_MAX, LogLevels
-from agent.app.log_ring import CHARACTERS, LINES, LogRing
-from agent.app.logs import TextFormatter
+from agent.app.logs import CHARACTERS, LINES, LogRing, TextFormatter
 from agent.handlers.upkeep import UpkeepRefused
 
 

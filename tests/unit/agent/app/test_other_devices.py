@@ -13,8 +13,7 @@ import yaml
 from click.testing import CliRunner
 
 from agent.adapters.sqlite_store import FILE_NAME, SqliteStore
-from agent.app.other_devices import choose, describe, drop, exchange_stores, find_others, release
-from agent.app.owner import OTHER_DEVICES, OWNER
+from agent.app.other_devices import OTHER_DEVICES, OWNER, choose, describe, drop, exchange_stores, find_others, release
 from agent.cli.program import device_agent as program
 from agent.core.outbox import Bounds
 from agent.core.timekeeping import BootTime

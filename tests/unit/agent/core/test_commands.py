@@ -15,7 +15,7 @@ from agent.core.commands import (
     HandlerRule,
     IllegalMove,
     Triage,
-    Verdict,
+    TriageVerdict,
     advance,
     finish_entry,
     refuse_at_start,
@@ -43,7 +43,7 @@ def verdicts(result: Triage) -> dict[str, str]:
 
 
 def error_of(result: Triage) -> str:
-    (decision,) = result.of(Verdict.REFUSE)
+    (decision,) = result.of(TriageVerdict.REFUSE)
     assert decision.entry is not None
     assert decision.entry.outcome is not None
     assert decision.entry.state == CommandState.FINISHED
@@ -106,7 +106,7 @@ def test_a_new_command_is_admitted_to_the_lane_of_its_handler():
     rules = CommandRules({"open_door": HandlerRule(Contract.ONCE, "doors")})
     command = make_command("a", {"command": "open_door"})
     (decision,) = decide(command, rules=rules).decisions
-    assert (decision.verdict, decision.lane) == (Verdict.ADMIT, "doors")
+    assert (decision.verdict, decision.lane) == (TriageVerdict.ADMIT, "doors")
     assert decision.entry == JournalEntry(command, CommandState.RECEIVED, "open_door", NOW)
 
 
@@ -119,7 +119,7 @@ def test_a_command_that_the_journal_knows_is_a_duplicate_in_whatever_state(state
 
 def test_the_same_id_twice_in_one_list_is_admitted_once():
     result = decide(make_command("a"), make_command("a", {"command": "other"}))
-    assert [decision.verdict for decision in result.decisions] == [Verdict.ADMIT, Verdict.DUPLICATE]
+    assert [decision.verdict for decision in result.decisions] == [TriageVerdict.ADMIT, TriageVerdict.DUPLICATE]
     assert len(result.entries) == 1
 
 
@@ -254,7 +254,7 @@ def test_a_payload_beyond_the_limit_is_refused_before_anybody_looks_into_it_and_
 def test_a_command_that_was_read_with_a_fault_is_rejected_with_it_and_never_runs():
     result = decide(make_command(fault="unreadable_expires_at: no time"), now_s=None)
     assert error_of(result) == "unreadable_expires_at: no time"
-    assert result.of(Verdict.REFUSE)
+    assert result.of(TriageVerdict.REFUSE)
 
 
 def test_an_expired_command_is_rejected_on_the_services_clock():
@@ -280,7 +280,7 @@ def test_ten_thousand_old_commands_are_triaged_well_under_a_second():
     first = decide(*commands, first_contact=True)
     again = decide(*commands, known={entry.command.id: entry for entry in first.entries})
     assert time.process_time() - begun < 1.0
-    assert len(first.of(Verdict.SKIP)) == len(again.of(Verdict.DUPLICATE)) == 10_000
+    assert len(first.of(TriageVerdict.SKIP)) == len(again.of(TriageVerdict.DUPLICATE)) == 10_000
 
 
 def test_an_illegal_move_is_one_of_our_errors():
@@ -303,8 +303,8 @@ def test_beyond_the_caps_a_command_is_refused_with_a_code_and_an_idle_lane_alway
     rules = make_rules("ping", "other", max_waiting=10, max_waiting_per_lane=3)
     commands = [make_command(f"c{number}", status="queued") for number in range(5)]
     result = decide(*commands, rules=rules, waiting=waiting)
-    assert len(result.of(Verdict.ADMIT)) == admitted
-    for decision in result.of(Verdict.REFUSE):
+    assert len(result.of(TriageVerdict.ADMIT)) == admitted
+    for decision in result.of(TriageVerdict.REFUSE):
         assert decision.entry is not None
         assert decision.entry.outcome is not None
         assert decision.entry.outcome.error == f"too_many_waiting: {why}; send it again later"
@@ -343,13 +343,13 @@ def test_a_command_that_was_started_before_has_kept_its_start_timeout():
 @pytest.mark.parametrize(
     ("state", "verdict"),
     [
-        (CommandState.RECEIVED, Verdict.CANCEL),
-        (CommandState.STARTED, Verdict.CANCEL),
-        (CommandState.FINISHED, Verdict.DUPLICATE),
-        (CommandState.REPORTED, Verdict.DUPLICATE),
-        (CommandState.SKIPPED, Verdict.DUPLICATE),
-        (CommandState.PUT_ASIDE, Verdict.DUPLICATE),
-        (CommandState.GIVEN_UP, Verdict.DUPLICATE),
+        (CommandState.RECEIVED, TriageVerdict.CANCEL),
+        (CommandState.STARTED, TriageVerdict.CANCEL),
+        (CommandState.FINISHED, TriageVerdict.DUPLICATE),
+        (CommandState.REPORTED, TriageVerdict.DUPLICATE),
+        (CommandState.SKIPPED, TriageVerdict.DUPLICATE),
+        (CommandState.PUT_ASIDE, TriageVerdict.DUPLICATE),
+        (CommandState.GIVEN_UP, TriageVerdict.DUPLICATE),
     ],
 )
 def test_a_command_under_way_that_is_listed_as_canceled_is_to_be_canceled(status, state, verdict):
@@ -358,13 +358,13 @@ def test_a_command_under_way_that_is_listed_as_canceled_is_to_be_canceled(status
 
 
 def test_a_command_that_is_listed_as_canceled_and_was_never_seen_is_none():
-    assert verdicts(decide(make_command("c1", status="canceled"))) == {"c1": Verdict.CLOSED}
+    assert verdicts(decide(make_command("c1", status="canceled"))) == {"c1": TriageVerdict.CLOSED}
 
 
 @pytest.mark.parametrize("flags", [{"history_lost": True}, {}])
 def test_what_another_life_may_have_run_is_asked_about_where_its_handler_can_tell(flags):
     rules = CommandRules({"ping": HandlerRule(Contract.ONCE, "ping", verifies=True)})
-    (decision,) = decide(make_command("c1", status="in_progress"), rules=rules, **flags).of(Verdict.VERIFY)
+    (decision,) = decide(make_command("c1", status="in_progress"), rules=rules, **flags).of(TriageVerdict.VERIFY)
     assert decision.entry is not None
     # As if this life had begun it: after another crash it is asked about again.
     assert (decision.entry.state, decision.entry.attempts) == (CommandState.STARTED, 1)

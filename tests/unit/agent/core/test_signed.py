@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from agent.core.commands import FirstContact, Verdict, triage
+from agent.core.commands import FirstContact, TriageVerdict, triage
 from agent.core.signed import setting_of
 from agent.errors import StorageError
 from agent.wire.signed_keys import SigningKey
@@ -170,7 +170,7 @@ def test_latest_of_each_handler_looks_into_the_envelopes(device):
     result = triage(
         listed, {}, rules, received=make_moment(), service_now_s=START_WALL_S, first_contact=True, settings={}
     )
-    assert [decision.command_id for decision in result.of(Verdict.ADMIT)] == ["c2", "c3"]
+    assert [decision.command_id for decision in result.of(TriageVerdict.ADMIT)] == ["c2", "c3"]
 
 
 def test_a_command_that_is_over_is_not_looked_at(device):

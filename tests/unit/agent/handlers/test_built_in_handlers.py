@@ -5,13 +5,13 @@ import os
 import pytest
 
 from agent.handlers.base import HandlerFailed, HandlerRejected
-from agent.handlers.cancel import Cancel
-from agent.handlers.identify import Identify
-from agent.handlers.ping import Ping
-from agent.handlers.read_sensors import ReadSensors
-from agent.handlers.restart_agent import RestartAgent
-from agent.handlers.run import Run
-from agent.handlers.set_interval import SetInterval
+from agent.handlers.built_in.cancel import Cancel
+from agent.handlers.built_in.identify import Identify
+from agent.handlers.built_in.ping import Ping
+from agent.handlers.built_in.read_sensors import ReadSensors
+from agent.handlers.built_in.restart_agent import RestartAgent
+from agent.handlers.built_in.run import Run
+from agent.handlers.built_in.set_interval import SetInterval
 from agent.runtime.dispatcher import CONTROL_LANE
 from agent.wire.times import parse_time
 

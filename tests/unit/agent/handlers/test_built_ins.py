@@ -1,76 +1,90 @@
-"""The table of built-in handlers says what their classes say; a handler is imported with its first command."""
+"""Each built-in handler is one module; a new one is a file more and nothing else."""
 
 from __future__ import annotations
 
-import subprocess
 import sys
-from importlib import import_module
 
 import pytest
 
-from agent.handlers.base import Handler
-from agent.handlers.built_ins import BUILT_INS, LateHandler
+from agent.core.values import Contract
+from agent.handlers import built_in
 from agent.handlers.registry import HandlerRegistry, HandlerSection
+from agent.plugins import PluginStatus
 
-READY = sorted(name for name, built_in in BUILT_INS.items() if not built_in.needs)
-
-
-@pytest.mark.parametrize("name", READY)
-def test_a_late_handler_is_registered_as_it_would_be_at_the_start(name):
-    late, created = (HandlerRegistry.load(sections, entry_points=()) for sections in ({}, {name: HandlerSection()}))
-    expected, found = created.get(name), late.get(name)
-    assert isinstance(expected.handler, Handler)
-    assert isinstance(found.handler, LateHandler)
-    assert late.listing() == created.listing()
-    for member in ("name", "contract", "timeout_s", "lane", "start_timeout_s", "inactivity_timeout_s", "max_attempts"):
-        assert getattr(found, member) == getattr(expected, member), member
-    assert (found.isolation, found.target, found.settings) == (expected.isolation, expected.target, expected.settings)
-    assert found.handler.verifies() == expected.handler.verifies()
-    assert found.handler.unwind_s() == expected.handler.unwind_s()
-    assert found.handler.Payload is expected.handler.Payload
+LATCH = """
+from agent.core.values import Contract
+from agent.handlers.base import Handler, HandlerPayload, HandlerSettings
 
 
-@pytest.mark.parametrize("name", sorted(BUILT_INS))
-def test_the_table_names_the_class(name):
-    module, _, attribute = BUILT_INS[name].target.partition(":")
-    found = getattr(import_module(module), attribute)
-    assert (found.name, found.description, found.contract) == (
-        name,
-        BUILT_INS[name].description,
-        BUILT_INS[name].contract,
-    )
+class Latch(Handler):
+    name = "latch"
+    description = "Closes the latch."
+    contract = Contract.IDEMPOTENT
+    timeout_s = 3.0
+    {more}
 
+    class Payload(HandlerPayload):
+        turns: int
 
-def test_a_late_handler_is_made_once():
-    made = []
-    late = LateHandler(lambda: made.append(1) or "handler")
-    assert late.upper() == "HANDLER"
-    assert late.lower() == "handler"
-    assert made == [1]
+    class Settings(HandlerSettings):
+        pin: int = 7
 
-
-def test_a_handler_that_cannot_be_imported_any_more_rejects_its_commands():
-    registry = HandlerRegistry.load(entry_points=())
-
-    def create():
-        raise OSError(5, "Input/output error")
-
-    registry.get("ping").handler._create = create
-    reason = str(registry.get("ping").validate({}))
-    assert reason.startswith("handler_unusable: handler 'ping' could not be loaded: [Errno 5] Input/output error")
-
-
-def test_loading_the_registry_imports_no_handler():
-    code = """
-import sys
-from agent.handlers.registry import HandlerRegistry
-registry = HandlerRegistry.load(entry_points=())
-before = set(sys.modules)
-print([name for name in sorted(before) if name.startswith("agent.handlers.")])
-registry.get("ping").validate({})
-print(sorted(name for name in set(sys.modules) - before if name.startswith("agent.handlers.")))
+    def handle(self, payload, context):
+        return {{"turned": payload.turns, "pin": self.settings.pin}}
 """
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
-    first, second = found.stdout.splitlines()
-    assert first == str([f"agent.handlers.{name}" for name in ("built_ins", "loaded", "registry")])
-    assert second == str([f"agent.handlers.{name}" for name in ("base", "ping")])
+
+
+@pytest.fixture
+def add_file(tmp_path, monkeypatch):
+    """Puts one more module beside the built-in handlers."""
+    monkeypatch.setattr(built_in, "__path__", [*built_in.__path__, str(tmp_path)])
+
+    def add(name: str, text: str) -> None:
+        monkeypatch.delitem(sys.modules, f"agent.handlers.built_in.{name}", raising=False)
+        (tmp_path / f"{name}.py").write_text(text)
+
+    return add
+
+
+def load(sections=None, *, safe_mode=False) -> HandlerRegistry:
+    return HandlerRegistry.load(sections, entry_points=(), safe_mode=safe_mode)
+
+
+def info_of(registry: HandlerRegistry, name: str):
+    (info,) = [info for info in registry.listing() if info.name == name]
+    return info
+
+
+def test_one_more_file_is_one_more_handler_with_settings_limits_and_a_line_in_the_listing(add_file):
+    add_file("latch", LATCH.format(more="lane = 'doors'"))
+    registry = load({"latch": HandlerSection(timeout_s=9.0, settings={"pin": 3})})
+    latch = registry.get("latch")
+    assert (latch.contract, latch.timeout_s, latch.lane) == (Contract.IDEMPOTENT, 9.0, "doors")
+    assert latch.handler.handle(latch.validate({"turns": 2}), None) == {"turned": 2, "pin": 3}
+    info = info_of(registry, "latch")
+    assert (info.origin, info.status, info.description) == ("built-in", PluginStatus.READY, "Closes the latch.")
+
+
+@pytest.mark.parametrize(
+    ("more", "status"), [("in_safe_mode = True", PluginStatus.READY), ("", PluginStatus.SAFE_MODE)]
+)
+def test_its_class_says_whether_it_is_there_in_safe_mode(add_file, more, status):
+    add_file("latch", LATCH.format(more=more))
+    assert info_of(load(safe_mode=True), "latch").status is status
+
+
+def test_one_that_needs_settings_is_off_until_it_has_a_section(add_file):
+    add_file("latch", LATCH.format(more="needs = 'a pin'"))
+    info = info_of(load(), "latch")
+    assert (info.status, info.reason) == (PluginStatus.DISABLED, "Handler 'latch' is off: it needs a pin.")
+    assert load({"latch": HandlerSection()}).get("latch") is not None
+
+
+@pytest.mark.parametrize("text", ["raise OSError(5, 'Input/output error')", "import sys; sys.exit(3)", "", "x = ("])
+def test_one_that_cannot_be_imported_is_listed_and_the_others_work(add_file, text):
+    add_file("latch", text)
+    registry = load()
+    info = info_of(registry, "latch")
+    assert info.status is PluginStatus.NOT_LOADED
+    assert info.reason.startswith("The built-in handler 'latch' could not be imported: ")
+    assert "ping" in registry.names()

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from agent.handlers.base import HandlerFailed, HandlerRejected
-from agent.handlers.reboot import Reboot
+from agent.handlers.built_in.reboot import Reboot
 from agent.helper import asking
-from agent.helper.exchange import Answer, parse_request, write_file
+from agent.helper.exchange import HelperAnswer, parse_request, write_file
 
 
 class Helper(threading.Event):
@@ -23,7 +23,7 @@ class Helper(threading.Event):
     """
 
     def __init__(
-        self, folder: Path, *answers: Answer | None, takes: bool = True, stops_after: int | None = None
+        self, folder: Path, *answers: HelperAnswer | None, takes: bool = True, stops_after: int | None = None
     ) -> None:
         super().__init__()
         self.request = folder / "request.json"
@@ -46,7 +46,7 @@ class Helper(threading.Event):
         return self.is_set()
 
 
-ACCEPTED = Answer("command-1", "accepted")
+ACCEPTED = HelperAnswer("command-1", "accepted")
 
 
 @pytest.fixture
@@ -122,11 +122,11 @@ def test_where_no_request_can_be_written_it_is_rejected_with_the_reason(make_con
 
 def test_a_refusal_is_the_helpers_own_word(run, tmp_path):
     with pytest.raises(HandlerRejected, match="too_soon: up for 20 s"):
-        run(Helper(tmp_path, None, Answer("command-1", "refused", "too_soon", "up for 20 s")))
+        run(Helper(tmp_path, None, HelperAnswer("command-1", "refused", "too_soon", "up for 20 s")))
 
 
 def test_an_action_that_fails_after_it_was_accepted_is_told(run, tmp_path):
-    failed = Answer("command-1", "failed", "action_failed", "systemctl ended with 1")
+    failed = HelperAnswer("command-1", "failed", "action_failed", "systemctl ended with 1")
     with pytest.raises(HandlerFailed, match="action_failed: systemctl ended with 1") as caught:
         run(Helper(tmp_path, ACCEPTED, None, failed))
     assert not isinstance(caught.value, HandlerRejected)
@@ -144,7 +144,7 @@ def test_a_helper_that_takes_the_request_and_says_nothing_is_told(run, tmp_path)
 
 
 def test_an_answer_to_an_earlier_command_is_not_taken_for_its_own(run, tmp_path):
-    write_file(tmp_path / "answer.json", Answer("command-0", "refused", "too_soon", "earlier"), 0o644)
+    write_file(tmp_path / "answer.json", HelperAnswer("command-0", "refused", "too_soon", "earlier"), 0o644)
     assert run(Helper(tmp_path, ACCEPTED, stops_after=4)) is None
 
 

@@ -7,10 +7,10 @@ import base64
 import pytest
 
 from agent.handlers.base import HandlerFailed, HandlerRejected
-from agent.handlers.collect_diagnostics import INLINE_BYTES, CollectDiagnostics
+from agent.handlers.built_in.collect_diagnostics import INLINE_BYTES, CollectDiagnostics
+from agent.handlers.built_in.log_level import LogLevel
+from agent.handlers.built_in.update_config import DEFAULT_ALLOW, UpdateConfig
 from agent.handlers.loaded import InvalidPayload, LoadedHandler
-from agent.handlers.log_level import LogLevel
-from agent.handlers.update_config import DEFAULT_ALLOW, UpdateConfig
 from agent.handlers.upkeep import UpkeepRefused
 
 

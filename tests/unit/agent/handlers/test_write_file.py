@@ -15,9 +15,9 @@ from pydantic import ValidationError
 
 from agent.handlers import openat_write
 from agent.handlers.base import HandlerFailed, HandlerRejected
+from agent.handlers.built_in.write_file import WriteFile
 from agent.handlers.loaded import InvalidPayload, LoadedHandler
 from agent.handlers.openat_write import OutOfBounds, parts_below
-from agent.handlers.write_file import WriteFile
 
 
 @pytest.fixture

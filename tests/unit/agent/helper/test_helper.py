@@ -15,8 +15,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.helper.__main__ import Places, Unremovable, _run, serve, system_started_s, take_request
-from agent.helper.exchange import MAX_BYTES, Answer, MalformedFile, Request, parse_request, read_answer, write_file
-from agent.helper.rules import ACTIONS, Refused, Rules, judge, read_rules
+from agent.helper.exchange import (
+    MAX_BYTES,
+    HelperAnswer,
+    HelperRequest,
+    MalformedFile,
+    parse_request,
+    read_answer,
+    write_file,
+)
+from agent.helper.rules import ACTIONS, RequestDenied, Rules, judge, read_rules
 
 ME = os.geteuid()
 ALLOWED = 'allow = ["reboot"]\nmin_uptime_s = 300\n'
@@ -36,7 +44,7 @@ class Bench:
         names = [self.folder / name for name in ("agent/request.json", "helper/answer.json", "helper.toml")]
         return Places(*names, agent_id=ME, root_id=ME)
 
-    def put(self, content: Request | bytes) -> None:
+    def put(self, content: HelperRequest | bytes) -> None:
         if isinstance(content, bytes):
             self.places.request.write_bytes(content)
             self.places.request.chmod(0o600)
@@ -46,14 +54,14 @@ class Bench:
     def serve(self, now_s: float = NOW_S) -> int:
         def act(argv: object) -> str | None:
             # By now the answer is there, and no request is left that could be acted on again.
-            assert self.answer() == Answer("c1", "accepted")
+            assert self.answer() == HelperAnswer("c1", "accepted")
             assert not self.places.request.exists()
             self.done.append(argv)
             return self.fault
 
         return serve(self.places, clock=lambda: now_s, started_s=1000.0, act=act)
 
-    def answer(self) -> Answer | None:
+    def answer(self) -> HelperAnswer | None:
         return read_answer(self.places.answer, "c1")
 
     def refusal(self) -> str:
@@ -72,8 +80,8 @@ def bench(tmp_path) -> Bench:
     return Bench(tmp_path)
 
 
-def request(**changes) -> Request:
-    return Request(**({"id": "c1", "action": "reboot", "asked_s": NOW_S - 1} | changes))
+def request(**changes) -> HelperRequest:
+    return HelperRequest(**({"id": "c1", "action": "reboot", "asked_s": NOW_S - 1} | changes))
 
 
 def test_what_is_asked_and_allowed_is_done_after_the_answer_is_there(bench):
@@ -94,7 +102,7 @@ def test_an_action_that_fails_is_said(bench):
     bench.fault = "systemctl ended with 1: no"
     bench.put(request())
     assert bench.serve() == 1
-    assert bench.answer() == Answer("c1", "failed", "action_failed", "systemctl ended with 1: no")
+    assert bench.answer() == HelperAnswer("c1", "failed", "action_failed", "systemctl ended with 1: no")
 
 
 @pytest.mark.parametrize(
@@ -163,13 +171,13 @@ def test_without_a_configuration_nothing_is_allowed(bench):
 def test_a_configuration_that_others_can_write_or_that_is_a_link_counts_for_nothing(bench, tmp_path):
     path = bench.places.configuration
     path.chmod(0o664)
-    with pytest.raises(Refused, match="nobody else may write"):
+    with pytest.raises(RequestDenied, match="nobody else may write"):
         read_rules(path, ME)
     path.chmod(0o644)
-    with pytest.raises(Refused, match="root owns"):
+    with pytest.raises(RequestDenied, match="root owns"):
         read_rules(path, ME + 1)
     (tmp_path / "link").symlink_to(path)
-    with pytest.raises(Refused, match="misconfigured"):
+    with pytest.raises(RequestDenied, match="misconfigured"):
         read_rules(tmp_path / "link", ME)
     assert read_rules(path, ME) == Rules(frozenset({"reboot"}), 300.0)
 
@@ -275,13 +283,13 @@ def test_whatever_bytes_come_they_are_a_request_or_malformed(data):
     except MalformedFile:
         return
     assert found.id.isprintable()
-    with pytest.raises(Refused):
+    with pytest.raises(RequestDenied):
         judge(found, Rules(), asked_ago_s=1.0, uptime_s=1000.0)
 
 
 def test_an_answer_to_another_request_or_half_an_answer_is_none(bench):
     path = bench.places.answer
-    write_file(path, Answer("c2", "accepted"), 0o644)
+    write_file(path, HelperAnswer("c2", "accepted"), 0o644)
     assert read_answer(path, "c1") is None
     path.write_text('{"id": "c1", "state": "acc')
     assert read_answer(path, "c1") is None
@@ -291,9 +299,9 @@ def test_writing_goes_past_a_link_that_lies_where_the_new_file_is_made(bench, tm
     (tmp_path / "precious").write_text("mine")
     path = bench.places.answer
     path.with_name(f".{path.name}.new").symlink_to(tmp_path / "precious")
-    write_file(path, Answer("c1", "accepted"), 0o644)
+    write_file(path, HelperAnswer("c1", "accepted"), 0o644)
     assert (tmp_path / "precious").read_text() == "mine"
-    assert read_answer(path, "c1") == Answer("c1", "accepted")
+    assert read_answer(path, "c1") == HelperAnswer("c1", "accepted")
 
 
 def test_a_program_that_fails_or_is_missing_is_told_in_one_line():

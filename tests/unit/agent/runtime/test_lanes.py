@@ -16,8 +16,7 @@ from agent.runtime.health import Health
 from agent.runtime.intake import resume
 from agent.runtime.jig import Jig
 from agent.runtime.jobs import Attempt, Ended, Job, JobRunner
-from agent.runtime.lane_items import LaneItem, LaneParts
-from agent.runtime.lanes import Lane
+from agent.runtime.lanes import Lane, LaneItem, LaneParts
 from tests.factories import make_command, make_entry
 from tests.fakes import FakeClock, FakeJournal
 
@@ -89,7 +88,7 @@ class Bench:
         self.parts = LaneParts(
             journal=self.journal,
             jobs=self,
-            make_runner=lambda: runner or InlineRunner(),
+            runner=runner or InlineRunner(),
             clock=self.clock,
             health=self.health,
             service_now=lambda: self.service_now,
@@ -330,22 +329,16 @@ class TestJobRunner:
         runner = JobRunner(stop_grace_s=1)
         assert runner.run(FakeJob(lambda attempt: DONE), self.attempt(), pytest.fail) == Ended(DONE)
 
-    def test_jobs_after_one_another_share_a_thread_that_the_stop_ends(self):
+    def test_each_job_has_a_thread_of_its_own_that_ends_with_it(self):
         runner = JobRunner(stop_grace_s=1)
         threads: list[threading.Thread] = []
         job = FakeJob(lambda attempt: threads.append(threading.current_thread()) or DONE)
-        waiting = threading.Event()
-        rest = runner._may_rest
-        runner._may_rest = lambda worker: rest(worker) and (waiting.set() or True)
         for _ in range(2):
-            waiting.clear()
             runner.run(job, self.attempt(), pytest.fail)
-            assert waiting.wait(SOON_S)
-        assert threads[0] is threads[1]
-        assert threads[0].name == "run:ping"
-        runner.stop()
-        threads[0].join(SOON_S)
-        assert not threads[0].is_alive()
+        assert [thread.name for thread in threads] == ["run:ping", "run:ping"]
+        for thread in threads:
+            thread.join(SOON_S)
+            assert not thread.is_alive()
 
     def test_a_job_that_raises_anything_at_all_fails(self):
         def work(attempt: Attempt) -> Outcome:

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from agent.core.values import Report
-from agent.runtime.progress import Progress
+from agent.runtime.jobs import Progress
 from tests.fakes import FakeClock
 
 

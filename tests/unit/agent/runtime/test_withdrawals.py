@@ -4,7 +4,7 @@ import pytest
 
 from agent.core.values import CommandPoll
 from agent.errors import Offline, StorageError
-from agent.runtime.withdrawals import Withdrawals
+from agent.runtime.sourcing import Withdrawals
 from tests.factories import make_command
 from tests.fakes import FakeCommandSource
 

@@ -5,23 +5,23 @@ from dataclasses import replace
 import pytest
 
 from simulator.demo.proofs import (
-    AgentAccount,
     ExpectedCommand,
+    OutboxBalance,
     Proof,
     StoredCommand,
     cut_off,
     exit_code,
-    prove_agent_books,
     prove_command_list,
     prove_command_states,
     prove_effects,
     prove_labels,
     prove_onboarding,
+    prove_outbox_balance,
     prove_readings,
     prove_removal,
 )
 from simulator.exit_codes import ExitCode
-from simulator.fleet.audit.readings import ReadingAccount, ReadingFact
+from simulator.fleet.audit.readings import DeviceReadings, ReadingFact
 
 SENT = (
     ExpectedCommand("c1", "real-agent", "d1", "ping", "succeeded"),
@@ -36,14 +36,14 @@ STORED = (
     StoredCommand("c4", "d2", "succeeded", "", 1.0, 1.1, 1.2),
 )
 RUNS = {"c1": 1, "c3": 1, "c4": 2}
-BOOKS = AgentAccount("real-agent", accepted=40, delivered=40, waiting=0, set_aside=0, dropped=0, stored=40)
+BOOKS = OutboxBalance("real-agent", accepted=40, delivered=40, waiting=0, set_aside=0, dropped=0, stored=40)
 
 
-def account(keys=range(10), stored=range(10), device="virtual-02") -> ReadingAccount:
+def readings(keys=range(10), stored=range(10), device="virtual-02") -> DeviceReadings:
     def facts(numbers):
         return tuple(ReadingFact(number, {"t": float(number)}) for number in numbers)
 
-    return ReadingAccount(device, facts(keys), facts(stored))
+    return DeviceReadings(device, facts(keys), facts(stored))
 
 
 def stored_with(**changes) -> tuple[StoredCommand, ...]:
@@ -57,8 +57,8 @@ def test_a_clean_run_holds_everywhere_and_ends_with_0():
         prove_command_states(SENT, STORED),
         prove_command_list(SENT, STORED),
         prove_effects(SENT, RUNS),
-        prove_readings("readings", [account(), account(device="virtual-03")]),
-        prove_agent_books(BOOKS),
+        prove_readings("readings", [readings(), readings(device="virtual-03")]),
+        prove_outbox_balance(BOOKS),
         prove_removal("virtual-20", {"list": 404, "send": 404}, still_listed=False),
     ]
     assert [proof for proof in proofs if not proof.held] == []
@@ -116,7 +116,7 @@ def test_an_effect_too_many_or_too_few_is_found(runs, says):
 
 
 def test_a_lost_reading_is_found_and_ends_with_4():
-    proof = prove_readings("readings", [account(), account(stored=range(1, 10), device="virtual-03")])
+    proof = prove_readings("readings", [readings(), readings(stored=range(1, 10), device="virtual-03")])
     assert not proof.held
     assert proof.lost == 1
     assert proof.details == ("virtual-03: 1 lost (0)",)
@@ -124,15 +124,15 @@ def test_a_lost_reading_is_found_and_ends_with_4():
 
 
 def test_a_doubled_or_foreign_reading_is_found_and_ends_with_1():
-    doubled = prove_readings("readings", [account(stored=[*range(10), 3])])
-    foreign = prove_readings("readings", [account(stored=[*range(10), 77])])
+    doubled = prove_readings("readings", [readings(stored=[*range(10), 3])])
+    foreign = prove_readings("readings", [readings(stored=[*range(10), 77])])
     assert doubled.details == ("virtual-02: 1 doubled (3)",)
     assert foreign.details == ("virtual-02: 1 unknown (77)",)
     assert exit_code([doubled, foreign]) is ExitCode.CHECK_FAILED
 
 
 def test_an_altered_reading_is_found_and_ends_with_4():
-    good = account()
+    good = readings()
     changed = replace(good, stored=(ReadingFact(0, {"t": 0.5}), *good.stored[1:]))
     proof = prove_readings("readings", [changed])
     assert proof.details == ("virtual-02: 1 altered (0)",)
@@ -150,7 +150,7 @@ def test_an_altered_reading_is_found_and_ends_with_4():
     ],
 )
 def test_books_that_do_not_balance_are_found(change, code):
-    proof = prove_agent_books(replace(BOOKS, **change))
+    proof = prove_outbox_balance(replace(BOOKS, **change))
     assert not proof.held
     assert proof.details
     assert exit_code([proof]) is code
@@ -165,18 +165,18 @@ def test_books_that_do_not_balance_are_found(change, code):
     ],
 )
 def test_readings_that_were_not_accepted_prove_nothing_and_lose_nothing(change, says):
-    proof = prove_readings("readings", [account(), replace(account(device="virtual-03"), **change)])
+    proof = prove_readings("readings", [readings(), replace(readings(device="virtual-03"), **change)])
     assert (proof.held, proof.details, proof.lost) == (False, (says,), 0)
     assert exit_code([proof]) is ExitCode.CHECK_FAILED
 
 
 def test_an_agent_that_delivered_nothing_proves_nothing():
-    proof = prove_agent_books(replace(BOOKS, delivered=0, stored=0, waiting=40))
+    proof = prove_outbox_balance(replace(BOOKS, delivered=0, stored=0, waiting=40))
     assert (proof.held, proof.details) == (False, ("real-agent: delivered no reading at all",))
 
 
 def test_readings_that_still_wait_are_no_loss():
-    assert prove_agent_books(replace(BOOKS, accepted=42, waiting=2)).held
+    assert prove_outbox_balance(replace(BOOKS, accepted=42, waiting=2)).held
 
 
 def test_a_label_that_does_not_read_or_reads_as_another_is_found():
@@ -205,7 +205,7 @@ def test_a_removed_device_that_still_answers_is_found():
         prove_command_list([], []),
         prove_effects([], {}),
         prove_readings("readings", []),
-        prove_agent_books(AgentAccount("d", 0, 0, 0, 0, 0, 0)),
+        prove_outbox_balance(OutboxBalance("d", 0, 0, 0, 0, 0, 0)),
         prove_removal("d", {}, still_listed=False),
     ],
 )

@@ -78,8 +78,8 @@ def test_a_service_that_refuses_what_was_sent_is_no_proof_of_anything(status, sa
             fleet.sample(on=False)
             fleet.settle(5.0 if status != 503 else 0.5)
             fleet.switch_off()
-            accounts = [ledger.account(()) for ledger in fleet.ledgers.values()]
-    proof = prove_readings("Each reading that a virtual device sent is stored exactly once", accounts)
+            devices = [ledger.readings(()) for ledger in fleet.ledgers.values()]
+    proof = prove_readings("Each reading that a virtual device sent is stored exactly once", devices)
     out = io.StringIO()
     code = exit_code([proof])
     _print_verdict([proof], DemoFolder(tmp_path), Screen(Console(file=out, width=200)), code)

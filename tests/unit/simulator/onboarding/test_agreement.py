@@ -105,7 +105,7 @@ def play_campaign(way, quirk, labels, tmp_path, *more):
         return CliRunner().invoke(onboard_group, ["campaign", labels, *way(server), *out, *more])
 
 
-def told(result):
+def printed(result):
     """The text without the line ends of tables."""
     return " ".join(result.output.replace("│", " ").split())
 
@@ -117,8 +117,8 @@ def test_cases_fail_and_name_the_member_with_what_was_expected_and_found(way, ki
     assert result.exit_code == 1, result.output
     name = member.rpartition(".")[2] if kind == "scan" and "qr_info" not in member else member
     snake = {"productId": "product_id", "deviceIdentifier": "device_identifier"}.get(name, name)
-    assert f"{snake}: expected '" in told(result), result.output
-    assert f"found '{WRONG}'" in told(result), result.output
+    assert f"{snake}: expected '" in printed(result), result.output
+    assert f"found '{WRONG}'" in printed(result), result.output
 
 
 @pytest.mark.parametrize(("kind", "member"), PLANTED)
@@ -128,8 +128,8 @@ def test_a_campaign_fails_and_names_the_member_with_what_was_expected_and_found(
     assert result.exit_code == 1, result.output
     name = member.rpartition(".")[2] if kind == "scan" and "qr_info" not in member else member
     snake = {"productId": "product_id", "deviceIdentifier": "device_identifier"}.get(name, name)
-    assert f"{snake}: expected '" in told(result), result.output
-    assert f"found '{WRONG}'" in told(result), result.output
+    assert f"{snake}: expected '" in printed(result), result.output
+    assert f"found '{WRONG}'" in printed(result), result.output
 
 
 @pytest.mark.parametrize(("kind", "member"), ABSENT)
@@ -153,7 +153,7 @@ def test_a_second_registration_that_answers_another_id_fails_and_names_both(way)
 
     result = play_cases(way, quirk, ["register_twice"])
     assert result.exit_code == 1
-    assert "device_id: expected 'other-0', found 'other-1'" in told(result)
+    assert "device_id: expected 'other-0', found 'other-1'" in printed(result)
 
 
 def test_an_id_of_another_label_is_not_a_new_device_s(way):
@@ -167,7 +167,7 @@ def test_an_id_of_another_label_is_not_a_new_device_s(way):
 
     result = play_cases(way, quirk, ["clone_other_product"])
     assert result.exit_code == 1
-    assert "device_id: expected one of its own, found 'd-1' of another device" in told(result)
+    assert "device_id: expected one of its own, found 'd-1' of another device" in printed(result)
 
 
 def test_what_a_long_answer_says_is_cut(way):

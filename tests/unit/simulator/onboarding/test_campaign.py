@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 
 from agent.errors import ConfigurationError, Forbidden, TransportError, Unauthorized
 from simulator.labels.payload import label_text
-from simulator.onboarding.asking import Asker
 from simulator.onboarding.campaign import Campaign, key_of
 from simulator.onboarding.campaign_report import campaign_json, campaign_lines, checks_of_campaign
+from simulator.onboarding.case_labels import ProductAccount
 from simulator.onboarding.cleanup import clean_up
 from simulator.onboarding.journal import Journal, Place, leftovers, parse_journal, read_journal
 from simulator.onboarding.outcomes import Outcome, Plan
 from simulator.onboarding.quota import QuotaGate, Timing
-from simulator.onboarding.stage import Backstage
-from simulator.onboarding.steps import MARK, Account, Desk, Subject
+from simulator.onboarding.retrying import Retrier
+from simulator.onboarding.steps import MARK, Account, RunContext, Subject
 from simulator.onboarding.tally import Tally
 from simulator.onboarding.trail import NoTrail
 from simulator.report.checks import Mark
@@ -42,12 +42,12 @@ def start(service, count=3, *, plan=PLAN, journal=None, clock=None, trail=None, 
     clock = clock or Clock()
     timing = Timing(clock, clock.sleep)
     gate = QuotaGate(timing)
-    desk = Desk(
+    context = RunContext(
         Account(service, gate), plan.user_id, journal=journal or Journal(None, {}), trail=trail or NoTrail(), wall=clock
     )
-    home = Backstage(service, Asker(gate, timing, draw=lambda: 0.5))
-    campaign = Campaign(plan, desk, home, timing, draw=lambda: 0.5, **more)
-    return campaign.run(labels(count)), desk
+    home = ProductAccount(service, Retrier(gate, timing, draw=lambda: 0.5))
+    campaign = Campaign(plan, context, home, timing, draw=lambda: 0.5, **more)
+    return campaign.run(labels(count)), context
 
 
 def identifiers(service):
@@ -56,12 +56,12 @@ def identifiers(service):
 
 def test_each_label_is_registered_and_the_list_agrees():
     service = MemoryService()
-    report, desk = start(service, 5)
+    report, context = start(service, 5)
     assert report.passed
     assert report.count(Outcome.REGISTERED) == 5
     assert identifiers(service) == [f"SN-{n}" for n in range(5)]
     assert all(one.device_name.startswith(MARK) for one in service.devices.values())
-    assert len(leftovers(desk.journal.entries).devices) == 5
+    assert len(leftovers(context.journal.entries).devices) == 5
 
 
 @pytest.mark.parametrize(
@@ -213,11 +213,11 @@ def test_a_stop_lets_what_is_in_flight_finish_and_begins_nothing_more():
         return register(registration)
 
     service.register_device = last
-    report, desk = start(service, 10, stop=stop)
+    report, context = start(service, 10, stop=stop)
     assert report.count(Outcome.REGISTERED) == len(service.devices) <= 2
     assert report.not_begun == 10 - len(service.devices)
     service.register_device = register
-    report, _ = start(service, 10, journal=desk.journal)
+    report, _ = start(service, 10, journal=context.journal)
     assert report.passed
     assert service.registered == 10
 
@@ -243,17 +243,17 @@ def test_a_disk_that_is_full_ends_the_run_before_anything_is_sent(tmp_path):
 
 def test_cleanup_takes_back_what_a_killed_run_left_and_looks_up_what_is_in_doubt():
     service = MemoryService(faults=["none", "lost", *["refused"] * 5])
-    report, desk = start(service, 1)
+    report, context = start(service, 1)
     assert [one.outcome for one in report.results] == [Outcome.UNSETTLED]
-    left = leftovers(desk.journal.entries)
+    left = leftovers(context.journal.entries)
     assert left.in_doubt == (Place("", "u-1", "p-1", "SN-0"),)
     timing = Timing(Clock(), lambda _: None)
-    home = Backstage(service, Asker(QuotaGate(timing), timing))
-    done = clean_up(desk.journal, {"": home})
+    home = ProductAccount(service, Retrier(QuotaGate(timing), timing))
+    done = clean_up(context.journal, {"": home})
     assert (len(done.devices), done.problems) == (1, [])
     assert service.devices == {}
-    assert leftovers(desk.journal.entries).count == 0
-    assert clean_up(desk.journal, {"": home}).devices == []
+    assert leftovers(context.journal.entries).count == 0
+    assert clean_up(context.journal, {"": home}).devices == []
 
 
 def test_the_report_counts_first_attempts_apart_from_retries_and_names_each_label():

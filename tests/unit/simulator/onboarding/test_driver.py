@@ -23,7 +23,7 @@ from simulator.onboarding.cases import ROUND_TRIP
 from simulator.onboarding.journey import Action, State, Verdict
 from simulator.onboarding.quota import RETRY_AFTER_DEFAULT_S, QuotaGate
 from simulator.onboarding.report import as_json, faults
-from simulator.onboarding.steps import Account, Desk
+from simulator.onboarding.steps import Account, RunContext
 from simulator.wire.messages import ScanAnswer
 from simulator.wire.qr import parse_label
 
@@ -112,9 +112,9 @@ def _drive(service, *, count=1, remove=True, time=None, user_id="u-1", **timing)
     return drive_labels(subjects, service, user_id=user_id, remove=remove, timing=time.timing(**timing))
 
 
-def _desk(service):
+def _context(service):
     timing = Time().timing()
-    return Desk(Account(service, QuotaGate(timing)), "u-1"), timing
+    return RunContext(Account(service, QuotaGate(timing)), "u-1"), timing
 
 
 def _verdicts(journey):
@@ -321,8 +321,8 @@ def test_a_device_of_another_product_with_the_same_identifier_is_not_ours():
     service = Service(plain=True)
     service.devices["x"] = Device(device_id="x", user_id="u-1", device_identifier="SIM-000001", product_id="p-2")
     service.register_device = lambda registration: Device(device_id="ours")
-    desk, timing = _desk(service)
-    listed = drive_label(_subject(), desk, steps=ROUND_TRIP, timing=timing).steps[2]
+    context, timing = _context(service)
+    listed = drive_label(_subject(), context, steps=ROUND_TRIP, timing=timing).steps[2]
     assert (listed.action, listed.answered) == (Action.LIST, "device not listed")
 
 

@@ -13,11 +13,11 @@ from PIL import Image, ImageDraw
 from agent.errors import ConfigurationError, RateLimited
 from agent.wire.rate_limit import RateLimit
 from simulator.labels import LabelError, make_labels
-from simulator.onboarding.asking import Asker
 from simulator.onboarding.cli import onboard_group
-from simulator.onboarding.exchange import Witness
+from simulator.onboarding.exchange import RecordingTransport
 from simulator.onboarding.folder import open_run
 from simulator.onboarding.quota import QuotaGate, Timing
+from simulator.onboarding.retrying import Retrier
 from simulator.onboarding.sources import find_labels
 from tests.conftest import require_program
 from tests.onboarding_fakes import Clock, fake_server
@@ -225,9 +225,9 @@ def gate(max_wait_s=100.0):
 
 def test_nobody_asks_beyond_what_the_headers_say_is_left():
     quota, clock = gate()
-    quota.told(RateLimit(remaining=2, reset_s=30.0))
+    quota.observe(RateLimit(remaining=2, reset_s=30.0))
     assert [quota.enter(), quota.enter()] == [0.0, 0.0]
-    quota.told(RateLimit(remaining=5, reset_s=31.0))  # an older answer that comes late is not believed
+    quota.observe(RateLimit(remaining=5, reset_s=31.0))  # an older answer that comes late is not believed
     assert quota.enter() == pytest.approx(30.0)
     assert clock.now == pytest.approx(1030.0)
 
@@ -237,9 +237,9 @@ def test_a_wait_that_is_too_long_is_not_begun():
     quota.refused(11.0)
     assert quota.enter() is None
     assert clock.now == 1000.0
-    asker = Asker(quota, Timing(clock, clock.sleep, 10.0))
+    retrier = Retrier(quota, Timing(clock, clock.sleep, 10.0))
     with pytest.raises(RateLimited):
-        asker.ask(lambda: None)
+        retrier.call(lambda: None)
 
 
 def test_what_is_noted_of_an_exchange_holds_no_value_of_its_body_and_no_header():
@@ -248,8 +248,11 @@ def test_what_is_noted_of_an_exchange_holds_no_value_of_its_body_and_no_header()
         body = {"error": "nope msk_canary_1", "message": "secret words"}
         return httpx.Response(409, headers={"x-request-id": "r-1", "retry-after": "3"}, json=body)
 
-    witness = Witness(httpx.MockTransport(answer))
-    with witness.noting() as notes, httpx.Client(transport=witness, headers={"x-secret-key": "msk_canary_2"}) as client:
+    transport = RecordingTransport(httpx.MockTransport(answer))
+    with (
+        transport.recording() as notes,
+        httpx.Client(transport=transport, headers={"x-secret-key": "msk_canary_2"}) as client,
+    ):
         client.post("http://x/onboarding/device?limit=1", json={"a": "b"})
     (noted,) = notes
     assert (noted.status, noted.request_id, noted.retry_after_s) == (409, "r-1", 3.0)

@@ -8,11 +8,11 @@ from agent.wire.auth import KeyPair
 from agent.wire.secret import Secret
 from simulator.onboarding import Subject, Timing, drive_labels
 from simulator.onboarding.cases import CASES, Step
-from simulator.onboarding.connecting import Way, connected
+from simulator.onboarding.connecting import ServiceAccess, connected
 from simulator.onboarding.driver import drive_case, drive_label
 from simulator.onboarding.journey import Action
 from simulator.onboarding.quota import QuotaGate
-from simulator.onboarding.steps import Account, Desk
+from simulator.onboarding.steps import Account, RunContext
 from simulator.wire.client import ServiceClient
 from simulator.wire.qr import LabelText, encode_label
 from tests.onboarding_fakes import Clock, Page, fake_server
@@ -53,9 +53,9 @@ def test_a_label_goes_the_whole_way_and_its_device_is_named(client):
 def test_a_device_is_removed_although_no_list_was_asked_for_before(client):
     clock = Clock()
     timing = Timing(clock, clock.sleep)
-    desk = Desk(Account(client, QuotaGate(timing)), "u1", "u2")
+    context = RunContext(Account(client, QuotaGate(timing)), "u1", "u2")
     steps = [Step(Action.SCAN), Step(Action.REGISTER), Step(Action.REMOVE)]
-    journey = drive_label(subject(3), desk, steps=steps, timing=timing)
+    journey = drive_label(subject(3), context, steps=steps, timing=timing)
     assert journey.passed, journey.steps
     assert list(client.user_devices("u1")) == []
 
@@ -91,10 +91,10 @@ def test_cases_against_a_server_that_answers_writes_as_html_through_the_real_cli
     secret = tmp_path / "secret"
     secret.write_text("msk_a")
     case = next(case for case in CASES if case.name == name)
-    with connected(Way(html_server.base_url, "mk_a", secret)) as home:
-        desk = Desk(home.account, "u1", "u2")
+    with connected(ServiceAccess(html_server.base_url, "mk_a", secret)) as home:
+        context = RunContext(home.account, "u1", "u2")
         subjects = [subject(1) for _ in case.labels]
-        journey = drive_case(case, subjects, desk, home.timing)
+        journey = drive_case(case, subjects, context, home.timing)
         assert journey.passed, [step for step in journey.steps if not step.verdict.is_good]
         asked = [one.exchange.path for step in journey.steps for one in step.asked if one.exchange is not None]
     assert asked
@@ -104,7 +104,7 @@ def test_cases_against_a_server_that_answers_writes_as_html_through_the_real_cli
 def test_a_removal_that_is_answered_as_html_is_a_removal(html_server, tmp_path):
     secret = tmp_path / "secret"
     secret.write_text("msk_a")
-    with connected(Way(html_server.base_url, "mk_a", secret)) as home:
+    with connected(ServiceAccess(html_server.base_url, "mk_a", secret)) as home:
         report = drive_labels([subject(4)], home.client, user_id="u1", remove=True, timing=home.timing)
     assert report.passed, report.journeys
     assert html_server.memory.devices == {}

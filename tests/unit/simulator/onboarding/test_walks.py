@@ -14,17 +14,17 @@ from simulator.onboarding.driver import drive_case
 from simulator.onboarding.journal import Journal, leftovers
 from simulator.onboarding.journey import STRANGERS, Action, State, Verdict, judge_together
 from simulator.onboarding.quota import QuotaGate, Timing
-from simulator.onboarding.steps import Account, Desk, LabelSession, Subject
+from simulator.onboarding.steps import Account, LabelSession, RunContext, Subject
 from tests.onboarding_fakes import Clock, MemoryService
 
 US, THEM = "u-1", "u-2"
 
 
-def desk_of(service, stranger=None):
+def context_of(service, stranger=None):
     clock = Clock()
     timing = Timing(clock, clock.sleep)
     other = None if stranger is None else Account(stranger, QuotaGate(timing), name="other")
-    return Desk(Account(service, QuotaGate(timing)), US, THEM, other, Journal(None, {})), timing
+    return RunContext(Account(service, QuotaGate(timing)), US, THEM, other, Journal(None, {})), timing
 
 
 def subject(identifier="SN-1", product_id="p-1"):
@@ -37,8 +37,8 @@ class Walk(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.service = MemoryService()
-        self.desk, timing = desk_of(self.service, MemoryService(()))
-        self.session = LabelSession(self.desk, subject(), timing.clock)
+        self.context, timing = context_of(self.service, MemoryService(()))
+        self.session = LabelSession(self.context, subject(), timing.clock)
         self.states = frozenset({State.UNREGISTERED})
 
     @rule(action=st.sampled_from(Action))
@@ -56,7 +56,7 @@ class Walk(RuleBasedStateMachine):
 
     @invariant()
     def the_journal_knows_what_is_there(self):
-        assert leftovers(self.desk.journal.entries).devices.keys() == self.service.devices.keys()
+        assert leftovers(self.context.journal.entries).devices.keys() == self.service.devices.keys()
 
 
 def test_every_order_of_events_is_explained_by_the_table():
@@ -64,13 +64,13 @@ def test_every_order_of_events_is_explained_by_the_table():
 
 
 def play(case: Case, service, stranger=None):
-    desk, timing = desk_of(service, stranger or MemoryService(("p-9",)))
+    context, timing = context_of(service, stranger or MemoryService(("p-9",)))
     products = {Label.OTHER_PRODUCT: "p-2", Label.UNKNOWN_PRODUCT: "p-0", Label.DELETED_PRODUCT: "p-0"}
     labels = [
         subject("SN-1", products.get(label, "p-9" if label is Label.STRANGERS_PRODUCT else "p-1"))
         for label in case.labels
     ]
-    return drive_case(case, labels, desk, timing)
+    return drive_case(case, labels, context, timing)
 
 
 @pytest.mark.parametrize("case", [*transitions(), *ADVERSARIAL], ids=lambda case: case.name)

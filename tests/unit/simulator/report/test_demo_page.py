@@ -78,7 +78,7 @@ def a_story(*, devices: int = 20, label_png: bytes | None = None) -> DemoStory:
                 "No command is listed twice, and none that nobody sent",
                 "Each command took effect exactly as often as promised",
                 "Each reading a virtual device sent is stored once",
-                "The real agent's books balance with the service's",
+                "The real agent's counters agree with the service's",
                 "The removed device is gone",
             )
         ),

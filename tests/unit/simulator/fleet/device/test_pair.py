@@ -190,7 +190,7 @@ class World:
         ledger = self.ledger
         seen = (list(self.service.readings), dict(ledger._facts), set(ledger._accepted), set(ledger._refused))
         if seen != self.judged:
-            found = audit_readings(ledger.account(tuple(self.service.readings)))
+            found = audit_readings(ledger.readings(tuple(self.service.readings)))
             assert found.clean, found.sentences()
             self.judged = seen
 
@@ -277,7 +277,7 @@ def test_readings_that_could_not_be_sent_are_sent_in_the_same_request_after_a_po
     world.run(60)
     world.device.sample(on=False)
     world.run(10)
-    found = audit_readings(world.ledger.account(tuple(world.service.readings)))
+    found = audit_readings(world.ledger.readings(tuple(world.service.readings)))
     assert found.clean
     assert found.stored == world.ledger.accepted >= 10
 
@@ -304,7 +304,7 @@ def test_a_reading_that_the_service_refuses_is_set_aside_and_the_others_go_on():
     world.device.sample(on=False)
     world.run(20)
     assert world.disk.outbox.set_aside == 1
-    assert audit_readings(world.ledger.account(tuple(world.service.readings))).clean
+    assert audit_readings(world.ledger.readings(tuple(world.service.readings))).clean
     assert world.ledger.accepted >= 10
 
 

@@ -20,7 +20,7 @@ from simulator.fleet.report.folder import RunFolder
 from simulator.fleet.report.frame import Picture, frame
 from simulator.fleet.report.live import run_line
 from simulator.fleet.report.making import finish_run, make_reports
-from simulator.fleet.report.page.story import story_of
+from simulator.fleet.report.page.content import content_of
 from simulator.fleet.report.standing import RunHead, Standing
 from simulator.fleet.report.summary import print_summary
 from simulator.fleet.report.timeline import ALL, slices_of
@@ -85,11 +85,11 @@ def test_a_run_that_was_killed_has_ages_out_of_its_seconds(tmp_path):
 
 
 def test_the_first_figure_of_the_page_is_the_age_and_a_run_without_readings_has_none():
-    story = story_of(RECORD, run_figures(RECORD), (), 1)
-    assert (story.figures[0].label, story.figures[0].value) == ("age of readings, p99", "4.00 s")
-    assert "2,000 accepted, 1 not accepted" in story.figures[0].note
-    assert story.rows[0].label == "age"
-    assert story_of(BEFORE, run_figures(BEFORE), (), 1).figures == story.figures[1:]
+    content = content_of(RECORD, run_figures(RECORD), (), 1)
+    assert (content.figures[0].label, content.figures[0].value) == ("age of readings, p99", "4.00 s")
+    assert "2,000 accepted, 1 not accepted" in content.figures[0].note
+    assert content.rows[0].label == "age"
+    assert content_of(BEFORE, run_figures(BEFORE), (), 1).figures == content.figures[1:]
 
 
 def test_the_terminal_tells_ages_before_the_operations():

@@ -40,8 +40,8 @@ from simulator.fleet.report.exports import summary_json
 from simulator.fleet.report.figures import run_figures
 from simulator.fleet.report.folder import RunFolder
 from simulator.fleet.report.making import FILES, finish_run, make_reports
+from simulator.fleet.report.page.content import content_of
 from simulator.fleet.report.page.plots import curve
-from simulator.fleet.report.page.story import story_of
 from simulator.fleet.report.run_checks import checks_of
 from simulator.fleet.report.summary import audit_lines, print_summary
 from simulator.fleet.report.timeline import ALL, Totals, slice_width_s, slices_of
@@ -96,7 +96,7 @@ def test_a_run_that_was_killed_gets_them_out_of_its_seconds(tmp_path):
         file.write('{"second":20,"oper')
     code, said = report(folder)
     assert code == 0
-    assert "this is what 20 seconds of it tell" in said
+    assert "its figures cover 20 seconds" in said
     made = make_reports(folder).record
     assert made.verdict.word is Word.INTERRUPTED
     assert made.duration_s == 20
@@ -249,7 +249,7 @@ def test_every_report_tells_resends_after_a_refusal_from_ambiguous_ones(tmp_path
             assert sum(float(line.split()[-1]) for line in lines) == count
         seen += 0 < ambiguous < again
     assert seen
-    rows = [row for row in story_of(RECORD, run_figures(RECORD), (), 1).outcomes if row.resends.total]
+    rows = [row for row in content_of(RECORD, run_figures(RECORD), (), 1).outcomes if row.resends.total]
     every = sum(row.resends.total for row in rows), sum(row.resends.ambiguous for row in rows)
     page = (folder / "report.html").read_text()
     assert f"{every[0] - every[1]:,} after a refusal, {every[1]:,} ambiguous" in page
@@ -323,7 +323,7 @@ def test_nothing_says_that_nothing_was_lost_while_the_audit_is_not_complete():
         console = Console(file=io.StringIO(), width=200)
         record = replace(RECORD, audit=audit)
         print_summary(console, record)
-        return story_of(record, run_figures(record), (), 1).pill, console.file.getvalue()
+        return content_of(record, run_figures(record), (), 1).pill, console.file.getvalue()
 
     good = StreamAudit(9, 9, 9, 0, 0, 0, 0, 0, 0)
     whole, open_, lossy = (

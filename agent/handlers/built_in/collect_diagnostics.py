@@ -1,0 +1,64 @@
+"""``collect_diagnostics``: what a person needs to find out what is wrong here, in one file and without secrets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Final
+
+from pydantic import Field
+
+from agent.core.values import Contract, JsonObject
+from agent.handlers.base import CommandContext, Handler, HandlerFailed, HandlerPayload, HandlerSettings
+
+INLINE_BYTES: Final = 45_000
+"""What fits into a result of 64 KiB as base64, with the summary beside it."""
+
+
+class CollectDiagnostics(Handler):
+    """Writes a bundle of diagnostics."""
+
+    name = "collect_diagnostics"
+    description = "Writes a bundle without secrets: status, configuration, log, store, plug-ins, system."
+    contract = Contract.IDEMPOTENT
+    timeout_s = 60.0
+    in_safe_mode = True
+
+    class Payload(HandlerPayload):
+        """Whether the bundle itself shall come along."""
+
+        inline: bool = Field(default=False, description="Put the file itself into the result, as base64, if it fits.")
+
+    class Settings(HandlerSettings):
+        """How much of the disk bundles may take."""
+
+        keep: Annotated[int, Field(ge=1, le=50)] = Field(default=3, description="So many bundles are kept.")
+        max_age_s: Annotated[float, Field(ge=60, le=366 * 86400)] = Field(
+            default=7 * 86400.0, description="Older ones are deleted when the next is written, s."
+        )
+        max_bytes: Annotated[int, Field(ge=16 * 1024, le=64 * 1024 * 1024)] = Field(
+            default=1024 * 1024, description="The largest bundle."
+        )
+
+    def handle(self, payload: Payload, context: CommandContext) -> JsonObject:
+        """``path``, ``size_bytes``, ``sha256``, ``summary``; with ``inline`` also ``base64``, or why it is not there.
+
+        Raises:
+            HandlerFailed: it could not be written.
+        """
+        import base64  # here and below: it costs memory, and few commands need it
+
+        from agent.handlers.upkeep import Bundle, UpkeepRefused
+
+        settings = self.settings if isinstance(self.settings, self.Settings) else self.Settings()
+        bundle = Bundle(settings.max_bytes, settings.keep, settings.max_age_s)
+        try:
+            result = context.controls.upkeep.collect_diagnostics(bundle)
+        except UpkeepRefused as error:
+            raise HandlerFailed(error.code, error.message) from error
+        if payload.inline and result["size_bytes"] <= INLINE_BYTES:
+            result["base64"] = base64.b64encode(Path(result["path"]).read_bytes()).decode()
+        elif payload.inline:
+            result["not_inline"] = (
+                f"{result['size_bytes']} bytes are more than the {INLINE_BYTES} that fit into a result; fetch the file"
+            )
+        return result
