@@ -41,9 +41,13 @@ class Advice(StrEnum):
     """What a caller does about an error."""
 
     RETRY = "retry"
+    """Back off and do the same again."""
     DROP = "drop"
+    """Set this one item aside with the reason, and go on."""
     REAUTHENTICATE = "re-authenticate"
+    """Read the credentials again, back off slowly, and show it in the status."""
     EXIT = "exit"
+    """End the process with the exit code on which the service manager does not restart."""
 
 
 class AgentError(Exception):

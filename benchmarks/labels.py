@@ -52,15 +52,9 @@ from simulator.labels.errors import LabelError  # noqa: E402
 from simulator.labels.payload import PROFILES, label_text, open_payload  # noqa: E402
 from simulator.labels.processes import cores, run_ordered  # noqa: E402
 from simulator.labels.symbol.decoders import Decoder, panel  # noqa: E402
+from simulator.labels.symbol.encoding import LEVELS, Candidate, encode  # noqa: E402
 from simulator.labels.symbol.pictures import load_picture  # noqa: E402
-from simulator.labels.symbol.proving import (  # noqa: E402
-    LEVELS,
-    Candidate,
-    PrintSize,
-    Verdict,
-    encode,
-    prove,
-)
+from simulator.labels.symbol.proving import PrintSize, Verdict, prove  # noqa: E402
 
 PRODUCT = "0193b2f4-7e5c-7c3a-9b1e-2f6d4a8c0e11"
 TWO = ("zxing", "zbar")

@@ -18,7 +18,7 @@ from gateway.core.share import Share
 from gateway.store.command_rows import CommandRows
 from gateway.store.counter_rows import Counters
 from gateway.store.reading_rows import ReadingRows
-from gateway.store.schema import FILE_NAME, read_version
+from gateway.store.schema import FILE_NAME, SCHEMA
 from gateway.store.usage import Usage
 from gateway.store.values import StoreBounds, StoreStats
 
@@ -81,7 +81,7 @@ def _read_store(path: Path) -> tuple[StoreStats | None, tuple[str, ...], tuple[s
         return None, (), ()
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=5.0)) as connection:
-            if read_version(connection, path) is None:
+            if SCHEMA.read_version(connection, path) is None:
                 return None, (), ()
             counters, usage = Counters(connection), Usage(connection, StoreBounds())
             readings = ReadingRows(connection, counters, usage)

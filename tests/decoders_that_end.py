@@ -46,6 +46,6 @@ def make_zxing() -> tuple[Decoder, ...]:
     return (Zxing(),)
 
 
-def make_hanging_witness() -> tuple[Decoder, ...]:
+def make_hanging_extra() -> tuple[Decoder, ...]:
     """One that never answers, beside the panel."""
     return (Hanging(),)

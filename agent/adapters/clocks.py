@@ -46,8 +46,8 @@ def asleep_s() -> float:
 def is_synchronized(marker: Path = _SYNCHRONIZED) -> bool:
     """Whether a time service has set the wall clock since the boot and keeps it: systemd-timesyncd, chrony, ntpd.
 
-    systemd-timesyncd leaves a file (systemd-timesyncd.service(8)); all of them tell the kernel, which forgets it after
-    hours without them (adjtimex(2)). False where nobody can say.
+    systemd-timesyncd leaves a file (systemd-timesyncd.service(8)); all of them set a flag of the kernel, which is
+    dropped after hours without them (adjtimex(2)). False where nobody can say.
     """
     return marker.exists() or _kernel_says_synchronized()
 
@@ -56,7 +56,7 @@ def _kernel_says_synchronized() -> bool:
     """``adjtimex(2)`` with nothing to change."""
     if sys.platform != "linux":
         return False
-    import ctypes  # costs memory, and only a device that nobody has told the time comes here
+    import ctypes  # costs memory, and only a device without the service's time comes here
 
     # Longer than any struct timex; ``status`` is behind modes, offset, freq, maxerror and esterror.
     buffer = (ctypes.c_long * 64)()

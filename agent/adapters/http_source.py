@@ -59,7 +59,7 @@ class HttpSource:
         device_id: whose commands.
         discovery: what the service offers, and what was found out about it.
         may_hold: whether the service may hold a poll where it offers that.
-        watch: compares the lists of a plain server; the uplink tells it which results were taken.
+        watch: compares the lists of a plain server; the uplink passes it the results that were taken.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class HttpSource:
     def acknowledge(self, command_ids: Sequence[str]) -> None:
         """The last list is committed: from now on only another one is news.
 
-        The service itself is told nothing: over HTTP the result is what takes a command off its list.
+        Nothing is sent to the service: over HTTP the result is what takes a command off its list.
         """
         del command_ids
         self._etag = self._unacknowledged

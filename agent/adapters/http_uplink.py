@@ -88,7 +88,7 @@ class HttpUplink:
         """See :meth:`agent.ports.Uplink.send`. Several readings go as one request where the service takes arrays."""
         result = _Result([], {})
         good: list[_Item] = []
-        # Asked before anything is dated: with its answer the service tells the time.
+        # Asked before anything is dated: the answer carries the service's time.
         takes_arrays = self._discovery.offers(BATCH_SENSOR_DATA)
         for stored in readings:
             try:
@@ -103,7 +103,7 @@ class HttpUplink:
                 for item in good:
                     self._send_one(item, result)
         except ServiceError:
-            # What was stored before is known and must be told; the next call meets the same trouble at once.
+            # What was stored before is known and must be returned; the next call meets the same trouble at once.
             if not result.delivered and not result.refused:
                 raise
         return SendOutcome(tuple(result.delivered), result.refused)
@@ -200,7 +200,7 @@ class HttpUplink:
     # --- as arrays ----------------------------------------------------------------------------------------------------
 
     def _send_many(self, items: Sequence[_Item], result: _Result) -> None:
-        """One array; where the service took none yet and refuses this one, its members tell whether it takes any."""
+        """One array; where the service took none yet and refuses this one, its members show whether it takes any."""
         before = self._discovery.book.findings.withdrawn
         taken = len(result.delivered)
         refusal = self._send_batch(items, result)

@@ -23,7 +23,7 @@ STABLE_S: Final = 10.0
 
 # Whom another client threw out waits ever longer, unless it then has the id to itself for this long.
 _SETTLED_S: Final = 900.0
-# Connections that end this soon after they were made, so many in a row, have a reason that nobody tells.
+# Connections that end this soon after they were made, so many in a row, have a reason that the broker does not give.
 _SHORT_S: Final = 30.0
 _SHORT_TIMES: Final = 4
 # So many connections in a row may be closed before an answer until another version is tried.
@@ -168,7 +168,7 @@ class MqttConnection:
     def _live(self, session: Session) -> Offline:
         try:
             return session.run()
-        except Exception:  # noqa: BLE001 - told with its traceback; the connection is made anew
+        except Exception:  # noqa: BLE001 - logged with its traceback; the connection is made anew
             _log.exception("broker=failed a fault of the program ended the connection: report this as a bug")
             return Offline("failed", "a fault of the program ended the connection to the broker; see the log")
 

@@ -36,7 +36,7 @@ class MqttDevice:
     Args:
         broker: where; its client id is :func:`agent.wire.topics.user_name` of the device.
         device_id: who.
-        firmware_version: told with ``online`` and ``offline``.
+        firmware_version: sent with ``online`` and ``offline``.
         token: the device token as it is now.
         version: see :class:`~agent.adapters.mqtt_connection.MqttConnection`.
         clock, receipts, timeout_s, wall_of: see :class:`~agent.adapters.mqtt_uplink.MqttUplink`.
@@ -164,7 +164,7 @@ def _tell_nameless(refusal: Refusal) -> None:
 def probe(broker: Broker, device_id: str, token: Secret, version: Literal["auto", "5", "3.1.1"]) -> Version:
     """Connect, subscribe, disconnect; the version that was spoken.
 
-    What the broker keeps for the device stays there, and nobody is told that the device is online. A running agent with
+    What the broker keeps for the device stays there, and no ``online`` is sent. A running agent with
     the same id would lose its connection: ask only when there is none.
 
     Raises:

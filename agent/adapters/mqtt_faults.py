@@ -138,7 +138,7 @@ def _of_certificate(error: ssl.SSLCertVerificationError, where: str) -> Offline:
 
 
 def _of_tls(error: ssl.SSLError, where: str) -> Offline:
-    # paho tells of a broken connection by text alone: such an error has no reason of its own.
+    # paho reports a broken connection by text alone: such an error has no reason of its own.
     told = getattr(error, "reason", None) or str(error)
     reason = told.upper()
     if "CERTIFICATE_EXPIRED" in reason or "CERTIFICATE EXPIRED" in reason:

@@ -150,7 +150,7 @@ class Role:
         on_arrival: takes each message, in the session's thread, and must be quick. What is not acknowledged comes
             again over the next connection.
         on_up: the subscriptions stand.
-        on_traffic: told with each message how many bytes of MQTT were sent and received, without those of TLS and TCP.
+        on_traffic: called at each message with the bytes of MQTT sent and received, without those of TLS and TCP.
     """
 
     subscriptions: Sequence[tuple[str, int]]

@@ -27,7 +27,7 @@ _MALFORMED_KEPT: Final = 20
 
 GATHER_S: Final = 10.0
 """While the first contact has no date, commands are held for so long until the time is known, seconds: without it
-nobody can tell which of them were sent before. A gateway sends the time with its first notice."""
+it cannot be known which of them were sent before. A gateway sends the time with its first notice."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,7 +96,7 @@ class MqttUplink:
             for group in self._groups(good, refused):
                 self._send_group(group, delivered, refused)
         except ServiceError:
-            # What was stored before is known and must be told; the next call meets the same trouble at once.
+            # What was stored before is known and must be returned; the next call meets the same trouble at once.
             if not delivered and not refused:
                 raise
         return SendOutcome(tuple(delivered), refused)

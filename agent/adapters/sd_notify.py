@@ -83,7 +83,7 @@ class SdNotifier:
         self._send("STOPPING=1")
 
     def reloading(self) -> None:
-        """See :class:`agent.ports.Notifier`; with the time, so that systemd can tell an old message (sd_notify(3))."""
+        """See :class:`agent.ports.Notifier`; with the time, by which systemd knows an old message (sd_notify(3))."""
         self._send(f"RELOADING=1\nMONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
 
     @property
@@ -99,7 +99,7 @@ class SdNotifier:
         try:
             self._socket.sendto(text.encode(), self._address)
         except OSError as error:
-            _log.debug("the service manager could not be told %s: %s", text, error)
+            _log.debug("%s could not be sent to the service manager: %s", text, error)
 
 
 def make_notifier(environ: Mapping[str, str], process_id: int | None = None) -> Notifier:
@@ -116,7 +116,7 @@ def make_notifier(environ: Mapping[str, str], process_id: int | None = None) -> 
     try:
         return SdNotifier(address, _watchdog_s(environ, own_id))
     except (ValueError, OSError) as error:
-        _log.warning("the service manager will not be told anything: %s", error)
+        _log.warning("nothing is sent to the service manager: %s", error)
         return NullNotifier()
 
 

@@ -25,7 +25,7 @@ from agent.adapters.store.failures import REPLACING, check, damage, error_name, 
 from agent.adapters.store.journal_rows import JournalRows
 from agent.adapters.store.outbox_rows import OutboxRows
 from agent.adapters.store.room import DiskRoom, FreeBytes, free_bytes_beside
-from agent.adapters.store.schema import connect, prepare, wal_bytes
+from agent.adapters.store.schema import SCHEMA, connect, wal_bytes
 from agent.core.outbox import Bounds
 from agent.errors import StorageError
 
@@ -139,7 +139,7 @@ class SqliteStore:
                 raise
             return self._replace(error)
         try:
-            prepare(connection, self.path)
+            SCHEMA.prepare(connection, self.path)
             if suspect:
                 check(connection)
         except sqlite3.DatabaseError as error:
@@ -171,7 +171,7 @@ class SqliteStore:
                     connection.close()
         new = self._connect()
         try:
-            prepare(new, self.path)
+            SCHEMA.prepare(new, self.path)
             new.execute("BEGIN IMMEDIATE")
             copied = salvage(aside, new)
             text = (

@@ -174,17 +174,18 @@ class SensingService(Actor):
         now = self._clock.now()
         now_s = now.monotonic_s
         for name, sensor in self._sensors.items():
-            read = sensor.read
-            if read is not None and sensor.timeout_at_s <= now_s:
+            if sensor.read is not None and sensor.timeout_at_s <= now_s:
                 sensor.timeout_at_s = math.inf
-                self._take(name, now, read.outcome())
+                self._take(name, now, sensor.read.outcome())
+            if sensor.read is not None and sensor.timeout_at_s == math.inf and sensor.read.result.done():
+                sensor.read = None
             if sensor.due_s > now_s:
                 continue
             sensor.due_s = sensor.schedule.next_after(now_s)
-            if read is None or read.result.done():
+            if sensor.read is None:
                 self._begin_read(name, sensor, now_s)
             elif sensor.timeout_at_s == math.inf:
-                self._take(name, now, read.outcome(skipped=True))
+                self._take(name, now, sensor.read.outcome(skipped=True))
 
     def receive(self, message: SensorRead | IntervalChanged | RulesChanged) -> None:
         """A read came back, an interval was set, or the rules changed."""

@@ -86,7 +86,7 @@ def _inputs(chip: Path) -> Iterator[tuple[str, float]]:
 
 
 def _place(chip: Path) -> str:
-    """What tells two chips of one name apart: their device, which stays the same over boots unlike hwmonN."""
+    """What distinguishes two chips of one name: their device, which stays the same over boots unlike hwmonN."""
     device = chip / "device"
     return device.resolve().name if device.exists() else chip.name
 

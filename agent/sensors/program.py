@@ -46,7 +46,7 @@ class ProgramSensor(Sensor):
         self._stopping = threading.Event()
 
     def read_timeout_s(self) -> float:
-        """Longer than the program's own timeout, so that the program is ended and its last words are told."""
+        """Longer than the program's own timeout, so that the program is ended and its last words are reported."""
         return self._program.timeout_s + GRACE_S + 1.0
 
     def check(self) -> None:

@@ -1,6 +1,6 @@
 """``system``: how this machine is: CPU temperature and use, load, memory, disk, uptime.
 
-What a machine does not tell is left out; it is never reported as zero.
+What a machine does not say is left out; it is never reported as zero.
 Source: Linux, proc(5) and Documentation/ABI/testing/sysfs-class-thermal; POSIX, ``statvfs``.
 """
 
@@ -54,7 +54,7 @@ class SystemSensor(Sensor):
             try:
                 readings.update(part())
             except (OSError, ValueError, LookupError):
-                continue  # this machine, container or kernel does not tell it
+                continue  # this machine, container or kernel does not say it
         if not readings:
             raise SensorFailed(f"nothing could be read below {self._proc} and {self._sys}")
         return readings

@@ -10,19 +10,16 @@ Source: sqlite.org/wal.html, sqlite.org/pragma.html.
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from pathlib import Path
 from typing import Final
 
-from agent.adapters.store.failures import damage, is_damage
+from agent.adapters.store.database import Schema, open_file
+from agent.adapters.store.failures import check, is_damage
 from agent.adapters.store.salvage import free_name, move_aside
-from agent.errors import ConfigurationError
 
 FILE_NAME: Final = "gateway.db"
 """What the database is called inside the state directory."""
-
-VERSION: Final = 1
 
 # The system keeps the file's pages as well. A large cache of our own fills over days, and looks like a leak.
 _CACHE_KIB: Final = 2 * 1024
@@ -66,6 +63,9 @@ CREATE TABLE set_aside (
 """
 
 
+SCHEMA: Final = Schema("the gateway", _TABLES, frozenset({"batch", "taken"}))
+
+
 def open_or_replace(path: Path, wall_s: float) -> tuple[sqlite3.Connection, str | None]:
     """Open the database, make it (mode 600) where there is none, or move a damaged one aside and begin anew.
 
@@ -79,10 +79,8 @@ def open_or_replace(path: Path, wall_s: float) -> tuple[sqlite3.Connection, str 
     connection: sqlite3.Connection | None = None
     try:
         connection = _connect(path)
-        _prepare(connection, path)
-        (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
-        if verdict != "ok":
-            raise damage(str(verdict))  # noqa: TRY301 - handled as damage that SQLite tells itself
+        SCHEMA.prepare(connection, path)
+        check(connection)
     except sqlite3.DatabaseError as error:
         if not is_damage(error):
             if connection is not None:
@@ -105,7 +103,7 @@ def _replace(
     if damaged is not None:
         damaged.close()
     connection = _connect(path)
-    _prepare(connection, path)
+    SCHEMA.prepare(connection, path)
     text = (
         f"{path} was damaged ({error}) and is now {aside.name}: commands are fetched anew, results and readings that "
         "waited are in that file; check the disk"
@@ -115,58 +113,6 @@ def _replace(
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
     # One thread uses it, but not the one that opens it: the store's thread begins after the first look at the file.
-    connection = sqlite3.connect(
-        path, timeout=5.0, isolation_level=None, cached_statements=128, check_same_thread=False
-    )
-    try:
-        connection.execute("PRAGMA journal_mode=WAL").fetchone()
-        connection.execute("PRAGMA synchronous=FULL")
-        connection.execute("PRAGMA trusted_schema=OFF")
-        connection.execute("PRAGMA temp_store=MEMORY")
-        connection.execute(f"PRAGMA cache_size=-{_CACHE_KIB}")
-        connection.execute(f"PRAGMA journal_size_limit={_WAL_BYTES}").fetchone()
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-def _prepare(connection: sqlite3.Connection, path: Path) -> None:
-    version = read_version(connection, path)
-    if version is None:
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            for statement in _TABLES.split(";"):
-                if statement.strip():
-                    connection.execute(statement)
-            connection.execute("INSERT INTO schema_version VALUES (?)", (VERSION,))
-            connection.execute("COMMIT")
-        except BaseException:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            raise
-    elif version > VERSION:
-        sentence = (
-            f"it has schema version {version} and this gateway knows versions up to {VERSION}: install the newer "
-            "device-agent again, or give this one another state_dir"
-        )
-        raise ConfigurationError([sentence], str(path))
-
-
-def read_version(connection: sqlite3.Connection, path: Path) -> int | None:
-    """The file's schema version; None for a new file.
-
-    Raises:
-        ConfigurationError: the file is another program's.
-    """
-    tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    if not tables:
-        return None
-    if not {"schema_version", "batch", "taken"} <= tables:
-        raise ConfigurationError(
-            ["it is another program's database: give the gateway a state_dir of its own"], str(path)
-        )
-    (version,) = connection.execute("SELECT max(version) FROM schema_version").fetchone()
-    return None if version is None else int(version)
+    pragmas = (f"cache_size=-{_CACHE_KIB}", f"journal_size_limit={_WAL_BYTES}")
+    return open_file(path, pragmas, cached_statements=128, check_same_thread=False)

@@ -306,6 +306,8 @@ class Reasons:
     held: tuple[str, ...] = ()
 
 
+STORM: Final = "onboarding_storm"
+"""What a storm of labels found, by name, in :attr:`RunRecord.extras`."""
 CHECKS: Final = "limiter"
 """What a limiter's test found, by name, in :attr:`RunRecord.extras`."""
 

@@ -64,13 +64,6 @@ class Journal:
     ) -> None:
         self.close()
 
-    @property
-    def is_resumed(self) -> bool:
-        """Whether the file held entries of an earlier start."""
-        return self._resumed
-
-    _resumed = False
-
     def add(self, event: str, **members: object) -> None:
         """Append an entry; on return it survives a power cut.
 
@@ -135,7 +128,6 @@ class Journal:
             )
         self.header, self.entries = header, entries
         self._written = self._synced = 1 + len(entries)
-        self._resumed = True
 
     @contextlib.contextmanager
     def _disk_faults_in_one_line(self) -> Iterator[None]:

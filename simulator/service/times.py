@@ -13,7 +13,7 @@ def show_time(ms: int) -> str:
     return f"{_show_second(second)}{millis:03d}Z"
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=512)
 def _show_second(second: int) -> str:
     return to_rfc3339(second)[:-4]
 

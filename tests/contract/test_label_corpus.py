@@ -12,8 +12,8 @@ from simulator.labels.cli import labels_command
 from simulator.labels.corpus.asking import RetryPolicy, ask_all
 from simulator.labels.corpus.case import Setting
 from simulator.labels.corpus.collection import collect
-from simulator.labels.corpus.products import NAMES
 from simulator.labels.corpus.report import sentences
+from simulator.labels.corpus.run import NAMES
 from simulator.wire.client import ServiceClient
 from simulator.wire.qr.keys import KINDS, LabelSigner
 from tests.service_running import running

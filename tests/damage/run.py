@@ -9,7 +9,7 @@ import json
 import shutil
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -98,15 +98,21 @@ def serving(data: Path) -> RunningService:
 
 def record(root: Path) -> Recorded:
     """Play the run that all cases are copies of."""
+    with serving(Recorded(root).service) as service:
+        return played(root, SCENARIO, service.base_url)
+
+
+def played(root: Path, document: Mapping[str, Any], base_url: str) -> Recorded:
+    """A run of a scenario, which has to pass."""
     recorded = Recorded(root)
     recorded.secret.write_text(SECRET_KEY)
     recorded.secret.chmod(0o600)
     scenario = root / "damaged.yaml"
-    scenario.write_text(yaml.safe_dump(SCENARIO))
-    with serving(recorded.service) as service:
-        way = find_target(TargetOptions(service.base_url, API_KEY, recorded.secret))
-        stage = RunOptions(read_scenario_file(scenario), way, recorded.run, (permit(way.base_url, (), owned=False),))
-        found = perform(stage, lambda _head: SilentView())
+    scenario.write_text(yaml.safe_dump(dict(document), sort_keys=False))
+    target = find_target(TargetOptions(base_url, API_KEY, recorded.secret))
+    permission = permit(target.base_url, (), owned=False)
+    options = RunOptions(read_scenario_file(scenario), target, recorded.run, (permission,))
+    found = perform(options, lambda _head: SilentView())
     assert found.verdict.exit_code == 0, found.verdict
     return recorded
 

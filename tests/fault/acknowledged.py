@@ -16,12 +16,13 @@ from agent.adapters import sqlite_store
 from agent.adapters.sqlite_store import SqliteStore
 from agent.adapters.store import schema
 
-_CHECKPOINT_PAGES = 40
+# Of the log of a store with the usual bounds: about 40 pages.
+_CHECKPOINT_SHARE = 100
 
 
 def write_promises_down() -> None:
     """Change the store of this process."""
-    schema._CHECKPOINT_PAGES = _CHECKPOINT_PAGES  # type: ignore[misc]
+    schema._CHECKPOINT_SHARE = _CHECKPOINT_SHARE  # type: ignore[misc]
     transaction = SqliteStore.transaction
 
     @contextmanager

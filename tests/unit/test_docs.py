@@ -120,6 +120,15 @@ def test_a_link_to_a_heading_finds_it():
     assert not dead, dead
 
 
+def test_a_path_of_the_project_that_a_document_names_exists():
+    """Decisions and the changelog also name what was there once."""
+    named = re.compile(r"`((?:agent|benchmarks|configs|docs|examples|gateway|simulator|systemd|tests|tools)/[\w./-]+)`")
+    pages = [(path, text) for path, text in texts() if path.name != "CHANGELOG.md" and path.parent.name != "decisions"]
+    found = [(name_of(path), target) for path, text in pages for target in named.findall(text)]
+    assert len(found) > 100
+    assert not [(page, target) for page, target in found if not (ROOT / target).exists()]
+
+
 def test_every_document_is_finished():
     unfinished = re.compile(r"GOES_HERE|\b(TODO|FIXME|TBD|XXX)\b")
     assert not [f"{name_of(path)}: {found[0]}" for path, text in texts() for found in unfinished.finditer(text)]

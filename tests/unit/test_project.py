@@ -244,6 +244,16 @@ def test_the_agent_imports_only_the_standard_library_and_its_base_dependencies()
     assert not foreign
 
 
+def test_the_client_of_operators_and_apps_needs_the_base_dependencies_alone():
+    """Scripts use it beside an agent; only signing labels needs the extra ``signing``."""
+    found = [seen(path) for path in (ROOT / "simulator" / "wire").rglob("*.py")]
+    assert len(found) > 10
+    known = sys.stdlib_module_names | BASE_IMPORTS | {"agent", "simulator"}
+    roots = {name_of(module.path): {name.split(".")[0] for name in module.imports} for module in found}
+    beyond = {name: sorted(used - known) for name, used in roots.items() if used - known}
+    assert beyond == {"simulator/wire/qr/keys.py": ["cryptography"]}
+
+
 def test_the_gateway_imports_nothing_beyond_its_extra_and_the_agent():
     known = sys.stdlib_module_names | BASE_IMPORTS | GATEWAY_IMPORTS | {"agent", "gateway"}
     roots = {name_of(module.path): {name.split(".")[0] for name in module.imports} for module in modules_of("gateway")}

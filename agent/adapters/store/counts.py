@@ -92,7 +92,7 @@ class GapRows:
 
     @property
     def open(self) -> tuple[Gap, ...]:
-        """The episodes that are not told yet."""
+        """The episodes that have no record yet."""
         return tuple(self._look().values())
 
     def note(self, gap: Gap) -> None:
@@ -121,7 +121,7 @@ class GapRows:
 
 
 def read_open_gaps(connection: sqlite3.Connection) -> Iterable[Gap]:
-    """The episodes that are not told yet, by reason."""
+    """The episodes that have no record yet, by reason."""
     rows: Iterable[Any] = connection.execute(_OPEN_SQL)
     return [Gap(DropReason(row[0]), row[1], Moment(*row[2:5]), Moment(*row[5:8])) for row in rows]
 

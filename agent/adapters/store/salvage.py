@@ -138,7 +138,7 @@ def _open(damaged: Path) -> sqlite3.Connection:
 
 
 def _fill_up(damaged: Path) -> None:
-    """Give a file that was cut off the length that its header tells, as a hole: SQLite reads no shorter one.
+    """Give a file that was cut off the length that its header gives, as a hole: SQLite reads no shorter one.
 
     Source: sqlite.org/fileformat2.html, section 1.3: page size at offset 16, number of pages at offset 28.
     """

@@ -12,16 +12,15 @@ Source: sqlite.org/wal.html, sqlite.org/pragma.html, sqlite.org/howtocorrupt.htm
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from pathlib import Path
 from typing import Final
 
-from agent.errors import ConfigurationError
+from agent.adapters.store.database import Schema, open_file
 
-# Version -> what turns a file of the version before into it. A new file gets the tables and then every step.
-# 2: priorities, and the episodes of dropped readings that are not told yet. A reading of normal priority takes one byte
-#    more, since SQLite has a form of its own for 0 and 1 that needs no content.
+# By version, see Schema.
+# 2: priorities, and the episodes of dropped readings that have no record yet. A reading of normal priority takes one
+#    byte more, since SQLite has a form of its own for 0 and 1 that needs no content.
 _STEPS: Final[dict[int, str]] = {
     2: """
 ALTER TABLE reading ADD COLUMN priority INTEGER NOT NULL DEFAULT 1;
@@ -42,8 +41,6 @@ ALTER TABLE command ADD COLUMN put_aside TEXT;
 CREATE INDEX command_put_aside ON command (seq) WHERE state = 'put_aside';
 """,
 }
-
-VERSION: Final = 1 + len(_STEPS)
 
 PAGE_BYTES: Final = 1024
 WAL_MAX_BYTES: Final = 4 * 1024 * 1024
@@ -95,6 +92,9 @@ CREATE TABLE gap (reason TEXT PRIMARY KEY, rows INTEGER NOT NULL, from_wall REAL
 """
 
 
+SCHEMA: Final = Schema("the agent", _TABLES, frozenset(), _STEPS)
+
+
 def wal_bytes(max_bytes: int) -> int:
     """How much of a store's bound its write-ahead log may take.
 
@@ -120,71 +120,12 @@ def connect(path: Path, *, max_pages: int | None = None, log_bytes: int = WAL_MA
         sqlite3.Error: it cannot be opened, or is no database.
         OSError: it cannot be made.
     """
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-    connection = sqlite3.connect(path, timeout=5.0, isolation_level=None, cached_statements=_STATEMENTS)
-    try:
-        connection.execute("PRAGMA locking_mode=EXCLUSIVE").fetchone()
-        connection.execute(f"PRAGMA page_size={PAGE_BYTES}")
-        connection.execute("PRAGMA journal_mode=WAL").fetchone()
-        connection.execute("PRAGMA synchronous=FULL")
-        connection.execute("PRAGMA trusted_schema=OFF")
-        connection.execute("PRAGMA temp_store=MEMORY")
-        connection.execute(f"PRAGMA cache_size=-{_CACHE_KIB}")
-        frames = max(1, log_bytes // _CHECKPOINT_SHARE // _FRAME_BYTES)
-        connection.execute(f"PRAGMA wal_autocheckpoint={frames:d}").fetchone()
-        connection.execute(f"PRAGMA journal_size_limit={log_bytes:d}").fetchone()
-        if max_pages is not None:
-            connection.execute(f"PRAGMA max_page_count={max_pages:d}").fetchone()
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-def prepare(connection: sqlite3.Connection, path: Path) -> None:
-    """Make the tables in a new file, or bring an old one to this version; nothing in it is lost by that.
-
-    Raises:
-        ConfigurationError: a newer program wrote this file.
-        sqlite3.Error: it cannot be read or written.
-    """
-    found = read_version(connection, path)
-    if found == VERSION:
-        return
-    if found is not None and found > VERSION:
-        sentence = (
-            f"it has schema version {found} and this device-agent knows versions up to {VERSION}: install the newer "
-            "device-agent again, or give this one another state_dir"
-        )
-        raise ConfigurationError([sentence], str(path))
-    scripts = [_TABLES] if found is None else []
-    scripts += [step for version, step in sorted(_STEPS.items()) if version > (found or 1)]
-    # executescript would commit on its own; one transaction means that a half-made file does not exist.
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        for statement in ";".join(scripts).split(";"):
-            if statement.strip():
-                connection.execute(statement)
-        connection.execute("DELETE FROM schema_version")
-        connection.execute("INSERT INTO schema_version VALUES (?)", (VERSION,))
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
-
-
-def read_version(connection: sqlite3.Connection, path: Path) -> int | None:
-    """The file's schema version; None for a new file.
-
-    Raises:
-        ConfigurationError: the file is another program's.
-        sqlite3.DatabaseError: it is damaged.
-    """
-    tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    if not tables:
-        return None
-    if "schema_version" not in tables:
-        raise ConfigurationError(["it is another program's database: give the agent a state_dir of its own"], str(path))
-    row = connection.execute("SELECT max(version) FROM schema_version").fetchone()
-    return None if row is None or row[0] is None else int(row[0])
+    pragmas = [
+        f"cache_size=-{_CACHE_KIB}",
+        f"wal_autocheckpoint={max(1, log_bytes // _CHECKPOINT_SHARE // _FRAME_BYTES):d}",
+        f"journal_size_limit={log_bytes:d}",
+    ]
+    if max_pages is not None:
+        pragmas.append(f"max_page_count={max_pages:d}")
+    before_log = ("locking_mode=EXCLUSIVE", f"page_size={PAGE_BYTES}")
+    return open_file(path, pragmas, before_log=before_log, cached_statements=_STATEMENTS)

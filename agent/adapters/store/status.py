@@ -11,7 +11,7 @@ from typing import Any
 from agent.adapters.store.counts import read_stats
 from agent.adapters.store.failures import explained
 from agent.adapters.store.journal_rows import read_result_stats
-from agent.adapters.store.schema import VERSION, prepare, read_version
+from agent.adapters.store.schema import SCHEMA
 from agent.adapters.store.snapshot import read_snapshot
 from agent.core.values import OutboxStats, Priority, ResultStats
 from agent.errors import StorageError
@@ -94,7 +94,7 @@ class StoreStatus:
         outbox: the waiting readings.
         set_aside: the latest readings that were refused for good, newest first.
         gaps: what was dropped ever, by reason.
-        untold_gaps: what of it the service was not told yet: still going on, or a record that waits.
+        untold_gaps: what of it the service has no record of yet: still going on, or a record that waits.
         settings: what survives a restart.
         incidents: what happened to the file, newest first.
         file_bytes: the database as of its last commit.
@@ -134,12 +134,12 @@ def read_status(path: Path, *, last: int = 10) -> StoreStatus | None:
         return None
     with explained(path), closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         connection.deserialize(content)
-        version = read_version(connection, path)
+        version = SCHEMA.read_version(connection, path)
         if version is None:
             return None
-        if version > VERSION:
+        if version > SCHEMA.version:
             raise StorageError(f"{path}: a newer device-agent wrote it: use that one's 'device-agent status'")
-        prepare(connection, path)  # an older one's copy in memory is brought to this version; the file stays as it is
+        SCHEMA.prepare(connection, path)  # brings the copy in memory to this version; the file stays as it is
         return _read(connection, last, len(content), _disk_bytes(path))
 
 

@@ -6,16 +6,13 @@ import json
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from agent.adapters.store.failures import damage
 from agent.core.gaps import Gap
 from agent.core.outbox import ROW_BYTES, DropReason
 from agent.core.values import Moment, Priority, Reading
 from agent.frozen import dataclass
-
-if TYPE_CHECKING:
-    from agent.adapters.sqlite_store import SqliteStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +53,7 @@ class Request:
     """Work for the writer that somebody waits for.
 
     Args:
-        work: what to do.
+        work: called with the :class:`~agent.adapters.sqlite_store.SqliteStore`, in the writer's thread.
         writes: it takes part in a commit.
         may_write: the result of a look is the work of a write, or None.
         of_readings: it stores readings, which must leave what little room there is to commands.
@@ -66,7 +63,7 @@ class Request:
 
     def __init__(
         self,
-        work: Callable[[SqliteStore], Any],
+        work: Callable[[Any], Any],
         *,
         writes: bool,
         may_write: bool = False,

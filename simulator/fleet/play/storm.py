@@ -28,6 +28,7 @@ from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.outcomes import REFUSALS, Attempt, OutcomeClass, class_of
 from simulator.fleet.play.base import Leftover, PlaySummary
 from simulator.fleet.play.storm_journeys import Journey, judge_storm, plan_course
+from simulator.fleet.record import STORM
 from simulator.fleet.target.asking import Keyring, TargetDesk
 from simulator.fleet.target.pool_pages import PoolPages
 from simulator.fleet.target.provisioning import MARK
@@ -179,9 +180,7 @@ class StormPlay:
             failures.append(f"{undecided} of {tally.races} races were won by nobody or by both")
         numbers = {key: value for key, value in asdict(tally).items() if key not in {"audit", "faults"}}
         races = f"of {tally.races:,} labels that two people wanted, each went to exactly one" if tally.races else ""
-        return PlaySummary(
-            failures=tuple(failures), audit=tally.audit, extras={"onboarding_storm": numbers}, held=races
-        )
+        return PlaySummary(failures=tuple(failures), audit=tally.audit, extras={STORM: numbers}, held=races)
 
     async def _arrive(self, at_s: float) -> None:
         """Labels at the scenario's rate, whatever the target does."""

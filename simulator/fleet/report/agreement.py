@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +16,18 @@ from simulator.fleet.metrics.ages import ages_of
 from simulator.fleet.metrics.judging import judge
 from simulator.fleet.metrics.stages import stages_of, without_stages
 from simulator.fleet.metrics.thresholds import parse
-from simulator.fleet.record import EXIT_CODES, Operations, RunRecord, Second, ThresholdResult, Verdict, Word
+from simulator.fleet.metrics.verdict import Findings, judge_run
+from simulator.fleet.record import (
+    CHECKS,
+    EXIT_CODES,
+    STORM,
+    Operations,
+    RunRecord,
+    Second,
+    ThresholdResult,
+    Verdict,
+    Word,
+)
 from simulator.fleet.report.timeline import Totals
 from simulator.fleet.report.words import plural
 from simulator.fleet.report.writing import RUN_FILE, SECONDS_FILE, read_seconds
@@ -151,6 +163,8 @@ def _contradictions(record: RunRecord, folder: Path) -> Iterator[str]:
             yield f"{RUN_FILE}: the verdict is passed, and a threshold did not hold"
         if record.gaps or record.partial:
             yield f"{RUN_FILE}: the verdict is passed, and the run is not whole"
+        yield from _unproven(record)
+    yield from _without_reason(record)
     late = max((phase.end_s for phase in record.phases), default=0.0)
     if late > record.duration_s + 1:
         yield f"{RUN_FILE} has a phase until {late:.0f} s, and ended after {record.duration_s:.0f} s"
@@ -158,6 +172,42 @@ def _contradictions(record: RunRecord, folder: Path) -> Iterator[str]:
         yield f"{RUN_FILE} is not of the scenario in it: {', '.join(other)}"
     if audit is None and record.ended_at and has_ledgers(folder):
         yield f"{RUN_FILE} has no audit, and ledgers are beside it: 'fleet-simulator audit' makes one"
+
+
+def _without_reason(record: RunRecord) -> Iterator[str]:
+    """Where the verdict is not the one that follows from the reasons that are kept beside it."""
+    verdict, reasons = record.verdict, record.reasons
+    if reasons is None or not record.ended_at:
+        return
+    follows = judge_run(Findings(record.audit, record.thresholds, record.gaps, record.partial, reasons))
+    # What was missing when the reports were made is added to a verdict, and takes a pass away.
+    was_doubted = follows.word is Word.PASSED and verdict.word is Word.INCONCLUSIVE
+    if verdict.word is not follows.word and not was_doubted:
+        yield f"{RUN_FILE}: the verdict is {verdict.word}, and what is kept of its reasons comes to {follows.word}"
+    elif record.version == version("device-agent"):  # another version may say the same in other words
+        missing = [sentence for sentence in follows.sentences if sentence not in verdict.sentences]
+        if missing:
+            yield f"{RUN_FILE}: the verdict does not say what its reasons come to: {_few(missing)}"
+        elif len(verdict.sentences) > len(follows.sentences) and not was_doubted and verdict.word is Word.PASSED:
+            yield f"{RUN_FILE}: the verdict is passed, and says more than its reasons come to"
+
+
+def _unproven(record: RunRecord) -> Iterator[str]:
+    """Where a run of a kind of its own passed, and what it found says otherwise or is not there."""
+    found = record.extras.get(record.kind)
+    if record.kind == CHECKS:
+        outcomes = [each.get("outcome") for each in found.values()] if isinstance(found, Mapping) else []
+        held = f"{outcomes.count('held')} of {len(outcomes)} checks of the limiter held"
+        told = () if record.reasons is None else record.reasons.held
+        if "broken" in outcomes or not any(each.startswith(held) for each in told):
+            yield f"{RUN_FILE}: the verdict is passed, and its checks of the limiter are not those that held"
+    elif record.kind == STORM:
+        numbers = found if isinstance(found, Mapping) else {}
+        audit = None if record.audit is None else record.audit.registrations
+        if audit is None or numbers.get("labels") != audit.sent:
+            yield f"{RUN_FILE}: the verdict is passed, and its labels are not those of its audit"
+        if numbers.get("races") != numbers.get("races_decided"):
+            yield f"{RUN_FILE}: the verdict is passed, and not every race was decided"
 
 
 def _of_scenario(record: RunRecord) -> Mapping[str, tuple[object, object]]:

@@ -12,11 +12,11 @@ from agent.wire.times import to_rfc3339
 from simulator.fleet.metrics.judging import judge
 from simulator.fleet.metrics.subjects import ThresholdError
 from simulator.fleet.metrics.thresholds import parse
+from simulator.fleet.metrics.verdict import Findings, judge_run
 from simulator.fleet.record import AuditRecord, Reasons, RunRecord, ThresholdResult
 from simulator.fleet.report.folder import RUNNING, forget_running, state_of, write_whole
 from simulator.fleet.report.making import make_reports, unended
 from simulator.fleet.report.writing import RUN_FILE, read_record, record_text
-from simulator.fleet.run.verdict import Findings, judge_run
 
 _EARLIER: Final = "earlier audits"
 _OF_AUDIT: Final = "audit."

@@ -16,6 +16,7 @@ from simulator.fleet.metrics.judging import judge
 from simulator.fleet.metrics.merging import Merger
 from simulator.fleet.metrics.stages import stages_of, without_stages
 from simulator.fleet.metrics.thresholds import parse
+from simulator.fleet.metrics.verdict import Findings, judge_run
 from simulator.fleet.plan.digest import digest_of
 from simulator.fleet.plan.plan import Plan
 from simulator.fleet.play.fleet import FleetJob
@@ -25,7 +26,6 @@ from simulator.fleet.report.writing import read_seconds
 from simulator.fleet.run.command_ends import ended_otherwise, joined_ends
 from simulator.fleet.run.coordinator import PhaseSchedule, PlannedPhase, RunOutcome
 from simulator.fleet.run.reporter import RunReporter
-from simulator.fleet.run.verdict import Findings, judge_run
 from simulator.fleet.scenario.conditions import parse_condition
 from simulator.fleet.scenario.faults import count_concerned, fault_end_s, fault_title
 from simulator.fleet.scenario.model import Scenario

@@ -22,8 +22,7 @@ from simulator.labels.batch.formats import (
 )
 from simulator.labels.batch.ledger import Ledger
 from simulator.labels.batch.manifest import MadeLabel
-from simulator.labels.batch.orders import Orders, SerialOrders, in_portions
-from simulator.labels.batch.planning import counted, from_table, reserved
+from simulator.labels.batch.orders import Orders, SerialOrders, counted, from_table, in_portions, reserved
 from simulator.labels.batch.records import ProvingWork, label_of_manifest, made_label
 from simulator.labels.batch.shared_devices import shared_devices
 from simulator.labels.errors import LabelError

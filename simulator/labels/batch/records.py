@@ -15,17 +15,9 @@ from simulator.labels.batch.manifest import MadeLabel
 from simulator.labels.errors import LabelError
 from simulator.labels.printing.estimate import PrintAssumptions, estimate
 from simulator.labels.symbol.decoders import Decoder, panel
+from simulator.labels.symbol.encoding import Candidate, candidates, encode
 from simulator.labels.symbol.matrix import Matrix
-from simulator.labels.symbol.proving import (
-    Candidate,
-    PrintSize,
-    ProvenSymbol,
-    Trial,
-    Verdict,
-    candidates,
-    encode,
-    prove,
-)
+from simulator.labels.symbol.proving import PrintSize, ProvenSymbol, Trial, Verdict, prove
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from simulator.labels.cli.options import words_of
 from simulator.labels.damage.flip import Flip, Outcome
 from simulator.labels.damage.kinds import KINDS
 from simulator.labels.damage.making import SEVERITIES, DamagedBatch, damage_labels
@@ -80,7 +81,7 @@ def damage_command(
             batch = damage_labels(
                 labels,
                 out=out,
-                kinds=KINDS if kinds.strip().lower() == "all" else _words(kinds),
+                kinds=KINDS if kinds.strip().lower() == "all" else words_of(kinds),
                 severities=_numbers(severities),
                 seed=seed,
                 flips=flip,
@@ -97,13 +98,9 @@ def damage_command(
         _print_summary(batch)
 
 
-def _words(text: str) -> list[str]:
-    return [word.strip().lower() for word in text.split(",") if word.strip()]
-
-
 def _numbers(text: str) -> list[float]:
     try:
-        return [float(word) for word in _words(text)]
+        return [float(word) for word in words_of(text)]
     except ValueError:
         raise LabelError(f"severities: {text!r} are not numbers separated by commas; such as 0.2,0.6,1") from None
 

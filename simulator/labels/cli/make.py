@@ -13,13 +13,12 @@ from rich.markup import escape
 from simulator.interrupts import terminations_as_interrupts
 from simulator.labels.batch.formats import DEFAULT_FORMATS, FORMATS
 from simulator.labels.batch.making import Batch, make_labels
-from simulator.labels.cli.printing import print_options, printing_options
-from simulator.labels.cli.profile import open_profile, profile_options
+from simulator.labels.cli.options import open_profile, print_options, printing_options, profile_options, words_of
 from simulator.labels.errors import LabelError, UnreadableLabel
 from simulator.labels.payload import DEFAULT_TEMPLATE, IdentifierTemplate
 from simulator.labels.processes import cores
 from simulator.labels.symbol.decoders import DECODERS
-from simulator.labels.symbol.proving import LEVELS
+from simulator.labels.symbol.encoding import LEVELS
 from simulator.terminal import CheckFailed, Interrupted, WrongUse, option, show_progress
 
 
@@ -126,11 +125,11 @@ def make_command(
                 size_mm=size_mm,
                 dpi=dpi,
                 level=level,
-                formats=_words(formats),
+                formats=words_of(formats),
                 profile=open_profile(profile, link_host, sign_key_file),
                 printing=print_options(**printing),
                 replace=replace,
-                decoders=None if decoders is None else _words(decoders),
+                decoders=None if decoders is None else words_of(decoders),
                 jobs=cores() if jobs is None else jobs,
                 on_progress=on_progress,
             )
@@ -144,10 +143,6 @@ def make_command(
         click.echo(json.dumps(_summary(batch), ensure_ascii=False))
     else:
         _print_summary(batch)
-
-
-def _words(text: str) -> list[str]:
-    return [word.strip().lower() for word in text.split(",") if word.strip()]
 
 
 def _template(template: str | None, prefix: str | None) -> str:

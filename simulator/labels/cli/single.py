@@ -11,11 +11,11 @@ from typing import Any, Final, TypeVar
 import click
 
 from agent.bounded_text import bounded
-from simulator.labels.cli.profile import open_profile, profile_options
+from simulator.labels.cli.options import open_profile, profile_options, words_of
 from simulator.labels.errors import LabelError, UnreadableLabel
 from simulator.labels.payload import Payload
 from simulator.labels.symbol.decoders import DECODERS, lone_decoder_warning, panel
-from simulator.labels.symbol.proving import LEVELS
+from simulator.labels.symbol.encoding import LEVELS
 from simulator.labels.symbol.styled import SHAPES, ProvenDrawing, Style, prove_styled, prove_terminal
 from simulator.terminal import CheckFailed, WrongUse, option
 from simulator.whole_files import cannot_write, write_whole
@@ -147,7 +147,7 @@ def _warn(drawing: ProvenDrawing) -> None:
 
 
 def _names(decoders: str | None) -> list[str] | None:
-    return None if decoders is None else [word.strip().lower() for word in decoders.split(",") if word.strip()]
+    return None if decoders is None else words_of(decoders)
 
 
 def _text(text: str | None, product_id: str | None, identifier: str | None, payload: Callable[[], Payload]) -> str:

@@ -15,7 +15,6 @@ from simulator.labels.corpus.classes import (
     other_texts,
     records,
     signatures,
-    symbologies,
 )
 
 
@@ -61,7 +60,7 @@ CLASSES: Final = (
         injection_header=injections.headers,
         signature=signatures.signatures,
         replay=signatures.replays,
-        wrong_symbology=symbologies.symbologies,
+        wrong_symbology=other_texts.symbologies,
     ),
     _class("good_label", neighbours.good_labels, valid=True),
     _class("good_identifier", neighbours.good_identifiers, valid=True),

@@ -18,7 +18,7 @@ from simulator.labels.damage.measuring import Finding
 from simulator.labels.damage.workers import Measuring, Task, run_in_processes
 from simulator.labels.errors import LabelError
 from simulator.labels.symbol.decoders import ANSWER_S, Decoder, panel, title
-from simulator.labels.symbol.witnesses import make_witnesses, missing_witnesses
+from simulator.labels.symbol.extra_decoders import make_extra, missing_extra
 
 SEVERITIES: Final = (0.2, 0.4, 0.6, 0.8, 1.0)
 _CSV: Final = "manifest.csv"
@@ -89,22 +89,22 @@ def damage_labels(
     """
     readers = tuple(make_panel() if decoders is None else decoders)
     run = _check(kinds, severities, seed, readers, jobs)
-    witnesses = _witnesses(must_fail, jsqr, answer_s)
+    extra = _extra(must_fail, jsqr, answer_s)
     if must_fail is not None:
-        run = replace(run, judged_by=tuple(title(one) for one in (*readers, *witnesses)))
+        run = replace(run, judged_by=tuple(title(one) for one in (*readers, *extra)))
     clean = load_labels(labels)
     folder = DamageFolder(Path(out))
     failing = None if must_fail is None else DamageFolder(Path(must_fail), option="--must-fail")
-    names = tuple(one.name for one in witnesses)
+    names = tuple(one.name for one in extra)
     tasks = [
         Task(picture, kind, run.severities, seed, flips, failing is not None, run.decoders, names)
         for picture in clean
         for kind in run.kinds
     ]
     if jobs is None:
-        working: Iterable[Finding] = (task.run(readers, witnesses) for task in tasks)
+        working: Iterable[Finding] = (task.run(readers, extra) for task in tasks)
     else:
-        work = Measuring(make_panel, tuple if must_fail is None else partial(make_witnesses, jsqr, answer_s))
+        work = Measuring(make_panel, tuple if must_fail is None else partial(make_extra, jsqr, answer_s))
         working = run_in_processes(tasks, work, jobs=jobs, answer_s=answer_s)
     pictures = _Pictures(run, folder, failing)
     for done, finding in enumerate(working, start=1):
@@ -120,15 +120,15 @@ def damage_labels(
         failing.finish(documents.must_fail_json(run, findings))
     if failing is None:
         return DamagedBatch(folder.path, run, findings, None)
-    return DamagedBatch(folder.path, run, findings, failing.path, missing_witnesses(witnesses))
+    return DamagedBatch(folder.path, run, findings, failing.path, missing_extra(extra))
 
 
-def _witnesses(must_fail: Path | str | None, jsqr: Path | None, answer_s: float) -> tuple[Decoder, ...]:
+def _extra(must_fail: Path | str | None, jsqr: Path | None, answer_s: float) -> tuple[Decoder, ...]:
     if must_fail is None:
         if jsqr is not None:
             raise LabelError("--jsqr judges what must fail: give --must-fail, too, or leave it out")
         return ()
-    return make_witnesses(jsqr, answer_s)
+    return make_extra(jsqr, answer_s)
 
 
 class _Pictures:

@@ -90,7 +90,7 @@ def measure(
     panel: Sequence[Decoder],
     flips: bool,
     must_fail: bool,
-    witnesses: Sequence[Decoder] = (),
+    extra: Sequence[Decoder] = (),
 ) -> Finding:
     """Damage a label at each severity and ask the panel about it.
 
@@ -102,7 +102,7 @@ def measure(
         panel: the decoders.
         flips: also search for the severity where each decoder loses the label.
         must_fail: also pick the mildest picture that nothing reads.
-        witnesses: decoders that must not read that one, either.
+        extra: decoders that must not read that one, either.
     """
     probes = Probes(lambda severity: judge(damage(label, kind, severity, seed), label.text, panel))
 
@@ -110,10 +110,10 @@ def measure(
     wanted = {severity: probes.at(severity) for severity in sorted(severities)}
     mildest = must_not_scan(probes.all()) if must_fail else None
     # zxing looks in every search, and its failures end the search.
-    judges = [_NotingFailure(one) for one in (*witnesses, *panel) if not isinstance(one, Zxing)]
+    noting = [_NotingFailure(one) for one in (*extra, *panel) if not isinstance(one, Zxing)]
     if mildest:
         pictures_of = partial(damage, label, kind, seed=seed)
-        mildest = _past_patience([one for one in probes.all() if one >= mildest], pictures_of, judges)
+        mildest = _past_patient_looks([one for one in probes.all() if one >= mildest], pictures_of, noting)
     if mildest:
         wanted[mildest] = probes.at(mildest)
     # Damaging anew is cheap and gives the same; keeping every picture of a search is neither.
@@ -130,7 +130,7 @@ def measure(
         flips=found,
         must_fail=measured[mildest] if mildest else None,
         pictures=pictures,
-        no_answer=tuple(one.name for one in judges if one.failure),
+        no_answer=tuple(one.name for one in noting if one.failure),
     )
 
 
@@ -155,10 +155,10 @@ class _NotingFailure:
             raise
 
 
-def _past_patience(
+def _past_patient_looks(
     severities: Sequence[float],
     picture: Callable[[float], Pixels],
-    judges: Sequence[_NotingFailure],
+    decoders: Sequence[_NotingFailure],
 ) -> float | None:
     """The mildest of rising severities from which on nobody reads, with the patient looks of 'labels verify', either.
 
@@ -167,27 +167,27 @@ def _past_patience(
     """
     mildest = None
     for severity in reversed(severities):
-        is_read = _is_read(picture(severity), judges)
-        for one in judges:
+        is_read = _is_read(picture(severity), decoders)
+        for one in decoders:
             if isinstance(one.failure, LabelError):  # not the picture's fault: it would fail at the next one, too
                 raise one.failure
-        if is_read or any(one.failure for one in judges):
+        if is_read or any(one.failure for one in decoders):
             break
         mildest = severity
     return mildest
 
 
-def _is_read(pixels: Pixels, judges: Sequence[_NotingFailure]) -> bool:
+def _is_read(pixels: Pixels, decoders: Sequence[_NotingFailure]) -> bool:
     image = to_image(pixels)
-    for one in judges:  # most of what they read they read at once
+    for one in decoders:  # most of what they read they read at once
         with contextlib.suppress(Exception):  # it is kept
             if ask(one, image):
                 return True
-    if any(one.failure for one in judges):
+    if any(one.failure for one in decoders):
         return False
-    search = CodeSearch(pixels, judges)
+    search = CodeSearch(pixels, decoders)
     search.look()
-    search.look_harder(lambda: bool(search.found) or any(one.failure for one in judges))
+    search.look_harder(lambda: bool(search.found) or any(one.failure for one in decoders))
     return bool(search.found)
 
 

@@ -39,7 +39,7 @@ class Task:
         flips: also search for the severity where each decoder loses the label.
         must_fail: also pick the mildest picture that nothing reads.
         decoders: names of the panel's decoders to ask.
-        witnesses: names of the decoders beside the panel to ask about what must fail.
+        extra: names of the decoders beside the panel to ask about what must fail.
     """
 
     picture: Path
@@ -49,9 +49,9 @@ class Task:
     flips: bool
     must_fail: bool
     decoders: tuple[str, ...]
-    witnesses: tuple[str, ...] = ()
+    extra: tuple[str, ...] = ()
 
-    def run(self, panel: Sequence[Decoder], witnesses: Sequence[Decoder]) -> Finding:
+    def run(self, panel: Sequence[Decoder], extra: Sequence[Decoder]) -> Finding:
         """What these decoders say, as far as they are to be asked."""
         return measure(
             _label(self.picture),
@@ -61,7 +61,7 @@ class Task:
             panel=[decoder for decoder in panel if decoder.name in self.decoders],
             flips=self.flips,
             must_fail=self.must_fail,
-            witnesses=[decoder for decoder in witnesses if decoder.name in self.witnesses],
+            extra=[decoder for decoder in extra if decoder.name in self.extra],
         )
 
 
@@ -77,16 +77,16 @@ class Measuring:
 
     Attributes:
         make_panel: makes the panel.
-        make_witnesses: makes the decoders that only say whether a label fails.
+        make_extra: makes the decoders that only say whether a label fails.
     """
 
     make_panel: PanelMaker
-    make_witnesses: PanelMaker
+    make_extra: PanelMaker
 
     def start(self) -> Callable[[Task], Finding]:
         """Make the decoders of this process."""
-        panel, witnesses = self.make_panel(), self.make_witnesses()
-        return lambda task: task.run(panel, witnesses)
+        panel, extra = self.make_panel(), self.make_extra()
+        return lambda task: task.run(panel, extra)
 
 
 def run_in_processes(tasks: Sequence[Task], work: Measuring, *, jobs: int, answer_s: float) -> Iterator[Finding]:
@@ -118,7 +118,7 @@ def _run_alone(task: Task, work: Measuring, answer_s: float) -> Finding:
         except ProcessEnded as ended:
             return ended
 
-    panel_only = replace(task, must_fail=False, witnesses=())
+    panel_only = replace(task, must_fail=False, extra=())
     ends = {name: attempt(replace(panel_only, decoders=(name,))) for name in task.decoders}
     failed = {name: _verdict_of(end) for name, end in ends.items() if isinstance(end, ProcessEnded)}
     sound = tuple(name for name in task.decoders if name not in failed)
@@ -133,9 +133,9 @@ def _run_alone(task: Task, work: Measuring, answer_s: float) -> Finding:
     whole = attempt(task)
     if not isinstance(whole, ProcessEnded):
         return whole
-    one_each = {name: attempt(replace(task, witnesses=(name,))) for name in task.witnesses}
+    one_each = {name: attempt(replace(task, extra=(name,))) for name in task.extra}
     silent = tuple(name for name, end in one_each.items() if isinstance(end, ProcessEnded) or end.no_answer)
-    return replace(finding, no_answer=silent or task.witnesses)
+    return replace(finding, no_answer=silent or task.extra)
 
 
 def _verdict_of(ended: ProcessEnded) -> Verdict:

@@ -9,27 +9,20 @@ then all of it again one version larger, and two.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import lru_cache
-from typing import Any, Final, cast
-
-import zxingcpp
-from typing_extensions import Buffer
+from typing import Final
 
 from simulator.labels.errors import LabelError, UnreadableLabel
-from simulator.labels.symbol.byte_mode import encode_bytes
 from simulator.labels.symbol.decoders import Decoder, GrayImage, ask
+from simulator.labels.symbol.encoding import Candidate, candidate_order, encode
 from simulator.labels.symbol.matrix import QUIET_MODULES, Matrix
 from simulator.labels.symbol.png import draw_png
 from simulator.labels.symbol.png_reading import read_drawing
 
-LEVELS: Final = ("L", "M", "Q", "H")
 DOTS_PER_MODULE_MIN: Final = 2
 """Below this a printer's dot gain closes the light modules, and decoders start to miss."""
-_VERSION_MAX: Final = 40
-_LARGER_VERSIONS: Final = (0, 1, 2)
 _MM_PER_INCH: Final = 25.4
 
 
@@ -73,21 +66,6 @@ class PrintSize:
     def to_mm(self, dots: int) -> float:
         """``dots`` of this printer in millimetres."""
         return dots * _MM_PER_INCH / self.dpi
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """One way to encode a text.
-
-    Attributes:
-        larger_by: versions above the smallest that holds the text.
-        level: error correction level.
-        mask: 0 to 7, or ``None`` for the encoder's own choice (ISO/IEC 18004, 7.8.3: lowest penalty).
-    """
-
-    larger_by: int
-    level: str
-    mask: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,65 +114,6 @@ class ProvenSymbol:
     def edge_mm(self) -> float:
         """Edge of the code with its quiet zone."""
         return self.matrix.modules_with_quiet_zone * self.module_mm
-
-
-def candidate_order(level: str) -> Iterator[Candidate]:
-    """The candidates for a text whose label asks for ``level``, in the fixed order.
-
-    Raises:
-        LabelError: no such level.
-    """
-    if level not in LEVELS:
-        raise LabelError(f"no error correction level {level!r}: there is {', '.join(LEVELS)}")
-    for larger_by in _LARGER_VERSIONS:
-        for higher in LEVELS[LEVELS.index(level) :]:
-            for mask in (None, *range(8)):
-                yield Candidate(larger_by, higher, mask)
-
-
-@lru_cache(maxsize=len(LEVELS))
-def candidates(level: str) -> tuple[Candidate, ...]:
-    """All of :func:`candidate_order`."""
-    return tuple(candidate_order(level))
-
-
-def encode(text: str, candidate: Candidate) -> Matrix | None:
-    """The symbol of a text, or ``None`` when no version holds it that way.
-
-    Text beyond ASCII goes in as UTF-8 bytes without an ECI mark: scanner apps read both, older ones only this.
-    """
-    if not text.isascii():
-        return _encode_utf8(text.encode(), candidate)
-    options: dict[str, Any] = {"ec_level": candidate.level}
-    if candidate.mask is not None:
-        options["data_mask"] = candidate.mask
-    try:
-        if candidate.larger_by:
-            smallest = encode(text, Candidate(0, candidate.level, None))
-            if smallest is None or smallest.version + candidate.larger_by > _VERSION_MAX:
-                return None
-            options["version"] = smallest.version + candidate.larger_by
-        code = zxingcpp.create_barcode(text, zxingcpp.BarcodeFormat.QRCode, **options)
-    except ValueError:
-        return None
-    image = zxingcpp.write_barcode_to_image(code, scale=1, add_quiet_zones=False)
-    edge = image.shape[0]
-    # The stubs do not say that an image is a buffer; the documentation and the numpy protocol do.
-    pixels = memoryview(cast("Buffer", image)).tobytes().translate(_DARK_IS_ONE)
-    return Matrix(tuple(pixels[y * edge : (y + 1) * edge] for y in range(edge)))
-
-
-def _encode_utf8(data: bytes, candidate: Candidate) -> Matrix | None:
-    version = None
-    if candidate.larger_by:
-        smallest = encode_bytes(data, level=candidate.level, mask=0)
-        if smallest is None or smallest.version + candidate.larger_by > _VERSION_MAX:
-            return None
-        version = smallest.version + candidate.larger_by
-    return encode_bytes(data, level=candidate.level, mask=candidate.mask, version=version)
-
-
-_DARK_IS_ONE: Final = bytes([1] * 128 + [0] * 128)
 
 
 def prove(text: str, *, size: PrintSize, level: str, panel: Sequence[Decoder]) -> ProvenSymbol:

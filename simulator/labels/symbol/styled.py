@@ -23,8 +23,9 @@ from qrcode.image.styles.moduledrawers import pil
 
 from simulator.labels.errors import LabelError, UnreadableLabel
 from simulator.labels.symbol.decoders import ColourImage, Decoder, GrayImage, ReadsColour, ask
+from simulator.labels.symbol.encoding import candidate_order, encode
 from simulator.labels.symbol.matrix import QUIET_MODULES, Matrix
-from simulator.labels.symbol.proving import Trial, Verdict, candidate_order, encode
+from simulator.labels.symbol.proving import Trial, Verdict
 
 SHAPES: Final = MappingProxyType(
     {

@@ -59,13 +59,6 @@ def load_expected(path: Path) -> tuple[ExpectedLabel, ...]:
     return labels
 
 
-def _rows(content: str, path: Path) -> Iterable[Mapping[str, Any]]:
-    if path.suffix.lower() == ".csv":
-        return csv.DictReader(io.StringIO(content, newline=""))
-    rows: list[dict[str, Any]] = json.loads(content)["labels"]
-    return rows
-
-
 def _labels(rows: Iterable[Mapping[str, Any]]) -> Iterable[ExpectedLabel]:
     for row in rows:
         identifier, text = row["identifier"], row["text"]

@@ -10,8 +10,8 @@ from simulator.labels.damage.chance import Chance, add_grain
 from simulator.labels.damage.kind import damage_kind
 from simulator.labels.damage.label import CleanLabel, blank_like, draw_label
 from simulator.labels.damage.pixels import WHITE, Pixels, canvas, mix, pad, part, spread_dark
+from simulator.labels.symbol.encoding import Candidate, encode
 from simulator.labels.symbol.matrix import QUIET_MODULES
-from simulator.labels.symbol.proving import Candidate, encode
 
 _SPREAD_MODULES: Final = 0.6
 _CONTRAST_LOST: Final = 0.97

@@ -17,7 +17,7 @@ import pytest
 from agent.adapters.sqlite_store import SqliteStore
 from agent.adapters.store.failures import is_damage
 from agent.adapters.store.salvage import begin_replacing, move_aside
-from agent.adapters.store.schema import PAGE_BYTES, VERSION
+from agent.adapters.store.schema import PAGE_BYTES, SCHEMA
 from agent.adapters.store.status import read_status
 from agent.core.commands import HISTORY_LOST
 from agent.core.timekeeping import BootTime
@@ -68,9 +68,11 @@ def test_the_file_is_for_its_owner_only_and_in_wal_mode(path):
 def test_a_newer_programs_file_is_refused_with_a_sentence_and_left_as_it_is(path):
     fill(path, 1, 1)
     with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("UPDATE schema_version SET version = ?", (VERSION + 1,))
+        connection.execute("UPDATE schema_version SET version = ?", (SCHEMA.version + 1,))
     before = path.read_bytes()
-    with pytest.raises(ConfigurationError, match=f"schema version {VERSION + 1}.*install the newer device-agent"):
+    with pytest.raises(
+        ConfigurationError, match=f"schema version {SCHEMA.version + 1}.*install the newer device-agent"
+    ):
         open_store(path)
     assert path.read_bytes() == before
     assert damaged_files(path) == []

@@ -88,6 +88,7 @@ class Bench:
             post=self._post,
             on_accepted=self._count,
         )
+        self.service = service
         self.jig = Jig(service, self.clock)
 
     def run(self, seconds: float) -> None:
@@ -151,6 +152,19 @@ def test_a_read_that_outlives_its_timeout_is_failing_delays_no_other_and_its_lat
     bench.run(11)
     assert bench.health.parts()["sensor:slow"].state == "ok"
     assert {row.values["t"] for row in bench.outbox.rows.values() if "t" in row.values} == {1.0}
+
+
+def test_a_result_whose_message_waits_while_its_sensor_is_due_again_is_not_lost():
+    bench = Bench(interval_s=1)
+    bench.reader.hanging = {"board"}
+    for number in range(10):
+        while not bench.reader.pending:
+            bench.run(1)
+        bench.reader.pending.pop().result.set_result(Result({"n": float(number)}))
+        bench.clock.advance(2)
+        bench.service.step()
+        bench.jig.process_all()
+    assert [row.values["n"] for row in bench.outbox.rows.values()] == list(range(10))
 
 
 def test_a_result_whose_message_found_no_room_is_taken_at_the_timeout():

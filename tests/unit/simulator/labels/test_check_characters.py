@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from simulator.labels.check_characters import ALGORITHMS, check_character
 from simulator.labels.errors import LabelError
 from simulator.labels.payload import IdentifierTemplate
+from simulator.labels.payload.identifiers import ALGORITHMS, check_character
 
 LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 from simulator.labels.printing.contact import ContactLabel, contact_sheet
 from simulator.labels.symbol.decoders import panel
+from simulator.labels.symbol.encoding import Candidate, encode
 from simulator.labels.symbol.pictures import load_picture
-from simulator.labels.symbol.proving import Candidate, encode
 
 EVIL = '"><script>alert(1)</script><img src=x onerror=alert(1)>'
 

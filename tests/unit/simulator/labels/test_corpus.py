@@ -31,8 +31,8 @@ from simulator.labels.corpus.asking import RetryPolicy, ask_all
 from simulator.labels.corpus.case import QR, Setting, case
 from simulator.labels.corpus.classes import other_texts
 from simulator.labels.corpus.drawing import draw_case
-from simulator.labels.corpus.products import made_up_setting, made_up_signer
 from simulator.labels.corpus.report import as_json, sentences
+from simulator.labels.corpus.run import made_up_setting, made_up_signer
 from simulator.labels.errors import LabelError, LabelsExist
 from simulator.labels.symbol.decoders import Zxing
 from simulator.labels.symbol.pictures import load_picture

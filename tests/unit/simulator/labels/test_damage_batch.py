@@ -192,8 +192,8 @@ def test_a_decoder_that_never_answers_is_written_down_and_its_label_is_none_that
 
 def test_a_decoder_beside_the_panel_that_never_answers_has_not_said_that_it_does_not_read(labels):
     task = Task(labels.labels[0].png, "blur", (1.0,), 1, False, True, ("zxing",), ("hanging",))
-    work = Measuring(decoders_that_end.make_zxing, decoders_that_end.make_hanging_witness)
-    (without,) = run_in_processes([replace(task, witnesses=())], work, jobs=1, answer_s=1.0)
+    work = Measuring(decoders_that_end.make_zxing, decoders_that_end.make_hanging_extra)
+    (without,) = run_in_processes([replace(task, extra=())], work, jobs=1, answer_s=1.0)
     assert without.must_fail
     assert without.no_answer == ()
     (finding,) = run_in_processes([task], work, jobs=1, answer_s=1.0)

@@ -20,9 +20,9 @@ from simulator.labels.damage.pixels import bell_weights, blur, shrink, spread_da
 from simulator.labels.damage.verdict import Verdict, judge, to_image
 from simulator.labels.errors import LabelError
 from simulator.labels.symbol.decoders import Zxing, panel
+from simulator.labels.symbol.encoding import Candidate, encode
 from simulator.labels.symbol.pictures import load_picture
 from simulator.labels.symbol.png import draw_png
-from simulator.labels.symbol.proving import Candidate, encode
 from tests.conftest import do_without
 
 ROOT = Path(__file__).resolve().parents[4]

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from simulator.labels.errors import LabelError
 from simulator.labels.printing.grid import PAPERS, fit_grid
 from simulator.labels.printing.sheet import SheetLabel, draw_sheet, printable
+from simulator.labels.symbol.encoding import Candidate, encode
 from simulator.labels.symbol.matrix import QUIET_MODULES, Matrix
-from simulator.labels.symbol.proving import Candidate, encode
 from simulator.labels.symbol.svg import draw_svg
 
 MATRIX = encode("https://example.test/a-label", Candidate(0, "M", 3))

@@ -24,8 +24,8 @@ from simulator.labels.printing.dots import DotLabel, draw_dots
 from simulator.labels.printing.layout import Room
 from simulator.labels.printing.zpl import draw_zpl, pack, require_zebra
 from simulator.labels.symbol.decoders import GrayImage, panel
+from simulator.labels.symbol.encoding import Candidate, encode
 from simulator.labels.symbol.matrix import QUIET_MODULES
-from simulator.labels.symbol.proving import Candidate, encode
 
 TEXT = '{"v":1,"product_id":"p-1","device_identifier":"SIM-000001"}'
 MATRIX = encode(TEXT, Candidate(0, "M", None))

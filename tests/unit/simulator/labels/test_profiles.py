@@ -16,7 +16,7 @@ from simulator.labels.cli import labels_command
 from simulator.labels.errors import LabelError
 from simulator.labels.payload import PROFILES, open_payload, profiles, read_text
 from simulator.labels.reading import read_label_files
-from simulator.labels.symbol.proving import Candidate, encode
+from simulator.labels.symbol.encoding import Candidate, encode
 from simulator.wire.qr import LabelText, parse_label
 from simulator.wire.qr.keys import KINDS, LabelKey, LabelSigner, read_label_signer
 

@@ -4,8 +4,8 @@ import pytest
 from PIL import Image
 
 from simulator.labels import LabelError, make_labels, read_label_files
+from simulator.labels.symbol.encoding import Candidate, encode
 from simulator.labels.symbol.png import draw_png
-from simulator.labels.symbol.proving import Candidate, encode
 
 
 def _draw(path, text):

@@ -13,9 +13,9 @@ import textwrap
 import pytest
 
 from simulator.labels import LabelError, LabelsExist, make_labels
-from simulator.labels.batch import workers
 from simulator.labels.batch.folder import JOURNAL
 from simulator.labels.batch.manifest import read_manifest
+from simulator.labels.processes import run_ordered
 from simulator.labels.symbol.decoders import Zxing
 
 MADE = """
@@ -51,11 +51,11 @@ class _Blown(Exception):
 
 
 def _blow_at(number):
-    def told(done, total):
+    def blow(done, total):
         if done == number:
             raise _Blown
 
-    return told
+    return blow
 
 
 def test_a_batch_that_was_killed_is_completed_to_the_same_bytes_and_what_was_proven_is_not_made_again(tmp_path):
@@ -198,10 +198,10 @@ def test_results_come_in_the_order_of_their_tasks_and_a_problem_after_all_before
     for jobs in (1, 2):
         results = []
         with pytest.raises(LabelError, match="seven"):
-            results.extend(workers.run_ordered(_Double(), iter(portions), jobs))
+            results.extend(run_ordered(_Double(), iter(portions), jobs))
         assert results == [2, 4, 6, 8, 10, 12]
 
 
 def test_a_worker_that_dies_is_one_clear_line():
     with pytest.raises(LabelError, match=r"worker process ended by itself \(exit code 3\)"):
-        list(workers.run_ordered(_Double(), iter([[1], [13], [2]]), 2))
+        list(run_ordered(_Double(), iter([[1], [13], [2]]), 2))

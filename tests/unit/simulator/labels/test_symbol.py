@@ -11,18 +11,11 @@ from simulator.labels.errors import LabelError, UnreadableLabel
 from simulator.labels.payload import label_text
 from simulator.labels.symbol import decoders
 from simulator.labels.symbol.decoders import GrayImage, OpenCv, Zxing, find_zbar, lone_decoder_warning, panel
+from simulator.labels.symbol.encoding import Candidate, candidate_order, encode
 from simulator.labels.symbol.matrix import QUIET_MODULES
 from simulator.labels.symbol.pictures import load_picture
 from simulator.labels.symbol.png_reading import read_drawing
-from simulator.labels.symbol.proving import (
-    Candidate,
-    PrintSize,
-    Verdict,
-    candidate_order,
-    encode,
-    judge,
-    prove,
-)
+from simulator.labels.symbol.proving import PrintSize, Verdict, judge, prove
 from tests.conftest import require_program
 
 TEXT = label_text("0193b2f4-7e5c-7c3a-9b1e-2f6d4a8c0e11", "SIM-000001")

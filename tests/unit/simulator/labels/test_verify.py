@@ -20,7 +20,7 @@ from simulator.labels.damage.label import draw_label
 from simulator.labels.damage.measuring import damage
 from simulator.labels.errors import LabelError
 from simulator.labels.symbol.decoders import GrayImage, Zxing
-from simulator.labels.symbol.proving import Candidate, encode
+from simulator.labels.symbol.encoding import Candidate, encode
 from simulator.labels.verify.expected import load_expected
 from simulator.labels.verify.finding import CodeSearch
 from simulator.labels.verify.pages import list_files, open_pages

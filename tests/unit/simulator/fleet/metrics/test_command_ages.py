@@ -15,10 +15,10 @@ from simulator.fleet.metrics.merging import Merger
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.metrics.stages import CommandTracker, without_stages
 from simulator.fleet.metrics.thresholds import ThresholdError, parse
+from simulator.fleet.metrics.verdict import Findings, judge_run
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.play.measurement import StagedLedger
 from simulator.fleet.record import CommandEnds, Reasons, Second, ThresholdResult
-from simulator.fleet.run.verdict import Findings, judge_run
 from tests.fleet_runs import Shape, a_run
 
 OK, TIMEOUT = OutcomeClass.OK, OutcomeClass.TIMEOUT

@@ -167,8 +167,8 @@ def find_wechat() -> WeChat | None:
         return None
 
 
-def make_witnesses(jsqr: Path | None, answer_s: float = ANSWER_S) -> tuple[Decoder, ...]:
-    """The witnesses of this machine.
+def make_extra(jsqr: Path | None, answer_s: float = ANSWER_S) -> tuple[Decoder, ...]:
+    """The extra decoders of this machine.
 
     Args:
         jsqr: the folder of jsQR's ``node_modules``; None leaves jsQR out.
@@ -181,7 +181,7 @@ def make_witnesses(jsqr: Path | None, answer_s: float = ANSWER_S) -> tuple[Decod
     return (*((wechat,) if wechat else ()), *((JsQr(jsqr, answer_s=answer_s),) if jsqr else ()))
 
 
-def missing_witnesses(witnesses: tuple[Decoder, ...]) -> tuple[str, ...]:
-    """How to get each witness that is not among these."""
-    names = {witness.name for witness in witnesses}
+def missing_extra(extra: tuple[Decoder, ...]) -> tuple[str, ...]:
+    """How to get each extra decoder that is not among these."""
+    names = {decoder.name for decoder in extra}
     return tuple(fix for name, fix in (("wechat", WECHAT_FIX), ("jsqr", JSQR_FIX)) if name not in names)

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from simulator.fleet.metrics.verdict import Findings, judge_run
 from simulator.fleet.record import AuditRecord, Gap, Reasons, StreamAudit, ThresholdResult, Word
-from simulator.fleet.run.verdict import Findings, judge_run
 
 ENDED = "ended by hand before its time"
 CLEAN = StreamAudit(sent=10, accepted=10, stored=10, lost=0, doubled=0, reordered=0, altered=0, late=0, unknown=0)

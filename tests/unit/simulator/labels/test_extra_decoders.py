@@ -12,10 +12,10 @@ import pytest
 from simulator.labels import LabelError, make_labels
 from simulator.labels.damage import making
 from simulator.labels.damage.making import damage_labels
-from simulator.labels.symbol import witnesses
+from simulator.labels.symbol import extra_decoders
 from simulator.labels.symbol.decoders import GrayImage, NoAnswer, Zxing, find_opencv, find_zbar, title
+from simulator.labels.symbol.extra_decoders import JsQr, find_wechat, make_extra, missing_extra
 from simulator.labels.symbol.pictures import load_picture
-from simulator.labels.symbol.witnesses import JsQr, find_wechat, make_witnesses, missing_witnesses
 from tests.conftest import require_program
 from tests.node_packages import node_with
 
@@ -48,7 +48,7 @@ def _label(tmp_path_factory):
 @pytest.fixture(name="damaged")
 def _damaged(label, tmp_path, monkeypatch):
     def damage(*found):
-        monkeypatch.setattr(making, "make_witnesses", lambda *_: found)
+        monkeypatch.setattr(making, "make_extra", lambda *_: found)
         batch = damage_labels(
             [label],
             out=tmp_path / "out",
@@ -63,26 +63,26 @@ def _damaged(label, tmp_path, monkeypatch):
     return damage
 
 
-def test_what_a_witness_reads_is_no_label_that_must_fail(damaged):
+def test_what_an_extra_decoder_reads_is_no_label_that_must_fail(damaged):
     _, without = damaged()
     assert {picture["kind"] for picture in without["pictures"]} == set(KINDS)
-    witness = Reads()
-    batch, manifest = damaged(witness)
-    assert witness.asked
+    extra = Reads()
+    batch, manifest = damaged(extra)
+    assert extra.asked
     assert manifest["pictures"] == []
     assert {one["kind"] for one in manifest["without"]} == set(KINDS)
     assert manifest["judged_by"] == list(batch.run.judged_by) == [title(Zxing()), "Reads 7.1"]
-    assert manifest["decoders"] == ["zxing"], "a witness has no column of its own"
+    assert manifest["decoders"] == ["zxing"], "an extra decoder has no column of its own"
 
 
-def test_a_witness_that_fails_at_a_picture_has_not_said_that_it_does_not_read_it(damaged):
+def test_an_extra_decoder_that_fails_at_a_picture_has_not_said_that_it_does_not_read_it(damaged):
     batch, manifest = damaged(Reads(failure=RuntimeError("odd picture")))
     assert manifest["pictures"] == []
     assert {one["kind"]: one["no_answer"] for one in manifest["without"]} == {kind: ["reads"] for kind in KINDS}
     assert [finding.no_answer for finding in batch.findings] == [("reads",), ("reads",)]
 
 
-def test_a_witness_that_is_gone_ends_the_run(damaged):
+def test_an_extra_decoder_that_is_gone_ends_the_run(damaged):
     with pytest.raises(LabelError, match="ended without an answer"):
         damaged(Reads(failure=LabelError("jsQR ended without an answer")))
 
@@ -96,10 +96,10 @@ def test_titles_say_which_version_of_which_decoder_was_asked():
 
 def test_jsqr_without_its_folder_or_without_must_fail_is_refused(label, tmp_path):
     with pytest.raises(LabelError, match="run 'npm install jsqr'"):
-        make_witnesses(tmp_path)
+        make_extra(tmp_path)
     with pytest.raises(LabelError, match="give --must-fail"):
         damage_labels([label], out=tmp_path / "out", jsqr=tmp_path)
-    assert missing_witnesses(()) == (witnesses.WECHAT_FIX, witnesses.JSQR_FIX)
+    assert missing_extra(()) == (extra_decoders.WECHAT_FIX, extra_decoders.JSQR_FIX)
 
 
 def blank(edge: int = 90) -> GrayImage:

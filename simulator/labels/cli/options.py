@@ -1,4 +1,4 @@
-"""Options of printed labels, shared by the commands that make them: click only, no logic."""
+"""Options that several label commands share: how a label is written, signed and printed."""
 
 from __future__ import annotations
 
@@ -9,14 +9,51 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from agent.errors import ConfigurationError
+from simulator.labels.errors import LabelError
+from simulator.labels.payload import PROFILES, Payload, open_payload
 from simulator.labels.printing.brother import TAPES
 from simulator.labels.printing.estimate import PrintAssumptions
 from simulator.labels.printing.grid import PAPERS, Placing, read_grid
 from simulator.labels.printing.options import PrintOptions, parse_label_mm
 from simulator.labels.printing.sheet import Marks
 from simulator.terminal import option
+from simulator.wire.qr.keys import read_label_signer
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def profile_options(command: Command) -> Command:
+    """``--profile``, ``--link-host`` and ``--sign-key-file``, to be given to :func:`open_profile`."""
+    for decorate in reversed(
+        (
+            option(
+                "--profile", default="json", help=f"Payload: {', '.join(PROFILES)}, or one of an installed package."
+            ),
+            option("--link-host", default="", help="Host of the profile link, such as onboard.example.com."),
+            option(
+                "--sign-key-file",
+                type=click.Path(path_type=Path),
+                help="Sign with the key in this file (labels keygen); a key is never given on the command line.",
+            ),
+        )
+    ):
+        command = decorate(command)
+    return command
+
+
+def open_profile(profile: str, link_host: str, sign_key_file: Path | None) -> Payload:
+    """The profile that the options ask for.
+
+    Raises:
+        LabelError: there is none, or the key cannot be read.
+    """
+    try:
+        signer = read_label_signer(sign_key_file) if sign_key_file else None
+    except ConfigurationError as problem:
+        raise LabelError(problem.in_one_line) from None
+    return open_payload(profile, host=link_host, signer=signer)
+
 
 _OPTIONS: Final = (
     option("--paper", type=click.Choice(sorted(PAPERS)), default="a4", help="Paper of the sheet, when it is plain."),
@@ -96,3 +133,8 @@ def print_options(
         tape_mm=tape_mm,
         assumed=PrintAssumptions(print_growth_um, contrast),
     )
+
+
+def words_of(text: str) -> list[str]:
+    """The words of an option whose words are separated by commas, in lower case."""
+    return [word.strip().lower() for word in text.split(",") if word.strip()]
