@@ -30,6 +30,8 @@ from agent.frozen import dataclass
 
 # Asked again after this part of the time since the last activity: some twenty times before a device counts as idle.
 _AGE_PART: Final = 0.2
+# So many entries that no longer count may lie in a heap, beside one for each device, before they are dropped.
+_SUPERSEDED: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +224,12 @@ class FairPolling:
 
     def _enqueue(self, device_id: str, device: _Device) -> None:
         device.entry = next(self._numbers)
-        heapq.heappush(self._heaps[device.lane], (device.due_s, device.entry, device_id))
+        heap = self._heaps[device.lane]
+        heapq.heappush(heap, (device.due_s, device.entry, device_id))
+        if len(heap) > 2 * len(self._devices) + _SUPERSEDED:
+            # Each hint leaves the device's earlier entry behind, which would stay until its time came.
+            heap[:] = [each for each in heap if self._counts(each)]
+            heapq.heapify(heap)
 
     def _is_due(self, lane: PollClass, now_s: float) -> bool:
         due = self._trim(lane) and self._heaps[lane][0][0] <= now_s
@@ -234,9 +241,13 @@ class FairPolling:
         """Drop entries that no longer count from the top; False when the lane is empty."""
         heap = self._heaps[lane]
         while heap:
-            _, entry, device_id = heap[0]
-            device = self._devices.get(device_id)
-            if device is not None and device.entry == entry:
+            if self._counts(heap[0]):
                 return True
             heapq.heappop(heap)
         return False
+
+    def _counts(self, item: tuple[float, int, str]) -> bool:
+        """Whether an item of a heap is its device's valid entry."""
+        _, entry, device_id = item
+        device = self._devices.get(device_id)
+        return device is not None and device.entry == entry

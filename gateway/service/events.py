@@ -144,7 +144,8 @@ class EventService(Actor):
     def _take(self, event: Event) -> None:
         """Keep a command, then the place: a crash in between meets it again, and knows it."""
         try:
-            record = CommandRecord.receive(from_json(event.data), self._client.reading)
+            # Not into the parser's own cache: it keeps 16,384 strings, and those of commands never come again.
+            record = CommandRecord.receive(from_json(event.data, cache_strings=False), self._client.reading)
         except (ValueError, InvalidMessage) as error:
             self._gate.tell("event", f"events=malformed an event is no command and is skipped: {error}")
         else:

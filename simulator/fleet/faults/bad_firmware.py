@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar, Literal
 
-from simulator.fleet.faults.base import DeviceFault, LastingBasis
+from simulator.fleet.faults.base import DeviceFault, LastingBasis, register_fault
 from simulator.fleet.faults.reboot_loop import Turns
 from simulator.fleet.models.condition import Condition
 from simulator.fleet.models.fault_hooks import Hook, Read, Values
@@ -26,6 +26,7 @@ class BadFirmwareSettings(LastingBasis):
     )
 
 
+@register_fault(BadFirmwareSettings)
 class BadFirmware(DeviceFault[BadFirmwareSettings]):
     """See the module."""
 

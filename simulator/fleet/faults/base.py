@@ -11,8 +11,8 @@ that does nothing, to begin with. Faults of the network or of keys have hooks of
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar, get_args
 from zlib import crc32
 
 from simulator.fleet.models.condition import Condition
@@ -26,17 +26,12 @@ NAMES_KEPT: Final = 100_000
 
 
 class FaultBasis(Section):
-    """What the settings of every fault have."""
+    """What the settings of every fault have; each kind narrows ``kind`` to its word."""
 
+    kind: str
     name: str = key("what the report calls it; without it, its kind", default="", max_length=64)
     at_s: Delay = key("when it begins, since the run's begin", unit="s")
     share: Share = key("which part of the devices it concerns, by hash", default=1.0)
-
-    @property
-    def fault_kind(self) -> str:
-        """The word that the scenario names it by."""
-        kind: str = getattr(self, "kind")  # noqa: B009 - each kind has a Literal of its own
-        return kind
 
 
 class LastingBasis(FaultBasis):
@@ -99,13 +94,13 @@ class DeviceFault(Generic[Settings]):
         duration_s: float = getattr(settings, "duration_s", 0.0)
         self.end_s = self.begin_s + duration_s if duration_s else float("inf")
         self._origin_s = origin_s
-        self._share_salt = salt_of("fault", str(number), settings.fault_kind, "share")
-        self.salt = salt_of("fault", str(number), settings.fault_kind)
+        self._share_salt = salt_of("fault", str(number), settings.kind, "share")
+        self.salt = salt_of("fault", str(number), settings.kind)
 
     @property
     def kind(self) -> str:
         """See :class:`Fault`."""
-        return self.settings.fault_kind
+        return self.settings.kind
 
     def chooses(self, device: Individual) -> bool:
         """See :class:`Fault`."""
@@ -166,6 +161,54 @@ class DeviceFault(Generic[Settings]):
         past = [edge for edge in (self.begin_s, self.end_s) if edge <= time_s]
         since_s = max([condition.since_s, *past])
         return dataclasses.replace(condition, since_s=since_s, until_s=until_s)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FaultKind:
+    """One kind of fault.
+
+    Attributes:
+        settings, fault: its two halves.
+        makes_refusals: it makes bodies that a service may refuse.
+        sets_clocks: it makes the clocks of devices wrong.
+    """
+
+    settings: type[FaultBasis]
+    fault: type[DeviceFault[Any]]
+    makes_refusals: bool = False
+    sets_clocks: bool = False
+
+
+REGISTERED: Final[dict[str, FaultKind]] = {}
+"""Every kind of fault whose module is imported, by its word."""
+
+AnyFault = TypeVar("AnyFault", bound=DeviceFault[Any])
+
+
+def register_fault(
+    settings: type[FaultBasis], *, makes_refusals: bool = False, sets_clocks: bool = False
+) -> Callable[[type[AnyFault]], type[AnyFault]]:
+    """Make a class a kind of fault that scenarios can name; a decorator.
+
+    A module of this package is all that a kind needs: :mod:`simulator.fleet.faults.kinds` imports each of them.
+
+    Args:
+        settings: of the scenario; its ``kind`` is a ``Literal`` of one word.
+        makes_refusals: it makes bodies that a service may refuse.
+        sets_clocks: it makes the clocks of devices wrong.
+
+    Raises:
+        ValueError: the word is taken.
+    """
+    (word,) = get_args(settings.model_fields["kind"].annotation)
+
+    def register(fault: type[AnyFault]) -> type[AnyFault]:
+        if word in REGISTERED:
+            raise ValueError(f"two faults are called {word!r}")
+        REGISTERED[word] = FaultKind(settings, fault, makes_refusals, sets_clocks)
+        return fault
+
+    return register
 
 
 def checksum(content: bytes) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from simulator.fleet.faults.base import LastingBasis
+from simulator.fleet.faults.base import LastingBasis, register_fault
 from simulator.fleet.faults.link import LinkFault
 from simulator.fleet.settings import Delay, key
 from simulator.fleet.signals.base import Individual, salt_of
@@ -20,6 +20,7 @@ class BlackoutSettings(LastingBasis):
     recovery_s: Delay = key("over how long links come back, each at a hashed moment", unit="s", default=0.0)
 
 
+@register_fault(BlackoutSettings)
 class Blackout(LinkFault[BlackoutSettings]):
     """See the module."""
 

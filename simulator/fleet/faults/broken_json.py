@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import ClassVar, Literal
 
-from simulator.fleet.faults.base import DeviceFault, LastingBasis, checksum
+from simulator.fleet.faults.base import DeviceFault, LastingBasis, checksum, register_fault
 from simulator.fleet.models.fault_hooks import Body, Hook
 from simulator.fleet.settings import Share, key
 from simulator.fleet.signals.base import Individual, salt_of
@@ -24,6 +24,7 @@ class BrokenJsonSettings(LastingBasis):
     )
 
 
+@register_fault(BrokenJsonSettings, makes_refusals=True)
 class BrokenJson(DeviceFault[BrokenJsonSettings]):
     """See the module."""
 

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import model_validator
 
-from simulator.fleet.faults.base import DeviceFault, FaultBasis
+from simulator.fleet.faults.base import DeviceFault, FaultBasis, register_fault
 from simulator.fleet.faults.clocks import shift_clock
 from simulator.fleet.models.condition import Condition
 from simulator.fleet.models.fault_hooks import Hook
@@ -30,6 +30,7 @@ class ClockJumpSettings(FaultBasis):
         return self
 
 
+@register_fault(ClockJumpSettings, sets_clocks=True)
 class ClockJump(DeviceFault[ClockJumpSettings]):
     """See the module."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Final, Literal
 
-from simulator.fleet.faults.base import DeviceFault, LastingBasis
+from simulator.fleet.faults.base import DeviceFault, LastingBasis, register_fault
 from simulator.fleet.faults.clocks import shift_clock
 from simulator.fleet.models.condition import Condition
 from simulator.fleet.models.fault_hooks import Hook
@@ -24,6 +24,7 @@ class ClockSkewSettings(LastingBasis):
     )
 
 
+@register_fault(ClockSkewSettings, sets_clocks=True)
 class ClockSkew(DeviceFault[ClockSkewSettings]):
     """See the module."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar, Literal
 
-from simulator.fleet.faults.base import DeviceFault, LastingBasis
+from simulator.fleet.faults.base import DeviceFault, LastingBasis, register_fault
 from simulator.fleet.models.condition import Condition, PowerLoss
 from simulator.fleet.models.fault_hooks import Hook
 from simulator.fleet.settings import Delay, key
@@ -19,6 +19,7 @@ class DeadBatterySettings(LastingBasis):
     spread_s: Delay = key("over how long they die and come back, each at a hashed moment", unit="s", default=0.0)
 
 
+@register_fault(DeadBatterySettings)
 class DeadBattery(DeviceFault[DeadBatterySettings]):
     """See the module."""
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from simulator.fleet.faults.base import LastingBasis
+from simulator.fleet.faults.base import LastingBasis, register_fault
 from simulator.fleet.faults.link import LinkFault
 from simulator.fleet.settings import Seconds, key
 from simulator.fleet.signals.base import Individual
@@ -21,6 +21,7 @@ class DisconnectStormSettings(LastingBasis):
     away_s: Seconds = key("how long each wave keeps them away", unit="s", default=1.0)
 
 
+@register_fault(DisconnectStormSettings)
 class DisconnectStorm(LinkFault[DisconnectStormSettings]):
     """See the module."""
 

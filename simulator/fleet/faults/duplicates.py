@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from simulator.fleet.faults.base import DeviceFault, LastingBasis, checksum
+from simulator.fleet.faults.base import DeviceFault, LastingBasis, checksum, register_fault
 from simulator.fleet.models.fault_hooks import Body, Hook
 from simulator.fleet.settings import Delay, Share, key
 from simulator.fleet.signals.base import Individual
@@ -27,6 +27,7 @@ class DuplicatesSettings(LastingBasis):
     idempotency_key: Literal["same", "fresh"] = key("whether a copy has the key of the first", default="same")
 
 
+@register_fault(DuplicatesSettings)
 class Duplicates(DeviceFault[DuplicatesSettings]):
     """See the module."""
 

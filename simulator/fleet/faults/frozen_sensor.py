@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from simulator.fleet.faults.base import DeviceFault, LastingBasis
+from simulator.fleet.faults.base import DeviceFault, LastingBasis, register_fault
 from simulator.fleet.models.fault_hooks import Hook, Read, Values
 from simulator.fleet.settings import ReadingName, key
 from simulator.fleet.signals.base import Individual
@@ -17,6 +17,7 @@ class FrozenSensorSettings(LastingBasis):
     readings: tuple[ReadingName, ...] = key("which readings; without it, all", default=())
 
 
+@register_fault(FrozenSensorSettings)
 class FrozenSensor(DeviceFault[FrozenSensorSettings]):
     """See the module."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from simulator.fleet.faults.base import LastingBasis
+from simulator.fleet.faults.base import LastingBasis, register_fault
 from simulator.fleet.faults.link import FREE, LinkFault, Passage
 from simulator.fleet.settings import Share, key
 from simulator.fleet.signals.base import Individual
@@ -17,6 +17,7 @@ class HalfOpenSettings(LastingBasis):
     arrives: Share = key("the part of the requests that still arrive", default=0.0)
 
 
+@register_fault(HalfOpenSettings)
 class HalfOpen(LinkFault[HalfOpenSettings]):
     """See the module."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar, Literal
 
-from simulator.fleet.faults.base import DeviceFault, LastingBasis
+from simulator.fleet.faults.base import DeviceFault, LastingBasis, register_fault
 from simulator.fleet.models.fault_hooks import Hook, Pace
 from simulator.fleet.settings import Seconds, key
 from simulator.fleet.signals.base import Individual
@@ -18,6 +18,7 @@ class InStepTimersSettings(LastingBasis):
     every_s: Seconds | None = key("between two readings; without it, as before", unit="s", default=None)
 
 
+@register_fault(InStepTimersSettings)
 class InStepTimers(DeviceFault[InStepTimersSettings]):
     """See the module."""
 

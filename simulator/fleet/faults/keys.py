@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from simulator.fleet.faults.base import LastingBasis
+from simulator.fleet.faults.base import LastingBasis, register_fault
 from simulator.fleet.faults.link import FREE, LinkFault, Passage
 from simulator.fleet.signals.base import Individual, salt_of
 
@@ -18,6 +18,7 @@ class RevokedKeysSettings(LastingBasis):
     kind: Literal["revoked_keys"]
 
 
+@register_fault(RevokedKeysSettings)
 class RevokedKeys(LinkFault[RevokedKeysSettings]):
     """See the settings."""
 
@@ -33,6 +34,7 @@ class RotatedKeysSettings(LastingBasis):
     kind: Literal["rotated_keys"]
 
 
+@register_fault(RotatedKeysSettings)
 class RotatedKeys(LinkFault[RotatedKeysSettings]):
     """See the settings."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar, Literal
 
-from simulator.fleet.faults.base import DeviceFault, LastingBasis
+from simulator.fleet.faults.base import DeviceFault, LastingBasis, register_fault
 from simulator.fleet.models.fault_hooks import Hook, Pace
 from simulator.fleet.settings import Seconds, key
 from simulator.fleet.signals.base import Individual, turn_at
@@ -19,6 +19,7 @@ class LateBatchesSettings(LastingBasis):
     together: bool = key("all devices hand over in the same moment; else each at its own", default=False)
 
 
+@register_fault(LateBatchesSettings)
 class LateBatches(DeviceFault[LateBatchesSettings]):
     """See the module."""
 

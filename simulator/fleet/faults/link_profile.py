@@ -12,7 +12,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from simulator.fleet.faults.base import LastingBasis
+from simulator.fleet.faults.base import LastingBasis, register_fault
 from simulator.fleet.faults.link import FREE, ForeignAnswer, LinkFault, Passage
 from simulator.fleet.settings import Delay, Share, key
 from simulator.fleet.signals.base import Individual, salt_of
@@ -69,6 +69,7 @@ class LinkProfileSettings(LastingBasis):
     )
 
 
+@register_fault(LinkProfileSettings)
 class LinkProfile(LinkFault[LinkProfileSettings]):
     """See the module."""
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from typing import ClassVar, Final, Literal
 
-from simulator.fleet.faults.base import DeviceFault, LastingBasis
+from simulator.fleet.faults.base import DeviceFault, LastingBasis, register_fault
 from simulator.fleet.faults.json_body import close_body, identity_of, open_body
 from simulator.fleet.models.fault_hooks import Body, Hook
 from simulator.fleet.settings import ReadingName, Share, key
@@ -29,6 +29,7 @@ class NanSensorSettings(LastingBasis):
     value: Literal["NaN", "Infinity", "-Infinity"] = key("what is written", default="NaN")
 
 
+@register_fault(NanSensorSettings, makes_refusals=True)
 class NanSensor(DeviceFault[NanSensorSettings]):
     """See the module."""
 

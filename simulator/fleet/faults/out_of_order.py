@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar, Literal
 
-from simulator.fleet.faults.base import DeviceFault, LastingBasis
+from simulator.fleet.faults.base import DeviceFault, LastingBasis, register_fault
 from simulator.fleet.models.fault_hooks import Hook
 from simulator.fleet.settings import key
 from simulator.fleet.signals.base import Individual, millisecond_of
@@ -18,6 +18,7 @@ class OutOfOrderSettings(LastingBasis):
     order: Literal["reversed", "shuffled"] = key("which order", default="shuffled")
 
 
+@register_fault(OutOfOrderSettings)
 class OutOfOrder(DeviceFault[OutOfOrderSettings]):
     """See the module."""
 

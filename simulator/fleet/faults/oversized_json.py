@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Final, Literal
 from pydantic import Field
 
 from agent.wire.limits import BODY_BYTES
-from simulator.fleet.faults.base import DeviceFault, LastingBasis, checksum
+from simulator.fleet.faults.base import DeviceFault, LastingBasis, checksum, register_fault
 from simulator.fleet.models.fault_hooks import Body, Hook
 from simulator.fleet.settings import Share, key
 from simulator.fleet.signals.base import Individual
@@ -25,6 +25,7 @@ class OversizedJsonSettings(LastingBasis):
     size_bytes: Annotated[int, Field(gt=0, le=_MOST)] = key("how large they get", unit="bytes", default=BODY_BYTES + 1)
 
 
+@register_fault(OversizedJsonSettings, makes_refusals=True)
 class OversizedJson(DeviceFault[OversizedJsonSettings]):
     """See the module."""
 

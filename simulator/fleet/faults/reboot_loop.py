@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from simulator.fleet.faults.base import DeviceFault, LastingBasis
+from simulator.fleet.faults.base import DeviceFault, LastingBasis, register_fault
 from simulator.fleet.models.condition import Condition, PowerLoss
 from simulator.fleet.models.fault_hooks import Hook
 from simulator.fleet.settings import Seconds, key
@@ -21,6 +21,7 @@ class RebootLoopSettings(LastingBasis):
     down_s: Seconds = key("how long they are gone", unit="s", default=5.0)
 
 
+@register_fault(RebootLoopSettings)
 class RebootLoop(DeviceFault[RebootLoopSettings]):
     """See the module."""
 

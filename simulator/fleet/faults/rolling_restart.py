@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar, Literal
 
-from simulator.fleet.faults.base import DeviceFault, LastingBasis
+from simulator.fleet.faults.base import DeviceFault, LastingBasis, register_fault
 from simulator.fleet.models.condition import Condition, PowerLoss
 from simulator.fleet.models.fault_hooks import Hook
 from simulator.fleet.settings import Seconds, key
@@ -21,6 +21,7 @@ class RollingRestartSettings(LastingBasis):
     away_s: Seconds = key("how long a restart takes", unit="s", default=5.0)
 
 
+@register_fault(RollingRestartSettings)
 class RollingRestart(DeviceFault[RollingRestartSettings]):
     """See the module."""
 

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final, Literal, Self
 
 from pydantic import model_validator
 
-from simulator.fleet.faults.base import DeviceFault, LastingBasis
+from simulator.fleet.faults.base import DeviceFault, LastingBasis, register_fault
 from simulator.fleet.faults.json_body import close_body, open_body
 from simulator.fleet.models.fault_hooks import Body, Hook, Read, Values
 from simulator.fleet.settings import ReadingName, key
@@ -45,6 +45,7 @@ class SchemaDriftSettings(LastingBasis):
         return self
 
 
+@register_fault(SchemaDriftSettings, makes_refusals=True)
 class SchemaDrift(DeviceFault[SchemaDriftSettings]):
     """See the module."""
 

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from simulator.fleet.faults.base import LastingBasis
+from simulator.fleet.faults.base import LastingBasis, register_fault
 from simulator.fleet.faults.link import LinkFault
 from simulator.fleet.settings import Seconds, key
 
@@ -22,5 +22,6 @@ class SlowLorisSettings(LastingBasis):
     every_s: Seconds = key("between two bytes of one connection", unit="s", default=1.0)
 
 
+@register_fault(SlowLorisSettings)
 class SlowLoris(LinkFault[SlowLorisSettings]):
     """See the module; the connections are made by :mod:`simulator.fleet.play.loris`."""

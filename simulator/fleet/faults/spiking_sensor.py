@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from simulator.fleet.faults.base import DeviceFault, LastingBasis
+from simulator.fleet.faults.base import DeviceFault, LastingBasis, register_fault
 from simulator.fleet.models.fault_hooks import Hook, Read, Values
 from simulator.fleet.settings import ReadingName, Share, key
 from simulator.fleet.signals.base import Individual, millisecond_of, salt_of
@@ -22,6 +22,7 @@ class SpikingSensorSettings(LastingBasis):
     sign: Literal["up", "down", "either"] = Field(default="either", description="which way")
 
 
+@register_fault(SpikingSensorSettings)
 class SpikingSensor(DeviceFault[SpikingSensorSettings]):
     """See the module."""
 

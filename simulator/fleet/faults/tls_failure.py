@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from simulator.fleet.faults.base import LastingBasis
+from simulator.fleet.faults.base import LastingBasis, register_fault
 from simulator.fleet.faults.link import FREE, LinkFault, Passage
 from simulator.fleet.settings import key
 from simulator.fleet.signals.base import Individual
@@ -22,6 +22,7 @@ class TlsFailureSettings(LastingBasis):
     )
 
 
+@register_fault(TlsFailureSettings)
 class TlsFailure(LinkFault[TlsFailureSettings]):
     """See the module."""
 

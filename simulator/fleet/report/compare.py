@@ -231,7 +231,7 @@ def chosen_phases(record: RunRecord, phase: str | None) -> tuple[Span, ...]:
 
 
 def read_run(folder: Path) -> RunRecord:
-    """The record of the run in a folder; of one that did not end, what its seconds tell.
+    """The record of the run in a folder; of one that did not end, made of its seconds.
 
     Raises:
         ConfigurationError: the folder holds no run or a damaged one.

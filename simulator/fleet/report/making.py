@@ -75,7 +75,7 @@ class Made:
     """What was made.
 
     Attributes:
-        record: the run; of one that did not end, what its seconds tell.
+        record: the run; of one that did not end, made of its seconds.
         page: ``report.html``.
         missing: what could not be written and why, a sentence each, such as on a full disk.
         doubts: what in the folder does not fit together, a sentence each; the verdict of ``record`` has them.
@@ -88,7 +88,7 @@ class Made:
 
 
 def finish_run(folder: RunFolder, record: RunRecord, formats: Collection[str] = ()) -> Made:
-    """Write the record of a run that ended, and all its reports; what the disk does not take is told as missing.
+    """Write the record of a run that ended, and all its reports; what the disk does not take is listed as missing.
 
     Args:
         folder: of the run.
@@ -215,7 +215,7 @@ def unended(record: RunRecord, folder: Path) -> RunRecord:
     for second in read_seconds(folder):
         totals.take(second)
     seconds = totals.last_second + 1
-    told = f"the run did not end: {state_of(folder)}; this is what {plural(seconds, 'second')} of it tell"
+    sentence = f"the run did not end: {state_of(folder)}; its figures cover {plural(seconds, 'second')}"
     found = replace(
         record,
         duration_s=float(seconds),
@@ -237,5 +237,5 @@ def unended(record: RunRecord, folder: Path) -> RunRecord:
     return replace(
         found,
         thresholds=results,
-        verdict=Verdict(Word.INTERRUPTED, int(ExitCode.INTERRUPTED), (told, *missed, "nothing was audited")),
+        verdict=Verdict(Word.INTERRUPTED, int(ExitCode.INTERRUPTED), (sentence, *missed, "nothing was audited")),
     )

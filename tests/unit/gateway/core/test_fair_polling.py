@@ -288,3 +288,16 @@ def test_a_hundred_thousand_devices_take_a_logarithm_of_steps():
         for device_id in polling.next_due(now_s):
             polling.saw(device_id, now_s, news=False)
     assert compared < 100 * 200
+
+
+def test_a_hint_leaves_nothing_behind_while_the_stream_of_events_runs():
+    polling = fleet(10)
+    polling.news_are_told(0.0, told=True)
+    entries = 0
+    for number in range(10_000):
+        now_s = 60.0 + number / 1000
+        polling.active("d3", now_s)
+        for device_id in polling.next_due(now_s):
+            polling.saw(device_id, now_s, news=True)
+        entries = max(entries, sum(map(len, polling._heaps.values())))
+    assert entries < 3 * (2 * 10 + 64 + 1)
