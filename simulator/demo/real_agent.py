@@ -133,14 +133,14 @@ class RealAgent:
         """What ``device-agent status --json`` says about the outbox; it works while the agent runs and after.
 
         Raises:
-            UnexpectedAnswer: the program failed or did not tell these counters.
+            UnexpectedAnswer: the program failed or did not print these counters.
         """
         program = [str(program_path("device-agent")), "status", "--config", str(self.config_path), "--json"]
         try:
             ended = subprocess.run(program, capture_output=True, timeout=_STATUS_TIMEOUT_S, check=False)
             return _outbox(json.loads(ended.stdout)["store"]["outbox"])
         except (subprocess.TimeoutExpired, OSError, ValueError, KeyError, TypeError) as error:
-            raise UnexpectedAnswer(f"'{' '.join(program)}' did not tell the outbox's counters: {error!r}") from None
+            raise UnexpectedAnswer(f"'{' '.join(program)}' did not print the outbox's counters: {error!r}") from None
 
     def _configuration(self, broker: Broker, device_id: str) -> dict[str, Any]:
         python = [sys.executable, "-I", "-S"]

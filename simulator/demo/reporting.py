@@ -59,7 +59,7 @@ _FLEET_CHARTS: Final = (
 
 
 def prove_all(outcome: DemoOutcome) -> list[Proof]:
-    """Every proof about this run, the most telling ones first."""
+    """Every proof about this run, the most important ones first."""
     cast = outcome.onboarded.cast
     stored = [command for device in outcome.read_back.values() for command in device.commands]
     runs: Counter[str] = Counter(outcome.agent.runs())

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from agent.adapters.store.waiting import encode_reading
+from agent.adapters.store.waiting import EncodedReading, encode_reading
 from agent.core.timekeeping import BootTime
 from agent.core.values import (
     Admission,
@@ -21,14 +21,44 @@ from agent.core.values import (
 )
 
 if TYPE_CHECKING:
-    from agent.adapters.sqlite_store import SqliteStore
-    from agent.adapters.store_service import StoreService
+    from agent.adapters.store.boot_rows import BootRows
+    from agent.adapters.store.journal_rows import JournalRows
+    from agent.adapters.store.outbox_rows import OutboxRows
+
+_T = TypeVar("_T")
+
+
+class Store(Protocol):
+    """The parts of the store, in its writer's thread: :class:`~agent.adapters.sqlite_store.SqliteStore`."""
+
+    journal: JournalRows
+    outbox: OutboxRows
+    boots: BootRows
+
+
+class Writer(Protocol):
+    """Does work in the store's own thread: :class:`~agent.adapters.store_service.StoreService`, which says how."""
+
+    def call(self, work: Callable[[Store], _T], *, writes: bool) -> _T:
+        """Wait for the result of this work and, if it writes, for its commit."""
+
+    def look_and_write(self, look: Callable[[Store], Callable[[Store], None] | None]) -> None:
+        """Wait for a look, and for the commit of the work that it returns."""
+
+    def submit(self, work: Callable[[Store], object], *, writes: bool) -> None:
+        """Have this work done soon, without waiting."""
+
+    def put(self, draft: EncodedReading, *, wait: bool) -> None:
+        """Take a reading; with ``wait`` it is committed on return."""
+
+    def settle(self, outcome: SendOutcome) -> None:
+        """Take the outcome of a batch that was sent."""
 
 
 class SharedJournal:
     """The :class:`~agent.ports.Journal` for every thread."""
 
-    def __init__(self, writer: StoreService) -> None:
+    def __init__(self, writer: Writer) -> None:
         self._writer = writer
 
     def known(self, command_ids: Sequence[str]) -> dict[str, JournalEntry]:
@@ -43,7 +73,7 @@ class SharedJournal:
     ) -> None:
         """See :class:`agent.ports.Journal`. Both halves in one turn of the writer: its caller waits once."""
 
-        def look(store: SqliteStore) -> Callable[[SqliteStore], None] | None:
+        def look(store: Store) -> Callable[[Store], None] | None:
             admission = choose(store.journal.look_up(command_ids, settings))
             if admission is None:
                 return None
@@ -103,7 +133,7 @@ class SharedJournal:
 class SharedBootTimes:
     """The :class:`~agent.ports.BootTimes` for every thread."""
 
-    def __init__(self, writer: StoreService) -> None:
+    def __init__(self, writer: Writer) -> None:
         self._writer = writer
 
     def known(self) -> Mapping[str, BootTime]:
@@ -121,7 +151,7 @@ class SharedBootTimes:
 class SharedOutbox:
     """The :class:`~agent.ports.Outbox` for every thread."""
 
-    def __init__(self, writer: StoreService) -> None:
+    def __init__(self, writer: Writer) -> None:
         self._writer = writer
 
     def put(self, reading: Reading, *, wait: bool = False) -> None:

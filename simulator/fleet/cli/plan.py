@@ -40,8 +40,8 @@ def plan_command(*, scenario: Path, as_json: bool, signals: bool, html: Path | N
     Devices, phases on a time line, requests per second by operation, sockets, bytes, faults, quota, and the digest of
     all events: the same scenario and seed have the same digest, however many workers play them. --signals plots what
     the first device of each model reads from 00:00 UTC of today on, as wide as the terminal is; with --json its values
-    are in "signals". Exit codes: 0 it can be run, 2 it has faults, all of which are told with line and column, or the
-    page cannot be written.
+    are in "signals". Exit codes: 0 it can be run, 2 it has faults, all of which are printed with line and column, or
+    the page cannot be written.
     """
     file = read_or_refuse(scenario, allow_python=allow_python)
     made = plan_of(file)

@@ -49,7 +49,7 @@ _LEFT = (
     type=click.IntRange(0, 65535),
     help="Serve the figures so far to Prometheus at http://127.0.0.1:PORT/metrics; 0 takes a free port.",
 )
-@click.option("--quiet", is_flag=True, help="Show nothing; the exit code tells.")
+@click.option("--quiet", is_flag=True, help="Show nothing; the exit code says how it ended.")
 @click.option("--json", "as_json", is_flag=True, help="Print the record of the run as JSON.")
 @takes_formats
 @takes_python

@@ -7,11 +7,9 @@ channel of a device has at most one request on its way.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
-from uuid import uuid4
 
 from agent.core.values import Moment
 from agent.errors import ServiceError, TransportError, UnexpectedAnswer
@@ -21,7 +19,7 @@ from simulator.fleet.device.copies import Unawaited, send_copies
 from simulator.fleet.device.exchange import HELD_POLL, Operation, Request, Speaker
 from simulator.fleet.device.fast_path import KnownAnswers
 from simulator.fleet.device.load_parts import RUN_OVER
-from simulator.fleet.device.model import DeviceModel, Fleetwide
+from simulator.fleet.device.model import Clocks, DeviceModel, Fleetwide
 from simulator.fleet.device.observer import NoObserver, Observer
 from simulator.fleet.device.pages import Pages, ProofCaller, Proved, is_page_answer
 from simulator.fleet.device.places import Places, Site
@@ -48,30 +46,6 @@ class Member:
     device_id: str
     product_id: str
     model: DeviceModel
-
-
-class Clocks:
-    """Both clocks of the machine that the devices run on, as a device sees them.
-
-    Args:
-        monotonic: seconds; the same clock as the engine's and the wheel's.
-        wall: epoch seconds.
-    """
-
-    __slots__ = ("_boot_id", "_wall", "monotonic")
-
-    def __init__(self, monotonic: Callable[[], float] = time.monotonic, wall: Callable[[], float] = time.time) -> None:
-        self.monotonic = monotonic
-        self._wall = wall
-        self._boot_id = uuid4().hex
-
-    def now(self) -> Moment:
-        """This instant."""
-        return Moment(self.monotonic(), self._wall(), self._boot_id)
-
-    def moment(self, now_s: float) -> Moment:
-        """The instant of a reading of the monotonic clock."""
-        return Moment(now_s, self._wall(), self._boot_id)
 
 
 class Driver(Places["_Place"]):

@@ -20,16 +20,16 @@ from agent.wire.extensions import COMMAND_TTL
 from agent.wire.identity import PROOF_PATH
 from agent.wire.json_text import encode_json
 from simulator.fleet.device.answers import SOURCE, HttpAnswer, judge, outcome_of, read_written
-from simulator.fleet.device.driver import TIMEOUT_S, Clocks
+from simulator.fleet.device.driver import TIMEOUT_S
 from simulator.fleet.device.exchange import Operation, Request, Speaker, sends_time
-from simulator.fleet.device.load_parts import CLEAR, RUN_OVER, Readings, RequestKind, Subject, Users
-from simulator.fleet.device.model import Fleetwide
-from simulator.fleet.device.observer import NoObserver, Observer
+from simulator.fleet.device.load_parts import CLEAR, LoadBase, OnEnd, Readings, RequestKind, Subject
+from simulator.fleet.device.model import Clocks, Fleetwide
+from simulator.fleet.device.observer import Observer
 from simulator.fleet.device.pages import Pages, ProofCaller, Proved, is_page_answer
 from simulator.fleet.device.request_template import RequestTemplate
 from simulator.fleet.engine.ports import Headers, HttpEngine
 from simulator.fleet.engine.wheel import Wheel
-from simulator.fleet.outcomes import Attempt, OutcomeClass, class_of
+from simulator.fleet.outcomes import OutcomeClass, class_of
 from simulator.wire.messages import SendCommand
 
 _PING: Final[Mapping[str, Any]] = {"command": "ping"}
@@ -50,7 +50,7 @@ class LoadOptions:
     ttl_s: int = 60
 
 
-class Load:
+class Load(LoadBase):
     """Makes requests for a range of devices; all calls come from the loop's thread.
 
     Args:
@@ -67,8 +67,6 @@ class Load:
 
     Attributes:
         under_way: requests that have no answer yet.
-        is_over: the run is over; what ends from now on has not come to an end by itself.
-        undelivered: open arrivals that were under way then.
     """
 
     def __init__(
@@ -85,15 +83,10 @@ class Load:
         options: LoadOptions | None = None,
         on_news: Callable[[], None] | None = None,
     ) -> None:
+        devices = range(first_index, first_index + len(subjects))
+        super().__init__(wheel, fleet, devices, observer=observer, clocks=clocks, on_news=on_news)
         self.engine = engine
-        self.wheel = wheel
-        self.fleet = fleet
-        self.observer = observer or NoObserver()
-        self.clocks = clocks or Clocks()
-        self.on_news = on_news
         self.under_way: set[_Sending] = set()
-        self.is_over = False
-        self.undelivered = 0
         self._pages = Pages(self._prove, self.clocks.monotonic)
         self._asking = 0
         self._options = options or LoadOptions()
@@ -102,29 +95,14 @@ class Load:
         is_dated = sends_time(fleet.offers, fleet.dialect)
         self._readings = Readings(fleet, first_index, subjects, is_dated=is_dated)
         self._speakers = [Speaker(subject.device_id, "", fleet.offers, fleet.dialect) for subject in subjects]
-        users = Users(wheel, self.clocks.monotonic, range(first_index, first_index + len(subjects)), self.send)
-        self.start_users = users.start
-        self.stop_users = users.stop
         self._makers = {
             RequestKind.SENSOR_DATA: self._reading,
             RequestKind.POLL: self._poll,
             RequestKind.SEND_COMMAND: self._command,
         }
 
-    @property
-    def devices(self) -> range:
-        """Their places in the fleet."""
-        return range(self._first, self._first + len(self._speakers))
-
-    def send(self, kind: RequestKind, device: int, due_s: float, on_end: Callable[[float], None] | None = None) -> None:
-        """Send one request now.
-
-        Args:
-            kind: what for.
-            device: index in the fleet.
-            due_s: when it was to be sent, on the monotonic clock: what was waited is counted from here.
-            on_end: called with the time of the end.
-        """
+    def send(self, kind: RequestKind, device: int, due_s: float, on_end: OnEnd | None = None) -> None:
+        """See :class:`~simulator.fleet.device.load_parts.LoadBase`."""
         request, sequence = self._makers[kind](device - self._first, device, due_s)
         sending = _Sending(self, request, device, sequence, on_end)
         self.under_way.add(sending)
@@ -177,22 +155,12 @@ class Load:
         """Measure a request that ended, and forget it."""
         request = sending.request
         self.under_way.discard(sending)
-        self.observer.exchanged(
-            request.operation,
-            outcome,
-            sending.device,
-            intended_s=request.intended_s,
-            ready_s=request.ready_s,
-            sent_s=sent_s,
-            now_s=now_s,
-            attempt=Attempt.FIRST,
-        )
+        self.measure(request.operation, request, outcome, sending.device, sent_s=sent_s, now_s=now_s)
         if fault:
             self.observer.faulted(request.operation, sending.device, fault)
         if sending.on_end is not None:
             sending.on_end(now_s)
-        if self.on_news is not None:
-            self.on_news()
+        self.notify()
 
     def write_down(
         self, sending: _Sending, outcome: OutcomeClass, body: bytes, sent_s: float | None, now_s: float
@@ -214,9 +182,7 @@ class _Sending:
 
     __slots__ = ("_load", "device", "on_end", "request", "sequence")
 
-    def __init__(
-        self, load: Load, request: Request, device: int, sequence: int, on_end: Callable[[float], None] | None
-    ) -> None:
+    def __init__(self, load: Load, request: Request, device: int, sequence: int, on_end: OnEnd | None) -> None:
         self._load = load
         self.request = request
         self.device = device
@@ -247,10 +213,7 @@ class _Sending:
 
     def failed(self, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:
         """See :class:`~simulator.fleet.engine.ports.Caller`."""
-        if self._load.is_over:
-            # Neither the target nor the network ended it: it has waited until now, like any that has no answer in time.
-            outcome, reason = OutcomeClass.TIMEOUT, RUN_OVER
-            self._load.undelivered += self.on_end is None
+        outcome, reason = self._load.end_of(outcome, reason, is_open=self.on_end is None)
         self._load.write_down(self, outcome, b"", sent_s, now_s)
         self._load.settle(self, outcome, sent_s, now_s, reason)
 

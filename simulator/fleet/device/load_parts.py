@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -11,10 +12,11 @@ from typing import Final
 from agent.core.values import Moment
 from simulator.fleet.audit.digest import digest_values
 from simulator.fleet.audit.fleet_ledger import SEQUENCE_NAME
-from simulator.fleet.device.exchange import TimedReading, values_text
-from simulator.fleet.device.model import Fleetwide
+from simulator.fleet.device.exchange import Request, TimedReading, values_text
+from simulator.fleet.device.model import Clocks, Fleetwide
+from simulator.fleet.device.observer import NoObserver, Observer
 from simulator.fleet.engine.wheel import Timer, Wheel
-from simulator.fleet.outcomes import OutcomeClass
+from simulator.fleet.outcomes import Attempt, OutcomeClass
 from simulator.fleet.signals.base import Individual, SignalSet
 from simulator.fleet.signals.climate import CLIMATE
 
@@ -107,7 +109,8 @@ class Readings:
             ledger.readings_unanswered(device, (sequence,), at_s)
 
 
-Sender = Callable[[RequestKind, int, float, Callable[[float], None]], None]
+OnEnd = Callable[[float], None]
+Sender = Callable[[RequestKind, int, float, OnEnd], None]
 """Sends a request for a device that was due at a time, and calls with the time of its end."""
 
 
@@ -190,3 +193,98 @@ class _User(Timer):
         if not self._stopped:
             self._wanted_s = now_s + self._pause_s
             self._users.wheel.at(self._wanted_s, self)
+
+
+class LoadBase(ABC):
+    """Pure load over any transport: its users, what is measured of its requests, and how it ends.
+
+    Args:
+        wheel: for the pauses of closed users.
+        fleet: what the devices have in common.
+        devices: their places in the fleet.
+        observer: called with each exchange.
+        clocks: time.
+        on_news: called after each exchange.
+
+    Attributes:
+        is_over: the run is over; what ends from now on has not come to an end by itself.
+        undelivered: open arrivals that were under way then.
+    """
+
+    def __init__(
+        self,
+        wheel: Wheel,
+        fleet: Fleetwide,
+        devices: range,
+        *,
+        observer: Observer | None,
+        clocks: Clocks | None,
+        on_news: Callable[[], None] | None,
+    ) -> None:
+        self.wheel = wheel
+        self.fleet = fleet
+        self.devices = devices
+        self.observer = observer or NoObserver()
+        self.clocks = clocks or Clocks()
+        self.is_over = False
+        self.undelivered = 0
+        self._on_news = on_news
+        users = Users(wheel, self.clocks.monotonic, devices, self.send, self.can_send)
+        self.start_users = users.start
+        self.stop_users = users.stop
+
+    @abstractmethod
+    def send(self, kind: RequestKind, device: int, due_s: float, on_end: OnEnd | None = None) -> None:
+        """Send one request now.
+
+        Args:
+            kind: what for.
+            device: index in the fleet.
+            due_s: when it was to be sent, on the monotonic clock: what was waited is counted from here.
+            on_end: called with the time of the end.
+        """
+
+    def can_send(self, device: int) -> bool:
+        """Whether a closed user can make a request for this device now."""
+        del device
+        return True
+
+    def notify(self) -> None:
+        """Call ``on_news``: something changed."""
+        if self._on_news is not None:
+            self._on_news()
+
+    def end_of(self, outcome: OutcomeClass, reason: str, *, is_open: bool) -> tuple[OutcomeClass, str]:
+        """Outcome and reason of a request that failed; one that ends with the run counts as a timeout.
+
+        Args:
+            outcome: why the engine ended it.
+            reason: the same, for a person.
+            is_open: it is an open arrival, and no closed user waits for it.
+        """
+        if not self.is_over:
+            return outcome, reason
+        self.undelivered += is_open
+        return OutcomeClass.TIMEOUT, RUN_OVER
+
+    def measure(
+        self,
+        operation: str,
+        request: Request,
+        outcome: OutcomeClass,
+        device: int,
+        *,
+        sent_s: float | None,
+        now_s: float,
+    ) -> None:
+        """Hand an exchange that ended to the observer; nothing is sent twice here."""
+        self.observer.exchanged(
+            operation,
+            outcome,
+            device,
+            intended_s=request.intended_s,
+            ready_s=request.ready_s,
+            sent_s=sent_s,
+            now_s=now_s,
+            attempt=Attempt.FIRST,
+        )

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
+from uuid import uuid4
 
 from agent.core.backoff import Backoff
 from agent.core.commands import CommandRules
 from agent.core.polling import PollIntervals
+from agent.core.values import Moment
 from agent.wire.dialect import Dialect
 from simulator.fleet.audit.fleet_ledger import FleetLedger, NoLedger
 from simulator.fleet.device.environment import Environment
@@ -101,3 +104,27 @@ class Fleetwide:
     dialect: Dialect = _AUTO
     base_url: str = "http://service.invalid"
     ages: Ages = field(default_factory=NoAges)
+
+
+class Clocks:
+    """Both clocks of the machine that the devices run on, as a device sees them.
+
+    Args:
+        monotonic: seconds; the same clock as the engine's and the wheel's.
+        wall: epoch seconds.
+    """
+
+    __slots__ = ("_boot_id", "_wall", "monotonic")
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic, wall: Callable[[], float] = time.time) -> None:
+        self.monotonic = monotonic
+        self._wall = wall
+        self._boot_id = uuid4().hex
+
+    def now(self) -> Moment:
+        """This instant."""
+        return Moment(self.monotonic(), self._wall(), self._boot_id)
+
+    def moment(self, now_s: float) -> Moment:
+        """The instant of a reading of the monotonic clock."""
+        return Moment(now_s, self._wall(), self._boot_id)

@@ -16,10 +16,10 @@ from agent.errors import Offline
 from agent.wire.extensions import BATCH_SENSOR_DATA
 from agent.wire.secret import Secret
 from simulator.fleet.device.copies import Unawaited, send_copies
-from simulator.fleet.device.driver import Clocks, Member
+from simulator.fleet.device.driver import Member
 from simulator.fleet.device.exchange import Request
 from simulator.fleet.device.fast_path import KnownAnswers
-from simulator.fleet.device.model import Fleetwide
+from simulator.fleet.device.model import Clocks, Fleetwide
 from simulator.fleet.device.mqtt_attempts import Attempts
 from simulator.fleet.device.mqtt_life import MqttDevice, no_receipt, why_unsent
 from simulator.fleet.device.mqtt_speech import OPERATIONS, MqttOperation, MqttSpeaker, renamed

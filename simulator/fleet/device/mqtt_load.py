@@ -16,28 +16,26 @@ from agent.wire import topics
 from agent.wire.mqtt_messages import Refusal, read_receipt
 from agent.wire.secret import Secret
 from simulator.fleet.device.chance import Chance
-from simulator.fleet.device.driver import TIMEOUT_S, Clocks
+from simulator.fleet.device.driver import TIMEOUT_S
 from simulator.fleet.device.exchange import Request
-from simulator.fleet.device.load_parts import RUN_OVER, Readings, RequestKind, Subject, Users
-from simulator.fleet.device.model import Fleetwide
+from simulator.fleet.device.load_parts import LoadBase, OnEnd, Readings, RequestKind, Subject
+from simulator.fleet.device.model import Clocks, Fleetwide
 from simulator.fleet.device.mqtt_attempts import Attempts
 from simulator.fleet.device.mqtt_life import error_of, no_receipt
 from simulator.fleet.device.mqtt_speech import MqttOperation, MqttSpeaker
-from simulator.fleet.device.observer import NoObserver, Observer
+from simulator.fleet.device.observer import Observer
 from simulator.fleet.engine.mqtt import faults
 from simulator.fleet.engine.mqtt.ports import Arrival, MqttEngine, Opening, Standing
 from simulator.fleet.engine.wheel import Timer, Wheel
-from simulator.fleet.outcomes import Attempt, OutcomeClass
+from simulator.fleet.outcomes import OutcomeClass
 
 RECEIPT_TIMEOUT_S: Final = 30.0
 _NEVER_S: Final = float("inf")
 _BACKOFF: Final = Backoff()
 _NO_TIME: Final = "the connection was not there in time"
 
-OnEnd = Callable[[float], None]
 
-
-class MqttLoad:
+class MqttLoad(LoadBase):
     """Makes messages for a range of devices; all calls come from the loop's thread.
 
     Args:
@@ -55,8 +53,6 @@ class MqttLoad:
 
     Attributes:
         under_way: messages that have not ended.
-        is_over: the run is over; what ends from now on has not come to an end by itself.
-        undelivered: open arrivals that were under way then.
         connections: sessions that stand.
     """
 
@@ -75,25 +71,16 @@ class MqttLoad:
         receipt_timeout_s: float = RECEIPT_TIMEOUT_S,
         on_news: Callable[[], None] | None = None,
     ) -> None:
+        devices = range(first_index, first_index + len(subjects))
+        super().__init__(wheel, fleet, devices, observer=observer, clocks=clocks, on_news=on_news)
         self.engine = engine
-        self.wheel = wheel
-        self.fleet = fleet
         self.tokens = tokens
-        self.observer = observer or NoObserver()
-        self.clocks = clocks or Clocks()
         self.timeout_s = timeout_s
         self.receipt_timeout_s = receipt_timeout_s
         self.readings = Readings(fleet, first_index, subjects)
         self.under_way: set[_Sending] = set()
-        self.is_over = False
-        self.undelivered = 0
         self.connections = 0
-        self.devices = range(first_index, first_index + len(subjects))
-        self._on_news = on_news
         self._lines = [_Line(self, first_index + place, each.device_id) for place, each in enumerate(subjects)]
-        users = Users(wheel, self.clocks.monotonic, self.devices, self.send, self._stands)
-        self.start_users = users.start
-        self.stop_users = users.stop
 
     def switch_on(self, device: int) -> None:
         """Connect; nothing happens where there is a session."""
@@ -104,14 +91,7 @@ class MqttLoad:
         self._line(device).switch_off()
 
     def send(self, kind: RequestKind, device: int, due_s: float, on_end: OnEnd | None = None) -> None:
-        """Publish one reading now.
-
-        Args:
-            kind: what for; only sensor data goes over MQTT.
-            device: index in the fleet.
-            due_s: when it was to be sent, on the monotonic clock: what was waited is counted from here.
-            on_end: called with the time of the end.
-        """
+        """See :class:`~simulator.fleet.device.load_parts.LoadBase`; only sensor data goes over MQTT."""
         if kind is not RequestKind.SENSOR_DATA:
             raise ValueError(f"{kind}: the scenario's check lets only sensor_data go over MQTT")
         line, name = self._line(device), f"{self.fleet.run}-{device}"
@@ -129,12 +109,8 @@ class MqttLoad:
         for line in self._lines:
             line.switch_off()
 
-    def notify(self) -> None:
-        """Call ``on_news``: something changed."""
-        if self._on_news is not None:
-            self._on_news()
-
-    def _stands(self, device: int) -> bool:
+    def can_send(self, device: int) -> bool:
+        """See :class:`~simulator.fleet.device.load_parts.LoadBase`: there is a session."""
         return self._line(device).is_up
 
     def _line(self, device: int) -> _Line:
@@ -327,7 +303,7 @@ class _Sending:
     def failed(self, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:
         """See :class:`~simulator.fleet.engine.mqtt.ports.Publisher`."""
         if not self._is_over:
-            outcome, reason = self._at_the_end(outcome, reason)
+            outcome, reason = self._end_of(outcome, reason)
             self._measure(MqttOperation.READINGS, outcome, sent_s, now_s)
             self._end(outcome, reason, sent_s, now_s)
 
@@ -345,7 +321,7 @@ class _Sending:
         if self.sent_s is None:
             self.failed(outcome, reason, now_s, now_s)
         elif not self._is_over:
-            outcome, reason = self._at_the_end(outcome, reason)
+            outcome, reason = self._end_of(outcome, reason)
             self._measure(MqttOperation.RECEIPT, outcome, self.sent_s, now_s)
             self._end(outcome, reason, self.sent_s, now_s)
 
@@ -354,26 +330,12 @@ class _Sending:
         """Index of its device in the fleet."""
         return self._line.device
 
-    def _at_the_end(self, outcome: OutcomeClass, reason: str) -> tuple[OutcomeClass, str]:
-        """What ends with the run has waited until now, like any that has no answer in time."""
-        load = self._line.load
-        if not load.is_over:
-            return outcome, reason
-        load.undelivered += self._on_end is None
-        return OutcomeClass.TIMEOUT, RUN_OVER
+    def _end_of(self, outcome: OutcomeClass, reason: str) -> tuple[OutcomeClass, str]:
+        return self._line.load.end_of(outcome, reason, is_open=self._on_end is None)
 
     def _measure(self, operation: str, outcome: OutcomeClass, sent_s: float | None, now_s: float) -> None:
-        request, line = self.request, self._line
-        line.load.observer.exchanged(
-            operation,
-            outcome,
-            line.device,
-            intended_s=request.intended_s,
-            ready_s=request.ready_s,
-            sent_s=sent_s,
-            now_s=now_s,
-            attempt=Attempt.FIRST,
-        )
+        line = self._line
+        line.load.measure(operation, self.request, outcome, line.device, sent_s=sent_s, now_s=now_s)
 
     def _end(self, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:
         self._is_over = True

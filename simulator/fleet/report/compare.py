@@ -20,8 +20,8 @@ from simulator.fleet.metrics.subjects import ThresholdError
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import RunRecord, Second, Span, Word
 from simulator.fleet.report.agreement import doubts_of
-from simulator.fleet.report.making import unended
 from simulator.fleet.report.resampling import BLOCKS_MIN, DRAWINGS, Block, Drawings, Drawn, Sample, Stretch, blocks_of
+from simulator.fleet.report.unended_run import unended
 from simulator.fleet.report.words import percentile_name
 from simulator.fleet.report.writing import read_record, read_seconds
 from simulator.yaml_document import read_document
@@ -231,7 +231,7 @@ def chosen_phases(record: RunRecord, phase: str | None) -> tuple[Span, ...]:
 
 
 def read_run(folder: Path) -> RunRecord:
-    """The record of the run in a folder; of one that did not end, what its seconds tell.
+    """The record of the run in a folder; of one that did not end, made of its seconds.
 
     Raises:
         ConfigurationError: the folder holds no run or a damaged one.

@@ -33,8 +33,8 @@ def comparison_checks(found: Comparison) -> CheckRun:
 
 
 def _difference(each: Difference) -> Check:
-    told = f"{figure_text(each.figure, each.a.value)} in A, {figure_text(each.figure, each.b.value)} in B"
-    return Check(each.operation, each.name, told, _MARKS[each.finding], f"{each.finding}: {told}, {change_text(each)}")
+    text = f"{figure_text(each.figure, each.a.value)} in A, {figure_text(each.figure, each.b.value)} in B"
+    return Check(each.operation, each.name, text, _MARKS[each.finding], f"{each.finding}: {text}, {change_text(each)}")
 
 
 def history_checks(history: History) -> CheckRun:
@@ -55,5 +55,5 @@ def history_checks(history: History) -> CheckRun:
 
 
 def _headline(headline: Headline, judged: Judged) -> Check:
-    told = against_text(headline, judged)
-    return Check("latest run", headline.name, told, _MARKS[judged.finding], f"{judged.finding}: {told}")
+    text = against_text(headline, judged)
+    return Check("latest run", headline.name, text, _MARKS[judged.finding], f"{judged.finding}: {text}")

@@ -53,7 +53,7 @@ def print_comparison(console: Console, found: Comparison) -> None:
     console.print(Text(conclusion(found), style), soft_wrap=True)
     console.print(
         Text(
-            "Intervals tell how a run varies within itself, not from one run to the next: repeat what matters.", "dim"
+            "Intervals show how a run varies within itself, not from one run to the next: repeat what matters.", "dim"
         ),
         soft_wrap=True,
     )

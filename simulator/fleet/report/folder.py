@@ -52,7 +52,7 @@ class RunFolder:
     def keep(self, record: RunRecord) -> None:
         """Write what is known of the run so far, at its begin and whenever a phase begins or a fault is made.
 
-        ``ended_at`` is empty in it: that is how a run that never ended is told from one that did.
+        ``ended_at`` is empty in it: that marks a run that never ended.
 
         Raises:
             StorageError: it could not be written; the file still holds what it held.

@@ -144,8 +144,8 @@ def history_of(
         found = [each for each in found if each[1].name == scenario]
     names = Counter(record.name for _, record in found)
     if len(names) > 1:
-        told = ", ".join(f"{name} ({count})" for name, count in sorted(names.items()))
-        raise ConfigurationError([f"runs of several scenarios: {told}: choose one with --scenario"])
+        found_names = ", ".join(f"{name} ({count})" for name, count in sorted(names.items()))
+        raise ConfigurationError([f"runs of several scenarios: {found_names}: choose one with --scenario"])
     if len(found) < 2:  # noqa: PLR2004 - a history
         whose = f" of the scenario {scenario}" if scenario else ""
         where = ", ".join(map(str, folders))

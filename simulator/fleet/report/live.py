@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: a picture of the whole terminal, plain lines without one, or nothing.
+"""The live view of a run: a picture of the whole terminal, plain lines without a terminal, or nothing.
 
 It is fed with seconds and does nothing but print: no clock, no thread, no file.
 """
@@ -40,7 +40,7 @@ class RunView(Protocol):
         ...
 
     def note(self, text: str, tone: Tone = Tone.PLAIN) -> None:
-        """Tell one thing that happened."""
+        """Show one event."""
         ...
 
     def show(self, second: Second, standing: Standing) -> None:
@@ -56,7 +56,7 @@ def run_view(console: Console, head: RunHead, *, quiet: bool = False, line_every
     """The view that fits.
 
     Args:
-        console: where it is shown; a rich one knows whether somebody watches.
+        console: where it is shown; a rich one knows whether it is a terminal.
         head: what is known of the run before it begins.
         quiet: show nothing at all.
         line_every_s: seconds of the run from one line to the next, where there is no terminal.

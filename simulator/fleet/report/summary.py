@@ -163,8 +163,8 @@ def limiter_checks(record: RunRecord) -> list[LimiterCheck]:
     found = record.extras.get(CHECKS)
     if not isinstance(found, Mapping) or not all(isinstance(check, Mapping) for check in found.values()):
         return []
-    told = ("outcome", "expected", "observed")
-    return [LimiterCheck(name, *(str(check.get(part, "")) for part in told)) for name, check in found.items()]
+    members = ("outcome", "expected", "observed")
+    return [LimiterCheck(name, *(str(check.get(part, "")) for part in members)) for name, check in found.items()]
 
 
 def streams_of(audit: AuditRecord) -> list[tuple[str, StreamAudit]]:

@@ -40,7 +40,7 @@ class Individual:
 
     Args:
         seed: of the run.
-        name: tells devices apart; the same name has the same signals in every run with this seed.
+        name: of the device; the same name has the same signals in every run with this seed.
         index: its place in the fleet, for formulas.
     """
 
@@ -122,7 +122,7 @@ def salt_of(*parts: str) -> bytes:
 
 
 def millisecond_of(time_s: float) -> int:
-    """What tells two readings of one signal apart: the wire has milliseconds."""
+    """The time of a reading as the wire has it: in milliseconds."""
     return round(time_s * 1000)
 
 

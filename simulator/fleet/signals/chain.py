@@ -64,7 +64,7 @@ class Chain:
     """A semi-Markov chain in continuous time.
 
     Args:
-        name: tells two chains of one device apart.
+        name: another one gives another chance on the same device.
         states: by name, at least two; the ways lead to states that there are.
         unsettling: states whose end is remembered until the next one (:attr:`Stay.settled_s`), such as those in which
             a device has no power.

@@ -1,4 +1,4 @@
-"""Signals out of a product: what its devices would measure, as far as its tables and its vocabulary tell.
+"""Signals out of a product: what its devices would measure, by its tables and its vocabulary.
 
 Three sources, the first that says anything about a reading wins:
 
@@ -6,8 +6,8 @@ Three sources, the first that says anything about a reading wins:
 2. ``metadata.readings``: names, each with ``min``, ``max`` and ``unit`` where they are known,
 3. the vocabulary: numbers that a command sets (``set_temperature`` with ``temperature``) are measured, too.
 
-A reading's name tells what it looks like: temperature goes up and down with the day, a battery falls, a door is open or
-shut. What has no such name walks between its bounds.
+A reading's name decides what it looks like: temperature goes up and down with the day, a battery falls, a door is open
+or shut. What has no such name walks between its bounds.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ class ProgramSignals(SignalSet):
         view = ProgramDevice(device.index, device.seed, self._model, super().read(device, time_s), device)
         try:
             given = self._telemetry(view, time_s)
-        except Exception as error:  # noqa: BLE001 - whatever the program does is told as one line
+        except Exception as error:  # noqa: BLE001 - whatever the program does is reported in one line
             raise self._refusal(device, time_s, fault_in_a_line(self._source, error)) from None
         fault = _fault_of(given)
         if fault:

@@ -55,7 +55,7 @@ class Route:
     """A drive along points at a constant speed.
 
     Args:
-        name: tells two routes of one device apart.
+        name: another one gives another chance on the same device.
         points: at least two different ones.
         speed_mps: metres per second.
         at_the_end: what happens there.

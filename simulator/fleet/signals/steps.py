@@ -14,7 +14,7 @@ class Steps:
     """Values one after the other, from the beginning again after the last.
 
     Args:
-        name: tells two signals of one device apart.
+        name: another one gives another chance on the same device.
         steps: (value, seconds) in their order.
         begin_s: when the first step begins; None: each device somewhere in the steps.
     """
@@ -41,7 +41,7 @@ class Markov:
     """Shows the state of a chain as a number.
 
     Args:
-        name: tells two signals of one device apart.
+        name: another one gives another chance on the same device.
         states: of the chain.
         values: what is shown in each.
     """

@@ -42,7 +42,7 @@ class RandomWalk:
     another digest comes in between. An hour to the second costs one digest for any instant.
 
     Attributes:
-        name: tells two walks of one device apart.
+        name: another one gives another chance on the same device.
         start: the mean, and the value at each span's ends.
         step: standard deviation of the change within one second.
         span_s, resolution_s: length of a bridge; below the resolution the walk is a straight line.

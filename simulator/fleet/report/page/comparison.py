@@ -114,7 +114,7 @@ class Plot:
         line: through the runs that were judged, as the points of an SVG ``polyline``.
         limits: beyond these a run is worse, likewise.
         top: the highest value, in words.
-        told: the latest run, in words.
+        text: the latest run, in words.
     """
 
     name: str
@@ -124,7 +124,7 @@ class Plot:
     line: str
     limits: str
     top: str
-    told: str
+    text: str
 
 
 def history_page(history: History) -> str:
@@ -184,9 +184,9 @@ def _plot(history: History, headline: Headline) -> Plot:
             line.append((x, y))
     latest = judged[-1]
     top_text = figure_text(headline.figure, max(finite)) if finite else ""
-    told = against_text(headline, latest)
+    text = against_text(headline, latest)
     kind = _CLASSES[latest.finding]
-    return Plot(headline.name, kind, latest.finding, tuple(dots), _points(line), _points(limits), top_text, told)
+    return Plot(headline.name, kind, latest.finding, tuple(dots), _points(line), _points(limits), top_text, text)
 
 
 def _points(places: Sequence[tuple[float, float]]) -> str:

@@ -56,7 +56,7 @@ class MetricsAddress:
 
     @property
     def url(self) -> str:
-        """What Prometheus is told to scrape."""
+        """The address for Prometheus to scrape."""
         return f"http://127.0.0.1:{self._server.server_address[1]}{_PATH}"
 
     def __enter__(self) -> Self:
@@ -71,7 +71,7 @@ class MetricsAddress:
         self._server.server_close()
 
     def go_on(self) -> str:
-        """Serve again where an error has ended that; what a person is told of it, empty when all is well."""
+        """Serve again where an error has ended that; a sentence about it, empty when all is well."""
         if not self._ended:
             return ""
         ended = self._ended.pop()
@@ -139,7 +139,7 @@ class MeteredView:
     """A view that passes everything on and keeps the figures at an address up to date.
 
     Args:
-        view: who is told.
+        view: gets everything.
         address: served for as long as the view is open.
     """
 
@@ -170,8 +170,8 @@ class MeteredView:
     def show(self, second: Second, standing: Standing) -> None:
         """See :class:`~simulator.fleet.report.live.RunView`."""
         self._address.take(second, standing)
-        if told := self._address.go_on():
-            self._view.note(told, Tone.BAD)
+        if sentence := self._address.go_on():
+            self._view.note(sentence, Tone.BAD)
         self._view.show(second, standing)
 
     def end(self, record: RunRecord) -> None:

@@ -1,4 +1,4 @@
-"""What was measured, added up for Prometheus by phase and by the faults that were under way. Nothing in it ever falls.
+"""Measurements added up for Prometheus by phase and by the faults that were under way; no count ever falls.
 
 A fall would be read as a restart of the program, and everything counted before as new. So each second adds to the
 counts of its own phase and faults, and those of earlier phases stay as they are.
@@ -26,7 +26,7 @@ from simulator.fleet.report.window import worst_health
 HEALTH_S: Final = 15
 """The generator's health is the worst of so many seconds: whoever reads it less often than that misses a spike."""
 PLACES_MAX: Final = 64
-"""Phases with faults that are told apart; what comes after these counts under :data:`OTHER`."""
+"""Combinations of phase and faults with labels of their own; later ones count under :data:`OTHER`."""
 COUNTED_GAUGES: Final = (
     "readings_sent",
     "readings_accepted",

@@ -164,14 +164,14 @@
   const round = (_, splits) => splits.map((v) => (/^[125](\.0+)?e/.test(v.toExponential(3)) ? v : null));
 
   // --- one plot ---
-  const tell = (u, place) => {
+  const show = (u, place) => {
     const out = place.parentElement.querySelector(".readout");
     const { spec } = u, i = u.cursor.idx, is = i != null && u.cursor.left >= 0;
     out.replaceChildren();
     spec.series.forEach((series, at) => {
       const part = document.createElement("span"), dot = document.createElement("i");
       dot.style.background = colour(series.dot);
-      // Lines of one colour are told apart by their width, and those without one by the shade below them.
+      // Lines of one colour differ in their width, and those without one by the shade below them.
       if (series.mark) {
         dot.className = `mark ${series.mark}`;
         dot.style.borderColor = colour(series.dot);
@@ -214,7 +214,7 @@
       bands: spec.bands ?? [],
       hooks: {
         drawClear: spec.behind, draw: spec.above ?? [],
-        setCursor: [(self) => self.spec && tell(self, place)],
+        setCursor: [(self) => self.spec && show(self, place)],
         setSelect: [(self) => {
           if (!inTime || self.select.width < 4) return;
           zoom(self.posToVal(self.select.left, "x"), self.posToVal(self.select.left + self.select.width, "x"));
@@ -225,7 +225,7 @@
     u.spec = spec;
     if (inTime) sync.sub(u);
     u.over.addEventListener("dblclick", () => zoom(...whole));
-    tell(u, place);
+    show(u, place);
     return u;
   };
 

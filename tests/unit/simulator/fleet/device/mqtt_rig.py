@@ -12,10 +12,10 @@ from agent.wire import topics
 from agent.wire.extensions import BATCH_SENSOR_DATA
 from agent.wire.mqtt_messages import Receipt, Refusal, encode, read_readings
 from agent.wire.secret import Secret
-from simulator.fleet.device.driver import Clocks, Member
+from simulator.fleet.device.driver import Member
 from simulator.fleet.device.environment import Environment
 from simulator.fleet.device.memory_ledger import DeviceLedger, MemoryLedger
-from simulator.fleet.device.model import DeviceModel, Fleetwide
+from simulator.fleet.device.model import Clocks, DeviceModel, Fleetwide
 from simulator.fleet.device.mqtt_driver import SPREAD_S, MqttDriver
 from simulator.fleet.engine.mqtt.ports import Arrival, Opening, Publisher, SessionListener, Standing, Will
 from simulator.fleet.engine.virtual_time import VirtualClock

@@ -19,11 +19,11 @@ from agent.core.polling import PollIntervals
 from agent.wire import extensions, topics
 from agent.wire.mqtt_messages import Receipt, encode
 from agent.wire.times import parse_time
-from simulator.fleet.device.driver import Clocks, Driver, Member
+from simulator.fleet.device.driver import Driver, Member
 from simulator.fleet.device.load import Load
 from simulator.fleet.device.load_parts import RequestKind as Wanted
 from simulator.fleet.device.load_parts import Subject
-from simulator.fleet.device.model import DeviceModel, Fleetwide
+from simulator.fleet.device.model import Clocks, DeviceModel, Fleetwide
 from simulator.fleet.device.mqtt_driver import MqttDriver
 from simulator.fleet.device.mqtt_load import MqttLoad
 from simulator.fleet.device.request_template import RequestTemplate

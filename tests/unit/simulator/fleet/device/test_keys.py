@@ -6,8 +6,8 @@ import pytest
 
 from agent.core.backoff import Backoff
 from agent.errors import RateLimited, TransportError
-from simulator.fleet.device.driver import Clocks, Driver, Member
-from simulator.fleet.device.model import DeviceModel, Fleetwide
+from simulator.fleet.device.driver import Driver, Member
+from simulator.fleet.device.model import Clocks, DeviceModel, Fleetwide
 from simulator.fleet.device.request_template import RequestTemplate
 from simulator.fleet.device.retry_policy import RetryPolicy
 from simulator.fleet.engine.http.origin import read_origin

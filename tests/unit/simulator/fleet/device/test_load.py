@@ -8,10 +8,9 @@ import pytest
 
 from agent.wire import extensions
 from simulator.fleet.audit.digest import digest_values
-from simulator.fleet.device.driver import Clocks
 from simulator.fleet.device.load import Load, LoadOptions
 from simulator.fleet.device.load_parts import RequestKind, Subject
-from simulator.fleet.device.model import Fleetwide
+from simulator.fleet.device.model import Clocks, Fleetwide
 from simulator.fleet.device.request_template import RequestTemplate
 from simulator.fleet.engine.http.origin import read_origin
 from simulator.fleet.engine.virtual_time import VirtualClock

@@ -11,9 +11,8 @@ from agent.errors import Offline
 from agent.wire import extensions, topics
 from agent.wire.mqtt_messages import Receipt, Refusal, encode
 from simulator.fleet.audit.digest import digest_values
-from simulator.fleet.device.driver import Clocks
 from simulator.fleet.device.load_parts import RequestKind, Subject
-from simulator.fleet.device.model import Fleetwide
+from simulator.fleet.device.model import Clocks, Fleetwide
 from simulator.fleet.device.mqtt_load import MqttLoad
 from simulator.fleet.engine.virtual_time import VirtualClock
 from simulator.fleet.engine.wheel import Wheel

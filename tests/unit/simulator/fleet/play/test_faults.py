@@ -13,9 +13,9 @@ import pytest
 from agent.core.polling import PollIntervals
 from agent.wire import extensions
 from agent.wire.times import parse_time
-from simulator.fleet.device.driver import Clocks, Driver, Member
+from simulator.fleet.device.driver import Driver, Member
 from simulator.fleet.device.environment import Environment
-from simulator.fleet.device.model import DeviceModel, Fleetwide
+from simulator.fleet.device.model import Clocks, DeviceModel, Fleetwide
 from simulator.fleet.device.request_template import RequestTemplate
 from simulator.fleet.engine.http.origin import read_origin
 from simulator.fleet.engine.virtual_time import VirtualClock

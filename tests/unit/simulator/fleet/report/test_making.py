@@ -96,7 +96,7 @@ def test_a_run_that_was_killed_gets_them_out_of_its_seconds(tmp_path):
         file.write('{"second":20,"oper')
     code, said = report(folder)
     assert code == 0
-    assert "this is what 20 seconds of it tell" in said
+    assert "its figures cover 20 seconds" in said
     made = make_reports(folder).record
     assert made.verdict.word is Word.INTERRUPTED
     assert made.duration_s == 20

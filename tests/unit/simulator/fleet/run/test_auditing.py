@@ -108,7 +108,7 @@ def test_a_run_that_was_killed_has_an_end_by_its_audit(tmp_path):
     merge_audit(folder, LOSSY)
     record = make_reports(folder).record
     assert (record.verdict.word, record.verdict.exit_code) == (Word.LOST, 4)
-    assert "the run did not end: it was killed; this is what 40 seconds of it tell" in record.verdict.sentences
+    assert "the run did not end: it was killed; its figures cover 40 seconds" in record.verdict.sentences
     assert record.operations == without_stages(TOTALS.operations)
     assert not (folder / ".running").exists()
 
@@ -122,7 +122,7 @@ def test_a_run_that_still_goes_on_keeps_its_record_and_its_report_says_that_it_g
         assert "still goes on" in told
         assert (tmp_path / "run" / "run.json").read_bytes() == before
         first = make_reports(tmp_path / "run").record.verdict.sentences[0]
-        assert first == "the run did not end: it still goes on; this is what 1 second of it tell"
+        assert first == "the run did not end: it still goes on; its figures cover 1 second"
     assert not (tmp_path / "run" / ".running").exists()
 
 
