@@ -13,6 +13,7 @@ from agent.token_store import TokenFile
 from agent.wire.auth import Credential, KeyPair
 from agent.wire.refreshing import RefreshingBearer
 from agent.wire.secret import Secret, never_show
+from simulator.credentials import read_secret_file
 from simulator.onboarding.case_labels import ProductAccount
 from simulator.onboarding.exchange import RecordingTransport
 from simulator.onboarding.quota import QuotaGate, Timing
@@ -141,12 +142,6 @@ def read_secret(path: Path, option: str) -> Secret:
     Raises:
         ConfigurationError: the file cannot be read or is empty.
     """
-    try:
-        value = path.read_text().strip()
-    except (OSError, UnicodeDecodeError) as problem:
-        reason = problem.strerror if isinstance(problem, OSError) else "not text"
-        raise ConfigurationError([f"cannot read {option} {path}: {reason}"], "credentials") from None
-    if not value:
-        raise ConfigurationError([f"{option} {path} is empty: put the secret into it"], "credentials")
-    never_show(value)
-    return Secret(value)
+    secret = read_secret_file(path, option)
+    never_show(secret.reveal())
+    return secret

@@ -9,9 +9,9 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from agent.errors import ConfigurationError, ServiceError
+from agent.errors import ServiceError
 from agent.wire.auth import KeyPair
-from agent.wire.secret import Secret
+from simulator.credentials import read_secret_file
 from simulator.labels.corpus.asking import Asked, RetryPolicy, ask_all, others
 from simulator.labels.corpus.case import Setting
 from simulator.labels.corpus.collection import Entry, collect
@@ -143,12 +143,7 @@ def _client(options: CorpusOptions) -> ServiceClient:
     path = options.secret_key_file
     if path is None or options.against is None or options.api_key is None:
         raise LabelError("--against needs --api-key and --secret-key-file")
-    try:
-        secret = path.read_text("ascii").strip()
-    except (OSError, UnicodeDecodeError) as problem:
-        reason = problem.strerror if isinstance(problem, OSError) else "it is not ASCII text"
-        raise ConfigurationError([f"--secret-key-file {path} cannot be read: {reason}"], _WHERE) from None
-    keys = KeyPair(options.api_key, Secret(secret))
+    keys = KeyPair(options.api_key, read_secret_file(path, "--secret-key-file"))
     return ServiceClient(options.against, keys, timeout_s=options.timeout_s, ca_file=options.ca_file)
 
 
