@@ -8,7 +8,7 @@ import click
 
 from agent.errors import ConfigurationError
 from agent.wire.auth import BearerToken, KeyPair
-from agent.wire.secret import Secret
+from agent.wire.secret import Secret, never_show
 from agent.wire.trust import trust_store
 
 
@@ -18,7 +18,7 @@ def read_credential(
     """The key pair, or the token alone.
 
     Args:
-        command: the command's name, for complaints.
+        command: the command's name, for error texts.
         api_key: the public key.
         secret_key_file: holds the secret key.
         token_file: holds a bearer token.
@@ -27,9 +27,9 @@ def read_credential(
         ConfigurationError: neither or both are given, or a file cannot be used.
     """
     if token_file is not None and api_key is None and secret_key_file is None:
-        return BearerToken(_read_secret(token_file, "--token-file"))
+        return BearerToken(read_secret(token_file, "--token-file"))
     if token_file is None and api_key is not None and secret_key_file is not None:
-        return KeyPair(api_key, _read_secret(secret_key_file, "--secret-key-file"))
+        return KeyPair(api_key, read_secret(secret_key_file, "--secret-key-file"))
     raise ConfigurationError(["give --api-key and --secret-key-file, or --token-file alone"], command)
 
 
@@ -54,12 +54,22 @@ takes_ca_file = click.option(
 """Add the option that says whom to trust; no other environment variable adds to it."""
 
 
-def _read_secret(path: Path, option_name: str) -> Secret:
+def read_secret(path: Path, option_name: str) -> Secret:
+    """The secret in a file; no output shows it from here on.
+
+    Args:
+        path: the file, with the secret alone in it.
+        option_name: the option that names the file, for error texts.
+
+    Raises:
+        ConfigurationError: the file cannot be read or is empty.
+    """
     try:
         value = path.read_text("ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not ASCII text"
         raise ConfigurationError([f"{option_name} {path} cannot be read: {reason}"], option_name) from None
     if not value:
-        raise ConfigurationError([f"{option_name} {path} is empty: put the key alone into it"], option_name)
+        raise ConfigurationError([f"{option_name} {path} is empty: put the secret alone into it"], option_name)
+    never_show(value)
     return Secret(value)

@@ -11,9 +11,8 @@ from typing import Final
 import click
 
 from agent.errors import ConfigurationError, ServiceError
-from agent.wire.secret import Secret
 from agent.wire.tokens import TokenSet
-from simulator.credentials import takes_ca_file
+from simulator.credentials import read_secret, takes_ca_file
 from simulator.exit_codes import ExitCode
 from simulator.login.flow import SignIn, Wanted
 from simulator.login.listener import HOST, PATH, Listener
@@ -73,7 +72,7 @@ def login_command(
     a port in use, or a file that cannot be written. 5: the service cannot be reached.
     """
     try:
-        secret = None if client_secret_file is None else _read_secret(client_secret_file)
+        secret = None if client_secret_file is None else read_secret(client_secret_file, "--client-secret-file")
         redirect_uri = f"http://{HOST}:{redirect_port}{PATH}"
         wanted = Wanted(base_url, auth_url, client_id, secret, scope, redirect_uri, out, ca_file)
         with SignIn.begun(wanted) as sign_in:
@@ -113,14 +112,3 @@ def _ask_for_query(url: str) -> str:
     click.echo(url)
     click.echo("\nthe browser ends at a page that it cannot show; paste the address of that page here", err=True)
     return query_of(click.prompt("address", err=True))
-
-
-def _read_secret(path: Path) -> Secret:
-    try:
-        value = path.read_text("ascii").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not ASCII text"
-        raise ConfigurationError([f"--client-secret-file {path} cannot be read: {reason}"], "login") from None
-    if not value:
-        raise ConfigurationError([f"--client-secret-file {path} is empty: put the client's secret into it"], "login")
-    return Secret(value)

@@ -12,7 +12,7 @@ from agent.errors import ConfigurationError
 from agent.token_store import TokenFile
 from agent.wire.auth import Credential, KeyPair
 from agent.wire.refreshing import RefreshingBearer
-from agent.wire.secret import Secret, never_show
+from simulator.credentials import read_secret
 from simulator.onboarding.case_labels import ProductAccount
 from simulator.onboarding.exchange import RecordingTransport
 from simulator.onboarding.quota import QuotaGate, Timing
@@ -88,7 +88,11 @@ def connected(
         ServiceError: the token file holds nothing that can be used.
     """
     credential, base_url = _credential(access)
-    timing = Timing(time.monotonic, lambda seconds: _sleep(sleep, seconds), access.max_wait_s)
+
+    def wait(seconds: float) -> None:
+        sleep(seconds)
+
+    timing = Timing(time.monotonic, wait, access.max_wait_s)
     gate = QuotaGate(timing)
     transport = RecordingTransport(connections=connections, ca_file=access.ca_file)
     with ServiceClient(base_url, credential, timeout_s=access.timeout_s, transport=transport) as client:
@@ -104,10 +108,6 @@ def connected_if_given(access: ServiceAccess, name: str) -> Iterator[Connected |
         return
     with connected(access, name=name) as found:
         yield found
-
-
-def _sleep(sleep: Callable[[float], object], seconds: float) -> None:
-    sleep(seconds)
 
 
 def _credential(access: ServiceAccess) -> tuple[Credential, str]:
@@ -133,20 +133,3 @@ def _credential(access: ServiceAccess) -> tuple[Credential, str]:
     if access.base_url is None:
         raise ConfigurationError(["--base-url is missing: give the address of the service"], "credentials")
     return KeyPair(access.api_key, read_secret(access.secret_key_file, f"{prefix}secret-key-file")), access.base_url
-
-
-def read_secret(path: Path, option: str) -> Secret:
-    """The secret in a file; never shown from here on.
-
-    Raises:
-        ConfigurationError: the file cannot be read or is empty.
-    """
-    try:
-        value = path.read_text().strip()
-    except (OSError, UnicodeDecodeError) as problem:
-        reason = problem.strerror if isinstance(problem, OSError) else "not text"
-        raise ConfigurationError([f"cannot read {option} {path}: {reason}"], "credentials") from None
-    if not value:
-        raise ConfigurationError([f"{option} {path} is empty: put the secret into it"], "credentials")
-    never_show(value)
-    return Secret(value)

@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 from agent.errors import ConfigurationError
 from agent.wire.secret import Secret
 from agent.wire.trust import trust_store
+from simulator.credentials import read_secret
 from simulator.fleet.target.standing import StandingService, find_standing
 from simulator.keys import Keys
-from simulator.onboarding.connecting import read_secret
 
 LOCAL_BROKER: Final = "127.0.0.1"
 

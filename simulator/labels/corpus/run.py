@@ -9,9 +9,9 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from agent.errors import ConfigurationError, ServiceError
+from agent.errors import ServiceError
 from agent.wire.auth import KeyPair
-from agent.wire.secret import Secret
+from simulator.credentials import read_secret
 from simulator.labels.corpus.asking import Asked, RetryPolicy, ask_all, others
 from simulator.labels.corpus.case import Setting
 from simulator.labels.corpus.collection import Entry, collect
@@ -23,13 +23,12 @@ from simulator.wire.qr.keys import ED25519, LabelSigner, read_label_signer
 from simulator.wire.qr.link_form import host_fault
 
 OnProgress = Callable[[int, int], None]
-_WHERE: Final = "labels corpus"
 _ID_MIN: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class CorpusOptions:
-    """What is asked for; names as on the command line."""
+    """The options of one run; names as on the command line."""
 
     out: Path | None = None
     against: str | None = None
@@ -49,7 +48,7 @@ class CorpusOptions:
 
 @dataclass(frozen=True, slots=True)
 class CorpusRun:
-    """What came of it.
+    """The result of one run.
 
     Attributes:
         entries: the payloads.
@@ -97,7 +96,7 @@ def run_corpus(
         entries = collect(setting)
         written = None
         if options.out is not None:
-            # A secret of a real product is named, not told; one that was made up from the seed is no secret.
+            # The secret of a real product is only named; one that was made up from the seed is no secret.
             label_key = signer.key.shown if options.sign_key_file else signer.reveal_label_key()
             drawing = None if client else on_progress
             written = write_corpus(
@@ -143,12 +142,7 @@ def _client(options: CorpusOptions) -> ServiceClient:
     path = options.secret_key_file
     if path is None or options.against is None or options.api_key is None:
         raise LabelError("--against needs --api-key and --secret-key-file")
-    try:
-        secret = path.read_text("ascii").strip()
-    except (OSError, UnicodeDecodeError) as problem:
-        reason = problem.strerror if isinstance(problem, OSError) else "it is not ASCII text"
-        raise ConfigurationError([f"--secret-key-file {path} cannot be read: {reason}"], _WHERE) from None
-    keys = KeyPair(options.api_key, Secret(secret))
+    keys = KeyPair(options.api_key, read_secret(path, "--secret-key-file"))
     return ServiceClient(options.against, keys, timeout_s=options.timeout_s, ca_file=options.ca_file)
 
 
