@@ -36,7 +36,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test chaos faults servers systemd systemd-records soak steady powercuts labelsproof fuzz check format docs pictures bench lock clean
+.PHONY: help setup demo test chaos exhaustive faults servers systemd systemd-records soak steady powercuts labelsproof fuzz check format docs pictures bench lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-15s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -54,6 +54,10 @@ chaos: $(VENV)/.installed-dev ## broker, gateway, agent, service: killed 500 tim
 
 faults: $(VENV)/.installed-dev ## an agent through 200 faults of the network, drawn at random (half an hour)
 	@FAULT_ROUNDS=$${FAULT_ROUNDS:-200} $(BIN)/python -m pytest --numprocesses 0 tests/fault/test_network_faults.py
+
+exhaustive: $(VENV)/.installed-dev ## the matrices and random histories that `make test` plays a part of (ten minutes)
+	@EXHAUSTIVE=1 $(BIN)/python -m pytest --numprocesses $(TEST_JOBS) --dist worksteal $(PYTEST_FLAGS) \
+		$$(grep -l "tests.exhaustive import" -r tests --include='test_*.py') tests/contract/test_openapi_fuzz.py
 
 servers: $(VENV)/.installed-dev ## every consumer at servers of every single choice and all pairs; prints a matrix (an hour)
 	@SERVER_CASES=all $(BIN)/python -m pytest --numprocesses $(TEST_JOBS) --dist worksteal -p tests.servers.matrix \

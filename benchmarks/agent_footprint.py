@@ -77,7 +77,7 @@ for name in {{each.partition(".")[0] for each in sys.modules}}:
     for folder in getattr(sys.modules.get(name), "__path__", ()):
         compileall.compile_dir(folder, quiet=2)"""
 HOLD = "\nprint('ready', flush=True)\nimport sys\nsys.stdin.read()"
-BAR_PSS_MB, BAR_PSS_RATIO, BAR_START_RATIO, BAR_CPU_PERCENT, BAR_WRITTEN_MB = 40.0, 1.15, 2.0, 0.5, 20.0
+BAR_PSS_MB, BAR_PSS_RATIO, BAR_START_RATIO, BAR_CPU_PERCENT, BAR_WRITTEN_MB = 40.0, 1.3, 2.0, 0.5, 25.0
 ALLOCATOR = {"MALLOC_ARENA_MAX": "1", "MALLOC_TOP_PAD_": "0", "MALLOC_TRIM_THRESHOLD_": "0"}
 """As in the systemd unit; the peers get it as well."""
 SETTLE_S = 5.0

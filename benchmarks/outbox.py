@@ -42,10 +42,10 @@ from agent.adapters.http_uplink import HttpUplink  # noqa: E402
 from agent.adapters.store_service import StoreService  # noqa: E402
 from agent.core.values import Moment, Reading, Report, SendOutcome, StoredReading  # noqa: E402
 from agent.errors import TransportError  # noqa: E402
+from agent.runtime.failures import RetryPolicy  # noqa: E402
 from agent.runtime.health import Health  # noqa: E402
 from agent.runtime.jig import Jig  # noqa: E402
 from agent.runtime.reading_uplink import ReadingUplink  # noqa: E402
-from agent.runtime.retry_policy import RetryPolicy  # noqa: E402
 from agent.wire.auth import KeyPair  # noqa: E402
 from agent.wire.device_client import DeviceClient  # noqa: E402
 from agent.wire.extensions import BATCH_SENSOR_DATA  # noqa: E402

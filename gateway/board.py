@@ -39,7 +39,7 @@ class CommandBoard:
         return self._service_now()
 
     def load(self, commands: Iterable[StoredCommand]) -> None:
-        """Fill it at the start; nobody is told."""
+        """Fill it at the start; no watcher is called."""
         by_device: dict[str, list[StoredCommand]] = {}
         for command in commands:
             by_device.setdefault(command.device_id, []).append(command)
@@ -47,7 +47,7 @@ class CommandBoard:
             self.put(device_id, own)
 
     def put(self, device_id: str, commands: Sequence[StoredCommand]) -> bool:
-        """These are the device's open commands from now on, oldest first; True when that is news."""
+        """Set the device's open commands, oldest first; True when that is news."""
         shown = _show(commands)
         with self._lock:
             place = self._places.get(device_id)
@@ -105,7 +105,7 @@ class CommandBoard:
         return end
 
     def devices(self) -> list[str]:
-        """Those with something to do."""
+        """The devices with open commands."""
         with self._lock:
             return [device_id for device_id, place in self._places.items() if place.commands]
 

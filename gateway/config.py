@@ -289,7 +289,7 @@ class QuotaConfig(Section):
 
 
 class StoreConfig(Section):
-    """How much may wait for the service. Beyond rows and bytes devices are told to keep what they have."""
+    """How much may wait for the service. Beyond rows and bytes devices are asked to keep what they have."""
 
     max_rows: Annotated[int, Field(ge=100, le=100_000_000)] = key(
         "At most this many readings wait.", unit="readings", default=1_000_000
@@ -382,5 +382,5 @@ def _key_file_faults(values: dict[str, Any], environ: Mapping[str, str]) -> list
     except ConfigurationError as error:
         return error.faults
     except ValidationError:
-        return []  # told already
+        return []  # reported already
     return []

@@ -39,7 +39,7 @@ class Desk:
         store: where everything is kept.
         board: the open commands.
         clock: for when things came.
-        hints: what may be told to a device, from whoever watches the quota.
+        hints: what may be sent to a device, from the part that watches the quota.
         on_arrived: a device that was away is there: the service should be asked for its commands soon.
         on_result, on_reading: something new waits for the service.
     """
@@ -198,7 +198,7 @@ class Desk:
             device_id: the device.
             listed: every id on the list.
             look: what kind of list it is.
-            canceled: what is not on the list any more because it was canceled, as the service tells it.
+            canceled: what is not on the list any more because it was canceled, as the service says.
 
         Raises:
             StorageError: nothing was kept; ask the service again later.
@@ -213,11 +213,11 @@ class Desk:
         return self._store.call(work)
 
     def take_pushed(self, command: StoredCommand, at_s: float | None = None) -> Reconciled:
-        """The service told this command on its own.
+        """Take a command that the service sent on its own.
 
         Args:
             command: it was sent just now.
-            at_s: this instant on the service's clock, seconds since the epoch; None when nobody can say.
+            at_s: this instant on the service's clock, seconds since the epoch; None when it is not known.
 
         Raises:
             StorageError: it was not kept.
@@ -254,7 +254,7 @@ class Desk:
                 self._unknown.add(device_id)
 
     def serve_only(self, device_ids: Collection[str]) -> None:
-        """These devices have a token here; what is remembered of others is forgotten."""
+        """Keep the state of these devices, which have a token here, and forget that of others."""
         with self._lock:
             for device_id in [each for each in self._presence if each not in device_ids]:
                 del self._presence[device_id]
@@ -318,7 +318,7 @@ class Desk:
             is_unknown = device_id in self._unknown
         if not is_unknown:
             return None
-        # It may have been registered meanwhile: the next look at the service will tell.
+        # It may have been registered meanwhile: the next look at the service will show.
         self._on_arrived(device_id)
         text = f"the service does not know device {device_id!r}: register it, or take its token back"
         return UnknownDevice(text)

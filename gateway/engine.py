@@ -53,8 +53,8 @@ class Engine:
         store: started already.
         tokens: of the devices.
         clock: for everything.
-        supervisor: told of crashes; watches for progress.
-        health: told how each part is.
+        supervisor: takes crashes; watches for progress.
+        health: takes the state of each part.
 
     Raises:
         ConfigurationError: an address, a key or a certificate cannot be used; nothing was started.
@@ -121,14 +121,14 @@ class Engine:
         for threads in self._threads.values():
             for thread in threads:
                 thread.start()
-        # Devices are sent the service's clock, and a new one tells history from work by it. This machine's own clock
-        # stands in for it only where the service cannot be reached, sends no time, or has nothing to be asked.
+        # Devices are sent the service's clock, and a new one separates history from work by it. This machine's clock
+        # takes its place only where the service cannot be reached, sends no time, or has nothing to be asked.
         self._time_settled.wait(FIRST_ANSWER_S)
         for front in self.fronts:
             front.start()
 
     def stop(self, drain_s: float) -> None:
-        """Serve nobody any more, finish what is under way, end.
+        """Take no more requests, finish what is under way, end.
 
         Args:
             drain_s: how long requests under way may take; what does not make it is in the store.
@@ -176,7 +176,7 @@ class Engine:
             self._ask_for_time()  # a plain server answered 404 when it was asked for its extensions, which says no time
 
     def _ask_for_time(self) -> None:
-        """Fetch the commands of one device now: the answer has a ``Date``. Without devices nobody needs it."""
+        """Fetch the commands of one device now: the answer has a ``Date``. Without devices it is not needed."""
         device_id = min(self.roster.own(), default=None)
         if device_id is None:
             self._time_settled.set()

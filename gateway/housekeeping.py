@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from agent.errors import StorageError
 from agent.ports import Clock
-from agent.runtime.failure_log import FailureLog
+from agent.runtime.failures import FailureLog
 from agent.runtime.service import Actor
 from agent.wire.limits import ONLINE_WITHIN_S
 from gateway.desk import Desk
@@ -32,7 +32,7 @@ class Housekeeper(Actor):
         look_at_fronts: puts how the fronts do into the health.
         clock: for the rounds.
         service_now: the service's clock, epoch seconds.
-        repeat_after_s: how soon the same complaint may be told again, seconds.
+        repeat_after_s: how soon the same failure may be logged again, seconds.
 
     Attributes:
         stats: what the store held at the last round.
@@ -77,7 +77,7 @@ class Housekeeper(Actor):
         return self._due_s
 
     def step(self) -> None:
-        """One round."""
+        """Do all of it once."""
         self._due_s = self._clock.now().monotonic_s + ROUND_S
         self._look_at_fronts()
         self._look_at_devices()

@@ -26,7 +26,7 @@ _LOOPBACK: Final = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True)
 class InitialGateway:
-    """What to begin with.
+    """Values of a first configuration.
 
     Attributes:
         directory: of configuration and key files.
@@ -78,7 +78,7 @@ def write_initial_gateway(
 
 
 def give_certificates(files: CertificateFiles, owner: str) -> None:
-    """Let the gateway's user read what it serves with. The authority's key stays with whoever made it.
+    """Let the gateway's user read what it serves with. The authority's key stays with the user that made it.
 
     Raises:
         OSError: they could not be given away.

@@ -112,7 +112,7 @@ class CommandTexts:
 
 @dataclass(frozen=True, slots=True)
 class Hints:
-    """What the gateway may tell a device about the load.
+    """What the gateway may send a device about the load.
 
     Attributes:
         poll_interval_s: how often polling makes sense for this device, seconds.
@@ -145,12 +145,11 @@ class DeviceDesk(Protocol):
 
         It must return at once and not raise (``loop.call_soon_threadsafe`` and the like). The returned function ends
         the watch and may be called twice. Register first, then read :meth:`open_commands`: so no change is missed.
-        See :func:`gateway.waiting.wait_for_change`.
         """
         ...
 
     def watch_all(self, on_change: Callable[[str], None]) -> Callable[[], None]:
-        """As :meth:`watch`, for every device; ``on_change`` is told which one."""
+        """As :meth:`watch`, for every device; ``on_change`` is called with its id."""
         ...
 
     def busy_devices(self) -> list[str]:
@@ -165,7 +164,7 @@ class DeviceDesk(Protocol):
         ...
 
     def command_of(self, device_id: str, command_id: str) -> Future[CommandTexts]:
-        """One of them; nothing when it is not remembered."""
+        """The texts of one command; empty when it is not known."""
         ...
 
     def canceled_of(self, device_id: str, command_ids: Collection[str]) -> Future[tuple[JsonObject, ...]]:
@@ -173,7 +172,7 @@ class DeviceDesk(Protocol):
         ...
 
     def delivered(self, device_id: str, command_ids: Sequence[str]) -> None:
-        """These were handed to the device; counted, and shown by ``gateway status``."""
+        """Count commands that were handed to the device; ``gateway status`` shows it."""
         ...
 
     def take_readings(self, device_id: str, readings: Sequence[NewReading]) -> Future[int]:
@@ -186,7 +185,7 @@ class DeviceDesk(Protocol):
     def take_result(self, device_id: str, command_id: str, result: CommandResult) -> Future[JsonObject]:
         """Keep a result (or ``in_progress``) until the service has it; the value is the command record afterwards.
 
-        The same result again changes nothing; another final result after the first is ignored, and the record tells
+        The same result again changes nothing; another final result after the first is ignored, and the record says
         the first. With a final one the command is no longer open, before the service knows.
         """
         ...
@@ -200,7 +199,7 @@ class DeviceDesk(Protocol):
             device_id: the device.
             transport: over which front.
             online: False when its connection ended.
-            firmware: the version that it told, if it did.
+            firmware: the version that it announced, if it did.
         """
         ...
 

@@ -37,7 +37,7 @@ class GatewayStatus:
         state: ``running``, ``stopped``, ``died`` (it ended without saying so) or ``never started``.
         process_id: of the running gateway.
         share: whose commands it fetches, by the configuration.
-        told: what the last process told about its parts.
+        told: the last status that a process wrote.
         store: what the store holds; None when there is none or it cannot be read.
         reasons: why the service refused what is set aside, the newest first.
         incidents: what happened to the store's file.
@@ -56,13 +56,13 @@ class GatewayStatus:
 
     @property
     def is_healthy(self) -> bool:
-        """It runs and every part of it is well."""
+        """Whether it runs and every part of it is well."""
         parts = self.told.parts.values() if self.told else ()
         return self.state == "running" and not self.store_fault and all(part.state == "ok" for part in parts)
 
 
 def look_at(config: GatewayConfig, environ: Mapping[str, str]) -> GatewayStatus:
-    """Look; nothing is written and nobody is disturbed."""
+    """Read files alone: nothing is written, and the running program is not disturbed."""
     state_dir = config.state_dir
     holder = holder_of(state_dir)
     told = _newest([status_path(state_dir, environ), status_path(state_dir, {}), _RUNTIME])

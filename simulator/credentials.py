@@ -27,9 +27,9 @@ def read_credential(
         ConfigurationError: neither or both are given, or a file cannot be used.
     """
     if token_file is not None and api_key is None and secret_key_file is None:
-        return BearerToken(read_secret(token_file, "--token-file"))
+        return BearerToken(read_secret_file(token_file, "--token-file"))
     if token_file is None and api_key is not None and secret_key_file is not None:
-        return KeyPair(api_key, read_secret(secret_key_file, "--secret-key-file"))
+        return KeyPair(api_key, read_secret_file(secret_key_file, "--secret-key-file"))
     raise ConfigurationError(["give --api-key and --secret-key-file, or --token-file alone"], command)
 
 
@@ -54,7 +54,7 @@ takes_ca_file = click.option(
 """Add the option that says whom to trust; no other environment variable adds to it."""
 
 
-def read_secret(path: Path, option_name: str) -> Secret:
+def read_secret_file(path: Path, option_name: str) -> Secret:
     """The secret in a file; no output shows it from here on.
 
     Args:

@@ -26,7 +26,7 @@ from typing import Any, NoReturn
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import canary, order
+from tests import canary
 from tests.mosquitto import Mosquitto, find_mosquitto, mosquitto
 from tests.postgresql import Cluster, cluster, find_programs
 
@@ -162,13 +162,6 @@ def pytest_configure(config: pytest.Config) -> None:
     # the time that it takes to collect them.
     if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
         gc.disable()
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Put the longest first where several processes share the tests."""
-    if worker := getattr(config, "workerinput", None):
-        order.longest_first(items, config.rootpath, worker["workercount"])
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

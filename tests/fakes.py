@@ -32,8 +32,7 @@ from agent.core.outbox import (
     kept_together,
     too_old,
 )
-from agent.core.put_aside import give_up_entry, offer_again_entry, put_aside_entry
-from agent.core.unreported import giving_way
+from agent.core.unreported import give_up_entry, giving_way, offer_again_entry, put_aside_entry
 from agent.core.values import (
     Admission,
     CommandPoll,

@@ -12,7 +12,7 @@ import httpx
 
 from agent.wire import paths
 from agent.wire.secret import Secret
-from simulator.service.oauth.authorize import AuthorizationRequest, client_id_of, decide
+from simulator.service.core.authorize import AuthorizationRequest, client_id_of, decide
 from simulator.service.storage import clients, grants, people
 from tests.partner import CHALLENGE, VERIFIER
 from tests.service_running import Bench

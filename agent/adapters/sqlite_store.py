@@ -269,7 +269,8 @@ class SqliteStore:
         if self._in_transaction:
             yield
             return
-        self._ensure_open()
+        if not self._is_open:
+            self._open()
         try:
             self._db.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
             self._db.execute("BEGIN IMMEDIATE")
@@ -321,10 +322,6 @@ class SqliteStore:
         self._in_transaction = False
         self.outbox.forget_memory()
 
-    def _ensure_open(self) -> None:
-        if not self._is_open:
-            self._open()
-
     @contextmanager
     def looking(self) -> Iterator[None]:
         """Read inside the block.
@@ -332,7 +329,8 @@ class SqliteStore:
         Raises:
             StorageError: its cause is SQLite's own error.
         """
-        self._ensure_open()
+        if not self._is_open:
+            self._open()
         try:
             yield
         except sqlite3.Error as error:

@@ -21,6 +21,7 @@ from agent.core.values import CommandState, JournalEntry, Moment, Outcome
 from agent.plugins import PluginInfo
 from agent.runtime.controls import Controls
 from agent.runtime.dispatcher import Dispatcher
+from agent.runtime.failures import RetryPolicy
 from agent.runtime.health import Health
 from agent.runtime.intake import Intake, resume
 from agent.runtime.intervals import POLL, Intervals
@@ -29,7 +30,6 @@ from agent.runtime.lanes import LaneParts
 from agent.runtime.ledger import Ledger
 from agent.runtime.reading_uplink import ReadingUplink
 from agent.runtime.result_reporter import ResultReporter
-from agent.runtime.retry_policy import RetryPolicy
 from agent.runtime.sensing import IntervalChanged, RulesChanged, SensingService
 from agent.runtime.service import Actor, ServiceThread
 from agent.runtime.service_clock import PART as CLOCK
@@ -51,7 +51,7 @@ _log = logging.getLogger(__name__)
 # What the stop may take beside the handlers' grace, so that all of it stays below 5 s.
 _FLUSH_S: Final = 1.5
 _JOIN_S: Final = 0.5
-# A gateway's notice tells the time to the millisecond and travels for about this long.
+# A gateway's notice gives the time to the millisecond and travels for about this long.
 _NOTICE_RESOLUTION_S: Final = 0.2
 
 
@@ -61,17 +61,17 @@ class Agent:
     Args:
         config: whole and consistent.
         credentials: of the broker, where there is one.
-        client: the service, where there is one; closed by whoever made it.
+        client: the service, where there is one; closed by the caller.
         store: journal and outbox; likewise.
         clock: both clocks.
-        supervisor: told about crashes and restarts; it watches the services.
-        health: told how the parts are.
-        ledger: told what goes over the network.
+        supervisor: takes crashes and restarts; watches the services.
+        health: takes the state of each part.
+        ledger: counts what goes over the network.
         started: when this process began.
         upkeep: what the handlers that mend ask of the agent.
         safe_mode: why the agent runs with its mending handlers only, one sentence; empty when it runs with all.
-        on_trial: the command whose configuration is on trial: its end is told by :meth:`conclude`.
-        figures: counts at the ports; None when nobody wants to know.
+        on_trial: the command whose configuration is on trial; :meth:`conclude` ends it.
+        figures: counts at the ports; None without the section ``metrics``.
 
     Raises:
         ConfigurationError: the device id cannot be a user of a broker, or a trusted key cannot be used.
@@ -116,7 +116,7 @@ class Agent:
         supervisor.watch(self._service_clock.look)
         if client is not None:
             client.connection.on_date = self._service_clock.observe
-        # A client tells the time of every answer; without one the gateway's notices do.
+        # A client passes on the time of every answer; without one the gateway's notices do.
         self._on_server_time = _ignore if client is not None else self._told_time
         spread_s = config.commands.poll.spread_s
         self._first_s = phase_s(config.device.device_id, "first contact", spread_s) if spread_s else 0.0
@@ -410,7 +410,7 @@ class Agent:
 
 
 def _ignore(_server_time: float) -> None:
-    """The connection has told it already, and how old it was."""
+    """For a client, whose connection has passed on the time already, with its age."""
 
 
 def _stuck(service: ServiceThread, now_s: float) -> str | None:

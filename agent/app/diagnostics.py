@@ -96,7 +96,7 @@ def collect(view: AgentView, bundle: Bundle, folder: Path | None = None) -> Json
 def view_from_outside(
     loaded: LoadedConfig, environ: Mapping[str, str], plugins: Callable[[], Sequence[PluginInfo]]
 ) -> AgentView:
-    """What another process sees of the agent: what it told last, and its lines in the journal if they may be read."""
+    """What another process sees of the agent: its last status, and its lines in the journal if they may be read."""
     told = read_status(status_path(loaded.config.state_dir, environ)) or read_status(Path(_UNITS_STATUS))
     parts = {} if told is None else told.parts
     mode = parts.get("mode")

@@ -68,7 +68,7 @@ def when_disk_takes(
         refused = error
     manager = notifier()
     wait_s, told = _FIRST_S, ""
-    # Nobody handles them yet, and a process 1 would not see them at all.
+    # They have no handlers yet, and a process 1 would not see them at all.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)
     try:
         while True:

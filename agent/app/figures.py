@@ -1,6 +1,6 @@
 """Counts at the ports: what goes through journal, command source and uplink is counted on its way.
 
-Nothing else of the agent knows that somebody counts, and without the section ``metrics`` nobody does: this module is
+The rest of the agent knows nothing of the counting, and without the section ``metrics`` there is none: this module is
 imported only then.
 """
 
@@ -25,7 +25,7 @@ from agent.core.values import (
     StoredReading,
 )
 from agent.errors import InvalidMessage, RateLimited, ServiceError, StorageError
-from agent.runtime.retry_policy import describe
+from agent.runtime.failures import describe
 
 if TYPE_CHECKING:
     from agent.ports import Clock, CommandSource, Journal, Uplink
@@ -47,7 +47,7 @@ class Figures:
         clock: when something answered last.
 
     Attributes:
-        handlers: the names that are told apart.
+        handlers: those with a metrics label of their own.
         commands: (handler, outcome) -> how many ended so.
         requests: (``poll``, ``readings`` or ``report``; result) -> how many.
         durations: how many commands ran at most as long as each of :data:`DURATIONS_S`, and longer.
@@ -120,7 +120,7 @@ def count_start(journal: Journal) -> int:
 
 def _duration_s(entry: JournalEntry) -> float | None:
     begun, ended = entry.started, entry.finished
-    # Over a reboot nobody knows how long it ran.
+    # Over a reboot it is not known how long it ran.
     if begun is None or ended is None or begun.boot_id != ended.boot_id:
         return None
     return max(0.0, ended.monotonic_s - begun.monotonic_s)

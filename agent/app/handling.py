@@ -6,14 +6,12 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from agent.core.commands import WAITING_MAX, WAITING_PER_LANE_MAX, CommandRules, FirstContact, HandlerRule
-from agent.core.run_limits import RunLimits
-from agent.core.values import Command, Contract, JsonObject, Outcome, OutcomeStatus
+from agent.core.outcomes import RunLimits
+from agent.core.values import Command, JsonObject, Outcome, OutcomeStatus
 from agent.errors import AgentError
-from agent.frozen import dataclass
 from agent.handlers.base import AgentControls, CommandContext, HandlerFailed, HandlerRejected, Verified
-from agent.handlers.loaded import InvalidPayload, LoadedHandler
+from agent.handlers.loaded import InvalidPayload, LoadedHandler, ResultTooLarge, copy_result
 from agent.handlers.registry import HandlerRegistry
-from agent.handlers.results import ResultTooLarge, copy_result
 from agent.process.bounds import GRACE_S
 from agent.runtime.jobs import Attempt
 
@@ -75,41 +73,31 @@ class HandlerCannotTell(AgentError):
     """A verify hook looked and does not know."""
 
 
-@dataclass(frozen=True, slots=True)
 class HandlerJob:
-    """One payload with its handler.
+    """One payload with its handler; see :class:`agent.runtime.jobs.Job`.
 
-    Attributes:
+    Args:
+        loaded: the handler.
         members: the payload without the member that names the handler. The handler's model checks it in the run.
+        device_id, controls: passed to the handler.
     """
 
-    loaded: LoadedHandler
-    members: JsonObject
-    device_id: str
-    controls: AgentControls
-
-    @property
-    def handler(self) -> str:
-        """The handler's name."""
-        return self.loaded.name
-
-    @property
-    def contract(self) -> Contract:
-        """What a crash in the middle means."""
-        return self.loaded.contract
-
-    @property
-    def limits(self) -> RunLimits:
-        """How long one run may take."""
-        return RunLimits(self.loaded.timeout_s, self.loaded.inactivity_timeout_s)
+    def __init__(self, loaded: LoadedHandler, members: JsonObject, device_id: str, controls: AgentControls) -> None:
+        self.handler = loaded.name
+        self.contract = loaded.contract
+        self.limits = RunLimits(loaded.timeout_s, loaded.inactivity_timeout_s)
+        self._loaded = loaded
+        self._members = members
+        self._device_id = device_id
+        self._controls = controls
 
     @property
     def unwind_s(self) -> float:
-        """How long it may take to end once it was told to, seconds."""
-        if self.loaded.isolation == "process":
+        """How long it may take to end once it was asked to, seconds."""
+        if self._loaded.isolation == "process":
             return PROCESS_UNWIND_S
         try:
-            return self.loaded.handler.unwind_s()
+            return self._loaded.handler.unwind_s()
         except (Exception, SystemExit):  # noqa: BLE001 - a plug-in may raise anything
             return _UNWIND_S
 
@@ -134,7 +122,7 @@ class HandlerJob:
         except HandlerRejected as error:
             raise HandlerCannotTell(f"{error.code}: {error.message}") from error
         if not isinstance(found, Verified):
-            raise HandlerCannotTell("it cannot tell" if found is None else "it returned no Verified")
+            raise HandlerCannotTell("it does not know" if found is None else "it returned no Verified")
         if found.outcome is None:
             return None
         if found.outcome.error is not None:
@@ -142,15 +130,15 @@ class HandlerJob:
         return _outcome_of(found.outcome.result, self.handler)
 
     def _call(self, method: str, context: CommandContext) -> object:
-        if self.loaded.isolation == "process":
+        if self._loaded.isolation == "process":
             # Only here: most agents run nothing in a process.
             from agent.handlers.isolated import run_isolated
 
-            return run_isolated(self.loaded, method, self.members, context)
-        payload = self.loaded.validate(self.members)
+            return run_isolated(self._loaded, method, self._members, context)
+        payload = self._loaded.validate(self._members)
         if isinstance(payload, InvalidPayload):
             raise HandlerRejected(payload.code, payload.message)
-        return getattr(self.loaded.handler, method)(payload, context)
+        return getattr(self._loaded.handler, method)(payload, context)
 
     def _context(self, attempt: Attempt) -> CommandContext:
         log = _HandlerLog(_log.getChild(self.handler), {"handler": self.handler, "command": attempt.command_id})
@@ -166,12 +154,12 @@ class HandlerJob:
 
         return CommandContext(
             command_id=attempt.command_id,
-            device_id=self.device_id,
+            device_id=self._device_id,
             attempt=attempt.number,
             restarted=attempt.restarted,
             stopping=attempt.stopping,
             log=log,
-            controls=self.controls,
+            controls=self._controls,
             report_progress=report_progress,
             heartbeat=attempt.life.give,
         )
@@ -202,7 +190,7 @@ class RegistryJobs:
 
 
 class _HandlerLog(logging.LoggerAdapter[logging.Logger]):
-    """Has handler and command put before each of a handler's lines (:mod:`agent.app.logs`)."""
+    """Adds handler and command to each line of a handler's log (:mod:`agent.app.logs`)."""
 
     def process(self, msg: Any, kwargs: Any) -> tuple[Any, Any]:
         # Not into the text itself: an id from outside may hold a percent sign.

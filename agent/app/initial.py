@@ -28,7 +28,7 @@ _TOKEN_PLACEHOLDER: Final = f"{PLACEHOLDER}_THE_DEVICE_TOKEN_HERE"
 
 @dataclass(frozen=True, slots=True)
 class InitialFiles:
-    """What to begin with; empty texts become placeholders to be filled in.
+    """Values of a first configuration; empty texts become placeholders to be filled in.
 
     Attributes:
         broker: HOST or HOST:PORT of the broker in front of the gateway; None for a device that speaks HTTP.

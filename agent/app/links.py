@@ -18,8 +18,8 @@ from agent.core.values import Moment, SendOutcome
 from agent.errors import ConfigurationError, InvalidMessage
 from agent.frozen import dataclass
 from agent.runtime.broker_watch import BrokerWatch
+from agent.runtime.failures import RetryPolicy
 from agent.runtime.health import Health
-from agent.runtime.retry_policy import RetryPolicy
 from agent.wire.extensions import BATCH_SENSOR_DATA, IDEMPOTENCY_KEY
 from agent.wire.secret import Secret
 from agent.wire.topics import user_name
@@ -50,7 +50,7 @@ class LinkParts:
         wall_of: the time of a moment, epoch seconds; None when it is not known.
         when_known: calls once the time becomes known, from another thread.
         first_s: how long after the start the first contact comes, seconds.
-        poll_is_set: somebody set the poll interval, so no poll is held.
+        poll_is_set: a command set the poll interval, so no poll is held.
         on_connected: the other side is there again: back-offs have lost their reason. Called from another thread.
         on_server_changed: what is known of the server has changed: results that it had no place for are offered again.
             Called from any thread.

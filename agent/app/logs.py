@@ -119,7 +119,7 @@ def _message(record: logging.LogRecord) -> str:
 
 
 def _own_fields(record: logging.LogRecord) -> dict[str, object]:
-    """What a logger adapter says of all its lines: ``extra={"members": {...}}``."""
+    """Members that a logger adapter adds to all its lines: ``extra={"members": {...}}``."""
     members = getattr(record, "members", None)
     return members if isinstance(members, dict) else {}
 
@@ -134,7 +134,7 @@ def _exception(record: logging.LogRecord) -> str:
 
 
 def _fields(record: logging.LogRecord) -> Iterator[tuple[str, str]]:
-    """What a line says as ``key=value``, read from its template: text from outside makes no field."""
+    """The ``key=value`` pairs of a line, read from its template: text from outside makes no field."""
     error = record.exc_info[1] if record.exc_info else None
     for name, value in _own_fields(record).items():
         yield name, str(value)
@@ -229,9 +229,9 @@ class LogRing(logging.Handler):
         """Keep the line."""
         try:
             self._lines.append(self.format(record)[:CHARACTERS])
-        except Exception:  # noqa: BLE001 - as every handler of the log: what cannot be told must not end the agent
+        except Exception:  # noqa: BLE001 - as every handler of the log: a line that cannot be written must not end the agent
             self.handleError(record)
 
     def lines(self) -> list[str]:
-        """What is kept, oldest first."""
+        """The kept lines, oldest first."""
         return list(self._lines)

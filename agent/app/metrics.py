@@ -44,7 +44,7 @@ _PREFIX: Final = "device_agent"
 
 
 class Sources:
-    """Where the figures come from. Each is called in the server's thread, when somebody reads.
+    """Where the figures come from. Each is called in the server's thread, for each page.
 
     Args:
         clock: both clocks.

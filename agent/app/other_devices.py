@@ -33,7 +33,7 @@ _BATCH: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class OtherStore:
-    """What is kept of another device.
+    """The store of another device that is kept.
 
     Attributes:
         readings: that wait.

@@ -245,7 +245,7 @@ class AgentLife(ProgramLife):
         return is_own
 
     def _look_after(self) -> None:
-        """What has its time after a start: to call it healthy, to leave safe mode, to judge a new configuration."""
+        """Schedule what follows a start: calling it healthy, leaving safe mode, judging a new configuration."""
         notes, limits = self._starting.notes, self._config.safe_mode
         if notes.is_safe:
             lasts_s = notes.lasts_s(limits)
@@ -348,7 +348,7 @@ class AgentLife(ProgramLife):
     def _make_figures(self) -> Figures | None:
         if self._config.metrics is None:
             return None
-        # Only a device that serves figures carries what makes them; what is missing is told before the start.
+        # Only a device that serves figures carries what makes them; a missing library is reported before the start.
         from agent.app import metrics as _needs_its_library
         from agent.app.figures import Figures
 

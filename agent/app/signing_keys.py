@@ -71,7 +71,7 @@ def make_pair(name: Path) -> SigningKeyPair:
 
 @dataclass(frozen=True, slots=True)
 class KeyFile:
-    """What a key file holds.
+    """The key in a file.
 
     Attributes:
         kind: ``private`` or ``public``.
@@ -119,7 +119,7 @@ class TrustedKey:
 
 @dataclass(frozen=True, slots=True)
 class Trusted:
-    """What a device's configuration says of signed commands."""
+    """A device's configuration of signed commands."""
 
     mode: str
     keys: tuple[TrustedKey, ...]

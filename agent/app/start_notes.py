@@ -3,7 +3,7 @@
 A start is noted on the disk before anything can go wrong, and taken back when it ended in order or stayed up long
 enough. What is left are the starts that a crash, a kill or a power cut ended: of those in a row safe mode is made.
 
-Nothing here needs a right clock: within one boot the monotonic clock tells how long ago a start was, and of an earlier
+Nothing here needs a right clock: within one boot the monotonic clock says how long ago a start was, and of an earlier
 boot it is enough that its start never came to be healthy.
 """
 
@@ -33,7 +33,7 @@ _MOST_PAUSE_S: Final = 300.0
 class StartNotes:
     """The notes of one state directory; one process has them at a time, since it holds the directory's lock.
 
-    A disk that refuses is told and costs the notes, never the start.
+    A disk that refuses is logged and costs the notes, never the start.
 
     Args:
         state_dir: where the notes lie.
@@ -77,7 +77,7 @@ class StartNotes:
             self._extra = before - limit
             least_s = limits.healthy_after_s
             self.why = f"{before} start(s) in a row did not stay up for {least_s:g} s; the last one: {self._last}"
-            # What led here is told again should safe mode itself be cut off.
+            # Kept, so that the reason is there should safe mode itself be cut off.
             self._write(self._last)
         return self.is_safe
 
@@ -90,11 +90,11 @@ class StartNotes:
         return min(limits.first_s * 2.0 ** min(self._rounds, 30), limits.most_s)
 
     def crashed(self, reason: str) -> None:
-        """This process ends since something in it failed: remember what."""
+        """Note why this process failed."""
         self._write(" ".join(reason.split())[:_REASON_CHARACTERS])
 
     def ended_in_order(self) -> None:
-        """This process ends because it was told to: its start does not count. Safe mode is over with it."""
+        """Note that this process was asked to end: its start does not count. Safe mode is over with it."""
         if self.is_safe:
             self._marks = []
             self._rounds += 1
@@ -103,12 +103,12 @@ class StartNotes:
         self._write(self._last)
 
     def fresh(self) -> None:
-        """What was noted does not count any longer: another configuration is in force."""
+        """Forget the notes: another configuration is in force."""
         self._marks, self._rounds, self._last = self._marks[-1:], 0, ""
         self._write("")
 
     def healthy(self) -> None:
-        """This process stayed up: all is forgotten, unless it is safe mode that did.
+        """Forget all notes, since this process stayed up; in safe mode they stay.
 
         Every start comes by here, so a lone mark goes without a sync of the disk. The kernel does that within half a
         minute; a power cut before may bring the mark back, and then counts as one start that came to nothing. What is

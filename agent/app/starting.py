@@ -42,7 +42,7 @@ def forget_folders() -> None:
 
 
 class Starting:
-    """One process's way from nothing to a configuration.
+    """The first steps of a process: lock, notes of earlier starts, configuration.
 
     Attributes:
         trial: of a layer that ``update_config`` brought: under way, or waiting for its answer; None when there is none.
@@ -65,7 +65,7 @@ class Starting:
 
     @property
     def on_trial(self) -> bool:
-        """This process runs with a layer that has not proven itself."""
+        """Whether this process runs with a layer that is on trial."""
         return self.trial is not None and self.trial.phase == "trying"
 
     def load(self, read: Callable[[FindLayer], LoadedConfig]) -> LoadedConfig:
@@ -93,7 +93,7 @@ class Starting:
         """The layer on trial did not do: the old one counts from now on. False when that cannot be written."""
         from agent.config.layer import roll_back  # only while there is a trial
 
-        assert self.trial is not None  # noqa: S101 - there is one, or nobody would call
+        assert self.trial is not None  # noqa: S101 - only called with one
         assert self._state_dir is not None  # noqa: S101 - found with the trial
         try:
             self.trial = roll_back(self._state_dir, self.trial, reason)
@@ -106,7 +106,7 @@ class Starting:
         return True
 
     def ended_in_order(self) -> None:
-        """The process ends because somebody wants it to: neither crash nor failed trial."""
+        """Note that the process ends on request: neither crash nor failed trial."""
         if self._notes is not None:
             self._notes.ended_in_order()
         if self.trial is None or self._state_dir is None:
@@ -133,7 +133,7 @@ class Starting:
             try:
                 when_disk_takes(lambda: self._lock.enter_context(lock), lambda: make_notifier(os.environ))
             except ConfigurationError as error:
-                # The configuration's own faults are told first: state_dir may be one of them.
+                # The configuration's own faults come first: state_dir may be one of them.
                 self._refusal = error
                 return layer_in_force(state_dir)
             self._held = lock

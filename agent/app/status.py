@@ -57,7 +57,7 @@ class AgentStatus:
     Attributes:
         state: ``running``, ``stopped``, ``died`` (it ended without saying so) or ``never started``.
         process_id: of the running agent.
-        told: what the agent's last process told about its parts.
+        told: the last status that a process of the agent wrote.
         store: what journal and outbox hold; None when there is no store or it cannot be read.
         store_fault: why it cannot be read; empty when it can.
         traffic: day -> bytes sent, received and written, the oldest first; at most an hour behind.
@@ -77,13 +77,13 @@ class AgentStatus:
 
     @property
     def is_healthy(self) -> bool:
-        """It runs and every part of it is well."""
+        """Whether it runs and every part of it is well."""
         parts = self.told.parts.values() if self.told else ()
         return self.state == "running" and not self.store_fault and all(part.state == "ok" for part in parts)
 
 
 def look_at(config: AgentConfig, environ: Mapping[str, str]) -> AgentStatus:
-    """Look; nothing is written and nobody is disturbed."""
+    """Read files alone: nothing is written, and the running program is not disturbed."""
     state_dir = config.state_dir
     holder = holder_of(state_dir)
     told = _newest(
@@ -107,7 +107,7 @@ def look_at(config: AgentConfig, environ: Mapping[str, str]) -> AgentStatus:
 
 
 def _newest(paths: list[Path], device_id: str) -> StatusFile | None:
-    """The last one told by an agent for this device; under systemd it lies on a RAM disk."""
+    """The newest status of an agent for this device; under systemd it lies on a RAM disk."""
     found = [status for path in dict.fromkeys(paths) if (status := read_status(path)) and status.device_id == device_id]
     return max(found, key=lambda status: status.written_wall_s, default=None)
 

@@ -66,7 +66,7 @@ class StatusFile:
     """The last status that one process wrote.
 
     Attributes:
-        state: ``running`` or ``stopped``; a file that says running while nobody holds the lock is of a dead process.
+        state: ``running`` or ``stopped``; a file that says running while the lock is free is of a dead process.
         written_wall_s: when, epoch seconds as the device believes.
         reason: why it stopped.
         packages: the packages whose plug-ins it has loaded, with their versions then.
@@ -109,7 +109,7 @@ def _open_own(path: str, flags: int) -> int:
 
 
 def read_status(path: Path) -> StatusFile | None:
-    """What the last process told; None when there is none or it cannot be read."""
+    """The status that the last process wrote; None when there is none or it cannot be read."""
     try:
         if path.stat().st_size > _MAX_BYTES:
             return None

@@ -52,7 +52,7 @@ _RETRY_S: Final = 5.0
 NEVER: Final = (*PROTECTED, "commands.handlers.update_config", "commands.signing", "signing")
 """No command changes these, whatever the settings allow: identity, keys, and who may change what."""
 _MODE: Final = "mode"
-# They tell of the change itself, or of what no configuration can help.
+# Their state comes from the change itself, or from what no configuration can help.
 _NOT_JUDGED: Final = frozenset({"configuration", _MODE, "clock"})
 _LINK: Final = "commands"
 _GOOD: Final = frozenset({PluginStatus.READY, PluginStatus.DISABLED})
@@ -184,7 +184,7 @@ def _plugins(config: AgentConfig) -> list[PluginInfo]:
 
 def worse_than_before(before: Mapping[str, str], parts: Mapping[str, Part]) -> list[str]:
     """Why the agent is not as well as it was: a sentence for each part, empty when it is."""
-    # In safe mode no sensor was read, so nobody knows how they were.
+    # In safe mode no sensor was read, so their state is not known.
     unknown = ("sensor:", "sensors") if before.get(_MODE) == "safe" else ()
     found = [
         f"{name} is {part.state}{f' ({part.detail})' if part.detail else ''}"
@@ -274,7 +274,7 @@ class TrialEnd:
 
 
 def outcome_of(trial: Trial) -> Outcome:
-    """What the command is told."""
+    """The outcome of the command that brought the configuration."""
     result: JsonObject = {
         "changed": list(trial.changed),
         "sha256": trial.sha256 if trial.phase == KEEPING else trial.base_sha256,

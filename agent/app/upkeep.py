@@ -19,8 +19,8 @@ class AgentUpkeep:
     Args:
         view: of the agent.
         schedule: ``(delay_s, call)``: calls later in the main thread.
-        restart_when_idle: ends this process for the next one once no other command runs; told why, and the id of the
-            command that asks.
+        restart_when_idle: ends this process for the next one once no other command runs; takes the reason and the id of
+            the command that asks.
     """
 
     def __init__(

@@ -34,7 +34,7 @@ def run_until_the_end(config_path: Path) -> NoReturn:
     Raises:
         SystemExit: the end, with its exit code.
     """
-    # Whoever changes the file while the agent starts is heard as soon as somebody listens.
+    # A SIGHUP that comes while the agent starts is handled as soon as its handler is there.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
     # As it was: what the agent sets for itself must not reach the process image after it.
     environ = dict(os.environ)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from agent.app.status import AgentStatus
     from agent.runtime.ledger import Day
 
-# What somebody has set: intervals, what handlers remember, counters of keys. The agent's own books are in --json.
+# What was set by commands: intervals, what handlers remember, counters of keys. The agent's own books are in --json.
 _FOR_PEOPLE: Final = ("interval.", "handler.", "signed_counter:")
 
 _VALUES_SHOWN = 200
@@ -93,7 +93,7 @@ def _print_store(store: StoreStatus) -> None:
         f"{outbox.set_aside} refused, {outbox.dropped} dropped"
     )
     if store.undated:
-        click.echo(f"  {store.undated} of them are of a boot whose time nobody knows yet")
+        click.echo(f"  {store.undated} of them are of a boot whose time is not known yet")
     click.echo(f"disk       {_size(store.disk_bytes)} taken by the store")
     for gap in store.gaps:
         span = _span(gap.to_wall_s - gap.from_wall_s)

@@ -1,4 +1,4 @@
-"""What differs between two configurations, key by key, and whether somebody may change it."""
+"""What differs between two configurations, key by key, and whether a sender may change it."""
 
 from __future__ import annotations
 

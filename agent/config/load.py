@@ -94,7 +94,7 @@ def load_layered(
 
 
 def _state_dir(path: Path | None, environ: Mapping[str, str]) -> Path:
-    """Where the layer would be, before anything else of the configuration counts; its faults are told later."""
+    """Where the layer would be, before anything else of the configuration counts; its faults are reported later."""
     given: Any = environ.get(f"{PREFIX}STATE_DIR", "").strip()
     if not given and path is not None:
         try:
@@ -123,7 +123,7 @@ def load_model(
         path: the file; None takes the defaults and the environment alone.
         environ: the environment.
         prefix: of the variables that set keys.
-        key_file_faults: what is wrong with the key files, to be told with all other faults.
+        key_file_faults: what is wrong with the key files, to be reported with all other faults.
         layer: values laid over the file's.
 
     Returns:
@@ -197,7 +197,7 @@ def _take_secrets_out(values: dict[str, Any], lines: dict[KeyPath, int], origins
         for step in path[:-1]:
             holder = holder[int(step)] if isinstance(holder, list) else holder[step]
         if isinstance(holder, dict):
-            # Out of sight of every later message; the fault is told already.
+            # Out of sight of every later message; the fault is reported already.
             del holder[path[-1]]
     return faults
 
@@ -209,5 +209,5 @@ def _key_file_faults(values: dict[str, Any], environ: Mapping[str, str]) -> list
     except ConfigurationError as error:
         return error.faults
     except ValidationError:
-        return []  # told already
+        return []  # reported already
     return []

@@ -1,7 +1,7 @@
 """Every key of the agent's configuration: what it means, its default, its unit and why one would change it.
 
 The JSON Schema (``device-agent config schema``), the file that ``device-agent init`` writes and
-``configs/agent-http.yaml`` are all made from these models, so they cannot tell different stories.
+``configs/agent-http.yaml`` are all made from these models, so they cannot differ.
 """
 
 from __future__ import annotations
@@ -268,7 +268,7 @@ class OutboxConfig(Section):
 
 
 class LoggingConfig(Section):
-    """What the agent tells on standard error; journald keeps it."""
+    """What the agent writes to standard error; journald keeps it."""
 
     level: Literal["debug", "info", "warning", "error"] = key("The least severe lines to write.", default="info")
     format: Literal["text", "json"] = key("'text' writes key=value lines, 'json' one object per line.", default="text")

@@ -32,7 +32,7 @@ _LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 @dataclass(slots=True)
 class Document:
-    """What a text holds.
+    """A parsed text.
 
     Attributes:
         values: mappings, lists, text, numbers, booleans, None.

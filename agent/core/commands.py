@@ -10,7 +10,7 @@ Handled here: new or known, history or work, expired, too large, nameless, unkno
 which lane; what the journal keeps of a command that is over.
 
 Never handled here: what a crash means (:mod:`agent.core.recovery`), how long a run may take
-(:mod:`agent.core.run_limits`), committing, running, reporting, waiting.
+(:mod:`agent.core.outcomes`), committing, running, reporting, waiting.
 
 Therefore the I/O layer must
 

@@ -1,4 +1,4 @@
-"""One check after the other, each within its time, none of them able to spoil the others."""
+"""Runs checks one after the other, each within its time; one that fails hides no other."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GROUPS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One check's line.
+    """The result of one check.
 
     Attributes:
         fixed: what ``--fix`` did about it; empty when nothing.
@@ -55,7 +55,7 @@ def examine(
     Args:
         subject: what is looked at.
         checks: which; all of the agent's by default.
-        offline: ask nobody outside this machine.
+        offline: send nothing to other machines.
         fix: mend what can be mended safely, and look again.
         monotonic: measures the durations.
     """

@@ -35,7 +35,7 @@ FLEET_MAX: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """What came back.
+    """The answers, and what was learned from them.
 
     Attributes:
         document: the discovery document, whatever JSON it is; None when there was none.
@@ -45,7 +45,7 @@ class Exchange:
         server_time: the service's clock, seconds since the epoch.
         asked_at: this machine's clock when that answer came.
         rate_limit: how the key's quota stands.
-        fleet: devices that share the key, at most :data:`FLEET_MAX`; None when they are not told.
+        fleet: devices that share the key, at most :data:`FLEET_MAX`; None when the service does not list them.
     """
 
     document: Any = None

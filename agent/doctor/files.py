@@ -135,7 +135,7 @@ def _state_dir(subject: Subject) -> Finding:
 def _state_dir_durable(subject: Subject) -> Finding:
     mount = _mount_of(subject, subject.config.state_dir)
     if mount is None:
-        return skipped("this system does not tell its mounts (/proc/self/mountinfo)")
+        return skipped("this system does not list its mounts (/proc/self/mountinfo)")
     point, kind, options = mount
     seen = f"it lies on {kind} ({point})"
     if kind in _MEMORY_FILESYSTEMS:

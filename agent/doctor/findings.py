@@ -55,7 +55,7 @@ class Check(Generic[Subject_contra]):
         looks_at: what, in a few words.
         look: finds out. What it raises becomes a fault of its own.
         after: checks without whose success this one says nothing.
-        online: it asks somebody outside this machine.
+        online: it asks another machine.
         timeout_s: beyond it the check is given up.
     """
 
@@ -68,27 +68,27 @@ class Check(Generic[Subject_contra]):
 
 
 def ok(seen: str) -> Finding:
-    """All is well."""
+    """A finding without a fault."""
     return Finding(Verdict.OK, seen)
 
 
 def skipped(why: str) -> Finding:
-    """There was nothing to look at."""
+    """A finding of a check that had nothing to look at."""
     return Finding(Verdict.SKIPPED, why)
 
 
 def warning(seen: str, cause: str, fix: str, mend: Callable[[], str] | None = None) -> Finding:
-    """It works, and something will go wrong or is not as it should be."""
+    """A finding of what works now and will go wrong, or is not as it should be."""
     return Finding(Verdict.WARNING, seen, cause, fix, mend=mend)
 
 
 def failed(seen: str, cause: str, fix: str, mend: Callable[[], str] | None = None) -> Finding:
-    """The agent cannot do its job like that."""
+    """A fault that keeps the agent from its job."""
     return Finding(Verdict.FAILED, seen, cause, fix, mend=mend)
 
 
 def unreachable(seen: str, cause: str, fix: str) -> Finding:
-    """The other side cannot be reached."""
+    """A fault: the other side cannot be reached."""
     return Finding(Verdict.FAILED, seen, cause, fix, is_unreachable=True)
 
 

@@ -123,7 +123,7 @@ class InstalledProgram(ABC):
 
     @cached_property
     def has_systemd(self) -> bool:
-        """This machine was booted with systemd (sd_booted(3))."""
+        """Whether this machine was booted with systemd (sd_booted(3))."""
         return self.path("/run/systemd/system").is_dir()
 
     @cached_property
@@ -147,7 +147,7 @@ class InstalledProgram(ABC):
 
     @property
     def has_sealed_credentials(self) -> bool:
-        """The unit hands over credentials that nobody but the service itself can read."""
+        """The unit hands over credentials that only the service itself can read."""
         return any(credential.is_encrypted for credential in self.unit_credentials)
 
     @cached_property

@@ -52,7 +52,7 @@ def _sensors(subject: Subject) -> Finding:
         # A bus that two programs read at once may give both nonsense.
         parts = {name: part for name, part in status.told.parts.items() if name.startswith("sensor:")}
         bad = {name: f"{part.state}: {part.detail}" for name, part in parts.items() if part.state != "ok"}
-        seen = f"{len(subject.config.sensors)} configured; as the running agent tells"
+        seen = f"{len(subject.config.sensors)} configured; as the running agent reports"
     else:
         found = read_all_sensors(subject.config)
         bad = {

@@ -147,7 +147,7 @@ def _quota(subject: Subject) -> Finding:
         )
     limit = exchange.rate_limit
     if limit is None or limit.limit is None:
-        return ok("the service tells no quota")
+        return ok("the service announces no quota")
     per_minute = 60.0 * _polls_per_s(subject)
     window_s = limit.window_s or 60.0
     fleet = exchange.fleet or 1

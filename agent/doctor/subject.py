@@ -25,7 +25,7 @@ HELPER: Final = "device-agent-helper.path"
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Somebody the agent talks to.
+    """A server that the agent talks to.
 
     Attributes:
         what: ``service`` or ``broker``; the section of the configuration has the same name, but for ``mqtt``.
@@ -127,7 +127,7 @@ class Subject(InstalledProgram):
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
-        """Whom the agent talks to."""
+        """The servers that the agent talks to."""
         found: list[Endpoint] = []
         if self.config.service is not None:
             from urllib.parse import urlsplit

@@ -98,7 +98,7 @@ def assignments(text: str) -> Iterator[tuple[str, str, str]]:
 def _loaded(name: str, path: str, *, is_encrypted: bool) -> UnitCredential:
     if path.startswith("/"):
         return UnitCredential(name, (path,), is_encrypted=is_encrypted)
-    # A name alone is looked for in the stores of credentials, and nobody minds when it is nowhere.
+    # A name alone is looked for in the stores of credentials, and it is no fault when it is nowhere.
     stores = [f"{store}.encrypted" for store in _STORES] + list(_STORES) if is_encrypted else list(_STORES)
     return UnitCredential(name, tuple(f"{store}/{path}" for store in stores), True, is_encrypted)
 

@@ -67,7 +67,7 @@ class HandlerRejected(HandlerFailed):
 
 
 class Verified:
-    """What a look at the world told about a command that a crash interrupted; see :meth:`Handler.verify`.
+    """How a command ended that a crash interrupted, as its handler found out; see :meth:`Handler.verify`.
 
     Attributes:
         outcome: how it ended; None when it was not done and may run.
@@ -80,17 +80,17 @@ class Verified:
 
     @classmethod
     def succeeded(cls, result: JsonObject | None = None) -> Self:
-        """It was done, with this result."""
+        """The command was done, with this result."""
         return cls(Outcome(OutcomeStatus.SUCCEEDED, result))
 
     @classmethod
     def failed(cls, code: str, message: str) -> Self:
-        """It was tried and failed, with this code and sentence."""
+        """The command was tried and failed, with this code and sentence."""
         return cls(Outcome(OutcomeStatus.FAILED, error=f"{code}: {message}"))
 
     @classmethod
     def not_done(cls) -> Self:
-        """It was certainly not done: it runs now."""
+        """The command was certainly not done: it runs now."""
         return cls(None)
 
 
@@ -117,7 +117,7 @@ class AgentControls(Protocol):
         ...
 
     def identity(self) -> JsonObject:
-        """Who this device is: device id, agent version, machine, boot id, uptime."""
+        """The identity of this device: device id, agent version, machine, boot id, uptime."""
         ...
 
     def recall(self, name: str) -> str | None:
@@ -133,7 +133,7 @@ class AgentControls(Protocol):
         ...
 
     def cancel_command(self, command_id: str, why: str) -> str:
-        """Take another command back: one that waits never runs, one that runs is told to end.
+        """Take another command back: one that waits never runs, one that runs is asked to end.
 
         Args:
             command_id: the service's id of it.
@@ -169,7 +169,7 @@ class CommandContext:
         stopping: set when the handler shall end: timeout, cancel, or the agent stops.
         log: a logger that names the handler and the command.
         controls: what the handler may ask of the agent.
-        report_progress: tells the service ``in_progress`` with a partial result; a sign of life, too. It may be lost.
+        report_progress: reports ``in_progress`` with a partial result; a sign of life, too. The report may be lost.
         heartbeat: a sign of life, for a handler with an inactivity timeout that has nothing to report.
     """
 
@@ -240,7 +240,7 @@ class Handler(ABC):
         return 1.0
 
     def verifies(self) -> bool:
-        """Whether :meth:`verify` can tell anything; by default whether a subclass has one."""
+        """Whether :meth:`verify` can find anything out; by default whether a subclass has one."""
         return type(self).verify is not Handler.verify
 
     @abstractmethod
@@ -255,7 +255,7 @@ class Handler(ABC):
         change nothing: it may be asked again.
 
         Returns:
-            What it found; None when it cannot tell.
+            What it found; None when it does not know.
         """
         return None
 

@@ -14,7 +14,7 @@ else  failed      also when a signal, the timeout or the agent's stop ended it
 Standard error is diagnostics: its end is kept, its last line is part of the reason when the program fails, and it
 never makes a run fail. Whatever it writes, to either output, is a sign of life.
 
-A second program may tell after a crash how a command ended (the setting ``verify``):
+A second program may find out after a crash how a command ended (the setting ``verify``):
 
 ====  =========================================================================================
 code  what it found
@@ -22,7 +22,7 @@ code  what it found
 0     it was done; standard output becomes the result
 70    it was tried and failed (EX_SOFTWARE); the last line of standard error is the reason
 75    it was certainly not done (EX_TEMPFAIL of ``sysexits.h``): it runs now
-else  it cannot tell, and the command ends as ``indeterminate``
+else  it does not know, and the command ends as ``indeterminate``
 ====  =========================================================================================
 """
 
@@ -67,7 +67,7 @@ class ExecutableSettings(HandlerSettings):
     description: str = Field(default="", description="One line for a person.")
     contract: Contract = Field(default=Contract.ONCE, description="What a crash in the middle of it means.")
     verify: tuple[Argument, ...] | None = Field(
-        default=None, min_length=1, description="The program that tells after a crash how a command ended."
+        default=None, min_length=1, description="The program that finds out after a crash how a command ended."
     )
     timeout_s: float = Field(default=60.0, gt=0, le=86400, description="After this its process group is ended, s.")
     start_timeout_s: float | None = Field(default=None, gt=0, description="How long a command may wait for it, s.")
@@ -104,7 +104,7 @@ class Executable(Handler):
         return own_timeout_first(self._program.timeout_s, self._program.grace_s)
 
     def unwind_s(self) -> float:
-        """Its grace, and a moment to be gone."""
+        """Its grace, and a moment for its end."""
         return self._program.grace_s + _GONE_S
 
     def verifies(self) -> bool:
@@ -130,7 +130,7 @@ class Executable(Handler):
         return self._result(run)
 
     def verify(self, payload: Any, context: CommandContext) -> Verified | None:
-        """Run the program that tells how a command ended, with the same input and environment."""
+        """Run the program that finds out how a command ended, with the same input and environment."""
         if self._program.verify is None:
             return None
         run = self._run(self._program.verify, payload, context)

@@ -2,8 +2,8 @@
 
 The child is started anew for each run (``exec``, never a fork of this process with its threads), in a session of its
 own: at a timeout or a cancel its whole process group gets SIGTERM, and SIGKILL after the grace. What it says comes as
-lines of JSON on its standard output, what it is told goes as such lines to its standard input; what the handler itself
-prints goes to standard error. A child that crashes is one failed command.
+lines of JSON on its standard output, what is sent to it goes as such lines to its standard input; what the handler
+itself prints goes to standard error. A child that crashes is one failed command.
 
 ==========  ==========================================================================================
 ``type``    members; the child says everything but ``answer``
@@ -92,7 +92,7 @@ def to_line(message: dict[str, Any]) -> bytes:
 
 
 class _Conversation:
-    """What is said between the agent and one child.
+    """The exchange of messages between the agent and one child.
 
     Attributes:
         end: the child's last word; None while it has not spoken it.

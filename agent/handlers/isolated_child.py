@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from agent.core.values import JsonObject
 from agent.handlers.base import CommandContext, Handler, HandlerFailed, HandlerRejected, Verified
 from agent.handlers.isolated import LINE_BYTES, control_names
-from agent.handlers.loaded import InvalidPayload, LoadedHandler
-from agent.handlers.results import ResultTooLarge, copy_result
+from agent.handlers.loaded import InvalidPayload, LoadedHandler, ResultTooLarge, copy_result
 from agent.plugins import describe, parse_settings
 
 if TYPE_CHECKING:
@@ -66,7 +65,7 @@ class RemoteControls:
 
     @property
     def upkeep(self) -> Upkeep:
-        """Only the agent's own handlers mend the agent, and they run in it.
+        """Refused here: only built-in handlers use it, and they run in the agent's process.
 
         Raises:
             HandlerFailed: always.

@@ -1,4 +1,4 @@
-"""Writing a file below a folder, and nowhere else, whatever somebody puts in the way meanwhile.
+"""Writing a file below a folder, and nowhere else, whatever is put in the way meanwhile.
 
 Each step of the path is opened relative to the one before it and never through a symbolic link (openat(2),
 ``O_NOFOLLOW``), so a link that appears between a look and a write leads nowhere: there is no look, only the opening.

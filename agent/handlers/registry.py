@@ -143,14 +143,14 @@ class _Loading:
         self._owners: dict[str, str] = {}
 
     def add_executables(self, executables: Mapping[str, Mapping[str, Any]]) -> None:
-        """Those that the configuration declares."""
+        """Add the executables of the configuration."""
         for name, settings in executables.items():
             self._owners[name] = CONFIGURATION
             section = self._sections.get(name, HandlerSection())
             self._add(name, CONFIGURATION, partial(_executable, name, settings, section.isolation), target="")
 
     def add_built_ins(self) -> None:
-        """Ours, unless an executable of the configuration has the name."""
+        """Add the built-in handlers, unless an executable of the configuration has the name."""
         for name in sorted(module.name for module in iter_modules(built_in.__path__)):
             if name in self._owners:
                 self._clash(name, BUILT_IN, f"the configuration's executable {name!r} is used instead of the built-in")
@@ -159,7 +159,7 @@ class _Loading:
             self._add(name, BUILT_IN, partial(self._built_in, name))
 
     def add_entry_points(self, points: Iterable[EntryPoint]) -> None:
-        """What is installed, unless the name is taken or two packages want it."""
+        """Add installed handlers, unless the name is taken or two packages want it."""
         by_name: dict[str, list[EntryPoint]] = {}
         for point in points:
             by_name.setdefault(point.name, []).append(point)
@@ -177,7 +177,7 @@ class _Loading:
         self._owners |= {name: "installed" for name in by_name if name not in self._owners}
 
     def note_unknown_sections(self) -> None:
-        """A section that names nothing is a typo or a missing package, and is said."""
+        """List sections without a handler: a typo, or a package that is missing."""
         for name in self._sections:
             if name not in self._owners:
                 reason = f"no handler {name!r} is installed{nearest(name, self._owners)}; mend the name or install it."

@@ -9,7 +9,7 @@ from agent.frozen import dataclass
 
 
 class UpkeepRefused(Exception):
-    """It was not begun, and nothing was changed.
+    """The request was refused: nothing was begun or changed.
 
     Attributes:
         code: a stable snake_case word.

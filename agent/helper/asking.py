@@ -1,4 +1,4 @@
-"""The agent's side of the exchange: put a request down, wait for the answer, withdraw what nobody took."""
+"""The agent's side of the exchange: write a request, wait for the answer, withdraw a request that was not taken."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _TAKEN_S: Final = 2.0
 
 
 class NoHelper(Exception):
-    """Nobody took the request, and it is withdrawn: nothing was done and nothing will be. The text says why."""
+    """The helper did not take the request, and it is withdrawn: nothing was done or will be. The text says why."""
 
 
 class Asking:
-    """One request.
+    """One request of the agent to its helper.
 
     Args:
         request_id: short and printable.
@@ -53,7 +53,7 @@ class Asking:
             timeout_s: how long the helper may take to answer, seconds.
 
         Raises:
-            NoHelper: nobody took it.
+            NoHelper: it was not taken.
         """
         try:
             write_file(self._request_file, HelperRequest(self._id, self._action, now_s()), 0o600)
@@ -76,7 +76,7 @@ class Asking:
         )
 
     def wait_for_end(self, timeout_s: float) -> HelperAnswer | None:
-        """After :data:`ACCEPTED`: wait until the agent is told to stop.
+        """After :data:`ACCEPTED`: wait until the agent is asked to stop.
 
         Returns:
             None when it is; the answer as it is now when the action failed, or the wait is over.

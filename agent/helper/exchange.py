@@ -1,8 +1,8 @@
 """What agent and helper write for each other: one request, one answer, each a file that is whole at every instant.
 
 The request lies in the agent's own runtime directory, the answer in the helper's, which the agent can only read. Both
-are RAM disks, so a power cut forgets them. Whoever deletes the request has it: the helper to act on it, the agent to
-withdraw it. There is no third case.
+are RAM disks, so a power cut forgets them. The side that deletes the request has it: the helper to act on it, the agent
+to withdraw it. There is no third case.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class HelperRequest:
     """What the agent asks for.
 
     Attributes:
-        id: told again in the answer.
+        id: repeated in the answer.
         action: one word of the allow-list.
         asked_s: when, by :func:`now_s`. A request is good for a minute: one that lay around means nothing.
     """

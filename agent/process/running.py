@@ -1,4 +1,4 @@
-"""Running somebody else's program so that it cannot hurt the agent.
+"""Runs another program so that it cannot hurt the agent.
 
 Never through a shell. Bounded in time and in memory: what a program writes beyond the bound is read and thrown away,
 so that it neither blocks nor fills the agent. It runs in a session of its own; when it ends, times out or is stopped,
@@ -213,7 +213,7 @@ def _wait(
 
 
 def _has_exited(process: subprocess.Popen[bytes]) -> bool:
-    """Whether it has exited, without reaping it: its id stays taken, so that killing the group hits nobody else."""
+    """Whether it has exited, without reaping it: its id stays taken, so that no other group is killed."""
     if not hasattr(os, "waitid"):  # macOS before Python 3.13
         return process.poll() is not None
     try:

@@ -1,4 +1,4 @@
-"""How the connection to the broker is, for the log and the status."""
+"""Reports the state of the connection to the broker to log and health."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from agent.errors import Offline
-from agent.runtime.failure_log import FailureLog
+from agent.runtime.failures import FailureLog, describe
 from agent.runtime.health import Health
-from agent.runtime.retry_policy import describe
 
 if TYPE_CHECKING:
     from agent.ports import Clock
@@ -21,11 +20,11 @@ TAKEN_OVER: Final = "taken_over"
 
 
 class BrokerWatch:
-    """Told by the connection, in its thread.
+    """Reports the state of the connection; called in the connection's thread.
 
     Args:
         health: holds the part ``broker``.
-        repeat_after_s: how soon the same complaint may be told again, seconds.
+        repeat_after_s: how soon the same failure may be logged again, seconds.
     """
 
     def __init__(self, clock: Clock, health: Health, repeat_after_s: float) -> None:
@@ -35,7 +34,7 @@ class BrokerWatch:
         self._states: set[str] = set()
 
     def up(self, where: str) -> None:
-        """The connection stands. That another client once took it stays in the status: it will come again."""
+        """Report that the connection stands. A take-over by another client stays in the status: it will come again."""
         for state in self._states - {TAKEN_OVER}:
             self._failure_log.recovered(state, f"broker=ok: {where}")
         self._states &= {TAKEN_OVER}
@@ -43,7 +42,7 @@ class BrokerWatch:
         self._health.put(PART, "ok", where + taken)
 
     def down(self, error: Offline, wait_s: float) -> None:
-        """It does not, and this long passes until the next attempt, seconds."""
+        """Report that it does not stand, and how long it waits for the next attempt, seconds."""
         state, text, every_s = describe(error)
         self._failure_log.report(state, f"broker={state}: {text}; next try in {wait_s:.0f} s", every_s=every_s)
         self._states.add(state)

@@ -21,7 +21,7 @@ _KEPT_MAX: Final = 100
 
 
 class Cancels:
-    """Who took which command back, while it has no outcome. Thread-safe."""
+    """The cancels of commands that have no outcome yet, with their reasons. Thread-safe."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal

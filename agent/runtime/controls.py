@@ -21,7 +21,7 @@ class Controls:
 
     Args:
         journal: keeps what handlers remember.
-        restart: told the reason; returns at once.
+        restart: called with the reason; returns at once.
         upkeep: what keeps the agent itself going.
         mode: ``normal``, or why the agent is in safe mode.
         cancel: takes another command back; see :meth:`agent.runtime.dispatcher.Dispatcher.cancel`.
@@ -72,7 +72,7 @@ class Controls:
         return self._intervals.set(name, interval_s)
 
     def identity(self) -> JsonObject:
-        """Who this device is."""
+        """The identity of this device."""
         now = self._clock.now()
         return {
             "device_id": self._device_id,
@@ -105,7 +105,7 @@ class Controls:
         return self._cancel(command_id, why)
 
     def request_restart(self, reason: str) -> None:
-        """End the agent's process in order; whoever started it starts it again."""
+        """End the agent's process in order; the service manager starts it again."""
         self._restart(reason)
 
 

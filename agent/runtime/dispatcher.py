@@ -169,7 +169,7 @@ class Dispatcher:
     # --- taken back -------------------------------------------------------------------------------------------------
 
     def cancel(self, command_id: str, why: str) -> str:
-        """Take a command back: one that waits never runs, one that runs is told to end.
+        """Take a command back: one that waits never runs, one that runs is asked to end.
 
         Args:
             command_id: the journal's id.
@@ -210,7 +210,7 @@ class Dispatcher:
             item.switch.pull(why)
 
     def stop(self) -> None:
-        """No further command begins; running ones are told to end."""
+        """No further command begins; running ones are asked to end."""
         self._parts.stop()
 
     # --- the lanes' side: see agent.runtime.lanes.LaneCallbacks ------------------------------------------------------
@@ -272,7 +272,7 @@ class Dispatcher:
         return replace(moment, wall_s=self._parts.wall_of(moment) or 0.0)
 
     def _settle(self, entry: JournalEntry, outcome: Outcome) -> bool:
-        """Write the end of a command that did not run; False when somebody else has written one."""
+        """Write the end of a command that did not run; False when there is one already."""
         command_id, parts = entry.command.id, self._parts
         try:
             finished = parts.journal.finish(command_id, outcome, parts.clock.now())

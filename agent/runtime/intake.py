@@ -1,4 +1,4 @@
-"""The way of a command into the agent: triage, journal, then its lane. And what a crash left behind."""
+"""Takes listed commands in: triage, journal, then their lanes; takes up again what a crash interrupted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from agent.core.values import (
 )
 from agent.frozen import dataclass
 from agent.runtime.dispatcher import Dispatcher
-from agent.runtime.failure_log import LineRate
+from agent.runtime.failures import LineRate
 from agent.runtime.listed import ListedWindow
 from agent.wire.limits import TTL_MAX_S
 
@@ -45,9 +45,9 @@ class Intake:
     """Decides about listed commands and hands the new ones to their lanes. Used from one thread.
 
     Args:
-        service_now: the service's clock, epoch seconds; None when nobody can say.
+        service_now: the service's clock, epoch seconds; None when it is not known.
         on_finished: a result waits to be reported.
-        only_pushed: no poll ever lists what is open, so only its age tells when a command may be forgotten.
+        only_pushed: no poll ever lists what is open, so only its age says when a command may be forgotten.
     """
 
     def __init__(
@@ -109,16 +109,16 @@ class Intake:
             self._dispatcher.cancel(decision.command_id, "by the service")
         if result.of(TriageVerdict.REFUSE):
             self._on_finished()
-        self._tell(result)
+        self._log_decisions(result)
         if self._only_pushed:
             self._forget_old()
         elif not poll.pushed and not poll.omitted and poll.is_whole:
-            # By the true time; 0 where nobody knows it, and then nothing is forgotten.
+            # By the true time; 0 where it is not known, and then nothing is forgotten.
             now = replace(self._clock.now(), wall_s=self._service_now() or 0.0)
             self._listed.saw(ids, result, now)
         return sum(decision.verdict in _NEWS for decision in result.decisions)
 
-    def _tell(self, result: Triage) -> None:
+    def _log_decisions(self, result: Triage) -> None:
         for decision in result.of(TriageVerdict.REFUSE):
             entry: JournalEntry | None = decision.entry
             reason = entry.outcome.error if entry is not None and entry.outcome is not None else ""
@@ -136,7 +136,7 @@ class Intake:
             _log.info("commands=skipped count=%d: %s", skipped, why)
 
     def _resume_forgotten(self, result: Triage) -> None:
-        """What is listed again and waits in no lane was committed by a write whose end nobody learned."""
+        """Dispatch what is listed again and waits in no lane: its write was committed and reported as failed."""
         for decision in result.of(TriageVerdict.DUPLICATE):
             entry = decision.entry
             if entry is None or entry.state not in {CommandState.RECEIVED, CommandState.STARTED}:
@@ -163,7 +163,7 @@ class _ListTriage:
     Attributes:
         claimed: commands that are ``started`` with the commit that admits them, since their lanes are free.
         is_cut: the list was longer than what is looked at.
-        is_over: nobody waits for it any longer: a disk that comes back after that shall not begin anything.
+        is_over: the caller has given up: a disk that comes back after that shall not begin anything.
     """
 
     commands: Sequence[Command]
@@ -177,7 +177,7 @@ class _ListTriage:
     is_over: bool = False
 
     def choose(self, found: JournalLookup) -> Admission | None:
-        """What to admit; None when the journal need not be written."""
+        """Triage the list against the journal: what to admit, or None when nothing has to be written."""
         if self.is_over:
             return None
         # What was in the middle of such a list at first contact may be in this one now.
@@ -202,7 +202,7 @@ class _ListTriage:
         return Admission(entries, settings)
 
     def _dated(self, found: JournalLookup) -> list[Command]:
-        """The commands of which it can be told whether they are old: by state, by time, or since they are known."""
+        """The commands whose age is known: by state, by time, or since the journal has them."""
         return [
             each
             for each in self.commands

@@ -25,7 +25,7 @@ class Intervals:
     Args:
         journal: where a set interval survives a restart.
         configured: what the configuration says, seconds; the names in it are all there are.
-        on_change: told the name of an interval that was set, from the thread that set it.
+        on_change: called with the name of an interval that was set, from the thread that set it.
     """
 
     def __init__(self, journal: Journal, configured: Mapping[str, float], on_change: Callable[[str], None]) -> None:

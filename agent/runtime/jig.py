@@ -1,4 +1,4 @@
-"""An actor without its thread: the same object, driven step by step by whoever holds it."""
+"""An actor without its thread: the same object, driven step by step by the test that holds it."""
 
 from __future__ import annotations
 

@@ -9,12 +9,11 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Final, Protocol
 
 from agent.core.commands import IllegalMove, start_entry
-from agent.core.outcomes import canceled, indeterminate
-from agent.core.run_limits import RunLimits
+from agent.core.outcomes import RunLimits, canceled, indeterminate
 from agent.core.values import CommandState, Contract, JournalEntry, Moment, Outcome, OutcomeStatus, Report
 from agent.errors import StorageError
 from agent.frozen import dataclass
-from agent.runtime.failure_log import FailureLog
+from agent.runtime.failures import FailureLog
 from agent.runtime.health import Health
 from agent.runtime.jobs import Attempt, CancelSwitch, Ended, Job, JobRunner, Jobs, Progress
 from agent.runtime.service import Actor
@@ -34,7 +33,7 @@ LANE_CAPACITY: Final = 64
 
 
 class LaneItem:
-    """A command on its way through its lane. Shared with the dispatcher, which guards ``began`` and ``settled``.
+    """A command in its lane. Shared with the dispatcher, which guards ``began`` and ``settled``.
 
     Attributes:
         entry: as it was before this run.
@@ -70,7 +69,7 @@ class LaneParts:
         on_finished: called with a command whose result waits to be reported.
         on_progress: called with the progress of a running command; a report may be lost.
         wall_of: the time of a moment, epoch seconds; None when it is not known.
-        holds: True for an item that must not begin yet; whoever holds it dispatches it again.
+        holds: True for an item that must not begin yet; the holder dispatches it again.
         progress_every_s: one report of progress in this time at most, for each command, seconds.
         stopping: set once no further command may begin.
     """
@@ -96,14 +95,14 @@ class LaneParts:
 
 
 class LaneCallbacks(Protocol):
-    """The dispatcher, as far as a lane sees it."""
+    """The dispatcher, as far as a lane uses it."""
 
     def begin(self, item: LaneItem) -> Outcome | None:
-        """It is its turn: None when it shall run now, else how it ended without a run."""
+        """Begin an item: None when it shall run now, else its outcome without a run."""
         ...
 
     def too_late(self, entry: JournalEntry) -> Outcome | None:
-        """How a command ends whose time is over now; None while it may start."""
+        """The outcome of a command whose time is over; None while it may start."""
         ...
 
     def look(self) -> None:
@@ -111,11 +110,11 @@ class LaneCallbacks(Protocol):
         ...
 
     def concluded(self, command_id: str) -> None:
-        """Its outcome is in the journal."""
+        """Note that the outcome of a command is in the journal."""
         ...
 
     def done(self, command_id: str) -> None:
-        """The lane is through with it, whatever came of it."""
+        """Note that the lane has finished with a command, with or without an outcome."""
         ...
 
 
@@ -123,15 +122,15 @@ class Lane(Actor):
     """Runs the commands of one lane in order.
 
     Args:
-        desk: told what becomes of each command.
+        callbacks: called with what becomes of each command.
     """
 
     capacity = LANE_CAPACITY
 
-    def __init__(self, name: str, parts: LaneParts, desk: LaneCallbacks) -> None:
+    def __init__(self, name: str, parts: LaneParts, callbacks: LaneCallbacks) -> None:
         super().__init__(f"lane:{name}")
         self._parts = parts
-        self._desk = desk
+        self._callbacks = callbacks
         self._hung: threading.Thread | None = None
         self._failure_log = FailureLog(_log, lambda: parts.clock.now().monotonic_s, parts.repeat_after_s)
         self.patience_s = _SLACK_S
@@ -142,7 +141,7 @@ class Lane(Actor):
             if not self._parts.stopping.is_set():
                 self._take(message)
         finally:
-            self._desk.done(message.entry.command.id)
+            self._callbacks.done(message.entry.command.id)
             self.patience_s = _SLACK_S
 
     def _take(self, item: LaneItem) -> None:
@@ -151,7 +150,7 @@ class Lane(Actor):
             return
         job = self._parts.jobs.prepare(entry.command)
         if isinstance(job, Outcome):
-            # One that ran before and can no longer be asked about was not refused: nobody knows how it ended.
+            # One that ran before and can no longer be asked about was not refused: it is not known how it ended.
             self._conclude(entry, indeterminate(f"{job.error}") if item.verify else job)
             return
         if self._is_blocked(job, item):
@@ -160,7 +159,7 @@ class Lane(Actor):
                 blocked = indeterminate(text) if item.verify else _rejected("lane_blocked", text)
                 self._conclude(entry, blocked)
             return
-        settled = self._desk.begin(item)
+        settled = self._callbacks.begin(item)
         if settled is not None:
             if not item.is_written:
                 self._conclude(entry, settled)
@@ -174,7 +173,7 @@ class Lane(Actor):
             if not self._start(entry):
                 return
             # The commit may have waited for a full disk, or the process stood still.
-            late = self._desk.too_late(entry)
+            late = self._callbacks.too_late(entry)
             if late is not None:
                 self._conclude(entry, late)
                 return
@@ -203,7 +202,7 @@ class Lane(Actor):
             return
         told = look.told
         if told is None:
-            text = f"the agent ended while it ran, and its verify hook did not tell: {ended.outcome.error}"
+            text = f"the agent ended while it ran, and its verify hook did not know: {ended.outcome.error}"
             told = indeterminate(text)
         self._conclude(entry, told)
 
@@ -229,7 +228,7 @@ class Lane(Actor):
 
         def look() -> None:
             progress.flush()
-            self._desk.look()
+            self._callbacks.look()
 
         attempt = Attempt(
             command_id=entry.command.id,
@@ -252,7 +251,7 @@ class Lane(Actor):
             _log.warning("command=%s handler=%s state=left_running: the agent stops", command_id, job.handler)
             return
         if job.contract is Contract.RESTARTS_DEVICE and self._awaits_restart(entry, ended.outcome):
-            # Its success is that somebody comes after us and finds it started.
+            # It succeeds when the next process finds it started.
             within_s = job.limits.timeout_s
             if self._stops_within(within_s):
                 return
@@ -279,7 +278,7 @@ class Lane(Actor):
             if self._parts.stopping.wait(step_s):
                 return True
             seconds -= step_s
-            self._desk.look()
+            self._callbacks.look()
         return False
 
     def _is_blocked(self, job: Job, item: LaneItem) -> bool:
@@ -294,7 +293,7 @@ class Lane(Actor):
             if left_s <= 0:
                 return True
             self._hung.join(min(left_s, 0.5))
-            self._desk.look()
+            self._callbacks.look()
         if self._hung.is_alive():
             return item.settled is None
         self._hung = None
@@ -319,7 +318,7 @@ class Lane(Actor):
         if self._commit(finish, "outcome") and finished:
             parts.on_finished(finished[-1])
             log_outcome(command_id, entry.handler, finished[-1].outcome or outcome)
-            self._desk.concluded(command_id)
+            self._callbacks.concluded(command_id)
 
     def _commit(self, write: Callable[[], None], what: str) -> bool:
         """Write until it is written; False when the agent stops before that. Nothing runs that is not journaled."""
@@ -329,7 +328,7 @@ class Lane(Actor):
             except StorageError as error:
                 text = f"journal=failing: the {what} of a command could not be written: {error}; look at the disk"
                 self._failure_log.report("journal", text, level=logging.ERROR)
-                self.patience_s = float("inf")  # a full disk is told, not cured by a restart
+                self.patience_s = float("inf")  # a full disk is reported; a restart would not mend it
                 if self._parts.stopping.wait(_STORE_RETRY_S):
                     return False
             else:

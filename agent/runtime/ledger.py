@@ -58,7 +58,7 @@ class Ledger:
             self._saved = text or ""
 
     def count(self, sent_bytes: int, received_bytes: int) -> None:
-        """So much went over the network just now."""
+        """Add bytes that were sent and received over the network."""
         with self._lock:
             self._add(self._today(), sent_bytes, received_bytes, 0)
 

@@ -51,7 +51,7 @@ class ListedWindow:
         Args:
             listed_ids: every id in it.
             result: what was decided about it.
-            now: this instant, with the true time for a wall clock; while nobody knows that nothing is forgotten.
+            now: this instant, with the true time for a wall clock; while it is not known nothing is forgotten.
 
         Raises:
             StorageError: nothing was forgotten; the next list tries again.

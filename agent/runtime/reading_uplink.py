@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Final
 from agent.core.outbox import is_live
 from agent.core.values import StoredReading
 from agent.errors import InvalidMessage, Offline, ServiceError, StorageError
-from agent.runtime.failure_log import FailureLog
+from agent.runtime.failures import FailureLog, RetryPolicy, describe
 from agent.runtime.health import Health
-from agent.runtime.retry_policy import RetryPolicy, describe
 from agent.runtime.service import Actor
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ class ReadingUplink(Actor):
         first_s: how long after the start the first request comes, seconds.
         batch_size: how many readings go at once.
         settle_s: how long after a new reading the outbox has committed it, seconds.
-        look_s: how often to look without being told, seconds.
+        look_s: how often to look without a message, seconds.
         takes_arrays: one request carries many readings; else each is a request of its own, and a backlog is paced. May
             ask the service, and raise its errors.
         last_s: how long the stop may go on handing over readings, seconds.
@@ -111,7 +110,7 @@ class ReadingUplink(Actor):
             _log.warning("readings=unsure what was sent last cannot be remembered: %s", error)
 
     def receive(self, message: str) -> None:
-        """Something new waits."""
+        """Take a message: a new reading, or the connection is back."""
         if message == self.CONNECTED:
             self._not_before_s = self._now_s()
         delay_s = self._settle_s if message == self.READING else 0.0
@@ -228,7 +227,7 @@ class ReadingUplink(Actor):
         self._not_before_s = self._now_s() + delay_s
         self._due_s = self._not_before_s
         state, text, every_s = describe(error)
-        if not isinstance(error, Offline):  # who keeps the connection tells about it
+        if not isinstance(error, Offline):  # the part that keeps the connection logs it
             self._failure_log.report(PART, f"readings={state}: {text}; next try in {delay_s:.0f} s", every_s=every_s)
         self._health.put(PART, state, text)
 

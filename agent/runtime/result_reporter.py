@@ -23,10 +23,9 @@ from agent.core.commands import IllegalMove
 from agent.core.unreported import REASON_MAX, ReportFault, Tries, fault_of
 from agent.core.values import CommandState, JournalEntry, Moment, Report
 from agent.errors import InvalidMessage, Offline, ServiceError, StorageError
-from agent.runtime.failure_log import HOURLY_S, FailureLog, LineRate
+from agent.runtime.failures import HOURLY_S, FailureLog, LineRate, RetryPolicy, describe
 from agent.runtime.health import Health
 from agent.runtime.results_aside import ResultsAside
-from agent.runtime.retry_policy import RetryPolicy, describe
 from agent.runtime.service import Actor
 from agent.wire.secret import mask, mask_json
 
@@ -72,7 +71,7 @@ class ResultReporter(Actor):
     Args:
         make_retry_policy: a back-off; one for all, and one for each result that fails.
         first_s: how long after the start the first request comes, seconds.
-        wall_of: when a moment was, epoch seconds; None when nobody can say.
+        wall_of: when a moment was, epoch seconds; None when it is not known.
         expects_place: False where the configuration says that the service takes no results: then it is no trouble.
         look_s: how often to look without a message, seconds.
     """
@@ -130,7 +129,7 @@ class ResultReporter(Actor):
             _log.warning("results=unsure what was put aside cannot be read: %s", error)
 
     def receive(self, message: Report | JournalEntry | str) -> None:
-        """Something new waits."""
+        """Take a message; see the class."""
         if isinstance(message, JournalEntry):
             was_handled = self._handled.pop(message.command.id, False)
             if not was_handled and len(self._fresh) < _FRESH_KEPT:
@@ -223,17 +222,17 @@ class ResultReporter(Actor):
         report = _as_report(entry, self._wall_of)
         command_id = entry.command.id
         try:
-            self._tell(report)
+            self._send(report)
         except (ServiceError, InvalidMessage) as error:
             if fault_of(error) is not ReportFault.CONTENT:
                 raise
             # The result itself may be what it cannot take; how the command ended matters more.
             text = f"result_refused: {error}" if report.error is None else f"{report.error} (result refused: {error})"
             self._refusals.write("command=%s its result is refused, so only its end is told: %s", command_id, error)
-            self._tell(Report(command_id, report.status, None, text, report.started_at, report.finished_at))
+            self._send(Report(command_id, report.status, None, text, report.started_at, report.finished_at))
         _log.info("command=%s state=reported status=%s", command_id, report.status)
 
-    def _tell(self, report: Report) -> None:
+    def _send(self, report: Report) -> None:
         # The journal masks what it keeps; progress never comes there.
         error = None if report.error is None else mask(report.error)
         server_time = self._uplink.report(replace(report, result=mask_json(report.result), error=error))
@@ -247,7 +246,7 @@ class ResultReporter(Actor):
             command_id = next(iter(self._progress))
             report = self._progress.pop(command_id)
             try:
-                self._tell(report)
+                self._send(report)
             except (ServiceError, InvalidMessage) as error:
                 if fault_of(error) is ReportFault.NOT_NOW:
                     raise
@@ -360,7 +359,7 @@ class ResultReporter(Actor):
                 f"the service has no place for results ({error}): readings are not concerned; mend that, or set "
                 "service.dialect.results: none"
             )
-        if not isinstance(error, Offline):  # who keeps the connection tells about it
+        if not isinstance(error, Offline):  # the part that keeps the connection logs it
             self._failure_log.report(PART, f"results={state}: {text}; next try in {delay_s:.0f} s", every_s=every_s)
         self._health.put(PART, state, text)
 

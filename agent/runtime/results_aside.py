@@ -15,7 +15,7 @@ from agent.core.commands import IllegalMove
 from agent.core.outbox import age_s
 from agent.core.unreported import REASON_MAX
 from agent.core.values import Moment
-from agent.runtime.failure_log import HOURLY_S, FailureLog
+from agent.runtime.failures import HOURLY_S, FailureLog
 
 if TYPE_CHECKING:
     from agent.ports import Clock, Journal
@@ -51,7 +51,7 @@ class ResultsAside:
         self._is_probing = False
 
     def begin(self) -> None:
-        """Offer a few when the last time is long enough ago, or when nobody can say.
+        """Offer a few when the last time is long enough ago, or when that is not known.
 
         Raises:
             StorageError: the journal cannot be read or written.

@@ -49,12 +49,12 @@ class Mailbox:
             return self._messages.popleft() if self._messages else None
 
     def nudge(self) -> None:
-        """Wake whoever waits, with nothing."""
+        """Wake the waiting thread without a message."""
         with self._changed:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Take nothing more and wake whoever waits."""
+        """Take nothing more and wake the waiting thread."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -69,7 +69,7 @@ class Mailbox:
 
 
 class Actor(ABC):
-    """What a service does.
+    """The work of a service, without its thread.
 
     Class attributes:
         capacity: how many messages may wait.

@@ -38,7 +38,7 @@ class ServiceClock:
         is_synchronized: whether the machine says that its wall clock is right by now; asked only while the service has
             told no time.
         times: what earlier processes and boots have learned, and where this one's goes.
-        tell: told in a word and a sentence how the device's clock stands.
+        tell: called with the state of the device's clock, a word and a sentence.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class ServiceClock:
         self._earlier: Mapping[str, BootTime] = {} if times is None else times.known()
         self._written = self._earlier.get(now.boot_id)
         self._time = ServiceTime(trust_wall, now.boot_id if self._written else "", self._written)
-        self._ask_at_s = now.monotonic_s + _ASK_EVERY_S  # usually the first answer of the service tells it sooner
+        self._ask_at_s = now.monotonic_s + _ASK_EVERY_S  # usually the first answer of the service has it sooner
         self._on_known: list[Callable[[], object]] = []
 
     def observe(self, server_time: float, round_trip_s: float = 0.0, resolution_s: float = DATE_RESOLUTION_S) -> None:
@@ -68,7 +68,7 @@ class ServiceClock:
         self._learn(now, lambda time: time.observe(server_time, now, round_trip_s, resolution_s))
 
     def look(self, _now_s: float = 0.0) -> None:
-        """Ask the machine, now and then, whether its clock was set, while nobody else has told the time."""
+        """Ask the machine, now and then, whether its clock was set, while the time is not known from elsewhere."""
         now = self._clock.now()
         with self._lock:
             if self._time.known or now.monotonic_s < self._ask_at_s:
@@ -85,17 +85,17 @@ class ServiceClock:
 
     @property
     def estimate(self) -> ServiceTime:
-        """What is known by now."""
+        """The service's time, as far as it is known now."""
         with self._lock:
             return self._time
 
     def now(self) -> float | None:
-        """The service's clock now, epoch seconds; None when nobody can say."""
+        """The service's clock now, epoch seconds; None when it is not known."""
         self.look()
         return self.estimate.at(self._clock.now())
 
     def recorded_at(self, moment: Moment) -> float | None:
-        """When something happened, also in an earlier boot, for the wire; None when nobody can say."""
+        """When something happened, also in an earlier boot, for the wire; None when it is not known."""
         self.look()
         found = self.estimate.recorded_at(moment)
         if found is None and moment.boot_id in self._earlier:
@@ -111,7 +111,7 @@ class ServiceClock:
             found, written = after.boot_time, self._written
             if found is None or after is before:
                 return
-            # The first of a boot, and the first after somebody set the other side's clock, make a commit of their own:
+            # The first of a boot, and the first after the other side's clock was set, make a commit of their own:
             # what waits in the store has no time, or a wrong one, without them.
             is_news = written is None or abs(found.offset_s - written.offset_s) > STEP_S
             is_worth_it = (
@@ -147,13 +147,13 @@ class ServiceClock:
 class WaitingForTime:
     """Keeps commands that may have expired while the device was off, until the time is known. Thread-safe.
 
-    Within a boot the monotonic clock tells whether a command has expired. After a reboot, with a wall clock that may
+    Within a boot the monotonic clock says whether a command has expired. After a reboot, with a wall clock that may
     stand anywhere, only the service or a synchronised clock can tell: until then a command with an expiry that was
     received before the reboot is not begun. Nothing is lost by that: it stays in the journal as it is.
 
     Args:
         clock: which boot this is.
-        service_now: the service's clock, epoch seconds; None when nobody can say.
+        service_now: the service's clock, epoch seconds; None when it is not known.
     """
 
     def __init__(self, clock: Clock, service_now: Callable[[], float | None]) -> None:
@@ -172,7 +172,7 @@ class WaitingForTime:
         if entry.command.expires_at is None or entry.received.boot_id == self._clock.now().boot_id:
             return False
         with self._lock:
-            # Asked with the lock held: whoever learns the time now finds it in here, or it does not wait.
+            # Asked with the lock held: a thread that learns the time now finds it in here, or it does not wait.
             if self._service_now() is not None:
                 return False
             self._held[entry.command.id] = (entry, verify)

@@ -11,9 +11,8 @@ from agent.core.polling import MIN_GAP_S, PollIntervals, PollPace
 from agent.core.values import CommandPoll
 from agent.errors import InvalidMessage, Offline, ServiceError, StorageError
 from agent.runtime.dispatcher import Dispatcher
-from agent.runtime.failure_log import HOURLY_S, FailureLog
+from agent.runtime.failures import HOURLY_S, FailureLog, RetryPolicy, describe
 from agent.runtime.health import Health
-from agent.runtime.retry_policy import RetryPolicy, describe
 from agent.runtime.sensing import IntervalChanged
 from agent.runtime.service import Actor
 
@@ -30,8 +29,8 @@ _MALFORMED_SHOWN: Final = 3
 class Withdrawals:
     """Cancels here what the service has canceled. Used from one thread.
 
-    A command leaves the list of open ones for more reasons than that: it expired, its time was up, somebody else
-    concluded it. So the service is asked, once, which ones it has canceled; and only a service that tells states is
+    A command leaves the list of open ones for more reasons than that: it expired, its time was up, another device
+    concluded it. So the service is asked, once, which ones it has canceled; and only a service with states is
     asked, since on a plain server nothing ever leaves the list.
 
     Args:
@@ -179,7 +178,7 @@ class SourceService(Actor):
 
     def _delay_s(self, poll: CommandPoll, new: int, took_s: float) -> float:
         if poll.pushed:
-            # To wait for a push asks nobody anything; only a wait that was none must not follow itself at once.
+            # Waiting for a push makes no request; only a wait that returned at once must not follow itself at once.
             return 0.0 if poll.commands or took_s >= MIN_GAP_S else MIN_GAP_S
         self._pace, delay_s = self._pace.polled(
             active=new > 0, held=poll.held, took_s=took_s, fraction=self._fraction(), busy=self._is_busy()
@@ -212,7 +211,7 @@ class SourceService(Actor):
         delay_s = self._retry_policy.failed(error)
         self._due_s = self._now_s() + delay_s
         state, text, every_s = describe(error)
-        if not isinstance(error, Offline):  # who keeps the connection tells about it
+        if not isinstance(error, Offline):  # the part that keeps the connection logs it
             self._failure_log.report(PART, f"commands={state}: {text}; next try in {delay_s:.0f} s", every_s=every_s)
         self._health.put(PART, state, text)
 

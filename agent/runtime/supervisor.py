@@ -28,7 +28,7 @@ CRASHED_TEXT: Final = "an error ended this thread, so the process ends, to be st
 EXIT_STOPPED: Final = 0
 EXIT_CRASHED: Final = 1
 EXIT_RESTART: Final = 75
-"""``EX_TEMPFAIL`` of ``sysexits.h``: ended by ``restart_agent``; whoever started it shall start it again."""
+"""``EX_TEMPFAIL`` of ``sysexits.h``: ended by ``restart_agent``; the service manager shall start it again."""
 EXIT_REPLACE: Final = -1
 """Never seen outside: the program is to be run anew in this very process, with another configuration."""
 
@@ -54,7 +54,7 @@ class Supervisor:
     """Waits for the end and keeps the service manager informed.
 
     Args:
-        notifier: the service manager, or nobody.
+        notifier: of the service manager, or none.
         clock: for the probes.
         probes: what must make progress; the watchdog is fed only while all of them do.
         on_change: called in the main thread after :meth:`changed`, to write the status down; returns the status line.
@@ -136,7 +136,7 @@ class Supervisor:
         return None
 
     def run(self) -> Ending:
-        """Tell READY, then wait for the end."""
+        """Send READY, then wait for the end."""
         self._notifier.ready()
         self._write_status()
         interval_s = self._notifier.watchdog_interval_s
@@ -178,7 +178,7 @@ class Supervisor:
 
     def _put(self, event: Ending | None) -> None:
         self._events.append(event)
-        with contextlib.suppress(OSError):  # full: it is awake anyway; closed: nobody listens
+        with contextlib.suppress(OSError):  # full: it is awake anyway; closed: it has ended
             os.write(self._wake_writer, b"\0")
 
     def _take(self, timeout_s: float) -> Iterator[Ending | None]:
@@ -214,7 +214,7 @@ class Supervisor:
                 wakers = list(self._wakers)
             for wake in wakers:
                 wake()
-            return True  # nobody makes progress asleep
+            return True  # no progress while the machine sleeps
         now_s = self._clock.now().monotonic_s
         with self._lock:
             probes = list(self._probes)

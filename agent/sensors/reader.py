@@ -3,6 +3,9 @@
 Each read has a thread to itself and is waited for as long as its sensor's timeout says; then the thread takes the next
 read. A read that does not come back keeps its one thread; until it returns, its sensor is skipped with a reason and no
 second thread reads it. Two callers that want the same sensor at the same time share one read.
+
+The threads are daemons: those of ``concurrent.futures`` are joined when the process ends, which a sensor that hangs
+would hold up.
 """
 
 from __future__ import annotations

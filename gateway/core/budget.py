@@ -10,7 +10,7 @@ used, so that no kind starves; silence after a 429.
 Never handled here: which request is the next one of its kind (:mod:`gateway.core.fair_polling`,
 :mod:`agent.core.outbox`), failures other than 429 (:mod:`agent.core.backoff`), waiting.
 
-Therefore the caller must ask before *every* request that the service counts, tell exactly once what became of each
+Therefore the caller must ask before *every* request that the service counts, report exactly once what became of each
 :class:`Grant`, take all times from one monotonic clock, and use a budget from one thread at a time.
 
 How it works. What is left of the window accrues evenly over its rest and is poured into one bucket for each kind, by
@@ -42,13 +42,13 @@ PROBE_S: Final = 0.1
 _SHORTEST_WAIT_S: Final = 0.01
 # After a 429 that asks for no particular wait: the first one, doubling up to a window.
 _FIRST_SILENCE_S: Final = 1.0
-# A request whose end nobody told is taken for lost after this.
+# A request whose end was not reported counts as lost after this.
 _FORGET_S: Final = 600.0
 _WHOLE: Final = 1 - 1e-9
 
 
 class Kind(StrEnum):
-    """What a request is for."""
+    """The purpose of a request."""
 
     COMMANDS = "commands"
     """Asking which commands a device has, after a hint or in turn: that is how commands get to devices."""
@@ -101,7 +101,7 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Not now: ask again at ``until_s``, always later than the moment of asking. An earlier question does no harm."""
+    """No grant now: ask again at ``until_s``, always later than the moment of asking. To ask earlier does no harm."""
 
     until_s: float
 
@@ -111,8 +111,8 @@ class BudgetState:
     """Where the budget stands, for status and metrics.
 
     Attributes:
-        quota: requests in one window; None when the service tells none and has never answered 429.
-        told: the service told it; False for a guess out of 429s.
+        quota: requests in one window; None when the service announces none and has never answered 429.
+        told: the service announced it; False for a guess out of answers 429.
         left: requests that may still be made in this window; None without a quota.
         ends_in_s: until the window ends, seconds; 0 without a quota.
         blocked_s: how long a 429 still keeps everything waiting, seconds; 0 when nothing does.
@@ -205,7 +205,7 @@ class Budget:
         Args:
             grant: the request.
             now_s: when the answer came; for one that is held open, when its headers came.
-            told: what its headers tell (:func:`agent.wire.rate_limit.read_rate_limit`); None when nothing.
+            told: what its headers say (:func:`agent.wire.rate_limit.read_rate_limit`); None when nothing.
         """
         self._end(grant, now_s)
         if grant.at_s >= self._blocked_until_s:
@@ -217,13 +217,13 @@ class Budget:
     def refused(
         self, grant: Grant, now_s: float, retry_after_s: float | None = None, told: RateLimit | None = None
     ) -> None:
-        """429 came: no request is granted until it is over, and where no header tells the quota it is guessed.
+        """429 came: no request is granted until it is over, and where no header has the quota it is guessed.
 
         Args:
             grant: the request.
             now_s: when the answer came.
             retry_after_s: what the service asked for; None takes it out of ``told``, else doubles from 1 s to a window.
-            told: what its headers tell.
+            told: what its headers say.
         """
         self._end(grant, now_s)
         self._refused += 1
@@ -237,7 +237,7 @@ class Budget:
         self._fill_at_first(had_quota=had_quota, now_s=now_s)
 
     def lost(self, grant: Grant, now_s: float) -> None:
-        """No answer came, and nobody knows whether the service counted the request: it is taken for made."""
+        """Note a request without an answer: the service may have counted it, so it counts as made."""
         self._advance(now_s)
         if self._pending.pop(grant.number, None) is not None:
             self._window.spent()

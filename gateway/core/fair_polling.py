@@ -1,11 +1,11 @@
 """Which device to ask the service about next, for one gateway with thousands of devices.
 
 Handled here: devices with recent activity often and idle ones seldom, all within a bound; a fair order when the quota
-is too short for that; a hint that a device has news; a slow reconcile where the service tells news by itself.
+is too short for that; a hint that a device has news; a slow reconcile where the service sends news by itself.
 
 Never handled here: how many requests may be made (:mod:`gateway.core.budget`), the request, waiting.
 
-Therefore the caller must tell what became of every device that :meth:`FairPolling.next_due` hands out (``saw`` or
+Therefore the caller must report what became of every device that :meth:`FairPolling.next_due` hands out (``saw`` or
 ``failed``), take all times from one monotonic clock, and use it from one thread at a time.
 
 How it works. A device that was active ``s`` seconds ago is asked again after a fifth of ``s``, never faster than
@@ -41,7 +41,7 @@ class FairIntervals:
     Attributes:
         fast_s: right after activity.
         idle_s: no device waits longer for its turn, unless the quota is short.
-        reconcile_s: instead of ``idle_s`` and for every device while the service tells news by itself.
+        reconcile_s: instead of ``idle_s`` and for every device while the service sends news by itself.
     """
 
     fast_s: float = 2.0
@@ -56,7 +56,7 @@ class FairIntervals:
 
 
 class PollClass(IntEnum):
-    """Who takes turns with whom; the value is the weight.
+    """Classes of devices that are polled in turn; the value is the weight.
 
     The active lane is the light one: it has few devices, so a third of the polls still asks each of them far more often
     than the idle ones, most of which are where the next command goes.

@@ -1,7 +1,7 @@
 """One key's quota in one window of the service: how large, how much is left, when the next one begins.
 
 Handled here: learning it out of headers, or out of 429s where there are none; answers that overtake each other; a
-window that nobody has confirmed yet; what other users of the key take.
+window that is not confirmed yet; what other users of the key take.
 
 Never handled here: who of us gets what is left (:mod:`gateway.core.budget`).
 
@@ -22,7 +22,7 @@ from typing import Final
 from agent.wire.rate_limit import RateLimit
 
 WINDOW_S: Final = 60.0
-"""The window of a service that does not tell one: the specification counts by the minute."""
+"""The window of a service that announces none: the specification counts by the minute."""
 
 # Services round "seconds until the next window" up or down.
 _ROUNDING_S: Final = 1.0
@@ -38,11 +38,11 @@ _SHORTEST_REST_S: Final = 0.01
 
 
 class QuotaWindow:
-    """What is known about the quota.
+    """The quota, as far as it is known.
 
     Attributes:
-        quota: requests in one window; None when the service tells none and has never answered 429.
-        is_told: headers told it; False for a guess.
+        quota: requests in one window; None when the service announces none and has never answered 429.
+        is_told: headers announced it; False for a guess.
         left: how many of them are left; those under way are not yet taken off.
         window_s: how long a window is, seconds.
         ends_s: when the next one has certainly begun.
@@ -66,7 +66,7 @@ class QuotaWindow:
 
     @property
     def even_per_s(self) -> float:
-        """The pace of a key that nobody else uses. A quota of 0 is asked about once in a window."""
+        """The pace of a key without other users. A quota of 0 is asked about once in a window."""
         return max(1, self.quota or 0) / self.window_s
 
     def spread_per_s(self, now_s: float, under_way: int) -> float:
@@ -90,7 +90,7 @@ class QuotaWindow:
             number: the request's.
             newest: the newest request's.
             now_s: when it came.
-            told: what it tells.
+            told: what it announces.
         """
         self._answers.note(now_s)
         if told is None or told.remaining is None:
@@ -112,7 +112,7 @@ class QuotaWindow:
             self._start(0, now_s + wait_s, newest)
 
     def spent(self) -> None:
-        """A request ended that told nothing, and may have been counted."""
+        """Note a request that ended without such headers, and may have been counted."""
         self.left -= 1
         self._mine += 1
 
@@ -121,7 +121,7 @@ class QuotaWindow:
         if self.quota is None or now_s < self.ends_s:
             return None
         if self.is_told and self._told_s < self.ends_s - self.window_s <= self._untold_s:
-            self.is_told = False  # answers without headers: what was told is a guess from here on, and may grow
+            self.is_told = False  # answers without headers: what was announced is a guess from here on, and may grow
             self._guess, self._growths = float(self.quota), 0
         if not self.is_told and self._mine >= max(1, min(self.quota - 1, int(self.quota * _USED_UP))):
             self._growths += 1
@@ -141,7 +141,7 @@ class QuotaWindow:
         self.is_told, self._told_s = True, now_s
         ends_s = self._end_told(told.reset_s, now_s, is_first=is_first)
         if is_first:
-            self._mine = self.quota - left  # whoever made the requests until now: nothing is known about others
+            self._mine = self.quota - left  # the requests until now count as ours: nothing is known of other users
             self._start(left, ends_s, newest)
         elif abs(ends_s - self.ends_s) < self.window_s / 2 and (left <= self.left or not is_later):
             self._mine += 1
@@ -176,7 +176,7 @@ class QuotaWindow:
         self.left, self.ends_s, self._learned_at = left, ends_s, newest
 
     def _taken_by_others(self) -> int:
-        # Without headers nobody knows.
+        # Without headers it is not known.
         return max(0, (self.quota or 0) - max(0, self.left) - self._mine) if self.is_told else 0
 
     def _note_others(self) -> None:

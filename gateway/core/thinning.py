@@ -44,7 +44,7 @@ class MergeBy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ThinningPolicy:
-    """What a manufacturer wants, for all devices.
+    """How readings are thinned, for all devices.
 
     Attributes:
         mode: what to do.

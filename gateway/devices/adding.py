@@ -66,7 +66,7 @@ def wanted_device(
     user_id: str | None = None,
     where: str = "",
 ) -> Wanted:
-    """What somebody asked for, checked.
+    """What was asked for, checked.
 
     Raises:
         ConfigurationError: neither a device id nor all that a registration needs, or both; or an id that may not be.
@@ -135,7 +135,7 @@ class Registrar:
         self._sleep = sleep
 
     def unknown(self, device_ids: Collection[str]) -> list[str]:
-        """Those that the service does not know.
+        """The devices that the service does not know.
 
         Raises:
             ServiceError: it could not be asked.
@@ -153,7 +153,7 @@ class Registrar:
             ConfigurationError: the service gave it an id that may not have a token.
         """
         device = self._patiently(lambda: self._client.register_device(registration))
-        fault = "the service did not tell its id" if not device.device_id else id_fault(device.device_id)
+        fault = "the service did not return its id" if not device.device_id else id_fault(device.device_id)
         if fault is not None:
             raise ConfigurationError([fault], "registration")
         return Found(device.device_id, registration.product_id)
@@ -193,7 +193,7 @@ def issue_tokens(
 
 
 def with_valid_token(path: Path, device_ids: Sequence[str], now_s: float) -> set[str]:
-    """Those of the devices that have a valid token.
+    """The devices that have a valid token already.
 
     Raises:
         ConfigurationError: the file cannot be used.

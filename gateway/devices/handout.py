@@ -42,7 +42,7 @@ class Reach:
 
 @dataclass(frozen=True, slots=True)
 class Handout:
-    """One device's share.
+    """What one device is given.
 
     Attributes:
         device_id: the device.

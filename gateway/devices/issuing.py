@@ -186,7 +186,7 @@ def reach_of(
         broker: as given.
         authority: as given; without it the ``ca.pem`` beside the front's certificate or the one the gateway trusts.
         plain: no TLS.
-        needed: somebody is about to be told.
+        needed: an address is about to be shown or sent.
 
     Raises:
         ConfigurationError: it is needed and not known, or the authority's file is missing.

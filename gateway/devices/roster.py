@@ -35,11 +35,11 @@ class Roster:
         return device_id in self.devices()
 
     def devices(self) -> frozenset[str]:
-        """All of them."""
+        """All devices."""
         return self._read()[0]
 
     def own(self) -> frozenset[str]:
-        """Those whose commands this gateway fetches wherever they are; all of them where there is one gateway."""
+        """The devices whose commands this gateway fetches; all of them where there is one gateway."""
         return self._read()[1]
 
     def _read(self) -> tuple[frozenset[str], frozenset[str]]:

@@ -7,7 +7,7 @@ lose data when two connections write. Nothing is ever deleted: a revoked token s
 Each change gives its rows the next revision, so that a reader that knows one takes over only what came after it.
 
 SQLite keeps any value in any column. A row that another program or a damaged disk left with a value that cannot be is
-read as a token with a ``fault``, which nobody may use; all other rows are read as they are.
+read as a token with a ``fault``, which is refused; all other rows are read as they are.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _STILL_VALID: Final = "revoked_at IS NULL AND (ends_at IS NULL OR ends_at > :now
 
 @dataclass(frozen=True, slots=True)
 class StoredToken:
-    """What is kept of one token.
+    """A token as the file keeps it.
 
     Attributes:
         number: 1 for the device's first token; the highest one is the newest.
@@ -66,7 +66,7 @@ class StoredToken:
         revoked_at: when it was taken back.
         last_used_at: the gateway notes it within a minute; the broker notes nothing.
         revision: of its last change.
-        fault: why nobody may use it: which columns hold what cannot be there, one clause; empty when all is well. What
+        fault: why it is refused: which columns hold what cannot be there, one clause; empty when all is well. What
             stands in their places here means nothing.
     """
 

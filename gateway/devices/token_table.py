@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from agent.errors import ConfigurationError
-from agent.runtime.failure_log import HOURLY_S, FailureLog
+from agent.runtime.failures import HOURLY_S, FailureLog
 from agent.threads import OnCrash, WatchedThread, only_logged
 from gateway.devices.token_file import DeviceTokenFile, StoredToken
 from gateway.devices.tokens import digest_of
@@ -109,8 +109,8 @@ class TokenTable:
     def device_of(self, token: str) -> str | None:
         """See :meth:`gateway.ports.TokenCheck.device_of`.
 
-        The time it takes tells nothing of the tokens that exist: what is compared is the SHA-256 of what came, which
-        nobody can steer towards another one.
+        The time it takes gives nothing away of the tokens that exist: what is compared is the SHA-256 of what came,
+        which a caller cannot steer towards another one.
         """
         digest = digest_of(token)
         device_id = self._devices.get(digest)

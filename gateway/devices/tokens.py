@@ -1,8 +1,8 @@
 """What a device token is: how one is made, what is kept of it, and which device ids may have one.
 
 A token is shown once, when it is issued. What is kept cannot be turned back into it: its SHA-256 for the gateway, and
-the form in which mosquitto keeps passwords for the broker. A slow hash would protect a password that somebody thought
-up; against 190 random bits nobody guesses, and the gateway checks one with every request.
+the form in which mosquitto keeps passwords for the broker. A slow hash would protect a password that a person thought
+up; 190 random bits cannot be guessed, and the gateway checks one with every request.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from agent.wire import topics
 from agent.wire.secret import Secret
 
 PREFIX: Final = "dat_"
-"""Tells a person, and a search for leaked secrets, what it is."""
+"""Shows a person, and a search for leaked secrets, what it is."""
 
 _ALPHABET: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 _RANDOM_CHARACTERS: Final = 32  # of 62 different ones: 190 bits

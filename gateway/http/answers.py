@@ -17,7 +17,7 @@ from agent.wire.base import list_faults
 Header = tuple[bytes, bytes]
 
 _JSON: Final[Header] = (b"content-type", b"application/json")
-# RFC 9110, section 8.6: a 304 would have to tell the length of the 200.
+# RFC 9110, section 8.6: a 304 would have to give the length of the 200.
 _NOT_MODIFIED: Final = 304
 _MOST_FAULTS: Final = 50
 _SHOWN_FAULTS: Final = 5

@@ -1,7 +1,7 @@
 """The device paths of the specification as a plain ASGI application in front of the desk.
 
 Order of checks, as on the service: who is it, how much may it ask, which path, what is in it. A token opens the paths
-of its own device; for any other id the answer is the one for an id that does not exist, so nobody learns which ids do.
+of its own device; for any other id the answer is the one for an id that does not exist, so that it reveals none.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from starlette.types import Receive, Scope, Send
 from agent.core.values import JsonObject
 from agent.errors import StorageError
 from agent.frozen import dataclass
-from agent.runtime.failure_log import FailureLog
+from agent.runtime.failures import FailureLog
 from agent.wire import extensions
 from agent.wire.base import describe_faults
 from agent.wire.command_states import OPEN
@@ -179,7 +179,7 @@ class GatewayApp:
             self._rate.end(device_id)
 
     async def _wait_for_new_token(self, request: HttpRequest) -> None:
-        """A token that was issued this very moment is known in a moment; whoever guesses waits for nothing."""
+        """A token that was issued this very moment is known in a moment; a guessed token makes no wait."""
         token = request.bearer() or ""
         if self._tokens.device_of(token) is not None or not looks_like_token(token):
             return
@@ -407,7 +407,9 @@ async def _stored(future: Future[Value]) -> Value:
     waited = asyncio.wrap_future(future)
     done, _ = await asyncio.wait({waited}, timeout=_STORE_S)
     if not done:
-        waited.add_done_callback(lambda late: late.cancelled() or late.exception())  # looked at, so nobody warns
+        waited.add_done_callback(
+            lambda late: late.cancelled() or late.exception()
+        )  # looked at, so asyncio does not warn
         raise StorageError(f"its disk did not answer within {_STORE_S:g} s")
     return waited.result()
 

@@ -18,7 +18,7 @@ import uvicorn
 
 from agent.errors import ConfigurationError
 from agent.frozen import dataclass
-from agent.runtime.failure_log import FailureLog
+from agent.runtime.failures import FailureLog
 from agent.threads import OnCrash, WatchedThread, only_logged
 from gateway.certificates import certificate_trouble
 from gateway.config import HttpConfig
@@ -255,7 +255,7 @@ def _load(context: ssl.SSLContext, settings: HttpSettings) -> None:
     if certificate is None:
         return
     try:
-        # An encrypted key would ask for its password on a terminal that nobody watches.
+        # An encrypted key would ask for its password on a terminal without a person.
         context.load_cert_chain(certificate, key, password=lambda: "")
     except FileNotFoundError:
         missing = certificate if key is None or not certificate.exists() else key

@@ -10,7 +10,7 @@ from typing import Final
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from agent.frozen import dataclass
-from agent.runtime.failure_log import FailureLog
+from agent.runtime.failures import FailureLog
 from gateway.http.connection_limits import ConnectionLimits
 
 _log = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     Drops what comes after a chunked body: RFC 9110, section 6.5.1, wants it kept apart from the headers. The parser
     reports both in the same way, and uvicorn adds both to the list that the application already has: keys sent there
-    would prove who somebody is after the request was let in or not.
+    would prove an identity after the request was let in or not.
 
     The parser keeps a header until its end has come, at the cost of a copy for each piece of it, and uvicorn limits
     neither size nor time; here both end at ``limits``. A request that comes in one piece costs no timer.
@@ -185,7 +185,7 @@ class HttpProtocol(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """All of the request has come."""
+        """Handle the end of a request's body."""
         self._phase = _IDLE
         super().on_message_complete()
 
@@ -227,7 +227,7 @@ class HttpProtocol(HttpToolsProtocol):
         else:
             self._begin_period()
 
-    # --- an answer that nobody reads ------------------------------------------------------------------------------
+    # --- an answer that is not read -------------------------------------------------------------------------------
 
     def pause_writing(self) -> None:
         """More is waiting to be sent than the transport holds without limit."""
@@ -269,7 +269,7 @@ class HttpProtocol(HttpToolsProtocol):
     # --- the end --------------------------------------------------------------------------------------------------
 
     def _refuse(self, refusal: _Refusal) -> None:
-        """Answer, where the caller can tell that the answer is this request's, and close."""
+        """Answer, where the caller can know that the answer is this request's, and close."""
         in_body = self._phase == _BODY
         self._phase = _REFUSED
         cycle = self.cycle
@@ -291,6 +291,6 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _end(self) -> None:
         if self.transport.get_write_buffer_size():
-            self.transport.abort()  # nobody reads: it would never be closed
+            self.transport.abort()  # the peer does not read: it would never be closed
         else:
             self.transport.close()

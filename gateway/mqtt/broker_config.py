@@ -82,7 +82,7 @@ class BrokerSettings:
 
 @dataclass(frozen=True, slots=True)
 class WrittenBroker:
-    """What was done.
+    """The files that were written.
 
     Attributes:
         lines: one sentence for each file.

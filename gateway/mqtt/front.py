@@ -22,8 +22,7 @@ from agent.adapters.mqtt_session import Arrival, Broker, Message, Role, Session,
 from agent.errors import InvalidMessage, LockedOut, Offline, StorageError
 from agent.frozen import dataclass
 from agent.ports import Clock
-from agent.runtime.failure_log import FailureLog
-from agent.runtime.retry_policy import RetryPolicy
+from agent.runtime.failures import FailureLog, RetryPolicy
 from agent.threads import OnCrash, WatchedThread, only_logged
 from agent.wire import topics
 from agent.wire.commands import CommandResult
@@ -105,7 +104,7 @@ class MqttFront:
         clock: for waiting.
         fraction: random numbers in [0, 1), for back-off.
         service_now: the service's clock, seconds since the epoch, which devices are sent; None takes this machine's.
-        repeat_after_s: how soon the same complaint may be told again, seconds.
+        repeat_after_s: how soon the same failure may be logged again, seconds.
         on_crash: see :class:`~agent.threads.WatchedThread`.
     """
 
@@ -203,7 +202,7 @@ class MqttFront:
             return Secret("")
 
     def _came_up(self, session: Session) -> None:
-        # Not settled here: where two gateways share a client id, or a broker flaps, each turn would be told.
+        # Not settled here: where two gateways share a client id, or a broker flaps, each turn would be logged.
         text = f"mqtt=connected {self._connection.broker}, MQTT {session.version}"
         self._complain("connected", text, logging.INFO)
         self._publisher.publish_all()
@@ -313,7 +312,7 @@ class MqttFront:
     # --- what becomes of a message --------------------------------------------------------------------------------
 
     def _settle(self, arrival: Arrival, device_id: str, receipt: Receipt) -> None:
-        """It is safe, or never will be: the receipt first, so that a crash in between only repeats."""
+        """Acknowledge what is stored, or never will be: the receipt first, so that a crash in between only repeats."""
         if receipt.stored or receipt.refused:
             self._receipts.send(device_id, receipt, arrival)
         else:

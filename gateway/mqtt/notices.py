@@ -14,9 +14,9 @@ from agent.wire.mqtt_messages import Notice, encode
 from gateway.ports import DeviceDesk
 
 EVERY_S: Final = 60.0
-"""How often a device is told that the quota is used up, seconds, and for how long it is to hold readings back."""
+"""How often a device is sent that the quota is used up, seconds, and for how long it is to hold readings back."""
 
-# A fleet that is told of a gateway's start must not come back in one second.
+# A fleet that learns of a gateway's start must not come back in one second.
 _GREETED_AT_ONCE: Final = 500
 _REMEMBERED_MAX: Final = 1000
 
@@ -59,7 +59,7 @@ class NoticeSender:
             self._send(device_id)
 
     def hint(self, device_id: str) -> None:
-        """Tell a device that sends readings when the quota is used up, once in a while."""
+        """Send a device that sends readings a notice while the quota is used up, once in a while."""
         if not self._desk.hints(device_id).quota_used_up:
             return
         with self._lock:

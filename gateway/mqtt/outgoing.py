@@ -31,7 +31,7 @@ class CommandPublisher:
         post: hands a message to the broker; False when it cannot now.
         is_up: there is a connection.
         service_now: epoch seconds on the service's clock, for what is left of a command's time.
-        notify: sends a device the time: before its commands, which it can then tell from history.
+        notify: sends a device the time: before its commands, so that it knows which are history.
         on_crash: see :class:`~agent.threads.WatchedThread`.
     """
 
@@ -86,7 +86,7 @@ class CommandPublisher:
             self._changed.notify_all()
 
     def publish_all(self) -> None:
-        """A new connection: nobody knows what became of what was published over the last one."""
+        """Note a new connection: what was published over the last one may be lost."""
         for device_id in self._desk.busy_devices():
             self._notify(device_id)
             self.publish(device_id, again=True)
@@ -145,7 +145,7 @@ class CommandPublisher:
         return took_all
 
     def _take_back(self, device_id: str, vanished: set[str]) -> tuple[set[str], bool]:
-        """Tell the device which of the commands that are open no more were canceled.
+        """Send the device which of the commands that are open no more were canceled.
 
         Returns:
             The ones to look at again, and whether the broker took all.

@@ -1,4 +1,4 @@
-"""Receipts on their way to devices: what was committed together is told together, and none is dropped.
+"""Receipts on their way to devices: what was committed together is sent together, and none is dropped.
 
 A receipt waits here while the broker takes no more, and its message stays unacknowledged until then. So the broker
 hands the gateway no more messages than it can answer, and a device that sends thousands at once gets every receipt.
@@ -30,7 +30,7 @@ class ReceiptSender:
 
     Args:
         post: hands a message to the broker; False when it cannot now.
-        acknowledge: tells the broker that a message is safe.
+        acknowledge: acknowledges a message to the broker.
         is_up: there is a connection.
         on_crash: see :class:`~agent.threads.WatchedThread`.
     """
@@ -55,7 +55,7 @@ class ReceiptSender:
         self._thread.start()
 
     def stop(self, timeout_s: float) -> bool:
-        """End; True when the thread has ended in time. Whoever waits for a receipt sends the message again."""
+        """End; True when the thread has ended in time. A device without its receipt sends the message again."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
@@ -65,7 +65,7 @@ class ReceiptSender:
         return not self._thread.is_alive()
 
     def send(self, device_id: str, receipt: Receipt, arrival: Arrival) -> None:
-        """Tell the device; the message is acknowledged after that."""
+        """Queue the receipt for the device; the message is acknowledged after that."""
         with self._changed:
             self._waiting.setdefault(device_id, deque()).append((receipt, arrival))
             self._changed.notify_all()

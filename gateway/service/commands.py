@@ -1,4 +1,4 @@
-"""Commands from the service: each device's list in a fair order, and what its stream of events tells."""
+"""Commands from the service: each device's list in a fair order, and what its stream of events brings."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class CommandRequests(RequestSource[str]):
             return device_id in self._served
 
     def hint(self, device_id: str) -> None:
-        """There may be news for this device: ask soon."""
+        """Ask about this device soon: there may be news."""
         with self._lock:
             self._polling.active(device_id, self._now_s())
         self._wake()
@@ -236,7 +236,7 @@ class CommandRequests(RequestSource[str]):
         if listing.dropped:
             text = (
                 f"commands=dropped device={device} {listing.dropped} of its oldest open commands are not handed out "
-                f"any more: {OPEN_MAX} newer ones are open, and this service does not tell which have ended"
+                f"any more: {OPEN_MAX} newer ones are open, and this service does not say which have ended"
             )
             self._gate.tell(f"dropped {listing.device_id}", text)
 
@@ -293,7 +293,7 @@ class CommandRequests(RequestSource[str]):
         try:
             answer = self._client.device_commands(device_id, status=CommandStatus.CANCELED)
         except (Refused, NotFound):
-            return []  # a service that lists no states tells no reason either
+            return []  # a service that lists no states gives no reason either
         told, _ = to_stored(answer.records, device_id, self._offer.state_of)
         # A service that ignores the filter lists others, too.
         return [each for each in told if each.id in left_out and each.record["status"] == CommandStatus.CANCELED]

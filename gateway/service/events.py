@@ -49,7 +49,7 @@ class EventService(Actor):
         meter: the key's budget.
         clock: for waiting.
         gate: for back-off and log lines.
-        service_now: the service's clock, seconds since the epoch; None when nobody can say.
+        service_now: the service's clock, seconds since the epoch; None when it is not known.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The one key's budget as the gateway's threads share it, and the transport that tells it what came of each request."""
+"""The one key's budget, shared by the gateway's threads, and the transport that reports each answer to it."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ _TOO_MANY: Final = 429
 class Meter:
     """A :class:`~gateway.core.budget.Budget` for many threads.
 
-    A thread asks for a grant, makes its call inside :meth:`spend`, and :class:`MeteredTransport` tells the budget how
-    the request ended. Further requests of the same call, such as the next page of a list, wait for grants of their own.
+    A thread asks for a grant, makes its call inside :meth:`spend`, and :class:`MeteredTransport` reports to the budget
+    how the request ended. Further requests of the same call, such as the next page of a list, wait for grants of their
+    own.
 
     Args:
         budget: the key's.
@@ -64,7 +65,7 @@ class Meter:
             return self._budget.pace_per_s(kind)
 
     def close(self) -> None:
-        """Whoever waits inside a call is sent home."""
+        """End every wait for a grant, with an exception in its thread."""
         self._closing.set()
 
     # --- for the transport ----------------------------------------------------------------------------------------
@@ -86,7 +87,7 @@ class Meter:
         return grant
 
     def answered(self, grant: Grant, response: httpx.Response) -> None:
-        """An answer came; its headers tell the quota."""
+        """Count an answer; its headers have the quota."""
         told = read_rate_limit(response.headers)
         with self._lock:
             now_s = self._monotonic()

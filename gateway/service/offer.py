@@ -1,6 +1,6 @@
 """What the service offers, asked by one errand and read by all the others without waiting.
 
-A thread that holds a grant must never wait for a thread that waits for one: so nobody asks the service on the way.
+A thread that holds a grant must never wait for a thread that waits for one: so the service is never asked on the way.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from gateway.store.service import StoreWriter
 _log = logging.getLogger(__name__)
 
 UNKNOWN_LOOK_S: Final = 2.0
-"""While nobody knows what the service offers, who needs to know looks again after this."""
+"""While it is not known what the service offers, a caller looks again after this."""
 
 _SOON_S: Final = 60.0
 _TRIES: Final = 3
@@ -115,15 +115,15 @@ class Offer(Discovery, RequestSource[str]):
         """True when the service offers this extension.
 
         Raises:
-            TransportError: nobody knows yet.
+            TransportError: it is not known yet.
         """
         names = self._names
         if names is None:
-            raise TransportError("the service has not told yet what it offers")
+            raise TransportError("the service has not announced yet what it offers")
         return extension in names and extension not in self._withdrawn
 
     def knows(self, extension: str) -> bool:
-        """As :meth:`offers`; False while nobody knows."""
+        """As :meth:`offers`; False while it is not known."""
         return extension in (self._names or ()) and extension not in self._withdrawn
 
     def forget(self) -> None:

@@ -49,7 +49,7 @@ class ReadingRequests(RequestSource[Batch]):
         client: for the requests.
         offer: what the service offers.
         store: where readings wait.
-        desk: told which devices the service does not know.
+        desk: takes the devices that the service does not know.
         clock: for waiting.
         gate: for log lines.
         policy: what becomes of readings when the quota is short and there are no batches.
@@ -92,7 +92,7 @@ class ReadingRequests(RequestSource[Batch]):
         self._thinned_said_s = -math.inf
 
     def wake(self) -> bool:
-        """Something new waits; True when nobody knew."""
+        """Note that something new waits; True when that was not known."""
         now_s = self._clock.now().monotonic_s
         with self._lock:
             was_idle = self._due_s > now_s + self._gather_s

@@ -32,7 +32,7 @@ NO_HOME: Final = "no_home"
 
 
 class ResultRequests(RequestSource[WaitingResult]):
-    """Tells the service what became of commands, oldest first.
+    """Reports to the service what became of commands, oldest first.
 
     Args:
         client: for the requests.
@@ -56,7 +56,7 @@ class ResultRequests(RequestSource[WaitingResult]):
         self._due_s = 0.0
 
     def wake(self) -> bool:
-        """Something new waits; True when nobody knew."""
+        """Note that something new waits; True when that was not known."""
         with self._lock:
             was_idle = self._due_s > self._clock.now().monotonic_s
             self._due_s = 0.0
@@ -152,7 +152,7 @@ class ResultRequests(RequestSource[WaitingResult]):
             uplink.report(Report(item.command_id, item.status, None, text, None, finished_s))
 
     def _product_of(self, device_id: str) -> str | None:
-        """The device's product, which only a plain server has to be told; listed once for all devices."""
+        """The device's product, which only a plain server needs; listed once for all devices."""
         if self._offer.offers(COMMAND_RESULTS):
             return None
         if device_id not in self._products:

@@ -10,9 +10,8 @@ from typing import Any, Final, Generic, TypeVar
 
 from agent.errors import InvalidMessage, RateLimited, ServiceError, StorageError
 from agent.ports import Clock
-from agent.runtime.failure_log import FailureLog
+from agent.runtime.failures import FailureLog, RetryPolicy, describe
 from agent.runtime.health import Health
-from agent.runtime.retry_policy import RetryPolicy, describe
 from agent.runtime.service import Actor
 from agent.wire.connection import Interrupted
 from gateway.core.budget import Grant, Kind
@@ -34,9 +33,9 @@ class RetryGate:
     Args:
         name: of the kind, in log lines and status.
         clock: for waiting and repeating.
-        health: told the state.
+        health: takes the state.
         fraction: random numbers in [0, 1).
-        repeat_after_s: how soon the same complaint may be told again, seconds.
+        repeat_after_s: how soon the same failure may be logged again, seconds.
         on_end: called after each request with what it failed with, None when it went well.
     """
 
@@ -100,7 +99,7 @@ class RetryGate:
             self._health.put(self.name, "ok")
 
     def tell(self, topic: str, text: str) -> None:
-        """One line about something else, unless it was told lately."""
+        """Write one line about something else, unless it was logged lately."""
         with self._lock:
             self._failure_log.report(topic, text)
 
@@ -137,7 +136,7 @@ class RequestSource(ABC, Generic[Item]):
 
 
 class Worker(Actor):
-    """One thread's turn after turn.
+    """One thread that makes requests in turn.
 
     Args:
         source: what to do.
@@ -169,7 +168,7 @@ class Worker(Actor):
         return max(self._source.due_at(now_s), self._gate.not_before_s, self._granted_s)
 
     def step(self) -> None:
-        """One request, if the budget grants it."""
+        """Make one request, if the budget grants it."""
         answer = self._meter.ask(self._source.kind)
         if not isinstance(answer, Grant):
             self._granted_s = answer.until_s

@@ -89,7 +89,7 @@ class CommandRows:
         ).fetchall()
 
     def canceled_of(self, device_id: str, command_ids: Collection[str]) -> list[StoredCommand]:
-        """Those of these commands that the service has canceled."""
+        """Of these commands the ones that the service has canceled."""
         found = (
             self._db.execute(f"{_SELECT} WHERE device_id = ? AND id = ?", (device_id, id_)).fetchone()
             for id_ in command_ids
@@ -117,7 +117,7 @@ class CommandRows:
         """Take a part of what the service lists for a device; results taken meanwhile stay.
 
         What is listed as final, as plain servers do for ever, is remembered and never open. A new command gets the time
-        of the look into its record (``listed_at``), so that a device can tell whether it was there before.
+        of the look into its record (``listed_at``), so that a device knows whether it was there before.
 
         Args:
             device_id: whose.
@@ -169,7 +169,7 @@ class CommandRows:
             device_id: whose.
             listed: the ids on the list.
             now_s: seconds since the epoch.
-            canceled: why some are no longer on it: as the service tells them, with that status.
+            canceled: why some are no longer on it: as the service lists them, with that status.
             look: what kind of list.
 
         Returns:
@@ -191,12 +191,12 @@ class CommandRows:
         return len(gone)
 
     def admit(self, command: StoredCommand, now_s: float, at_s: float | None = None) -> Reconciled:
-        """Add one command that the service told on its own; known ones stay as they are.
+        """Add one command that the service sent on its own; known ones stay as they are.
 
         Args:
             command: it was sent just now.
             now_s: seconds since the epoch.
-            at_s: the same on the service's clock; None when nobody can say.
+            at_s: the same on the service's clock; None when it is not known.
         """
         known = self._db.execute(
             "SELECT 1 FROM command WHERE device_id = ? AND id = ?", (command.device_id, command.id)
@@ -217,7 +217,7 @@ class CommandRows:
         return sorted({device_id for device_id, _ in rows})
 
     def count_delivery(self, device_id: str, ids: Sequence[str]) -> None:
-        """These were handed to the device."""
+        """Note that commands were handed to the device."""
         self._db.executemany(
             "UPDATE command SET deliveries = deliveries + 1 WHERE device_id = ? AND id = ?",
             [(device_id, id_) for id_ in ids],
@@ -280,7 +280,7 @@ class CommandRows:
             raise DeskFull(text)
 
     def next_results(self, limit: int, but_not: Collection[int] = ()) -> list[WaitingResult]:
-        """What to tell the service next, oldest first."""
+        """The next results to send to the service, oldest first."""
         rows = self._db.execute(
             "SELECT seq, device_id, command_id, status, result, error, finished_wall_s FROM result"
             " ORDER BY seq LIMIT ?",

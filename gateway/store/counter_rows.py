@@ -35,7 +35,7 @@ class Counters:
         )
 
     def committed(self) -> None:
-        """They are on the disk."""
+        """Add the counts of the transaction to those that are kept: they are on the disk."""
         self._kept.update(self._new)
         self._new.clear()
 

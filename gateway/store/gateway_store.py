@@ -67,7 +67,7 @@ class GatewayStore:
             raise explain(error, self.path) from error
 
     def commit(self) -> None:
-        """All of it is on the disk when this returns.
+        """Commit: all of it is on the disk when this returns.
 
         Raises:
             StorageError: none of it is.
@@ -86,7 +86,7 @@ class GatewayStore:
     def after_commit(self, tell: Callable[[], None]) -> None:
         """Have something done right after this transaction's commit, in the store's thread; never when it fails.
 
-        What is done there is in the order of the commits, so nobody shows an older state over a newer one.
+        What is done there is in the order of the commits, so an older state never replaces a newer one.
         """
         self._after_commit.append(tell)
 
@@ -161,7 +161,7 @@ class GatewayStore:
             self._db.execute("INSERT OR REPLACE INTO setting VALUES (?, ?)", (name, value))
 
     def stats(self) -> StoreStats:
-        """What it holds."""
+        """What the store holds, counted."""
         return StoreStats(
             readings=self.usage.readings,
             size_bytes=self.usage.size_bytes,

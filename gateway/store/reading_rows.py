@@ -151,7 +151,7 @@ class ReadingRows:
         return self._devices
 
     def _move(self, rows: Sequence[Row], bodies: Sequence[JsonObject]) -> Batch:
-        """These readings are in this batch from now on."""
+        """Put readings into a batch."""
         self._forget(rows)
         return self._insert(bodies, len(rows), sum(len(row[3]) for row in rows), min(row[4] for row in rows))
 

@@ -49,14 +49,14 @@ class _Request:
 class StoreWriter:
     """One thread around a :class:`~gateway.store.gateway_store.GatewayStore`.
 
-    While the disk fails, whoever waits gets a :class:`~agent.errors.StorageError`, nothing is acknowledged, and the
-    thread goes on with the next work.
+    While the disk fails, each waiting caller gets a :class:`~agent.errors.StorageError`, nothing is acknowledged, and
+    the thread goes on with the next work.
 
     Args:
         path: the database, see :data:`~gateway.store.schema.FILE_NAME`.
         clock: for the name of a damaged file and the watchdog.
         bounds: how much may wait.
-        on_incident: told what happened to a damaged file.
+        on_incident: called with what happened to a damaged file.
         on_crash: see :class:`~agent.threads.WatchedThread`.
 
     Attributes:

@@ -64,7 +64,7 @@ class Usage:
         self.size_bytes += size_bytes
 
     def free(self, *, readings: int = 0, results: int = 0, size_bytes: int = 0) -> None:
-        """These wait no longer."""
+        """Count readings or results out that wait no longer."""
         self.readings -= readings
         self.results -= results
         self.size_bytes -= size_bytes

@@ -14,9 +14,9 @@ class StoredState(StrEnum):
     """Where a command stands at the gateway."""
 
     OPEN = "open"
-    """The device has not told how it ended."""
+    """The device has not reported how it ended."""
     CONCLUDED = "concluded"
-    """It has; the service is to be told."""
+    """It has; the result waits to be sent to the service."""
     REPORTED = "reported"
     """The service has taken the result, or never will (then it is set aside)."""
     GONE = "gone"
@@ -50,7 +50,7 @@ class StoredCommand:
         id: the service's id, or one derived from its content.
         record: the record as devices get it.
         expires_at: epoch seconds on the service's clock; None when it never expires.
-        is_open: its device has not told how it ended.
+        is_open: its device has not reported how it ended.
     """
 
     device_id: str
@@ -63,7 +63,7 @@ class StoredCommand:
 
 @dataclass(frozen=True, slots=True)
 class Reconciled:
-    """What a list of the service's changed for one device.
+    """The changes that a list of the service's made for one device.
 
     Attributes:
         new: ids that were not known before.
@@ -85,7 +85,7 @@ class Look:
     """One look at the service's list of a device's commands.
 
     Attributes:
-        at_s: when it began, seconds since the epoch on the service's clock; None when nobody can say.
+        at_s: when it began, seconds since the epoch on the service's clock; None when it is not known.
         until_s: when what is taken of it was read, on the same clock.
         is_truth: the list holds the open commands and no others, so one that is missing has ended. Else a list says
             nothing about what is not on it.
@@ -100,7 +100,7 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class WaitingResult:
-    """A result that the service is to be told.
+    """A result that waits to be sent to the service.
 
     Attributes:
         seq: ascending in the order of arrival; changes when a later result takes this one's place.

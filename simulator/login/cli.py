@@ -12,7 +12,7 @@ import click
 
 from agent.errors import ConfigurationError, ServiceError
 from agent.wire.tokens import TokenSet
-from simulator.credentials import read_secret, takes_ca_file
+from simulator.credentials import read_secret_file, takes_ca_file
 from simulator.exit_codes import ExitCode
 from simulator.login.flow import SignIn, Wanted
 from simulator.login.listener import HOST, PATH, Listener
@@ -72,7 +72,7 @@ def login_command(
     a port in use, or a file that cannot be written. 5: the service cannot be reached.
     """
     try:
-        secret = None if client_secret_file is None else read_secret(client_secret_file, "--client-secret-file")
+        secret = None if client_secret_file is None else read_secret_file(client_secret_file, "--client-secret-file")
         redirect_uri = f"http://{HOST}:{redirect_port}{PATH}"
         wanted = Wanted(base_url, auth_url, client_id, secret, scope, redirect_uri, out, ca_file)
         with SignIn.begun(wanted) as sign_in:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import hmac
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,6 +11,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 from agent.errors import AgentError
 from agent.wire.answers import one_line
 from agent.wire.secret import Secret
+from simulator.wire.base64url import challenge_of, to_base64url
 
 _VERIFIER_BYTES: Final = 32
 _STATE_BYTES: Final = 32
@@ -49,8 +48,7 @@ class SignInRequest:
             "state": self.state.reveal(),
         }
         if self.verifier is not None:  # RFC 7636, section 4.2
-            digest = hashlib.sha256(self.verifier.reveal().encode()).digest()
-            query |= {"code_challenge": _base64url(digest), "code_challenge_method": "S256"}
+            query |= {"code_challenge": challenge_of(self.verifier.reveal()), "code_challenge_method": "S256"}
         return f"{endpoint}{'&' if '?' in endpoint else '?'}{urlencode(query)}"
 
     def code_of(self, query: str, issuer: str | None, *, iss_announced: bool = False) -> Secret:
@@ -97,8 +95,8 @@ def begin(
     client_id: str, redirect_uri: str, scope: str, random_bytes: Callable[[int], bytes], *, is_public: bool
 ) -> SignInRequest:
     """A new sign-in; ``random_bytes`` must be fit for secrets."""
-    state = Secret(_base64url(random_bytes(_STATE_BYTES)))
-    verifier = Secret(_base64url(random_bytes(_VERIFIER_BYTES))) if is_public else None
+    state = Secret(to_base64url(random_bytes(_STATE_BYTES)))
+    verifier = Secret(to_base64url(random_bytes(_VERIFIER_BYTES))) if is_public else None
     return SignInRequest(client_id, redirect_uri, scope, state, verifier)
 
 
@@ -124,7 +122,3 @@ def _failure(error: str, description: str) -> SignInFailed:
     told = one_line(f"{error}: {description}" if description else error)
     hint = "check --scope: each must be in the client's allowed set" if error == "invalid_scope" else "sign in again"
     return SignInFailed(f"the service refused the sign-in ({told}): {hint}")
-
-
-def _base64url(raw: bytes) -> str:
-    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()

@@ -12,7 +12,7 @@ from agent.errors import ConfigurationError
 from agent.token_store import TokenFile
 from agent.wire.auth import Credential, KeyPair
 from agent.wire.refreshing import RefreshingBearer
-from simulator.credentials import read_secret
+from simulator.credentials import read_secret_file
 from simulator.onboarding.case_labels import ProductAccount
 from simulator.onboarding.exchange import RecordingTransport
 from simulator.onboarding.quota import QuotaGate, Timing
@@ -122,7 +122,7 @@ def _credential(access: ServiceAccess) -> tuple[Credential, str]:
         secret = (
             None
             if access.client_secret_file is None
-            else read_secret(access.client_secret_file, "--client-secret-file")
+            else read_secret_file(access.client_secret_file, "--client-secret-file")
         )
         tokens = TokenFile(access.token_file)
         bearer = RefreshingBearer(tokens, client_secret=secret, timeout_s=access.timeout_s, ca_file=access.ca_file)
@@ -132,4 +132,6 @@ def _credential(access: ServiceAccess) -> tuple[Credential, str]:
         raise ConfigurationError([f"{prefix}{missing} is missing: a key pair has both parts"], "credentials")
     if access.base_url is None:
         raise ConfigurationError(["--base-url is missing: give the address of the service"], "credentials")
-    return KeyPair(access.api_key, read_secret(access.secret_key_file, f"{prefix}secret-key-file")), access.base_url
+    return KeyPair(
+        access.api_key, read_secret_file(access.secret_key_file, f"{prefix}secret-key-file")
+    ), access.base_url

@@ -12,7 +12,7 @@ from typing import Any, Final
 from pydantic_core import to_json
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from agent.wire.times import to_rfc3339
+from simulator.service.storage.stored_answers import StoredAnswer
 
 Header = tuple[bytes, bytes]
 JSON_TYPE: Final[Header] = (b"content-type", b"application/json")
@@ -32,10 +32,14 @@ class Answer:
     media_type: Header = JSON_TYPE
     chunks: AsyncGenerator[bytes] | None = None
 
+    def stored(self) -> StoredAnswer:
+        """As it is stored for an ``Idempotency-Key``."""
+        return StoredAnswer(self.status, self.body, self.headers)
+
 
 @dataclass(frozen=True, slots=True)
-class Done:
-    """What a write came to.
+class WriteResult:
+    """Result of a write: the HTTP answer, and the devices whose polls it ends.
 
     Attributes:
         answer: for the caller.
@@ -56,6 +60,11 @@ def ok(value: Any, *headers: Header) -> Answer:
 def created(value: Any, location: str) -> Answer:
     """201 with the resource and where it is."""
     return Answer(201, to_json(value), ((b"location", location.encode()),))
+
+
+def replayed(stored: StoredAnswer) -> Answer:
+    """The answer of an earlier request with the same ``Idempotency-Key``."""
+    return Answer(stored.status, stored.body, (*stored.headers, (b"idempotent-replayed", b"true")))
 
 
 NO_CONTENT: Final = Answer(204)
@@ -122,19 +131,3 @@ class DateHeader:
 def http_date(second: int) -> bytes:
     """The value of a ``Date`` header: RFC 9110, section 5.6.7."""
     return formatdate(second, usegmt=True).encode()
-
-
-def show_time(ms: int) -> str:
-    """Milliseconds since the epoch as RFC 3339 in UTC with milliseconds."""
-    second, millis = divmod(ms, 1000)
-    return f"{_show_second(second)}{millis:03d}Z"
-
-
-@lru_cache(maxsize=512)
-def _show_second(second: int) -> str:
-    return to_rfc3339(second)[:-4]
-
-
-def show_time_or_none(ms: int | None) -> str | None:
-    """As :func:`show_time`; None stays None."""
-    return None if ms is None else show_time(ms)

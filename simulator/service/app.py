@@ -8,36 +8,38 @@ from typing import Any, Final
 
 from starlette.types import ASGIApp, Lifespan
 
-from simulator.service import scopes
+from simulator.service.addresses import PAGES
 from simulator.service.answers import DateHeader
 from simulator.service.config import ServiceConfig
+from simulator.service.control_access import ControlAccess
+from simulator.service.core import scopes
 from simulator.service.endpoints import Endpoint, Paths, scoped
 from simulator.service.gate import Gate
-from simulator.service.oauth.addresses import PAGES
-from simulator.service.oauth.cors import Cors
-from simulator.service.profiles.layer import ProfileLayer
-from simulator.service.routes import (
+from simulator.service.oauth import (
     account_pages,
+    authorize_pages,
+    control_clients,
+    playground,
+    sign_in,
+    token_endpoints,
+)
+from simulator.service.oauth.cors import Cors
+from simulator.service.profile_layer.layer import ProfileLayer
+from simulator.service.routes import (
     analytics,
     command_events,
     commands,
     control,
-    control_clients,
     control_clock,
     control_profiles,
     dashboards,
     database,
     devices,
-    discovery,
     documents,
-    oauth_pages,
-    oauth_token,
     onboarding,
-    playground,
     products,
     rules,
     sensor_data,
-    sign_in,
 )
 from simulator.service.service import Service
 from simulator.service.storage import clients
@@ -55,9 +57,9 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     *scoped(scopes.RULES, rules.ENDPOINTS),
     *scoped(scopes.ANALYTICS, analytics.ENDPOINTS),
     *sign_in.ENDPOINTS,
-    *oauth_pages.ENDPOINTS,
-    *oauth_token.ENDPOINTS,
-    *discovery.ENDPOINTS,
+    *authorize_pages.ENDPOINTS,
+    *token_endpoints.ENDPOINTS,
+    *documents.ENDPOINTS,
 )
 
 
@@ -87,13 +89,14 @@ def build_app(service: Service, lifespan: Lifespan[Any] | None = None) -> ASGIAp
     )
     served = (
         *ENDPOINTS,
-        *oauth_pages.FORMS,
+        *authorize_pages.FORMS,
         *account_pages.ENDPOINTS,
         *(playground.ENDPOINTS if playground.open_on(service) else ()),
         *control_endpoints,
         *documents.make_endpoints(ENDPOINTS, control_endpoints),
     )
     served_paths = Paths(service, served, lifespan or service.running)
+    access = ControlAccess(service.control_token)
     gate = Gate(
         served_paths,
         callers=service.callers,
@@ -102,8 +105,8 @@ def build_app(service: Service, lifespan: Lifespan[Any] | None = None) -> ASGIAp
         clock=service.clock,
         ids=service.ids,
         control=service.config.control,
-        access=service.control_access,
+        access=access,
     )
     complete = Cors(gate, lambda: service.look_up(clients.browser_origins), closed=PAGES)
     dated = DateHeader(complete, service.clock.now_ms)
-    return ProfileLayer(dated, served_paths, service, ENDPOINTS)
+    return ProfileLayer(dated, served_paths, service, ENDPOINTS, access)

@@ -14,18 +14,19 @@ from starlette.types import Receive, Scope
 from agent.errors import InvalidMessage
 from agent.wire.json_text import parse_json
 from agent.wire.limits import BODY_BYTES
-from simulator.service.answers import Answer, Done
-from simulator.service.control_access import CONTROL_PREFIX
-from simulator.service.faults import CallerGone, ServiceFault, invalid, invalid_all, invalid_model, too_large
-from simulator.service.gate import CALLER, GIVEN
+from simulator.service.addresses import CONTROL_PREFIX
+from simulator.service.answers import Answer, WriteResult, replayed
+from simulator.service.errors import invalid, invalid_all, invalid_model, too_large
+from simulator.service.faults import CallerGone, ServiceFault
+from simulator.service.gate import CALLER, REQUEST_HEADERS
+from simulator.service.storage import stored_answers
 from simulator.service.storage.keys import Caller
-from simulator.service.storage.stored_answers import RequestKey, remember
+from simulator.service.storage.stored_answers import RequestKey
 
 if TYPE_CHECKING:
     from simulator.service.service import Service
 
 Model = TypeVar("Model", bound=BaseModel)
-T = TypeVar("T")
 
 _KEY_CHARACTERS: Final = 255
 
@@ -115,35 +116,27 @@ class Call:
         """The body as a message."""
         return check(model, await self.json())
 
-    async def write(self, operation: Callable[[Connection], Done]) -> Answer:
+    async def write(self, operation: Callable[[Connection], WriteResult]) -> Answer:
         """Carry it out in the writing thread; with an ``Idempotency-Key`` it is carried out once only."""
         service = self.service
         key = self.request_key()
         if key is None:
-            done = await service.writer.submit(operation, len(self.body_bytes))
+            result = await service.writer.submit(operation, len(self.body_bytes))
         else:
             with service.running_keys.hold(key):
-                done = await service.writer.submit(
-                    lambda connection: remember(connection, key, service.clock.now_ms(), operation),
+                result = await service.writer.submit(
+                    lambda connection: _once(connection, key, service.clock.now_ms(), operation),
                     len(self.body_bytes),
                 )
-        for device_seq in done.changed:
+        for device_seq in result.changed:
             service.waiters.wake(device_seq)
-        if done.sent:
+        if result.sent:
             service.feed.wake()
-        return done.answer
-
-    async def read(self, query: Callable[[Connection], T]) -> T:
-        """A read of a page."""
-        return await self.service.read(query)
-
-    async def summarise(self, query: Callable[[Connection], T]) -> T:
-        """A read that looks at as many rows as there are."""
-        return await self.service.summarise(query)
+        return result.answer
 
     def request_key(self) -> RequestKey | None:
         """The ``Idempotency-Key`` of a POST, with what it stands for; the body must have been read."""
-        value = self.scope[GIVEN].get(b"idempotency-key")
+        value = self.scope[REQUEST_HEADERS].get(b"idempotency-key")
         return None if value is None else self._request_key(value)
 
     def _request_key(self, value: bytes) -> RequestKey | None:
@@ -155,7 +148,7 @@ class Call:
         return RequestKey(self.caller.manufacturer_seq, value.decode("ascii"), what)
 
     def _check_headers(self, also: frozenset[bytes]) -> None:
-        given = self.scope[GIVEN]
+        given = self.scope[REQUEST_HEADERS]
         kind, size, encoding = given.get(b"content-type"), given.get(b"content-length"), given.get(b"content-encoding")
         if kind is None and self.scope["path"].startswith(CONTROL_PREFIX):
             kind = b""  # a web page of any origin may send a body without a type
@@ -176,6 +169,18 @@ def check(model: type[Model], value: Any) -> Model:
         return model.model_validate(value)
     except ValidationError as exc:
         raise invalid_model(exc) from None
+
+
+def _once(
+    connection: Connection, key: RequestKey, now_ms: int, operation: Callable[[Connection], WriteResult]
+) -> WriteResult:
+    """Carry it out and store its answer, or return the answer that is stored."""
+    found = stored_answers.find(connection, [key], now_ms)
+    if key.key in found:
+        return WriteResult(replayed(stored_answers.read(key, found[key.key])))
+    result = operation(connection)
+    stored_answers.store(connection, [(key, result.answer.stored())], now_ms)
+    return result
 
 
 def _is_json(value: bytes) -> bool:

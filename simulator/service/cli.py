@@ -13,6 +13,7 @@ from agent.bounded_text import bounded
 from agent.errors import ConfigurationError
 from agent.wire.limits import QUOTA_PER_MINUTE
 from agent.wire.secret import Secret
+from simulator.credentials import read_secret_file
 from simulator.service.config import REFRESH_GRACE_S, ServiceConfig
 from simulator.service.profiles.model import COMPLETE
 from simulator.service.profiles.text import name_of, read_all
@@ -221,18 +222,9 @@ def service_command(  # noqa: PLR0917 - click passes all of them by name
 def _read_secret(secret_key: str | None, secret_key_file: Path | None) -> Secret | None:
     if secret_key and secret_key_file:
         raise ConfigurationError(["give --secret-key or --secret-key-file, not both"], "service")
-    if secret_key_file is None:
-        return Secret(secret_key) if secret_key else None
-    try:
-        text = secret_key_file.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as exc:
-        reason = exc.strerror if isinstance(exc, OSError) else "is not UTF-8 text"
-        raise ConfigurationError(
-            [f"--secret-key-file {secret_key_file}: {reason}; give a file that holds the msk_ key"], "service"
-        ) from None
-    if not text:
-        raise ConfigurationError([f"--secret-key-file {secret_key_file} is empty: put the msk_ key into it"], "service")
-    return Secret(text)
+    if secret_key_file is not None:
+        return read_secret_file(secret_key_file, "--secret-key-file")
+    return Secret(secret_key) if secret_key else None
 
 
 def _greet(service: Service, base_url: str) -> None:

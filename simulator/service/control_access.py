@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 from starlette.types import Scope
 
 from agent.wire.secret import Secret
+from simulator.service.addresses import CONTROL_PREFIX
 from simulator.service.faults import ServiceFault
 
-CONTROL_PREFIX: Final = "/_emulator/"
 TOKEN_HEADER: Final = b"x-emulator-token"
 _HEALTH: Final = f"{CONTROL_PREFIX}health"
 _FORWARDED: Final = frozenset(

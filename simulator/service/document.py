@@ -13,8 +13,8 @@ from agent.wire import extensions
 from agent.wire.limits import BATCH_MAX, BODY_BYTES, JSON_DEPTH
 from simulator.service.endpoints import ERROR, FORM, JSON, Endpoint, Parameter, Reply
 from simulator.service.links import links_of
+from simulator.service.parameters import IDEMPOTENCY_KEY
 from simulator.service.records import ErrorRecord
-from simulator.service.routes.parameters import IDEMPOTENCY_KEY
 from simulator.service.schemas import REF, Schemas, list_of
 
 Json = dict[str, Any]

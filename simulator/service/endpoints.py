@@ -14,7 +14,7 @@ from starlette.types import Lifespan, Receive, Scope, Send
 from simulator.service.answers import Answer, send_answer
 from simulator.service.call import Call
 from simulator.service.faults import CallerGone, ServiceFault
-from simulator.service.gate import CALLER, HEADERS
+from simulator.service.gate import CALLER, RESPONSE_HEADERS
 from simulator.service.service import Service
 
 Handler = Callable[[Call], Awaitable[Answer]]
@@ -164,7 +164,7 @@ class _Path:
             answer = await handler(call)
         except CallerGone:
             return
-        await send_answer(send, answer, scope[HEADERS])
+        await send_answer(send, answer, scope[RESPONSE_HEADERS])
 
     def _check_scope(self, method: str, held: frozenset[str]) -> None:
         needed = self._scopes.get(method)

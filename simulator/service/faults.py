@@ -1,28 +1,26 @@
-"""Errors that end as an HTTP answer: a status, a stable snake_case ``error`` and a person's sentence."""
+"""Errors as HTTP answers: a status, a stable snake_case ``error`` and a sentence for a person."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Final
 
-from pydantic import ValidationError
 from pydantic_core import to_json
 
-from agent.wire.base import list_faults
+from simulator.service import errors
 from simulator.service.answers import Answer, Header
+from simulator.service.errors import ServiceError
 
 
 class CallerGone(Exception):
     """The caller closed the connection before there was an answer."""
 
 
-class ServiceFault(Exception):
-    """A request that is not carried out.
+class ServiceFault(ServiceError):
+    """A request that is not carried out, with what only HTTP knows.
 
     Attributes:
         status: the HTTP status code.
-        error: the stable word in the body's ``error``.
-        message: the sentence in the body's ``message``.
-        details: (field, issue) for each fault of a body or a query parameter.
         headers: further headers of the answer.
     """
 
@@ -35,12 +33,10 @@ class ServiceFault(Exception):
         details: Sequence[tuple[str, str]] = (),
         headers: tuple[Header, ...] = (),
     ) -> None:
+        super().__init__(error, message, details=details)
         self.status = status
-        self.error = error
-        self.message = message
-        self.details = tuple(details)
         self.headers = headers
-        super().__init__(f"{status} {error}: {message}")
+        self.args = (f"{status} {error}: {message}",)
 
     def answer(self) -> Answer:
         """The error body (specification, "Error body")."""
@@ -50,36 +46,22 @@ class ServiceFault(Exception):
         return Answer(self.status, to_json(body), self.headers)
 
 
-def invalid(field: str, issue: str) -> ServiceFault:
-    """400 for one fault."""
-    return invalid_all([(field, issue)])
+STATUSES: Final[Mapping[type[ServiceError], int]] = {
+    errors.Invalid: 400,
+    errors.NotFound: 404,
+    errors.Conflict: 409,
+    errors.KeyInUse: 409,
+    errors.TooLarge: 413,
+    errors.KeyReused: 422,
+    errors.TooManyStreams: 429,
+    errors.Unavailable: 503,
+}
 
 
-def invalid_all(details: Sequence[tuple[str, str]]) -> ServiceFault:
-    """400 for all faults of a request."""
-    shown = list(details[:50])
-    message = "; ".join(f"{field}: {issue}" for field, issue in shown[:5])
-    if len(details) > len(shown[:5]):
-        message += f"; and {len(details) - 5} more"
-    return ServiceFault(400, "validation_error", message, details=shown)
-
-
-def invalid_model(exc: ValidationError) -> ServiceFault:
-    """400 for a body that does not have its model's shape."""
-    return invalid_all(list_faults(exc))
-
-
-def not_found(kind: str, value: str) -> ServiceFault:
-    """404 ``<kind>_not_found``; ``kind`` is ``product``, ``device``, ..."""
-    shown = value if len(value) <= 80 else value[:77] + "..."  # noqa: PLR2004 - what fits on a line
-    return ServiceFault(404, f"{kind}_not_found", f"There is no {kind} {shown!r} in this account.")
-
-
-def conflict(error: str, message: str) -> ServiceFault:
-    """409: the request contradicts what is stored."""
-    return ServiceFault(409, error, message)
-
-
-def too_large(what: str, limit: int) -> ServiceFault:
-    """413."""
-    return ServiceFault(413, "payload_too_large", f"{what} is larger than the limit of {limit} bytes.")
+def fault_of(error: ServiceError) -> ServiceFault:
+    """The HTTP answer of an error: the one place that knows the statuses."""
+    if isinstance(error, ServiceFault):
+        return error
+    retry = error.retry_after_s
+    headers = () if retry is None else ((b"retry-after", b"%d" % retry),)
+    return ServiceFault(STATUSES[type(error)], error.error, error.message, details=error.details, headers=headers)

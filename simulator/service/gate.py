@@ -16,39 +16,25 @@ from typing import Final
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from agent.wire import paths
+from simulator.service.addresses import CONTROL_PREFIX, PUBLIC
 from simulator.service.answers import Header, send_answer
 from simulator.service.clock import SettableClock
-from simulator.service.complaints import Complaints
-from simulator.service.control_access import CONTROL_PREFIX, ControlAccess
-from simulator.service.faults import ServiceFault
+from simulator.service.control_access import ControlAccess
+from simulator.service.core.client import hash_secret
+from simulator.service.errors import ServiceError
+from simulator.service.failure_log import FailureLog
+from simulator.service.faults import ServiceFault, fault_of
 from simulator.service.ids import IdSource
-from simulator.service.oauth.addresses import PAGES
 from simulator.service.quota import Quota
-from simulator.service.storage.keys import Caller, hash_secret
+from simulator.service.storage.keys import Caller
 
 log = logging.getLogger(__name__)
 
 CALLER: Final = "service.caller"
-HEADERS: Final = "service.headers"
+RESPONSE_HEADERS: Final = "service.headers"
 """What every answer of this request carries."""
-GIVEN: Final = "service.given"
+REQUEST_HEADERS: Final = "service.given"
 """The request's own headers by name."""
-PUBLIC: Final = frozenset(
-    {
-        "/.well-known/device-service",
-        "/openapi.json",
-        "/docs",
-        "/docs/rapidoc-min.js",
-        paths.OAUTH_TOKEN,
-        paths.OAUTH_REVOKE,
-        paths.OAUTH_INTROSPECT,
-        paths.OAUTH_METADATA,
-        *PAGES,
-    }
-)
-"""Documents that describe the service, and where partners come without keys: they say who they are in another way."""
-
 _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
 KEY_CHALLENGE: Final[Header] = (b"www-authenticate", b'ApiKey realm="device-service"')
 _TOKEN_CHALLENGE: Final[Header] = (b"www-authenticate", b'Bearer realm="device-service", error="invalid_token"')
@@ -86,7 +72,7 @@ class Gate:
         self._numbers = itertools.count(1)
         self._control = control
         self._access = access
-        self._complaints = Complaints(log)
+        self._failure_log = FailureLog(log)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request, or the server's start and end."""
@@ -94,14 +80,14 @@ class Gate:
             await self._app(scope, receive, send)
             return
         headers: list[Header] = []
-        scope[HEADERS] = headers
+        scope[RESPONSE_HEADERS] = headers
         try:
             await self._admit(scope, headers)
             await self._app(scope, receive, send)
-        except ServiceFault as exc:
-            await send_answer(send, exc.answer(), headers)
+        except ServiceError as exc:
+            await send_answer(send, fault_of(exc).answer(), headers)
         except SQLAlchemyError as exc:
-            self._complaints.tell("the storage could not be read", exc)
+            self._failure_log.report("the storage could not be read", exc)
             fault = ServiceFault(
                 503, "storage_unavailable", "The service could not read its storage; its log says why."
             )
@@ -113,7 +99,7 @@ class Gate:
 
     async def _admit(self, scope: Scope, headers: list[Header]) -> None:
         # Of a header that comes twice the last one counts.
-        scope[GIVEN] = given = dict(scope["headers"])
+        scope[REQUEST_HEADERS] = given = dict(scope["headers"])
         request_id = given.get(b"x-request-id")
         if request_id is None or _REQUEST_ID.fullmatch(request_id) is None:
             request_id = b"%s-%x" % (self._started, next(self._numbers))

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, TypeVar
 from urllib.parse import urlencode
 
 from pydantic_core import to_json
+from sqlalchemy import Connection
 
 from agent.wire.limits import PAGE_DEFAULT, PAGE_MAX
 from simulator.service.answers import Answer, Header
 from simulator.service.call import Call
-from simulator.service.faults import invalid
+from simulator.service.errors import invalid
+from simulator.service.storage.lists import Rows, Window
+from simulator.wire.base64url import from_base64url, to_base64url
 
 PAGE_PARAMETERS: Final = frozenset({"limit", "cursor", "order"})
 PAGE_BYTES: Final = 4 * 1024 * 1024
@@ -26,35 +27,19 @@ PAGE_BYTES_HERE: Final = "service.page_bytes"
 """In the scope of a request: instead of :data:`PAGE_BYTES`."""
 _INT64: Final = 2**63
 
-Row_co = TypeVar("Row_co", covariant=True)
 Row = TypeVar("Row")
 
 
-class Rows(Protocol[Row_co]):
-    """Rows that are fetched as they are looked at."""
-
-    def __iter__(self) -> Iterator[Row_co]: ...
-
-    def close(self) -> None:
-        """No more of them are needed."""
-
-
 @dataclass(frozen=True, slots=True)
-class Page:
-    """Which part of a list is asked for.
+class Page(Window):
+    """The page of a list that a request asks for.
 
     Attributes:
-        limit: so many items at most.
-        ascending: the order.
-        after: the sort values of the last item of the page before; None on the first page.
         parameters: what was asked for, without ``cursor``.
         list_name: which list it is: a cursor of another list, account or filter is refused.
         max_bytes: of its items, as JSON.
     """
 
-    limit: int
-    ascending: bool
-    after: tuple[int, ...] | None
     parameters: Mapping[str, str]
     list_name: str
     path: str
@@ -79,8 +64,8 @@ def read_page(call: Call, query: Mapping[str, str], *, default_order: str, sort_
     limit = read_int(query, "limit", PAGE_DEFAULT, low=1, high=PAGE_MAX)
     filters = sorted((name, value) for name, value in query.items() if name not in PAGE_PARAMETERS)
     path: str = call.scope["path"]
-    told = json.dumps([call.caller.manufacturer_seq, path, order, filters])
-    list_name = hashlib.sha256(told.encode()).hexdigest()[:12]
+    named = json.dumps([call.caller.manufacturer_seq, path, order, filters])
+    list_name = hashlib.sha256(named.encode()).hexdigest()[:12]
     cursor = query.get("cursor")
     after = None if cursor is None else _read_cursor(cursor, list_name, sort_values)
     parameters = {name: value for name, value in query.items() if name != "cursor"}
@@ -96,6 +81,11 @@ def read_int(query: Mapping[str, str], name: str, default: int, *, low: int, hig
     if not (text.isascii() and text.isdigit() and len(text) < 10 and low <= int(text) <= high):  # noqa: PLR2004
         raise invalid(name, f"must be a whole number from {low} to {high}")
     return int(text)
+
+
+def by_seq(row: Any) -> tuple[int]:
+    """The sort value of most lists."""
+    return (row.seq,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +104,7 @@ class Part(Generic[Row]):
     last: Row | None
     has_more: bool
 
-    def answer(self, page: Page, place: Callable[[Row], tuple[int, ...]]) -> Answer:
+    def answer(self, page: Page, place: Callable[[Row], tuple[int, ...]] = by_seq) -> Answer:
         """The answer for the page; ``place`` gives the sort values of a row."""
         cursor = _write_cursor(page.list_name, place(self.last)) if self.has_more and self.last is not None else None
         items = b",".join(self.items)
@@ -149,9 +139,18 @@ def take(rows: Rows[Row], page: Page, show: Callable[[Row], Any]) -> Part[Row]:
     return Part(items, count, last, has_more=False)
 
 
-def by_seq(row: Any) -> tuple[int]:
-    """The sort value of most lists."""
-    return (row.seq,)
+async def answer_list(
+    call: Call, page: Page, find: Callable[[Connection], Rows[Row]], show: Callable[[Row], Any]
+) -> Answer:
+    """The page of a list that is sorted by row number.
+
+    Args:
+        call: the request.
+        page: what it asks for.
+        find: the rows, see :func:`simulator.service.storage.lists.fetch`; runs in a reading thread.
+        show: the item of a row.
+    """
+    return await call.service.read(lambda connection: take(find(connection), page, show).answer(page))
 
 
 def whole(data: Sequence[Any]) -> Answer:
@@ -166,17 +165,14 @@ def _link(page: Page, cursor: str) -> Header:
 
 def _write_cursor(list_name: str, values: Sequence[int]) -> str:
     text = ".".join([list_name, *map(str, values)])
-    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+    return to_base64url(text.encode())
 
 
 def _read_cursor(cursor: str, list_name: str, sort_values: int) -> tuple[int, ...]:
     try:
-        raw = cursor.encode("ascii")
-        name, *values = (
-            base64.b64decode(raw + b"=" * (-len(raw) % 4), altchars=b"-_", validate=True).decode().split(".")
-        )
+        name, *values = (from_base64url(cursor) or b"").decode().split(".")
         after = tuple(int(value) for value in values)
-    except (ValueError, binascii.Error):
+    except ValueError:
         raise invalid("cursor", "is not a cursor of this service: take next_cursor of the page before") from None
     if name != list_name or len(after) != sort_values or not all(-_INT64 <= value < _INT64 for value in after):
         raise invalid("cursor", "belongs to another list: keep the other parameters as on the page before")

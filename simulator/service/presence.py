@@ -7,17 +7,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from sqlalchemy import Connection, bindparam, update
+from sqlalchemy import Connection
 
-from agent.wire.devices import DeviceStatus
-from agent.wire.limits import ONLINE_WITHIN_S
-from simulator.service.storage.tables import devices
+from simulator.service.storage import devices
 
 FLUSH_AFTER_MS: Final = 5_000
 FLUSH_ROWS: Final = 5_000
 """So many devices that were seen and not written yet make a flush due at once: memory stays bounded."""
-
-_SEEN: Final = update(devices).where(devices.c.seq == bindparam("device_seq")).values(last_seen_at=bindparam("seen_ms"))
 
 
 class Presence:
@@ -54,9 +50,7 @@ class Presence:
         pending = self._written = self._pending
         self._pending = {}  # the event loop adds, the writing thread takes away
         self._flushed_ms = now_ms
-        if pending:
-            rows = [{"device_seq": seq, "seen_ms": seen_ms} for seq, seen_ms in list(pending.items())]
-            connection.execute(_SEEN, rows)
+        devices.mark_seen(connection, dict(pending))
 
     def restore(self) -> None:
         """The last flush may not be stored: it is pending again, where nothing newer is."""
@@ -71,11 +65,3 @@ class Presence:
         """Forget everything."""
         self._pending = {}
         self._written = {}
-
-
-def status_of(last_seen_ms: int | None, now_ms: int) -> DeviceStatus:
-    """Online within 120 s of being seen."""
-    if last_seen_ms is None:
-        return DeviceStatus.NEVER_SEEN
-    online = now_ms - last_seen_ms <= ONLINE_WITHIN_S * 1000
-    return DeviceStatus.ONLINE if online else DeviceStatus.OFFLINE

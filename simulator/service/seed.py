@@ -44,8 +44,8 @@ from agent.wire.base import Items, JsonObject, Sent, Text, list_faults
 from agent.wire.json_text import parse_json
 from agent.wire.limits import JSON_DEPTH
 from agent.wire.registration import Identifier
-from simulator.service.oauth.client import GRANT_TYPES
-from simulator.service.scopes import SCOPES
+from simulator.service.core.client import GRANT_TYPES
+from simulator.service.core.scopes import SCOPES
 from simulator.wire.products import NewProduct
 from simulator.wire.rules import ACTIONS_MAX, NewAction, NewTrigger
 from simulator.yaml_document import Document, KeyPath, read_document

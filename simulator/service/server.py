@@ -191,7 +191,7 @@ class RunningService:
 
         Raises:
             ConfigurationError: it cannot be registered like that.
-            ServiceFault: 409, the id is taken.
+            Conflict: the id is taken.
         """
         wanted = WantedClient(name, tuple(redirect_uris), **settings)
         return self._service.add_client(wanted, api_key=api_key)

@@ -18,24 +18,23 @@ from starlette.types import Scope
 
 from agent.errors import ConfigurationError
 from agent.wire.secret import Secret
+from simulator.service.attempts import Attempts
 from simulator.service.client_address import client_address, parse_networks
 from simulator.service.clock import SettableClock
-from simulator.service.complaints import Complaints, is_told
 from simulator.service.config import ServiceConfig
-from simulator.service.control_access import ControlAccess
-from simulator.service.due import Due
-from simulator.service.faults import ServiceFault
-from simulator.service.feed import Feed
+from simulator.service.due import Due, EndsOfCommands, OverdueCommands, TimersOfRules
+from simulator.service.errors import Unavailable
+from simulator.service.failure_log import FailureLog, already_logged
 from simulator.service.ids import IdSource
-from simulator.service.oauth.attempts import Attempts
-from simulator.service.oauth.sessions import Sessions
+from simulator.service.ingest import ReadingStore
 from simulator.service.passwords import Passwords, hash_password
 from simulator.service.presence import Presence
 from simulator.service.profiles.accounts import AccountProfiles
 from simulator.service.profiles.model import ServerProfile
 from simulator.service.quota import Quota
-from simulator.service.rules.engine import Rules
+from simulator.service.rules import Rules
 from simulator.service.seed import Seed, SeedFaultsError, read_seed
+from simulator.service.sessions import Sessions
 from simulator.service.storage import (
     clients,
     commands,
@@ -51,11 +50,10 @@ from simulator.service.storage import (
 from simulator.service.storage.clients import NewClient, WantedClient
 from simulator.service.storage.database import READERS, Database
 from simulator.service.storage.keys import Caller, Keys
-from simulator.service.storage.seeding import Hashes, Target
+from simulator.service.storage.seeding import Hashes, SeedTarget
 from simulator.service.storage.stored_answers import RunningKeys
 from simulator.service.storage.writer import Writer
-from simulator.service.time_work import EndsOfCommands, OverdueCommands, TimersOfRules
-from simulator.service.waiting import Waiters
+from simulator.service.waiting import Feed, Waiters
 from simulator.watched import PartEnded, start_task
 
 log = logging.getLogger(__name__)
@@ -88,10 +86,8 @@ class Service:
         may_be_proxied = config.public_url is not None or bool(config.trusted_proxies)
         is_made = config.control and config.control_token is None and may_be_proxied
         self.made_control_token = Secret(secrets.token_urlsafe(24)) if is_made else None
-        self.control_access = ControlAccess(config.control_token or self.made_control_token)
+        self.control_token = config.control_token or self.made_control_token
         self.due = Due(self.clock)
-        self.due.register(EndsOfCommands(self))
-        self.due.register(TimersOfRules(self))
         self.ids = IdSource(self.clock, config.seed)
         self.presence = Presence()
         self.waiters = Waiters()
@@ -101,12 +97,15 @@ class Service:
         self.attempts = Attempts()
         self._trusted_proxies = parse_networks(config.trusted_proxies)
         self.sessions = Sessions(secure=(config.public_url or "").startswith("https:"))
-        self.complaints = Complaints(log)
+        self.failure_log = FailureLog(log)
         self.quota = Quota(config.rate_limit) if config.rate_limit else None
         self.started_ms = self.clock.now_ms()
         self.database = Database(config.data_dir, config.database)
         self.deadline = commands.Deadline()
         self.rules = Rules(self.ids, self.deadline, validate_commands=config.validate_commands)
+        self.store_readings = ReadingStore(self.rules)
+        self.due.register(EndsOfCommands(self.deadline, self.settle_due))
+        self.due.register(TimersOfRules(self.rules, self.fire_timers))
         self._loop: asyncio.AbstractEventLoop | None = None
         self.failure: PartEnded | None = None
         """Which of its threads and tasks an error has ended; the server ends then."""
@@ -115,14 +114,13 @@ class Service:
             self.database,
             self._before_commit,
             self._after_rollback,
-            due_work=OverdueCommands(self),
+            due_work=OverdueCommands(self.deadline, self.clock, self.commands_have_ended),
             on_failure=self.fail,
         )
         self.callers: dict[bytes, Caller] = {}
         self.profiles = AccountProfiles()
-        self.on_reset: list[Callable[[Connection], None]] = []
+        self.on_reset: list[Callable[[Connection], None]] = [self.rules.load]
         """What keeps something of the storage in memory reads it again here, inside the reset's transaction."""
-        self.on_reset.append(self.rules.load)
         self.made_keys: Keys | None = None
         self.public_url = config.public_url or f"http://{config.host}:{config.port}"
         """The address that partners know it by, without a slash at the end; a server that listens elsewhere says so."""
@@ -158,7 +156,7 @@ class Service:
         self.rules.load(connection)
         self.profiles.load(connection, next(iter(self.callers.values())).manufacturer_seq, config.profile)
         # In the same transaction: a first start that fails must not leave an account whose keys nobody was shown.
-        done = self._sow(connection, seed, self._target(next(iter(self.callers.values())), hashes))
+        done = self._apply_seed(connection, seed, self._target(next(iter(self.callers.values())), hashes))
         if isinstance(done, SeedFaultsError):
             raise ConfigurationError([f"seed {config.seed_file} {line}" for line in done.lines()], "seed")
         return made
@@ -173,8 +171,8 @@ class Service:
         self.writer.call(lambda connection: self.profiles.store(connection, account, profile))
         self.profiles.show(account, profile)
 
-    def _target(self, caller: Caller, hashes: Hashes) -> Target:
-        return Target(caller.manufacturer_seq, self.ids.next, self.clock.now_ms(), hashes)
+    def _target(self, caller: Caller, hashes: Hashes) -> SeedTarget:
+        return SeedTarget(caller.manufacturer_seq, self.ids.next, self.clock.now_ms(), hashes)
 
     def fail(self, name: str, error: BaseException) -> None:
         """A thread or task without which nothing that is answered is true has ended. From any thread."""
@@ -253,7 +251,7 @@ class Service:
 
         Raises:
             ConfigurationError: the address or the password cannot be used, or there is no such account.
-            ServiceFault: 409, the address or the id is taken.
+            Conflict: the address or the id is taken.
         """
         account = self._account(api_key) if has_account else None
         password_hash = hash_password(people.check_password(password))
@@ -270,7 +268,7 @@ class Service:
 
         Raises:
             ConfigurationError: it cannot be registered like that, or there is no such account.
-            ServiceFault: 409, the id is taken.
+            Conflict: the id is taken.
         """
         account = self._account(api_key)
         client, made = clients.make(wanted)
@@ -296,7 +294,7 @@ class Service:
         """A read of a few rows by key. Like every read it runs in a thread: the event loop's serves all requests.
 
         Raises:
-            ServiceFault: 503, PostgreSQL did not answer in time.
+            Unavailable: PostgreSQL did not answer in time.
         """
         return await self._read_within(LOOK_UP_S, self._looking_up, query)
 
@@ -316,9 +314,9 @@ class Service:
             return await asyncio.wait_for(reading, timeout_s)
         except TimeoutError:
             silence = f"no answer within {timeout_s:g} s"
-            self.complaints.tell("the storage could not be read", TimeoutError(silence))
+            self.failure_log.report("the storage could not be read", TimeoutError(silence))
             message = f"The service could not read its storage: {silence}. Try again."
-            raise ServiceFault(503, "storage_unavailable", message, headers=((b"retry-after", b"1"),)) from None
+            raise Unavailable("storage_unavailable", message, retry_after_s=1) from None
 
     def read_now(self, query: Callable[[Connection], T]) -> T:
         """A read in this thread; on the event loop use :meth:`look_up`."""
@@ -336,13 +334,13 @@ class Service:
         """End the commands whose time is over, so that every listing is true.
 
         Raises:
-            ServiceFault: 503, it cannot be stored.
+            Unavailable: it cannot be stored.
         """
         if self.deadline.is_due(self.clock.now_ms()):
             await self.writer.submit(lambda _connection: None)  # the writer ends them before any group
 
-    def tell_of_commands(self, device_seqs: Iterable[int]) -> None:
-        """Commands were sent to these devices: held polls and event streams wake up. Called on the event loop."""
+    def wake_devices(self, device_seqs: Iterable[int]) -> None:
+        """Wake held polls and event streams: commands were sent to these devices. Called on the event loop."""
         self._wake(device_seqs)
         self.feed.wake()
 
@@ -351,7 +349,7 @@ class Service:
         while (next_ms := self.rules.next_due_ms) is not None and next_ms <= now_ms:
             changed = await self.writer.submit(lambda connection: self.rules.run_timers(connection, now_ms))
             if changed:
-                self.tell_of_commands(changed)
+                self.wake_devices(changed)
 
     async def flush_presence(self) -> None:
         """Write who was seen, so that a filter on it is true."""
@@ -384,7 +382,7 @@ class Service:
         for reload in self.on_reset:
             reload(connection)
 
-    def _sow(self, connection: Connection, seed: Seed, target: Target) -> dict[str, int] | SeedFaultsError:
+    def _apply_seed(self, connection: Connection, seed: Seed, target: SeedTarget) -> dict[str, int] | SeedFaultsError:
         try:
             with connection.begin_nested():
                 done = seeding.apply(connection, seed, target)
@@ -394,7 +392,7 @@ class Service:
             self.rules.have_changed()
         return done
 
-    async def sow(self, seed: Seed, caller: Caller) -> dict[str, int]:
+    async def apply_seed(self, seed: Seed, caller: Caller) -> dict[str, int]:
         """Bring an account to what the seed says, in one transaction.
 
         Returns:
@@ -406,7 +404,7 @@ class Service:
         stored = await self.read(lambda c: seeding.find_hashes(c, seed))
         hashes = await asyncio.to_thread(seeding.hash_passwords, seed, stored)
         target = self._target(caller, hashes)
-        done = await self.writer.submit(lambda connection: self._sow(connection, seed, target))
+        done = await self.writer.submit(lambda connection: self._apply_seed(connection, seed, target))
         if isinstance(done, SeedFaultsError):
             raise done
         return done
@@ -439,7 +437,7 @@ class Service:
             try:
                 await self._do_due()
             except Exception as exc:  # a full disk must not end expiry for ever
-                if not is_told(exc):
+                if not already_logged(exc):
                     log.exception("the service's regular work failed; it is tried again")
 
     async def _do_due(self) -> None:

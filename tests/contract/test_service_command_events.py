@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from simulator.service.feed import STREAMS_MAX
 from simulator.service.routes import command_events
+from simulator.service.waiting import STREAMS_MAX
 from tests.service_running import client, running
 
 

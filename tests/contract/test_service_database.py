@@ -10,7 +10,7 @@ import pytest
 
 from agent.wire.auth import KeyPair
 from agent.wire.runtime_data import NewRuntimeRecord
-from simulator.service.columns import COMMAND_RESULTS
+from simulator.service.core.columns import COMMAND_RESULTS
 from simulator.wire.client import ServiceClient
 from simulator.wire.dashboards import NewDashboard, NewWidget
 from simulator.wire.database import NewColumn, NewSchema, NewTable

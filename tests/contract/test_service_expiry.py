@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from agent.wire.times import parse_time
+from tests.exhaustive import EXHAUSTIVE
 from tests.service_running import Bench, running
 
 STEPS = 150
@@ -181,7 +182,7 @@ class World:
             assert self.ends[record["id"]] > now_s, "a command is listed after its end"
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(20 if EXHAUSTIVE else 2))
 def test_no_command_is_listed_after_its_end_whatever_fails(bench, seed):
     world = World(bench, seed)
     for _ in range(STEPS):

@@ -9,8 +9,8 @@ import pytest
 
 from agent.errors import ConfigurationError
 from agent.wire.secret import Secret
-from simulator.service.faults import ServiceFault
-from simulator.service.scopes import SCOPES
+from simulator.service.core.scopes import SCOPES
+from simulator.service.errors import Conflict
 from simulator.service.storage import clients
 from simulator.service.storage.tables import METADATA
 from tests.oauth import BARE, CALLBACK, EMAIL, PASSWORD, Partner, partner
@@ -92,7 +92,7 @@ def test_an_id_is_taken_once_on_the_whole_service(bench):
     for api_key in (None, other.api_key):
         again = _add(bench, client_id="planner", api_key=api_key)
         assert (again.status_code, again.json()["error"]) == (409, "client_exists")
-    with pytest.raises(ServiceFault, match="client_exists"):
+    with pytest.raises(Conflict, match="client_exists"):
         partner(bench, client_id="planner")
     assert _add(bench, api_key="mk_none").status_code == 404
     with pytest.raises(ConfigurationError, match="no account with the key"):

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from agent.wire import paths
-from simulator.service.oauth.family import ACCESS_S, LONGEST_S, REFRESH_S
+from simulator.service.core.token_family import ACCESS_S, LONGEST_S, REFRESH_S
 from simulator.service.storage import grants, people, tokens
 from simulator.service.storage.tables import METADATA, manufacturers, partner_clients
 from tests.contract.test_service_golden import golden

@@ -8,7 +8,7 @@ import pytest
 from agent.errors import ConfigurationError, Unauthorized
 from agent.wire.auth import BearerToken, KeyPair
 from agent.wire.secret import Secret
-from simulator.service.faults import ServiceFault
+from simulator.service.errors import Conflict
 from simulator.service.storage import grants as stored_grants
 from simulator.service.storage import people
 from simulator.service.storage import tokens as stored_tokens
@@ -116,7 +116,7 @@ def test_the_email_is_one_in_any_case_and_once_on_the_service(bench):
     assert _sign_in(bench.http, " Person@EXAMPLE.com ").status_code == 200
     other = bench.service.add_account("other")
     for api_key in (None, other.api_key):
-        with pytest.raises(ServiceFault, match="user_exists"):
+        with pytest.raises(Conflict, match="user_exists"):
             bench.service.add_user("PERSON@example.com", "x", api_key=api_key)
 
 

@@ -47,7 +47,7 @@ def test_the_doctor_looks_at_a_running_agent_and_disturbs_it_not(bench, service)
     )
     for check in ("agent", "database", "sensors", "credentials_accepted", "device_known", "service_answers", "quota"):
         assert found[check]["verdict"] == "ok", found[check]
-    assert "as the running agent tells" in found["sensors"]["seen"]
+    assert "as the running agent reports" in found["sensors"]["seen"]
     assert SECRET_KEY not in told
     assert API_KEY not in told
     assert bench.wait_for(bench.send(command="ping")).status == "succeeded"

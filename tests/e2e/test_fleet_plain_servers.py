@@ -63,11 +63,8 @@ def fleet(
     ("choices", "code", "word"),
     [
         (Choices(), 0, "nothing was lost"),
-        (Choices(text=True), 0, "nothing was lost"),
-        (Choices(wrapped=True, flat=True), 0, "nothing was lost"),
-        (Choices(page=5), 0, "nothing was lost"),
-        (Choices(once=True), 0, "nothing was lost"),
-        (Choices(results=500), 0, "nothing was lost"),
+        (Choices(text=True, wrapped=True, flat=True), 0, "nothing was lost"),
+        (Choices(page=5, once=True), 0, "nothing was lost"),
         (Choices(results=404), 0, "nothing was lost"),
         (Choices(refuses=True), 1, "was accepted"),
         (Choices(nameless=True), 3, "name no device"),

@@ -109,13 +109,10 @@ PROGRAMS: dict[str, tuple[tuple[str, Words], ...]] = {
 
 @pytest.fixture(scope="module")
 def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayRig]:
-    """Service, gateway and agent, started with the mask that holds nothing back."""
+    """A service, started with the mask that holds nothing back; its gateway and agent wait to be started."""
     before = os.umask(0)
     try:
         with GatewayRig(tmp_path_factory.mktemp("rig"), find_mosquitto() or require_program("mosquitto")) as rig:
-            rig.start_gateway()
-            rig.wait_for_gateway()
-            rig.start_agent()
             yield rig
     finally:
         os.umask(before)
@@ -167,12 +164,17 @@ def test_what_a_program_makes_is_its_owners_alone_to_write_and_its_secrets_to_re
 
 @pytest.mark.timeout(180)
 def test_what_service_gateway_and_agent_make_while_they_run_is_their_owners_alone(rig):
+    rig.start_gateway()
+    rig.wait_for_gateway()
+    rig.start_agent()
     with rig.client() as client:
         payload = {"command": "append", "seconds": 0}
         sent = client.send_command(SendCommand(device_id=rig.device_id, command_payload=payload)).id
         wait_until(lambda: any(client.sensor_data(device_id=rig.device_id)), SOON_S)
         wait_until(lambda: sent in rig.runs(), SOON_S)
     made = [rig.folder / name for name in ("data", "state", "gateway", "effects.jsonl", "witness.jsonl")]
+    rig.agent.kill()  # they work without a rest, and the next test needs neither
+    rig.gateway.kill()
     assert all(path.exists() for path in made)
     assert faults_below(*made) == []
 

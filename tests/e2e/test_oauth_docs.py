@@ -13,7 +13,7 @@ import pytest
 
 from agent.wire.tokens import TokenSet
 from simulator.login.flow import SignIn, Wanted
-from simulator.service.scopes import SCOPES
+from simulator.service.core.scopes import SCOPES
 from tests.conftest import require_program
 from tests.partner import PlainBrowser
 from tests.service_running import Bench, running

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from simulator.service.oauth.sessions import FORM_MS
+from simulator.service.sessions import FORM_MS
 from tests.chromium import chromium, find_chromium, tab
 from tests.partner import PartnerApp, exchange_code, partner_app, request_query
 from tests.service_running import Bench, running

@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from agent.core.commands import CommandRules, HandlerRule
+from agent.core.outcomes import RunLimits
 from agent.core.polling import PollIntervals
 from agent.core.reporting import ReportRule
-from agent.core.run_limits import RunLimits
 from agent.core.schedule import phase_s
 from agent.core.values import Command, Contract, JournalEntry, Moment, Outcome, OutcomeStatus
 from agent.ports import Clock, CommandSource, Journal, Outbox, Uplink
 from agent.runtime.dispatcher import Dispatcher
+from agent.runtime.failures import RetryPolicy
 from agent.runtime.health import Health
 from agent.runtime.intake import Intake, resume
 from agent.runtime.intervals import Intervals
@@ -26,7 +27,6 @@ from agent.runtime.jobs import Attempt, Ended, Job
 from agent.runtime.lanes import Lane, LaneParts
 from agent.runtime.reading_uplink import ReadingUplink
 from agent.runtime.result_reporter import ResultReporter
-from agent.runtime.retry_policy import RetryPolicy
 from agent.runtime.sensing import SensingService
 from agent.runtime.service_clock import WaitingForTime
 from agent.runtime.sourcing import SourceService

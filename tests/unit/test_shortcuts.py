@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from types import SimpleNamespace
 
 import httpx
 import psycopg
-import pytest
 import uvicorn
 from sqlalchemy import create_engine, text
 
 from agent.wire.secret import Secret
 from simulator.service.storage import database
-from tests import order, shortcuts
+from tests import shortcuts
 from tests.service_running import running, stored_on
 
 SQLITE = "SELECT type, name, sql FROM sqlite_master UNION ALL SELECT 'revision', version_num, '' FROM alembic_version"
@@ -124,36 +122,3 @@ def test_clients_share_one_set_of_certificates_unless_they_ask_for_others(monkey
     monkeypatch.setenv("SSL_CERT_FILE", "/of/the/test.pem")
     create(verify=True, cert=None, trust_env=True)
     assert [told["verify"] for told in made] == [True, context, True]
-
-
-def items(tmp_path, **modules: int) -> list[SimpleNamespace]:
-    return [SimpleNamespace(path=tmp_path / name, number=n) for name, count in modules.items() for n in range(count)]
-
-
-@pytest.mark.parametrize("processes", [1, 2, 3])
-def test_the_longest_tests_stand_at_the_beginnings_of_what_the_processes_are_given(tmp_path, monkeypatch, processes):
-    monkeypatch.setattr(order, "LONGEST", {"longest": 9, "long": 5, "less": 3})
-    before = items(tmp_path, short=40, less=2, longest=1, long=3, other=20)
-    after = list(before)
-    order.longest_first(after, tmp_path, processes)
-    assert sorted(map(id, after)) == sorted(map(id, before))
-    # As tests are handed out: to each process its share of those that are left.
-    left, beginnings = list(after), []
-    for number in range(processes):
-        share = len(left) // (processes - number)
-        beginnings.append(left[0].path.name)
-        del left[:share]
-    assert beginnings == ["longest", "long", "less"][:processes]
-    assert [item.number for item in after if item.path.name == "short"] == list(range(40))
-
-
-def test_who_has_the_least_to_do_is_given_the_longest_that_is_left(tmp_path, monkeypatch):
-    monkeypatch.setattr(order, "LONGEST", {"longest": 9, "long": 5, "less": 3, "least": 2})
-    tests = items(tmp_path, least=1, less=2, long=1, longest=2, other=20)
-    order.longest_first(tests, tmp_path, 2)
-    assert [item.path.name for item in tests[:2]] == ["longest", "longest"]
-    assert [item.path.name for item in tests[13:17]] == ["long", "less", "less", "least"]
-
-
-def test_the_tests_that_are_named_as_the_longest_are_there(pytestconfig):
-    assert [name for name in order.LONGEST if not (pytestconfig.rootpath / name).exists()] == []

@@ -90,11 +90,6 @@ class GapRows:
         """A rollback happened."""
         self._open = None
 
-    @property
-    def open(self) -> tuple[Gap, ...]:
-        """The episodes that have no record yet."""
-        return tuple(self._look().values())
-
     def note(self, gap: Gap) -> None:
         """Count these readings, and join them to the episode that goes on."""
         walls = (gap.since.wall_s, gap.until.wall_s)
@@ -103,7 +98,7 @@ class GapRows:
             "from_wall = min(from_wall, excluded.from_wall), to_wall = max(to_wall, excluded.to_wall)",
             (str(gap.reason), gap.rows, min(walls), max(walls)),
         )
-        found = self._look()
+        found = self.open()
         known = found.get(gap.reason)
         joined = gap if known is None else known.joined(gap)
         self._db.execute("INSERT OR REPLACE INTO open_gap VALUES (?, ?, ?, ?, ?, ?, ?, ?)", _to_row(joined))
@@ -112,9 +107,10 @@ class GapRows:
     def close(self, reason: DropReason) -> None:
         """Forget an episode: its record waits in its place."""
         self._db.execute("DELETE FROM open_gap WHERE reason = ?", (str(reason),))
-        self._look().pop(reason, None)
+        self.open().pop(reason, None)
 
-    def _look(self) -> dict[DropReason, Gap]:
+    def open(self) -> dict[DropReason, Gap]:
+        """The episodes that have no record yet; kept here in step with the rows."""
         if self._open is None:
             self._open = {gap.reason: gap for gap in read_open_gaps(self._db)}
         return self._open

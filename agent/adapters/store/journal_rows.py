@@ -21,8 +21,7 @@ from agent.core.commands import (
     report_entry,
     start_entry,
 )
-from agent.core.put_aside import give_up_entry, offer_again_entry, put_aside_entry
-from agent.core.unreported import giving_way
+from agent.core.unreported import give_up_entry, giving_way, offer_again_entry, put_aside_entry
 from agent.core.values import (
     Admission,
     Command,

@@ -287,7 +287,7 @@ class OutboxRows:
 
     def _record_gaps(self) -> None:
         """Turn the episodes that are over into records that wait like readings, in the same transaction."""
-        over = [gap for gap in self._gaps.open if gap.is_over(relieved=self._is_relieved(gap.reason))]
+        over = [gap for gap in self._gaps.open().values() if gap.is_over(relieved=self._is_relieved(gap.reason))]
         for gap in over:
             self._gaps.close(gap.reason)
         self._insert([encode_reading(gap.record()) for gap in over])

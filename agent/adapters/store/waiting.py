@@ -6,7 +6,8 @@ import json
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol
+from dataclasses import field
+from typing import Any, NamedTuple, Protocol
 
 from agent.adapters.store.failures import damage
 from agent.core.gaps import Gap
@@ -49,33 +50,25 @@ def decode_values(body: str) -> dict[str, float]:
     return values
 
 
+@dataclass(slots=True, eq=False)
 class Request:
     """Work for the writer that somebody waits for.
 
-    Args:
-        work: called with the :class:`~agent.adapters.sqlite_store.SqliteStore`, in the writer's thread.
+    Attributes:
+        work: what to do, called with the store.
         writes: it takes part in a commit.
         may_write: the result of a look is the work of a write, or None.
         of_readings: it stores readings, which must leave what little room there is to commands.
+        done: set when ``result`` or ``error`` is there.
     """
 
-    __slots__ = ("done", "error", "may_write", "of_readings", "result", "work", "writes")
-
-    def __init__(
-        self,
-        work: Callable[[Any], Any],
-        *,
-        writes: bool,
-        may_write: bool = False,
-        of_readings: bool = False,
-    ) -> None:
-        self.work = work
-        self.writes = writes
-        self.may_write = may_write
-        self.of_readings = of_readings
-        self.done = threading.Event()
-        self.result: Any = None
-        self.error: BaseException | None = None
+    work: Callable[[Any], Any]
+    writes: bool
+    may_write: bool = False
+    of_readings: bool = False
+    done: threading.Event = field(default_factory=threading.Event)
+    result: Any = None
+    error: BaseException | None = None
 
     def resolve(self, error: BaseException | None = None) -> None:
         """Let the one who waits go on."""
@@ -84,7 +77,7 @@ class Request:
         self.done.set()
 
 
-class Load:
+class Load(NamedTuple):
     """What one commit takes along.
 
     Attributes:
@@ -92,11 +85,8 @@ class Load:
         gap: readings that had to be dropped, if there are any.
     """
 
-    __slots__ = ("drafts", "gap")
-
-    def __init__(self, drafts: list[EncodedReading], gap: Gap | None) -> None:
-        self.drafts = drafts
-        self.gap = gap
+    drafts: list[EncodedReading]
+    gap: Gap | None
 
 
 class Buffer:

@@ -1,7 +1,7 @@
 """``cancel``: take another command of this device back.
 
 It has a lane of its own that no other handler shares, so it gets through while others run, hang or wait. A command
-that waits is concluded as ``rejected`` and never runs; one that runs is told to end, and ends as ``failed``, both with
+that waits is concluded as ``rejected`` and never runs; one that runs is asked to end, and ends as ``failed``, both with
 the reason ``canceled``. Either is remembered over a crash.
 """
 

@@ -41,7 +41,7 @@ class LogLevel(Handler):
         """What is in force now, until when, and what was before.
 
         Raises:
-            HandlerRejected: this logger would tell secrets.
+            HandlerRejected: this logger would write secrets.
         """
         from agent.handlers.upkeep import UpkeepRefused  # costs memory, and few commands need it
 

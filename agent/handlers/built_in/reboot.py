@@ -1,7 +1,7 @@
 """``reboot``: restart the device, through the helper that may.
 
 The agent may not do it and asks :mod:`agent.helper`. Before it asks it writes down in which boot, and then that the
-helper accepted, so that whatever happens next the process that comes after can tell: in another boot the command has
+helper accepted, so that the process that comes after knows, whatever happens next: in another boot the command has
 succeeded; in the same one it goes by the helper's answer, and asks again only when there is none.
 """
 

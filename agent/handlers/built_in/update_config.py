@@ -67,7 +67,7 @@ class UpdateConfig(Handler):
             return self
 
     class Settings(HandlerSettings):
-        """Who may change what, and how long it must last."""
+        """The keys that a command may change, and how long a trial lasts."""
 
         allow: tuple[str, ...] = Field(
             default=DEFAULT_ALLOW, description="Dotted keys that may change; '*' stands for one name."

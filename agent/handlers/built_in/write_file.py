@@ -92,7 +92,7 @@ class WriteFile(Handler):
             return tuple(os.path.normpath(folder) for folder in folders)
 
     def check(self) -> None:
-        """There is a folder, and each is there and may be written.
+        """Check that a folder is configured, and that each exists and may be written.
 
         Raises:
             ValueError: it is not so.

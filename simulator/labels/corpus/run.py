@@ -11,7 +11,7 @@ from typing import Final
 
 from agent.errors import ServiceError
 from agent.wire.auth import KeyPair
-from simulator.credentials import read_secret
+from simulator.credentials import read_secret_file
 from simulator.labels.corpus.asking import Asked, RetryPolicy, ask_all, others
 from simulator.labels.corpus.case import Setting
 from simulator.labels.corpus.collection import Entry, collect
@@ -142,7 +142,7 @@ def _client(options: CorpusOptions) -> ServiceClient:
     path = options.secret_key_file
     if path is None or options.against is None or options.api_key is None:
         raise LabelError("--against needs --api-key and --secret-key-file")
-    keys = KeyPair(options.api_key, read_secret(path, "--secret-key-file"))
+    keys = KeyPair(options.api_key, read_secret_file(path, "--secret-key-file"))
     return ServiceClient(options.against, keys, timeout_s=options.timeout_s, ca_file=options.ca_file)
 
 

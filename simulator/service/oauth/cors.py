@@ -14,9 +14,9 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agent.wire import paths
+from simulator.service.addresses import CONTROL_PREFIX
 from simulator.service.answers import Header
-from simulator.service.control_access import CONTROL_PREFIX
-from simulator.service.faults import ServiceFault
+from simulator.service.errors import ServiceError
 
 _VARY: Final[Header] = (b"vary", b"Origin")
 _ALLOWED: Final[tuple[Header, ...]] = (
@@ -84,7 +84,7 @@ class Cors:
     async def _is_known(self, origin: str) -> bool:
         try:
             return origin in await self._origins()
-        except (SQLAlchemyError, ServiceFault):  # the service itself answers what that means
+        except (SQLAlchemyError, ServiceError):  # the service itself answers what that means
             return False
 
 

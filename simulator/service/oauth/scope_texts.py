@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from simulator.service import scopes
+from simulator.service.core import scopes
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,40 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import unquote_plus
 
+from pydantic_core import to_json
+
 from agent.errors import InvalidMessage
 from agent.wire.json_text import parse_json
 from agent.wire.secret import Secret
-from simulator.service.oauth.client import GRANT_TYPES, Client
-from simulator.service.oauth.family import ACCESS_S, TokenPair
-from simulator.service.oauth.faults import OAuthFault, invalid_client, invalid_request
-from simulator.service.oauth.parameters import Pairs, find_repeated, parse_pairs, value_of
+from simulator.service.answers import Answer, Header
+from simulator.service.core.client import GRANT_TYPES, Client
+from simulator.service.core.parameters import Pairs, find_repeated, parse_pairs, value_of
+from simulator.service.core.token_family import ACCESS_S, TokenPair
+from simulator.service.faults import ServiceFault
+
+NO_STORE: Final[tuple[Header, ...]] = ((b"cache-control", b"no-store"), (b"pragma", b"no-cache"))
+"""RFC 6749, section 5.1: nobody on the way keeps an answer with tokens."""
+_BASIC: Final[Header] = (b"www-authenticate", b'Basic realm="device-service", charset="UTF-8"')
+
+
+class OAuthFault(ServiceFault):
+    """No tokens: ``error`` is a word of RFC 6749, and ``message`` stands as ``error_description`` too."""
+
+    def answer(self) -> Answer:
+        """The error body."""
+        body = {"error": self.error, "error_description": self.message, "message": self.message}
+        return Answer(self.status, to_json(body), (*NO_STORE, *self.headers))
+
+
+def invalid_request(description: str) -> OAuthFault:
+    """400: a parameter is missing, repeated or malformed."""
+    return OAuthFault(400, "invalid_request", description)
+
+
+def invalid_client(description: str, *, used_basic: bool) -> OAuthFault:
+    """401: the client is not who it says; with a challenge when it came by HTTP Basic (RFC 6749, section 5.2)."""
+    return OAuthFault(401, "invalid_client", description, headers=(_BASIC,) if used_basic else ())
+
 
 BEARER: Final = "Bearer"
 NAMES: Final = (

@@ -9,15 +9,16 @@ from urllib.parse import urlsplit
 
 from sqlalchemy import Row
 
-from simulator.service.answers import Answer, show_time
+from simulator.service.answers import Answer
 from simulator.service.call import Call
+from simulator.service.core.parameters import Pairs, parse_pairs, value_of
 from simulator.service.faults import ServiceFault
-from simulator.service.gate import HEADERS
+from simulator.service.gate import RESPONSE_HEADERS
 from simulator.service.oauth import pages
 from simulator.service.oauth.pages import WayOut
-from simulator.service.oauth.parameters import Pairs, parse_pairs, value_of
-from simulator.service.oauth.sessions import Notice
+from simulator.service.sessions import Notice
 from simulator.service.storage import people
+from simulator.service.times import show_time
 
 FORM: Final = frozenset({b"application/x-www-form-urlencoded"})
 
@@ -157,7 +158,7 @@ class Visit:
 
     def _reference(self) -> str:
         """The request's id, by which the log and the request log of the control paths know it."""
-        for name, value in self.call.scope[HEADERS]:
+        for name, value in self.call.scope[RESPONSE_HEADERS]:
             if name == b"x-request-id":
                 return str(value.decode("ascii"))
         return ""

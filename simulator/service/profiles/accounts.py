@@ -7,7 +7,7 @@ from sqlalchemy import Connection
 
 from agent.errors import ConfigurationError
 from simulator.service.profiles.model import COMPLETE, ServerProfile
-from simulator.service.storage import profiles as storage
+from simulator.service.storage import keys
 
 
 class AccountProfiles:
@@ -38,7 +38,7 @@ class AccountProfiles:
         if wanted is not None:
             self.store(connection, first, wanted)
         self.active = {}
-        for account, text in storage.load_all(connection).items():
+        for account, text in keys.load_profiles(connection).items():
             try:
                 self.show(account, ServerProfile.model_validate_json(text))
             except ValidationError as exc:
@@ -55,4 +55,4 @@ class AccountProfiles:
 
     def store(self, connection: Connection, account: int, profile: ServerProfile) -> None:
         """Keep it for the next start."""
-        storage.save(connection, account, None if profile == COMPLETE else profile.model_dump_json())
+        keys.save_profile(connection, account, None if profile == COMPLETE else profile.model_dump_json())

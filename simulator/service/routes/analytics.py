@@ -9,16 +9,17 @@ from sqlalchemy import Connection
 from agent.errors import InvalidMessage
 from agent.wire import paths
 from agent.wire.times import parse_time
-from simulator.service.answers import Answer, ok, show_time
+from simulator.service.answers import Answer, ok
 from simulator.service.call import Call
 from simulator.service.endpoints import ERROR, Endpoint, Parameter, Reply
-from simulator.service.faults import invalid
+from simulator.service.errors import invalid
 from simulator.service.paging import read_int
+from simulator.service.parameters import TIME
 from simulator.service.records import DeviceAnalyticsRecord
-from simulator.service.routes.parameters import TIME
 from simulator.service.routes.sensor_data import INTERVAL_MAX_S
 from simulator.service.storage import analytics
 from simulator.service.storage.analytics import Span
+from simulator.service.times import show_time
 
 SPAN_DEFAULT_S: Final = 86_400
 INTERVAL_DEFAULT_S: Final = 3_600
@@ -56,7 +57,7 @@ async def show_analytics(call: Call) -> Answer:
             }
         )
 
-    return await call.summarise(count)
+    return await call.service.summarise(count)
 
 
 def _read_time(query: dict[str, str], name: str, default_ms: int) -> int:

@@ -20,10 +20,10 @@ from agent.wire import extensions, paths
 from simulator.service.answers import Answer
 from simulator.service.call import Call
 from simulator.service.endpoints import ERROR, Endpoint, Parameter, Reply
-from simulator.service.faults import ServiceFault, invalid
-from simulator.service.feed import STREAMS_MAX
+from simulator.service.errors import Unavailable, invalid
 from simulator.service.service import Service
 from simulator.service.storage import commands
+from simulator.service.waiting import STREAMS_MAX
 
 MEDIA_TYPE: Final = "text/event-stream"
 HEARTBEAT_S: Final = 15.0
@@ -118,9 +118,9 @@ async def _read_events(service: Service, account: int, place: _Place) -> bytes |
     try:
         reached, events = await service.read(read)
     except SQLAlchemyError as exc:
-        service.complaints.tell("an event stream could not read the storage and ends", exc)
+        service.failure_log.report("an event stream could not read the storage and ends", exc)
         return None
-    except ServiceFault:  # as above, and told already
+    except Unavailable:  # as above, and logged already
         return None
     place.seq, place.command_id = reached.seq, reached.command_id
     return events

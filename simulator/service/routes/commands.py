@@ -12,18 +12,18 @@ from agent.wire import extensions, json_text, paths
 from agent.wire.command_states import OPEN, CommandStatus
 from agent.wire.commands import CommandResult
 from agent.wire.limits import COMMAND_PAYLOAD_BYTES, LONG_POLL_MAX_S
-from simulator.service.answers import Answer, Done, ok
+from simulator.service.answers import Answer, WriteResult, ok
 from simulator.service.call import Call
+from simulator.service.core.vocabulary import check_payload
 from simulator.service.endpoints import ERROR, Endpoint, Parameter, Reply
-from simulator.service.faults import CallerGone, invalid, too_large
-from simulator.service.gate import GIVEN
-from simulator.service.kept import KeptPoll
-from simulator.service.paging import PAGE_PARAMETERS, Page, by_seq, read_page, take
+from simulator.service.errors import invalid, too_large
+from simulator.service.faults import CallerGone
+from simulator.service.gate import REQUEST_HEADERS
+from simulator.service.paging import PAGE_PARAMETERS, Page, read_page, take
+from simulator.service.parameters import PAGING
 from simulator.service.records import CommandRecord
-from simulator.service.routes.parameters import PAGING
 from simulator.service.storage import commands, devices, products
-from simulator.service.vocabulary import check_payload
-from simulator.service.waiting import hold
+from simulator.service.waiting import CachedPoll, hold
 from simulator.wire.messages import SendCommand
 
 _TAG: Final = "commands"
@@ -40,7 +40,7 @@ async def send_command(call: Call) -> Answer:
     service, account = call.service, call.caller.manufacturer_seq
     command_id, now_ms = service.ids.next(), service.clock.now_ms()
 
-    def queue(connection: Connection) -> Done:
+    def queue(connection: Connection) -> WriteResult:
         device = devices.find(connection, account, request.device_id)
         if service.config.validate_commands:
             vocabulary = products.vocabulary(products.find(connection, account, device.product_id))
@@ -48,7 +48,7 @@ async def send_command(call: Call) -> Answer:
         record = commands.queue(connection, device, request, command_id, now_ms, deadline=service.deadline)
         location = paths.fill(_RECORD, device_id=device.id, command_id=command_id)
         answer = Answer(202, ok(record).body, ((b"location", location.encode()),))
-        return Done(answer, changed=(device.seq,), sent=True)
+        return WriteResult(answer, changed=(device.seq,), sent=True)
 
     return await call.write(queue)
 
@@ -56,7 +56,7 @@ async def send_command(call: Call) -> Answer:
 async def list_device_commands(call: Call) -> Answer:
     """Commands of a device; with ``status=open`` this is the device's poll."""
     if call.scope["query_string"] == _PLAIN_POLL and call.scope["method"] == "GET":
-        kept = _answer_kept(call)
+        kept = _find_cached(call)
         if kept is not None:
             return kept
     query = call.query(PAGE_PARAMETERS | {"status", "wait"})
@@ -79,7 +79,7 @@ async def list_device_commands(call: Call) -> Answer:
             await service.settle_due()
             answer, until_ms = await _list(call, device, statuses, page, polled=polled)
             if call.scope["query_string"] == _PLAIN_POLL and polled and not change.done():
-                service.waiters.kept.keep(account, device_id, KeptPoll(device.seq, answer, until_ms))
+                service.waiters.cache.keep(account, device_id, CachedPoll(device.seq, answer, until_ms))
             if answer.headers[0][1] not in known and b"*" not in known:
                 return answer
             left_s = until - loop.time()
@@ -95,10 +95,10 @@ async def list_device_commands(call: Call) -> Answer:
             service.presence.touch(device.seq, service.clock.now_ms())
 
 
-def _answer_kept(call: Call) -> Answer | None:
+def _find_cached(call: Call) -> Answer | None:
     service = call.service
     now_ms = service.clock.now_ms()
-    poll = service.waiters.kept.find(call.caller.manufacturer_seq, call.path("device_id"), now_ms)
+    poll = service.waiters.cache.find(call.caller.manufacturer_seq, call.path("device_id"), now_ms)
     if poll is None:
         return None
     service.presence.touch(poll.device_seq, now_ms)
@@ -112,7 +112,6 @@ async def _list(
     call: Call, device: Row[Any], statuses: tuple[str, ...] | None, page: Page, *, polled: bool
 ) -> tuple[Answer, int | None]:
     """The page with its tag, and when the first of its commands ends, milliseconds since the epoch, or None."""
-    after = None if page.after is None else page.after[0]
     service = call.service
 
     def show(connection: Connection) -> tuple[list[Row[Any]], Answer, int | None]:
@@ -120,9 +119,7 @@ async def _list(
             connection,
             device.seq,
             statuses,
-            ascending=page.ascending,
-            after=after,
-            limit=page.limit,
+            page,
             ends_after_ms=service.clock.now_ms() if polled else None,
         )
 
@@ -135,7 +132,7 @@ async def _list(
         part = take(found, page, item)
         del rows[part.rows :]  # the first one of the next page has been looked at
         until_ms = min((row.expires_at for row in rows), default=None)
-        return rows, _tagged(part.answer(page, by_seq)), until_ms
+        return rows, _tagged(part.answer(page)), until_ms
 
     def find(connection: Connection) -> tuple[bool, Answer, int | None]:
         """Whether some have to be delivered first, and the page."""
@@ -171,11 +168,11 @@ async def report_result(call: Call) -> Answer:
     service, account = call.service, call.caller.manufacturer_seq
     device_id, command_id, now_ms = call.path("device_id"), call.path("command_id"), service.clock.now_ms()
 
-    def report(connection: Connection) -> Done:
+    def report(connection: Connection) -> WriteResult:
         device = devices.find(connection, account, device_id)
         record = commands.report(connection, device, command_id, result, now_ms)
         service.presence.touch(device.seq, now_ms)
-        return Done(ok(record), changed=(device.seq,))
+        return WriteResult(ok(record), changed=(device.seq,))
 
     return await call.write(report)
 
@@ -209,7 +206,7 @@ def _tagged(answer: Answer) -> Answer:
 
 def _known_tags(call: Call) -> frozenset[bytes]:
     """The tags of ``If-None-Match``; weak ones count (RFC 9110, section 13.1.2)."""
-    if b"if-none-match" not in call.scope[GIVEN]:
+    if b"if-none-match" not in call.scope[REQUEST_HEADERS]:
         return frozenset()
     given = [value for name, value in call.scope["headers"] if name == b"if-none-match"]
     return frozenset(tag.strip().removeprefix(b"W/") for tag in b",".join(given).split(b",") if tag.strip())

@@ -8,15 +8,16 @@ from typing import Final
 from sqlalchemy import text
 
 from agent.wire.base import Items, Sent
-from simulator.service.answers import NO_CONTENT, Answer, ok, show_time
+from simulator.service.addresses import CONTROL_PREFIX
+from simulator.service.answers import NO_CONTENT, Answer, ok
 from simulator.service.call import Call
-from simulator.service.control_access import CONTROL_PREFIX
 from simulator.service.endpoints import ERROR, Endpoint, Parameter, Reply
-from simulator.service.faults import ServiceFault, invalid_all, not_found
+from simulator.service.errors import Unavailable, invalid_all, not_found
 from simulator.service.records import HealthRecord, SeedRecord
 from simulator.service.seed import SeedClient, SeedDevice, SeedFaultsError, SeedProduct, SeedUser, parse_seed
 from simulator.service.storage.keys import Caller
 from simulator.service.storage.migrate import schema_revision
+from simulator.service.times import show_time
 
 _TAG: Final = "control"
 _OF_ACCOUNT: Final = frozenset({"api_key"})
@@ -42,7 +43,7 @@ async def show_health(call: Call) -> Answer:
     """Whether the service can read and write."""
     service = call.service
     if service.failure is not None:
-        raise ServiceFault(503, "part_ended", f"{service.failure}. The service ends; its log says why.")
+        raise Unavailable("part_ended", f"{service.failure}. The service ends; its log says why.")
     await service.look_up(lambda connection: connection.execute(text("SELECT 1")).scalar_one())
     now_ms = service.clock.now_ms()
     return ok(
@@ -69,7 +70,7 @@ async def seed(call: Call) -> Answer:
         raw = await call.read_body(_YAML)
         wanted = await asyncio.to_thread(parse_seed, raw)  # YAML is slow to read
         caller = account_of(call, query) or call.service.first_caller()
-        return ok(await call.service.sow(wanted, caller))
+        return ok(await call.service.apply_seed(wanted, caller))
     except SeedFaultsError as exc:
         raise invalid_all(
             [(f"line {line}{f' {field}' if field else ''}", issue) for line, field, issue in exc.faults]

@@ -9,13 +9,14 @@ from pydantic import Field, model_validator
 from agent.errors import InvalidMessage
 from agent.wire.base import Sent, WireTime
 from agent.wire.times import parse_time
-from simulator.service.answers import Answer, ok, show_time
+from simulator.service.addresses import CONTROL_PREFIX
+from simulator.service.answers import Answer, ok
 from simulator.service.call import Call
 from simulator.service.clock import LATEST_MS, ClockMode
-from simulator.service.control_access import CONTROL_PREFIX
 from simulator.service.endpoints import ERROR, Endpoint, Reply
-from simulator.service.faults import invalid
+from simulator.service.errors import invalid
 from simulator.service.records import ClockRecord
+from simulator.service.times import show_time
 
 RATE_MAX: Final = 100_000
 SECONDS_MAX: Final = 100 * 366 * 86_400

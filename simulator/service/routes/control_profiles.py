@@ -7,14 +7,14 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
+from simulator.service.addresses import CONTROL_PREFIX
 from simulator.service.answers import Answer, ok
 from simulator.service.call import Call
-from simulator.service.control_access import CONTROL_PREFIX
 from simulator.service.endpoints import ERROR, Endpoint, Reply
-from simulator.service.faults import invalid, invalid_all, not_found
+from simulator.service.errors import invalid, invalid_all, not_found
 from simulator.service.profiles.model import COMPLETE, ServerProfile
 from simulator.service.profiles.text import ProfileFaultsError, change
-from simulator.service.storage import profiles as storage
+from simulator.service.storage import keys
 
 _TAG: Final = "control"
 _PATH: Final = f"{CONTROL_PREFIX}accounts/{{account_id}}/profile"
@@ -69,7 +69,7 @@ async def _account(call: Call) -> int:
     caller = call.service.callers.get(account_id.encode())
     if caller is not None:
         return caller.manufacturer_seq
-    found = await call.service.look_up(lambda connection: storage.find_account(connection, account_id))
+    found = await call.service.look_up(lambda connection: keys.find_account(connection, account_id))
     if found is None:
         raise not_found("account", account_id)
     return found

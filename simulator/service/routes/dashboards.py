@@ -7,10 +7,10 @@ from typing import Final
 from sqlalchemy import Connection
 
 from agent.wire import paths
-from simulator.service.answers import Answer, Done, ok
+from simulator.service.answers import Answer, WriteResult, ok
 from simulator.service.call import Call
 from simulator.service.endpoints import ERROR, Endpoint, Reply
-from simulator.service.faults import invalid, invalid_all
+from simulator.service.errors import invalid, invalid_all
 from simulator.service.records import DashboardRecord
 from simulator.service.storage import dashboards, products
 from simulator.wire.dashboards import NewDashboard
@@ -35,8 +35,10 @@ async def put_dashboard(call: Call) -> Answer:
     _check_ids(dashboard)
     account, product_id, now_ms = call.caller.manufacturer_seq, call.path("product_id"), call.service.clock.now_ms()
 
-    def put(connection: Connection) -> Done:
-        return Done(ok(dashboards.put(connection, products.find(connection, account, product_id), dashboard, now_ms)))
+    def put(connection: Connection) -> WriteResult:
+        return WriteResult(
+            ok(dashboards.put(connection, products.find(connection, account, product_id), dashboard, now_ms))
+        )
 
     return await call.write(put)
 

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Row
 
 from agent.wire import paths
 from agent.wire.runtime_data import NewRuntimeRecord
-from simulator.service.answers import NO_CONTENT, Answer, Done, created, ok
+from simulator.service.answers import NO_CONTENT, Answer, WriteResult, created, ok
 from simulator.service.call import Call
-from simulator.service.columns import check_columns
+from simulator.service.core.columns import check_columns
 from simulator.service.endpoints import ERROR, Endpoint, Parameter, Reply
-from simulator.service.faults import invalid, invalid_all, not_found
-from simulator.service.paging import PAGE_PARAMETERS, by_seq, read_page, take
+from simulator.service.errors import invalid, invalid_all, not_found
+from simulator.service.paging import PAGE_PARAMETERS, answer_list, read_page
+from simulator.service.parameters import PAGING, SINGLE_RECORDS, text_filter
 from simulator.service.records import RuntimeRecord, SchemaRecord, TableRecord
-from simulator.service.routes.parameters import PAGING, SINGLE_RECORDS, text_filter
 from simulator.service.storage import databases, devices, products, runtime_data
+from simulator.service.storage.lists import Rows
 from simulator.service.storage.runtime_data import RuntimeFilter
 from simulator.wire.database import NewSchema, NewTable, RuntimeRecordChange
 
@@ -31,12 +32,10 @@ async def list_schemas(call: Call) -> Answer:
     page = read_page(call, query, default_order="asc", sort_values=1)
     account, product_id, name = call.caller.manufacturer_seq, call.path("product_id"), query.get("name")
 
-    def find(connection: Connection) -> Answer:
-        product = products.find(connection, account, product_id)
-        rows = databases.list_schemas(connection, product.seq, name, page)
-        return take(rows, page, lambda row: databases.show_schema(row, product_id)).answer(page, by_seq)
+    def find(connection: Connection) -> Rows[Row[Any]]:
+        return databases.list_schemas(connection, products.find(connection, account, product_id).seq, name, page)
 
-    return await call.read(find)
+    return await answer_list(call, page, find, lambda row: databases.show_schema(row, product_id))
 
 
 async def create_schema(call: Call) -> Answer:
@@ -46,9 +45,9 @@ async def create_schema(call: Call) -> Answer:
     schema_id, now_ms = service.ids.next(), service.clock.now_ms()
     location = f"{paths.product_schemas(product_id)}?name={paths.segment(schema.name)}"
 
-    def add(connection: Connection) -> Done:
+    def add(connection: Connection) -> WriteResult:
         product = products.find(connection, account, product_id)
-        return Done(created(databases.add_schema(connection, product, schema, schema_id, now_ms), location))
+        return WriteResult(created(databases.add_schema(connection, product, schema, schema_id, now_ms), location))
 
     return await call.write(add)
 
@@ -62,14 +61,14 @@ async def create_table(call: Call) -> Answer:
     service, account = call.service, call.caller.manufacturer_seq
     table_id, now_ms = service.ids.next(), service.clock.now_ms()
 
-    def add(connection: Connection) -> Done:
+    def add(connection: Connection) -> WriteResult:
         schema = databases.find_schema(connection, account, table.schema_id)
         product = products.find_by_seq(connection, schema.product_seq)
         record = databases.add_table(
             connection, schema, product, table.table_name, columns, table_id=table_id, now_ms=now_ms
         )
         query = f"product_id={paths.segment(product.id)}&table_name={paths.segment(table.table_name)}"
-        return Done(created(record, f"{paths.RUNTIME_DATA}?{query}"))
+        return WriteResult(created(record, f"{paths.RUNTIME_DATA}?{query}"))
 
     return await call.write(add)
 
@@ -80,7 +79,7 @@ async def create_runtime_record(call: Call) -> Answer:
     service, account = call.service, call.caller.manufacturer_seq
     record_id, now_ms = service.ids.next(), service.clock.now_ms()
 
-    def add(connection: Connection) -> Done:
+    def add(connection: Connection) -> WriteResult:
         product = products.find(connection, account, request.product_id)
         device = devices.find(connection, account, request.device_id)
         table = databases.find_table(connection, product, request.table_name)
@@ -93,7 +92,7 @@ async def create_runtime_record(call: Call) -> Answer:
             record_id=record_id,
             now_ms=now_ms,
         )
-        return Done(created(record, paths.runtime_record(record_id)))
+        return WriteResult(created(record, paths.runtime_record(record_id)))
 
     return await call.write(add)
 
@@ -104,12 +103,10 @@ async def list_runtime_data(call: Call) -> Answer:
     page = read_page(call, query, default_order="desc", sort_values=1)
     account = call.caller.manufacturer_seq
 
-    def find(connection: Connection) -> Answer:
-        narrow = _narrow(connection, account, query)
-        rows = runtime_data.list_page(connection, account, narrow, page)
-        return take(rows, page, runtime_data.show).answer(page, by_seq)
+    def find(connection: Connection) -> Rows[Row[Any]]:
+        return runtime_data.list_page(connection, account, _narrow(connection, account, query), page)
 
-    return await call.read(find)
+    return await answer_list(call, page, find, runtime_data.show)
 
 
 def _narrow(connection: Connection, account: int, query: dict[str, str]) -> RuntimeFilter:
@@ -141,7 +138,7 @@ async def replace_runtime_record(call: Call) -> Answer:
     change = await call.message(RuntimeRecordChange)
     account, record_id, now_ms = call.caller.manufacturer_seq, call.path("record_id"), call.service.clock.now_ms()
     return await call.write(
-        lambda c: Done(ok(runtime_data.replace(c, account, record_id, change.data_payload, now_ms)))
+        lambda c: WriteResult(ok(runtime_data.replace(c, account, record_id, change.data_payload, now_ms)))
     )
 
 
@@ -149,9 +146,9 @@ async def delete_runtime_record(call: Call) -> Answer:
     """Delete a record."""
     account, record_id = call.caller.manufacturer_seq, call.path("record_id")
 
-    def remove(connection: Connection) -> Done:
+    def remove(connection: Connection) -> WriteResult:
         runtime_data.remove(connection, account, record_id)
-        return Done(NO_CONTENT)
+        return WriteResult(NO_CONTENT)
 
     return await call.write(remove)
 

@@ -10,13 +10,13 @@ from sqlalchemy import Connection
 from agent.wire import paths
 from agent.wire.base import JsonObject, Sent, Text
 from agent.wire.devices import DeviceStatus
-from simulator.service.answers import Answer, Done, ok
+from simulator.service.answers import Answer, WriteResult, ok
 from simulator.service.call import Call
 from simulator.service.endpoints import ERROR, Endpoint, Parameter, Reply
-from simulator.service.faults import invalid
-from simulator.service.paging import PAGE_PARAMETERS, Page, by_seq, read_page, take
+from simulator.service.errors import invalid
+from simulator.service.paging import PAGE_PARAMETERS, Page, answer_list, read_page
+from simulator.service.parameters import PAGING, SINGLE_RECORDS, text_filter
 from simulator.service.records import DeviceRecord
-from simulator.service.routes.parameters import PAGING, SINGLE_RECORDS, text_filter
 from simulator.service.storage import devices, products
 from simulator.service.storage.devices import DeviceFilter
 
@@ -65,7 +65,7 @@ async def show_device(call: Call) -> Answer:
     call.query(frozenset())
     service, account, device_id = call.service, call.caller.manufacturer_seq, call.path("device_id")
     row = await service.look_up(lambda c: devices.find(c, account, device_id))
-    return ok(devices.show(row, service.presence, service.clock.now_ms()))
+    return ok(devices.show(row, service.presence.last_seen, service.clock.now_ms()))
 
 
 async def change_device(call: Call) -> Answer:
@@ -75,9 +75,9 @@ async def change_device(call: Call) -> Answer:
     now_ms = service.clock.now_ms()
     members = change.model_dump(include=change.model_fields_set)
 
-    def write(connection: Connection) -> Done:
+    def write(connection: Connection) -> WriteResult:
         row = devices.change(connection, account, device_id, members, now_ms)
-        return Done(ok(devices.show(row, service.presence, now_ms)))
+        return WriteResult(ok(devices.show(row, service.presence.last_seen, now_ms)))
 
     return await call.write(write)
 
@@ -85,12 +85,12 @@ async def change_device(call: Call) -> Answer:
 async def list_filtered(call: Call, narrow: DeviceFilter, page: Page) -> Answer:
     """One page of registered devices."""
     service, now_ms = call.service, call.service.clock.now_ms()
-
-    def find(connection: Connection) -> Answer:
-        rows = devices.list_page(connection, call.caller.manufacturer_seq, narrow, page, now_ms)
-        return take(rows, page, lambda row: devices.show(row, service.presence, now_ms)).answer(page, by_seq)
-
-    return await call.read(find)
+    return await answer_list(
+        call,
+        page,
+        lambda c: devices.list_page(c, call.caller.manufacturer_seq, narrow, page, now_ms),
+        lambda row: devices.show(row, service.presence.last_seen, now_ms),
+    )
 
 
 _INVALID: Final = Reply(400, "`validation_error`", ERROR)

@@ -1,4 +1,4 @@
-"""What the service serves about itself: its OpenAPI documents, and a page to read and try it without any network."""
+"""What the service says about itself: its extensions, its OpenAPI documents, a page to try it without a network."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ from typing import Final
 
 from pydantic_core import to_json
 
-from simulator.service.answers import Answer, Header
+from agent.wire import extensions, paths
+from simulator.service.addresses import CONTROL_PREFIX
+from simulator.service.answers import Answer, Header, ok
 from simulator.service.call import Call
-from simulator.service.control_access import CONTROL_PREFIX
 from simulator.service.document import make_document
 from simulator.service.endpoints import Endpoint, Reply
+from simulator.service.parameters import SINGLE_RECORDS
+from simulator.service.records import DiscoveryRecord
+from simulator.service.routes import rules
 
 TITLE: Final = "Device manufacturer and partner service (local)"
 CONTROL_TITLE: Final = "Control of the local service"
@@ -73,3 +77,39 @@ def _serve(path: str, name: str, make: Callable[[], Answer]) -> Endpoint:
         return made[0]
 
     return Endpoint("GET", path, show, name, "This document", "discovery", (Reply(200, "The document"),), public=True)
+
+
+OFFERED: Final = (
+    extensions.BATCH_SENSOR_DATA,
+    extensions.COMMAND_EVENTS,
+    extensions.COMMAND_RESULTS,
+    extensions.COMMAND_STATUS,
+    extensions.COMMAND_TTL,
+    extensions.IDEMPOTENCY_KEY,
+    extensions.LIST_PARAMETERS,
+    extensions.LONG_POLL,
+    extensions.RECORDED_AT,
+    SINGLE_RECORDS,
+    rules.FIRINGS,
+    rules.MANAGEMENT,
+)
+
+
+async def discover(_call: Call) -> Answer:
+    """The extensions of this service; a plain server answers 404 here."""
+    return ok({"extensions": OFFERED})
+
+
+ENDPOINTS: Final = (
+    Endpoint(
+        "GET",
+        paths.DISCOVERY,
+        discover,
+        "discover",
+        "The extensions of this service; a plain server answers 404 here",
+        "discovery",
+        (Reply(200, "Their names", DiscoveryRecord),),
+        extension="discovery",
+        public=True,
+    ),
+)

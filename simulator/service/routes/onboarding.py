@@ -6,24 +6,24 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from agent.errors import InvalidQr
+from agent.errors import InvalidMessage, InvalidQr, InvalidSignature
 from agent.wire import paths
 from agent.wire.base import JsonObject
 from agent.wire.limits import QR_BYTES
 from agent.wire.registration import RegisterDevice
-from simulator.service.answers import NO_CONTENT, Answer, Done, created, ok
+from simulator.service.answers import NO_CONTENT, Answer, WriteResult, created, ok
 from simulator.service.call import Call
 from simulator.service.endpoints import ERROR, Endpoint, Reply
-from simulator.service.faults import ServiceFault, not_found, too_large
+from simulator.service.errors import Invalid, not_found, too_large
 from simulator.service.paging import PAGE_PARAMETERS, read_page
+from simulator.service.parameters import PAGING
 from simulator.service.records import DeviceRecord, ScanRecord
 from simulator.service.routes.devices import list_filtered
-from simulator.service.routes.parameters import PAGING
-from simulator.service.signatures import check_signature
 from simulator.service.storage import commands, devices, products, rule_states
 from simulator.service.storage.devices import DeviceFilter
 from simulator.wire.messages import ScanQr
 from simulator.wire.qr import VERSION, LabelText, parse_label
+from simulator.wire.qr.keys import LabelKey
 from simulator.wire.qr.label import JSON
 
 _TAG: Final = "onboarding"
@@ -37,16 +37,16 @@ async def scan_qr(call: Call) -> Answer:
     try:
         label = parse_label(request.qr_data)
     except InvalidQr as exc:
-        raise ServiceFault(400, "invalid_qr", f"{exc} ({exc.reason})", details=[("qr_data", str(exc))]) from None
+        raise Invalid("invalid_qr", f"{exc} ({exc.reason})", details=[("qr_data", str(exc))]) from None
     account = call.caller.manufacturer_seq
     if call.request_key() is not None:
-        return await call.write(lambda c: Done(_scan(c, account, label)))
+        return await call.write(lambda c: WriteResult(_scan(c, account, label)))
     return await call.service.look_up(lambda c: _scan(c, account, label))
 
 
 def _scan(connection: Connection, account: int, label: LabelText) -> Answer:
     row = products.find(connection, account, label.product_id)
-    check_signature(label, products.label_key(row))
+    _check_signature(label, products.label_key(row))
     found = devices.find_by_identifier(connection, account, label.product_id, label.device_identifier)
     qr_info: JsonObject = {"v": VERSION, "product_id": label.product_id, "device_identifier": label.device_identifier}
     if label.sig is not None:
@@ -65,17 +65,36 @@ def _scan(connection: Connection, account: int, label: LabelText) -> Answer:
     )
 
 
+def _check_signature(label: LabelText, label_key: str | None) -> None:
+    """Refuse a label whose product signs its labels and that is not signed, or not by that key.
+
+    A product without ``label_key`` has nothing to check by: its labels are taken signed or not. A key that cannot be
+    read, left by an older version of this service, takes none.
+
+    Raises:
+        Invalid: ``invalid_signature``.
+    """
+    if label_key is None:
+        return
+    try:
+        LabelKey(label_key).check(label)
+    except InvalidSignature as fault:
+        raise Invalid("invalid_signature", f"{fault} ({fault.reason})") from None
+    except InvalidMessage as fault:
+        raise Invalid("invalid_signature", f"the product's label_key cannot be read: {fault}") from None
+
+
 async def register_device(call: Call) -> Answer:
     """Link a device to a user's account."""
     request = await call.message(RegisterDevice)
     service, account = call.service, call.caller.manufacturer_seq
     device_id, now_ms = service.ids.next(), service.clock.now_ms()
 
-    def register(connection: Connection) -> Done:
+    def register(connection: Connection) -> WriteResult:
         products.find(connection, account, request.product_id)
         row, is_new = devices.register(connection, account, request, device_id, now_ms)
-        record = devices.show(row, service.presence, now_ms)
-        return Done(created(record, paths.device(row.id)) if is_new else ok(record))
+        record = devices.show(row, service.presence.last_seen, now_ms)
+        return WriteResult(created(record, paths.device(row.id)) if is_new else ok(record))
 
     return await call.write(register)
 
@@ -94,12 +113,12 @@ async def remove_device(call: Call) -> Answer:
     service, account = call.service, call.caller.manufacturer_seq
     device_id, now_ms = call.path("device_id"), service.clock.now_ms()
 
-    def remove(connection: Connection) -> Done:
+    def remove(connection: Connection) -> WriteResult:
         row = devices.find(connection, account, device_id)
         commands.cancel_open(connection, row.seq, now_ms)
         devices.remove(connection, row.seq, now_ms)
         rule_states.forget_device(connection, row.seq)
-        return Done(NO_CONTENT, changed=(row.seq,))
+        return WriteResult(NO_CONTENT, changed=(row.seq,))
 
     return await call.write(remove)
 

@@ -9,13 +9,13 @@ from jsonschema.exceptions import SchemaError
 from sqlalchemy import Connection
 
 from agent.wire import paths
-from simulator.service.answers import NO_CONTENT, Answer, Done, created, ok
+from simulator.service.answers import NO_CONTENT, Answer, WriteResult, created, ok
 from simulator.service.call import Call
 from simulator.service.endpoints import ERROR, Endpoint, Reply
-from simulator.service.faults import invalid_all
-from simulator.service.paging import PAGE_PARAMETERS, by_seq, read_page, take, whole
+from simulator.service.errors import invalid_all
+from simulator.service.paging import PAGE_PARAMETERS, answer_list, read_page, whole
+from simulator.service.parameters import PAGING, SINGLE_RECORDS
 from simulator.service.records import CommandDefinitionRecord, ProductRecord
-from simulator.service.routes.parameters import PAGING, SINGLE_RECORDS
 from simulator.service.storage import products
 from simulator.wire.products import NewCommandDefinition, NewProduct, ProductChange
 
@@ -25,12 +25,8 @@ _TAG: Final = "products"
 async def list_products(call: Call) -> Answer:
     """Products owned by the caller's account."""
     page = read_page(call, call.query(PAGE_PARAMETERS), default_order="asc", sort_values=1)
-
-    def find(connection: Connection) -> Answer:
-        rows = products.list_page(connection, call.caller.manufacturer_seq, page)
-        return take(rows, page, products.show).answer(page, by_seq)
-
-    return await call.read(find)
+    account = call.caller.manufacturer_seq
+    return await answer_list(call, page, lambda c: products.list_page(c, account, page), products.show)
 
 
 async def create_product(call: Call) -> Answer:
@@ -40,7 +36,7 @@ async def create_product(call: Call) -> Answer:
     service, account = call.service, call.caller.manufacturer_seq
     product_id, now_ms = service.ids.next(), service.clock.now_ms()
     return await call.write(
-        lambda c: Done(created(products.add(c, account, product, product_id, now_ms), paths.product(product_id)))
+        lambda c: WriteResult(created(products.add(c, account, product, product_id, now_ms), paths.product(product_id)))
     )
 
 
@@ -56,17 +52,17 @@ async def change_product(call: Call) -> Answer:
     changes = await call.message(ProductChange)
     _check_vocabulary(changes.commands or ())
     account, product_id, now_ms = call.caller.manufacturer_seq, call.path("product_id"), call.service.clock.now_ms()
-    return await call.write(lambda c: Done(ok(products.change(c, account, product_id, changes, now_ms))))
+    return await call.write(lambda c: WriteResult(ok(products.change(c, account, product_id, changes, now_ms))))
 
 
 async def delete_product(call: Call) -> Answer:
     """Delete a product that no device has."""
     service, account, product_id = call.service, call.caller.manufacturer_seq, call.path("product_id")
 
-    def remove(connection: Connection) -> Done:
+    def remove(connection: Connection) -> WriteResult:
         products.remove(connection, account, product_id)
         service.rules.have_changed()
-        return Done(NO_CONTENT)
+        return WriteResult(NO_CONTENT)
 
     return await call.write(remove)
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Row
 
 from agent.wire import paths
-from simulator.service.answers import NO_CONTENT, Answer, Done, created, ok
+from simulator.service.answers import NO_CONTENT, Answer, WriteResult, created, ok
 from simulator.service.call import Call
 from simulator.service.endpoints import ERROR, Endpoint, Reply
-from simulator.service.paging import PAGE_PARAMETERS, by_seq, read_page, take
+from simulator.service.paging import PAGE_PARAMETERS, answer_list, read_page
+from simulator.service.parameters import PAGING, text_filter
 from simulator.service.records import RuleFiringRecord, RuleRecord
-from simulator.service.routes.parameters import PAGING, text_filter
-from simulator.service.storage import products, rules
+from simulator.service.storage import products, rule_firings, rules
+from simulator.service.storage.lists import Rows
 from simulator.wire.rules import NewRule, RuleChange
 
 _TAG: Final = "rules"
@@ -29,12 +30,11 @@ async def list_rules(call: Call) -> Answer:
     page = read_page(call, query, default_order="asc", sort_values=1)
     account, product_id = call.caller.manufacturer_seq, query.get("product_id")
 
-    def find(connection: Connection) -> Answer:
+    def find(connection: Connection) -> Rows[Row[Any]]:
         product_seq = None if product_id is None else products.find(connection, account, product_id).seq
-        rows = rules.list_page(connection, account, product_seq, page)
-        return take(rows, page, rules.show).answer(page, by_seq)
+        return rules.list_page(connection, account, product_seq, page)
 
-    return await call.read(find)
+    return await answer_list(call, page, find, rules.show)
 
 
 async def create_rule(call: Call) -> Answer:
@@ -44,11 +44,11 @@ async def create_rule(call: Call) -> Answer:
     service, account = call.service, call.caller.manufacturer_seq
     rule_id, now_ms = service.ids.next(), service.clock.now_ms()
 
-    def add(connection: Connection) -> Done:
+    def add(connection: Connection) -> WriteResult:
         product = products.find(connection, account, rule.product_id)
         record = rules.add(connection, product, rule, rule_id, now_ms)
         service.rules.have_changed()
-        return Done(created(record, paths.rule(rule_id)))
+        return WriteResult(created(record, paths.rule(rule_id)))
 
     return await call.write(add)
 
@@ -66,10 +66,10 @@ async def change_rule(call: Call) -> Answer:
     service, account, rule_id = call.service, call.caller.manufacturer_seq, call.path("rule_id")
     now_ms = service.clock.now_ms()
 
-    def change(connection: Connection) -> Done:
+    def change(connection: Connection) -> WriteResult:
         record = rules.change(connection, account, rule_id, changes, now_ms)
         service.rules.have_changed()
-        return Done(ok(record))
+        return WriteResult(ok(record))
 
     return await call.write(change)
 
@@ -78,10 +78,10 @@ async def delete_rule(call: Call) -> Answer:
     """Delete a rule; the commands that it sent stay."""
     service, account, rule_id = call.service, call.caller.manufacturer_seq, call.path("rule_id")
 
-    def remove(connection: Connection) -> Done:
+    def remove(connection: Connection) -> WriteResult:
         rules.remove(connection, account, rule_id)
         service.rules.have_changed()
-        return Done(NO_CONTENT)
+        return WriteResult(NO_CONTENT)
 
     return await call.write(remove)
 
@@ -91,11 +91,10 @@ async def list_firings(call: Call) -> Answer:
     page = read_page(call, call.query(PAGE_PARAMETERS), default_order="desc", sort_values=1)
     account, rule_id = call.caller.manufacturer_seq, call.path("rule_id")
 
-    def find(connection: Connection) -> Answer:
-        rows = rules.list_firings(connection, rules.find(connection, account, rule_id).seq, page)
-        return take(rows, page, lambda row: rules.show_firing(row, rule_id)).answer(page, by_seq)
+    def find(connection: Connection) -> Rows[Row[Any]]:
+        return rule_firings.list_page(connection, rules.find(connection, account, rule_id).seq, page)
 
-    return await call.read(find)
+    return await answer_list(call, page, find, lambda row: rule_firings.show(row, rule_id))
 
 
 _INVALID: Final = Reply(400, "`validation_error`", ERROR)

@@ -18,16 +18,18 @@ from agent.wire.base import describe_faults
 from agent.wire.limits import BATCH_MAX
 from agent.wire.sensor_data import PostSensorData
 from agent.wire.times import parse_time
-from simulator.service.answers import Answer, Done, ok, show_time
+from simulator.service.answers import Answer, WriteResult, ok
 from simulator.service.call import Call, check
 from simulator.service.endpoints import ERROR, Endpoint, Parameter, Reply
-from simulator.service.faults import ServiceFault, invalid
+from simulator.service.errors import Invalid, ServiceError, invalid
+from simulator.service.ingest import IncomingReading, Stored
 from simulator.service.paging import PAGE_PARAMETERS, read_int, read_page, take
+from simulator.service.parameters import PAGING, TIME, text_filter
 from simulator.service.records import BatchRecord, SensorDataBucketRecord, SensorDataRecord
-from simulator.service.routes.parameters import PAGING, TIME, text_filter
 from simulator.service.storage import buckets, devices, readings
 from simulator.service.storage.buckets import Aggregation
-from simulator.service.storage.readings import NewReading, ReadingFilter, Stored
+from simulator.service.storage.readings import ReadingFilter
+from simulator.service.times import show_time
 from simulator.wire.messages import Aggregate
 
 _TAG: Final = "sensor data"
@@ -49,20 +51,20 @@ async def post_sensor_data(call: Call) -> Answer:
     reading.key = call.request_key()
     size = len(call.body_bytes)
     if reading.key is None:
-        stored: Stored = await service.writer.submit_item(service.rules.store_readings, reading, size)
+        stored: Stored = await service.writer.submit_item(service.store_readings, reading, size)
     else:
         with service.running_keys.hold(reading.key):
-            stored = await service.writer.submit_item(service.rules.store_readings, reading, size)
+            stored = await service.writer.submit_item(service.store_readings, reading, size)
     if stored.device_seq is not None:
         service.presence.touch(stored.device_seq, reading.received_at)
         if stored.changed:
-            service.tell_of_commands(stored.changed)
+            service.wake_devices(stored.changed)
     return stored.answer or reading.answer
 
 
-def _new_reading(call: Call, message: PostSensorData, now_ms: int) -> NewReading:
+def _new_reading(call: Call, message: PostSensorData, now_ms: int) -> IncomingReading:
     at = message.recorded_at
-    return NewReading(
+    return IncomingReading(
         manufacturer_seq=call.caller.manufacturer_seq,
         device_id=message.device_id,
         id=call.service.ids.next(),
@@ -81,7 +83,7 @@ def _segment(device_id: str) -> str:
     return _known_segment(device_id) if len(device_id) <= _ID_CHARACTERS else paths.segment(device_id)
 
 
-def _stored_answer(reading: NewReading) -> Answer:
+def _stored_answer(reading: IncomingReading) -> Answer:
     device_id = to_json(reading.device_id).decode()
     recorded_at = reading.recorded_at
     body = (
@@ -97,27 +99,27 @@ async def _post_batch(call: Call, values: list[Any]) -> Answer:
     if not 0 < len(values) <= BATCH_MAX:
         raise invalid("body", f"an array must hold 1 to {BATCH_MAX} readings; this one holds {len(values)}")
     service, now_ms = call.service, call.service.clock.now_ms()
-    items: dict[int, NewReading] = {}
-    errors: dict[int, ServiceFault] = {}
+    items: dict[int, IncomingReading] = {}
+    errors: dict[int, ServiceError] = {}
     for index, value in enumerate(values):
         try:
             items[index] = _new_reading(call, PostSensorData.model_validate(value), now_ms)
         except ValidationError as exc:
-            errors[index] = ServiceFault(400, "validation_error", describe_faults(exc))
+            errors[index] = Invalid("validation_error", describe_faults(exc))
 
-    def store(connection: Connection) -> Done:
+    def store(connection: Connection) -> WriteResult:
         refused = dict(errors)
-        outcomes = service.rules.store_readings(connection, list(items.values())) if items else []
+        outcomes = service.store_readings(connection, list(items.values())) if items else []
         changed: set[int] = set()
         for index, outcome in zip(items, outcomes, strict=True):
-            if isinstance(outcome, ServiceFault):
+            if isinstance(outcome, ServiceError):
                 refused[index] = outcome
             elif outcome.device_seq is not None:
                 service.presence.touch(outcome.device_seq, now_ms)
                 changed.update(outcome.changed)
         listed = [{"index": i, "error": refused[i].error, "message": refused[i].message} for i in sorted(refused)]
         answer = ok({"accepted": len(values) - len(refused), "errors": listed})
-        return Done(answer, changed=tuple(changed), sent=bool(changed))
+        return WriteResult(answer, changed=tuple(changed), sent=bool(changed))
 
     return await call.write(store)
 
@@ -142,14 +144,14 @@ async def list_sensor_data(call: Call) -> Answer:
             found = buckets.list_page(connection, account, narrow, asked, page)
             return take(found, page, lambda bucket: bucket.record).answer(page, lambda bucket: bucket.place)
 
-        return await call.summarise(sum_up)
+        return await call.service.summarise(sum_up)
 
     def find(connection: Connection) -> Answer:
         rows = readings.list_page(connection, account, narrow, page)
         part = take(rows, page, lambda row: readings.show(row, keys))
         return part.answer(page, lambda row: (row.recorded_at, row.seq))
 
-    return await call.read(find)
+    return await call.service.read(find)
 
 
 def _read_aggregation(query: dict[str, str], keys: frozenset[str] | None) -> Aggregation | None:

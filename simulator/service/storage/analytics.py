@@ -9,8 +9,8 @@ from sqlalchemy import BigInteger, Column, ColumnElement, Connection, Table, cas
 
 from agent.wire.base import JsonObject
 from agent.wire.limits import ONLINE_WITHIN_S
-from simulator.service.answers import show_time
 from simulator.service.storage.tables import commands, devices, products, readings
+from simulator.service.times import show_time
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,22 +22,19 @@ from sqlalchemy import (
     Numeric,
     Row,
     Select,
-    and_,
     cast,
     func,
     literal_column,
-    or_,
     select,
     true,
 )
 
 from agent.wire.base import JsonObject
 from agent.wire.limits import INT_MAX, INT_MIN
-from simulator.service.answers import show_time
-from simulator.service.paging import Page
+from simulator.service.storage.lists import Window, stream, within
 from simulator.service.storage.readings import ReadingFilter
-from simulator.service.storage.rows import stream
 from simulator.service.storage.tables import devices, readings
+from simulator.service.times import show_time
 from simulator.wire.messages import Aggregate
 
 # The years 1 to 9999, in milliseconds: an interval may reach beyond them on either side.
@@ -70,20 +67,20 @@ class Bucket:
 
 
 def list_page(
-    connection: Connection, manufacturer_seq: int, narrow: ReadingFilter, asked: Aggregation, page: Page
+    connection: Connection, manufacturer_seq: int, narrow: ReadingFilter, asked: Aggregation, window: Window
 ) -> Generator[Bucket]:
-    """Buckets in the order of time, one more than the page takes."""
-    rows = connection.execute(_buckets(connection, manufacturer_seq, narrow, asked, page)).all()
+    """Buckets in the order of time, one more than the window takes."""
+    rows = connection.execute(_buckets(connection, manufacturer_seq, narrow, asked, window)).all()
     if not rows:
         return
-    statement = _values(connection, manufacturer_seq, narrow, asked, rows, ascending=page.ascending)
+    statement = _values(connection, manufacturer_seq, narrow, asked, rows, ascending=window.ascending)
     with stream(connection, statement) as values:
         groups = itertools.groupby(values, lambda value: (value.begin, value.device_seq))
         at, group = next(groups, _NONE)
         for row in rows:
             place = (row.begin, row.device_seq)
             # Buckets of the same devices and times that are not in the list come between.
-            while at is not None and (at < place if page.ascending else at > place):
+            while at is not None and (at < place if window.ascending else at > place):
                 at, group = next(groups, _NONE)
             found = (
                 {value.key: _plain(value.number) for value in group if value.number is not None} if at == place else {}
@@ -102,7 +99,7 @@ def _show(row: Row[Any], values: dict[str, Any], asked: Aggregation) -> JsonObje
 
 
 def _buckets(
-    connection: Connection, manufacturer_seq: int, narrow: ReadingFilter, asked: Aggregation, page: Page
+    connection: Connection, manufacturer_seq: int, narrow: ReadingFilter, asked: Aggregation, window: Window
 ) -> Select[Any]:
     begin = _begin(asked.interval_ms)
     counted: Any = func.count()
@@ -113,19 +110,13 @@ def _buckets(
         statement = _joined(statement, members).where(key.in_(asked.keys))
     statement = statement.add_columns(counted.label("readings")).join(devices, devices.c.seq == readings.c.device_seq)
     statement = _narrowed(statement, manufacturer_seq, narrow)
-    if page.after is not None:
-        at, seq = page.after
-        further = begin > at if page.ascending else begin < at
-        beyond = readings.c.device_seq > seq if page.ascending else readings.c.device_seq < seq
-        # Implied by the second condition; it lets the index skip to the place.
-        reached = readings.c.recorded_at >= at if page.ascending else readings.c.recorded_at < at + asked.interval_ms
-        statement = statement.where(reached, or_(further, and_(begin == at, beyond)))
-    order: list[ColumnElement[Any]] = [begin, readings.c.device_seq]
-    return (
-        statement.group_by(begin, readings.c.device_seq, devices.c.id)
-        .order_by(*(order if page.ascending else [column.desc() for column in order]))
-        .limit(page.limit + 1)
-    )
+    if window.after is not None:
+        at = window.after[0]
+        # Implied by the place; it lets the index skip there.
+        reached = readings.c.recorded_at >= at if window.ascending else readings.c.recorded_at < at + asked.interval_ms
+        statement = statement.where(reached)
+    statement = statement.group_by(begin, readings.c.device_seq, devices.c.id)
+    return within(statement, window, begin, readings.c.device_seq)
 
 
 def _values(
@@ -137,7 +128,7 @@ def _values(
     *,
     ascending: bool,
 ) -> Select[Any]:
-    """The aggregate of each reading of the buckets of a page, in their order."""
+    """The aggregate of each reading of the buckets of a window, in their order."""
     begin = _begin(asked.interval_ms)
     key, value = members = _members(connection)
     statement = select(

@@ -12,10 +12,17 @@ from sqlalchemy import Connection, Row, insert, select, update
 
 from agent.errors import ConfigurationError
 from agent.wire.secret import Secret
-from simulator.service.faults import conflict
-from simulator.service.oauth.client import GRANT_TYPES, SIGN_IN, Client, check_client, check_secret, origins_of
-from simulator.service.scopes import SCOPES
-from simulator.service.storage.keys import hash_secret
+from simulator.service.core.client import (
+    GRANT_TYPES,
+    SIGN_IN,
+    Client,
+    check_client,
+    check_secret,
+    hash_secret,
+    origins_of,
+)
+from simulator.service.core.scopes import SCOPES
+from simulator.service.errors import Conflict
 from simulator.service.storage.tables import partner_clients
 
 
@@ -33,7 +40,7 @@ class NewClient:
 
 @dataclass(frozen=True, slots=True)
 class WantedClient:
-    """A client that is to be registered; see :class:`simulator.service.oauth.client.Client`.
+    """A client that is to be registered; see :class:`simulator.service.core.client.Client`.
 
     Attributes:
         public: it keeps no secret.
@@ -85,12 +92,12 @@ def add(connection: Connection, manufacturer_seq: int, client: Client, now_ms: i
 
     Raises:
         ConfigurationError: everything that speaks against it.
-        ServiceFault: 409 ``client_exists``: the id is taken, on the whole service.
+        Conflict: ``client_exists``: the id is taken, on the whole service.
     """
     check(client)
     c = partner_clients.c
     if connection.execute(select(c.seq).where(c.client_id == client.client_id)).first() is not None:
-        raise conflict("client_exists", f"There is a client with the client_id {client.client_id!r} already.")
+        raise Conflict("client_exists", f"There is a client with the client_id {client.client_id!r} already.")
     connection.execute(
         insert(partner_clients).values(manufacturer_seq=manufacturer_seq, created_at=now_ms, **_columns(client))
     )
@@ -104,7 +111,7 @@ def put(connection: Connection, manufacturer_seq: int, client: Client, now_ms: i
 
     Raises:
         ConfigurationError: everything that speaks against it.
-        ServiceFault: 409 ``client_exists``: another account has a client of this id.
+        Conflict: ``client_exists``: another account has a client of this id.
     """
     check(client)
     c = partner_clients.c

@@ -14,12 +14,11 @@ from agent.wire.base import JsonObject
 from agent.wire.command_states import OPEN_STATES, CommandStatus
 from agent.wire.commands import CommandResult
 from agent.wire.limits import OPEN_COMMANDS_MAX, TTL_DEFAULT_S
-from simulator.service.answers import show_time, show_time_or_none
-from simulator.service.faults import conflict, not_found
-from simulator.service.lifecycle import MOVES, REPORTED, Event, move
-from simulator.service.paging import Rows
-from simulator.service.storage.rows import stream
+from simulator.service.core.lifecycle import MOVES, REPORTED, Event, move
+from simulator.service.errors import Conflict, not_found
+from simulator.service.storage.lists import Rows, Window, fetch
 from simulator.service.storage.tables import commands, devices
+from simulator.service.times import show_time, show_time_or_none
 from simulator.wire.messages import SendCommand
 
 OPEN: Final = tuple(sorted(OPEN_STATES))
@@ -146,7 +145,7 @@ def queue(
     """Add a command to its device's queue.
 
     Raises:
-        ServiceFault: 409 ``command_queue_full``.
+        Conflict: ``command_queue_full``.
     """
     mine = (
         select(func.count())
@@ -154,7 +153,7 @@ def queue(
         .where(commands.c.device_seq == device.seq, commands.c.status.in_(OPEN))
     )
     if connection.execute(mine).scalar_one() >= OPEN_COMMANDS_MAX:
-        raise conflict(
+        raise Conflict(
             "command_queue_full",
             f"This device has {OPEN_COMMANDS_MAX} open commands: wait until it has ended some, or they expire.",
         )
@@ -178,7 +177,7 @@ def find(connection: Connection, device: Row[Any], command_id: str) -> Row[Any]:
     """One command of a device.
 
     Raises:
-        ServiceFault: 404 ``command_not_found``.
+        NotFound: ``command_not_found``.
     """
     statement = select(commands).where(commands.c.id == command_id, commands.c.device_seq == device.seq)
     row = connection.execute(statement).one_or_none()
@@ -191,21 +190,17 @@ def list_page(
     connection: Connection,
     device_seq: int,
     statuses: Collection[str] | None,
+    window: Window,
     *,
-    ascending: bool,
-    after: int | None,
-    limit: int,
     ends_after_ms: int | None = None,
 ) -> Rows[Row[Any]]:
-    """Commands of a device in the order of sending, one more than the limit.
+    """Commands of a device in the order of sending, one more than the window takes.
 
     Args:
         connection: to read from.
         device_seq: the device's row.
         statuses: of these states; None for all.
-        ascending: the oldest first.
-        after: the row that the page before ended with.
-        limit: of the page.
+        window: which of them.
         ends_after_ms: leaves out what ends at this instant or before: a device is never handed what is over, even
             where ending it has failed or comes a moment later.
     """
@@ -213,11 +208,9 @@ def list_page(
     statement = select(commands).where(c.device_seq == device_seq)
     if statuses is not None:
         statement = statement.where(c.status.in_(sorted(statuses)))
-    if after is not None:
-        statement = statement.where(c.seq > after if ascending else c.seq < after)
     if ends_after_ms is not None:
         statement = statement.where(c.expires_at > ends_after_ms)
-    return stream(connection, statement.order_by(c.seq if ascending else c.seq.desc()).limit(limit + 1))
+    return fetch(connection, statement, window, c.seq)
 
 
 _DELIVERED: Final = (
@@ -242,7 +235,7 @@ def report(
     The same result again answers the same record: the answer to the first may have been lost.
 
     Raises:
-        ServiceFault: 404, or 409 ``command_not_open``.
+        ServiceError: not found, or ``command_not_open``.
     """
     row = find(connection, device, command_id)
     event = REPORTED[said.status]
@@ -252,7 +245,7 @@ def report(
     if after is None:
         if before == said.status and row.result == result and row.status_reason == said.error:
             return show(row, device.id)
-        raise conflict("command_not_open", f"This command is {before.value} already and takes no {said.status}.")
+        raise Conflict("command_not_open", f"This command is {before.value} already and takes no {said.status}.")
     values: dict[str, Any] = {"status": after.value, "delivered_at": row.delivered_at or now_ms}
     if said.result is not None or event is not Event.PROGRESS:
         values["result"] = result

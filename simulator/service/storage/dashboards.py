@@ -8,8 +8,8 @@ from pydantic_core import from_json, to_json
 from sqlalchemy import Connection, Row, insert, select, update
 
 from agent.wire.base import JsonObject
-from simulator.service.answers import show_time
 from simulator.service.storage.tables import dashboards
+from simulator.service.times import show_time
 from simulator.wire.dashboards import NewDashboard
 
 

@@ -10,11 +10,9 @@ from pydantic_core import from_json, to_json
 from sqlalchemy import Connection, Row, delete, insert, select
 
 from agent.wire.base import JsonObject
-from simulator.service.answers import show_time
-from simulator.service.columns import COMMAND_RESULTS, TableColumn
-from simulator.service.faults import conflict, not_found
-from simulator.service.paging import Page, Rows
-from simulator.service.storage.rows import stream
+from simulator.service.core.columns import COMMAND_RESULTS, TableColumn
+from simulator.service.errors import Conflict, not_found
+from simulator.service.storage.lists import Rows, Window, fetch
 from simulator.service.storage.tables import (
     dashboards,
     database_schemas,
@@ -22,6 +20,7 @@ from simulator.service.storage.tables import (
     runtime_records,
     runtime_values,
 )
+from simulator.service.times import show_time
 from simulator.wire.database import NewSchema
 
 COMMAND_RESULTS_NAME: Final = "command_results"
@@ -64,12 +63,12 @@ def add_schema(connection: Connection, product: Row[Any], schema: NewSchema, sch
     """Store a new schema.
 
     Raises:
-        ServiceFault: 409 ``schema_exists``.
+        Conflict: ``schema_exists``.
     """
     c = database_schemas.c
     same = select(c.seq).where(c.product_seq == product.seq, c.name == schema.name)
     if connection.execute(same).first() is not None:
-        raise conflict("schema_exists", f"This product has a schema {schema.name!r} already.")
+        raise Conflict("schema_exists", f"This product has a schema {schema.name!r} already.")
     statement = insert(database_schemas).values(
         id=schema_id,
         manufacturer_seq=product.manufacturer_seq,
@@ -86,7 +85,7 @@ def find_schema(connection: Connection, manufacturer_seq: int, schema_id: str) -
     """One schema.
 
     Raises:
-        ServiceFault: 404 ``schema_not_found``.
+        NotFound: ``schema_not_found``.
     """
     c = database_schemas.c
     statement = select(database_schemas).where(c.id == schema_id, c.manufacturer_seq == manufacturer_seq)
@@ -96,15 +95,13 @@ def find_schema(connection: Connection, manufacturer_seq: int, schema_id: str) -
     return row
 
 
-def list_schemas(connection: Connection, product_seq: int, name: str | None, page: Page) -> Rows[Row[Any]]:
-    """Schemas in the order of their creation, one more than the page takes."""
+def list_schemas(connection: Connection, product_seq: int, name: str | None, window: Window) -> Rows[Row[Any]]:
+    """Schemas in the order of their creation, one more than the window takes."""
     c = database_schemas.c
     statement = select(database_schemas).where(c.product_seq == product_seq)
     if name is not None:
         statement = statement.where(c.name == name)
-    if page.after is not None:
-        statement = statement.where(c.seq > page.after[0] if page.ascending else c.seq < page.after[0])
-    return stream(connection, statement.order_by(c.seq if page.ascending else c.seq.desc()).limit(page.limit + 1))
+    return fetch(connection, statement, window, c.seq)
 
 
 def add_table(
@@ -120,10 +117,10 @@ def add_table(
     """Store a new table of a schema.
 
     Raises:
-        ServiceFault: 409 ``table_exists``, in this or another schema of the product.
+        Conflict: ``table_exists``, in this or another schema of the product.
     """
     if find_tables(connection, product.manufacturer_seq, product.seq, table_name):
-        raise conflict(
+        raise Conflict(
             "table_exists",
             f"This product has a table {table_name!r} already: records name it by product and table alone.",
         )
@@ -175,7 +172,7 @@ def find_table(connection: Connection, product: Row[Any], table_name: str) -> Ro
     """One table of a product.
 
     Raises:
-        ServiceFault: 404 ``table_not_found``.
+        NotFound: ``table_not_found``.
     """
     found = find_tables(connection, product.manufacturer_seq, product.seq, table_name)
     if not found:

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from pydantic_core import from_json, to_json
-from sqlalchemy import Connection, Row, and_, insert, select, update
+from sqlalchemy import Connection, Row, and_, bindparam, insert, select, update
 
 from agent.wire.base import JsonObject
 from agent.wire.devices import DeviceStatus
 from agent.wire.limits import ONLINE_WITHIN_S
 from agent.wire.registration import RegisterDevice
-from simulator.service.answers import show_time, show_time_or_none
-from simulator.service.faults import conflict, not_found
-from simulator.service.paging import Page, Rows
-from simulator.service.presence import Presence, status_of
-from simulator.service.storage.rows import stream
+from simulator.service.errors import Conflict, not_found
+from simulator.service.storage.lists import Rows, Window, fetch
 from simulator.service.storage.tables import devices, users
+from simulator.service.times import show_time, show_time_or_none
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +46,13 @@ class DeviceFilter:
     status: DeviceStatus | None = None
 
 
-def show(row: Row[Any], presence: Presence, now_ms: int) -> DeviceRecord:
+LastSeen = Callable[[int, int | None], int | None]
+"""(device row, what is stored) -> when the device was last seen, written or not."""
+
+
+def show(row: Row[Any], last_seen: LastSeen, now_ms: int) -> DeviceRecord:
     """The device record."""
-    last_seen_ms = presence.last_seen(row.seq, row.last_seen_at)
+    last_seen_ms = last_seen(row.seq, row.last_seen_at)
     return DeviceRecord(
         device_id=row.id,
         product_id=row.product_id,
@@ -66,11 +68,28 @@ def show(row: Row[Any], presence: Presence, now_ms: int) -> DeviceRecord:
     )
 
 
+def status_of(last_seen_ms: int | None, now_ms: int) -> DeviceStatus:
+    """Online within 120 s of being seen."""
+    if last_seen_ms is None:
+        return DeviceStatus.NEVER_SEEN
+    online = now_ms - last_seen_ms <= ONLINE_WITHIN_S * 1000
+    return DeviceStatus.ONLINE if online else DeviceStatus.OFFLINE
+
+
+_SEEN: Final = update(devices).where(devices.c.seq == bindparam("device_seq")).values(last_seen_at=bindparam("seen_ms"))
+
+
+def mark_seen(connection: Connection, seen: Mapping[int, int]) -> None:
+    """Write when devices were last seen: device row -> milliseconds since the epoch."""
+    if seen:
+        connection.execute(_SEEN, [{"device_seq": seq, "seen_ms": seen_ms} for seq, seen_ms in seen.items()])
+
+
 def find(connection: Connection, manufacturer_seq: int, device_id: str) -> Row[Any]:
     """One device that is registered now.
 
     Raises:
-        ServiceFault: 404 ``device_not_found``.
+        NotFound: ``device_not_found``.
     """
     row = connection.execute(
         select(devices).where(
@@ -107,12 +126,12 @@ def register(
         The device, and whether it is new.
 
     Raises:
-        ServiceFault: 409 ``device_already_registered``, to another user.
+        Conflict: ``device_already_registered``, to another user.
     """
     found = find_by_identifier(connection, manufacturer_seq, request.product_id, request.device_identifier)
     if found is not None:
         if found.user_id != request.user_id:
-            raise conflict(
+            raise Conflict(
                 "device_already_registered",
                 "This device is registered to another user; it must be removed there first.",
             )
@@ -151,7 +170,7 @@ def change(
         now_ms: milliseconds since the epoch.
 
     Raises:
-        ServiceFault: 404 ``device_not_found``.
+        NotFound: ``device_not_found``.
     """
     row = find(connection, manufacturer_seq, device_id)
     values = dict(members)
@@ -173,9 +192,9 @@ def user_exists(connection: Connection, manufacturer_seq: int, user_id: str) -> 
 
 
 def list_page(
-    connection: Connection, manufacturer_seq: int, narrow: DeviceFilter, page: Page, now_ms: int
+    connection: Connection, manufacturer_seq: int, narrow: DeviceFilter, window: Window, now_ms: int
 ) -> Rows[Row[Any]]:
-    """Registered devices in the order of registration, one more than the page takes."""
+    """Registered devices in the order of registration, one more than the window takes."""
     c = devices.c
     statement = select(devices).where(c.manufacturer_seq == manufacturer_seq, c.removed_at.is_(None))
     if narrow.product_id is not None:
@@ -191,6 +210,4 @@ def list_page(
         statement = statement.where(and_(c.last_seen_at.is_not(None), c.last_seen_at < since))
     elif narrow.status is DeviceStatus.NEVER_SEEN:
         statement = statement.where(c.last_seen_at.is_(None))
-    if page.after is not None:
-        statement = statement.where(c.seq > page.after[0] if page.ascending else c.seq < page.after[0])
-    return stream(connection, statement.order_by(c.seq if page.ascending else c.seq.desc()).limit(page.limit + 1))
+    return fetch(connection, statement, window, c.seq)

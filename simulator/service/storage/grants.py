@@ -1,4 +1,4 @@
-"""Grants, their codes and their tokens: what :mod:`simulator.service.oauth.family` decides is carried out here.
+"""Grants, their codes and their tokens: what :mod:`simulator.service.core.token_family` decides is carried out here.
 
 Codes carry 256 random bits and are stored as SHA-256 only. A code is used up, and its tokens are made, in the
 transaction of the caller; the rows that decide are locked first, so that of many who come at once one wins. What is
@@ -13,9 +13,9 @@ from typing import Any, Final
 from sqlalchemy import Connection, Row, delete, func, insert, or_, select, update
 
 from agent.wire.secret import Secret
-from simulator.service.oauth.authorize import AuthorizationRequest
-from simulator.service.oauth.client import REFRESH_TOKEN, SIGN_IN, Client
-from simulator.service.oauth.family import (
+from simulator.service.core.authorize import AuthorizationRequest
+from simulator.service.core.client import REFRESH_TOKEN, SIGN_IN, Client, hash_secret
+from simulator.service.core.token_family import (
     CODE_S,
     LONGEST_S,
     Code,
@@ -27,7 +27,6 @@ from simulator.service.oauth.family import (
     judge_refresh,
 )
 from simulator.service.storage import people
-from simulator.service.storage.keys import hash_secret
 from simulator.service.storage.tables import authorization_codes, grants, partner_clients, tokens
 from simulator.service.storage.tokens import PRUNE_ROWS, REFRESH, Grant, make_pair
 
@@ -82,7 +81,7 @@ def issue_code(
         now_ms: this instant.
 
     Raises:
-        ServiceFault: 404 ``user_not_found``.
+        NotFound: ``user_not_found``.
     """
     connection.execute(
         insert(authorization_codes).values(

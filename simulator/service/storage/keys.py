@@ -1,17 +1,17 @@
-"""Accounts and their keys. Secrets are stored as SHA-256 only: they carry far more random bits than can be tried."""
+"""Accounts, their keys and profiles. Secrets are stored as SHA-256 only: they have too many random bits to be tried."""
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import secrets
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, insert, select, update
 
 from agent.errors import ConfigurationError
 from agent.wire.secret import Secret
+from simulator.service.core.client import hash_secret
 from simulator.service.storage.tables import api_keys, manufacturers
 
 FIRST_ACCOUNT: Final = "default"
@@ -40,11 +40,6 @@ class Keys:
 
     api_key: str
     secret_key: Secret
-
-
-def hash_secret(secret: str) -> bytes:
-    """What is stored of a secret key."""
-    return hashlib.sha256(secret.encode()).digest()
 
 
 def make_keys() -> Keys:
@@ -119,3 +114,19 @@ def ensure_first_account(connection: Connection, given: Keys | None, account_id:
                 "service keys",
             )
     return None
+
+
+def load_profiles(connection: Connection) -> dict[int, str]:
+    """Account row -> profile, as JSON; an account with the complete service's has none."""
+    c = manufacturers.c
+    return {row.seq: row.profile for row in connection.execute(select(c.seq, c.profile).where(c.profile.is_not(None)))}
+
+
+def save_profile(connection: Connection, manufacturer_seq: int, profile: str | None) -> None:
+    """Store an account's profile; None deletes it."""
+    connection.execute(update(manufacturers).where(manufacturers.c.seq == manufacturer_seq).values(profile=profile))
+
+
+def find_account(connection: Connection, account_id: str) -> int | None:
+    """The row of the account with this id."""
+    return connection.execute(select(manufacturers.c.seq).where(manufacturers.c.id == account_id)).scalar_one_or_none()

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Row, insert, or_, select, update
 
 from agent.errors import ConfigurationError
 from agent.wire.secret import Secret
-from simulator.service.faults import conflict, not_found
+from simulator.service.errors import Conflict, not_found
 from simulator.service.storage.keys import add_manufacturer
 from simulator.service.storage.tables import people, users
 
@@ -71,11 +71,11 @@ def add(connection: Connection, person: Person, now_ms: int) -> None:
     """Store a person.
 
     Raises:
-        ServiceFault: 409 ``user_exists``: the address, on the whole service, or the id is taken.
+        Conflict: ``user_exists``: the address, on the whole service, or the id is taken.
     """
     taken = select(people.c.seq).where(or_(people.c.email == person.email, people.c.id == person.user_id))
     if connection.execute(taken).first() is not None:
-        raise conflict("user_exists", f"There is a person with the address {person.email!r} or this id already.")
+        raise Conflict("user_exists", f"There is a person with the address {person.email!r} or this id already.")
     connection.execute(
         insert(people).values(
             id=person.user_id,
@@ -127,7 +127,7 @@ def provision(connection: Connection, seq: int, account_id: str, now_ms: int) ->
         The account's row.
 
     Raises:
-        ServiceFault: 404 ``user_not_found``.
+        NotFound: ``user_not_found``.
     """
     row = connection.execute(select(people).where(people.c.seq == seq).with_for_update()).one_or_none()
     if row is None:

@@ -15,7 +15,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.pool import NullPool, QueuePool
 
 from agent.errors import ConfigurationError
-from simulator.service.complaints import first_line
+from simulator.service.failure_log import first_line
 
 CONNECT_S: Final = 5
 LOCK_S: Final = 5

@@ -9,12 +9,11 @@ from pydantic_core import from_json, to_json
 from sqlalchemy import Connection, Row, delete, func, insert, select, update
 
 from agent.wire.base import JsonObject
-from simulator.service.answers import show_time
-from simulator.service.faults import conflict, not_found
-from simulator.service.paging import Page, Rows
+from simulator.service.errors import Conflict, not_found
 from simulator.service.storage import databases, rules
-from simulator.service.storage.rows import stream
+from simulator.service.storage.lists import Rows, Window, fetch
 from simulator.service.storage.tables import devices, products
+from simulator.service.times import show_time
 from simulator.wire.products import NewProduct, ProductChange
 from simulator.wire.qr.keys import is_shown_form, show_label_key
 
@@ -66,7 +65,7 @@ def find(connection: Connection, manufacturer_seq: int, product_id: str) -> Row[
     """One product.
 
     Raises:
-        ServiceFault: 404 ``product_not_found``.
+        NotFound: ``product_not_found``.
     """
     statement = select(products).where(products.c.id == product_id, products.c.manufacturer_seq == manufacturer_seq)
     row = connection.execute(statement).one_or_none()
@@ -86,7 +85,7 @@ def change(
     """Replace the members that were given.
 
     Raises:
-        ServiceFault: 404, or 409 ``label_key_hidden``.
+        ServiceError: not found, or ``label_key_hidden``.
     """
     row = find(connection, manufacturer_seq, product_id)
     # Not ``exclude_unset``, which would also leave members out of the words of a vocabulary.
@@ -96,7 +95,7 @@ def change(
     if new_key is not None and is_shown_form(new_key):
         # A record that is sent back as it came names the secret instead of telling it: it stays.
         if stored is None or show_label_key(stored) != new_key:
-            raise conflict("label_key_hidden", f"label_key {new_key} is the name of another key: give the key itself.")
+            raise Conflict("label_key_hidden", f"label_key {new_key} is the name of another key: give the key itself.")
         given["label_key"] = stored
     definition = {**from_json(row.definition), **given}
     statement = update(products).where(products.c.seq == row.seq)
@@ -108,7 +107,7 @@ def remove(connection: Connection, manufacturer_seq: int, product_id: str) -> No
     """Delete a product that no device has.
 
     Raises:
-        ServiceFault: 404 or 409 ``product_in_use``.
+        ServiceError: not found, or ``product_in_use``.
     """
     row = find(connection, manufacturer_seq, product_id)
     in_use = connection.execute(
@@ -121,19 +120,16 @@ def remove(connection: Connection, manufacturer_seq: int, product_id: str) -> No
         )
     ).scalar_one()
     if in_use:
-        raise conflict("product_in_use", f"{in_use} device(s) are of this product: remove them first.")
+        raise Conflict("product_in_use", f"{in_use} device(s) are of this product: remove them first.")
     databases.drop(connection, row.seq)
     rules.drop(connection, row.seq)
     connection.execute(delete(products).where(products.c.seq == row.seq))
 
 
-def list_page(connection: Connection, manufacturer_seq: int, page: Page) -> Rows[Row[Any]]:
-    """Products in the order of their creation, one more than the page takes."""
-    seq = products.c.seq
+def list_page(connection: Connection, manufacturer_seq: int, window: Window) -> Rows[Row[Any]]:
+    """Products in the order of their creation, one more than the window takes."""
     statement = select(products).where(products.c.manufacturer_seq == manufacturer_seq)
-    if page.after is not None:
-        statement = statement.where(seq > page.after[0] if page.ascending else seq < page.after[0])
-    return stream(connection, statement.order_by(seq if page.ascending else seq.desc()).limit(page.limit + 1))
+    return fetch(connection, statement, window, products.c.seq)
 
 
 def vocabulary(row: Row[Any]) -> list[Mapping[str, Any]]:

@@ -7,16 +7,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pydantic_core import from_json
-from sqlalchemy import Connection, Row, and_, bindparam, insert, or_, select
+from sqlalchemy import Connection, Row, bindparam, insert, select
 
 from agent.wire.base import JsonObject
-from simulator.service.answers import Answer, show_time
-from simulator.service.faults import ServiceFault, not_found
-from simulator.service.paging import Page, Rows
-from simulator.service.storage import stored_answers
-from simulator.service.storage.rows import stream
-from simulator.service.storage.stored_answers import RequestKey
+from simulator.service.storage.lists import Rows, Window, fetch
 from simulator.service.storage.tables import devices, readings
+from simulator.service.times import show_time
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +32,6 @@ class NewReading:
 
     Attributes:
         sensor_data: JSON text.
-        answer: what its request is answered, when it is a request of its own.
-        key: its ``Idempotency-Key``, if it came with one.
     """
 
     manufacturer_seq: int
@@ -46,23 +40,6 @@ class NewReading:
     recorded_at: int
     received_at: int
     sensor_data: str
-    answer: Answer | None = None
-    key: RequestKey | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """What became of a reading.
-
-    Attributes:
-        device_seq: its device's row; None when the answer was replayed.
-        answer: for its request.
-        changed: rows of devices that got commands of rules that it fired.
-    """
-
-    device_seq: int | None
-    answer: Answer | None
-    changed: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,79 +57,15 @@ _FIND_DEVICES: Final = select(devices.c.id, devices.c.manufacturer_seq, devices.
 _INSERT: Final = insert(readings)
 
 
-def find_devices(connection: Connection, items: Sequence[NewReading]) -> dict[tuple[int, str], int]:
-    """(account, device id) -> device row, for those that are registered."""
-    ids = list({item.device_id for item in items})
-    rows = connection.execute(_FIND_DEVICES, {"ids": ids})
-    return {(manufacturer_seq, device_id): seq for device_id, manufacturer_seq, seq in rows}
-
-
-def add(connection: Connection, items: Sequence[NewReading]) -> list[Stored | ServiceFault]:
-    """Store readings of many requests; a fault for each whose device is not there."""
-    known = find_devices(connection, items)
-    keyed = [item for item in items if item.key is not None]
-    if keyed:
-        return _add_keyed(connection, items, known)
-    results: list[Stored | ServiceFault] = []
-    rows = []
-    for item in items:
-        device_seq = known.get((item.manufacturer_seq, item.device_id))
-        if device_seq is None:
-            results.append(not_found("device", item.device_id))
-        else:
-            rows.append(_row(item, device_seq))
-            results.append(Stored(device_seq, item.answer))
+def add(connection: Connection, items: Sequence[NewReading]) -> list[int | None]:
+    """Store readings of many requests; for each the row of its device, None where there is no such device."""
+    found = connection.execute(_FIND_DEVICES, {"ids": list({item.device_id for item in items})})
+    known = {(manufacturer_seq, device_id): seq for device_id, manufacturer_seq, seq in found}
+    device_seqs = [known.get((item.manufacturer_seq, item.device_id)) for item in items]
+    rows = [_row(item, seq) for item, seq in zip(items, device_seqs, strict=True) if seq is not None]
     if rows:
         connection.execute(_INSERT, rows)
-    return results
-
-
-def _add_keyed(
-    connection: Connection, items: Sequence[NewReading], known: dict[tuple[int, str], int]
-) -> list[Stored | ServiceFault]:
-    """As :func:`add`, where some carry an ``Idempotency-Key``: their answers are stored beside them."""
-    found = _find_answers(connection, items)
-    answers: list[tuple[RequestKey, Answer]] = []
-    results: list[Stored | ServiceFault] = []
-    rows = []
-    for item in items:
-        stored = found.get((item.manufacturer_seq, item.key.key)) if item.key else None
-        if item.key is not None and stored is not None:
-            results.append(_replay(item.key, stored))
-            continue
-        device_seq = known.get((item.manufacturer_seq, item.device_id))
-        if device_seq is None:
-            results.append(not_found("device", item.device_id))
-            continue
-        rows.append(_row(item, device_seq))
-        if item.key is not None and item.answer is not None:
-            answers.append((item.key, item.answer))
-        results.append(Stored(device_seq, item.answer))
-    if rows:
-        connection.execute(_INSERT, rows)
-    if answers:
-        stored_answers.store(connection, answers, items[0].received_at)
-    return results
-
-
-def _find_answers(connection: Connection, items: Sequence[NewReading]) -> dict[tuple[int, str], Any]:
-    by_account: dict[int, list[RequestKey]] = {}
-    for item in items:
-        if item.key is not None:
-            by_account.setdefault(item.manufacturer_seq, []).append(item.key)
-    now_ms = items[-1].received_at
-    return {
-        (account, key): row
-        for account, keys in by_account.items()
-        for key, row in stored_answers.find(connection, keys, now_ms).items()
-    }
-
-
-def _replay(key: RequestKey, row: Any) -> Stored | ServiceFault:
-    try:
-        return Stored(None, stored_answers.replay(key, row))
-    except ServiceFault as fault:
-        return fault
+    return device_seqs
 
 
 def _row(item: NewReading, device_seq: int) -> dict[str, Any]:
@@ -182,8 +95,8 @@ def show(row: Row[Any], keys: frozenset[str] | None) -> SensorDataRecord | None:
     )
 
 
-def list_page(connection: Connection, manufacturer_seq: int, narrow: ReadingFilter, page: Page) -> Rows[Row[Any]]:
-    """Readings in the order of ``recorded_at``, one more than the page takes."""
+def list_page(connection: Connection, manufacturer_seq: int, narrow: ReadingFilter, window: Window) -> Rows[Row[Any]]:
+    """Readings in the order of ``recorded_at``, one more than the window takes."""
     c = readings.c
     statement = select(readings, devices.c.id.label("device_id")).join(devices, devices.c.seq == c.device_seq)
     if narrow.device_seq is None:
@@ -194,12 +107,4 @@ def list_page(connection: Connection, manufacturer_seq: int, narrow: ReadingFilt
         statement = statement.where(c.recorded_at >= narrow.from_ms)
     if narrow.to_ms is not None:
         statement = statement.where(c.recorded_at < narrow.to_ms)
-    if page.after is not None:
-        at, seq = page.after
-        further = c.recorded_at > at if page.ascending else c.recorded_at < at
-        beyond = c.seq > seq if page.ascending else c.seq < seq
-        # The first condition is implied by the second; it lets the index skip to the place.
-        reached = c.recorded_at >= at if page.ascending else c.recorded_at <= at
-        statement = statement.where(reached, or_(further, and_(c.recorded_at == at, beyond)))
-    order = (c.recorded_at, c.seq) if page.ascending else (c.recorded_at.desc(), c.seq.desc())
-    return stream(connection, statement.order_by(*order).limit(page.limit + 1))
+    return fetch(connection, statement, window, c.recorded_at, c.seq)

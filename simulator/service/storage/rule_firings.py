@@ -1,18 +1,69 @@
-"""How long the firings of rules are kept: 30 days, and the newest 1,000 of each rule."""
+"""Firings of rules: what came of each action. They are kept for 30 days, and the newest 1,000 of each rule."""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final
 
-from sqlalchemy import Connection, delete, func, select
+from pydantic_core import from_json, to_json
+from sqlalchemy import Connection, Row, delete, func, insert, select, update
 
-from simulator.service.storage.tables import rule_firings
+from agent.wire.base import JsonObject
+from simulator.service.storage.lists import Rows, Window, fetch
+from simulator.service.storage.rule_states import LiveRule
+from simulator.service.storage.tables import devices, rule_firings, rules
+from simulator.service.times import show_time
 
 KEPT_S: Final = 30 * 86_400
 """A firing is kept for so long."""
 PER_RULE_MAX: Final = 1_000
 """Firings of one rule that are kept; a few more until the next time that somebody tidies up."""
 PRUNE_ROWS: Final = 5_000
+
+
+def add(
+    connection: Connection,
+    rule: LiveRule,
+    device_seq: int,
+    outcomes: Sequence[JsonObject],
+    *,
+    firing_id: str,
+    now_ms: int,
+) -> None:
+    """Store that a rule fired, and what came of each of its actions."""
+    connection.execute(
+        insert(rule_firings).values(
+            id=firing_id,
+            manufacturer_seq=rule.manufacturer_seq,
+            rule_seq=rule.seq,
+            device_seq=device_seq,
+            fired_at=now_ms,
+            actions=to_json(outcomes).decode(),
+        )
+    )
+    connection.execute(update(rules).where(rules.c.seq == rule.seq).values(last_fired_at=now_ms))
+
+
+def list_page(connection: Connection, rule_seq: int, window: Window) -> Rows[Row[Any]]:
+    """Firings of a rule, one more than the window takes."""
+    c = rule_firings.c
+    statement = (
+        select(rule_firings, devices.c.id.label("device_id"))
+        .join(devices, devices.c.seq == c.device_seq)
+        .where(c.rule_seq == rule_seq)
+    )
+    return fetch(connection, statement, window, c.seq)
+
+
+def show(row: Row[Any], rule_id: str) -> JsonObject:
+    """One time that a rule fired."""
+    return {
+        "id": row.id,
+        "rule_id": rule_id,
+        "device_id": row.device_id,
+        "fired_at": show_time(row.fired_at),
+        "actions": from_json(row.actions),
+    }
 
 
 def prune(connection: Connection, now_ms: int) -> int:

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
 
-from pydantic_core import from_json, to_json
+from pydantic_core import from_json
 from sqlalchemy import Connection, Row, bindparam, delete, func, insert, select, update
 
-from agent.wire.base import JsonObject
-from simulator.service.rules.machine import Condition, Phase, State
-from simulator.service.storage.tables import devices, products, rule_firings, rule_states, rules
+from simulator.service.core.rule_machine import Condition, Phase, State
+from simulator.service.storage.tables import devices, products, rule_states, rules
 from simulator.wire.rules import CommandAction, RecordAction
 
 CHUNK: Final = 500
@@ -169,29 +168,6 @@ def find_device(connection: Connection, device_seq: int) -> Row[Any] | None:
     """The device, if it is still registered."""
     statement = select(devices).where(devices.c.seq == device_seq, devices.c.removed_at.is_(None))
     return connection.execute(statement).one_or_none()
-
-
-def store_firing(
-    connection: Connection,
-    rule: LiveRule,
-    device_seq: int,
-    outcomes: Sequence[JsonObject],
-    *,
-    firing_id: str,
-    now_ms: int,
-) -> None:
-    """Note that a rule fired, and what came of each of its actions."""
-    connection.execute(
-        insert(rule_firings).values(
-            id=firing_id,
-            manufacturer_seq=rule.manufacturer_seq,
-            rule_seq=rule.seq,
-            device_seq=device_seq,
-            fired_at=now_ms,
-            actions=to_json(outcomes).decode(),
-        )
-    )
-    connection.execute(update(rules).where(rules.c.seq == rule.seq).values(last_fired_at=now_ms))
 
 
 def _chunks(device_seqs: Iterable[int]) -> Iterable[list[int]]:

@@ -11,14 +11,12 @@ from sqlalchemy import Connection, Row, delete, func, insert, select, update
 from agent.wire.base import JsonObject
 from agent.wire.json_text import size_bytes
 from agent.wire.limits import COMMAND_PAYLOAD_BYTES
-from simulator.service.answers import show_time, show_time_or_none
-from simulator.service.columns import check_payload
-from simulator.service.faults import conflict, invalid_all, not_found, too_large
-from simulator.service.paging import Page, Rows
+from simulator.service.core.columns import check_payload
+from simulator.service.errors import Conflict, invalid_all, not_found, too_large
 from simulator.service.storage import databases, devices
-from simulator.service.storage.rows import stream
-from simulator.service.storage.tables import devices as devices_table
+from simulator.service.storage.lists import Rows, Window, fetch
 from simulator.service.storage.tables import products, rule_firings, rule_states, rules
+from simulator.service.times import show_time, show_time_or_none
 from simulator.wire.rules import CommandAction, NewRule, NewTrigger, RecordAction, RuleChange
 
 RULES_MAX: Final = 100
@@ -46,12 +44,12 @@ def add(connection: Connection, product: Row[Any], rule: NewRule, rule_id: str, 
     """Store a new rule.
 
     Raises:
-        ServiceFault: 404 or 400, an action names what is not there; 409 ``rule_limit_reached``.
+        ServiceError: an action names what is not there; ``rule_limit_reached``.
     """
     _check_actions(connection, product, rule.actions)
     mine = select(func.count()).select_from(rules).where(rules.c.product_seq == product.seq)
     if connection.execute(mine).scalar_one() >= RULES_MAX:
-        raise conflict("rule_limit_reached", f"This product has {RULES_MAX} rules: delete one first.")
+        raise Conflict("rule_limit_reached", f"This product has {RULES_MAX} rules: delete one first.")
     connection.execute(
         insert(rules).values(
             id=rule_id,
@@ -72,7 +70,7 @@ def find(connection: Connection, manufacturer_seq: int, rule_id: str) -> Row[Any
     """One rule.
 
     Raises:
-        ServiceFault: 404 ``rule_not_found``.
+        NotFound: ``rule_not_found``.
     """
     statement = _RULES.where(rules.c.id == rule_id, rules.c.manufacturer_seq == manufacturer_seq)
     row = connection.execute(statement).one_or_none()
@@ -85,7 +83,7 @@ def change(connection: Connection, manufacturer_seq: int, rule_id: str, changes:
     """Replace the members that were given. Another trigger, or being switched, makes the rule begin anew.
 
     Raises:
-        ServiceFault: 404 or 400.
+        ServiceError: not found, or an action names what is not there.
     """
     row = find(connection, manufacturer_seq, rule_id)
     values: dict[str, Any] = {"updated_at": now_ms}
@@ -125,7 +123,7 @@ def remove(connection: Connection, manufacturer_seq: int, rule_id: str) -> None:
     """Delete a rule with all it did.
 
     Raises:
-        ServiceFault: 404.
+        NotFound: there is none.
     """
     row = find(connection, manufacturer_seq, rule_id)
     for table in (rule_states, rule_firings):
@@ -141,46 +139,20 @@ def drop(connection: Connection, product_seq: int) -> None:
     connection.execute(delete(rules).where(rules.c.product_seq == product_seq))
 
 
-def list_page(connection: Connection, manufacturer_seq: int, product_seq: int | None, page: Page) -> Rows[Row[Any]]:
-    """Rules in the order of their creation, one more than the page takes."""
+def list_page(connection: Connection, manufacturer_seq: int, product_seq: int | None, window: Window) -> Rows[Row[Any]]:
+    """Rules in the order of their creation, one more than the window takes."""
     c = rules.c
     statement = _RULES.where(c.manufacturer_seq == manufacturer_seq)
     if product_seq is not None:
         statement = statement.where(c.product_seq == product_seq)
-    if page.after is not None:
-        statement = statement.where(c.seq > page.after[0] if page.ascending else c.seq < page.after[0])
-    return stream(connection, statement.order_by(c.seq if page.ascending else c.seq.desc()).limit(page.limit + 1))
-
-
-def list_firings(connection: Connection, rule_seq: int, page: Page) -> Rows[Row[Any]]:
-    """What a rule did, one more than the page takes."""
-    c = rule_firings.c
-    statement = (
-        select(rule_firings, devices_table.c.id.label("device_id"))
-        .join(devices_table, devices_table.c.seq == c.device_seq)
-        .where(c.rule_seq == rule_seq)
-    )
-    if page.after is not None:
-        statement = statement.where(c.seq > page.after[0] if page.ascending else c.seq < page.after[0])
-    return stream(connection, statement.order_by(c.seq if page.ascending else c.seq.desc()).limit(page.limit + 1))
-
-
-def show_firing(row: Row[Any], rule_id: str) -> JsonObject:
-    """One time that a rule fired."""
-    return {
-        "id": row.id,
-        "rule_id": rule_id,
-        "device_id": row.device_id,
-        "fired_at": show_time(row.fired_at),
-        "actions": from_json(row.actions),
-    }
+    return fetch(connection, statement, window, c.seq)
 
 
 def check_sizes(actions: Sequence[CommandAction | RecordAction]) -> None:
     """What a rule sends must be no larger than what anybody may send.
 
     Raises:
-        ServiceFault: 413.
+        TooLarge: an action's command is.
     """
     for index, action in enumerate(actions):
         if isinstance(action, CommandAction) and size_bytes(action.command_payload) > COMMAND_PAYLOAD_BYTES:

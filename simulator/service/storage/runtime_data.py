@@ -10,13 +10,12 @@ from pydantic_core import from_json, to_json
 from sqlalchemy import Connection, Row, delete, insert, select, update
 
 from agent.wire.base import JsonObject
-from simulator.service.answers import show_time
-from simulator.service.columns import check_payload, filter_hashes, value_hashes
-from simulator.service.faults import invalid, invalid_all, not_found
-from simulator.service.paging import Page, Rows
+from simulator.service.core.columns import check_payload, filter_hashes, value_hashes
+from simulator.service.errors import invalid, invalid_all, not_found
 from simulator.service.storage.databases import columns_of
-from simulator.service.storage.rows import stream
+from simulator.service.storage.lists import Rows, Window, fetch
 from simulator.service.storage.tables import database_tables, devices, products, runtime_records, runtime_values
+from simulator.service.times import show_time
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +72,7 @@ def add(
     """Store a new record.
 
     Raises:
-        ServiceFault: 400, the device is of another product, or the content does not fit the columns.
+        Invalid: the device is of another product, or the content does not fit the columns.
     """
     if device.product_id != product_id:
         raise invalid("device_id", "is a device of another product than product_id")
@@ -97,7 +96,7 @@ def find(connection: Connection, manufacturer_seq: int, record_id: str) -> Row[A
     """One record.
 
     Raises:
-        ServiceFault: 404 ``record_not_found``.
+        NotFound: ``record_not_found``.
     """
     c = runtime_records.c
     statement = _RECORDS.where(c.id == record_id, c.manufacturer_seq == manufacturer_seq)
@@ -113,7 +112,7 @@ def replace(
     """Put new content in the place of the old.
 
     Raises:
-        ServiceFault: 404, or 400 when the content does not fit the columns.
+        ServiceError: not found, or invalid when the content does not fit the columns.
     """
     row = find(connection, manufacturer_seq, record_id)
     of_row = select(database_tables).where(database_tables.c.seq == row.table_seq)
@@ -132,15 +131,15 @@ def remove(connection: Connection, manufacturer_seq: int, record_id: str) -> Non
     """Delete a record.
 
     Raises:
-        ServiceFault: 404.
+        NotFound: there is none.
     """
     row = find(connection, manufacturer_seq, record_id)
     connection.execute(delete(runtime_values).where(runtime_values.c.record_seq == row.seq))
     connection.execute(delete(runtime_records).where(runtime_records.c.seq == row.seq))
 
 
-def list_page(connection: Connection, manufacturer_seq: int, narrow: RuntimeFilter, page: Page) -> Rows[Row[Any]]:
-    """Records in the order of their creation, one more than the page takes."""
+def list_page(connection: Connection, manufacturer_seq: int, narrow: RuntimeFilter, window: Window) -> Rows[Row[Any]]:
+    """Records in the order of their creation, one more than the window takes."""
     c = runtime_records.c
     statement = _RECORDS.where(c.manufacturer_seq == manufacturer_seq)
     if narrow.product_seq is not None:
@@ -155,9 +154,7 @@ def list_page(connection: Connection, manufacturer_seq: int, narrow: RuntimeFilt
             runtime_values.c.manufacturer_seq == manufacturer_seq,
         )
         statement = statement.where(c.seq.in_(with_value))
-    if page.after is not None:
-        statement = statement.where(c.seq > page.after[0] if page.ascending else c.seq < page.after[0])
-    return stream(connection, statement.order_by(c.seq if page.ascending else c.seq.desc()).limit(page.limit + 1))
+    return fetch(connection, statement, window, c.seq)
 
 
 def _fit(table: Row[Any], data_payload: JsonObject) -> JsonObject:

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Row, select, update
 from agent.errors import ConfigurationError
 from agent.wire.registration import RegisterDevice
 from agent.wire.secret import Secret
-from simulator.service.faults import ServiceFault
+from simulator.service.errors import ServiceError
 from simulator.service.passwords import hash_password, is_password
 from simulator.service.seed import Line, Seed, SeedClient, SeedDevice, SeedFaultsError, SeedUser
 from simulator.service.storage import clients, devices, keys, people, products, rules
@@ -33,7 +33,7 @@ Hashes = Mapping[tuple[str, str], str]
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class SeedTarget:
     """Where a seed goes.
 
     Attributes:
@@ -64,7 +64,7 @@ def hash_passwords(seed: Seed, stored: Mapping[str, str]) -> Hashes:
         user: SeedUser = line.item
         try:
             password = people.check_password(user.password)
-        except ConfigurationError:  # told with all other faults, when the user's turn comes
+        except ConfigurationError:  # reported with all other faults by _put_user
             continue
         before = stored.get(people.clean_email(user.email))
         fits = before is not None and is_password(before, password)
@@ -76,7 +76,7 @@ def _password_of(user: SeedUser) -> tuple[str, str]:
     return people.clean_email(user.email), user.password
 
 
-def apply(connection: Connection, seed: Seed, target: Target) -> dict[str, int]:
+def apply(connection: Connection, seed: Seed, target: SeedTarget) -> dict[str, int]:
     """Make what is missing and change what differs.
 
     Returns:
@@ -87,7 +87,7 @@ def apply(connection: Connection, seed: Seed, target: Target) -> dict[str, int]:
     """
     counts = {CREATED: 0, CHANGED: 0, UNCHANGED: 0}
     faults: list[tuple[int, str, str]] = []
-    groups: tuple[tuple[tuple[Line, ...], Callable[[Connection, Line, Target], str]], ...] = (
+    groups: tuple[tuple[tuple[Line, ...], Callable[[Connection, Line, SeedTarget], str]], ...] = (
         (seed.products, _put_product),
         (seed.devices, _put_device),
         (seed.users, _put_user),
@@ -98,8 +98,8 @@ def apply(connection: Connection, seed: Seed, target: Target) -> dict[str, int]:
         for line in lines:
             try:
                 counts[put(connection, line, target)] += 1
-            except ServiceFault as fault:
-                faults.append((line.number, line.path, fault.message))
+            except ServiceError as exc:
+                faults.append((line.number, line.path, exc.message))
             except ConfigurationError as exc:
                 faults += [(line.number, line.path, fault) for fault in exc.faults]
     if faults:
@@ -107,7 +107,7 @@ def apply(connection: Connection, seed: Seed, target: Target) -> dict[str, int]:
     return counts
 
 
-def _find_product(connection: Connection, name: str, target: Target) -> Row[Any] | None:
+def _find_product(connection: Connection, name: str, target: SeedTarget) -> Row[Any] | None:
     # The name is a member of the stored JSON: a seed is small, and so is the list of an account's products.
     table = products_table
     for row in connection.execute(
@@ -118,7 +118,7 @@ def _find_product(connection: Connection, name: str, target: Target) -> Row[Any]
     return None
 
 
-def _put_product(connection: Connection, line: Line, target: Target) -> str:
+def _put_product(connection: Connection, line: Line, target: SeedTarget) -> str:
     product = line.item.definition()
     for index, command in enumerate(product.commands or ()):
         try:
@@ -145,7 +145,7 @@ def _put_product(connection: Connection, line: Line, target: Target) -> str:
     return CHANGED
 
 
-def _put_device(connection: Connection, line: Line, target: Target) -> str:
+def _put_device(connection: Connection, line: Line, target: SeedTarget) -> str:
     device: SeedDevice = line.item
     row = _find_product(connection, device.product, target)
     if row is None:
@@ -161,7 +161,7 @@ def _put_device(connection: Connection, line: Line, target: Target) -> str:
     return CREATED if is_new else UNCHANGED
 
 
-def _put_rule(connection: Connection, line: Line, target: Target) -> str:
+def _put_rule(connection: Connection, line: Line, target: SeedTarget) -> str:
     row = _find_product(connection, line.product, target)
     if row is None:
         raise ConfigurationError(["its product cannot be used"], "seed")
@@ -178,7 +178,7 @@ def _put_rule(connection: Connection, line: Line, target: Target) -> str:
     return CHANGED
 
 
-def _put_user(connection: Connection, line: Line, target: Target) -> str:
+def _put_user(connection: Connection, line: Line, target: SeedTarget) -> str:
     user: SeedUser = line.item
     people.check_password(user.password)
     password_hash = target.hashes[_password_of(user)]
@@ -206,7 +206,7 @@ def _find_user(connection: Connection, user: SeedUser, account: int | None) -> R
     return row if is_own else None
 
 
-def _put_client(connection: Connection, line: Line, target: Target) -> str:
+def _put_client(connection: Connection, line: Line, target: SeedTarget) -> str:
     client: SeedClient = line.item
     if client.client_secret is None and not client.public:
         raise ConfigurationError([f"{client.client_id}: give client_secret, or public: true"], "seed")

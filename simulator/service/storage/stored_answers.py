@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from sqlalchemy import Connection, bindparam, delete, insert, select
 
 from agent.wire.limits import IDEMPOTENCY_S
-from simulator.service.answers import Answer, Done, Header
-from simulator.service.faults import ServiceFault
+from simulator.service.errors import KeyInUse, KeyReused
 from simulator.service.storage.tables import stored_answers
 
-_REPLAYED: Final[Header] = (b"idempotent-replayed", b"true")
 PRUNE_ROWS: Final = 5_000
 _DELETE: Final = delete(stored_answers).where(
     stored_answers.c.manufacturer_seq == bindparam("account"),
@@ -38,6 +36,15 @@ class RequestKey:
     fingerprint: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class StoredAnswer:
+    """An answer as it is stored: nothing here looks inside."""
+
+    status: int
+    body: bytes
+    headers: tuple[tuple[bytes, bytes], ...]
+
+
 class RunningKeys:
     """The keys of requests that are under way."""
 
@@ -49,31 +56,20 @@ class RunningKeys:
         """Only one request with a key at a time.
 
         Raises:
-            ServiceFault: 409, the first one still runs.
+            KeyInUse: the first one still runs.
         """
         name = (key.manufacturer_seq, key.key)
         if name in self._running:
-            raise ServiceFault(
-                409,
+            raise KeyInUse(
                 "idempotency_key_in_use",
                 "A request with this Idempotency-Key still runs; send it again in a second.",
-                headers=((b"retry-after", b"1"),),
+                retry_after_s=1,
             )
         self._running.add(name)
         try:
             yield
         finally:
             self._running.discard(name)
-
-
-def remember(connection: Connection, key: RequestKey, now_ms: int, operation: Callable[[Connection], Done]) -> Done:
-    """Carry it out and store its answer, or replay the answer that is stored."""
-    stored = find(connection, [key], now_ms)
-    if key.key in stored:
-        return Done(replay(key, stored[key.key]))
-    done = operation(connection)
-    store(connection, [(key, done.answer)], now_ms)
-    return done
 
 
 def find(connection: Connection, keys: Sequence[RequestKey], now_ms: int) -> dict[str, Any]:
@@ -88,23 +84,22 @@ def find(connection: Connection, keys: Sequence[RequestKey], now_ms: int) -> dic
     return {row.idempotency_key: row for row in rows}
 
 
-def replay(key: RequestKey, row: Any) -> Answer:
-    """The stored answer.
+def read(key: RequestKey, row: Any) -> StoredAnswer:
+    """The answer of a stored row.
 
     Raises:
-        ServiceFault: 422, the key was used for another request.
+        KeyReused: the key was used for another request.
     """
     if row.fingerprint != key.fingerprint:
-        raise ServiceFault(
-            422,
+        raise KeyReused(
             "idempotency_key_reused",
             "This Idempotency-Key was used for another path or body; use a new key for a new request.",
         )
     headers = tuple((name.encode("latin-1"), value.encode("latin-1")) for name, value in json.loads(row.headers))
-    return Answer(row.status, row.body, (*headers, _REPLAYED))
+    return StoredAnswer(row.status, row.body, headers)
 
 
-def store(connection: Connection, answers: Sequence[tuple[RequestKey, Answer]], now_ms: int) -> None:
+def store(connection: Connection, answers: Sequence[tuple[RequestKey, StoredAnswer]], now_ms: int) -> None:
     """Store them; what is there under the same key has outlived its 24 h and makes room."""
     connection.execute(_DELETE, [{"account": key.manufacturer_seq, "given_key": key.key} for key, _ in answers])
     connection.execute(

@@ -9,9 +9,9 @@ from typing import Final
 from sqlalchemy import Connection, delete, insert, select
 
 from agent.wire.secret import Secret
-from simulator.service.oauth.client import Client
-from simulator.service.oauth.family import ACCESS_S, TokenPair, end_of_refresh
-from simulator.service.storage.keys import Caller, hash_secret
+from simulator.service.core.client import Client, hash_secret
+from simulator.service.core.token_family import ACCESS_S, TokenPair, end_of_refresh
+from simulator.service.storage.keys import Caller
 from simulator.service.storage.tables import grants, people, tokens
 
 ACCESS: Final = "access"

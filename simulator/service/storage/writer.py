@@ -21,8 +21,8 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from agent.errors import AgentError
-from simulator.service.complaints import Complaints
-from simulator.service.faults import ServiceFault
+from simulator.service.errors import ServiceError, Unavailable
+from simulator.service.failure_log import FailureLog
 from simulator.service.storage.database import Database
 from simulator.watched import OnFailure, make_thread
 
@@ -48,9 +48,9 @@ class BatchOperation(Protocol[Item_contra]):
     """Writes many items with few statements."""
 
     def __call__(self, connection: Connection, items: Sequence[Item_contra], /) -> Sequence[object]:
-        """Write the items; one result for each, a :class:`ServiceFault` for one that was not written.
+        """Write the items; one result for each, a :class:`ServiceError` for one that was not written.
 
-        It must not raise a :class:`ServiceFault`: for the sake of speed it has no savepoint of its own.
+        It must not raise a :class:`ServiceError`: for the sake of speed it has no savepoint of its own.
         """
         ...
 
@@ -116,7 +116,7 @@ class Writer:
         self._before_commit = before_commit
         self._after_rollback = after_rollback
         self._due_work = due_work
-        self._complaints = Complaints(log)
+        self._failure_log = FailureLog(log)
         self._queue: queue.SimpleQueue[list[_Job] | None] = queue.SimpleQueue()
         self._collected: list[_Job] = []
         self._waiting = 0
@@ -153,7 +153,7 @@ class Writer:
             size_bytes: of the request, or of the answer where that is larger: what it takes in memory meanwhile.
 
         Raises:
-            ServiceFault: 503, as many jobs wait as may.
+            Unavailable: as many jobs wait as may.
         """
         return self._collect(_Job(operation, None, None, size_bytes))
 
@@ -178,11 +178,8 @@ class Writer:
             raise _thread_has_ended()
         waiting_bytes = self._waiting_bytes + job.size_bytes
         if self._waiting >= WAITING_MAX or (self._waiting and waiting_bytes > WAITING_BYTES_MAX):
-            raise ServiceFault(
-                503,
-                "service_busy",
-                "More writes wait than this service can hold; try again soon.",
-                headers=((b"retry-after", b"1"),),
+            raise Unavailable(
+                "service_busy", "More writes wait than this service can hold; try again soon.", retry_after_s=1
             )
         loop = asyncio.get_running_loop()
         job.future = loop.create_future()
@@ -276,7 +273,7 @@ class Writer:
                 if lost and not is_last:  # perhaps the server was started anew long ago: this connects anew
                     continue
                 if isinstance(exc, SQLAlchemyError):
-                    self._complaints.tell("what was due could not be stored", exc)
+                    self._failure_log.report("what was due could not be stored", exc)
                 else:
                     log.exception("what was due could not be stored")
                 return _storage_fault(exc, in_doubt=False)
@@ -297,7 +294,7 @@ class Writer:
             lost = isinstance(exc, DBAPIError) and exc.connection_invalidated
             in_doubt = committing and lost
             if isinstance(exc, SQLAlchemyError):
-                self._complaints.tell(_LOST_IN_COMMIT if in_doubt else _ROLLED_BACK, exc)
+                self._failure_log.report(_LOST_IN_COMMIT if in_doubt else _ROLLED_BACK, exc)
             elif not isinstance(exc, AgentError):
                 log.exception("a group of %d writes was rolled back", len(jobs))
             self._after_rollback()
@@ -358,17 +355,16 @@ def _carry_out(connection: Connection, run: list[_Job]) -> None:
         try:
             with connection.begin_nested():
                 first.result = first.operation(connection)
-        except ServiceFault as fault:
-            first.result = fault
+        except ServiceError as error:
+            first.result = error
 
 
-def _thread_has_ended() -> ServiceFault:
-    return ServiceFault(
-        503,
+def _thread_has_ended() -> Unavailable:
+    return Unavailable(
         "storage_unavailable",
         "The service's writing thread has ended, and the service ends with it; its log says why. What was being written"
         " was stored as a whole or not at all: look first, or send it again with the same Idempotency-Key.",
-        headers=((b"retry-after", b"1"),),
+        retry_after_s=1,
     )
 
 
@@ -381,4 +377,4 @@ def _storage_fault(exc: Exception, *, in_doubt: bool) -> Exception:
         if in_doubt
         else "The service could not write to its storage, nothing was stored; its log says why. Try again."
     )
-    return ServiceFault(503, "storage_unavailable", message, headers=((b"retry-after", b"1"),))
+    return Unavailable("storage_unavailable", message, retry_after_s=1)

@@ -14,8 +14,9 @@ import re
 from typing import Final
 
 from agent.errors import InvalidQr
+from simulator.wire.base64url import from_base64url, to_base64url
 from simulator.wire.qr import base45
-from simulator.wire.qr.label import COMPACT, ED25519_BYTES, HMAC_BYTES, VERSION, LabelText, from_base64url, to_base64url
+from simulator.wire.qr.label import COMPACT, ED25519_BYTES, HMAC_BYTES, VERSION, LabelText
 
 START: Final = f"DL{VERSION}:"
 _START_OF_ANY: Final = re.compile(r"DL[0-9]+:")

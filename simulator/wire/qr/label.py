@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,8 +16,6 @@ COMPACT: Final = "compact"
 HMAC_BYTES: Final = 16
 """HMAC-SHA-256, cut."""
 ED25519_BYTES: Final = 64
-
-_CHARACTERS: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,19 +57,3 @@ def check_values(label: LabelText) -> None:
             raise InvalidQr("unprintable", f"{name!r} begins or ends with a space: take it out")
     if label.sig is not None and not (isinstance(label.sig, str) and label.sig):
         raise InvalidQr("wrong_type", "'sig' in the label must be text, and not empty")
-
-
-def to_base64url(raw: bytes) -> str:
-    """The bytes as base64url without padding (RFC 4648, section 5): one text for one sequence of bytes."""
-    return base64.urlsafe_b64encode(raw).decode("ascii").rstrip("=")
-
-
-def from_base64url(text: str) -> bytes | None:
-    """The bytes, or None when the text is not what :func:`to_base64url` writes.
-
-    Bits that the last character has too many must be zero: else several texts would stand for one signature.
-    """
-    if _CHARACTERS.fullmatch(text) is None or len(text) % 4 == 1:
-        return None
-    raw = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
-    return raw if to_base64url(raw) == text else None

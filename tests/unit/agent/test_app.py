@@ -209,7 +209,7 @@ class TestJobs:
     def verify(self, found: object) -> Outcome | None:
         job = self.jobs().prepare(make_command("c1", {"command": "door", "do": "open"}))
         assert not isinstance(job, Outcome)
-        job.loaded.handler.verify = lambda payload, context: found
+        self.registry.get("door").handler.verify = lambda payload, context: found
         return job.verify(
             Attempt("c1", 2, restarted=False, stopping=threading.Event(), report_progress=lambda result: None)
         )

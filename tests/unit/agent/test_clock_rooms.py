@@ -17,6 +17,7 @@ MAY: dict[str, str] = {
     "adapters/sqlite_store.py": "names a damaged file and an incident after it",
     "adapters/store/journal_rows.py": "stores moments; compares only what is dated",
     "adapters/store/outbox_rows.py": "stores moments; compares only what is dated",
+    "adapters/store/counts.py": "counts gaps; shows from when to when, to a person",
     "adapters/store/gap_rows.py": "stores moments; shows from when to when, to a person",
     "core/gaps.py": "across boots, which comes first; within one the monotonic clock tells",
     "runtime/ledger.py": "counts by day, as the device believes",

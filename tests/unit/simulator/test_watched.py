@@ -33,7 +33,7 @@ STARTED_ELSEWHERE: Final = {
     ("service/service.py", "to_thread"): POOL,
     ("service/passwords.py", "to_thread"): POOL,
     ("service/routes/control.py", "to_thread"): POOL,
-    ("service/profiles/layer.py", "to_thread"): POOL,
+    ("service/profile_layer/layer.py", "to_thread"): POOL,
     ("gateway/broker.py", "to_thread"): POOL,
     ("service/waiting.py", "ensure_future"): AWAITED,
     ("service/routes/command_events.py", "ensure_future"): AWAITED,

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from simulator.labels.corpus.case import NO_LABEL, NOT_SIGNED, Case, Setting, case, to_json
+from simulator.wire.base64url import from_base64url, to_base64url
 from simulator.wire.qr import LabelText, encode_label
-from simulator.wire.qr.label import HMAC_BYTES, from_base64url, to_base64url
+from simulator.wire.qr.label import HMAC_BYTES
 
 _PROFILES = ("json", "link", "compact")
 

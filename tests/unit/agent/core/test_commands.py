@@ -24,7 +24,7 @@ from agent.core.commands import (
     triage,
 )
 from agent.core.listed_states import FINAL_STATUSES, OPEN_STATUSES
-from agent.core.put_aside import give_up_entry, offer_again_entry, put_aside_entry
+from agent.core.unreported import give_up_entry, offer_again_entry, put_aside_entry
 from agent.core.values import CommandState, Contract, JournalEntry, OutcomeStatus
 from agent.errors import AgentError
 from agent.wire.command_states import FINAL_STATES as WIRE_FINAL_STATES

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.core.run_limits import RunLimits
+from agent.core.outcomes import RunLimits
 
 
 @pytest.mark.parametrize(

@@ -585,7 +585,7 @@ class TestPlugins:
         device.values["sensors"] = [{"name": "t", "type": "no_such_type"}]
         with StateLock(device.state_dir):
             tell_status(device, parts={"sensor:t": Part("ok", 0.0)})
-            is_ok(device.look("sensors"), "as the running agent tells")
+            is_ok(device.look("sensors"), "as the running agent reports")
             tell_status(device, parts={"sensor:t": Part("failing", 0.0, "the bus is dead")})
             is_bad(device.look("sensors"), "failed", "the bus is dead", "wiring")
 

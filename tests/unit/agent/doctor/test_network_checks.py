@@ -198,7 +198,7 @@ class TestService:
         is_ok(device.look("service_answers"), "long-poll")
         is_ok(device.look("credentials_accepted"), "key pair")
         is_ok(device.look("device_known"), device.values["device"]["device_id"])
-        is_ok(device.look("quota"), "tells no quota")
+        is_ok(device.look("quota"), "announces no quota")
 
     def test_asking_marks_no_command_as_delivered(self, device, bench):
         device_id = device.values["device"]["device_id"]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.handlers.results import RESULT_BYTES, ResultTooLarge, _least_bytes, copy_result
+from agent.handlers.loaded import RESULT_BYTES, ResultTooLarge, _least_bytes, copy_result
 
 JSON = st.recursive(
     st.none()

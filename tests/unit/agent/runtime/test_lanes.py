@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from agent.core.commands import CommandRules, HandlerRule, start_entry
-from agent.core.run_limits import RunLimits
+from agent.core.outcomes import RunLimits
 from agent.core.values import Command, CommandState, Contract, JournalEntry, Moment, Outcome, OutcomeStatus, Report
 from agent.runtime import jobs
 from agent.runtime.dispatcher import Dispatcher
@@ -777,7 +777,7 @@ class TestVerify:
         resume(bench.journal, bench.rules, bench.dispatcher, bench.clock, bench.clock.now())
         assert bench.state("c1") is CommandState.STARTED
         bench.process_all()
-        assert "verify hook did not tell: timeout: " in (bench.outcome("c1").error or "")
+        assert "verify hook did not know: timeout: " in (bench.outcome("c1").error or "")
         leave.set()
         lane = bench.jigs["lane:ping"].actor
         assert isinstance(lane, Lane)

@@ -10,10 +10,10 @@ from agent.adapters.store_service import StoreService
 from agent.core.outbox import Bounds
 from agent.core.values import Priority, Report, SendOutcome, StoredReading
 from agent.errors import TransportError
+from agent.runtime.failures import RetryPolicy
 from agent.runtime.health import Health
 from agent.runtime.jig import Jig
 from agent.runtime.reading_uplink import ReadingUplink
-from agent.runtime.retry_policy import RetryPolicy
 from tests.factories import make_reading
 from tests.fakes import FakeClock
 

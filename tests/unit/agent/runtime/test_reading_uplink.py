@@ -2,10 +2,10 @@ from __future__ import annotations
 
 from agent.core.outbox import Bounds
 from agent.errors import Offline, TransportError, Unauthorized
+from agent.runtime.failures import RetryPolicy
 from agent.runtime.health import Health
 from agent.runtime.jig import Jig
 from agent.runtime.reading_uplink import IN_FLIGHT, ReadingUplink
-from agent.runtime.retry_policy import RetryPolicy
 from tests.factories import make_reading
 from tests.fakes import FakeClock, FakeStore, FakeUplink
 

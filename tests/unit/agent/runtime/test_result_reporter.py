@@ -21,10 +21,10 @@ from agent.errors import (
     Unauthorized,
     UnexpectedAnswer,
 )
+from agent.runtime.failures import RetryPolicy
 from agent.runtime.health import Health
 from agent.runtime.jig import Jig
 from agent.runtime.result_reporter import ResultReporter
-from agent.runtime.retry_policy import RetryPolicy
 from tests.factories import make_entry, make_outcome
 from tests.fakes import FakeClock, FakeStore, FakeUplink
 

@@ -5,9 +5,9 @@ import pytest
 from agent.core.polling import PollIntervals
 from agent.core.values import CommandPoll
 from agent.errors import Offline, RateLimited, StorageError, TransportError, Unauthorized, UnexpectedAnswer
+from agent.runtime.failures import RetryPolicy
 from agent.runtime.health import Health
 from agent.runtime.jig import Jig
-from agent.runtime.retry_policy import RetryPolicy
 from agent.runtime.sensing import IntervalChanged
 from agent.runtime.sourcing import SourceService
 from tests.factories import make_command

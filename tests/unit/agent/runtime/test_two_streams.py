@@ -18,11 +18,11 @@ from agent.errors import (
     Unauthorized,
     UnexpectedAnswer,
 )
+from agent.runtime.failures import RetryPolicy
 from agent.runtime.health import Health
 from agent.runtime.jig import Jig
 from agent.runtime.reading_uplink import ReadingUplink
 from agent.runtime.result_reporter import ResultReporter
-from agent.runtime.retry_policy import RetryPolicy
 from agent.runtime.service import ServiceThread
 from tests.factories import make_entry, make_outcome, make_reading
 from tests.fakes import FakeClock, FakeStore, FakeUplink

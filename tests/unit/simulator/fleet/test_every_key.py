@@ -1,8 +1,13 @@
-"""Each key of a scenario, in each kind, level and transport: it changes what the table says, or is refused."""
+"""Each key of a scenario, in each kind, level and transport: it changes what the table says, or is refused.
+
+A refusal is cheap and is looked at everywhere. What a key changes is played in two contexts, the second of which
+differs from key to key; ``make exhaustive`` plays it in all.
+"""
 
 from __future__ import annotations
 
 import re
+import zlib
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -14,6 +19,7 @@ from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.signals.base import Individual
 from simulator.fleet.signals.build import build_signals
 from simulator.fleet.signals.settings import SignalMap
+from tests.exhaustive import EXHAUSTIVE
 from tests.unit.simulator.fleet import key_table as table
 from tests.unit.simulator.fleet import key_table_faults as fault_table
 from tests.unit.simulator.fleet import key_table_fleet as fleet_table
@@ -46,9 +52,18 @@ def cases():
         *phase_table.PHASES,
     ]
     for name, key in entries:
-        for context in CONTEXTS:
-            if matches(context, key.only):
-                yield pytest.param(name, key, context, id=f"{name}-{key_text(key.value)}-{context}")
+        for context in contexts_of(name, key):
+            yield pytest.param(name, key, context, id=f"{name}-{key_text(key.value)}-{context}")
+
+
+def contexts_of(name: str, key: Key) -> list[str]:
+    """Where a key is looked at: wherever it is refused, and in two contexts in which it has an effect, or in all."""
+    about = [context for context in CONTEXTS if matches(context, key.only)]
+    played = [context for context in about if not any(matches(context, pattern) for pattern in key.refused)]
+    if not EXHAUSTIVE and len(played) > 2:
+        turn = zlib.crc32(f"{name} {key_text(key.value)}".encode())
+        played = [played[0], played[1 + turn % (len(played) - 1)]]
+    return [context for context in about if context in played or any(matches(context, each) for each in key.refused)]
 
 
 @pytest.fixture(scope="module")
@@ -280,6 +295,11 @@ def test_every_key_of_the_models_has_an_entry():
         and not (is_section and any(name.startswith((f"{key}.", f"{key}[")) for name in known))
     ]
     assert missing == []
+
+
+def test_the_keys_are_played_in_every_context():
+    played = {(context, key.refused == {}) for _, key, context in (case.values for case in cases())}
+    assert {context for context, is_everywhere in played if is_everywhere} == set(CONTEXTS)
 
 
 def test_every_entry_is_about_a_key_that_there_is_and_about_every_context():

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import simulator.service
 from agent.wire import paths
-from simulator.service import kept
+from simulator.service import waiting
 from simulator.service.answers import Answer
-from simulator.service.kept import KeptPoll, KeptPolls
-from simulator.service.oauth.attempts import Attempts
+from simulator.service.attempts import Attempts
 from simulator.service.routes import sensor_data
+from simulator.service.waiting import CachedPoll, PollCache
 
 PACKAGE = Path(simulator.service.__file__).parent
 DOCUMENT = PACKAGE.parent.parent / "docs" / "service.md"
@@ -145,20 +145,20 @@ def _answer(size: int) -> Answer:
 
 
 def test_kept_polls_are_bounded_in_bytes_and_the_first_goes(monkeypatch):
-    monkeypatch.setattr(kept, "KEPT_BYTES", 100)
-    polls = KeptPolls()
+    monkeypatch.setattr(waiting, "CACHED_BYTES", 100)
+    polls = PollCache()
     for seq in range(4):
-        polls.keep(1, f"d{seq}", KeptPoll(seq, _answer(40)))
+        polls.keep(1, f"d{seq}", CachedPoll(seq, _answer(40)))
     assert [polls.find(1, f"d{seq}", 0) is not None for seq in range(4)] == [False, False, True, True]
-    polls.keep(1, "d2", KeptPoll(2, _answer(10)))  # the same device again, with less
-    polls.keep(1, "d5", KeptPoll(5, _answer(40)))
+    polls.keep(1, "d2", CachedPoll(2, _answer(10)))  # the same device again, with less
+    polls.keep(1, "d5", CachedPoll(5, _answer(40)))
     assert [polls.find(1, f"d{seq}", 0) is not None for seq in (2, 3, 5)] == [True, True, True]
-    polls.keep(1, "d6", KeptPoll(6, _answer(101)))  # more than all of them may have
+    polls.keep(1, "d6", CachedPoll(6, _answer(101)))  # more than all of them may have
     assert not any(polls.find(1, f"d{seq}", 0) for seq in range(7))
-    polls.keep(1, "d7", KeptPoll(7, _answer(100)))
+    polls.keep(1, "d7", CachedPoll(7, _answer(100)))
     assert polls.find(1, "d7", 0) is not None
     polls.clear()
-    polls.keep(1, "d8", KeptPoll(8, _answer(100)))
+    polls.keep(1, "d8", CachedPoll(8, _answer(100)))
     assert polls.find(1, "d8", 0) is not None
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from agent.errors import InvalidMessage
 from agent.wire.json_text import parse_json
 from agent.wire.times import parse_time
-from simulator.service.columns import TableColumn, check_payload, filter_hashes, value_hashes
+from simulator.service.core.columns import TableColumn, check_payload, filter_hashes, value_hashes
 
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))
 INTEGERS = st.integers(-(2**63), 2**63 - 1)

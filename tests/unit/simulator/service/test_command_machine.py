@@ -11,9 +11,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from agent.wire.command_states import OPEN_STATES
 from agent.wire.commands import CommandResult
 from agent.wire.registration import RegisterDevice
-from simulator.service.faults import ServiceFault
+from simulator.service.errors import Conflict
 from simulator.service.storage import commands, devices, keys
 from simulator.service.storage.database import Database
+from simulator.service.storage.lists import Window
 from simulator.wire.messages import SendCommand
 
 OPEN = sorted(OPEN_STATES)
@@ -75,7 +76,7 @@ class CommandMachine(RuleBasedStateMachine):
         with self.database.writing(self.writer):
             commands.end_overdue(self.writer, self.now_ms)
             found = commands.list_page(
-                self.writer, self.device.seq, commands.OPEN, ascending=True, after=None, limit=limit
+                self.writer, self.device.seq, commands.OPEN, Window(limit, ascending=True, after=None)
             )
             rows = list(found)[:limit]
             commands.deliver(self.writer, rows, self.now_ms)
@@ -105,10 +106,10 @@ class CommandMachine(RuleBasedStateMachine):
                 commands.end_overdue(self.writer, self.now_ms)
             with self.database.writing(self.writer):
                 record = commands.report(self.writer, self.device, command.id, said, self.now_ms)
-        except ServiceFault as fault:
+        except Conflict as fault:
             refused = fault
         if refused is not None:
-            assert refused.status == 409
+            assert refused.error == "command_not_open"
             assert not taken
             assert not repeated
             return
@@ -134,7 +135,7 @@ class CommandMachine(RuleBasedStateMachine):
         self._lapse()
         with self.database.writing(self.writer):
             commands.end_overdue(self.writer, self.now_ms)
-            rows = commands.list_page(self.writer, self.device.seq, None, ascending=True, after=None, limit=10_000)
+            rows = commands.list_page(self.writer, self.device.seq, None, Window(10_000, ascending=True, after=None))
         shown = [commands.show(row, "device") for row in rows]
         assert [(r.id, r.status, r.result, r.status_reason) for r in shown] == [
             (m.id, m.status, m.result, m.reason) for m in self.model

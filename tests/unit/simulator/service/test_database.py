@@ -155,7 +155,7 @@ def test_old_answers_and_firings_are_pruned():
     clock = ManualClock(0)
     service = Service(ServiceConfig(clock=clock))
     key = stored_answers.RequestKey(1, "k", b"f")
-    answer = stored_answers.Answer(201, b"{}")
+    answer = stored_answers.StoredAnswer(201, b"{}", ())
     service.writer.call(lambda c: stored_answers.store(c, [(key, answer)], clock.now_ms()))
 
     async def work():

@@ -11,8 +11,7 @@ import httpx
 import pytest
 
 from agent.wire.limits import BODY_BYTES
-from simulator.service.profiles import exchange, layer
-from simulator.service.profiles.axes import lists
+from simulator.service.profile_layer import exchange, layer, lists
 from tests.profiles import outside, profile, running_as, switch
 from tests.service_running import Bench
 

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from agent.wire.command_states import FINAL_STATES, OPEN_STATES, RESULT_STATES, CommandStatus
-from simulator.service.lifecycle import MOVES, REPORTED, Event, move
+from simulator.service.core.lifecycle import MOVES, REPORTED, Event, move
 
 S = CommandStatus
 

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.service.oauth import pkce
-from simulator.service.oauth.authorize import AuthorizationRequest, ErrorPage, RedirectError, decide
-from simulator.service.oauth.client import SIGN_IN, Client, check_client, check_redirect_uri, check_secret, origin_of
-from simulator.service.oauth.family import Code, Exchange, RefreshToken, Verdict, judge_code, judge_refresh
-from simulator.service.oauth.parameters import parse_pairs, with_query
+from simulator.service.core import token_family as pkce
+from simulator.service.core.authorize import AuthorizationRequest, ErrorPage, RedirectError, decide
+from simulator.service.core.client import SIGN_IN, Client, check_client, check_redirect_uri, check_secret, origin_of
+from simulator.service.core.parameters import parse_pairs, with_query
+from simulator.service.core.token_family import Code, Exchange, RefreshToken, Verdict, judge_code, judge_refresh
 from simulator.service.oauth.token import Form, read_credentials
 
 CALLBACK = "https://partner.example/callback"

@@ -20,9 +20,9 @@ from hypothesis.stateful import (
 from sqlalchemy import Connection
 
 from agent.wire.secret import Secret
-from simulator.service.oauth.authorize import AuthorizationRequest
-from simulator.service.oauth.client import Client
-from simulator.service.oauth.family import ACCESS_S, CODE_S, LONGEST_S, REFRESH_S, Exchange
+from simulator.service.core.authorize import AuthorizationRequest
+from simulator.service.core.client import Client
+from simulator.service.core.token_family import ACCESS_S, CODE_S, LONGEST_S, REFRESH_S, Exchange
 from simulator.service.storage import grants, people, reset, tokens
 from simulator.service.storage.database import Database
 from simulator.service.storage.grants import Refusal

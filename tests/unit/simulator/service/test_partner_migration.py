@@ -10,11 +10,10 @@ from sqlalchemy import create_engine, text
 
 import simulator.service.storage.migrate as migrating
 from simulator.service.config import ServiceConfig
-from simulator.service.oauth.client import SIGN_IN
-from simulator.service.oauth.family import LONGEST_S, TokenPair
+from simulator.service.core.client import SIGN_IN, hash_secret
+from simulator.service.core.token_family import LONGEST_S, TokenPair
 from simulator.service.service import Service
 from simulator.service.storage import grants, tokens
-from simulator.service.storage.keys import hash_secret
 from simulator.service.storage.sqlite import FILE_NAME
 from simulator.service.storage.tables import grants as grants_table
 

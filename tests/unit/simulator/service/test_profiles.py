@@ -22,7 +22,7 @@ from simulator.service.app import ENDPOINTS
 from simulator.service.profiles.accounts import AccountProfiles
 from simulator.service.profiles.model import AXES, COMPLETE, EXTENSIONS, PLAIN, PROFILES, ServerProfile, values_of
 from simulator.service.profiles.text import name_of, read_all
-from simulator.service.routes import discovery
+from simulator.service.routes import documents
 from simulator.service.routes.control_profiles import ProfileWanted
 from tests.profiles import TRUTH, choices, outside, profile, running_as, switch
 from tests.service_running import Bench, running
@@ -386,7 +386,7 @@ def test_every_named_profile_can_be_a_base() -> None:
 
 
 def test_the_extensions_are_those_that_the_service_offers() -> None:
-    assert set(EXTENSIONS) == set(discovery.OFFERED)
+    assert set(EXTENSIONS) == set(documents.OFFERED)
     others = {one.extension for one in ENDPOINTS if one.extension} - set(EXTENSIONS)
     assert all(name == "discovery" or name.startswith("oauth") for name in others), others
 

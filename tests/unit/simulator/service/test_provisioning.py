@@ -10,8 +10,8 @@ from alembic.config import Config
 from sqlalchemy import create_engine, select
 
 import simulator.service.storage.migrate as migrating
-from simulator.service.columns import COMMAND_RESULTS
 from simulator.service.config import ServiceConfig
+from simulator.service.core.columns import COMMAND_RESULTS
 from simulator.service.service import Service
 from simulator.service.storage import databases, products
 from simulator.service.storage.sqlite import FILE_NAME

@@ -9,9 +9,9 @@ from sqlalchemy import event, func, select
 
 from agent.wire.registration import RegisterDevice
 from simulator.service.config import ServiceConfig
+from simulator.service.ingest import IncomingReading
 from simulator.service.service import Service
 from simulator.service.storage import devices, products, rules
-from simulator.service.storage.readings import NewReading
 from simulator.service.storage.tables import commands, readings, rule_firings, rule_states
 from simulator.wire.products import NewProduct
 from simulator.wire.rules import CommandAction, NewRule, NewTrigger
@@ -38,8 +38,8 @@ def world():
 
     def post(connection, value=61, at_ms=1000, device_id="hot-1"):
         text = f'{{"t":{value}}}'
-        item = NewReading(account, device_id, service.ids.next(), at_ms, at_ms, text)
-        return service.rules.store_readings(connection, [item])[0]
+        item = IncomingReading(account, device_id, service.ids.next(), at_ms, at_ms, text)
+        return service.store_readings(connection, [item])[0]
 
     def count(table):
         return service.read_now(lambda c: c.execute(select(func.count()).select_from(table)).scalar_one())

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.service.rules.machine import LATE_MS, Condition, Phase, State, Step, due_ms, elapse, observe
+from simulator.service.core.rule_machine import LATE_MS, Condition, Phase, State, Step, due_ms, elapse, observe
 
 HOT = Condition("t", ">", 60, 30_000)
 AT_ONCE = Condition("t", ">", 60, 0)

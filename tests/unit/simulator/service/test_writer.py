@@ -6,7 +6,7 @@ import contextlib
 import pytest
 from sqlalchemy import func, insert, select, text
 
-from simulator.service.faults import ServiceFault
+from simulator.service.errors import Conflict, Unavailable
 from simulator.service.storage import writer as writer_module
 from simulator.service.storage.database import Database
 from simulator.service.storage.tables import users
@@ -25,7 +25,7 @@ def _add(name):
 def _refuse_after(name):
     def refuse(connection):
         _add(name)(connection)
-        raise ServiceFault(409, "no", "No.")
+        raise Conflict("no", "No.")
 
     return refuse
 
@@ -74,12 +74,12 @@ def test_many_writes_share_one_commit(database, writer):
 def test_a_refused_write_leaves_nothing_and_takes_nobody_with_it(database, writer):
     results = asyncio.run(_all(writer, [_add("a"), _refuse_after("b"), _add("c")]))
     assert results[0] == "a"
-    assert isinstance(results[1], ServiceFault)
+    assert isinstance(results[1], Conflict)
     assert results[2] == "c"
     assert _names(database) == ["a", "c"]
 
 
-@pytest.mark.parametrize(("bad", "kind"), [(_break, ServiceFault), (_crash, ZeroDivisionError)])
+@pytest.mark.parametrize(("bad", "kind"), [(_break, Unavailable), (_crash, ZeroDivisionError)])
 def test_a_write_that_breaks_takes_nobody_with_it(database, writer, bad, kind, caplog):
     results = asyncio.run(_all(writer, [_add("a"), bad, _add("c")]))
     assert results[0] == "a"
@@ -105,7 +105,7 @@ def test_a_commit_that_fails_is_an_error_for_everybody_and_the_next_one_goes_thr
 
     first, last = asyncio.run(run())
     writer.stop()
-    assert [fault.status for fault in first] == [503, 503]
+    assert [error.error for error in first] == ["storage_unavailable"] * 2
     assert last == "c"
     assert _names(database) == ["c"]
 
@@ -143,7 +143,7 @@ def test_what_waits_is_written_before_the_end(database, writer):
 def test_another_thread_waits_for_its_write_and_gets_its_error(database, writer):
     writer.start()
     assert writer.call(_add("a")) == "a"
-    with pytest.raises(ServiceFault):
+    with pytest.raises(Conflict):
         writer.call(_refuse_after("b"))
     assert _names(database) == ["a"]
 
@@ -154,9 +154,9 @@ def test_more_waiting_writes_than_the_bound_are_503(database, writer, monkeypatc
     async def run():
         for i in range(3):
             writer.submit(_add(f"u{i}"))
-        with pytest.raises(ServiceFault) as caught:
+        with pytest.raises(Unavailable) as caught:
             writer.submit(_add("one too many"))
-        assert (caught.value.status, caught.value.error) == (503, "service_busy")
+        assert caught.value.error == "service_busy"
 
     asyncio.run(run())
     writer.start()
@@ -167,14 +167,14 @@ def test_more_bytes_of_waiting_writes_than_the_bound_are_503_until_they_are_writ
 
     async def run():
         first = writer.submit(_add("alone it may be larger than the bound"), 1001)
-        with pytest.raises(ServiceFault) as caught:
+        with pytest.raises(Unavailable) as caught:
             writer.submit_item(lambda _connection, items: items, "too large", 1)
-        assert (caught.value.status, caught.value.error) == (503, "service_busy")
-        assert (b"retry-after", b"1") in caught.value.answer().headers
+        assert caught.value.error == "service_busy"
+        assert caught.value.retry_after_s == 1
         writer.start()
         await first
         await asyncio.gather(*(writer.submit(_add(f"u{i}"), 500) for i in range(2)))
-        with contextlib.suppress(ServiceFault):
+        with contextlib.suppress(Conflict):
             await writer.submit(_refuse_after("refused"), 500)
         given_up = writer.submit(_add("given up"), 500)
         given_up.cancel()
@@ -192,15 +192,15 @@ def test_a_thread_that_an_error_ends_is_told_of_and_leaves_nobody_waiting(databa
     told = []
     writer = Writer(database, lambda _connection: None, on_failure=lambda *given: told.append(given))
     results = asyncio.run(_all(writer, [_add("a"), _end_the_thread, _add("b")]))
-    assert [result.status for result in results] == [503, 503, 503]
+    assert [result.error for result in results] == ["storage_unavailable"] * 3
     assert [(name, type(error)) for name, error in told] == [("service-writer", SuddenExit)]
 
     async def write():
         return writer.submit(_add("c"))
 
-    with pytest.raises(ServiceFault, match="writing thread has ended"):
+    with pytest.raises(Unavailable, match="writing thread has ended"):
         asyncio.run(write())
-    with pytest.raises(ServiceFault, match="writing thread has ended"):
+    with pytest.raises(Unavailable, match="writing thread has ended"):
         writer.call(_add("d"))
     writer.stop()
     assert _names(database) == []

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.errors import InvalidQr
+from simulator.wire.base64url import from_base64url, to_base64url
 from simulator.wire.qr import LabelText, base45, encode_label, parse_label, signed_bytes
-from simulator.wire.qr.label import from_base64url, to_base64url
 
 # Neither marks nor separators but the plain space; unassigned ones differ between the tables of Python and hypothesis.
 LETTERS = st.characters(exclude_categories=["C", "Z"])

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from agent.errors import ConfigurationError, InvalidMessage, InvalidQr, InvalidSignature
 from agent.wire.signed_keys import SigningKey
+from simulator.wire.base64url import to_base64url
 from simulator.wire.qr import LabelText, base45, encode_label, parse_label
 from simulator.wire.qr.keys import KINDS, LabelKey, LabelSigner, is_shown_form, read_label_signer, show_label_key
-from simulator.wire.qr.label import to_base64url
 
 PRODUCT = "0193b2f4-7e5c-7c3a-9b1e-2f6d4a8c0e11"
 SIGNERS = {kind: LabelSigner(kind, bytes(range(32))) for kind in KINDS}

@@ -1,0 +1,51 @@
+"""Paths that need no keys: the control paths, the documents, partner access and its pages."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from agent.wire import paths
+
+AUTHORIZE: Final = paths.OAUTH_AUTHORIZE
+ANSWER: Final = "/partner-oauth-answer"
+"""Where the forms of the authorize page go; that one takes GET only, as the specification has it."""
+ACCOUNT: Final = "/account"
+ACCOUNT_SIGN_IN: Final = "/account/sign-in"
+ACCOUNT_SIGN_OUT: Final = "/account/sign-out"
+ACCOUNT_REVOKE: Final = "/account/revoke"
+PLAYGROUND: Final = "/playground"
+STATIC: Final = "/oauth/static/"
+STYLE: Final = f"{STATIC}pages.css"
+ICON: Final = f"{STATIC}icon.svg"
+PLAYGROUND_SCRIPT: Final = f"{STATIC}playground.js"
+
+PAGES: Final = frozenset(
+    {
+        AUTHORIZE,
+        ANSWER,
+        ACCOUNT,
+        ACCOUNT_SIGN_IN,
+        ACCOUNT_SIGN_OUT,
+        ACCOUNT_REVOKE,
+        PLAYGROUND,
+        STYLE,
+        ICON,
+        PLAYGROUND_SCRIPT,
+    }
+)
+"""The pages of partner access, open to everybody: a session or a form says who it is."""
+CONTROL_PREFIX: Final = "/_emulator/"
+PUBLIC: Final = frozenset(
+    {
+        "/.well-known/device-service",
+        "/openapi.json",
+        "/docs",
+        "/docs/rapidoc-min.js",
+        paths.OAUTH_TOKEN,
+        paths.OAUTH_REVOKE,
+        paths.OAUTH_INTROSPECT,
+        paths.OAUTH_METADATA,
+        *PAGES,
+    }
+)
+"""Documents that describe the service, and where partners come without keys: they say who they are in another way."""

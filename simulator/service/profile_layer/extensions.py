@@ -1,0 +1,181 @@
+"""What the server has beyond the specification, and what becomes of parameters and members that it does not know.
+
+Axes: ``discovery``, ``extensions``, ``absent_extensions``, ``unknown_parameter``, ``unknown_member``, ``results``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from simulator.service.endpoints import Endpoint
+from simulator.service.profile_layer.exchange import TEXT, Answered, Exchange, Reply, page, refusal
+from simulator.service.profiles.model import EXTENSIONS
+
+PAGE_PARAMETER: Final = {
+    "complete": "cursor",
+    "cursor": "cursor",
+    "offset": "offset",
+    "page_number": "page",
+    "page_header": "page",
+    "next_url": "page",
+    "links_next": "page",
+    "link_header": "page",
+}
+"""The query parameter that leads to the next page, by way of paging."""
+_OF_PARAMETER: Final = {"status": "command-status", "wait": "long-poll"}
+_OF_MEMBER: Final = {"ttl_seconds": "command-ttl", "recorded_at": "recorded-at"}
+
+_RESULTS_TABLE: Final = "command_results"
+_RESULT_WORDS: Final = {
+    "403": "forbidden",
+    "404": "table_not_found",
+    "405": "method_not_allowed",
+    "500": "internal_error",
+}
+_RESULT_REASONS: Final = {
+    "403": "Forbidden",
+    "404": "Not Found",
+    "405": "Method Not Allowed",
+    "500": "Internal Server Error",
+}
+
+
+async def discovery(exchange: Exchange) -> None:
+    """What the discovery document says."""
+    if exchange.name != "discover":
+        return
+    kind = exchange.profile.discovery
+    if kind == "404_json":
+        raise Answered(refusal(404, "not_found", "There is no such path."))
+    if kind == "404_html":
+        raise Answered(page(404, "404 Not Found", "There is no such page."))
+    if kind == "200_html":
+        raise Answered(page(200, "Device service", "Welcome."))
+
+
+async def announced(exchange: Exchange) -> None:
+    """After: the discovery document lists what the profile has."""
+    reply = exchange.reply
+    if exchange.name == "discover" and reply.is_json and reply.status == 200:  # noqa: PLR2004
+        reply.show({"extensions": [name for name in EXTENSIONS if exchange.profile.has(name)]})
+
+
+async def endpoints(exchange: Exchange) -> None:
+    """Endpoints of an extension that the server does not have."""
+    extension = None if exchange.endpoint is None else exchange.endpoint.extension
+    if extension not in EXTENSIONS or exchange.profile.has(extension):
+        return
+    if exchange.profile.absent_extensions == "refused":
+        raise Answered(refusal(405, "method_not_allowed", "This server does not take that here."))
+    raise Answered(refusal(404, "not_found", "There is no such path."))
+
+
+async def headers(exchange: Exchange) -> None:
+    """``Idempotency-Key`` where the server does not have it."""
+    if exchange.profile.has("idempotency-key"):
+        return
+    if any(name == b"idempotency-key" for name, _ in exchange.headers):
+        _refuse(exchange, "Idempotency-Key")
+        exchange.headers = [one for one in exchange.headers if one[0] != b"idempotency-key"]
+
+
+async def parameters(exchange: Exchange) -> None:
+    """Query parameters of absent extensions, and those that no path has."""
+    if exchange.endpoint is None or not exchange.query or exchange.name == "discover":
+        return
+    kept = []
+    for name, value in exchange.query:
+        if _is_of_paging(exchange, name):
+            kept.append((name, value))
+            continue
+        extension = _extension_of(exchange.endpoint, name)
+        if extension is None:
+            if exchange.profile.unknown_parameter == "refused":
+                kept.append((name, value))  # the complete service refuses it
+        elif exchange.profile.has(extension):
+            kept.append((name, value))
+        else:
+            _refuse(exchange, name)
+    exchange.query = kept
+
+
+async def members(exchange: Exchange) -> None:
+    """Body members of absent extensions, and those that nothing names."""
+    value = exchange.value
+    endpoint = exchange.endpoint
+    if endpoint is None or not endpoint.body or not isinstance(value, dict | list):
+        return
+    if isinstance(value, list) and not exchange.profile.has("batch-sensor-data"):
+        status = 404 if exchange.profile.absent_extensions == "not_found" else 400
+        raise Answered(refusal(status, "validation_error", "body: must be an object"))
+    known = _known_members(endpoint.body[0])
+    items = value if isinstance(value, list) else [value]
+    changed = [_filter(exchange, item, known) if isinstance(item, dict) else item for item in items]
+    if changed != items:
+        exchange.replace_body(changed if isinstance(value, list) else changed[0])
+
+
+def _filter(exchange: Exchange, item: dict[str, Any], known: frozenset[str] | None) -> dict[str, Any]:
+    kept = {}
+    for name, value in item.items():
+        extension = _OF_MEMBER.get(name) if known and name in known else None
+        if extension is not None and not exchange.profile.has(extension):
+            _refuse(exchange, name)
+        elif known is None or name in known or exchange.profile.unknown_member == "refused":
+            kept[name] = value
+    return kept
+
+
+def _known_members(model: Any) -> frozenset[str] | None:
+    """The members of a body; None where any may come."""
+    if model.model_config.get("extra") == "allow":
+        return None
+    return frozenset(field.alias or name for name, field in model.model_fields.items())
+
+
+def _extension_of(endpoint: Endpoint, name: str) -> str | None:
+    declared = {one.name for one in endpoint.parameters if one.place == "query"}
+    is_column = name.startswith("data.") and endpoint.name == "list_runtime_data"
+    if name not in declared and not is_column:
+        return None
+    if endpoint.name == "list_device_commands" and name in _OF_PARAMETER:
+        return _OF_PARAMETER[name]
+    return "list-parameters"
+
+
+def _is_of_paging(exchange: Exchange, name: str) -> bool:
+    """Whether the server's own way of paging has this parameter: its answers lead there."""
+    endpoint = exchange.endpoint
+    if endpoint is None or not any(reply.listed for reply in endpoint.replies):
+        return False
+    return PAGE_PARAMETER.get(exchange.profile.paging) == name
+
+
+def _refuse(exchange: Exchange, name: str) -> None:
+    what = exchange.profile.absent_extensions
+    if what == "refused":
+        raise Answered(refusal(400, "validation_error", f"{name}: this server does not know it"))
+    if what == "not_found":
+        raise Answered(refusal(404, "not_found", "There is no such path."))
+
+
+async def results(exchange: Exchange) -> None:
+    """Before: the table of results is not there."""
+    status, _, kind = exchange.profile.results.partition("_")
+    if kind and _asks_for_table(exchange):
+        raise Answered(_missing(status, kind))
+
+
+def _asks_for_table(exchange: Exchange) -> bool:
+    if exchange.name == "create_runtime_record":
+        return isinstance(exchange.value, dict) and exchange.value.get("table_name") == _RESULTS_TABLE
+    return exchange.name == "list_runtime_data" and dict(exchange.given_query).get("table_name") == _RESULTS_TABLE
+
+
+def _missing(status: str, kind: str) -> Reply:
+    code, reason = int(status), _RESULT_REASONS[status]
+    if kind == "html":
+        return page(code, f"{status} {reason}", "The request could not be carried out.")
+    if kind == "text":
+        return Reply(code, raw=f"{reason}\n".encode(), media_type=TEXT)
+    return refusal(code, _RESULT_WORDS[status], f"{_RESULTS_TABLE}: {reason}.")

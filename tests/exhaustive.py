@@ -1,0 +1,9 @@
+"""Whether matrices and random histories are played as a whole, which ``make exhaustive`` asks for."""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+EXHAUSTIVE: Final = os.environ.get("EXHAUSTIVE") == "1"
+"""``make test`` plays a part of each that has every kind of thing in it."""
