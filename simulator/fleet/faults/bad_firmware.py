@@ -28,7 +28,7 @@ class BadFirmwareSettings(LastingBasis):
 
 @register_fault(BadFirmwareSettings)
 class BadFirmware(DeviceFault[BadFirmwareSettings]):
-    """See the module."""
+    """Applies :class:`BadFirmwareSettings` to the devices of one run."""
 
     hooks: ClassVar[frozenset[Hook]] = frozenset({Hook.CONDITION, Hook.VALUES})
 

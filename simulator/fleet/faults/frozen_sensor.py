@@ -19,7 +19,7 @@ class FrozenSensorSettings(LastingBasis):
 
 @register_fault(FrozenSensorSettings)
 class FrozenSensor(DeviceFault[FrozenSensorSettings]):
-    """See the module."""
+    """Applies :class:`FrozenSensorSettings` to the devices of one run."""
 
     hooks: ClassVar[frozenset[Hook]] = frozenset({Hook.VALUES})
 

@@ -71,7 +71,7 @@ class LinkProfileSettings(LastingBasis):
 
 @register_fault(LinkProfileSettings)
 class LinkProfile(LinkFault[LinkProfileSettings]):
-    """See the module."""
+    """Applies :class:`LinkProfileSettings` to the devices of one run."""
 
     def passage(self, device: Individual, which: int, time_s: float, size_bytes: int) -> Passage:
         """Delayed by distance, bandwidth and what TCP sends again; or answered by the portal."""

@@ -12,7 +12,7 @@ from agent.errors import ConfigurationError
 from agent.wire.secret import Secret
 from agent.wire.trust import trust_store
 from simulator.credentials import read_secret_file
-from simulator.fleet.target.standing import StandingService, find_standing
+from simulator.fleet.target.local import LocalService, read_local
 from simulator.keys import Keys
 
 LOCAL_BROKER: Final = "127.0.0.1"
@@ -109,7 +109,7 @@ def find_target(
         if options.base_url or options.api_key or options.secret_key_file or options.ca_file:
             fix = "--up knows address and keys: leave out --base-url, --api-key, --secret-key-file and --ca-file"
             raise ConfigurationError([fix], "target")
-        return target_of(find_standing(options.up))
+        return target_of(read_local(options.up))
     address = options.base_url or base_url
     faults = []
     if not address:
@@ -135,7 +135,7 @@ def find_target(
     return Target(address.rstrip("/"), tuple(pairs), ca_file=trusted)
 
 
-def target_of(standing: StandingService) -> Target:
+def target_of(standing: LocalService) -> Target:
     """The way into a service that stands on this machine.
 
     Raises:
