@@ -286,7 +286,7 @@ class _Sending:
         if self._is_over:
             return
         outcome = faults.class_of_reason(code)
-        error = error_of(code, receipts=True)
+        error = error_of(code)
         self._measure(MqttOperation.READINGS, outcome, sent_s, now_s)
         if error is not None:
             # Nobody listens is no refusal: whether a gateway gets it yet is not known.

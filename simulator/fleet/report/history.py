@@ -18,7 +18,7 @@ from typing import Final
 
 from agent.errors import ConfigurationError
 from simulator.fleet.metrics.ages import COMMAND_AGE, READING_AGE
-from simulator.fleet.metrics.operations import HELD
+from simulator.fleet.metrics.subjects import HELD
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import RunRecord, Word
 from simulator.fleet.report.compare import Figure, Finding, disagreements, read_run, scenario_differences, unfit

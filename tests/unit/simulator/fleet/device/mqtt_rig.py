@@ -126,7 +126,7 @@ class Observed(MemoryLedger):
 class Rig:
     """One device, its broker and its gateway."""
 
-    def __init__(self, *faults: dict[str, Any], receipts: bool = True, began_s: float = 1000.0, **model: Any) -> None:
+    def __init__(self, *faults: dict[str, Any], began_s: float = 1000.0, **model: Any) -> None:
         self.clock = VirtualClock(began_s)
         self.engine = Engine(self.clock)
         self.ledger = DeviceLedger(ID, "one")
@@ -154,7 +154,6 @@ class Rig:
             ],
             fleet,
             tokens=lambda _index: Secret("dat_1"),
-            receipts=receipts,
             observer=self.observed,
             clocks=Clocks(self.clock.time, lambda: EPOCH_S + self.clock.time()),
         )
