@@ -206,7 +206,7 @@ def run_up(
 
     Args:
         settings: what to start.
-        on_ready: told once everything stands.
+        on_ready: called once everything stands.
         wait: returns when it is enough; by default never, so that only an interrupt ends it, or one of the parts.
 
     Raises:
@@ -414,7 +414,7 @@ def _greet(standing: Standing, settings: UpSettings, *, as_json: bool) -> None:
     if 0 < settings.rate_limit < needed:
         click.echo(
             f"note        the devices need about {needed} requests a minute and the quota is {settings.rate_limit}: "
-            "they will be told to wait; raise --rate-limit or --interval",
+            "the service will make them wait; raise --rate-limit or --interval",
         )
     click.echo("Ctrl-C ends it.")
     sys.stdout.flush()

@@ -23,8 +23,8 @@ from gateway.mqtt.broker_config import BrokerSettings, write_broker_config
 from simulator.fleet.engine.mqtt.engine import BrokerAddress, MqttSessions
 from simulator.fleet.engine.mqtt.ports import Arrival, Established, Opening, Will
 from simulator.fleet.outcomes import OutcomeClass
-from tests.amqtt_running import amqtt
 from tests.certificates import Authority
+from tests.e2e.amqtt_running import amqtt
 from tests.mosquitto import Mosquitto, end_client
 from tests.ports import free_port
 

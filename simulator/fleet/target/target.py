@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 from agent.errors import ConfigurationError
 from agent.wire.secret import Secret
 from agent.wire.trust import trust_store
+from simulator.credentials import read_secret_file
 from simulator.fleet.target.local import LocalService, read_local
 from simulator.keys import Keys
-from simulator.onboarding.connecting import read_secret
 
 LOCAL_BROKER: Final = "127.0.0.1"
 
@@ -171,7 +171,7 @@ def _faults_of(ca_file: Path) -> list[str]:
 
 def _pair(pair: KeyPairFile, faults: list[str]) -> Keys:
     try:
-        return Keys(pair.api_key, read_secret(pair.secret_key_file, "the secret key's file"), pair.secret_key_file)
+        return Keys(pair.api_key, read_secret_file(pair.secret_key_file, "the secret key's file"), pair.secret_key_file)
     except ConfigurationError as error:
         faults += error.faults
         return Keys(pair.api_key, Secret(""))
