@@ -1,4 +1,4 @@
-"""A sensor that goes on telling what it told when the fault began."""
+"""A sensor that keeps showing what it showed when the fault began."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A sensor that tells NaN, written into the body as it is: that is not JSON (RFC 8259, section 6).
+"""A sensor that reads NaN, written into the body as it is: that is not JSON (RFC 8259, section 6).
 
 A service has to refuse the whole body with 400. The device then sends its readings one by one, and sets aside those
 that are refused alone; so the same readings have to be changed each time, whatever they are sent with.

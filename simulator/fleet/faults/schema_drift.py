@@ -1,4 +1,4 @@
-"""Readings that are suddenly called something else, are of another type, gone, or new: firmware nobody told about.
+"""Readings that are suddenly called something else, are of another type, gone, or new: firmware that was not announced.
 
 New names are valid, and a service takes them. Values of another type are not: a service refuses the reading (400, or an
 entry of the batch's ``errors``), and the device sets it aside.

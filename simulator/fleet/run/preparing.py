@@ -74,7 +74,7 @@ class Prepared:
 
     Attributes:
         jobs: one for each worker.
-        run: tells this run from all others.
+        run: identifies this run.
         began_ms: epoch milliseconds of its preparation.
         offers: the service's extensions.
         is_audited: ledgers are kept, and are read back at the end.

@@ -77,6 +77,6 @@ def schema_text() -> str:
 
 
 def scenario_schema() -> dict[str, Any]:
-    """JSON Schema 2020-12. It knows every key, unit and bound; what parts need of each other only reading tells."""
+    """JSON Schema 2020-12 with every key, unit and bound; reading a scenario also checks how its parts fit."""
     schema = Scenario.model_json_schema(by_alias=True)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "Fleet scenario"}
