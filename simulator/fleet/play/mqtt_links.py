@@ -19,7 +19,7 @@ from typing import Final
 
 from agent.errors import LockedOut, Offline
 from agent.wire.secret import Secret
-from simulator.fleet.engine.mqtt.ports import Arrival, MqttEngine, Opening, Publisher, SessionListener, Standing, Will
+from simulator.fleet.engine.mqtt.ports import Arrival, MqttEngine, Opening, Publisher, SessionListener, Standing
 from simulator.fleet.engine.wheel import Clock, Wheel
 from simulator.fleet.faults.link import FREE, Passage
 from simulator.fleet.outcomes import OutcomeClass
@@ -104,11 +104,6 @@ class MqttLinks:
         line = self._lines.get(device)
         if line is not None:
             line.say(_ACKNOWLEDGEMENT_BYTES, partial(self.engine.acknowledge, device, arrival), None)
-
-    def leave(self, device: int, farewell: Will | None = None) -> None:
-        """See :meth:`MqttEngine.leave`."""
-        self._forget(device)
-        self.engine.leave(device, farewell)
 
     def cut(self, device: int) -> None:
         """See :meth:`MqttEngine.cut`."""
