@@ -53,7 +53,7 @@ class CommandSource(Protocol):
         ...
 
     def canceled(self, command_ids: Sequence[str]) -> frozenset[str]:
-        """Which of these the service has taken back; none where nobody can be asked.
+        """Which of these the service has taken back; none where the service cannot be asked.
 
         Raises:
             ServiceError: any class of it; it may be asked again.
@@ -81,7 +81,7 @@ class Uplink(Protocol):
         ...
 
     def report(self, report: Report) -> float | None:
-        """Tell the service how a command goes or ended; the service's clock, if it told it.
+        """Send the service how a command goes or ended; the service's clock, if its answer has it.
 
         Raises:
             NoPlaceForResults: this service takes none; nothing was sent.
@@ -112,7 +112,7 @@ class Journal(Protocol):
         choose: Callable[[JournalLookup], Admission | None],
         settings: Sequence[str] = (),
     ) -> None:
-        """Look at what is known and :meth:`admit` what ``choose`` makes of it, with nobody in between.
+        """Look at what is known and :meth:`admit` what ``choose`` makes of it, with no other use of it in between.
 
         The entries and the settings of the admission are one transaction: both are there after a crash, or neither.
 
@@ -175,7 +175,7 @@ class Journal(Protocol):
 
         Args:
             listed_ids: what the service lists.
-            older_than_wall_s: true time, epoch seconds. An entry of a boot whose time nobody knows is as old as its
+            older_than_wall_s: true time, epoch seconds. An entry of a boot whose time is not known is as old as its
                 first survival of this call.
         """
         ...
@@ -272,5 +272,5 @@ class Notifier(Protocol):
 
     @property
     def watchdog_interval_s(self) -> float | None:
-        """How often :meth:`alive` must come; None when nobody watches."""
+        """How often :meth:`alive` must come; None without a watchdog."""
         ...

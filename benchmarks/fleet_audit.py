@@ -51,8 +51,7 @@ from simulator.fleet.audit.frames import LedgerHeader
 from simulator.fleet.audit.run_audit import AuditSettings, audit_run
 from simulator.fleet.record import AuditRecord
 from simulator.fleet.target.asking import Keyring, TargetDesk, for_each, open_desk
-from simulator.fleet.target.local import running_local
-from simulator.fleet.target.standing import StandingService
+from simulator.fleet.target.local import LocalService, running_local
 from simulator.keys import Keys
 from simulator.wire.products import NewProduct
 
@@ -272,7 +271,7 @@ def run_proof(devices: int, readings: int, planted: int, seed: int) -> bool:
 
 
 @contextlib.contextmanager
-def _service_apart(folder: Path) -> Iterator[StandingService]:
+def _service_apart(folder: Path) -> Iterator[LocalService]:
     """A service on the first core; this process on the last one meanwhile."""
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     _pin(cores[:1])

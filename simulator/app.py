@@ -30,7 +30,7 @@ from simulator.fleet.device.model import DeviceModel
 from simulator.fleet.engine.preflight import raise_descriptor_limit
 from simulator.fleet.products import load_product
 from simulator.fleet.runner import DeviceIdentity, FleetTarget, FleetThread
-from simulator.fleet.target.standing import StandingService, forget_standing, tell_standing
+from simulator.fleet.target.local import LocalService, remove_local, write_local
 from simulator.gateway.broker import PORT_OPTION as MQTT_PORT_OPTION
 from simulator.gateway.trial import HTTP_HOST, HTTP_PORT_OPTION, IDENTIFIERS, Trial, running_trial
 from simulator.interrupts import terminations_as_interrupts
@@ -206,7 +206,7 @@ def run_up(
 
     Args:
         settings: what to start.
-        on_ready: told once everything stands.
+        on_ready: called once everything stands.
         wait: returns when it is enough; by default never, so that only an interrupt ends it, or one of the parts.
 
     Raises:
@@ -259,8 +259,8 @@ def run_up(
                 )
             )
         if settings.data_dir:
-            ends.callback(forget_standing, settings.data_dir)
-            tell_standing(settings.data_dir, _to_find(settings.data_dir, base_url, trial))
+            ends.callback(remove_local, settings.data_dir)
+            write_local(settings.data_dir, _to_find(settings.data_dir, base_url, trial))
         service.set_profile(profile)
         on_ready(Standing(base_url, keys, identities, trial, others))
         if wait is not None:
@@ -309,9 +309,9 @@ def _wait_for_an_end(ended: queue.SimpleQueue[PartEnded], trial: Trial | None) -
                 trial.look()
 
 
-def _to_find(folder: Path, base_url: str, trial: Trial | None) -> StandingService:
+def _to_find(folder: Path, base_url: str, trial: Trial | None) -> LocalService:
     """What other programs find in the data folder."""
-    found = StandingService(base_url.replace("://0.0.0.0", "://127.0.0.1"), folder / "keys")
+    found = LocalService(base_url.replace("://0.0.0.0", "://127.0.0.1"), folder / "keys")
     if trial is None:
         return found
     return replace(
@@ -414,7 +414,7 @@ def _greet(standing: Standing, settings: UpSettings, *, as_json: bool) -> None:
     if 0 < settings.rate_limit < needed:
         click.echo(
             f"note        the devices need about {needed} requests a minute and the quota is {settings.rate_limit}: "
-            "they will be told to wait; raise --rate-limit or --interval",
+            "the service will make them wait; raise --rate-limit or --interval",
         )
     click.echo("Ctrl-C ends it.")
     sys.stdout.flush()

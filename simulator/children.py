@@ -69,7 +69,7 @@ class ChildProcess:
 
     @property
     def exit_code(self) -> int | None:
-        """As a shell tells it, negative for a signal; None while it runs or before it began."""
+        """The exit code, negative for a signal; None while it runs or before it began."""
         return None if self._process is None else self._process.poll()
 
     def start(self, program: Sequence[str], environment: Mapping[str, str] | None = None) -> None:

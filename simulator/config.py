@@ -1,4 +1,4 @@
-"""What ``fleet-simulator up`` is told."""
+"""The options of ``fleet-simulator up``."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import click
 
 from agent.errors import ConfigurationError
 from agent.wire.auth import BearerToken, KeyPair
-from agent.wire.secret import Secret
+from agent.wire.secret import Secret, never_show
 from agent.wire.trust import trust_store
 
 
@@ -18,7 +18,7 @@ def read_credential(
     """The key pair, or the token alone.
 
     Args:
-        command: the command's name, for the error's text.
+        command: the command's name, for error texts.
         api_key: the public key.
         secret_key_file: holds the secret key.
         token_file: holds a bearer token.
@@ -55,14 +55,14 @@ takes_ca_file = click.option(
 
 
 def read_secret_file(path: Path, option_name: str) -> Secret:
-    """The secret that a file holds, without white space around it.
+    """The secret in a file; no output shows it from here on.
 
     Args:
-        path: the file.
-        option_name: which option named it, for the error's text.
+        path: the file, with the secret alone in it.
+        option_name: the option that names the file, for error texts.
 
     Raises:
-        ConfigurationError: it cannot be read, is not ASCII text, or is empty.
+        ConfigurationError: the file cannot be read or is empty.
     """
     try:
         value = path.read_text("ascii").strip()
@@ -71,4 +71,5 @@ def read_secret_file(path: Path, option_name: str) -> Secret:
         raise ConfigurationError([f"{option_name} {path} cannot be read: {reason}"], option_name) from None
     if not value:
         raise ConfigurationError([f"{option_name} {path} is empty: put the secret alone into it"], option_name)
+    never_show(value)
     return Secret(value)

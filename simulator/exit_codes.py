@@ -8,7 +8,7 @@ from agent.errors import AgentError, ConfigurationError, StorageError, Transport
 
 
 class ExitCode(IntEnum):
-    """What the process tells its caller."""
+    """The exit code of the process."""
 
     GOOD = 0
     CHECK_FAILED = 1

@@ -60,7 +60,7 @@ def make_thread(run: Callable[[], object], name: str, on_failure: OnFailure) -> 
         try:
             run()
         except BaseException as error:  # noqa: BLE001 - whatever ends it, its owner has to act
-            _tell(name, error, on_failure)
+            _report(name, error, on_failure)
 
     return threading.Thread(target=watched, name=name, daemon=True)
 
@@ -75,15 +75,15 @@ def start_task(coroutine: Coroutine[Any, Any, T], name: str, on_failure: OnFailu
             default the loop's exception handler is, as by :func:`into_loop`.
     """
     loop = asyncio.get_running_loop()
-    tell = on_failure or into_loop(loop)
+    report = on_failure or into_loop(loop)
     task = loop.create_task(coroutine, name=name)
 
     def look(done: asyncio.Task[T]) -> None:
         if done.cancelled():
             if not done.cancelling():
-                _tell(name, asyncio.CancelledError("nobody asked for it"), tell)
+                _report(name, asyncio.CancelledError("nobody asked for it"), report)
         elif (error := done.exception()) is not None:
-            _tell(name, error, tell)
+            _report(name, error, report)
 
     task.add_done_callback(look)
     return task
@@ -92,16 +92,16 @@ def start_task(coroutine: Coroutine[Any, Any, T], name: str, on_failure: OnFailu
 def into_loop(loop: asyncio.AbstractEventLoop) -> OnFailure:
     """Give failures to the loop's exception handler, with :data:`ENDED` in its context; from any thread."""
 
-    def tell(name: str, error: BaseException) -> None:
+    def report(name: str, error: BaseException) -> None:
         context = {"message": str(PartEnded(name, error)), "exception": error, ENDED: name}
         with contextlib.suppress(RuntimeError):  # the loop has ended: its owner acts on that
             loop.call_soon_threadsafe(loop.call_exception_handler, context)
 
-    return tell
+    return report
 
 
-def _tell(name: str, error: BaseException, on_failure: OnFailure) -> None:
-    # An error of ours says in its own words what is wrong, and whoever acts on it shows them.
+def _report(name: str, error: BaseException, on_failure: OnFailure) -> None:
+    # An error of ours says in its own words what is wrong, and its owner shows them.
     if not isinstance(error, AgentError):
         _log.error("%s", PartEnded(name, error), exc_info=error)
     on_failure(name, error)

@@ -435,7 +435,7 @@ def pages() -> dict[Path, str]:
     # Here, since importing the agent's models is for those who write the pages, not for those who walk the commands.
     from agent.config import AgentConfig
     from gateway.config import gateway_schema
-    from simulator.fleet.scenario.schema import scenario_schema
+    from simulator.fleet.scenario.model import scenario_schema
     from simulator.service.profiles.model import COMPLETE, PLAIN, ServerProfile
 
     complete = COMPLETE.model_dump(mode="json")

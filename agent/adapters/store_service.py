@@ -1,8 +1,8 @@
 """The store's thread: it alone owns the connection, and what waits together shares one commit.
 
 Other threads use :attr:`StoreService.journal` and :attr:`StoreService.outbox`. Their methods return, or raise, after
-the commit. A reading that nobody waits for stays in memory for at most the grouping window and goes with the first
-commit that comes along; without a window each one is on the disk when its call returns.
+the commit. A reading that its caller does not wait for stays in memory for at most the grouping window and goes with
+the first commit that comes along; without a window each one is on the disk when its call returns.
 
 When the disk fails, everybody who waits gets a :class:`~agent.errors.StorageError` that names cause and fix, nothing is
 acknowledged, and the thread goes on: readings stay in a bounded buffer and are tried again. When it is full, the
@@ -235,7 +235,7 @@ class StoreService:
         """Have the writer do this, and wait for its result and, if it writes, the commit.
 
         Raises:
-            StorageError: nothing was written, or the disk does not answer and nobody knows.
+            StorageError: nothing was written, or the disk does not answer and it is not known.
         """
         request = Request(work, writes=writes)
         self._have_done(request)
@@ -250,7 +250,7 @@ class StoreService:
         self._have_done(Request(look, writes=False, may_write=True))
 
     def submit(self, work: Callable[[SqliteStore], object], *, writes: bool) -> None:
-        """Have the writer do this soon and, if it writes, commit it; nobody waits or learns whether it failed."""
+        """Have the writer do this soon and, if it writes, commit it; the caller does not learn whether it failed."""
         with self._changed:
             if not self._closing and len(self._requests) < _REQUESTS_MAX:
                 self._requests.append(Request(work, writes=writes))
@@ -287,7 +287,7 @@ class StoreService:
         try:
             self._have_done(request)
         except StorageError:
-            # Without an answer nobody knows whether it is stored: kept as well, it might be stored twice.
+            # Without an answer it is not known whether it is stored: kept as well, it might be stored twice.
             if request.error is not None and not self._closing and not wait:
                 self._keep(draft)
             raise
@@ -346,7 +346,7 @@ class StoreService:
             return bool(self._requests) or (bool(waits) and not self._gave_up)
 
     def _due_s(self) -> float | None:
-        """When the next commit is due that nobody waits for."""
+        """When the next commit is due that no caller waits for."""
         if self._failures:
             return self._retry_s
         buffer = self._buffer

@@ -1,11 +1,11 @@
 """What became of readings that were dropped: the gap records that the service gets for them.
 
-Handled here: what belongs to one episode, when it is over, and how it is told in named numbers.
+Handled here: what belongs to one episode, when it is over, and how it is recorded in named numbers.
 
 Never handled here: which readings are dropped (:mod:`agent.core.outbox`), storing, sending.
 
 Therefore the caller must keep the open gap of each reason in the transaction that deletes the readings, and turn it
-into a waiting record in the transaction that forgets it: then a gap is told once, whatever crashes between.
+into a waiting record in the transaction that forgets it: then a gap is recorded once, whatever crashes between.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from agent.core.values import Moment, Priority, Reading
 from agent.frozen import dataclass
 
 LONGEST_S: Final = 3600.0
-"""An episode that lasts longer is told in parts: the service hears of it while it goes on."""
+"""An episode that lasts longer is recorded in parts, so that the service has a record of it while it goes on."""
 
 ROWS_NAME: Final = "agent_gap_rows"
 SECONDS_NAME: Final = "agent_gap_seconds"
@@ -58,7 +58,7 @@ class Gap:
         return Gap(self.reason, self.rows + later.rows, since, until)
 
     def is_over(self, *, relieved: bool) -> bool:
-        """Whether it is told now.
+        """Whether it is recorded now.
 
         Args:
             relieved: the bound is no longer near, or the store can be written again.

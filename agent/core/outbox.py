@@ -186,7 +186,7 @@ class Shortage:
 def too_old(oldest_first: Iterable[Held], max_age_s: float, now: Moment, limit: int) -> tuple[list[Held], float]:
     """The readings that are too old, oldest first, and in how many seconds the next one may be.
 
-    A reading whose age no clock can tell is not too old, unless one that was accepted after it is.
+    A reading whose age no clock gives is not too old, unless one that was accepted after it is.
 
     Args:
         oldest_first: the waiting readings of all priorities; read up to the first that is young enough.

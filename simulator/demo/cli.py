@@ -18,8 +18,7 @@ from simulator.demo.folder import DemoFolder, open_folder
 from simulator.demo.proofs import Proof, exit_code
 from simulator.demo.reporting import demo_story, prove_all, summary_document, virtual_log
 from simulator.demo.screen import Screen
-from simulator.demo.settings import DEVICES_MAX, DEVICES_MIN, DemoSettings
-from simulator.demo.stage import ServiceNotStarted, Stage
+from simulator.demo.stage import DEVICES_MAX, DEVICES_MIN, DemoSettings, ServiceNotStarted, Stage
 from simulator.demo.story import DemoOutcome, Story, intervals_of_the_real_agent
 from simulator.exit_codes import ExitCode, exit_code_of
 from simulator.interrupts import terminations_as_interrupts

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
@@ -20,10 +21,30 @@ from simulator.gateway.broker import Broker, running_broker
 from simulator.gateway.process import GatewayProcess
 from simulator.wire.client import ServiceClient
 
+DEVICES_MIN: Final = 5
+"""The real agent, one switched off, one whose power is cut, one removed, and one that nothing happens to."""
+DEVICES_MAX: Final = 200
 _VIRTUAL_INTERVAL_S: Final = 1.0
 _POLLING: Final = PollIntervals(fast_s=0.5, slow_s=2.0, idle_s=10.0)
 _ONLINE_S: Final = 30.0
 _LOOK_S: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class DemoSettings:
+    """What a person can choose.
+
+    Attributes:
+        out: the output folder.
+        devices: how many, the real agent among them.
+        seed: of what the virtual devices measure.
+        keep: leave everything running until Ctrl-C.
+    """
+
+    out: Path = Path("demo-output")
+    devices: int = 20
+    seed: int = 1
+    keep: bool = False
 
 
 class ServiceNotStarted(ChildFailed):

@@ -16,8 +16,7 @@ from simulator.demo.readback import DeviceReadBack, read_device
 from simulator.demo.real_agent import INTERVAL_S, SENSOR, WITNESS, OutboxCounters, RealAgent
 from simulator.demo.screen import Screen
 from simulator.demo.service_process import ServiceProcess
-from simulator.demo.settings import DemoSettings
-from simulator.demo.stage import Stage, wait_online
+from simulator.demo.stage import DemoSettings, Stage, wait_online
 from simulator.fleet.device.vocabulary import SENSOR as VIRTUAL_SENSOR
 from simulator.fleet.runner import DeviceIdentity, FleetThread
 from simulator.gateway.broker import Broker

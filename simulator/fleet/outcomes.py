@@ -36,7 +36,7 @@ class Attempt(Enum):
     AFTER_REFUSAL = "after_refusal"
     """The same, and all of it was refused (429, another 4xx): the service surely has not stored it."""
     AMBIGUOUS = "ambiguous"
-    """The same, at least once without an answer that tells (none at all, 5xx): the service may have stored it."""
+    """The same, at least once without an answer that decides (none at all, 5xx): the service may have stored it."""
 
     def again(self, *, refused: bool) -> Attempt:
         """What the next attempt is, once this one went out; ``refused``: the service surely did not take it."""

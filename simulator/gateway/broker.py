@@ -177,7 +177,7 @@ def _run_amqtt(port: int, ready: threading.Event, stop: threading.Event) -> None
         try:
             await broker.start()
         except Exception as error:
-            raise ChildFailed(str(error)) from error  # told by the thread that waits
+            raise ChildFailed(str(error)) from error  # reported by the thread that waits
         ready.set()
         try:
             await asyncio.to_thread(stop.wait)

@@ -106,12 +106,12 @@ class GatewayProcess:
             *("--url", self.base_url),
             *(("--broker", f"127.0.0.1:{broker.port}") if broker else ()),
         ]
-        told = self._ask("devices", "add", "--device-id", device_id, "--no-check", *options, good=(0, 1))
-        if device_id in (told.get("kept") or []):  # from an earlier start: nobody can read that one again
-            told = self._ask("devices", "rotate", device_id, "--overlap-s", "0", *options, good=(0, 1))
-        issued = told.get("issued") or []
+        answer = self._ask("devices", "add", "--device-id", device_id, "--no-check", *options, good=(0, 1))
+        if device_id in (answer.get("kept") or []):  # from an earlier start: nobody can read that one again
+            answer = self._ask("devices", "rotate", device_id, "--overlap-s", "0", *options, good=(0, 1))
+        issued = answer.get("issued") or []
         if not issued:
-            raise UnexpectedAnswer(f"the gateway gave device {device_id} no token: {told.get('failed')}")
+            raise UnexpectedAnswer(f"the gateway gave device {device_id} no token: {answer.get('failed')}")
         return str(issued[0]["token"])
 
     def waiting(self) -> int:

@@ -12,7 +12,6 @@ from agent.errors import ConfigurationError
 from agent.token_store import TokenFile
 from agent.wire.auth import Credential, KeyPair
 from agent.wire.refreshing import RefreshingBearer
-from agent.wire.secret import Secret, never_show
 from simulator.credentials import read_secret_file
 from simulator.onboarding.case_labels import ProductAccount
 from simulator.onboarding.exchange import RecordingTransport
@@ -89,7 +88,11 @@ def connected(
         ServiceError: the token file holds nothing that can be used.
     """
     credential, base_url = _credential(access)
-    timing = Timing(time.monotonic, lambda seconds: _sleep(sleep, seconds), access.max_wait_s)
+
+    def wait(seconds: float) -> None:
+        sleep(seconds)
+
+    timing = Timing(time.monotonic, wait, access.max_wait_s)
     gate = QuotaGate(timing)
     transport = RecordingTransport(connections=connections, ca_file=access.ca_file)
     with ServiceClient(base_url, credential, timeout_s=access.timeout_s, transport=transport) as client:
@@ -107,10 +110,6 @@ def connected_if_given(access: ServiceAccess, name: str) -> Iterator[Connected |
         yield found
 
 
-def _sleep(sleep: Callable[[float], object], seconds: float) -> None:
-    sleep(seconds)
-
-
 def _credential(access: ServiceAccess) -> tuple[Credential, str]:
     prefix = access.prefix
     has_keys = access.api_key is not None or access.secret_key_file is not None
@@ -123,7 +122,7 @@ def _credential(access: ServiceAccess) -> tuple[Credential, str]:
         secret = (
             None
             if access.client_secret_file is None
-            else read_secret(access.client_secret_file, "--client-secret-file")
+            else read_secret_file(access.client_secret_file, "--client-secret-file")
         )
         tokens = TokenFile(access.token_file)
         bearer = RefreshingBearer(tokens, client_secret=secret, timeout_s=access.timeout_s, ca_file=access.ca_file)
@@ -133,15 +132,6 @@ def _credential(access: ServiceAccess) -> tuple[Credential, str]:
         raise ConfigurationError([f"{prefix}{missing} is missing: a key pair has both parts"], "credentials")
     if access.base_url is None:
         raise ConfigurationError(["--base-url is missing: give the address of the service"], "credentials")
-    return KeyPair(access.api_key, read_secret(access.secret_key_file, f"{prefix}secret-key-file")), access.base_url
-
-
-def read_secret(path: Path, option: str) -> Secret:
-    """The secret in a file; never shown from here on.
-
-    Raises:
-        ConfigurationError: the file cannot be read or is empty.
-    """
-    secret = read_secret_file(path, option)
-    never_show(secret.reveal())
-    return secret
+    return KeyPair(
+        access.api_key, read_secret_file(access.secret_key_file, f"{prefix}secret-key-file")
+    ), access.base_url

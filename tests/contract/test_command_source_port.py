@@ -20,10 +20,10 @@ from agent.wire.auth import KeyPair
 from agent.wire.secret import Secret
 from simulator.wire.client import ServiceClient
 from tests import service_running
+from tests.contract.mqtt_device_running import RunningDevice
 from tests.fakes import FakeClock, FakeCommandSource
 from tests.gateway_stand_in import GatewayStandIn
 from tests.mosquitto import Mosquitto
-from tests.mqtt_device_running import RunningDevice
 
 SOON_S = 60.0
 RECORDS = [

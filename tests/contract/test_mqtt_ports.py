@@ -14,10 +14,10 @@ from agent.core.values import Report, StoredReading
 from agent.errors import Offline, RateLimited, Refused, TransportError
 from agent.wire import topics
 from agent.wire.mqtt_messages import Notice, Receipt, Refusal, encode
+from tests.contract.mqtt_device_running import RunningDevice
 from tests.factories import make_reading
 from tests.gateway_stand_in import GatewayStandIn
 from tests.mosquitto import Mosquitto
-from tests.mqtt_device_running import RunningDevice
 
 SOON_S = 60.0
 PING = {"command": "ping"}

@@ -29,7 +29,7 @@ OPERATIONS = [endpoint.name for endpoint in ENDPOINTS if endpoint.name not in ST
 
 @pytest.fixture(scope="module")
 def fuzzed() -> ModuleType:
-    from tests import fuzzed_document
+    from tests.contract import fuzzed_document
 
     return fuzzed_document
 

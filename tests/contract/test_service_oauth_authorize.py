@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.oauth import CALLBACK, EMAIL, PASSWORD, Partner, partner, sent_back
+from tests.contract.oauth import CALLBACK, EMAIL, PASSWORD, Partner, partner, sent_back
 from tests.partner import CHALLENGE, VERIFIER, PlainBrowser, parameters_of, request_query
 from tests.service_running import running
 

@@ -13,7 +13,7 @@ from simulator.service.core.scopes import SCOPES
 from simulator.service.errors import Conflict
 from simulator.service.storage import clients
 from simulator.service.storage.tables import METADATA
-from tests.oauth import BARE, CALLBACK, EMAIL, PASSWORD, Partner, partner
+from tests.contract.oauth import BARE, CALLBACK, EMAIL, PASSWORD, Partner, partner
 from tests.partner import VERIFIER
 from tests.service_running import running
 

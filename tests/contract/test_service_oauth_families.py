@@ -15,8 +15,8 @@ from agent.wire import paths
 from simulator.service.core.token_family import ACCESS_S, LONGEST_S, REFRESH_S
 from simulator.service.storage import grants, people, tokens
 from simulator.service.storage.tables import METADATA, manufacturers, partner_clients
+from tests.contract.oauth import BARE, CALLBACK, EMAIL, PASSWORD, Partner, basic, partner, refused
 from tests.contract.test_service_golden import golden
-from tests.oauth import BARE, CALLBACK, EMAIL, PASSWORD, Partner, basic, partner, refused
 from tests.partner import PlainBrowser, parameters_of, request_query
 from tests.service_running import running
 

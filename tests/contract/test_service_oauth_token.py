@@ -10,8 +10,8 @@ import pytest
 from agent.wire import paths
 from agent.wire.secret import Secret
 from simulator.service.core.token_family import CODE_S
+from tests.contract.oauth import CALLBACK, EMAIL, PASSWORD, Partner, basic, partner, refused
 from tests.contract.test_service_golden import golden
-from tests.oauth import CALLBACK, EMAIL, PASSWORD, Partner, basic, partner, refused
 from tests.partner import CHALLENGE, VERIFIER
 from tests.service_running import running
 

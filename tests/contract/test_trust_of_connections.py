@@ -43,7 +43,7 @@ from simulator.cli import program
 from simulator.fleet.engine.pool import HttpPool
 from simulator.fleet.play.devices import Address, _broker
 from simulator.fleet.target.discovery import find_offers
-from simulator.fleet.target.target import KeyPairFile, TargetOptions, find_way
+from simulator.fleet.target.target import KeyPairFile, TargetOptions, find_target
 from simulator.wire.client import ServiceClient
 from tests.certificates import Authority
 
@@ -232,7 +232,7 @@ def fleet_cleanup(one: Try) -> None:
 
 
 def fleet_discovery(one: Try) -> None:
-    find_offers(find_way(TargetOptions(), one.url, [KeyPairFile("mk_1", one.secret)], one.ca_file))
+    find_offers(find_target(TargetOptions(), one.url, [KeyPairFile("mk_1", one.secret)], one.ca_file))
 
 
 def fleet_devices(one: Try) -> None:

@@ -18,12 +18,12 @@ from agent.ports import Uplink
 from agent.wire.auth import KeyPair
 from simulator.wire.client import ServiceClient
 from tests import service_running
+from tests.contract.mqtt_device_running import RunningDevice
 from tests.contract.test_command_source_port import Answer, ScriptedServer, serve  # noqa: F401 - a fixture
 from tests.factories import make_reading
 from tests.fakes import FakeClock, FakeUplink
 from tests.gateway_stand_in import GatewayStandIn
 from tests.mosquitto import Mosquitto
-from tests.mqtt_device_running import RunningDevice
 
 ALL = ["batch-sensor-data", "command-results", "idempotency-key", "recorded-at"]
 

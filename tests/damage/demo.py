@@ -23,8 +23,7 @@ from simulator.demo.readback import read_device
 from simulator.demo.real_agent import OutboxCounters, Witnessed
 from simulator.demo.reporting import prove_all
 from simulator.demo.screen import Screen
-from simulator.demo.settings import DEVICES_MIN, DemoSettings
-from simulator.demo.stage import Stage
+from simulator.demo.stage import DEVICES_MIN, DemoSettings, Stage
 from simulator.demo.story import DemoOutcome, Story
 from simulator.exit_codes import ExitCode, exit_code_of
 from simulator.service.config import ServiceConfig

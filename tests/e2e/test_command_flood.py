@@ -17,8 +17,8 @@ import pytest
 from gateway.devices.token_file import FILE_NAME as TOKENS
 from gateway.devices.token_file import DeviceTokenFile
 from gateway.devices.tokens import make_token
-from tests import command_flood
 from tests.canary import SECRET_KEY
+from tests.e2e import command_flood
 from tests.e2e.agent_bench import API_KEY, AgentProcess
 from tests.ports import free_port
 

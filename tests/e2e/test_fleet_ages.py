@@ -33,8 +33,8 @@ from simulator.fleet.scenario.reading import read_scenario_file
 from simulator.fleet.target.local import running_local
 from simulator.fleet.target.safety import permit
 from simulator.fleet.target.target import Target, TargetOptions, find_target, target_of
-from tests.arrival_proxy import Log, arrival_proxy
 from tests.conftest import require_program
+from tests.e2e.arrival_proxy import Log, arrival_proxy
 from tests.exhaustive import EXHAUSTIVE
 from tests.mosquitto import find_mosquitto
 from tests.ports import free_port

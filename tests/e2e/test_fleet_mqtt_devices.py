@@ -29,7 +29,7 @@ MODEL = DeviceModel(interval_s=0.1, polling=PollIntervals(0.2, 0.4, 0.8), backof
 class Fleet:
     """Devices, and what they wrote down."""
 
-    def __init__(self, broker: Mosquitto, *, receipts: bool = True) -> None:
+    def __init__(self, broker: Mosquitto) -> None:
         wheel = Wheel(LoopClock())
         self.engine = MqttSessions(BrokerAddress("127.0.0.1", broker.port), wheel)
         self.ids = [f"d{number}" for number in range(COUNT)]
@@ -41,7 +41,6 @@ class Fleet:
             wheel,
             [Member(device_id, "product", MODEL) for device_id in self.ids],
             Fleetwide(frozenset({BATCH_SENSOR_DATA}), 1, "run", ledger=ledger),
-            receipts=receipts,
             observer=ledger,
             receipt_timeout_s=0.5,
             on_news=self._changed.set,
@@ -63,8 +62,8 @@ class Fleet:
 
 
 @asynccontextmanager
-async def fleet(broker: Mosquitto, **options: Any) -> AsyncIterator[Fleet]:
-    made = Fleet(broker, **options)
+async def fleet(broker: Mosquitto) -> AsyncIterator[Fleet]:
+    made = Fleet(broker)
     try:
         yield made
     finally:
@@ -122,9 +121,10 @@ def test_what_no_gateway_confirms_is_kept_and_comes_again(start_mosquitto):
 
 def test_devices_come_back_when_the_broker_does(start_mosquitto):
     broker = start_mosquitto()
+    gateway = GatewayStandIn(broker)
 
     async def work() -> None:
-        async with fleet(broker, receipts=False) as devices:
+        async with fleet(broker) as devices:
             devices.switch_on()
             await devices.until(lambda: all(ledger.accepted for ledger in devices.ledgers))
             await asyncio.to_thread(broker.kill)
@@ -137,4 +137,7 @@ def test_devices_come_back_when_the_broker_does(start_mosquitto):
             await devices.settle()
             assert all(ledger.accepted == ledger.sent for ledger in devices.ledgers)
 
-    uvloop.run(work())
+    try:
+        uvloop.run(work())
+    finally:
+        gateway.close()

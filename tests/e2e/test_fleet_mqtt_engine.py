@@ -21,10 +21,10 @@ from agent.wire.secret import Secret
 from gateway.devices.tokens import mosquitto_password
 from gateway.mqtt.broker_config import BrokerSettings, write_broker_config
 from simulator.fleet.engine.mqtt.engine import BrokerAddress, MqttSessions
-from simulator.fleet.engine.mqtt.ports import Arrival, Opening, Standing, Will
+from simulator.fleet.engine.mqtt.ports import Arrival, Established, Opening, Will
 from simulator.fleet.outcomes import OutcomeClass
-from tests.amqtt_running import amqtt
 from tests.certificates import Authority
+from tests.e2e.amqtt_running import amqtt
 from tests.mosquitto import Mosquitto, end_client
 from tests.ports import free_port
 
@@ -37,7 +37,7 @@ class Device:
 
     def __init__(self, engine: MqttSessions, index: int, name: str, *, token: str = "t") -> None:  # noqa: S107 - it opens nothing
         self.engine, self.index, self.name, self.token = engine, index, name, token
-        self.standings: list[Standing] = []
+        self.standings: list[Established] = []
         self.arrivals: list[Arrival] = []
         self.losses: list[tuple[Offline, OutcomeClass]] = []
         self.codes: list[int] = []
@@ -62,7 +62,7 @@ class Device:
                 self._changed.clear()
                 await self._changed.wait()
 
-    async def stand(self, **changes: Any) -> Standing:
+    async def stand(self, **changes: Any) -> Established:
         count = len(self.standings)
         self.open(**changes)
         await self.until(lambda: len(self.standings) > count or self.losses)
@@ -73,7 +73,7 @@ class Device:
         await self.until(lambda: self.losses)
         return self.losses[-1]
 
-    def connected(self, standing: Standing, now_s: float) -> None:
+    def connected(self, standing: Established, now_s: float) -> None:
         self.standings.append(standing)
         self._changed.set()
 

@@ -13,7 +13,7 @@ from simulator.fleet.metrics.saturation import Limits, Saturation
 from simulator.fleet.run import performing
 from simulator.fleet.run.reporter import RunReporter
 from simulator.terminal import WrongUse
-from tests.plain_server import Choices, plain_server
+from tests.e2e.plain_server import Choices, plain_server
 
 SCENARIO = """\
 scenario: plain

@@ -34,8 +34,8 @@ from simulator.fleet.target.target import TargetOptions, find_target
 from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService
 from tests.conftest import require_program
+from tests.e2e.prometheus_running import START_S, Prometheus, prometheus
 from tests.ports import free_port
-from tests.prometheus_running import START_S, Prometheus, prometheus
 
 DASHBOARD: Final = Path(__file__).parents[2] / "configs" / "grafana" / "fleet.json"
 API_KEY, SECRET_KEY = "mk_prometheus", "msk_prometheus_0123456789"

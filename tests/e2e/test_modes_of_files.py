@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from agent.errors import ConfigurationError
-from simulator.fleet.target.standing import find_standing
+from simulator.fleet.target.local import read_local
 from simulator.wire.messages import SendCommand
 from tests.conftest import require_program
 from tests.e2e.agent_bench import wait_until
@@ -205,5 +205,5 @@ def test_what_up_makes_while_it_runs_is_its_owners_alone(tmp_path):
 
 def _stands(folder: Path) -> bool:
     with contextlib.suppress(ConfigurationError):
-        return bool(find_standing(folder).broker_port)
+        return bool(read_local(folder).broker_port)
     return False

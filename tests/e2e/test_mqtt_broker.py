@@ -20,8 +20,8 @@ from agent.errors import LockedOut, Offline, ServiceError
 from agent.runtime.failures import RetryPolicy
 from agent.wire import topics
 from agent.wire.secret import Secret
-from tests.amqtt_running import amqtt
 from tests.certificates import Authority
+from tests.e2e.amqtt_running import amqtt
 from tests.mosquitto import Mosquitto, end_client, write_passwords
 from tests.ports import free_port
 

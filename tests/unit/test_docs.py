@@ -182,7 +182,7 @@ def test_a_decision_record_has_its_four_parts():
 
 
 def test_every_key_of_a_scenario_is_described(writer):
-    from simulator.fleet.scenario.schema import scenario_schema
+    from simulator.fleet.scenario.model import scenario_schema
 
     schema = scenario_schema()
     sections = writer.scenario_sections(schema)

@@ -152,7 +152,7 @@ class OutboxRows:
         return int(highest)
 
     def take_back(self, last_key: int) -> None:
-        """Delete the readings above this key, which nobody knows to be stored and which are to be put again.
+        """Delete the readings above this key, which are not known to be stored and are to be put again.
 
         A commit whose sync failed is reported as failed, and its readings stay in memory; but its pages are in the log,
         and a connection that reads the log anew finds it whole.
@@ -354,7 +354,7 @@ class OutboxRows:
         """See :class:`agent.ports.Outbox`; what only waits for its deletion counts as delivered."""
         totals = self._count()
         oldest = next(self._shown(self._held(_OLDEST_SQL, min(totals.first.values()))), None)
-        # 0 stands for a time that nobody knows.
+        # 0 stands for a time that is not known.
         oldest_wall_s = (oldest.at.wall_s or None) if oldest else None
         stored = read_stats(self._db, totals.waiting, totals.size_bytes, totals.last_key, oldest_wall_s)
         hidden = len(self._hidden)

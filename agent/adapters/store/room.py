@@ -22,7 +22,7 @@ from agent.adapters.store.schema import PAGE_BYTES, load_bytes, wal_bytes
 from agent.core.outbox import RELIEVED_AT, Bounds, DropReason
 
 FreeBytes = Callable[[], int | None]
-"""How much of the file system unprivileged programs may still take, bytes; None when nobody can say."""
+"""How much of the file system unprivileged programs may still take, bytes; None when it cannot be measured."""
 
 
 def free_bytes_beside(path: Path) -> FreeBytes:
@@ -120,7 +120,7 @@ class Reserve:
         return True
 
     def give_back(self) -> None:
-        """Let whoever writes next have the room."""
+        """Free the room for the next commit."""
         with suppress(OSError):
             descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
             try:

@@ -124,7 +124,7 @@ def salvage(damaged: Path, target: sqlite3.Connection) -> dict[str, int]:
     target.execute("DELETE FROM set_aside WHERE origin NOT IN (SELECT id FROM origin)")
     if copied["command"]:
         target.execute("INSERT OR IGNORE INTO meta VALUES ('contacted', 1)")
-    # Keys below the highest that are not here were delivered or are lost; nobody can say, so they count as lost.
+    # Keys below the highest that are not here were delivered or lost; as that is not known, they count as lost.
     target.execute("INSERT OR REPLACE INTO meta SELECT 'lost', coalesce(max(key), 0) - count(body) FROM reading")
     return copied
 

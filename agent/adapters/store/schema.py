@@ -31,7 +31,7 @@ CREATE TABLE open_gap (
     until_mono REAL NOT NULL, until_wall REAL NOT NULL, until_boot TEXT NOT NULL
 ) WITHOUT ROWID;
 """,
-    # The true time of a boot minus its monotonic clock, as two bounds learned at ``mono``; no row: nobody knows it.
+    # The true time of a boot minus its monotonic clock, as two bounds learned at ``mono``; no row: it is not known.
     3: """
 CREATE TABLE boot (boot_id TEXT PRIMARY KEY, low REAL NOT NULL, high REAL NOT NULL, mono REAL NOT NULL) WITHOUT ROWID;
 """,

@@ -99,7 +99,7 @@ class StoreStatus:
         incidents: what happened to the file, newest first.
         file_bytes: the database as of its last commit.
         disk_bytes: what lies on the disk: file, write-ahead log and reserve.
-        undated: how many waiting readings are of a boot whose time nobody knows (yet).
+        undated: how many waiting readings are of a boot whose time is not known (yet).
         put_aside: the latest results that the service has no place for, newest first.
         results: how many of them there are, and how many gave way at a bound.
     """

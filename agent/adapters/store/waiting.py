@@ -52,7 +52,7 @@ def decode_values(body: str) -> dict[str, float]:
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """Work for the writer that somebody waits for.
+    """Work for the writer whose caller waits.
 
     Attributes:
         work: what to do, called with the store.

@@ -19,7 +19,7 @@ from simulator.fleet.plan.plan import plan_of
 from simulator.fleet.plan.words import describe
 from simulator.fleet.play.preview import preview
 from simulator.fleet.report.signal_plots import signals_page, terminal_plots
-from simulator.fleet.scenario.schema import schema_text
+from simulator.fleet.scenario.model import schema_text
 from simulator.terminal import errors_in_one_line
 from simulator.whole_files import cannot_write, write_whole
 

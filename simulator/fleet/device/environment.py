@@ -40,7 +40,7 @@ class Kind(Protocol):
 
 
 class Environment:
-    """See the module.
+    """Answers what is the case around a device: its clock, readings, pace and bodies, as models and faults have them.
 
     Args:
         began_s: the run's begin on the monotonic clock.

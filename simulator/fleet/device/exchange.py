@@ -333,7 +333,7 @@ class Listing:
     etag: str | None
 
 
-class Reading:
+class PagedPoll:
     """One poll on its way through the pages of its list, by the readers of the real agent's client.
 
     Args:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from agent.core.commands import OPEN_STATES, TriageVerdict, triage
 from agent.core.values import CommandPoll, JournalEntry, Moment
 from simulator.fleet.device.body import Body
-from simulator.fleet.device.lanes import need_lanes
 
 
 def take_in(body: Body, poll: CommandPoll, now: Moment) -> bool:
@@ -30,7 +29,7 @@ def take_in(body: Body, poll: CommandPoll, now: Moment) -> bool:
         _note(body, entry, now)
     admitted = [decision.entry for decision in decided.of(TriageVerdict.ADMIT) if decision.entry is not None]
     if admitted:
-        lanes = need_lanes(body)
+        lanes = body.need_lanes()
         for entry in admitted:
             lanes.queue(entry)
     return bool(decided.entries)

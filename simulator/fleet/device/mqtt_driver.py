@@ -26,7 +26,7 @@ from simulator.fleet.device.mqtt_speech import OPERATIONS, MqttOperation, MqttSp
 from simulator.fleet.device.observer import NoObserver, Observer
 from simulator.fleet.device.places import Places, Site
 from simulator.fleet.engine.mqtt.faults import class_of_reason
-from simulator.fleet.engine.mqtt.ports import Arrival, MqttEngine, Standing
+from simulator.fleet.engine.mqtt.ports import Arrival, Established, MqttEngine
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.outcomes import Attempt, OutcomeClass
 
@@ -46,7 +46,6 @@ class MqttDriver(Places["_Place"]):
         fleet: what they have in common; over MQTT readings go as arrays, whatever the service behind it takes.
         tokens: a device's password; None for a broker that asks for none.
         first_index: of the first of them, in the fleet: another worker has the others.
-        receipts: see :class:`~simulator.fleet.device.mqtt_speech.MqttSpeaker`.
         observer: called with each exchange.
         clocks: time.
         timeout_s: until the broker's acknowledgement.
@@ -63,7 +62,6 @@ class MqttDriver(Places["_Place"]):
         *,
         tokens: Callable[[int], Secret | None] = lambda _index: None,
         first_index: int = 0,
-        receipts: bool = True,
         observer: Observer | None = None,
         clocks: Clocks | None = None,
         timeout_s: float = 10.0,
@@ -81,9 +79,7 @@ class MqttDriver(Places["_Place"]):
         self.known_answers = KnownAnswers()
         self.connections = 0
         """Sessions whose subscriptions stand."""
-        places = [
-            _Place(self, first_index + number, member, receipts=receipts) for number, member in enumerate(members)
-        ]
+        places = [_Place(self, first_index + number, member) for number, member in enumerate(members)]
         super().__init__(places, first_index, fleet.gauges, wheel, on_news)
 
     def end(self) -> None:
@@ -106,11 +102,11 @@ class _Place(Site):
         "driver",
     )
 
-    def __init__(self, driver: MqttDriver, index: int, member: Member, *, receipts: bool) -> None:
+    def __init__(self, driver: MqttDriver, index: int, member: Member) -> None:
         super().__init__(driver.fleet, index, member.model)
         self.driver = driver
         self.device: MqttDevice | None = None
-        self._speaker = MqttSpeaker(member.device_id, member.product_id, driver.fleet.offers, receipts=receipts)
+        self._speaker = MqttSpeaker(member.device_id, member.product_id, driver.fleet.offers)
         self._attempts = Attempts(driver.observer, index, member.model.backoff, self._chance)
         self._busy: Request | None = None  # what was published and is not settled
         self._sent_s = 0.0
@@ -160,7 +156,7 @@ class _Place(Site):
 
     # --- the session (SessionListener) --------------------------------------------------------------------------------
 
-    def connected(self, standing: Standing, now_s: float) -> None:
+    def connected(self, standing: Established, now_s: float) -> None:
         """See :class:`~simulator.fleet.engine.mqtt.ports.SessionListener`."""
         device, driver = self.device, self.driver
         if device is None:

@@ -170,7 +170,7 @@ class MqttDevice(VirtualDevice):
 
     def puback(self, request: Request, code: int, now: Moment) -> bool:
         """The broker acknowledged; whether the gateway's word settles it, which may have come already."""
-        error = error_of(code, receipts=self._speaker.receipts)
+        error = error_of(code)
         if error is not None:
             self.gone_wrong(request, error, now)
             return False
@@ -206,14 +206,13 @@ def no_receipt(timeout_s: float) -> TransportError:
     )
 
 
-def error_of(code: int, *, receipts: bool) -> ServiceError | None:
+def error_of(code: int) -> ServiceError | None:
     """What a PUBACK's reason code means; None where the broker has the message, and somebody will get it.
 
     Args:
         code: MQTT 5.0, section 3.4.2.1.
-        receipts: only a gateway can settle the message.
     """
-    if code == faults.NOBODY_LISTENS and receipts:
+    if code == faults.NOBODY_LISTENS:
         return TransportError("no gateway listens at the broker, so nobody can store what devices send: start it")
     if code < faults.FAILURES_FROM:
         return None

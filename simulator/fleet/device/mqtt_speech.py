@@ -48,13 +48,10 @@ OPERATIONS: Final = {Operation.READINGS: MqttOperation.READINGS, Operation.REPOR
 
 @dataclass(frozen=True, slots=True)
 class MqttSpeaker(Speaker):
-    """How one device talks to the gateway behind a broker. ``offers`` says nothing here.
+    """How one device talks to the gateway behind a broker: messages carry keys, and the gateway's receipt settles them.
 
-    Attributes:
-        receipts: messages carry a key, and the gateway's receipt settles them; without, the broker's PUBACK does.
+    ``offers`` has no meaning here.
     """
-
-    receipts: bool = True
 
     def readings(
         self,
@@ -92,7 +89,7 @@ class MqttSpeaker(Speaker):
             status=report.status,  # type: ignore[arg-type]  # checked by the model
             result=report.result,
             error=report.error,
-            key=result_key(report) if self.receipts and report.status != IN_PROGRESS else None,
+            key=None if report.status == IN_PROGRESS else result_key(report),
         )
         topic = topics.result(self.device_id, report.command_id)
         return Request(
@@ -107,8 +104,6 @@ class MqttSpeaker(Speaker):
 
     def awaited(self, request: Request, name: str) -> dict[str, int]:
         """The keys that a receipt has to name, with the outbox's key of each (0 for a result); empty for none."""
-        if not self.receipts:
-            return {}
         if request.report is not None:
             return {} if request.report.status == IN_PROGRESS else {result_key(request.report): 0}
         return {f"{name}-{key}": key for key in request.keys}
@@ -133,9 +128,7 @@ class MqttSpeaker(Speaker):
         text = f'{{"sensor_data":{reading.text}'
         if reading.recorded_ms is not None:
             text += f',"recorded_at":"{time_text(reading.recorded_ms)}"'
-        if self.receipts:
-            text += f',"key":{encode_json(f"{name}-{reading.key}").decode()}'
-        return text + "}"
+        return f'{text},"key":{encode_json(f"{name}-{reading.key}").decode()}}}'
 
 
 def renamed(request: Request, suffix: str) -> Request:

@@ -25,7 +25,6 @@ from simulator.fleet.device.answers import HttpAnswer
 from simulator.fleet.device.body import VERSION, Body
 from simulator.fleet.device.exchange import Operation, Request, values_text
 from simulator.fleet.device.handing_over import HandingOver
-from simulator.fleet.device.lanes import need_lanes
 from simulator.fleet.device.listening import Listening
 from simulator.fleet.outcomes import Attempt, OutcomeClass
 from simulator.fleet.signals.base import READING, device_key
@@ -77,7 +76,7 @@ class VirtualDevice:
         self.commands = Listening(body, now)
         self.uplink = HandingOver(body)
         if not body.disk.journal.is_idle:
-            need_lanes(body).resume(now)
+            body.need_lanes().resume(now)
 
     @property
     def settled(self) -> bool:

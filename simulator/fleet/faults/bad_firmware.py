@@ -1,4 +1,4 @@
-"""Firmware that should not have been shipped: it tells another version, restarts by itself, and measures wrong."""
+"""Firmware that should not have been shipped: it reports another version, restarts by itself, and measures wrong."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class BadFirmwareSettings(LastingBasis):
     """Devices have a version with faults; the end of the fault is the version that mends them."""
 
     kind: Literal["bad_firmware"]
-    version: Version = key("the version that they tell", default="9.9.9-bad")
+    version: Version = key("the version that they report", default="9.9.9-bad")
     restarts_every_s: Seconds | None = key("they crash so long after each start", unit="s", default=None)
     down_s: Seconds = key("how long a restart takes", unit="s", default=5.0)
     factors: dict[ReadingName, float] = key(
@@ -28,7 +28,7 @@ class BadFirmwareSettings(LastingBasis):
 
 @register_fault(BadFirmwareSettings)
 class BadFirmware(DeviceFault[BadFirmwareSettings]):
-    """See the module."""
+    """Applies :class:`BadFirmwareSettings` to the devices of one run."""
 
     hooks: ClassVar[frozenset[Hook]] = frozenset({Hook.CONDITION, Hook.VALUES})
 

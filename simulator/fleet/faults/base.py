@@ -22,7 +22,7 @@ from simulator.fleet.settings import Delay, Seconds, Section, Share, key
 from simulator.fleet.signals.base import Individual, salt_of
 
 NAMES_KEPT: Final = 100_000
-"""So many concerned devices are named in the truth; the hash tells the others."""
+"""So many concerned devices are named in the truth; the hash finds the others."""
 
 
 class FaultBasis(Section):
@@ -113,7 +113,7 @@ class DeviceFault(Generic[Settings]):
         return self.begin_s <= time_s < self.end_s and self.chooses(device)
 
     def happens(self, device: Individual, which: int, often: float) -> bool:
-        """Whether it happens to one reading or body; ``which`` tells them apart, ``often`` is the part of them."""
+        """Whether it happens to one reading or body; ``which`` identifies it, ``often`` is the part of them."""
         return often >= 1.0 or device.uniform(self.salt, which) < often
 
     def truth(self, devices: Iterable[Individual]) -> Span:
@@ -212,5 +212,5 @@ def register_fault(
 
 
 def checksum(content: bytes) -> int:
-    """What tells one body from another: a body that is sent again is treated the same again."""
+    """The checksum of a body: a body that is sent again is treated the same again."""
     return crc32(content)

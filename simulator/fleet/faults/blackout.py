@@ -22,7 +22,7 @@ class BlackoutSettings(LastingBasis):
 
 @register_fault(BlackoutSettings)
 class Blackout(LinkFault[BlackoutSettings]):
-    """See the module."""
+    """Applies :class:`BlackoutSettings` to the devices of one run."""
 
     def __init__(self, settings: BlackoutSettings, origin_s: float, number: int = 0) -> None:
         super().__init__(settings, origin_s, number)

@@ -26,7 +26,7 @@ class BrokenJsonSettings(LastingBasis):
 
 @register_fault(BrokenJsonSettings, makes_refusals=True)
 class BrokenJson(DeviceFault[BrokenJsonSettings]):
-    """See the module."""
+    """Applies :class:`BrokenJsonSettings` to the devices of one run."""
 
     hooks: ClassVar[frozenset[Hook]] = frozenset({Hook.BODIES})
 
@@ -36,7 +36,7 @@ class BrokenJson(DeviceFault[BrokenJsonSettings]):
         if not self.acts(device, time_s) or not self.happens(device, which, self.settings.often):
             return (body,)
         place = int(device.uniform(salt_of("broken_json", self.salt.hex()), which) * (len(body.content) - 1)) + 1
-        return (dataclasses.replace(body, content=self._broken(body.content, place), spoiled=True),)
+        return (dataclasses.replace(body, content=self._broken(body.content, place)),)
 
     def _broken(self, content: bytes, place: int) -> bytes:
         match self.settings.how:

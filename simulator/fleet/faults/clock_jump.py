@@ -7,8 +7,7 @@ from typing import ClassVar, Literal, Self
 from pydantic import model_validator
 
 from simulator.fleet.faults.base import DeviceFault, FaultBasis, register_fault
-from simulator.fleet.faults.clocks import shift_clock
-from simulator.fleet.models.condition import Condition
+from simulator.fleet.models.condition import Condition, shift_clock
 from simulator.fleet.models.fault_hooks import Hook
 from simulator.fleet.settings import Delay, key
 from simulator.fleet.signals.base import Individual
@@ -32,7 +31,7 @@ class ClockJumpSettings(FaultBasis):
 
 @register_fault(ClockJumpSettings, sets_clocks=True)
 class ClockJump(DeviceFault[ClockJumpSettings]):
-    """See the module."""
+    """Applies :class:`ClockJumpSettings` to the devices of one run."""
 
     hooks: ClassVar[frozenset[Hook]] = frozenset({Hook.CONDITION})
 

@@ -21,7 +21,7 @@ class DeadBatterySettings(LastingBasis):
 
 @register_fault(DeadBatterySettings)
 class DeadBattery(DeviceFault[DeadBatterySettings]):
-    """See the module."""
+    """Applies :class:`DeadBatterySettings` to the devices of one run."""
 
     hooks: ClassVar[frozenset[Hook]] = frozenset({Hook.CONDITION})
 

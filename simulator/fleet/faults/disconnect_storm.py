@@ -23,7 +23,7 @@ class DisconnectStormSettings(LastingBasis):
 
 @register_fault(DisconnectStormSettings)
 class DisconnectStorm(LinkFault[DisconnectStormSettings]):
-    """See the module."""
+    """Applies :class:`DisconnectStormSettings` to the devices of one run."""
 
     def away(self, device: Individual) -> Sequence[tuple[float, float]]:
         """Each wave."""

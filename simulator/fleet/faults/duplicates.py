@@ -29,7 +29,7 @@ class DuplicatesSettings(LastingBasis):
 
 @register_fault(DuplicatesSettings)
 class Duplicates(DeviceFault[DuplicatesSettings]):
-    """See the module."""
+    """Applies :class:`DuplicatesSettings` to the devices of one run."""
 
     hooks: ClassVar[frozenset[Hook]] = frozenset({Hook.BODIES})
 
@@ -40,7 +40,7 @@ class Duplicates(DeviceFault[DuplicatesSettings]):
             return (body,)
         same = settings.idempotency_key == "same"
         copies = [
-            Body(body.content, body.delay_s + number * settings.delay_s, body.spoiled, copy=True, same_key=same)
+            Body(body.content, body.delay_s + number * settings.delay_s, same_key=same)
             for number in range(1, settings.copies + 1)
         ]
         return (body, *copies)

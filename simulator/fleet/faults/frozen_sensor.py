@@ -1,4 +1,4 @@
-"""A sensor that goes on telling what it told when the fault began."""
+"""A sensor that keeps showing what it showed when the fault began."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class FrozenSensorSettings(LastingBasis):
 
 @register_fault(FrozenSensorSettings)
 class FrozenSensor(DeviceFault[FrozenSensorSettings]):
-    """See the module."""
+    """Applies :class:`FrozenSensorSettings` to the devices of one run."""
 
     hooks: ClassVar[frozenset[Hook]] = frozenset({Hook.VALUES})
 

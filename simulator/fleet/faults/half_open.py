@@ -19,7 +19,7 @@ class HalfOpenSettings(LastingBasis):
 
 @register_fault(HalfOpenSettings)
 class HalfOpen(LinkFault[HalfOpenSettings]):
-    """See the module."""
+    """Applies :class:`HalfOpenSettings` to the devices of one run."""
 
     def passage(self, device: Individual, which: int, time_s: float, size_bytes: int) -> Passage:
         """No answer."""

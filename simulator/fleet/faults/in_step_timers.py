@@ -20,7 +20,7 @@ class InStepTimersSettings(LastingBasis):
 
 @register_fault(InStepTimersSettings)
 class InStepTimers(DeviceFault[InStepTimersSettings]):
-    """See the module."""
+    """Applies :class:`InStepTimersSettings` to the devices of one run."""
 
     hooks: ClassVar[frozenset[Hook]] = frozenset({Hook.SCHEDULE})
 

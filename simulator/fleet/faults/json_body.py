@@ -32,5 +32,5 @@ def close_body(readings: list[JsonObject], *, array: bool) -> bytes:
 
 
 def identity_of(reading: JsonObject) -> int:
-    """What tells one reading from another, however often and with whichever others it is sent."""
+    """A number that identifies a reading, however often and with whichever others it is sent."""
     return crc32(json.dumps([reading.get("recorded_at"), reading["sensor_data"]], sort_keys=True).encode())

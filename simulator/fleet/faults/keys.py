@@ -8,7 +8,7 @@ from simulator.fleet.faults.base import LastingBasis, register_fault
 from simulator.fleet.faults.link import FREE, LinkFault, Passage
 from simulator.fleet.signals.base import Individual, salt_of
 
-_TOLD = salt_of("fault", "rotated_keys", "told")
+_LEARNED = salt_of("fault", "rotated_keys", "told")
 _WRONG = Passage(wrong_key=True)
 
 
@@ -39,7 +39,7 @@ class RotatedKeys(LinkFault[RotatedKeysSettings]):
     """See the settings."""
 
     def passage(self, device: Individual, which: int, time_s: float, size_bytes: int) -> Passage:
-        """With the old key until this device is told the new one."""
+        """With the old key until this device gets the new one."""
         del which, size_bytes
-        told_s = self.begin_s + self.settings.duration_s * device.uniform(_TOLD, 0)
+        told_s = self.begin_s + self.settings.duration_s * device.uniform(_LEARNED, 0)
         return _WRONG if self.acts(device, time_s) and time_s < told_s else FREE

@@ -21,7 +21,7 @@ class LateBatchesSettings(LastingBasis):
 
 @register_fault(LateBatchesSettings)
 class LateBatches(DeviceFault[LateBatchesSettings]):
-    """See the module."""
+    """Applies :class:`LateBatchesSettings` to the devices of one run."""
 
     hooks: ClassVar[frozenset[Hook]] = frozenset({Hook.SCHEDULE})
 

@@ -16,7 +16,7 @@ from simulator.fleet.signals.base import Individual
 
 @dataclass(frozen=True, slots=True)
 class ForeignAnswer:
-    """Somebody else answers in the service's place: an HTTP answer."""
+    """An HTTP answer of another server, in the service's place."""
 
     status: int
     headers: tuple[tuple[bytes, bytes], ...]
@@ -30,10 +30,10 @@ class Passage:
     Attributes:
         refused: nothing goes out; why, for a person. None lets it go out.
         outcome: of a refused one.
-        request_lost: nothing arrives, and the device waits until its patience ends.
-        answer_lost: it arrives, and no answer comes back: the device waits until its patience ends.
+        request_lost: nothing arrives, and the device waits until its timeout.
+        answer_lost: it arrives, and no answer comes back: the device waits until its timeout.
         out_s, back_s: how much longer the request and the answer are on their way.
-        stranger: who answers instead.
+        foreign: the answer of another server, which comes instead.
         wrong_key: it goes out with a secret key that the service does not know.
     """
 
@@ -43,17 +43,17 @@ class Passage:
     answer_lost: bool = False
     out_s: float = 0.0
     back_s: float = 0.0
-    stranger: ForeignAnswer | None = None
+    foreign: ForeignAnswer | None = None
     wrong_key: bool = False
 
     @property
     def is_barred(self) -> bool:
-        """Whether the service does not get it as it was meant, and the device is told so."""
-        return self.refused is not None or self.stranger is not None or self.wrong_key
+        """Whether the service does not get it as it was meant, and the device gets an error."""
+        return self.refused is not None or self.foreign is not None or self.wrong_key
 
     @property
     def is_lost(self) -> bool:
-        """Whether the device hears nothing of what became of it."""
+        """Whether the device gets no answer at all."""
         return self.request_lost or self.answer_lost
 
     def then(self, other: Passage) -> Passage:
@@ -65,7 +65,7 @@ class Passage:
             answer_lost=self.answer_lost or other.answer_lost,
             out_s=self.out_s + other.out_s,
             back_s=self.back_s + other.back_s,
-            stranger=self.stranger or other.stranger,
+            foreign=self.foreign or other.foreign,
             wrong_key=self.wrong_key or other.wrong_key,
         )
 

@@ -71,7 +71,7 @@ class LinkProfileSettings(LastingBasis):
 
 @register_fault(LinkProfileSettings)
 class LinkProfile(LinkFault[LinkProfileSettings]):
-    """See the module."""
+    """Applies :class:`LinkProfileSettings` to the devices of one run."""
 
     def passage(self, device: Individual, which: int, time_s: float, size_bytes: int) -> Passage:
         """Delayed by distance, bandwidth and what TCP sends again; or answered by the portal."""
@@ -81,7 +81,7 @@ class LinkProfile(LinkFault[LinkProfileSettings]):
         out_s = profile.one_way_s + settings.more_delay_s + size_bytes * _BITS / profile.bits_per_s
         out_s += profile.jitter_s * device.uniform(_JITTER, which)
         if settings.profile == "captive_portal":
-            return Passage(out_s=out_s, stranger=_PORTAL)
+            return Passage(out_s=out_s, foreign=_PORTAL)
         chance = device.uniform(_RETRANSMIT, which)
         loss = profile.loss + settings.more_loss
         if chance < profile.dead:

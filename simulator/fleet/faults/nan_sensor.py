@@ -1,7 +1,7 @@
-"""A sensor that tells NaN, written into the body as it is: that is not JSON (RFC 8259, section 6).
+"""A sensor that reads NaN, written into the body as it is: that is not JSON (RFC 8259, section 6).
 
 A service has to refuse the whole body with 400. The device then sends its readings one by one, and sets aside those
-that are refused alone; so the same readings have to be spoiled each time, whatever they are sent with.
+that are refused alone; so the same readings have to be changed each time, whatever they are sent with.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class NanSensorSettings(LastingBasis):
 
 @register_fault(NanSensorSettings, makes_refusals=True)
 class NanSensor(DeviceFault[NanSensorSettings]):
-    """See the module."""
+    """Applies :class:`NanSensorSettings` to the devices of one run."""
 
     hooks: ClassVar[frozenset[Hook]] = frozenset({Hook.BODIES})
 
@@ -41,7 +41,7 @@ class NanSensor(DeviceFault[NanSensorSettings]):
         if opened is None:
             return (body,)
         readings, array = opened
-        spoiled = False
+        changed = False
         for reading in readings:
             if not self.happens(device, identity_of(reading), self.settings.often):
                 continue
@@ -49,7 +49,7 @@ class NanSensor(DeviceFault[NanSensorSettings]):
             for name in self.settings.readings or tuple(values)[:1]:
                 if name in values:
                     values[name] = _VALUES[self.settings.value]
-                    spoiled = True
-        if not spoiled:
+                    changed = True
+        if not changed:
             return (body,)
-        return (dataclasses.replace(body, content=close_body(readings, array=array), spoiled=True),)
+        return (dataclasses.replace(body, content=close_body(readings, array=array)),)

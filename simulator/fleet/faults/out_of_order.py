@@ -20,7 +20,7 @@ class OutOfOrderSettings(LastingBasis):
 
 @register_fault(OutOfOrderSettings)
 class OutOfOrder(DeviceFault[OutOfOrderSettings]):
-    """See the module."""
+    """Applies :class:`OutOfOrderSettings` to the devices of one run."""
 
     hooks: ClassVar[frozenset[Hook]] = frozenset({Hook.ORDER})
 

@@ -27,7 +27,7 @@ class OversizedJsonSettings(LastingBasis):
 
 @register_fault(OversizedJsonSettings, makes_refusals=True)
 class OversizedJson(DeviceFault[OversizedJsonSettings]):
-    """See the module."""
+    """Applies :class:`OversizedJsonSettings` to the devices of one run."""
 
     hooks: ClassVar[frozenset[Hook]] = frozenset({Hook.BODIES})
 
@@ -37,4 +37,4 @@ class OversizedJson(DeviceFault[OversizedJsonSettings]):
         if not self.acts(device, time_s) or not self.happens(device, checksum(body.content), settings.often):
             return (body,)
         content = body.content.ljust(settings.size_bytes)
-        return (dataclasses.replace(body, content=content, spoiled=len(content) > BODY_BYTES or body.spoiled),)
+        return (dataclasses.replace(body, content=content),)

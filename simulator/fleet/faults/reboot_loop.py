@@ -23,7 +23,7 @@ class RebootLoopSettings(LastingBasis):
 
 @register_fault(RebootLoopSettings)
 class RebootLoop(DeviceFault[RebootLoopSettings]):
-    """See the module."""
+    """Applies :class:`RebootLoopSettings` to the devices of one run."""
 
     hooks: ClassVar[frozenset[Hook]] = frozenset({Hook.CONDITION})
 

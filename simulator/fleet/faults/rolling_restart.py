@@ -23,7 +23,7 @@ class RollingRestartSettings(LastingBasis):
 
 @register_fault(RollingRestartSettings)
 class RollingRestart(DeviceFault[RollingRestartSettings]):
-    """See the module."""
+    """Applies :class:`RollingRestartSettings` to the devices of one run."""
 
     hooks: ClassVar[frozenset[Hook]] = frozenset({Hook.CONDITION})
 

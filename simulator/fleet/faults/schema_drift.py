@@ -1,4 +1,4 @@
-"""Readings that are suddenly called something else, are of another type, gone, or new: firmware nobody told about.
+"""Readings that are suddenly called something else, are of another type, gone, or new: firmware that was not announced.
 
 New names are valid, and a service takes them. Values of another type are not: a service refuses the reading (400, or an
 entry of the batch's ``errors``), and the device sets it aside.
@@ -47,7 +47,7 @@ class SchemaDriftSettings(LastingBasis):
 
 @register_fault(SchemaDriftSettings, makes_refusals=True)
 class SchemaDrift(DeviceFault[SchemaDriftSettings]):
-    """See the module."""
+    """Applies :class:`SchemaDriftSettings` to the devices of one run."""
 
     hooks: ClassVar[frozenset[Hook]] = frozenset({Hook.VALUES, Hook.BODIES})
 
@@ -65,13 +65,13 @@ class SchemaDrift(DeviceFault[SchemaDriftSettings]):
         if opened is None:
             return (body,)
         readings, array = opened
-        spoiled = False
+        changed = False
         for reading in readings:
             values = reading["sensor_data"]
             for name, kind in self.settings.retype.items():
                 if name in values:
                     values[name] = _RETYPED[kind](values[name])
-                    spoiled = True
-        if not spoiled:
+                    changed = True
+        if not changed:
             return (body,)
-        return (dataclasses.replace(body, content=close_body(readings, array=array), spoiled=True),)
+        return (dataclasses.replace(body, content=close_body(readings, array=array)),)

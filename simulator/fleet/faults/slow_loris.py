@@ -24,4 +24,4 @@ class SlowLorisSettings(LastingBasis):
 
 @register_fault(SlowLorisSettings)
 class SlowLoris(LinkFault[SlowLorisSettings]):
-    """See the module; the connections are made by :mod:`simulator.fleet.play.loris`."""
+    """Applies :class:`SlowLorisSettings` to one run; :mod:`simulator.fleet.play.loris` makes the connections."""

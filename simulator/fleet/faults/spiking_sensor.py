@@ -24,7 +24,7 @@ class SpikingSensorSettings(LastingBasis):
 
 @register_fault(SpikingSensorSettings)
 class SpikingSensor(DeviceFault[SpikingSensorSettings]):
-    """See the module."""
+    """Applies :class:`SpikingSensorSettings` to the devices of one run."""
 
     hooks: ClassVar[frozenset[Hook]] = frozenset({Hook.VALUES})
 

@@ -24,7 +24,7 @@ class TlsFailureSettings(LastingBasis):
 
 @register_fault(TlsFailureSettings)
 class TlsFailure(LinkFault[TlsFailureSettings]):
-    """See the module."""
+    """Applies :class:`TlsFailureSettings` to the devices of one run."""
 
     def passage(self, device: Individual, which: int, time_s: float, size_bytes: int) -> Passage:
         """Nothing goes out."""

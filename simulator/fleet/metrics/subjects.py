@@ -9,10 +9,36 @@ from difflib import get_close_matches
 from enum import StrEnum
 from typing import Final
 
-from simulator.fleet.metrics.ages import COMMAND_AGE, READING_AGE, command_of
-from simulator.fleet.metrics.operations import HELD
-from simulator.fleet.metrics.stages import FAMILY, EndState
+from simulator.fleet.metrics.ages import AGE_OPERATIONS, COMMAND_AGE, READING_AGE, command_of
+from simulator.fleet.metrics.stages import FAMILY, STAGE_OPERATIONS, EndState
 from simulator.fleet.outcomes import OutcomeClass
+
+HELD: Final = frozenset({"http.long_poll"})
+"""Held by the service on purpose: what they take says nothing about how quick it is."""
+
+OPERATIONS: Final = frozenset(
+    {
+        "http.poll",
+        "http.sensor_data",
+        "http.report",
+        "http.send_command",
+        "http.scan_qr",
+        "http.register",
+        "http.remove",
+        "http.read_back",
+        "http.devices",
+        "mqtt.connect",
+        "mqtt.sensor_data",
+        "mqtt.receipt",
+        "mqtt.report",
+        "mqtt.status",
+        "mqtt.command",
+    }
+    | HELD
+    | set(STAGE_OPERATIONS)
+    | set(AGE_OPERATIONS)
+)
+"""The names of what is measured: ``FAMILY.OPERATION``."""
 
 FAILED: Final = frozenset(OutcomeClass) - {OutcomeClass.OK, OutcomeClass.LIMITED}
 WAITED: Final = frozenset({OutcomeClass.OK, OutcomeClass.TIMEOUT})

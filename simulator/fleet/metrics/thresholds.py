@@ -26,8 +26,16 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
-from simulator.fleet.metrics.operations import OPERATIONS
-from simulator.fleet.metrics.subjects import GROUPS, Source, Subject, SubjectNames, ThresholdError, Unit, nearest
+from simulator.fleet.metrics.subjects import (
+    GROUPS,
+    OPERATIONS,
+    Source,
+    Subject,
+    SubjectNames,
+    ThresholdError,
+    Unit,
+    nearest,
+)
 
 
 @dataclass(frozen=True, slots=True)

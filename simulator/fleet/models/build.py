@@ -12,12 +12,11 @@ from agent.errors import ConfigurationError
 from simulator.fleet.models.condition import PowerLoss
 from simulator.fleet.models.firmware import Firmware
 from simulator.fleet.models.model import Clock, Model, StateReadings
-from simulator.fleet.models.power import EmptyBattery, PowerSource, Reboots, StateMachine
+from simulator.fleet.models.power import EmptyBattery, PowerSource, StateMachine
 from simulator.fleet.models.settings import (
     BatterySettings,
     ClockSettings,
     FirmwareSettings,
-    RebootSettings,
     StateSettings,
 )
 from simulator.fleet.signals.base import Shaped, SignalSet
@@ -44,15 +43,12 @@ class ModelParts:
     states: Mapping[str, StateSettings] = field(default_factory=dict)
     battery: BatterySettings | None = None
     firmware: FirmwareSettings | None = None
-    reboots: RebootSettings | None = None
     clock: ClockSettings | None = None
 
 
 def power_sources(parts: ModelParts) -> tuple[PowerSource, ...]:
     """What takes the power of a model's devices; needs no file."""
     sources: list[PowerSource] = []
-    if parts.reboots is not None:
-        sources.append(Reboots(parts.reboots.every_s, parts.reboots.away_s))
     if parts.battery is not None:
         sources.append(EmptyBattery(_battery(parts.battery)))
     if parts.states:

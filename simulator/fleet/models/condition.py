@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
@@ -69,3 +69,11 @@ class Condition:
 
 ALWAYS_ON: Final = Condition()
 """A device that nothing ever happens to."""
+
+
+def shift_clock(condition: Condition, offset_s: float, *, drift: float = 0.0, since_s: float = 0.0) -> Condition:
+    """The same with a clock that is ``offset_s`` further ahead at ``since_s`` and gains ``drift`` each second then."""
+    clock = condition.clock
+    shown_s = clock.offset_s + clock.drift * (since_s - clock.set_s)
+    shifted = replace(clock, offset_s=shown_s + offset_s, drift=clock.drift + drift, set_s=since_s)
+    return replace(condition, clock=shifted)

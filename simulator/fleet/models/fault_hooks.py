@@ -52,15 +52,11 @@ class Body:
     Attributes:
         content: the bytes, JSON or not.
         delay_s: how much later it goes out than it would.
-        spoiled: a service has to refuse it; the device sets aside what was in it.
-        copy: of the body before it, which nobody waits for.
-        same_key: a copy with the idempotency key of the first; else with a key of its own.
+        same_key: of a copy, which nobody waits for: it has the idempotency key of the first; else a key of its own.
     """
 
     content: bytes
     delay_s: float = 0.0
-    spoiled: bool = False
-    copy: bool = False
     same_key: bool = True
 
 
@@ -142,7 +138,7 @@ class ActiveFaults:
             bodies = [*fault.bodies(device, time_s, bodies[0]), *bodies[1:]]
         first = bodies[0]
         # Whatever came after the fault that made them: copies are copies of what goes out.
-        return [first, *(replace(copy, content=first.content, spoiled=first.spoiled) for copy in bodies[1:])]
+        return [first, *(replace(copy, content=first.content) for copy in bodies[1:])]
 
 
 NO_FAULTS: Final = ActiveFaults()

@@ -77,6 +77,6 @@ def _instants(pace: Pace, from_s: float, to_s: float) -> Iterator[float]:
     number = math.ceil((from_s - pace.phase_s) / pace.every_s)
     while (time_s := pace.phase_s + number * pace.every_s) < to_s:
         if time_s >= from_s:
-            # The wire has milliseconds: what is read there must be what is told there.
+            # The wire has milliseconds: what is read there must be what is sent there.
             yield round(time_s * 1000) / 1000
         number += 1

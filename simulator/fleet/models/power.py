@@ -1,14 +1,14 @@
-"""When a device has no power: reboots at hashed times, a battery that is empty, states in which it is off."""
+"""When a device has no power by itself: its battery is empty, or it is in a state in which it is off."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from simulator.fleet.models.condition import PowerLoss
-from simulator.fleet.signals.base import Individual, salt_of, turn_at
+from simulator.fleet.signals.base import Individual
 from simulator.fleet.signals.battery import Battery, BatteryState
 from simulator.fleet.signals.chain import Chain
 
@@ -51,39 +51,6 @@ def losses(source: PowerSource, device: Individual, to_s: float) -> Iterator[Sup
         if supply.off:
             yield supply
         at_s = supply.until_s
-
-
-@dataclass(frozen=True, slots=True)
-class Reboots:
-    """One power loss in each stretch of ``every_s``, at a hashed place of it.
-
-    Attributes:
-        away_s: how long the device is gone; at most half of ``every_s``.
-    """
-
-    every_s: float
-    away_s: float
-    name: str = "reboots"
-    loss: PowerLoss = PowerLoss.REBOOT
-    _salt: bytes = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_salt", salt_of("reboots", self.name))
-
-    def supply_at(self, device: Individual, time_s: float) -> Supply:
-        """See :class:`PowerSource`."""
-        stretch = turn_at(time_s, self.every_s).number
-        begin_s = self._begin_s(device, stretch)
-        if time_s < begin_s:
-            return Supply(False, restored := self._begin_s(device, stretch - 1) + self.away_s, begin_s, restored)
-        end_s = begin_s + self.away_s
-        if time_s < end_s:
-            return Supply(True, begin_s, end_s, end_s)
-        return Supply(False, end_s, self._begin_s(device, stretch + 1), end_s)
-
-    def _begin_s(self, device: Individual, stretch: int) -> float:
-        # The loss ends within its stretch, so that two never overlap.
-        return stretch * self.every_s + device.uniform(self._salt, stretch) * (self.every_s - self.away_s)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Who will have no power or no connection when, apart from faults: the switches of a plan, added up for a person."""
+"""Outages that a plan contains, faults apart: which devices have no power or no connection when, for a person."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is switched on, and who is in touch, when: ramps, storms and reboots, put together for each device."""
+"""When each device has power and a connection: ramps, storms and reboots, added up for each device."""
 
 from __future__ import annotations
 

@@ -341,7 +341,7 @@ class BackfillPlay:
         """One page of what a device has, until it is answered.
 
         Raises:
-            _Refused: the service will not tell.
+            _Refused: the service refuses to list it.
         """
         # A link is an absolute URL of the same origin, and the pool's targets are below the base address.
         below = httpx.URL(self._job.base_url).raw_path.decode("ascii").rstrip("/")
@@ -362,10 +362,10 @@ class BackfillPlay:
     def _own_number(self, item: Any) -> int:
         """The number of a stored reading in this history; 0 for one of another run."""
         try:
-            told = SensorDataRecord.receive(item).sensor_data.get(SEQUENCE_NAME)
+            stored = SensorDataRecord.receive(item).sensor_data.get(SEQUENCE_NAME)
         except InvalidMessage:
             return 0
-        number = int(told) - self._first_number if isinstance(told, (int, float)) else 0
+        number = int(stored) - self._first_number if isinstance(stored, (int, float)) else 0
         return number if 0 < number < NUMBERS_OF_A_RUN else 0
 
     async def _exchange(self, request: Request, operation: str, due_s: float, attempt: Attempt) -> Answer:

@@ -15,7 +15,6 @@ class PlaySummary:
 
     Attributes:
         faults: what was broken on purpose, with the instants at which it was.
-        stages: encoded histograms of the commands' way, by stage.
         slowest: devices of this worker with the longest answers.
         failures: what did not come out as the scenario says, one sentence each.
         missed: what could not be written down; the audit is not complete then.
@@ -26,7 +25,6 @@ class PlaySummary:
     """
 
     faults: tuple[Span, ...] = ()
-    stages: Mapping[str, str] = field(default_factory=dict)
     slowest: tuple[SlowDevice, ...] = ()
     failures: tuple[str, ...] = ()
     missed: int = 0

@@ -59,7 +59,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class DeviceSpecs:
-    """Who the devices are.
+    """Which devices a worker has.
 
     Attributes:
         first_index: of the first of them, in the fleet.
@@ -76,7 +76,7 @@ class DeviceSpecs:
 
 @dataclass(frozen=True, slots=True)
 class WorkerContext:
-    """What they stand on.
+    """What devices need of their worker.
 
     Attributes:
         clock, wheel: of the worker's loop.
@@ -154,7 +154,7 @@ class Devices(Power, Protocol):
         ...
 
     def gauges(self) -> Mapping[str, float]:
-        """What they are at."""
+        """The gauges of all of them: ``online``, ``waiting_readings``, ``connections`` and others, by name."""
         ...
 
     async def close(self) -> int:

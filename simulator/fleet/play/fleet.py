@@ -69,7 +69,7 @@ class FleetJob:
         model_numbers: the model of each device of the range.
         offers: the service's extensions, for the operator.
         device_offers: those of whatever the devices talk to: the service, or the gateway in front of it.
-        run: tells this run from all others.
+        run: identifies this run.
         ledger: where this worker's ledger goes; None keeps none.
         connections: for devices that share them.
         program: gives the readings; None where the signals do.
@@ -255,7 +255,7 @@ class FleetPlay:
         return Leftover(tuple(names[device - first] for device in late[:_LATE_SHOWN]), len(late))
 
     async def _bring_back(self, devices: Devices, power: Power) -> None:
-        """Whoever has no power or no link gets it, so that what its disk holds is handed over, too: some in a turn."""
+        """Give power and a link to devices without, so that what its disk holds is handed over, too: some in a turn."""
         dead = frozenset[int]() if self._faults is None else await self._faults.end()
         for number, device in enumerate(sorted(self._off | self._disconnected | dead), start=1):
             if device in self._disconnected:
@@ -296,7 +296,7 @@ class FleetPlay:
         if self._held:
             failures.append(f"{self._held_orders} commands were not sent: {_NO_CONTACT}")
         scenario = self._job.scenario
-        # Every worker would tell the same of the whole fleet: one does.
+        # Each worker knows this of the whole fleet: the first one reports it.
         faults = () if self._job.worker or self._faults is None else self._faults.truths(scenario.fleet.devices)
         return PlaySummary(
             faults=faults,

@@ -28,7 +28,7 @@ _CONNECTIONS: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class LimiterJob:
-    """What the test is told, pickled.
+    """What the test needs, pickled.
 
     Attributes:
         keys: one of them storms, the others stay below their quota meanwhile.
@@ -64,7 +64,7 @@ class LimiterPlay:
         self._pool = HttpPool(job.base_url, {}, connections=_CONNECTIONS, timeout_s=job.timeout_s, ca_file=job.ca_file)
         self._task: asyncio.Task[tuple[CheckResult, ...]] | None = None
         self._step = ""
-        self._troubles: list[str] = []
+        self._problems: list[str] = []
 
     @property
     def devices(self) -> int:
@@ -76,14 +76,14 @@ class LimiterPlay:
         del at_s
         keys = read_keys(self._job.keys)
         desk = LimiterDesk(self._pool, keys, self._pace.now, self._measure, offers=self._job.offers)
-        trial = LimiterTrial(desk.ask, len(keys), self._job.rules, self._pace, self._tell)
+        trial = LimiterTrial(desk.ask, len(keys), self._job.rules, self._pace, self._note_step)
         self._task = start_task(self._run(trial), "limiter")
 
     def enter_phase(self, index: int, at_s: float) -> None:
         """Phases are windows here; the test finds its own."""
 
     def gauges(self) -> Mapping[str, float]:
-        """Nothing that a number could tell."""
+        """None: the test has no gauges."""
         return {}
 
     async def drain(self, from_s: float, until_s: float) -> Leftover:
@@ -108,23 +108,23 @@ class LimiterPlay:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 results = await self._task
-            failures += self._troubles
+            failures += self._problems
         await self._pool.close()
         failures += [result.sentence for result in results if result.outcome is Outcome.BROKEN]
-        told = {
+        checks = {
             result.name: {"outcome": str(result.outcome), "expected": result.expected, "observed": result.observed}
             for result in results
         }
-        return PlaySummary(failures=tuple(failures), extras={CHECKS: told}, held=_held(results))
+        return PlaySummary(failures=tuple(failures), extras={CHECKS: checks}, held=_held(results))
 
     async def _run(self, trial: LimiterTrial) -> tuple[CheckResult, ...]:
         try:
             return await trial.run()
         except TransportError as error:
-            self._troubles.append(f"the limiter's test ended: {error}")
+            self._problems.append(f"the limiter's test ended: {error}")
             return ()
 
-    def _tell(self, step: str) -> None:
+    def _note_step(self, step: str) -> None:
         self._step = step
 
     def _measure(self, outcome: OutcomeClass, sent_s: float, now_s: float) -> None:

@@ -19,7 +19,7 @@ from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.play.link_state import DOWN, LinkState
 
 _CLOSED: Final = "the engine was closed"
-_PATIENCE: Final = "no answer within {:g} s"
+_TIMED_OUT: Final = "no answer within {:g} s"
 _SECRET: Final = re.compile(rb"(?im)^(x-secret-key|authorization):[^\r\n]*")
 _WRONG: Final = rb"\1: msk_not_the_one"
 
@@ -39,7 +39,7 @@ class Links:
         self._wheel = wheel
         self._under_way: dict[int, set[_Relay]] = {}
         self.state = LinkState(clock)
-        """Who has a link, and what faults make of it."""
+        """Which devices have a link, and what faults do to it."""
         self.apply_link_faults = self.state.apply_link_faults
         self.has_link_fault = self.state.has_link_fault
 
@@ -97,13 +97,13 @@ class Links:
             return
         relay.slow_down(now_s, passage)
         if passage.is_lost:
-            ended = partial(relay.give_up, _PATIENCE.format(timeout_s))
+            ended = partial(relay.give_up, _TIMED_OUT.format(timeout_s))
             self.later(timeout_s, ended)
         if passage.request_lost:
             return
-        if passage.stranger is not None:
-            stranger = passage.stranger
-            answer = partial(relay.answered, stranger.status, list(stranger.headers), stranger.body, now_s)
+        if passage.foreign is not None:
+            foreign = passage.foreign
+            answer = partial(relay.answered, foreign.status, list(foreign.headers), foreign.body, now_s)
             self.later(passage.out_s, lambda: answer(self._clock.time()))
             return
         if passage.wrong_key:
@@ -158,7 +158,7 @@ class _Relay:
             self.caller.failed(outcome, reason, sent_s, now_s)
 
     def give_up(self, reason: str) -> None:
-        """The patience is over, and no answer came."""
+        """Report that no answer came in time."""
         if self._end():
             self.caller.failed(OutcomeClass.TIMEOUT, reason, self._sent_s, self._links.now())
 
@@ -168,7 +168,7 @@ class _Relay:
             self.caller.failed(outcome, reason, now_s, now_s)
 
     def forget(self) -> None:
-        """Nobody waits any more."""
+        """End it without an answer: its device is gone."""
         self._end()
 
     def _end(self) -> bool:

@@ -56,7 +56,7 @@ def _build(settings: ModelSettings, signals: Mapping[str, SignalSettings], folde
 
 
 def device_model(settings: ModelSettings, model: Model, *, held: bool, defies: bool) -> DeviceModel:
-    """What the devices' cores are told of their model.
+    """The part of a model that the devices' cores get.
 
     Args:
         settings: of the scenario.

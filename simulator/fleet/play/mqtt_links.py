@@ -4,7 +4,7 @@ A request over HTTP meets a fault of the network by itself; over MQTT a device's
 
 - what no link lets out, a portal answers or a broker does not take any more **ends the connection** at the device's
   next word, and every further attempt to connect ends the same way, until the fault is over;
-- what gets lost leaves the connection **half-open**: the device hears nothing more and nobody tells it. Its keep-alive
+- what gets lost leaves the connection **half-open**: the device receives nothing more and gets no error. Its keep-alive
   finds that out, or the end of the fault, when the other end is back and does not know the connection any more;
 - what is slow comes later, both ways, in its order.
 """
@@ -19,7 +19,15 @@ from typing import Final
 
 from agent.errors import LockedOut, Offline
 from agent.wire.secret import Secret
-from simulator.fleet.engine.mqtt.ports import Arrival, MqttEngine, Opening, Publisher, SessionListener, Standing, Will
+from simulator.fleet.engine.mqtt.ports import (
+    Arrival,
+    Established,
+    MqttEngine,
+    Opening,
+    Publisher,
+    SessionListener,
+    Will,
+)
 from simulator.fleet.engine.wheel import Clock, Wheel
 from simulator.fleet.faults.link import FREE, Passage
 from simulator.fleet.outcomes import OutcomeClass
@@ -31,7 +39,7 @@ _CONNECT_BYTES: Final = 400
 _ROUND_TRIPS: Final = 2
 """Of a connection before the last one: TCP, then CONNECT; SUBSCRIBE is the last."""
 _ACKNOWLEDGEMENT_BYTES: Final = 4
-_PATIENCE: Final = "no answer within {:g} s"
+_TIMED_OUT: Final = "no answer within {:g} s"
 _NOT_TAKEN: Final = "the broker does not accept this device's token: Not authorized (0x87)"
 _GONE: Final = "the other end is back, and does not know the connection any more"
 
@@ -50,7 +58,7 @@ class MqttLinks:
         self.engine = engine
         self.connect_timeout_s = connect_timeout_s
         self.state = LinkState(clock)
-        """Who has a link, and what faults make of it."""
+        """Which devices have a link, and what faults do to it."""
         self._clock = clock
         self._wheel = wheel
         self._lines: dict[int, _Line] = {}
@@ -68,7 +76,7 @@ class MqttLinks:
             line.end(Offline("closed", DOWN), OutcomeClass.TRANSPORT)
 
     def apply_link_faults(self, faults: LinkFaults) -> None:
-        """See :meth:`LinkState.apply_link_faults`. Without any fault, whose connection died of one is told so now."""
+        """See :meth:`LinkState.apply_link_faults`. Without any fault, connections that died of one are reset."""
         self.state.apply_link_faults(faults)
         if self.state.is_plain:
             self._wheel.for_each(list(self._lines.values()), _Line.revive)
@@ -176,8 +184,8 @@ class _Line:
             self._end_later(0.0, Offline("bad_certificate", passage.refused), passage.outcome, sent=False)
         elif passage.is_lost:
             timeout_s = links.connect_timeout_s
-            self._end_later(timeout_s, Offline("unreachable", _PATIENCE.format(timeout_s)), OutcomeClass.TIMEOUT)
-        elif passage.stranger is not None:
+            self._end_later(timeout_s, Offline("unreachable", _TIMED_OUT.format(timeout_s)), OutcomeClass.TIMEOUT)
+        elif passage.foreign is not None:
             delay_s = passage.out_s + passage.back_s
             self._end_later(delay_s, Offline("closed", _somebody_else(passage)), OutcomeClass.UNEXPECTED)
         elif passage.wrong_key:
@@ -188,7 +196,7 @@ class _Line:
             links.later(delay_s, lambda: None if self._is_over else links.engine.open(self.device, opening, self))
 
     def say(self, size_bytes: int, go: Callable[[], None], message: _Message | None) -> None:
-        """Something goes out, as far as it gets.
+        """Send something, as far as the link lets it through.
 
         Args:
             size_bytes: of it.
@@ -220,17 +228,17 @@ class _Line:
 
     # --- what comes (SessionListener) ---------------------------------------------------------------------------------
 
-    def connected(self, standing: Standing, now_s: float) -> None:
+    def connected(self, standing: Established, now_s: float) -> None:
         """See :class:`~simulator.fleet.engine.mqtt.ports.SessionListener`."""
         del now_s
-        told = replace(standing, began_s=self._began_s)
+        accepted = replace(standing, began_s=self._began_s)
         self._links.stands(self.device)
-        self._hear(_CONNECT_BYTES, lambda: self._listener.connected(told, self._links.now()))
+        self._receive(_CONNECT_BYTES, lambda: self._listener.connected(accepted, self._links.now()))
 
     def arrived(self, arrival: Arrival, now_s: float) -> None:
         """See :class:`~simulator.fleet.engine.mqtt.ports.SessionListener`."""
         del now_s
-        self._hear(len(arrival.payload), lambda: self._listener.arrived(arrival, self._links.now()))
+        self._receive(len(arrival.payload), lambda: self._listener.arrived(arrival, self._links.now()))
 
     def lost(self, error: Offline, outcome: OutcomeClass, began_s: float | None, now_s: float) -> None:
         """See :class:`~simulator.fleet.engine.mqtt.ports.SessionListener`."""
@@ -240,13 +248,13 @@ class _Line:
     def acknowledged(self, message: _Message, code: int, sent_s: float) -> None:
         """PUBACK came, for a message of this line."""
         at_s = sent_s if message.sent_s is None else message.sent_s
-        self._hear(_ACKNOWLEDGEMENT_BYTES, lambda: message.end_well(code, at_s))
+        self._receive(_ACKNOWLEDGEMENT_BYTES, lambda: message.end_well(code, at_s))
 
     def _passage(self, size_bytes: int) -> Passage:
         state = self._links.state
         return FREE if state.is_plain else state.passage(self.device, size_bytes)
 
-    def _hear(self, size_bytes: int, tell: Callable[[], None]) -> None:
+    def _receive(self, size_bytes: int, deliver: Callable[[], None]) -> None:
         passage = self._passage(size_bytes)
         if passage.is_lost:
             self._die()
@@ -255,18 +263,18 @@ class _Line:
         if self._in is None and passage.back_s > 0:
             self._in = _Delays(self._links)
         if self._in is None:
-            tell()
+            deliver()
         else:
-            self._in.add(passage.back_s, lambda: None if self._is_dead or self._is_over else tell())
+            self._in.add(passage.back_s, lambda: None if self._is_dead or self._is_over else deliver())
 
     # --- its end ------------------------------------------------------------------------------------------------------
 
     def settled(self, message: _Message) -> None:
-        """Nobody waits for this message any more."""
+        """Forget a message that has come to its end."""
         self._messages.pop(message, None)
 
     def end(self, error: Offline, outcome: OutcomeClass, *, sent: bool = True, is_our_doing: bool = True) -> None:
-        """It is over, and everybody is told, once."""
+        """End it: the messages under way and the listener get the error, once."""
         if self._is_over:
             return
         self._is_over = True
@@ -277,7 +285,7 @@ class _Line:
         self._listener.lost(error, outcome, self._began_s if sent else None, now_s)
 
     def forget(self) -> None:
-        """It is over, and nobody is told."""
+        """End it without an error to anybody."""
         self._is_over = True
         self._messages.clear()
 
@@ -293,13 +301,13 @@ class _Line:
             self.end(Offline("closed", _GONE), OutcomeClass.TRANSPORT)
 
     def _break_off(self, passage: Passage, message: _Message | None) -> None:
-        """The connection ends at this word, which gets nowhere; what was under way is told with it."""
+        """End the connection at this message, which is not sent; messages under way end with it."""
         if message is not None:
             message.begun_s = None
         self._links.engine.cut(self.device)
         if passage.wrong_key:
             error: Offline = LockedOut("unauthorized", _NOT_TAKEN)
-        elif passage.stranger is not None:
+        elif passage.foreign is not None:
             error = Offline("closed", _somebody_else(passage))
         else:
             error = Offline("bad_certificate", passage.refused or DOWN)
@@ -318,7 +326,7 @@ class _Line:
 
     def give_up_later(self, message: _Message, timeout_s: float) -> None:
         """Nothing will come for this message."""
-        reason = _PATIENCE.format(timeout_s)
+        reason = _TIMED_OUT.format(timeout_s)
         call = partial(message.end_badly, OutcomeClass.TIMEOUT, reason, message.sent_s)
         self._links.later(timeout_s, call)
 
@@ -379,7 +387,7 @@ class _Intruder:
     def __init__(self, line: _Line) -> None:
         self._line = line
 
-    def connected(self, standing: Standing, now_s: float) -> None:
+    def connected(self, standing: Established, now_s: float) -> None:
         """See :class:`~simulator.fleet.engine.mqtt.ports.SessionListener`."""
         del standing, now_s
         self._line.refuse()
@@ -422,5 +430,5 @@ class _Delays:
 
 
 def _somebody_else(passage: Passage) -> str:
-    status = passage.stranger.status if passage.stranger is not None else 0
+    status = passage.foreign.status if passage.foreign is not None else 0
     return f"somebody else answers in the broker's place: HTTP/1.1 {status}"

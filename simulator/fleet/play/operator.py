@@ -1,7 +1,7 @@
 """The operator: sends commands to devices at the plan's instants, and keeps sending one until it is known to be taken.
 
 A command that got no answer is sent again only where the service takes idempotency keys; elsewhere nobody knows whether
-it exists, and the audit is told so instead.
+it exists, and the ledger has that instead.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ class Operator:
         Args:
             device: index in the fleet.
             stream: number of the scenario's stream of commands.
-            serial: of the command in its stream; together they tell one order from all others of the run.
+            serial: of the command in its stream; both together identify the order within the run.
             due_s: when it was due by the plan, on the engine's clock.
         """
         payload, ttl_s = self._payloads[stream]

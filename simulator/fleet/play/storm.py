@@ -63,7 +63,7 @@ class _Step:
 
 @dataclass(frozen=True, slots=True)
 class StormJob:
-    """What a storm is told.
+    """What a storm needs, pickled.
 
     Attributes:
         keys: they take turns.

@@ -52,7 +52,7 @@ class Journey:
 
     Attributes:
         scanned: the scan named the right device.
-        winners: the users who were told that the device is theirs, each once.
+        winners: the users whose registration was answered as theirs, each once.
         device_id: as the registration answered it.
         removals: how many removals were answered as done.
         unsure: a request got no answer through all tries, so what is there may be either.

@@ -14,9 +14,8 @@ from typing import Final
 
 from simulator.fleet.metrics.ages import AGE_OPERATIONS, COMMAND_AGE, shown_ages
 from simulator.fleet.metrics.histogram import Histogram, merged
-from simulator.fleet.metrics.operations import HELD
 from simulator.fleet.metrics.stages import without_stages
-from simulator.fleet.metrics.subjects import FAILED, WAITED
+from simulator.fleet.metrics.subjects import FAILED, HELD, WAITED
 from simulator.fleet.metrics.unended import count_unended
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import Operations, RunRecord, Tally

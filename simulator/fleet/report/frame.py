@@ -13,7 +13,7 @@ from typing import Final
 from rich.text import Text
 
 from simulator.fleet.metrics.ages import COMMAND_AGE, READING_AGE
-from simulator.fleet.metrics.operations import HELD
+from simulator.fleet.metrics.subjects import HELD
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import Span
 from simulator.fleet.report.figures import SHOWN_PERCENTILES

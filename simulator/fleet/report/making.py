@@ -9,19 +9,15 @@ from pathlib import Path
 from typing import Final
 
 from agent.errors import ConfigurationError, InvalidMessage, StorageError
-from simulator.exit_codes import ExitCode
 from simulator.fleet.audit.folder import has_ledgers
-from simulator.fleet.metrics.ages import ages_of, shown_ages
-from simulator.fleet.metrics.judging import judge, missed_text
-from simulator.fleet.metrics.stages import stages_of, without_stages
+from simulator.fleet.metrics.ages import shown_ages
 from simulator.fleet.metrics.subjects import ThresholdError
-from simulator.fleet.metrics.thresholds import parse
-from simulator.fleet.record import RunRecord, Second, Verdict, Word
+from simulator.fleet.record import RunRecord, Second
 from simulator.fleet.report.agreement import Agreement, doubted
 from simulator.fleet.report.by_phase import ByPhase
 from simulator.fleet.report.devices import BY_DEVICE, by_device_rows
 from simulator.fleet.report.exports import summary_json
-from simulator.fleet.report.folder import RunFolder, state_of, write_whole
+from simulator.fleet.report.folder import RunFolder, write_whole
 from simulator.fleet.report.page import fleet_page
 from simulator.fleet.report.page.plots import spans_with_drain
 from simulator.fleet.report.prometheus.of_record import RecordCounting
@@ -48,9 +44,10 @@ from simulator.fleet.report.sheets import (
     second_rows,
     summary_rows,
 )
-from simulator.fleet.report.timeline import Totals, slice_width_s, slices_of
-from simulator.fleet.report.words import error_text, plural
-from simulator.fleet.report.writing import RUN_FILE, SECONDS_FILE, read_record, read_seconds
+from simulator.fleet.report.timeline import slice_width_s, slices_of
+from simulator.fleet.report.unended_run import unended
+from simulator.fleet.report.words import error_text
+from simulator.fleet.report.writing import read_record, read_seconds
 from simulator.report.junit import junit_xml
 
 _OTHERS: Final = ("summary.json", "junit.xml", "metrics.prom", "run.json", "seconds.jsonl")
@@ -201,41 +198,3 @@ class _Tables:
             self.write(BY_DEVICE, by_device_rows(self._folder, record))
         except (ConfigurationError, StorageError) as error:
             self.missing.append(f"{self._folder / BY_DEVICE.name}.csv: cannot be made: {error_text(error)}")
-
-
-def unended(record: RunRecord, folder: Path) -> RunRecord:
-    """The record of a run that did not end, completed out of its seconds.
-
-    Raises:
-        ConfigurationError: a second is damaged, or the record has what only that of a run that ended has.
-    """
-    if record.operations:
-        raise ConfigurationError([f"{folder / RUN_FILE}: it has no end, and yet the sums of a run that ended"])
-    totals = Totals()
-    for second in read_seconds(folder):
-        totals.take(second)
-    seconds = totals.last_second + 1
-    sentence = f"the run did not end: {state_of(folder)}; its figures cover {plural(seconds, 'second')}"
-    found = replace(
-        record,
-        duration_s=float(seconds),
-        operations=without_stages(totals.operations),
-        command_stages=stages_of(totals.operations),
-        ages=ages_of(totals.operations),
-        health=totals.health,
-        phases=tuple(replace(each, end_s=min(each.end_s, seconds)) for each in record.phases if each.begin_s < seconds),
-        faults=tuple(replace(each, end_s=min(each.end_s, seconds)) for each in record.faults if each.begin_s < seconds),
-        partial=f"{plural(seconds, 'second')} were written down",
-    )
-    wanted = [parse(result.expression) for result in record.thresholds]
-    results = judge(wanted, replace(found, operations=totals.operations), read_seconds(folder))
-    missed = tuple(map(missed_text, (result for result in results if result.judged and not result.held)))
-    if record.reasons is not None:
-        verdict = record.verdict
-        cut = f"{RUN_FILE} was too large for the disk: the figures are those of {SECONDS_FILE}"
-        return replace(found, partial=record.partial, verdict=replace(verdict, sentences=(*verdict.sentences, cut)))
-    return replace(
-        found,
-        thresholds=results,
-        verdict=Verdict(Word.INTERRUPTED, int(ExitCode.INTERRUPTED), (sentence, *missed, "nothing was audited")),
-    )

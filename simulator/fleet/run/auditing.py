@@ -15,7 +15,8 @@ from simulator.fleet.metrics.thresholds import parse
 from simulator.fleet.metrics.verdict import Findings, judge_run
 from simulator.fleet.record import AuditRecord, Reasons, RunRecord, ThresholdResult
 from simulator.fleet.report.folder import RUNNING, forget_running, state_of, write_whole
-from simulator.fleet.report.making import make_reports, unended
+from simulator.fleet.report.making import make_reports
+from simulator.fleet.report.unended_run import unended
 from simulator.fleet.report.writing import RUN_FILE, read_record, record_text
 
 _EARLIER: Final = "earlier audits"

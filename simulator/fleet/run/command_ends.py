@@ -60,10 +60,10 @@ def ended_otherwise(streams: Sequence[CommandEnds], *, whole: bool) -> Iterator[
         strangers[each.expect] -= covered
         if covered:
             wrong[EndState.OPEN] -= covered
-        told = ", ".join(f"{count:,} {_word(state)}" for state, count in wrong.items() if count)
+        ends = ", ".join(f"{count:,} {_word(state)}" for state, count in wrong.items() if count)
         total = sum(each.ends.values())
-        if told:
-            yield f"of {total:,} commands {each.name!r} that should have ended as {each.expect}: {told}"
+        if ends:
+            yield f"of {total:,} commands {each.name!r} that should have ended as {each.expect}: {ends}"
         elif whole and each.sent and not total and not strangers[each.expect]:
             yield f"none of {each.sent:,} commands {each.name!r} is known to have ended as {each.expect}"
 

@@ -58,11 +58,11 @@ class Workers(Protocol):
         ...
 
     def send(self, message: ToWorker) -> None:
-        """Say something to every living worker."""
+        """Send a message to every living worker."""
         ...
 
     def receive(self, timeout_s: float) -> Iterator[FromWorker | WorkerLost]:
-        """What they say; who has said its last word, :class:`Finished`, is not living any more."""
+        """The messages of the workers; after :class:`Finished` a worker is not living any more."""
         ...
 
 
@@ -109,7 +109,7 @@ class RunOutcome:
         duration_s: from the begin until nothing was sent any more.
         summaries: the workers' last words, by worker.
         failures: what did not come out as the scenario says.
-        problems: what workers had to tell.
+        problems: what workers reported, one sentence each.
         broken: which parts of the run itself an error has ended; no figure of it is whole then.
         unreachable: why the target counts as gone; None when it was there.
         interrupted: somebody ended it.
@@ -133,7 +133,7 @@ class RunOutcome:
 
 
 class RunListener(Protocol):
-    """Who is told while it goes on: the folder and the view."""
+    """Receives what happens in a run while it goes on: the folder and the view do."""
 
     def second(self, second: Second, phase: Span | None, waiting_for: str, gaps: tuple[Gap, ...]) -> None:
         """A second is complete; ``gaps`` are those of the run so far.
@@ -152,7 +152,7 @@ class RunListener(Protocol):
         ...
 
     def received(self, message: FromWorker) -> None:
-        """A worker said something."""
+        """A worker sent a message."""
         ...
 
     def lost(self, gone: WorkerLost) -> None:
@@ -160,7 +160,7 @@ class RunListener(Protocol):
         ...
 
     def warn(self, sentence: str) -> None:
-        """Something that a person wants to know at once."""
+        """Show a person this sentence at once."""
         ...
 
 
@@ -175,7 +175,7 @@ class Coordinator:
         workers: the processes.
         schedule: what to conduct.
         merger: takes the workers' seconds.
-        listener: is told.
+        listener: receives what happens.
         now: the monotonic clock that the workers share.
     """
 
@@ -258,7 +258,7 @@ class Coordinator:
     def _play_until(self, until_s: float) -> None:
         while (left_s := until_s - self._now()) > 0:
             if not self._workers.living:
-                raise _TargetGone  # nobody is left to play; the gaps tell of it
+                raise _TargetGone  # no worker is left; the gaps say so
             self._receive(min(left_s, _LOOK_S))
 
     def _wait_for(self, phase: PlannedPhase, until: Condition) -> None:

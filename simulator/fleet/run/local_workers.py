@@ -1,6 +1,6 @@
-"""The worker processes as the coordinator has them: started, told, heard, and known to be dead when they are.
+"""The worker processes of this machine: started, sent messages, listened to, and declared lost when they are.
 
-A worker is alive as long as its heartbeat thread says so; that its loop is busy is no reason to bury it. A worker whose
+A worker is alive as long as its heartbeat thread says so; that its loop is busy does not make it lost. A worker whose
 process has ended, or that was not heard for :data:`SILENCE_S` since its first word, is gone: its seconds from then on
 are a gap in the run.
 """
@@ -118,7 +118,7 @@ class LocalWorkers:
         return tuple(member.number for member in self._members if member.gone is None and not member.done)
 
     def send(self, message: ToWorker) -> None:
-        """Say something to every living worker; one that has just died is found out by :meth:`hear`."""
+        """Send a message to every living worker; one that has just died is found out by :meth:`receive`."""
         for member in self._members:
             if member.gone is None and not member.done:
                 try:
@@ -127,7 +127,7 @@ class LocalWorkers:
                     continue
 
     def receive(self, timeout_s: float) -> Iterator[FromWorker | WorkerLost]:
-        """What the workers said, and who is gone; returns after ``timeout_s`` at the latest."""
+        """The workers' messages, and which workers are lost; returns after ``timeout_s`` at the latest."""
         living = [member for member in self._members if member.gone is None and not member.done]
         if not living:
             time.sleep(timeout_s)

@@ -106,7 +106,7 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """From a worker: something that the run must tell, such as a disk that is full.
+    """From a worker: something that the run must report, such as a disk that is full.
 
     Attributes:
         fatal: the worker ends with it.

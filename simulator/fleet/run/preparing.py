@@ -42,7 +42,7 @@ _BACKFILL_CONNECTIONS: Final = 32
 """Arrays of readings are large: more of them at once only wait for each other."""
 _SECOND_PERSON: Final = "-2"
 
-Told = Callable[[int, int], None]
+OnProgress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Prepared:
 
     Attributes:
         jobs: one for each worker.
-        run: tells this run from all others.
+        run: identifies this run.
         began_ms: epoch milliseconds of its preparation.
         offers: the service's extensions.
         is_audited: ledgers are kept, and are read back at the end.
@@ -87,12 +87,12 @@ class Prepared:
     is_audited: bool
 
 
-async def prepare(context: RunContext, told: Told) -> Prepared:
+async def prepare(context: RunContext, on_progress: OnProgress) -> Prepared:
     """Make what is missing on the target, and deal the devices out.
 
     Args:
         context: what is to be run where.
-        told: told how many devices are there, and how many are wanted.
+        on_progress: called with how many devices are there, and how many are wanted.
 
     Raises:
         ServiceError: the target refused something or cannot be reached.
@@ -118,7 +118,7 @@ async def prepare(context: RunContext, told: Told) -> Prepared:
         offers=offers,
         ca_file=target.ca_file,
     ) as desk:
-        provisioned = await provision(desk, wanted, told)
+        provisioned = await provision(desk, wanted, on_progress)
     began_ms = round(time.time() * 1000)
     if is_storm:
         job = _storm_job(scenario, target, provisioned, offers, [f"{name}-{run[:6]}" for name in identifiers])

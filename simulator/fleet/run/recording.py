@@ -40,7 +40,7 @@ _NOT_YET: Final = Verdict(Word.INTERRUPTED, 130, ("the run has not ended",))
 
 
 def head_of(scenario: Scenario, target: str, workers: int) -> RunHead:
-    """What a view is told before the first second.
+    """What a view shows before the first second.
 
     Args:
         scenario: to be run.
@@ -94,7 +94,7 @@ def first_record(file: ScenarioFile, target: str, plan: Plan, head: RunHead) -> 
         file: the scenario.
         target: its address.
         plan: of the scenario.
-        head: what a view is told.
+        head: what a view shows before the first second.
     """
     scenario = file.scenario
     return RunRecord(
@@ -129,7 +129,7 @@ def last_record(reporter: RunReporter, outcome: RunOutcome, merger: Merger, audi
     """Everything that came of it, judged.
 
     Args:
-        reporter: where it was heard.
+        reporter: with the record so far.
         outcome: how it went.
         merger: what the workers measured.
         audit: what was read back; None without ledgers.
@@ -194,8 +194,8 @@ def _played(faults: Sequence[Span], outcome: RunOutcome) -> tuple[Span, ...]:
 
 def _broken(outcome: RunOutcome, merger: Merger, partial: str) -> list[str]:
     """What ended by an error; a worker that was lost after its last second has no gap to be named by."""
-    is_told = outcome.broken or merger.gaps or outcome.interrupted or outcome.unreachable
-    return [partial] if partial and not is_told else outcome.broken
+    is_explained = outcome.broken or merger.gaps or outcome.interrupted or outcome.unreachable
+    return [partial] if partial and not is_explained else outcome.broken
 
 
 def named(fault: Span, names: Mapping[str, str]) -> Span:
@@ -237,8 +237,8 @@ def _extras(outcome: RunOutcome, notes: tuple[str, ...]) -> Mapping[str, Any]:
                 extras[name] = joined(before, value)
             else:
                 extras[name] = value
-    told = [*notes, *outcome.problems]
-    return {**extras, **({"notes": told} if told else {})}
+    notes = (*notes, *outcome.problems)
+    return {**extras, **({"notes": list(notes)} if notes else {})}
 
 
 def joined(one: Mapping[str, Any], other: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""A worker process: one loop that makes the load, and one thread beside it that tells the coordinator.
+"""A worker process: one loop that makes the load, and one thread beside it that reports to the coordinator.
 
 The thread carries the heartbeat, so that a loop under load is never taken for a dead one; it also turns each second's
 numbers into histograms, so that the loop does not have to.
@@ -85,7 +85,7 @@ def work(number: int, job: Job, pipe: Connection) -> int:
         )
         return _FAILED
     except Exception as error:
-        # The run tells of it and ends as inconclusive; the traceback is for whoever mends this program.
+        # The run reports it and ends as inconclusive; the traceback is for whoever mends this program.
         sender.send(Problem(number, f"worker {number} failed: {describe(error)}", fatal=True))
         raise
     finally:
@@ -139,7 +139,7 @@ def _fail(
     loop: asyncio.AbstractEventLoop,
     context: dict[str, Any],
 ) -> None:
-    """Something went wrong where nobody waits for it.
+    """Handle an exception that no task waits for.
 
     What a person can mend ends the worker, with its sentence; so does the end of a thread or task.
     """
@@ -155,7 +155,7 @@ def _fail(
 
 
 async def _cut_seconds(play: Play, recorder: Recorder, began_s: float, sender: _Sender) -> None:
-    """At the end of each second: what was measured in it. The one under way at the end is told, too."""
+    """At the end of each second: what was measured in it. The one under way at the end is sent, too."""
     second = 0
 
     def cut() -> None:
@@ -243,7 +243,7 @@ class _Sender:
                 self._pipe.send(self._measured(said.cut) if isinstance(said, _Second) else said)
 
     def _fail(self, name: str, error: BaseException) -> None:
-        """Nothing can be told any more but this: the process ends, and its part of the run is a gap."""
+        """Nothing can be sent any more but this: the process ends, and its part of the run is a gap."""
         with contextlib.suppress(Exception):  # it is the pipe that does not work
             self._pipe.send(Problem(self._worker, f"worker {self._worker}: {PartEnded(name, error)}", fatal=True))
         os._exit(_LOST_SENDER)

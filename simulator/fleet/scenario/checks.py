@@ -112,7 +112,9 @@ def _models(scenario: Scenario) -> Iterator[Finding]:
     for index, model in enumerate(models):
         here = ("fleet", "models", index)
         if model.name in {other.name for other in models[:index]}:
-            yield Finding.at((*here, "name"), issue=f"there is a model {model.name!r} already; names tell them apart")
+            yield Finding.at(
+                (*here, "name"), issue=f"there is a model {model.name!r} already: give each a name of its own"
+            )
         polls = model.poll.model_fields_set
         transport = scenario.target.transport
         if "wait_s" in polls and transport != "http_long_poll":
@@ -233,7 +235,9 @@ def _phases(scenario: Scenario) -> Iterator[Finding]:
     for index, phase in enumerate(scenario.phases):
         here = ("phases", index)
         if phase.name in {other.name for other in scenario.phases[:index]}:
-            yield Finding.at((*here, "name"), issue=f"there is a phase {phase.name!r} already; names tell them apart")
+            yield Finding.at(
+                (*here, "name"), issue=f"there is a phase {phase.name!r} already: give each a name of its own"
+            )
         match phase:
             case RampPhase():
                 if phase.to == online:

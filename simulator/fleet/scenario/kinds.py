@@ -1,4 +1,4 @@
-"""What scenarios of a kind of their own are told."""
+"""The sections of scenarios of a kind of their own: history, storms of labels, the limiter's test."""
 
 from __future__ import annotations
 

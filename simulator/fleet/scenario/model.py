@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+import json
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Discriminator, Field, Tag
 
@@ -68,3 +69,14 @@ class Scenario(Section):
     def duration_s(self) -> float:
         """All phases together, without the waits at barriers and the drain."""
         return sum(phase.duration_s for phase in self.phases)
+
+
+def schema_text() -> str:
+    """The schema as a file holds it."""
+    return json.dumps(scenario_schema(), indent=2) + "\n"
+
+
+def scenario_schema() -> dict[str, Any]:
+    """JSON Schema 2020-12 with every key, unit and bound; reading a scenario also checks how its parts fit."""
+    schema = Scenario.model_json_schema(by_alias=True)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "Fleet scenario"}

@@ -57,7 +57,7 @@ def run_scenario_file(path: Path, *, allowed: bool) -> tuple[dict[str, Any], Pro
     function = names.get(FUNCTION)
     try:
         document = function() if callable(function) else None
-    except Exception as error:  # noqa: BLE001 - whatever the program does is told as one line
+    except Exception as error:  # noqa: BLE001 - whatever the program raises is shown as one line
         raise ConfigurationError([fault_in_a_line(path, error)], source) from None
     if not isinstance(document, dict):
         raise ConfigurationError([f"needs a function '{FUNCTION}()' that returns a dict with the scenario"], source)
@@ -90,7 +90,7 @@ def load_telemetry(program: Program) -> Telemetry:
 def _run(path: Path) -> dict[str, Any]:
     try:
         return runpy.run_path(str(path), run_name="fleet_scenario")
-    except Exception as error:  # noqa: BLE001 - whatever the program does is told as one line
+    except Exception as error:  # noqa: BLE001 - whatever the program raises is shown as one line
         raise ConfigurationError([fault_in_a_line(path, error)], str(path)) from None
 
 

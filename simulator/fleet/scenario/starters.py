@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from agent.errors import ConfigurationError
-from simulator.fleet.scenario.schema import scenario_schema, schema_text
+from simulator.fleet.scenario.model import scenario_schema, schema_text
 from simulator.whole_files import cannot_write, write_whole
 
 _SUFFIX: Final = ".yaml"

@@ -50,9 +50,9 @@ def faults_of(error: ValidationError, root: type[BaseModel], document: Document)
     found: dict[KeyPath, Fault] = {}
     for raw, spot in raws:
         if raw["type"] == "missing" and spot.path in meant:
-            continue  # it is there, under a wrong name, which is told
+            continue  # it is there, under a wrong name, which is reported
         if raw["type"] == "too_short" and any(_is_inside(path, spot.path) for path in paths):
-            continue  # pydantic does not count the faulty ones, which are told
+            continue  # pydantic does not count the faulty ones, which are reported
         place = document.place_of(spot.path, key=raw["type"] == "extra_forbidden")
         found.setdefault(spot.path, Fault(place, spot.path, _sentence(raw, spot, root)))
     return list(found.values())

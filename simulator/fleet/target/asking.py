@@ -114,7 +114,7 @@ class TargetDesk:
                     raise
                 await self._sleep(retries.failed())
             else:
-                self._keys.told(key, read_rate_limit(answer.headers), self._clock())
+                self._keys.note_limit(key, read_rate_limit(answer.headers), self._clock())
                 return answer
 
     async def _free_key(self) -> int:

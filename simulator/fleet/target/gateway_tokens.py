@@ -49,25 +49,25 @@ def issue_gateway_tokens(gateway_folder: Path, device_ids: Sequence[str], gatewa
     with tempfile.TemporaryDirectory(prefix="fleet-") as name:
         listed = Path(name) / "devices.csv"
         listed.write_text("device_id\n" + "".join(_quoted(each) + "\n" for each in device_ids), "utf-8")
-        told = _ask(["devices", "add", "--from", str(listed), "--no-check", *options], timeout_s)
-    issued = _tokens(told)
-    kept = [str(each) for each in told.get("kept") or []]  # from an earlier run: nobody can read those again
+        answer = _ask(["devices", "add", "--from", str(listed), "--no-check", *options], timeout_s)
+    issued = _tokens(answer)
+    kept = [str(each) for each in answer.get("kept") or []]  # from an earlier run: nobody can read those again
     for some in _chunks(kept):
         issued |= _tokens(_ask(["devices", "rotate", "--overlap-s", "0", *options, "--", *some], timeout_s))
     missing = [each for each in device_ids if each not in issued]
     if missing:
-        why = "; ".join(map(str, (told.get("failed") or [])[:3]))
+        why = "; ".join(map(str, (answer.get("failed") or [])[:3]))
         raise UnexpectedAnswer(f"the gateway gave {len(missing)} devices no token, such as {missing[0]}: {why}")
     return issued
 
 
-def wait_until_handed_on(gateway_folder: Path, timeout_s: float, told: Callable[[int], None]) -> int:
+def wait_until_handed_on(gateway_folder: Path, timeout_s: float, on_progress: Callable[[int], None]) -> int:
     """Wait until the gateway has handed everything on to the service.
 
     Args:
         gateway_folder: as above.
         timeout_s: how long to wait at the most.
-        told: told how much it holds, after each look.
+        on_progress: called with how much it holds, after each look.
 
     Returns:
         How many readings and results it still holds; 0 when it is done.
@@ -80,14 +80,14 @@ def wait_until_handed_on(gateway_folder: Path, timeout_s: float, told: Callable[
     while True:
         store = _ask(["status", *options], _PATIENCE_S).get("store") or {}
         left = int(store.get("readings", 0)) + int(store.get("results", 0))
-        told(left)
+        on_progress(left)
         if left == 0 or time.monotonic() >= until_s:
             return left
         time.sleep(_LOOK_S)
 
 
-def _tokens(told: dict[str, Any]) -> dict[str, Secret]:
-    return {str(each["device_id"]): Secret(str(each["token"])) for each in told.get("issued") or []}
+def _tokens(answer: dict[str, Any]) -> dict[str, Secret]:
+    return {str(each["device_id"]): Secret(str(each["token"])) for each in answer.get("issued") or []}
 
 
 def _chunks(ids: Sequence[str]) -> Iterator[list[str]]:

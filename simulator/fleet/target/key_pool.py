@@ -55,7 +55,7 @@ class KeyPool:
         """A request with this key goes out."""
         self._quotas[key].take()
 
-    def told(self, key: int, limit: RateLimit | None, now: float) -> None:
+    def note_limit(self, key: int, limit: RateLimit | None, now: float) -> None:
         """An answer said where this key stands."""
         self._quotas[key].observe(limit, now)
 

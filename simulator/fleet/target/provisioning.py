@@ -23,7 +23,7 @@ _PLAIN: Final = frozenset({"name", "category", "model", "description"})
 """The members of a product that the specification names."""
 _TOLD_EVERY: Final = 100
 
-Told = Callable[[int, int], None]
+OnProgress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Provisioned:
     made: int
 
 
-async def provision(desk: TargetDesk, wanted: Wanted, told: Told) -> Provisioned:
+async def provision(desk: TargetDesk, wanted: Wanted, on_progress: OnProgress) -> Provisioned:
     """Find or make the product and every device.
 
     Registering a device again answers the same record, so a run that was killed in the middle goes on from there.
@@ -65,7 +65,7 @@ async def provision(desk: TargetDesk, wanted: Wanted, told: Told) -> Provisioned
     Args:
         desk: how to ask the target.
         wanted: what is needed.
-        told: told now and then, with how many devices are there and how many are wanted.
+        on_progress: called now and then, with how many devices are there and how many are wanted.
 
     Raises:
         Conflict: an identifier is registered for somebody else.
@@ -76,7 +76,7 @@ async def provision(desk: TargetDesk, wanted: Wanted, told: Told) -> Provisioned
     missing = [number for number, name in enumerate(wanted.identifiers) if name not in found]
     total = len(wanted.identifiers)
     nameless: list[str] = []
-    told(total - len(missing), total)
+    on_progress(total - len(missing), total)
 
     async def register(number: int) -> None:
         identifier = wanted.identifiers[number]
@@ -97,7 +97,7 @@ async def provision(desk: TargetDesk, wanted: Wanted, told: Told) -> Provisioned
             return
         found[identifier] = device_id
         if len(found) % _TOLD_EVERY == 0:
-            told(len(found), total)
+            on_progress(len(found), total)
 
     await for_each(missing, register)
     if nameless:
@@ -107,7 +107,7 @@ async def provision(desk: TargetDesk, wanted: Wanted, told: Told) -> Provisioned
                 f"the service registered {len(lost)} devices such as {lost[0]}, and neither its answers nor the list "
                 f"of {wanted.user_id}'s devices names their device_id: let one of the two name it"
             )
-    told(total, total)
+    on_progress(total, total)
     devices = tuple(DeviceIdentity(found[name], product_id, name) for name in wanted.identifiers)
     return Provisioned(product_id, devices, len(missing))
 
@@ -177,12 +177,14 @@ class CleanupCount:
     names: tuple[str, ...] = ()
 
 
-async def clean_up(desk: TargetDesk, told: Told, *, prefix: str = "", dry_run: bool = False) -> CleanupCount:
+async def clean_up(
+    desk: TargetDesk, on_progress: OnProgress, *, prefix: str = "", dry_run: bool = False
+) -> CleanupCount:
     """Take away the products that carry the mark, with their devices.
 
     Args:
         desk: how to ask the target.
-        told: called now and then, with how many devices are gone and how many there were.
+        on_progress: called now and then, with how many devices are gone and how many there were.
         prefix: only devices whose identifier begins with it, and the products that are then without any device, when
             one of these was theirs; empty takes all.
         dry_run: only count.
@@ -213,10 +215,10 @@ async def clean_up(desk: TargetDesk, told: Told, *, prefix: str = "", dry_run: b
         await _delete(desk, paths.onboarding_device(device_id))
         gone += 1
         if gone % _TOLD_EVERY == 0:
-            told(gone, len(device_ids))
+            on_progress(gone, len(device_ids))
 
     await for_each(device_ids, remove)
-    told(gone, len(device_ids))
+    on_progress(gone, len(device_ids))
     for product_id in product_ids:
         await _delete(desk, paths.product(product_id))
     return count

@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 from agent.errors import ConfigurationError
 from agent.wire.secret import Secret
 from agent.wire.trust import trust_store
-from simulator.fleet.target.standing import StandingService, find_standing
+from simulator.credentials import read_secret_file
+from simulator.fleet.target.local import LocalService, read_local
 from simulator.keys import Keys
-from simulator.onboarding.connecting import read_secret
 
 LOCAL_BROKER: Final = "127.0.0.1"
 
@@ -109,7 +109,7 @@ def find_target(
         if options.base_url or options.api_key or options.secret_key_file or options.ca_file:
             fix = "--up knows address and keys: leave out --base-url, --api-key, --secret-key-file and --ca-file"
             raise ConfigurationError([fix], "target")
-        return target_of(find_standing(options.up))
+        return target_of(read_local(options.up))
     address = options.base_url or base_url
     faults = []
     if not address:
@@ -135,7 +135,7 @@ def find_target(
     return Target(address.rstrip("/"), tuple(pairs), ca_file=trusted)
 
 
-def target_of(standing: StandingService) -> Target:
+def target_of(standing: LocalService) -> Target:
     """The way into a service that stands on this machine.
 
     Raises:
@@ -171,7 +171,7 @@ def _faults_of(ca_file: Path) -> list[str]:
 
 def _pair(pair: KeyPairFile, faults: list[str]) -> Keys:
     try:
-        return Keys(pair.api_key, read_secret(pair.secret_key_file, "the secret key's file"), pair.secret_key_file)
+        return Keys(pair.api_key, read_secret_file(pair.secret_key_file, "the secret key's file"), pair.secret_key_file)
     except ConfigurationError as error:
         faults += error.faults
         return Keys(pair.api_key, Secret(""))

@@ -159,7 +159,7 @@ def make_labels(
         replace: overwrite another batch in the folder.
         decoders: the panel, by name or as objects (then ``jobs`` has to be 1); by default all of this machine.
         jobs: processes; a batch of a few hundred takes fewer. More than 1 needs a main module that can be imported.
-        on_progress: told after each label.
+        on_progress: called after each label.
 
     Raises:
         LabelError: bad argument, text too long for the size, unwritable folder: one line that names the fix.
@@ -316,8 +316,8 @@ def _prove_all(job: _Job, folder: LabelFolder, jobs: int, on_progress: OnProgres
     indexes = itertools.chain(lost, range(known, job.orders.count))
     portions = in_portions(map(job.orders.label, indexes), labels_max=_PORTION_LABELS, bytes_max=_PORTION_BYTES)
     missing = again + job.orders.count - known
-    crew = max(1, min(jobs, missing // _LABELS_PER_WORKER_MIN))
-    with contextlib.closing(run_ordered(work, portions, crew)) as lines:
+    processes = max(1, min(jobs, missing // _LABELS_PER_WORKER_MIN))
+    with contextlib.closing(run_ordered(work, portions, processes)) as lines:
         for number, line in enumerate(lines):
             if number >= again:  # a file that was lost is made from what is known: the journal has its line
                 journal.append(line)

@@ -28,7 +28,7 @@ class DeviceRow:
 
     Attributes:
         line: where it stands in the file, from 1.
-        device_identifier: what tells this device from all others of the product.
+        device_identifier: unique among the devices of the product.
         product_id: the product it belongs to.
         name: a line for people; may be empty.
     """

@@ -103,5 +103,5 @@ def _print(run: CorpusRun) -> None:
         click.echo(bounded(line), err=True)
     if len(lines) > _LINES:
         click.echo(bounded(f"and {len(lines) - _LINES} more; --json lists all"), err=True)
-    told = f"{len(lines)} answers were not as expected" if lines else "every answer was as expected"
-    console.print(Text(told, style="bold red" if lines else "bold green"))
+    summary = f"{len(lines)} answers were not as expected" if lines else "every answer was as expected"
+    console.print(Text(summary, style="bold red" if lines else "bold green"))

@@ -27,7 +27,7 @@ _PATIENCE_S: Final = 5.0
 _REFUSED: Final = range(400, 500)
 
 
-class Asker(Protocol):
+class ScanConnection(Protocol):
     """A connection, as :class:`agent.wire.connection.Connection` is one."""
 
     def request(self, method: str, path: str, *, body: bytes | None = None) -> Answer:
@@ -96,7 +96,7 @@ class RetryPolicy:
 
 
 def ask_all(
-    connection: Asker,
+    connection: ScanConnection,
     entries: Sequence[Entry],
     retry_policy: RetryPolicy,
     on_progress: Callable[[int, int], None] | None = None,
@@ -116,7 +116,7 @@ def ask_all(
     return tuple(asked)
 
 
-def _ask(connection: Asker, entry: Entry, retry_policy: RetryPolicy, *, first: bool) -> Asked:
+def _ask(connection: ScanConnection, entry: Entry, retry_policy: RetryPolicy, *, first: bool) -> Asked:
     expected = entry.case.expected
     if expected is None:
         return Asked(entry, Outcome.NOT_SENT)
@@ -135,7 +135,7 @@ def _ask(connection: Asker, entry: Entry, retry_policy: RetryPolicy, *, first: b
     return _judge_answer(entry, answer)
 
 
-def _send(connection: Asker, body: bytes, retry_policy: RetryPolicy) -> Answer:
+def _send(connection: ScanConnection, body: bytes, retry_policy: RetryPolicy) -> Answer:
     """One payload, sent again while only the quota is in its way."""
     waited_s = 0.0
     while True:
@@ -183,11 +183,13 @@ def _contradiction(case: Case, shown: dict[str, Any]) -> str:
     product = product if isinstance(product, dict) else shown
     if case.shows is None:
         return ""
-    told = {"product_id": product.get("product_id", product.get("productId"))}
-    told["device_identifier"] = shown.get("device_identifier", shown.get("deviceIdentifier"))
-    for name, right in zip(told, case.shows, strict=True):
-        if told[name] is not None and told[name] != right:
-            return f"the answer names {name} {told[name]!r:.80}, the label {right!r:.80}"
+    found = {
+        "product_id": product.get("product_id", product.get("productId")),
+        "device_identifier": shown.get("device_identifier", shown.get("deviceIdentifier")),
+    }
+    for (name, value), right in zip(found.items(), case.shows, strict=True):
+        if value is not None and value != right:
+            return f"the answer names {name} {value!r:.80}, the label {right!r:.80}"
     return ""
 
 

@@ -59,9 +59,9 @@ def write_corpus(
         entries: what :func:`~simulator.labels.corpus.collection.collect` made.
         setting: what they were made for.
         out: the folder; made when missing.
-        label_key: of the signed product, as it may be told.
+        label_key: of the signed product, as it may be written down.
         replace: overwrite another corpus in the folder.
-        on_progress: told after each entry.
+        on_progress: called after each entry.
 
     Raises:
         LabelsExist: the folder holds something else.

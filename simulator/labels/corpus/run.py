@@ -23,13 +23,12 @@ from simulator.wire.qr.keys import ED25519, LabelSigner, read_label_signer
 from simulator.wire.qr.link_form import host_fault
 
 OnProgress = Callable[[int, int], None]
-_WHERE: Final = "labels corpus"
 _ID_MIN: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class CorpusOptions:
-    """What is asked for; names as on the command line."""
+    """The options of one run; names as on the command line."""
 
     out: Path | None = None
     against: str | None = None
@@ -49,7 +48,7 @@ class CorpusOptions:
 
 @dataclass(frozen=True, slots=True)
 class CorpusRun:
-    """What came of it.
+    """The result of one run.
 
     Attributes:
         entries: the payloads.
@@ -97,7 +96,7 @@ def run_corpus(
         entries = collect(setting)
         written = None
         if options.out is not None:
-            # A secret of a real product is named, not told; one that was made up from the seed is no secret.
+            # The secret of a real product is only named; one that was made up from the seed is no secret.
             label_key = signer.key.shown if options.sign_key_file else signer.reveal_label_key()
             drawing = None if client else on_progress
             written = write_corpus(

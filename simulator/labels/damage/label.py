@@ -112,7 +112,7 @@ def _modules(pixels: Pixels) -> int | None:
     found = zxingcpp.read_barcodes(pixels, formats=zxingcpp.BarcodeFormats([zxingcpp.BarcodeFormat.QRCode]))
     if len(found) != 1 or abs(found[0].orientation) > 1:
         return None
-    extra: Any = found[0].extra  # the stubs say object; it is a dict of what this symbology tells
+    extra: Any = found[0].extra  # the stubs say object; it is a dict of the particulars of this symbology
     return 17 + 4 * int(extra["Version"])
 
 

@@ -1,8 +1,8 @@
 """The text of a code out of product and identifier: the built-in profiles, and those that other packages bring.
 
 A package brings a profile as an entry point of the group :data:`GROUP`: an object, or a class without arguments, that
-is a :class:`LabelProfile`. One that cannot be loaded is told when it is asked for, and never ends a command that asks
-for another.
+is a :class:`LabelProfile`. One that cannot be loaded is an error where it is asked for, and never ends a command that
+asks for another.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Payload:
 
         Args:
             product_id: the product that the device belongs to.
-            device_identifier: what tells this device from all others of the product.
+            device_identifier: unique among the devices of the product.
 
         Raises:
             LabelError: a label cannot carry these values.
@@ -89,7 +89,7 @@ class Payload:
 
     @property
     def described(self) -> dict[str, Any]:
-        """What tells these labels from others, for a manifest. No secret."""
+        """What distinguishes these labels from others, for a manifest. No secret."""
         described: dict[str, Any] = {"profile": self.name}
         if self.host:
             described["link_host"] = self.host

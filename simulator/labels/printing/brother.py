@@ -40,7 +40,7 @@ class Tape:
     """A continuous tape.
 
     Attributes:
-        width_mm: as the printer wants to hear it.
+        width_mm: as the printer's commands name the tape.
         dots: width of the print area.
         right_pins: pins of the head beyond the print area's right edge.
     """

@@ -115,7 +115,7 @@ def within_limit() -> Iterator[None]:
 
 def ask(decoder: Decoder, image: GrayImage) -> tuple[bytes, ...]:
     """What a decoder reads in a picture, within the limit of this process."""
-    if getattr(decoder, "has_own_limit", False):
+    if not _limit_s or getattr(decoder, "has_own_limit", False):
         return decoder.read(image)
     with within_limit():
         return decoder.read(image)

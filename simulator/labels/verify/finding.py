@@ -1,8 +1,8 @@
 """All QR codes of a page, with their places: one quick look, and many patient ones where something is missing.
 
-zxing tells where a code lies and which codes it saw and could not read. The other decoders of the panel tell only what
-they read; their finds are located by cutting the picture smaller as long as they still read them. What was found is
-painted over before the next look, so that a look finds only what is new, a second copy of a label included.
+zxing gives the place of a code, and of codes that it saw and could not read. The other decoders of the panel give only
+what they read; their finds are located by cutting the picture smaller as long as they still read them. What was found
+is painted over before the next look, so that a look finds only what is new, a second copy of a label included.
 """
 
 from __future__ import annotations

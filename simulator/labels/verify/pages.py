@@ -142,9 +142,9 @@ def _document_pages(path: Path, dpi: int) -> Iterator[Page]:
 
 def _page_sizes(path: Path, pdfinfo: str) -> list[tuple[float, float]]:
     """Width and height of each page in points."""
-    told = _poppler(path, [pdfinfo, "-f", "1", "-l", str(PAGES_MAX + 1), str(path)]).decode(errors="replace")
+    output = _poppler(path, [pdfinfo, "-f", "1", "-l", str(PAGES_MAX + 1), str(path)]).decode(errors="replace")
     sizes = []
-    for line in told.splitlines():
+    for line in output.splitlines():
         words = line.split()
         if words[:1] == ["Page"] and words[2:3] == ["size:"]:
             sizes.append((float(words[3]), float(words[5])))

@@ -58,7 +58,7 @@ def verify_labels(
         thorough: the patient looks on every page, also for doubles and strangers that the quick one may not have seen.
         dpi: dots per inch that a PDF is drawn at.
         decoders: the panel; by default those of this machine that read several codes in a picture.
-        on_progress: told after each file's quick look.
+        on_progress: called after each file's quick look.
 
     Raises:
         LabelError: a path does not exist, the manifest is none, or a result cannot be written. A picture that cannot

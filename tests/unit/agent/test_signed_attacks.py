@@ -22,7 +22,7 @@ from agent.wire.signed import Envelope, encode_envelope, parse_body, parse_envel
 from agent.wire.signed_keys import SigningKey
 from simulator.wire.qr import LabelText, encode_label
 from tests.fakes import START_WALL_S
-from tests.signing import PAYLOAD, Device, command_of, make_rules, sign
+from tests.unit.agent.signing import PAYLOAD, Device, command_of, make_rules, sign
 
 Payload = dict[str, Any]
 

@@ -15,12 +15,12 @@ import pytest
 from agent.process import handed_over
 from agent.process.handed_over import input_file
 from agent.process.running import run_program
-from tests import killed_parents
+from tests.unit.agent import killed_parents
 
 
 def sizes_read(kills: int, size_bytes: int, when: str) -> dict[str, int]:
     argv = [sys.executable, str(Path(killed_parents.__file__)), str(kills), str(size_bytes), when]
-    environment = {**os.environ, "PYTHONPATH": str(Path(killed_parents.__file__).parents[1])}
+    environment = {**os.environ, "PYTHONPATH": str(Path(killed_parents.__file__).parents[3])}
     done = subprocess.run(argv, stdout=subprocess.PIPE, env=environment, check=True, timeout=600)
     return json.loads(done.stdout)
 

@@ -72,7 +72,7 @@ class Arrival:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class Established:
     """A connection whose subscriptions stand.
 
     Attributes:
@@ -94,7 +94,7 @@ class SessionListener(Protocol):
     After :meth:`MqttEngine.cut` and :meth:`MqttEngine.leave` nothing is called any more.
     """
 
-    def connected(self, standing: Standing, now_s: float) -> None:
+    def connected(self, standing: Established, now_s: float) -> None:
         """The broker took the device, and the subscriptions stand."""
         ...
 

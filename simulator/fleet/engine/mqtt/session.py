@@ -14,7 +14,7 @@ from simulator.fleet.engine.mqtt import faults, packets
 from simulator.fleet.engine.mqtt.faults import ConnectionFailure
 from simulator.fleet.engine.mqtt.outgoing import Outgoing
 from simulator.fleet.engine.mqtt.packets import PUBACK, PUBACK_BYTES, PUBACK_REST
-from simulator.fleet.engine.mqtt.ports import Arrival, Opening, Publisher, SessionListener, Standing, Will
+from simulator.fleet.engine.mqtt.ports import Arrival, Established, Opening, Publisher, SessionListener, Will
 from simulator.fleet.engine.wheel import Timer, Wheel
 from simulator.fleet.outcomes import OutcomeClass
 
@@ -298,7 +298,7 @@ class Session(asyncio.Protocol, Timer):
         self._opening = None
         self._said_s = now_s
         self._context.wheel.at(now_s + self._keep_alive_s if self._keep_alive_s else _NEVER_S, self)
-        self._listener.connected(Standing(self._kept, self._began_s, self._connected_s, self._max_bytes), now_s)
+        self._listener.connected(Established(self._kept, self._began_s, self._connected_s, self._max_bytes), now_s)
 
     def _keep(self, rest: bytes) -> None:
         """The beginning of a packet, until the rest of it is there."""

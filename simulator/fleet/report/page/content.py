@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from simulator.fleet.metrics.histogram import Histogram
-from simulator.fleet.metrics.operations import HELD
+from simulator.fleet.metrics.subjects import HELD
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import CHECKS, DeviceFinding, RunRecord, Span, StreamAudit, Word
 from simulator.fleet.report.by_phase import PhaseFigures

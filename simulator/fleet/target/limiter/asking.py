@@ -36,7 +36,7 @@ class LimiterDesk:
         pool: the connections.
         keys: the pairs.
         now: the test's clock.
-        measured: is told of each exchange.
+        measured: called with each exchange.
         offers: the service's extensions.
     """
 

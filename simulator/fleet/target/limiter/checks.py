@@ -17,7 +17,7 @@ from simulator.fleet.target.limiter.values import (
 
 _SECOND_S: Final = 1.0
 _WHOLE_SECOND_S: Final = 1.5
-"""Headers tell whole seconds, rounded up or down, and an answer takes a moment."""
+"""Headers give whole seconds, rounded up or down, and an answer takes a moment."""
 
 
 def check_count(name: str, expected: str, replies: Sequence[Reply], rules: LimiterRules) -> CheckResult:
@@ -27,14 +27,14 @@ def check_count(name: str, expected: str, replies: Sequence[Reply], rules: Limit
     others = Counter(reply.status for reply in replies if not reply.is_allowed and not reply.is_limited)
     observed = f"of {len(replies):,} requests in one window {allowed:,} were let through and {limited:,} got 429"
     if others:
-        told = ", ".join(f"{count:,} x {status or 'no answer'}" for status, count in others.items())
-        observed += f", besides {told}"
+        others_text = ", ".join(f"{count:,} x {status or 'no answer'}" for status, count in others.items())
+        observed += f", besides {others_text}"
     held = abs(allowed - rules.quota) <= rules.slack and allowed + limited == len(replies)
     return judged(name, expected, observed, held=held)
 
 
 def check_headers(replies: Sequence[Reply], rules: LimiterRules) -> CheckResult:
-    """What the answers of one key in one window tell, beginning with its first request, fits what was done."""
+    """What the answers of one key in one window say, beginning with its first request, fits what was done."""
     name = "headers"
     expected = f"quota {rules.quota:,}, one less left with each request, 0 with each 429, at most one window to wait"
     told = [(reply, limit) for reply in replies if (limit := reply.limit) is not None]

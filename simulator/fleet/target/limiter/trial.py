@@ -2,7 +2,7 @@
 
 1. From the edge of a window on, one key asks for more than its quota while the others stay below theirs.
 2. The key goes on asking until the next edge lets it through: when exactly? Wrong key pairs come in between.
-3. In the window that begins then it uses up its quota again, waits as it is told, and asks once more.
+3. In the window that begins then it uses up its quota again, waits as it is asked to, and asks once more.
 
 It works over any base address, with any quota that can be used up within a window, and knows the target only by its
 answers. Nothing else may use the keys meanwhile.
@@ -57,15 +57,15 @@ class LimiterTrial:
         keys: how many key pairs there are.
         rules: the promise.
         pace: time.
-        told: is told what is going on.
+        on_step: called with what is going on.
     """
 
-    def __init__(self, ask: Ask, keys: int, rules: LimiterRules, pace: Pace, told: Callable[[str], None]) -> None:
+    def __init__(self, ask: Ask, keys: int, rules: LimiterRules, pace: Pace, on_step: Callable[[str], None]) -> None:
         self._ask = ask
         self._keys = keys
         self._rules = rules
         self._pace = pace
-        self._told = told
+        self._on_step = on_step
 
     async def run(self) -> tuple[CheckResult, ...]:
         """Everything, in somewhat more than three windows.
@@ -74,23 +74,23 @@ class LimiterTrial:
             TransportError: the target does not answer.
         """
         rules, pace = self._rules, self._pace
-        self._told("waiting for a window to begin")
+        self._on_step("waiting for a window to begin")
         await self._align()
         began_s = pace.now()
-        self._told("one key asks for more than its quota")
+        self._on_step("one key asks for more than its quota")
         storm, quiet = await self._storm_beside_others()
         first = self._count("count", f"exactly {rules.quota:,} in a window", storm, began_s)
-        self._told("asking until the next window begins")
+        self._on_step("asking until the next window begins")
         wrong = [await self._ask(0, False)]  # also a key without quota: who it is comes before how much it may
         probes = await self._probe()
         opened = next((reply for reply in probes if reply.is_allowed), None)
-        self._told("using up the quota of the new window")
+        self._on_step("using up the quota of the new window")
         before, refusals, after = await self._be_wrong()
         second_begin_s = pace.now()
         again = [before, after, *await self._burst(0, self._burst_size() - 2)]
         second_window = [*([opened] if opened else []), *again]
         second = self._count("edge_quota", "the whole quota again right after the edge", second_window, second_begin_s)
-        self._told("waiting as Retry-After says")
+        self._on_step("waiting as Retry-After says")
         return (
             first,
             checks.check_headers(storm, rules),
@@ -104,7 +104,7 @@ class LimiterTrial:
         )
 
     async def _align(self) -> None:
-        """Wait until shortly after an edge, as exactly as the target tells where edges are."""
+        """Wait until shortly after an edge, as exactly as the target says where edges are."""
         reply = await self._ask(0, True)
         if reply.status == 0:
             raise TransportError("the target does not answer")

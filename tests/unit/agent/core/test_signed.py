@@ -13,7 +13,7 @@ from agent.errors import StorageError
 from agent.wire.signed_keys import SigningKey
 from tests.factories import make_moment
 from tests.fakes import START_WALL_S
-from tests.signing import PAYLOAD, Device, command_of, make_rules, sign
+from tests.unit.agent.signing import PAYLOAD, Device, command_of, make_rules, sign
 
 KEY = SigningKey.make()
 OTHER = SigningKey.make()

@@ -23,8 +23,8 @@ from simulator.labels.errors import LabelError, LabelsExist
 from simulator.labels.symbol.decoders import Zxing, panel
 from simulator.labels.symbol.pictures import load_picture
 from simulator.labels.verify.finding import CodeSearch
-from tests import decoders_that_end
 from tests.conftest import require_program
+from tests.unit.simulator.labels import decoders_that_end
 
 # The quick ones: what is proven here does not depend on how many there are.
 PANEL = [decoder for decoder in panel() if decoder.name in {"zxing", "zbar"}]

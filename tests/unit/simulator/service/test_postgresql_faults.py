@@ -18,7 +18,7 @@ from simulator.service import service as service_module
 from tests.conftest import ON_CI
 from tests.postgresql import Cluster
 from tests.service_running import Bench, running
-from tests.tcp_proxy import proxy
+from tests.unit.simulator.service.tcp_proxy import proxy
 
 DISK_BYTES = 24 * 1024 * 1024
 """A new database takes a third of it."""

@@ -9,7 +9,7 @@ from agent.wire.times import to_rfc3339
 from simulator.exit_codes import ExitCode
 from simulator.fleet.audit.run_audit import exit_code_of_audit
 from simulator.fleet.record import DeviceFinding, StreamAudit
-from tests.fleet_audit import BEGAN_MS, story
+from tests.unit.simulator.fleet.fleet_audit import BEGAN_MS, story
 
 SUCCEEDED = OutcomeStatus.SUCCEEDED
 OFFERS = ("command-results", "idempotency-key")

@@ -11,7 +11,7 @@ from simulator.fleet.audit.file_ledger import FileLedger
 from simulator.fleet.audit.folder import AuditedDevice, ledger_path, write_devices
 from simulator.fleet.audit.frames import LedgerHeader, read_frames
 from simulator.fleet.audit.run_audit import exit_code_of_audit
-from tests.fleet_audit import BEGAN_MS, Story, story
+from tests.unit.simulator.fleet.fleet_audit import BEGAN_MS, Story, story
 
 
 def two_workers(told, *, commands_only):

@@ -10,7 +10,7 @@ from agent.core.values import Contract, OutcomeStatus
 from simulator.exit_codes import ExitCode
 from simulator.fleet.audit.digest import digest_values
 from simulator.fleet.audit.run_audit import exit_code_of_audit
-from tests.fleet_audit import story
+from tests.unit.simulator.fleet.fleet_audit import story
 
 
 def clean(told, devices=4, readings=5):

@@ -16,7 +16,7 @@ from simulator.fleet.audit.fleet_ledger import first_number_of
 from simulator.fleet.audit.folder import ledger_path
 from simulator.fleet.audit.run_audit import AuditSettings, audit_run, exit_code_of_audit
 from simulator.fleet.record import DeviceFinding, StreamAudit
-from tests.fleet_audit import BEGAN_MS, story
+from tests.unit.simulator.fleet.fleet_audit import BEGAN_MS, story
 
 
 def clean(told, devices=4, readings=5):

@@ -17,7 +17,7 @@ from simulator.fleet.device.environment import Environment
 from simulator.fleet.device.memory_ledger import DeviceLedger, MemoryLedger
 from simulator.fleet.device.model import Clocks, DeviceModel, Fleetwide
 from simulator.fleet.device.mqtt_driver import SPREAD_S, MqttDriver
-from simulator.fleet.engine.mqtt.ports import Arrival, Opening, Publisher, SessionListener, Standing, Will
+from simulator.fleet.engine.mqtt.ports import Arrival, Established, Opening, Publisher, SessionListener, Will
 from simulator.fleet.engine.virtual_time import VirtualClock
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.faults.kinds import build_faults, read_fault
@@ -80,7 +80,7 @@ class Engine:
         assert self.listener is not None
         now_s = self._clock.time()
         self.listener.connected(
-            Standing(kept=False, began_s=self._began_s, connected_s=now_s, max_packet_bytes=None), now_s
+            Established(kept=False, began_s=self._began_s, connected_s=now_s, max_packet_bytes=None), now_s
         )
 
     def puback(self, code: int = 0) -> tuple[str, bytes]:
@@ -126,7 +126,7 @@ class Observed(MemoryLedger):
 class Rig:
     """One device, its broker and its gateway."""
 
-    def __init__(self, *faults: dict[str, Any], receipts: bool = True, began_s: float = 1000.0, **model: Any) -> None:
+    def __init__(self, *faults: dict[str, Any], began_s: float = 1000.0, **model: Any) -> None:
         self.clock = VirtualClock(began_s)
         self.engine = Engine(self.clock)
         self.ledger = DeviceLedger(ID, "one")
@@ -154,7 +154,6 @@ class Rig:
             ],
             fleet,
             tokens=lambda _index: Secret("dat_1"),
-            receipts=receipts,
             observer=self.observed,
             clocks=Clocks(self.clock.time, lambda: EPOCH_S + self.clock.time()),
         )

@@ -57,16 +57,6 @@ def test_a_reading_is_kept_until_the_gateway_has_it(rig):
     assert rig.observed.of("mqtt.sensor_data") == rig.observed.of("mqtt.receipt") == [OutcomeClass.OK]
 
 
-def test_without_receipts_the_brokers_word_is_enough():
-    rig = Rig(receipts=False)
-    rig.up()
-    assert rig.readings() == ["None"]
-    rig.engine.puback(code=0x10)  # nobody listens, which is nobody's trouble here
-    rig.driver.sample(on=False)
-    assert rig.driver.has_settled()
-    assert rig.ledger.accepted == 1
-
-
 def test_a_message_that_nobody_confirms_goes_again_with_the_same_keys(rig):
     rig.up()
     first = rig.readings()

@@ -8,9 +8,9 @@ from agent.core.values import OutcomeStatus
 from simulator.fleet.audit.fleet_ledger import NoLedger
 from simulator.fleet.metrics import stages
 from simulator.fleet.metrics.histogram import Histogram
-from simulator.fleet.metrics.operations import OPERATIONS
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.metrics.stages import STAGE_OPERATIONS, CommandTracker, EndState, Stage, stages_of, without_stages
+from simulator.fleet.metrics.subjects import OPERATIONS
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.play.measurement import StagedLedger
 

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.fleet.metrics.operations import OPERATIONS
-from simulator.fleet.metrics.subjects import FAILED, WAITED, Source, Unit
+from simulator.fleet.metrics.subjects import FAILED, OPERATIONS, WAITED, Source, Unit
 from simulator.fleet.metrics.thresholds import ThresholdError, parse
 from simulator.fleet.outcomes import OutcomeClass
 

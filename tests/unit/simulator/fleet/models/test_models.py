@@ -56,7 +56,6 @@ def whole():
     return a_model(
         states=STATES,
         battery=BatterySettings(life_s=2 * DAY_S, dead_s=3600, charge_s=1800),
-        reboots=RebootSettings(every_s=6 * 3600, away_s=20),
         firmware=FirmwareSettings(versions={"1.0": 1, "1.1": 3}),
         clock=ClockSettings(offset_s=2, drift_ppm=100, set_every_s=DAY_S),
     )
@@ -81,7 +80,7 @@ def test_conditions_follow_each_other_without_gap_and_hold_for_as_long_as_they_s
     model = whole()
     found = list(conditions(model, Individual(1, "a"), 8 * DAY_S))
     assert len(found) > 200
-    assert {condition.off for condition in found} == {None, PowerLoss.REBOOT, PowerLoss.BATTERY, PowerLoss.STATE}
+    assert {condition.off for condition in found} == {None, PowerLoss.BATTERY, PowerLoss.STATE}
     for earlier, later in itertools.pairwise(found):
         assert later.since_s <= earlier.until_s < later.until_s
         if later.powered:
@@ -159,15 +158,6 @@ def test_a_battery_that_is_dead_takes_the_power_and_charging_gives_it_back():
     assert after.powered
     assert after.booted_s == pytest.approx(off[1].until_s)
     assert model.condition_at(A, off[1].until_s + 7200).booted_s == pytest.approx(off[1].until_s)
-
-
-def test_reboots_come_as_often_as_they_should_and_at_a_time_of_each_device():
-    model = a_model(reboots=RebootSettings(every_s=3600, away_s=30))
-    off = [condition for condition in conditions(model, A, 30 * DAY_S) if not condition.powered]
-    assert len(off) == pytest.approx(720, abs=2)
-    assert all(condition.until_s - condition.since_s == pytest.approx(30) for condition in off)
-    first = {round(next(conditions(model, Individual(1, str(n)), 1)).until_s) for n in range(20)}
-    assert len(first) > 15
 
 
 def test_clocks_differ_drift_and_are_set_again():

@@ -12,7 +12,7 @@ from simulator.fleet.run import local_workers as module
 from simulator.fleet.run.inbox import Inbox
 from simulator.fleet.run.local_workers import SILENCE_S, LocalWorkers, WorkerLost
 from simulator.fleet.run.messages import Begin, Finished, FromWorker, Problem, Ready, Stop
-from tests.worker_jobs import die, hang_up, ignore, stammer, talk
+from tests.unit.simulator.fleet.run.worker_jobs import die, hang_up, ignore, stammer, talk
 
 
 def listen(

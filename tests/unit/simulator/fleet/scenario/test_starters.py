@@ -16,8 +16,8 @@ from simulator.fleet.plan.forecast import forecast
 from simulator.fleet.plan.plan import Plan
 from simulator.fleet.plan.words import describe
 from simulator.fleet.scenario.load import CommandSettings
+from simulator.fleet.scenario.model import scenario_schema
 from simulator.fleet.scenario.reading import read_scenario, read_scenario_file
-from simulator.fleet.scenario.schema import scenario_schema
 from simulator.fleet.scenario.starters import starter_names, starter_text
 
 ROOT = Path(__file__).resolve().parents[5]

@@ -27,7 +27,7 @@ def test_free_keys_take_turns():
 
 def test_a_key_without_quota_waits_for_the_next_window_and_the_others_go_on():
     pool = KeyPool(PAIRS[:2])
-    pool.told(0, RateLimit(remaining=1, limit=10, reset_s=30.0), now=0.0)
+    pool.note_limit(0, RateLimit(remaining=1, limit=10, reset_s=30.0), now=0.0)
     pool.taken(0)
     assert {pool.soonest(1.0) for _ in range(4)} == {(1, 0.0)}
     pool.refused(1, 50.0, now=1.0)

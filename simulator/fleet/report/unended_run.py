@@ -1,0 +1,56 @@
+"""The record of a run that did not end, completed out of the seconds that were written down."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from agent.errors import ConfigurationError
+from simulator.exit_codes import ExitCode
+from simulator.fleet.metrics.ages import ages_of
+from simulator.fleet.metrics.judging import judge, missed_text
+from simulator.fleet.metrics.stages import stages_of, without_stages
+from simulator.fleet.metrics.thresholds import parse
+from simulator.fleet.record import RunRecord, Verdict, Word
+from simulator.fleet.report.folder import state_of
+from simulator.fleet.report.timeline import Totals
+from simulator.fleet.report.words import plural
+from simulator.fleet.report.writing import RUN_FILE, SECONDS_FILE, read_seconds
+
+
+def unended(record: RunRecord, folder: Path) -> RunRecord:
+    """The record of a run that did not end, completed out of its seconds.
+
+    Raises:
+        ConfigurationError: a second is damaged, or the record has what only that of a run that ended has.
+    """
+    if record.operations:
+        raise ConfigurationError([f"{folder / RUN_FILE}: it has no end, and yet the sums of a run that ended"])
+    totals = Totals()
+    for second in read_seconds(folder):
+        totals.take(second)
+    seconds = totals.last_second + 1
+    sentence = f"the run did not end: {state_of(folder)}; its figures cover {plural(seconds, 'second')}"
+    found = replace(
+        record,
+        duration_s=float(seconds),
+        operations=without_stages(totals.operations),
+        command_stages=stages_of(totals.operations),
+        ages=ages_of(totals.operations),
+        health=totals.health,
+        phases=tuple(replace(each, end_s=min(each.end_s, seconds)) for each in record.phases if each.begin_s < seconds),
+        faults=tuple(replace(each, end_s=min(each.end_s, seconds)) for each in record.faults if each.begin_s < seconds),
+        partial=f"{plural(seconds, 'second')} were written down",
+    )
+    wanted = [parse(result.expression) for result in record.thresholds]
+    results = judge(wanted, replace(found, operations=totals.operations), read_seconds(folder))
+    missed = tuple(map(missed_text, (result for result in results if result.judged and not result.held)))
+    if record.reasons is not None:
+        verdict = record.verdict
+        cut = f"{RUN_FILE} was too large for the disk: the figures are those of {SECONDS_FILE}"
+        return replace(found, partial=record.partial, verdict=replace(verdict, sentences=(*verdict.sentences, cut)))
+    return replace(
+        found,
+        thresholds=results,
+        verdict=Verdict(Word.INTERRUPTED, int(ExitCode.INTERRUPTED), (sentence, *missed, "nothing was audited")),
+    )
