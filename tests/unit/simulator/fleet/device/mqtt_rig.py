@@ -18,7 +18,6 @@ from simulator.fleet.device.memory_ledger import DeviceLedger, MemoryLedger
 from simulator.fleet.device.model import Clocks, DeviceModel, Fleetwide
 from simulator.fleet.device.mqtt_driver import SPREAD_S, MqttDriver
 from simulator.fleet.engine.mqtt.ports import Arrival, Established, Opening, Publisher, SessionListener, Will
-from simulator.fleet.engine.virtual_time import VirtualClock
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.faults.kinds import build_faults, read_fault
 from simulator.fleet.faults.link import LinkFault
@@ -27,6 +26,7 @@ from simulator.fleet.outcomes import Attempt, OutcomeClass
 from simulator.fleet.play.link_state import LinkFaults
 from simulator.fleet.play.mqtt_links import MqttLinks
 from simulator.fleet.signals.base import Individual
+from tests.virtual_clock import VirtualClock
 
 ID = "dev-1"
 EPOCH_S = 1_790_000_000.0

@@ -11,9 +11,9 @@ from agent.errors import Offline
 from agent.wire.secret import Secret
 from simulator.fleet.engine.mqtt.ports import Arrival, Established, Opening, Will
 from simulator.fleet.engine.mqtt.session import Session, SessionContext
-from simulator.fleet.engine.virtual_time import VirtualClock
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.outcomes import OutcomeClass
+from tests.virtual_clock import VirtualClock
 
 WHERE = "mqtt://127.0.0.1:1883"
 GRANTED = SubAckReasonCode.GRANTED_QOS_AT_LEAST_ONCE
