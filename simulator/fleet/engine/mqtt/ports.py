@@ -1,4 +1,4 @@
-"""What the MQTT engine is for those who use it: a session for each device, and calls instead of tasks.
+"""The interface of MQTT engines: a session for each device, and calls instead of tasks.
 
 A session is one network connection. When it ends, everything that it had on its way ends with it, and
 :meth:`SessionListener.lost` says why; whether and when the device comes back is the caller's decision
@@ -34,7 +34,7 @@ class Will:
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What a session begins with.
+    """Credentials, subscriptions and will of a session.
 
     Attributes:
         client_id: also the user name.
@@ -115,7 +115,7 @@ class SessionListener(Protocol):
 
 
 class Publisher(Protocol):
-    """Who published. Exactly one of the two is called, once."""
+    """The sender of a message. Exactly one of the two methods is called, once."""
 
     def acknowledged(self, code: int, sent_s: float, now_s: float) -> None:
         """PUBACK came.
