@@ -91,7 +91,7 @@ class Established:
 class SessionListener(Protocol):
     """Whose session it is. After each ``open``: ``connected`` once or not, ``arrived`` as messages come, ``lost`` once.
 
-    After :meth:`MqttEngine.cut` and :meth:`MqttEngine.leave` nothing is called any more.
+    After :meth:`MqttEngine.cut` nothing is called any more.
     """
 
     def connected(self, standing: Established, now_s: float) -> None:
@@ -163,10 +163,6 @@ class MqttEngine(Protocol):
 
     def acknowledge(self, device: int, arrival: Arrival) -> None:
         """The message is safe: PUBACK. Void once its connection has ended, since the broker sends it again then."""
-        ...
-
-    def leave(self, device: int, farewell: Will | None = None) -> None:
-        """Publish ``farewell``, then DISCONNECT, so that the broker publishes no will. The listener is not called."""
         ...
 
     def cut(self, device: int) -> None:
