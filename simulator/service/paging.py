@@ -56,7 +56,7 @@ def read_page(call: Call, query: Mapping[str, str], *, default_order: str, sort_
         sort_values: how many numbers a cursor of this list holds.
 
     Raises:
-        ServiceFault: 400.
+        Invalid: a parameter is not as announced.
     """
     order = query.get("order", default_order)
     if order not in {"asc", "desc"}:
@@ -169,11 +169,15 @@ def _write_cursor(list_name: str, values: Sequence[int]) -> str:
 
 
 def _read_cursor(cursor: str, list_name: str, sort_values: int) -> tuple[int, ...]:
+    foreign = invalid("cursor", "is not a cursor of this service: take next_cursor of the page before")
+    raw = from_base64url(cursor.rstrip("=")) if cursor else b""
+    if raw is None:
+        raise foreign
     try:
-        name, *values = (from_base64url(cursor) or b"").decode().split(".")
+        name, *values = raw.decode().split(".")
         after = tuple(int(value) for value in values)
     except ValueError:
-        raise invalid("cursor", "is not a cursor of this service: take next_cursor of the page before") from None
+        raise foreign from None
     if name != list_name or len(after) != sort_values or not all(-_INT64 <= value < _INT64 for value in after):
         raise invalid("cursor", "belongs to another list: keep the other parameters as on the page before")
     return after

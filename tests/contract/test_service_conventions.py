@@ -173,6 +173,24 @@ def test_bytes_that_are_no_http_do_not_end_the_service(bench):
     assert bench.http.get("/products").status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("cursor", "issue"),
+    [
+        ("%", "is not a cursor of this service: take next_cursor of the page before"),
+        ("YQ.", "is not a cursor of this service: take next_cursor of the page before"),
+        ("_w", "is not a cursor of this service: take next_cursor of the page before"),
+        ("YS54", "is not a cursor of this service: take next_cursor of the page before"),
+        ("", "belongs to another list: keep the other parameters as on the page before"),
+        ("YQ", "belongs to another list: keep the other parameters as on the page before"),
+        ("YS4x", "belongs to another list: keep the other parameters as on the page before"),
+    ],
+)
+def test_a_cursor_that_cannot_be_used_is_400_and_says_why(bench, cursor, issue):
+    refused = bench.http.get("/products", params={"cursor": cursor})
+    assert refused.status_code == 400
+    assert refused.json()["details"] == [{"field": "cursor", "issue": issue}]
+
+
 def test_lists_are_cut_into_pages_that_a_link_joins():
     with running() as bench:
         ids = [bench.product() for _ in range(7)]

@@ -193,7 +193,7 @@ def _write_cursor(first: int) -> str:
 
 def _read_cursor(text: str) -> int:
     try:
-        word, _, first = (from_base64url(text) or b"").partition(b":")
+        word, _, first = (from_base64url(text.rstrip("=")) or b"").partition(b":")
         if word == b"from":
             return _whole(first.decode(), "cursor", 0)
     except ValueError:
