@@ -12,8 +12,8 @@ DEMO_FLAGS ?=
 SOAK_OUT ?= soak-output
 # Where `make steady` writes samples and result; the logs of a run that failed are there too.
 STEADY_OUT ?= steady-output
-# Test processes: a number, or 0 to run them in one process. Two more than there are cores, since many tests wait.
-TEST_JOBS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
+# Test processes: a number, or 0 to run them in one process. Four more than there are cores, since many tests wait.
+TEST_JOBS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 4)
 # Further options of pytest, such as PYTEST_FLAGS="-k outbox -x"
 PYTEST_FLAGS ?=
 # The releases of Debian that `make systemd` boots, such as SYSTEMD_RELEASES=13 PYTEST_FLAGS="-k doctor"
