@@ -200,26 +200,6 @@ def test_a_command_comes_again_until_it_is_acknowledged_also_after_a_power_cut(s
     run(work)
 
 
-def test_who_takes_leave_has_no_will(start_mosquitto):
-    broker = start_mosquitto()
-
-    async def work() -> None:
-        async with engine(broker.port) as made:
-            with onlooker(broker, topics.status("d1")) as seen:
-                device = Device(made, 0, "d1")
-                await device.stand(will=Will(topics.status("d1"), b"the will"))
-                device.publish(topics.status("d1"), b"online", retain=True)
-                assert (await seen.next())[1] == b"online"
-                made.leave(0, Will(topics.status("d1"), b"farewell"))
-                assert (await seen.next())[1] == b"farewell"
-                assert made.sessions == 0
-                await seen.tell(topics.status("d1"), b"the last word")
-                assert (await seen.next())[1] == b"the last word"
-                assert device.losses == []
-
-    run(work)
-
-
 def test_the_rules_of_broker_config_hold_for_virtual_devices(start_mosquitto, tmp_path: Path):
     settings = BrokerSettings(tmp_path / "conf", tmp_path / "own", owner="nobody", standalone=True)
     write_broker_config(settings, {"d1": mosquitto_password("right", b"0" * 12)}, {"gateway": Secret("g")})

@@ -73,7 +73,7 @@ _READINGS: Final = Operation.READINGS
 
 
 class Request(NamedTuple):
-    """One request that a device wants to make.
+    """One request of a device.
 
     Attributes:
         target: path and query, percent-encoded.

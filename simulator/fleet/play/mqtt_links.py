@@ -26,7 +26,6 @@ from simulator.fleet.engine.mqtt.ports import (
     Opening,
     Publisher,
     SessionListener,
-    Will,
 )
 from simulator.fleet.engine.wheel import Clock, Wheel
 from simulator.fleet.faults.link import FREE, Passage
@@ -112,11 +111,6 @@ class MqttLinks:
         line = self._lines.get(device)
         if line is not None:
             line.say(_ACKNOWLEDGEMENT_BYTES, partial(self.engine.acknowledge, device, arrival), None)
-
-    def leave(self, device: int, farewell: Will | None = None) -> None:
-        """See :meth:`MqttEngine.leave`."""
-        self._forget(device)
-        self.engine.leave(device, farewell)
 
     def cut(self, device: int) -> None:
         """See :meth:`MqttEngine.cut`."""

@@ -34,7 +34,7 @@ _FORMS: Final[dict[FigureKind, Callable[[float], str]]] = {
 
 
 def print_comparison(console: Console, found: Comparison) -> None:
-    """Print it: warnings first, then a row for each figure, then what it comes to."""
+    """Print a comparison: warnings first, then a row for each figure, then the conclusion."""
     for label, record in (("A", found.a), ("B", found.b)):
         console.print(
             Text(f"{label}  {record.name}, {record.began_at}, {record.target}, {record.verdict.word}"), soft_wrap=True
@@ -60,7 +60,7 @@ def print_comparison(console: Console, found: Comparison) -> None:
 
 
 def conclusion(found: Comparison) -> str:
-    """What it comes to, in one sentence."""
+    """The conclusion, in one sentence."""
     if found.unjudged:
         return f"nothing is judged: {'; '.join(found.unjudged)}"
     worse, better = found.count(Finding.WORSE), found.count(Finding.BETTER)

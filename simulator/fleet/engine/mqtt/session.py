@@ -14,7 +14,7 @@ from simulator.fleet.engine.mqtt import faults, packets
 from simulator.fleet.engine.mqtt.faults import ConnectionFailure
 from simulator.fleet.engine.mqtt.outgoing import Outgoing
 from simulator.fleet.engine.mqtt.packets import PUBACK, PUBACK_BYTES, PUBACK_REST
-from simulator.fleet.engine.mqtt.ports import Arrival, Established, Opening, Publisher, SessionListener, Will
+from simulator.fleet.engine.mqtt.ports import Arrival, Established, Opening, Publisher, SessionListener
 from simulator.fleet.engine.wheel import Timer, Wheel
 from simulator.fleet.outcomes import OutcomeClass
 
@@ -148,17 +148,6 @@ class Session(asyncio.Protocol, Timer):
         if self._transport is not None:
             self._transport.write(packets.puback(packet_id))
             self._said_s = self._context.time()
-
-    def leave(self, farewell: Will | None) -> None:
-        """Publish ``farewell``, DISCONNECT and close; nobody is called any more."""
-        transport, out, was_up = self._transport, self._out, self.is_up
-        self._end()
-        if transport is None:
-            return
-        if was_up and out is not None:
-            goodbye = b"" if farewell is None else out.publication(farewell.topic, farewell.payload, retain=True)
-            transport.write(goodbye + packets.LEAVE)
-        transport.close()
 
     def cut(self) -> None:
         """Reset the connection; nobody is called any more."""

@@ -25,7 +25,7 @@ _PATH: Final = "/metrics"
 
 
 class MetricsAddress:
-    """The figures so far on ``http://127.0.0.1:port/metrics``, made when somebody asks.
+    """The figures so far on ``http://127.0.0.1:port/metrics``, made at each request.
 
     Args:
         port: 0 takes a free one.

@@ -24,7 +24,7 @@ from simulator.fleet.report.standing import phase_under_way, spans_under_way
 from simulator.fleet.report.window import worst_health
 
 HEALTH_S: Final = 15
-"""The generator's health is the worst of so many seconds: whoever reads it less often than that misses a spike."""
+"""The generator's health is the worst of so many seconds: read it at least as often to see each spike."""
 PERIODS_MAX: Final = 64
 """Combinations of phase and faults with labels of their own; later ones count under :data:`OTHER`."""
 COUNTED_GAUGES: Final = (

@@ -17,7 +17,7 @@ from simulator.fleet.device.environment import Environment
 from simulator.fleet.device.memory_ledger import DeviceLedger, MemoryLedger
 from simulator.fleet.device.model import Clocks, DeviceModel, Fleetwide
 from simulator.fleet.device.mqtt_driver import SPREAD_S, MqttDriver
-from simulator.fleet.engine.mqtt.ports import Arrival, Established, Opening, Publisher, SessionListener, Will
+from simulator.fleet.engine.mqtt.ports import Arrival, Established, Opening, Publisher, SessionListener
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.faults.kinds import build_faults, read_fault
 from simulator.fleet.faults.link import LinkFault
@@ -59,9 +59,6 @@ class Engine:
 
     def acknowledge(self, device: int, arrival: Arrival) -> None:
         self.acknowledged.append(arrival)
-
-    def leave(self, device: int, farewell: Will | None = None) -> None:
-        raise AssertionError("virtual devices lose their power, they do not leave")
 
     def cut(self, device: int) -> None:
         self.cuts += 1
