@@ -28,7 +28,7 @@ from agent.wire.secret import Secret
 from benchmarks._mqtt_load import Gate
 from simulator.fleet.engine.addresses import loopback_addresses
 from simulator.fleet.engine.mqtt.engine import BrokerAddress, MqttSessions
-from simulator.fleet.engine.mqtt.ports import Arrival, Opening, Standing, Will
+from simulator.fleet.engine.mqtt.ports import Arrival, Established, Opening, Will
 from simulator.fleet.outcomes import OutcomeClass
 
 _PAGE_KB = os.sysconf("SC_PAGE_SIZE") // 1024
@@ -71,7 +71,7 @@ class _Device:
         opening = Opening(name, Secret("token"), subscriptions, will, keep_alive_s=board.keep_alive_s)
         board.engine.open(index, opening, self)
 
-    def connected(self, _standing: Standing, _now_s: float) -> None:
+    def connected(self, _standing: Established, _now_s: float) -> None:
         self._board.gate.leave()
 
     def arrived(self, arrival: Arrival, _now_s: float) -> None:

@@ -32,7 +32,7 @@ from paho.mqtt.enums import CallbackAPIVersion
 from agent.errors import Offline
 from agent.wire import topics
 from simulator.fleet.engine.mqtt.engine import BrokerAddress, MqttSessions
-from simulator.fleet.engine.mqtt.ports import Arrival, Opening, Standing
+from simulator.fleet.engine.mqtt.ports import Arrival, Established, Opening
 from simulator.fleet.outcomes import OutcomeClass
 
 # mosquitto listens with a backlog of 100: more at once wait for TCP's own retries.
@@ -111,7 +111,7 @@ class _Device:
     def send(self) -> None:
         self._engine.publish(self._index, self._topic, self._tally.body(self._index), self, _PATIENCE_S)
 
-    def connected(self, _standing: Standing, _now_s: float) -> None:
+    def connected(self, _standing: Established, _now_s: float) -> None:
         self._up()
 
     def arrived(self, arrival: Arrival, _now_s: float) -> None:

@@ -373,9 +373,9 @@ class Agent:
     def _read_signatures(self) -> SignaturePolicy | None:
         if self._config.commands.signing.mode == "off":
             return None
-        from agent.app.signing import make_seals  # cryptography, only where commands are signed
+        from agent.app.signing import make_signature_policy  # cryptography, only where commands are signed
 
-        return make_seals(self._config)
+        return make_signature_policy(self._config)
 
     def _service(self, actor: Actor) -> ServiceThread:
         service = ServiceThread(actor, self._clock, self._supervisor.crashed)

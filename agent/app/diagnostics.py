@@ -97,8 +97,8 @@ def view_from_outside(
     loaded: LoadedConfig, environ: Mapping[str, str], plugins: Callable[[], Sequence[PluginInfo]]
 ) -> AgentView:
     """What another process sees of the agent: its last status, and its lines in the journal if they may be read."""
-    told = read_status(status_path(loaded.config.state_dir, environ)) or read_status(Path(_UNITS_STATUS))
-    parts = {} if told is None else told.parts
+    status = read_status(status_path(loaded.config.state_dir, environ)) or read_status(Path(_UNITS_STATUS))
+    parts = {} if status is None else status.parts
     mode = parts.get("mode")
     return AgentView(
         path=loaded.path,

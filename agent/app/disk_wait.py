@@ -67,15 +67,15 @@ def when_disk_takes(
     except StorageError as error:
         refused = error
     manager = notifier()
-    wait_s, told = _FIRST_S, ""
+    wait_s, logged = _FIRST_S, ""
     # They have no handlers yet, and a process 1 would not see them at all.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)
     try:
         while True:
-            if str(refused) != told:
-                told = str(refused)
-                _log.error("disk=waiting %s; tried again at least every %.0f s", told, _MOST_S)
-            manager.status(f"waiting for the disk: {told}")
+            if str(refused) != logged:
+                logged = str(refused)
+                _log.error("disk=waiting %s; tried again at least every %.0f s", logged, _MOST_S)
+            manager.status(f"waiting for the disk: {logged}")
             manager.alive()  # after a restart in place the service manager watches already
             if pause(wait_s):
                 raise SystemExit(0)

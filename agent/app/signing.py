@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 KEYS_KEY = "commands.signing.trusted_keys"
 
 
-def make_seals(config: AgentConfig) -> SignaturePolicy:
+def make_signature_policy(config: AgentConfig) -> SignaturePolicy:
     """What this device goes by.
 
     Raises:
@@ -38,7 +38,7 @@ def read_trusted_keys(paths: tuple[Path, ...]) -> TrustedKeys:
     """The public keys in these files.
 
     Raises:
-        ConfigurationError: as for :func:`make_seals`.
+        ConfigurationError: as for :func:`make_signature_policy`.
     """
     try:
         from agent.wire.signed_keys import TrustedKeys, key_id_of, read_public_key

@@ -40,7 +40,7 @@ def _clock_against_agent(subject: Subject) -> Finding:
     if part is None:
         return skipped("the agent has not learned the true time yet")
     if part.state != "ok":
-        return warning(part.detail or part.state, "neither the service nor the gateway has told the time yet", SET_IT)
+        return warning(part.detail or part.state, "neither the service nor the gateway has sent the time yet", SET_IT)
     if not part.detail:
         return ok("it agrees with the time that the agent has learned")
     sentence, _, _ = part.detail.partition(",")

@@ -72,10 +72,10 @@ def _check_tokens(config: AgentConfig, environ: Mapping[str, str]) -> Named:
 
 
 def _check_signing(config: AgentConfig) -> list[Named]:
-    from agent.app.signing import make_seals  # cryptography, only where commands are signed
+    from agent.app.signing import make_signature_policy  # cryptography, only where commands are signed
 
     try:
-        key_ids = make_seals(config).key_ids
+        key_ids = make_signature_policy(config).key_ids
     except ConfigurationError as error:
         return [("configuration", fault(each)) for each in error.faults]
     return [("signing", ok(f"{config.commands.signing.mode}; trusted: {', '.join(key_ids)}"))]

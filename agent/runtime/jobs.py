@@ -23,7 +23,6 @@ _log = logging.getLogger(__name__)
 # While a handler runs, its lane looks this often after those that wait behind it.
 _LOOK_S: Final = 1.0
 
-
 IN_PROGRESS: Final = "in_progress"
 
 

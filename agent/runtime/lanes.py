@@ -27,7 +27,6 @@ _STORE_RETRY_S: Final = 1.0
 _SLACK_S: Final = 30.0
 _LOOK_S: Final = 1.0
 
-
 LANE_CAPACITY: Final = 64
 """How many commands may be in one lane, the running one included; the others wait in the journal."""
 
@@ -200,11 +199,11 @@ class Lane(Actor):
             else:
                 self._run(item, job, start_entry(entry, self._parts.clock.now()))
             return
-        told = look.told
-        if told is None:
+        answer = look.answer
+        if answer is None:
             text = f"the agent ended while it ran, and its verify hook did not know: {ended.outcome.error}"
-            told = indeterminate(text)
-        self._conclude(entry, told)
+            answer = indeterminate(text)
+        self._conclude(entry, answer)
 
     def _start(self, entry: JournalEntry) -> bool:
         parts = self._parts
@@ -341,7 +340,7 @@ class _VerifyJob:
     """A job that asks another one's handler how it ended.
 
     Attributes:
-        told: what it answered in time; None while it did not.
+        answer: what it answered in time; None while it did not.
         is_undone: it was not done and may run.
     """
 
@@ -351,13 +350,13 @@ class _VerifyJob:
         self.contract = job.contract
         self.limits: RunLimits = job.limits
         self.unwind_s = job.unwind_s
-        self.told: Outcome | None = None
+        self.answer: Outcome | None = None
         self.is_undone = False
 
     def run(self, attempt: Attempt) -> Outcome:
         """The answer, or what was raised instead of one."""
-        told = self._job.verify(attempt)
-        self.told, self.is_undone = told, told is None
+        answer = self._job.verify(attempt)
+        self.answer, self.is_undone = answer, answer is None
         return Outcome(OutcomeStatus.SUCCEEDED)
 
     def verify(self, attempt: Attempt) -> Outcome | None:

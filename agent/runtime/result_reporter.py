@@ -228,7 +228,7 @@ class ResultReporter(Actor):
                 raise
             # The result itself may be what it cannot take; how the command ended matters more.
             text = f"result_refused: {error}" if report.error is None else f"{report.error} (result refused: {error})"
-            self._refusals.write("command=%s its result is refused, so only its end is told: %s", command_id, error)
+            self._refusals.write("command=%s its result is refused, so only its end is reported: %s", command_id, error)
             self._send(Report(command_id, report.status, None, text, report.started_at, report.finished_at))
         _log.info("command=%s state=reported status=%s", command_id, report.status)
 

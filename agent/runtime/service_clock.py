@@ -36,7 +36,7 @@ class ServiceClock:
         clock: the device's own clocks.
         trust_wall: the device's wall clock is known to be right.
         is_synchronized: whether the machine says that its wall clock is right by now; asked only while the service has
-            told no time.
+            sent no time.
         times: what earlier processes and boots have learned, and where this one's goes.
         tell: called with the state of the device's clock, a word and a sentence.
     """
@@ -101,7 +101,7 @@ class ServiceClock:
         if found is None and moment.boot_id in self._earlier:
             return self._earlier[moment.boot_id].date(moment)
         if found is None and moment.boot_id == self._clock.now().boot_id:
-            self._tell("unknown", "nobody has told the time yet, so what is sent says that its time is not known")
+            self._tell("unknown", "the time is not known yet, so what is sent says that its time is not known")
         return found
 
     def _learn(self, now: Moment, change: Callable[[ServiceTime], ServiceTime]) -> None:
@@ -121,13 +121,13 @@ class ServiceClock:
             )
             if is_worth_it:
                 self._written = found
-            told = self._on_known if not before.known else []
-            self._on_known = [] if told else self._on_known
+            to_call = self._on_known if not before.known else []
+            self._on_known = [] if to_call else self._on_known
         if is_worth_it:
             if self._times is not None:
                 self._times.learn(now.boot_id, found, rides=not is_news)
             self._describe(now, found, is_new=not before.known)
-        for then in told:
+        for then in to_call:
             then()
 
     def _describe(self, now: Moment, found: BootTime, *, is_new: bool) -> None:

@@ -295,20 +295,20 @@ class Budget:
         self._size_buckets()
         amount = self._window.spread_per_s(self._poured_s, len(self._pending)) * elapsed_s
         self._poured_s = now_s
-        while amount > 0 and (thirsty := self._thirsty()):
-            per_part = amount / sum(self._parts[kind] for kind in thirsty)
+        while amount > 0 and (unfilled := self._unfilled_buckets()):
+            per_part = amount / sum(self._parts[kind] for kind in unfilled)
             amount = 0.0
-            for kind in thirsty:
+            for kind in unfilled:
                 level = self._tokens[kind] + per_part * self._parts[kind]
                 self._tokens[kind] = min(level, self._caps[kind])
                 amount += level - self._tokens[kind]
 
-    def _thirsty(self) -> list[Kind]:
+    def _unfilled_buckets(self) -> list[Kind]:
         return [kind for kind, cap in self._caps.items() if self._tokens[kind] < cap]
 
     def _until_token_s(self, kind: Kind, now_s: float) -> float:
         """When this kind's next token is there at the earliest, seconds from now; at the window's end all is new."""
-        part = self._parts[kind] / sum(self._parts[each] for each in self._thirsty())
+        part = self._parts[kind] / sum(self._parts[each] for each in self._unfilled_buckets())
         per_s = part * self._window.spread_per_s(now_s, len(self._pending))
         rest_s = self._window.ends_s - now_s
         return max(_SHORTEST_WAIT_S, min(rest_s, (1 - self._tokens[kind]) / per_s) if per_s > 0 else rest_s)

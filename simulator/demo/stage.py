@@ -53,7 +53,7 @@ class ServiceNotStarted(ChildFailed):
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """Who plays.
+    """The devices of the demo, by what happens to them.
 
     Attributes:
         real: the device of the real agent.

@@ -27,7 +27,7 @@ IDENTIFIERS: Final = {MQTT: "UP-YOURS", HTTP: "UP-YOURS-TOO"}
 
 @dataclass(frozen=True, slots=True)
 class TrialDevice:
-    """A device that nobody plays yet.
+    """A device that the gateway knows and no program runs yet.
 
     Attributes:
         transport: :data:`MQTT` or :data:`HTTP`.
@@ -55,7 +55,7 @@ class TrialDevice:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What stands.
+    """What was started: broker, gateway and devices.
 
     Attributes:
         url: where the gateway serves devices over HTTP.

@@ -119,6 +119,6 @@ def query_of(pasted: str) -> str:
 def _failure(error: str, description: str) -> SignInFailed:
     if error == _DENIED:
         return SignInFailed("access was denied in the browser; nothing was stored")
-    told = one_line(f"{error}: {description}" if description else error)
+    reason = one_line(f"{error}: {description}" if description else error)
     hint = "check --scope: each must be in the client's allowed set" if error == "invalid_scope" else "sign in again"
-    return SignInFailed(f"the service refused the sign-in ({told}): {hint}")
+    return SignInFailed(f"the service refused the sign-in ({reason}): {hint}")

@@ -23,7 +23,7 @@ from simulator.onboarding.cleanup import is_at, note_outcome, user_devices
 from simulator.onboarding.journal import Place, leftovers, place_of
 from simulator.onboarding.journey import Action, Answer
 from simulator.onboarding.listing import Lister, hold_against_list
-from simulator.onboarding.outcomes import Audited, CampaignReport, LabelResult, Outcome, Plan
+from simulator.onboarding.outcomes import CampaignReport, LabelResult, ListAudit, Outcome, Plan
 from simulator.onboarding.quota import Timing
 from simulator.onboarding.steps import LabelSession, Observed, RunContext, Subject
 
@@ -103,7 +103,7 @@ class Campaign:
         ordered = [results[index] for index in sorted(results)]
         is_gone = isinstance(self._stopped_by, ServiceError) and not isinstance(self._stopped_by, ErrorAnswer)
         if is_gone:
-            audited = Audited(problem=str(self._stopped_by))
+            audited = ListAudit(problem=str(self._stopped_by))
         else:
             audited, ordered = hold_against_list(ordered, self._lister, self._plan.user_id)
         return CampaignReport(

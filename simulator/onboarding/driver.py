@@ -40,7 +40,7 @@ _KNOWN = {State.REGISTERED, State.TAKEN, State.REMOVED}
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class StepRequest:
     """One request of a step, for reports and profiles.
 
     Attributes:
@@ -76,12 +76,12 @@ class StepReport:
     duration_s: float
     waited_s: float
     verdict: Verdict
-    asked: tuple[Asked, ...] = ()
+    asked: tuple[StepRequest, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class JourneyReport:
-    """What happened to one label, or in one case.
+    """The steps of one label, or of one case, with their verdicts.
 
     Attributes:
         subject: the (first) label.
@@ -276,7 +276,7 @@ class _Walk:
             max(one.duration_s for one in seen),
             max(one.waited_s for one in seen),
             judgement.verdict,
-            tuple(Asked(action, one.answer, one.last) for action, one in zip(actions, seen, strict=True)),
+            tuple(StepRequest(action, one.answer, one.last) for action, one in zip(actions, seen, strict=True)),
         )
 
     def _reason_to_stop(self, seen: Sequence[Observed], states: frozenset[State]) -> AgentError | None:

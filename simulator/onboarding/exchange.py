@@ -30,7 +30,7 @@ Shape = str | list[Any] | dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """One request and what came of it.
+    """One request and its answer, or why there is none.
 
     Attributes:
         method: ``GET``, ``POST``, ``DELETE``.

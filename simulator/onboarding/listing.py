@@ -1,4 +1,4 @@
-"""The list of a user's devices: read once for everybody who waits for it, and held against the answers at the end."""
+"""The list of a user's devices: one reading for all threads that wait, and compared with the answers at the end."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from dataclasses import replace
 from agent.errors import ServiceError
 from agent.wire.devices import Device
 from simulator.onboarding.agreement import Known, contradictions, is_same, near_miss
-from simulator.onboarding.outcomes import Audited, LabelResult, Outcome
+from simulator.onboarding.outcomes import LabelResult, ListAudit, Outcome
 
 
 class Lister:
-    """The user's list, read once for everybody who waits for it."""
+    """Reads the user's list; threads that wait at the same time share one reading."""
 
     def __init__(self, read: Callable[[], list[Device]]) -> None:
         self._read = read
@@ -43,7 +43,7 @@ class Lister:
 
 def hold_against_list(
     results: Sequence[LabelResult], lister: Lister, user_id: str
-) -> tuple[Audited, list[LabelResult]]:
+) -> tuple[ListAudit, list[LabelResult]]:
     """Read the list once more: each device exactly once, as it was registered for this user.
 
     Returns:
@@ -52,7 +52,7 @@ def hold_against_list(
     try:
         listed = lister.read()
     except ServiceError as error:
-        return Audited(problem=str(error)), list(results)
+        return ListAudit(problem=str(error)), list(results)
     by_id, by_identifier = _groups(listed)
     of_labels = {one.device_id for one in results if one.device_id}
     missing, doubled, left, contradicted, judged = [], [], [], [], []
@@ -73,7 +73,7 @@ def hold_against_list(
         wrong = wrong or tuple(filter(None, (near_miss(known, near.values(), of_labels),)))
         if wrong and one.outcome in {Outcome.REGISTERED, Outcome.FOUND}:
             contradicted.append(f"{name}: {'; '.join(wrong)}")
-    return Audited(tuple(missing), tuple(doubled), tuple(left), tuple(contradicted)), judged
+    return ListAudit(tuple(missing), tuple(doubled), tuple(left), tuple(contradicted)), judged
 
 
 def _groups(listed: Sequence[Device]) -> tuple[dict[str, list[Device]], dict[str, list[Device]]]:

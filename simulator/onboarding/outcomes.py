@@ -75,7 +75,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Audited:
+class ListAudit:
     """The list of the user's devices at the end, held against what the answers said.
 
     Attributes:
@@ -114,7 +114,7 @@ class CampaignReport:
     results: tuple[LabelResult, ...]
     not_begun: int
     ambiguous: int
-    audited: Audited
+    audited: ListAudit
     duration_s: float
     stopped_by: AgentError | None = None
     was_interrupted: bool = False

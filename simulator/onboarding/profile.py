@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from agent.errors import ConfigurationError
 from simulator.onboarding.cases import Together
-from simulator.onboarding.driver import Asked, StepReport
+from simulator.onboarding.driver import StepReport, StepRequest
 from simulator.onboarding.journey import Verdict
 from simulator.onboarding.running import CaseReport, CasesReport
 
@@ -63,7 +63,7 @@ def _step(step: StepReport, *, after_race: bool) -> Document:
 _PAIR: Final = 2
 
 
-def _answer(asked: Asked) -> Document:
+def _answer(asked: StepRequest) -> Document:
     exchange = asked.exchange
     if exchange is None or exchange.status is None:
         return {"answer": asked.answer.value}

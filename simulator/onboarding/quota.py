@@ -17,7 +17,7 @@ _WINDOW_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Time, injected.
+    """Clock and sleep of a run, and how long a step may wait for the quota.
 
     Attributes:
         clock: monotonic seconds.

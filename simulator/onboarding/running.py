@@ -80,7 +80,7 @@ class CasesReport:
 
 @dataclass(frozen=True, slots=True)
 class Users:
-    """Whose devices they become.
+    """The users that devices are registered for; an empty one is made up.
 
     Attributes:
         user_id, other_user_id: existing users; empty for new ones in every case.

@@ -20,8 +20,8 @@ _FORMAT: Final = "device-agent/labels/"
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What was found.
+class FoundLabels:
+    """The labels of the given paths.
 
     Attributes:
         subjects: each device once, in the order found.
@@ -39,7 +39,7 @@ class Found:
         return hashlib.sha256("\n".join(subject.text for subject in self.subjects).encode()).hexdigest()
 
 
-def find_labels(paths: Sequence[Path], *, pictures: bool) -> Found:
+def find_labels(paths: Sequence[Path], *, pictures: bool) -> FoundLabels:
     """The labels of folders, manifests, pictures and PDF documents.
 
     Args:
@@ -63,7 +63,7 @@ def find_labels(paths: Sequence[Path], *, pictures: bool) -> Found:
                 subjects.append(Subject(read.text, read.label.product_id, read.label.device_identifier, read.where))
     unique = {(one.product_id, one.device_identifier): one for one in reversed(subjects)}
     kept = sorted(unique.values(), key=_order(subjects).__getitem__)
-    return Found(tuple(kept), len(subjects) - len(kept), tuple(unread))
+    return FoundLabels(tuple(kept), len(subjects) - len(kept), tuple(unread))
 
 
 def _order(subjects: Iterable[Subject]) -> dict[Subject, int]:

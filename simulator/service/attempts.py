@@ -19,7 +19,7 @@ class Attempts:
     """Counts tries in windows that begin with the first one.
 
     A try counts before its password is checked, so a hundred at once are a hundred; a right password takes it back.
-    An email that nobody has counts like any other, so a wait tells nothing about who is known.
+    An email that nobody has counts like any other, so a wait does not show who is known.
     """
 
     def __init__(self) -> None:

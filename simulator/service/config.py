@@ -1,4 +1,4 @@
-"""What the service is told when it starts."""
+"""The settings that the service starts with."""
 
 from __future__ import annotations
 

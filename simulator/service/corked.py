@@ -2,6 +2,9 @@
 
 Uvicorn writes an answer's head and its body separately, and each write goes to the kernel at once. Here what is written
 in one turn of the event loop is put together and written at its end; nothing waits longer than that.
+
+Measured (benchmarks/service_ingest.py, CPU of the server for each request, with it and without): a device's poll 43 us
+and 58 us; ``POST /sensor-data`` 137 us and 138 us, so it does nothing for figure S1.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from gateway.http.protocol import HttpProtocol
 class CorkedTransport:
     """A transport whose small writes of one turn become one; everything else is the real one's.
 
-    Flow control is not touched: the real transport tells the protocol itself when to pause.
+    Flow control is not touched: the real transport pauses the protocol itself.
     """
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:

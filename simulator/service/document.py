@@ -171,8 +171,8 @@ class _Operation:
         return {str(status): self._response(replies[status]) for status in sorted(replies)}
 
     def _response(self, replies: Sequence[Reply]) -> Json:
-        told = dict.fromkeys(reply.description for reply in replies if reply is not _INVALID or len(replies) == 1)
-        response: Json = {"description": "; ".join(told), "headers": _headers(self.endpoint, replies[0])}
+        shown = dict.fromkeys(reply.description for reply in replies if reply is not _INVALID or len(replies) == 1)
+        response: Json = {"description": "; ".join(shown), "headers": _headers(self.endpoint, replies[0])}
         reply = replies[0]
         if reply.body is None:
             if reply.media_type != JSON:

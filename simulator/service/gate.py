@@ -68,7 +68,7 @@ class Gate:
         self._find_bearer = find_bearer
         self._quota = quota
         self._clock = clock
-        self._started = ids.next()[:18].encode()  # tells this start of the service from others
+        self._started = ids.next()[:18].encode()  # differs with each start of the service
         self._numbers = itertools.count(1)
         self._control = control
         self._access = access

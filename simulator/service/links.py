@@ -17,7 +17,7 @@ Json = dict[str, Any]
 _PARAMETER: Final = re.compile(r"{(\w+)}")
 _MAKING: Final = frozenset({"POST", "PUT"})
 _ID_OF: Final[Mapping[str, str]] = {"send_command": "command_id", "report_command_result": "command_id"}
-"""What ``id`` is called in paths, where the paths do not tell."""
+"""What ``id`` is called in paths, where the paths do not say."""
 
 
 def links_of(endpoint: Endpoint, record: Json, endpoints: Sequence[Endpoint]) -> Json:

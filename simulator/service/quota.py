@@ -18,7 +18,7 @@ class QuotaState:
     Attributes:
         exceeded: this request is one too many.
         reset_s: whole seconds until the next minute, 1 to 60.
-        headers: what the answer tells about it.
+        headers: the answer's headers about it.
     """
 
     exceeded: bool

@@ -159,7 +159,7 @@ def _rule_change(schema: Json) -> None:
 
 
 def _action(schema: Json) -> None:
-    """Actions are told apart by their type, so it must be there."""
+    """The type says which action it is, so it must be there."""
     schema["properties"]["type"].pop("default", None)
     schema["required"] = ["type", *schema["required"]]
 

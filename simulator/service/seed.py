@@ -26,7 +26,7 @@
 
 A product is known by its name, a rule by its product and name, a device by product and identifier, a user by the
 address, a client by its id: what is there as the file says stays as it is, so the same file twice changes nothing. All
-faults are told at once, with their lines.
+faults are reported at once, with their lines.
 """
 
 from __future__ import annotations

@@ -168,7 +168,7 @@ class Sessions:
         expected = self._sign(visitor, about, made_ms)
         return hmac.compare_digest(signature.encode(), expected.encode()) and 0 <= now_ms - made_ms < FORM_MS
 
-    def tell(self, visitor: Visitor, notice: Notice) -> None:
+    def show_next(self, visitor: Visitor, notice: Notice) -> None:
         """Show this on the browser's next page."""
         self._notices[_digest(visitor.cookie)] = notice
         while len(self._notices) > _NOTICES:
@@ -193,7 +193,7 @@ class Sessions:
 
 
 def _digest(cookie: str) -> bytes:
-    """What is kept of a cookie: a look-up by it tells nothing about the cookies of others by its time."""
+    """What is kept of a cookie: the time of a look-up shows nothing of other cookies."""
     return hashlib.sha256(cookie.encode()).digest()
 
 

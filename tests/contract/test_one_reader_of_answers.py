@@ -19,7 +19,7 @@ from agent.wire.dialect import CommandLists, Dialect
 from agent.wire.secret import Secret
 from agent.wire.sensor_data import PostSensorData
 from simulator.fleet.device.answers import HttpAnswer, judge
-from simulator.fleet.device.exchange import Operation, Reading, Request, Speaker, read_refusals
+from simulator.fleet.device.exchange import Operation, PagedPoll, Request, Speaker, read_refusals
 from simulator.fleet.device.pages import Pages, is_proof_answer
 from tests.fakes import FakeClock
 
@@ -106,7 +106,9 @@ def test_a_list_of_commands_means_the_same_to_both(kind):
                 agents = type(error)
         try:
             pairs = [(name.encode(), value.encode()) for name, value in headers_of(kind).items()]
-            reading = Reading(Speaker("d1", "p1", frozenset()), Request(Operation.POLL, "GET", "/devices/d1/commands"))
+            reading = PagedPoll(
+                Speaker("d1", "p1", frozenset()), Request(Operation.POLL, "GET", "/devices/d1/commands")
+            )
             listing = reading.take(HttpAnswer(status, pairs, body))
             assert listing is not None
             fleets = [(command.id, command.payload) for command in listing.poll.commands]
@@ -132,7 +134,7 @@ def test_a_listed_state_means_the_same_to_both(offers, lists):
         source = HttpSource(client, "d1", Discovery(client, FakeClock(), book))
         agents = [command.status for command in source.poll(0).commands]
     speaker = Speaker("d1", "p1", frozenset(offers), dialect)
-    listing = Reading(speaker, speaker.poll(0, None)).take(HttpAnswer(200, [], body))
+    listing = PagedPoll(speaker, speaker.poll(0, None)).take(HttpAnswer(200, [], body))
     assert listing is not None
     assert agents == [command.status for command in listing.poll.commands]
     assert len(agents) == len(words)

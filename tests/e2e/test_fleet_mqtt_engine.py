@@ -21,7 +21,7 @@ from agent.wire.secret import Secret
 from gateway.devices.tokens import mosquitto_password
 from gateway.mqtt.broker_config import BrokerSettings, write_broker_config
 from simulator.fleet.engine.mqtt.engine import BrokerAddress, MqttSessions
-from simulator.fleet.engine.mqtt.ports import Arrival, Opening, Standing, Will
+from simulator.fleet.engine.mqtt.ports import Arrival, Established, Opening, Will
 from simulator.fleet.outcomes import OutcomeClass
 from tests.certificates import Authority
 from tests.e2e.amqtt_running import amqtt
@@ -37,7 +37,7 @@ class Device:
 
     def __init__(self, engine: MqttSessions, index: int, name: str, *, token: str = "t") -> None:  # noqa: S107 - it opens nothing
         self.engine, self.index, self.name, self.token = engine, index, name, token
-        self.standings: list[Standing] = []
+        self.standings: list[Established] = []
         self.arrivals: list[Arrival] = []
         self.losses: list[tuple[Offline, OutcomeClass]] = []
         self.codes: list[int] = []
@@ -62,7 +62,7 @@ class Device:
                 self._changed.clear()
                 await self._changed.wait()
 
-    async def stand(self, **changes: Any) -> Standing:
+    async def stand(self, **changes: Any) -> Established:
         count = len(self.standings)
         self.open(**changes)
         await self.until(lambda: len(self.standings) > count or self.losses)
@@ -73,7 +73,7 @@ class Device:
         await self.until(lambda: self.losses)
         return self.losses[-1]
 
-    def connected(self, standing: Standing, now_s: float) -> None:
+    def connected(self, standing: Established, now_s: float) -> None:
         self.standings.append(standing)
         self._changed.set()
 
@@ -196,26 +196,6 @@ def test_a_command_comes_again_until_it_is_acknowledged_also_after_a_power_cut(s
                 await seen.tell(topics.command("d1", "c2"), b"{}")
                 await device.until(lambda: device.arrivals)
                 assert [arrival.topic for arrival in device.arrivals] == [topics.command("d1", "c2")]
-
-    run(work)
-
-
-def test_who_takes_leave_has_no_will(start_mosquitto):
-    broker = start_mosquitto()
-
-    async def work() -> None:
-        async with engine(broker.port) as made:
-            with onlooker(broker, topics.status("d1")) as seen:
-                device = Device(made, 0, "d1")
-                await device.stand(will=Will(topics.status("d1"), b"the will"))
-                device.publish(topics.status("d1"), b"online", retain=True)
-                assert (await seen.next())[1] == b"online"
-                made.leave(0, Will(topics.status("d1"), b"farewell"))
-                assert (await seen.next())[1] == b"farewell"
-                assert made.sessions == 0
-                await seen.tell(topics.status("d1"), b"the last word")
-                assert (await seen.next())[1] == b"the last word"
-                assert device.losses == []
 
     run(work)
 

@@ -265,6 +265,25 @@ def test_every_module_says_what_it_is_for():
     assert not silent, "write a module docstring"
 
 
+def is_there(name: str) -> bool:
+    """Whether a dotted name is a package or a module, or begins with one in whose text the next word stands."""
+    parts = name.split(".")
+    for count in range(len(parts), 0, -1):
+        place = ROOT.joinpath(*parts[:count])
+        text = place.with_suffix(".py") if place.with_suffix(".py").is_file() else place / "__init__.py"
+        if text.is_file():
+            rest = parts[count : count + 1]
+            return not rest or re.search(rf"\b{rest[0]}\b", text.read_text(encoding="utf-8")) is not None
+    return False
+
+
+def test_what_a_docstring_refers_to_by_its_module_is_there():
+    reference = re.compile(r":(?:mod|class|func|data|meth):`~?((?:agent|gateway|simulator)\.[\w.]+)`")
+    found = {(name_of(path), name) for path in MODULES for name in reference.findall(path.read_text(encoding="utf-8"))}
+    assert len(found) > 200
+    assert not sorted((path, name) for path, name in found if not is_there(name))
+
+
 def test_every_module_stays_readable_at_one_sitting():
     long = {name_of(module.path): module.lines for module in modules_of(*PACKAGES) if module.lines > 500}
     assert not long, "split it"

@@ -12,7 +12,7 @@ from agent.errors import Offline
 from agent.wire import topics
 from simulator.fleet.engine.http.engine import HttpOptions
 from simulator.fleet.engine.mqtt.engine import BrokerAddress
-from simulator.fleet.engine.mqtt.ports import Arrival, Opening, Publisher, SessionListener, Standing
+from simulator.fleet.engine.mqtt.ports import Arrival, Established, Opening, Publisher, SessionListener
 from simulator.fleet.engine.ports import Caller
 from simulator.fleet.outcomes import OutcomeClass
 from tests.unit.simulator.fleet.device.fleet_fakes import read_request
@@ -250,7 +250,7 @@ class VirtualMqtt:
     def _stand(self, session: _Session) -> None:
         session.is_up = True
         now_s = self._loop.time()
-        session.listener.connected(Standing(True, session.began_s, now_s, None), now_s)
+        session.listener.connected(Established(True, session.began_s, now_s, None), now_s)
         for topic, payload in self._kept.get(session.opening.client_id, []):
             self._later(session, TAKES_S, self._arriving(session, topic, payload))
 

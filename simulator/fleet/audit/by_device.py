@@ -1,4 +1,4 @@
-"""What each device of a run did, out of the ledgers, in memory that does not grow with the run."""
+"""Figures of each device of a run, from the ledgers, in memory that does not grow with the run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether the ledgers of a run are all there: what is missing in them proves nothing, neither loss nor its absence."""
+"""Whether the ledgers of a run are complete: what is missing in them proves neither loss nor its absence."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def has_ledgers(run: Path) -> bool:
 
 
 def write_devices(run: Path, devices: Iterable[AuditedDevice]) -> None:
-    """Write down who the indices are.
+    """Write the list of devices.
 
     Raises:
         ConfigurationError: the file cannot be written.
@@ -81,7 +81,7 @@ def write_devices(run: Path, devices: Iterable[AuditedDevice]) -> None:
 
 
 def read_devices(run: Path) -> tuple[AuditedDevice, ...]:
-    """Who the indices are.
+    """Read the list of devices.
 
     Raises:
         ConfigurationError: the file cannot be read, or is no such list.

@@ -66,7 +66,7 @@ _AT_MAX: Final = 2**32 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class TimeRange:
     """Readings of other times belong to other runs. Epoch milliseconds; None is open.
 
     Attributes:
@@ -108,7 +108,7 @@ class ReadBackTask:
     offers: frozenset[str]
     reading: AnswerReading
     time_name: str | None
-    window: Window
+    window: TimeRange
     began_ms: int
 
 
@@ -382,7 +382,7 @@ class _Writer:
             raise StorageError(f"{self._path}: cannot be written: {error.strerror}") from None
 
 
-def _queries(window: Window) -> list[Query]:
+def _queries(window: TimeRange) -> list[Query]:
     """Query parameters that may narrow a list of readings, the narrowest first."""
     times = {name: at for name, at in (("from", window.from_ms), ("to", window.to_ms)) if at is not None}
     return [{**times, "order": "asc", "limit": PAGE_MAX}, {"limit": PAGE_MAX}, {}]

@@ -24,7 +24,7 @@ from simulator.fleet.audit.coverage import Coverage, RecordedRun, check_of_one_r
 from simulator.fleet.audit.findings import Findings
 from simulator.fleet.audit.folder import AuditedDevice, find_ledgers, read_devices, readback_path
 from simulator.fleet.audit.frames import LedgerHeader
-from simulator.fleet.audit.readback import OnProgress, Pages, ReadBackResult, ReadBackTask, Window, read_back
+from simulator.fleet.audit.readback import OnProgress, Pages, ReadBackResult, ReadBackTask, TimeRange, read_back
 from simulator.fleet.audit.reading_findings import ReadingRules, ReadingSums, judge_readings
 from simulator.fleet.audit.sentences import audit_sentences, time_sentences
 from simulator.fleet.audit.sorting import (
@@ -132,15 +132,15 @@ def _lists_may_be_read(header: LedgerHeader) -> bool:
     return COMMAND_STATUS in header.offers
 
 
-def _window(surveys: Sequence[LedgerSurvey]) -> Window:
+def _window(surveys: Sequence[LedgerSurvey]) -> TimeRange:
     """The times that the run's readings carry; open where some carry none, since the service dates those."""
     dated = [survey.recorded for survey in surveys if survey.recorded is not None]
     if not dated or any(survey.dateless for survey in surveys):
-        return Window()
+        return TimeRange()
     # A service that dates all readings itself does so while the run lasts.
     ended_ms = max(survey.header.began_ms + survey.last_ms for survey in surveys)
     begin = min(low for low, _ in dated) - _WINDOW_BEFORE_MS
-    return Window(begin, max(ended_ms, *(high for _, high in dated)) + _WINDOW_AFTER_MS)
+    return TimeRange(begin, max(ended_ms, *(high for _, high in dated)) + _WINDOW_AFTER_MS)
 
 
 def _judge(

@@ -1,4 +1,4 @@
-"""What an answer means, by the rules of the real agent's client."""
+"""The meaning of answers, by the rules of the real agent's client."""
 
 from __future__ import annotations
 

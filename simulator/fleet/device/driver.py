@@ -186,7 +186,7 @@ class _Place(Site):
             self._turn(self.device, self.moment(self.driver.clocks.now()))
 
     def ended(self, exchange: _Exchange, outcome: OutcomeClass, sent_s: float | None, now: Moment) -> None:
-        """A request of this life ended, and the device knows it."""
+        """Measure a request that the device has handled, and send what is due next."""
         device, driver = self.device, self.driver
         if device is None:
             return

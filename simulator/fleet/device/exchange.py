@@ -73,7 +73,7 @@ _READINGS: Final = Operation.READINGS
 
 
 class Request(NamedTuple):
-    """One request that a device wants to make.
+    """One request of a device.
 
     Attributes:
         target: path and query, percent-encoded.
@@ -333,7 +333,7 @@ class Listing:
     etag: str | None
 
 
-class Reading:
+class PagedPoll:
     """One poll on its way through the pages of its list, by the readers of the real agent's client.
 
     Args:

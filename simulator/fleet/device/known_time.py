@@ -1,4 +1,4 @@
-"""What a device knows of the service's clock; both of its channels learn it and go by it."""
+"""The estimate that a device has of the service's clock; both of its channels update and use it."""
 
 from __future__ import annotations
 

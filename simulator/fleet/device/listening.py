@@ -10,7 +10,7 @@ from agent.core.values import Moment
 from agent.errors import ServiceError
 from simulator.fleet.device.answers import HttpAnswer, outcome_of
 from simulator.fleet.device.body import Body
-from simulator.fleet.device.exchange import Listing, Reading, Request
+from simulator.fleet.device.exchange import Listing, PagedPoll, Request
 from simulator.fleet.device.fast_path import Stamps, stamps_of
 from simulator.fleet.device.intake import take_in
 from simulator.fleet.device.retry_policy import RetryPolicy
@@ -39,7 +39,7 @@ class Listening:
         self._pace = PollPace(intervals)
         self._retry_policy = RetryPolicy(body.model.backoff, body.chance, defies_limit=body.model.defies_limit)
         self._etag: str | None = None
-        self._reading: Reading | None = None  # a list that has more pages
+        self._reading: PagedPoll | None = None  # a list that has more pages
         self.fault = ""
         self.due_s = now.monotonic_s + phase_s(body.speaker.device_id, "poll", intervals.fast_s)
 
@@ -64,7 +64,7 @@ class Listening:
                 self._body.disk.journal.forget(())
             self._heard(stamps, unchanged=bool(unchanged), news=False, held=request.wait_s > 0, sent_s=sent_s, now=now)
             return OutcomeClass.OK
-        reading = self._reading or Reading(self._body.speaker, request, self._body.fleet.base_url)
+        reading = self._reading or PagedPoll(self._body.speaker, request, self._body.fleet.base_url)
         try:
             listing = reading.take(answer)
         except ServiceError as error:

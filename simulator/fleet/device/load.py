@@ -22,7 +22,7 @@ from agent.wire.json_text import encode_json
 from simulator.fleet.device.answers import SOURCE, HttpAnswer, judge, outcome_of, read_written
 from simulator.fleet.device.driver import TIMEOUT_S
 from simulator.fleet.device.exchange import Operation, Request, Speaker, sends_time
-from simulator.fleet.device.load_parts import CLEAR, LoadBase, OnEnd, Readings, RequestKind, Subject
+from simulator.fleet.device.load_parts import CLEAR, LoadBase, OnEnd, ReadingMaker, RequestKind, Subject
 from simulator.fleet.device.model import Clocks, Fleetwide
 from simulator.fleet.device.observer import Observer
 from simulator.fleet.device.pages import Pages, ProofCaller, Proved, is_page_answer
@@ -93,7 +93,7 @@ class Load(LoadBase):
         self._templates = templates
         self._first = first_index
         is_dated = sends_time(fleet.offers, fleet.dialect)
-        self._readings = Readings(fleet, first_index, subjects, is_dated=is_dated)
+        self._readings = ReadingMaker(fleet, first_index, subjects, is_dated=is_dated)
         self._speakers = [Speaker(subject.device_id, "", fleet.offers, fleet.dialect) for subject in subjects]
         self._makers = {
             RequestKind.SENSOR_DATA: self._reading,

@@ -51,7 +51,7 @@ class Subject:
     signals: SignalSet = field(default_factory=lambda: CLIMATE)
 
 
-class Readings:
+class ReadingMaker:
     """Makes readings, each for its request, and records what becomes of them.
 
     Args:

@@ -26,7 +26,7 @@ _AUTO: Final = Dialect()
 
 @dataclass(frozen=True, slots=True)
 class DeviceModel:
-    """What is the same for all devices of one kind.
+    """Settings that all devices of one kind share.
 
     Attributes:
         signals: what the sensor reads, by reading name.
@@ -58,7 +58,7 @@ class DeviceModel:
 
 @dataclass(slots=True)
 class Gauges:
-    """What the devices of one driver are at, counted as it changes.
+    """Counts over the devices of one driver, updated as they change.
 
     Attributes:
         online: devices that are switched on.
@@ -75,7 +75,7 @@ class Gauges:
 
 @dataclass(frozen=True, slots=True)
 class Fleetwide:
-    """What is the same for all devices of one run.
+    """Settings that all devices of one run share.
 
     Attributes:
         offers: the extensions that the service has.

@@ -26,7 +26,7 @@ from simulator.fleet.device.mqtt_speech import OPERATIONS, MqttOperation, MqttSp
 from simulator.fleet.device.observer import NoObserver, Observer
 from simulator.fleet.device.places import Places, Site
 from simulator.fleet.engine.mqtt.faults import class_of_reason
-from simulator.fleet.engine.mqtt.ports import Arrival, MqttEngine, Standing
+from simulator.fleet.engine.mqtt.ports import Arrival, Established, MqttEngine
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.outcomes import Attempt, OutcomeClass
 
@@ -156,7 +156,7 @@ class _Place(Site):
 
     # --- the session (SessionListener) --------------------------------------------------------------------------------
 
-    def connected(self, standing: Standing, now_s: float) -> None:
+    def connected(self, standing: Established, now_s: float) -> None:
         """See :class:`~simulator.fleet.engine.mqtt.ports.SessionListener`."""
         device, driver = self.device, self.driver
         if device is None:

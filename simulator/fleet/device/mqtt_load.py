@@ -18,14 +18,14 @@ from agent.wire.secret import Secret
 from simulator.fleet.device.chance import Chance
 from simulator.fleet.device.driver import TIMEOUT_S
 from simulator.fleet.device.exchange import Request
-from simulator.fleet.device.load_parts import LoadBase, OnEnd, Readings, RequestKind, Subject
+from simulator.fleet.device.load_parts import LoadBase, OnEnd, ReadingMaker, RequestKind, Subject
 from simulator.fleet.device.model import Clocks, Fleetwide
 from simulator.fleet.device.mqtt_attempts import Attempts
 from simulator.fleet.device.mqtt_life import error_of, no_receipt
 from simulator.fleet.device.mqtt_speech import MqttOperation, MqttSpeaker
 from simulator.fleet.device.observer import Observer
 from simulator.fleet.engine.mqtt import faults
-from simulator.fleet.engine.mqtt.ports import Arrival, MqttEngine, Opening, Standing
+from simulator.fleet.engine.mqtt.ports import Arrival, Established, MqttEngine, Opening
 from simulator.fleet.engine.wheel import Timer, Wheel
 from simulator.fleet.outcomes import OutcomeClass
 
@@ -77,7 +77,7 @@ class MqttLoad(LoadBase):
         self.tokens = tokens
         self.timeout_s = timeout_s
         self.receipt_timeout_s = receipt_timeout_s
-        self.readings = Readings(fleet, first_index, subjects)
+        self.readings = ReadingMaker(fleet, first_index, subjects)
         self.under_way: set[_Sending] = set()
         self.connections = 0
         self._lines = [_Line(self, first_index + place, each.device_id) for place, each in enumerate(subjects)]
@@ -175,7 +175,7 @@ class _Line(Timer):
 
     # --- SessionListener ----------------------------------------------------------------------------------------------
 
-    def connected(self, standing: Standing, now_s: float) -> None:
+    def connected(self, standing: Established, now_s: float) -> None:
         """See :class:`~simulator.fleet.engine.mqtt.ports.SessionListener`."""
         self.load.connections += 1
         self._attempts.stood(standing.began_s, now_s)

@@ -152,7 +152,7 @@ class Places(Generic[AnyPlace]):
         self._wheel.for_each(self._places, self._reach, self._all_reached)
 
     def note(self, index: int, *, settled: bool) -> None:
-        """A device has done something: whether it now has handed over everything."""
+        """Note whether a device has now handed over everything."""
         if settled:
             self._unsettled.discard(index)
         else:

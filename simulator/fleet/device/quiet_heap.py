@@ -34,7 +34,7 @@ class QuietHeap:
         self._pauses.start()
 
     def look(self, living: int) -> None:
-        """So many devices live now; cheap, to be called once a second."""
+        """Freeze the heap where the number of living devices asks for it; cheap, to be called once a second."""
         took_s = self._pauses.take()
         if living > self._most or took_s > _LONG_S:
             self._most = max(living, self._most)

@@ -57,7 +57,7 @@ def open_socket(family: int, source: str | None) -> socket.socket:
 
 
 def explain(error: OSError) -> str:
-    """What went wrong with a socket, and what to do where something can be done."""
+    """The reason of a socket's error, with the fix where there is one."""
     if error.errno is None or isinstance(error, socket.gaierror):
         return str(error) or type(error).__name__
     # asyncio puts the address in the place of the system's text.

@@ -1,4 +1,4 @@
-"""What an engine is for those who use it: a request goes out, and exactly one call comes back.
+"""The interface of HTTP engines: a request goes out, and exactly one call comes back.
 
 Callbacks, not coroutines: a hundred thousand devices would need two tasks each, and a task weighs more than a device.
 """

@@ -1,4 +1,4 @@
-"""What this machine can hold, against what a run asks of it: in numbers, before the first request.
+"""The resources of this machine beside the needs of a run, in numbers, before the first request.
 
 A generator that runs out of descriptors, ports or memory in the middle of a run looks like a target that fails. So what
 does not fit is refused with the numbers and the fix, and what will only disturb the measurement is said.

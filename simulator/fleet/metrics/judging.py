@@ -106,7 +106,7 @@ def _of_phases(seconds: Iterable[Second], until_s: float | None) -> Iterator[tup
 
 
 def _with_requests(health: GeneratorHealth, drain: Sequence[GeneratorHealth]) -> GeneratorHealth:
-    """The same with the requests that ended in the drain: of those that never do nobody knows before."""
+    """The same with the requests that ended in the drain: before it, it is not known which never do."""
     return replace(
         health,
         intended=health.intended + sum(each.intended for each in drain),
@@ -178,7 +178,7 @@ class _Watch:
         return any(span.begin_s <= second.second and second.second + 1 <= span.end_s for span in self._phases)
 
     def observed(self, record: RunRecord, totals: Operations, seconds: int) -> _Observed:
-        """What the run comes to for this threshold."""
+        """The value of the run for this threshold."""
         threshold = self.threshold
         if self._measure is None:
             return _audited(threshold, record.audit)

@@ -247,7 +247,7 @@ class Cut:
     late: Mapping[str, Mapping[OutcomeClass, _Cell]]
 
     def delta(self, process: ProcessHealth = HEALTHY) -> Delta:
-        """The second as histograms, with what the process knows of its own health."""
+        """The second as histograms, with the health of the process."""
         lag = Histogram()
         operations = self._operations(self.cells, lag)
         health = WorkerHealth(lag.encode(), process, *self.requests)

@@ -29,7 +29,7 @@ class Measure(Protocol):
         ...
 
     def value(self) -> float | None:
-        """What it comes to; None when there was nothing to measure."""
+        """The measure over the window; None when there was nothing to measure."""
         ...
 
 
@@ -145,7 +145,7 @@ class Pieces:
 
 
 class Levels:
-    """Gauges, and what the generator knows of itself: one number a second."""
+    """Gauges and figures of the generator: one number a second."""
 
     def __init__(self, subject: Subject) -> None:
         self._subject = subject

@@ -77,7 +77,7 @@ def parse(
     """Read a threshold.
 
     Args:
-        expression: see the module.
+        expression: such as ``http.sensor_data.p99 < 250ms over 1m``.
         operations: the names that there are.
         phases: the names of the scenario's phases; None when they are not known, and any will do.
         commands: the names of the scenario's commands; None when they are not known, and any will do.

@@ -19,7 +19,14 @@ from typing import Final
 
 from agent.errors import LockedOut, Offline
 from agent.wire.secret import Secret
-from simulator.fleet.engine.mqtt.ports import Arrival, MqttEngine, Opening, Publisher, SessionListener, Standing, Will
+from simulator.fleet.engine.mqtt.ports import (
+    Arrival,
+    Established,
+    MqttEngine,
+    Opening,
+    Publisher,
+    SessionListener,
+)
 from simulator.fleet.engine.wheel import Clock, Wheel
 from simulator.fleet.faults.link import FREE, Passage
 from simulator.fleet.outcomes import OutcomeClass
@@ -104,11 +111,6 @@ class MqttLinks:
         line = self._lines.get(device)
         if line is not None:
             line.say(_ACKNOWLEDGEMENT_BYTES, partial(self.engine.acknowledge, device, arrival), None)
-
-    def leave(self, device: int, farewell: Will | None = None) -> None:
-        """See :meth:`MqttEngine.leave`."""
-        self._forget(device)
-        self.engine.leave(device, farewell)
 
     def cut(self, device: int) -> None:
         """See :meth:`MqttEngine.cut`."""
@@ -220,7 +222,7 @@ class _Line:
 
     # --- what comes (SessionListener) ---------------------------------------------------------------------------------
 
-    def connected(self, standing: Standing, now_s: float) -> None:
+    def connected(self, standing: Established, now_s: float) -> None:
         """See :class:`~simulator.fleet.engine.mqtt.ports.SessionListener`."""
         del now_s
         accepted = replace(standing, began_s=self._began_s)
@@ -379,7 +381,7 @@ class _Intruder:
     def __init__(self, line: _Line) -> None:
         self._line = line
 
-    def connected(self, standing: Standing, now_s: float) -> None:
+    def connected(self, standing: Established, now_s: float) -> None:
         """See :class:`~simulator.fleet.engine.mqtt.ports.SessionListener`."""
         del standing, now_s
         self._line.refuse()

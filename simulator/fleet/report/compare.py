@@ -48,7 +48,7 @@ class Finding(StrEnum):
     """One of the runs says nothing of its target, or what looks better comes of a run that lost data."""
 
 
-class Figure(StrEnum):
+class FigureKind(StrEnum):
     """What a figure is, for how it is shown and which way is better."""
 
     RATE = "rate"
@@ -77,7 +77,7 @@ class Difference:
 
     operation: str
     name: str
-    figure: Figure
+    figure: FigureKind
     a: Estimate
     b: Estimate
     change: Estimate | None
@@ -297,7 +297,7 @@ def _differences(name: str, drawn_a: Drawings, drawn_b: Drawings, terms: Terms) 
     enough = min(len(drawn_a.blocks), len(drawn_b.blocks)) >= BLOCKS_MIN
 
     def made(
-        label: str, figure: Figure, one: tuple[float, Drawn], two: tuple[float, Drawn], *, said: bool
+        label: str, figure: FigureKind, one: tuple[float, Drawn], two: tuple[float, Drawn], *, said: bool
     ) -> Difference:
         change = _change(figure, one, two, terms.confidence)
         finding = _finding(figure, change, terms.margin) if said and enough else Finding.TOO_FEW
@@ -307,11 +307,11 @@ def _differences(name: str, drawn_a: Drawings, drawn_b: Drawings, terms: Terms) 
     ok, limited = (OutcomeClass.OK,), (OutcomeClass.LIMITED,)
     # The stages of a command are no requests of their own: how many there are says nothing that commands do not.
     if name not in STAGE_OPERATIONS:
-        yield made("ok per second", Figure.RATE, a.rate(ok), b.rate(ok), said=True)
+        yield made("ok per second", FigureKind.RATE, a.rate(ok), b.rate(ok), said=True)
     if a.rate(limited)[0] or b.rate(limited)[0]:
-        yield made("limited (429)", Figure.SHARE, _limited(a), _limited(b), said=True)
+        yield made("limited (429)", FigureKind.SHARE, _limited(a), _limited(b), said=True)
     if a.error_share()[0] or b.error_share()[0]:
-        yield made("errors", Figure.SHARE, a.error_share(), b.error_share(), said=True)
+        yield made("errors", FigureKind.SHARE, a.error_share(), b.error_share(), said=True)
     if not a.answers or not b.answers:
         return
     fewest = min(a.answers, b.answers)
@@ -319,7 +319,7 @@ def _differences(name: str, drawn_a: Drawings, drawn_b: Drawings, terms: Terms) 
         if one[0] < SHORTEST_S and two[0] < SHORTEST_S:
             continue
         beyond = fewest * (100 - percent) / 100
-        yield made(percentile_name(percent), Figure.TIME, one, two, said=beyond >= _BEYOND_MIN)
+        yield made(percentile_name(percent), FigureKind.TIME, one, two, said=beyond >= _BEYOND_MIN)
 
 
 def _limited(sample: Sample) -> tuple[float, Drawn]:
@@ -335,9 +335,9 @@ def _estimate(value: float, drawn: Drawn, confidence: float) -> Estimate:
     return Estimate(float(value), low, high)
 
 
-def _change(figure: Figure, a: tuple[float, Drawn], b: tuple[float, Drawn], confidence: float) -> Estimate | None:
+def _change(figure: FigureKind, a: tuple[float, Drawn], b: tuple[float, Drawn], confidence: float) -> Estimate | None:
     """From A to B in percent; of shares in percentage points."""
-    if figure is Figure.SHARE:
+    if figure is FigureKind.SHARE:
         return _estimate(100 * (b[0] - a[0]), 100 * (b[1] - a[1]), confidence)
     if not a[0] > 0 or not np.all(a[1] > 0):
         return None
@@ -350,15 +350,15 @@ def _interval(drawn: Drawn, confidence: float) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def _finding(figure: Figure, change: Estimate | None, margin: float) -> Finding:
+def _finding(figure: FigureKind, change: Estimate | None, margin: float) -> Finding:
     if change is None:
         return Finding.TOO_FEW
     # A share is in percentage points: one of errors is a lot, so a tenth of the margin is the least of it.
-    least = margin / 10 if figure is Figure.SHARE else margin
+    least = margin / 10 if figure is FigureKind.SHARE else margin
     if change.low <= 0 <= change.high or abs(change.value) < least:
         return Finding.NOT_SHOWN
     is_more = change.value > 0
-    return Finding.BETTER if is_more is (figure is Figure.RATE) else Finding.WORSE
+    return Finding.BETTER if is_more is (figure is FigureKind.RATE) else Finding.WORSE
 
 
 def _warnings(a: RunRecord, b: RunRecord, differing: Sequence[str]) -> Iterator[str]:

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from simulator.fleet.report.compare import Comparison, Difference, Estimate, Figure, Finding
+from simulator.fleet.report.compare import Comparison, Difference, Estimate, FigureKind, Finding
 from simulator.fleet.report.words import DASH, count_text, percent_text, time_text
 
 STYLES: Final = {
@@ -26,15 +26,15 @@ STYLES: Final = {
 SHORT: Final = {Finding.NOT_SHOWN: "no difference", Finding.TOO_FEW: "too few"}
 WIDE: Final = 120
 _PLAIN: Final = 100
-_FORMS: Final[dict[Figure, Callable[[float], str]]] = {
-    Figure.TIME: time_text,
-    Figure.SHARE: percent_text,
-    Figure.RATE: count_text,
+_FORMS: Final[dict[FigureKind, Callable[[float], str]]] = {
+    FigureKind.TIME: time_text,
+    FigureKind.SHARE: percent_text,
+    FigureKind.RATE: count_text,
 }
 
 
 def print_comparison(console: Console, found: Comparison) -> None:
-    """Print it: warnings first, then a row for each figure, then what it comes to."""
+    """Print a comparison: warnings first, then a row for each figure, then the conclusion."""
     for label, record in (("A", found.a), ("B", found.b)):
         console.print(
             Text(f"{label}  {record.name}, {record.began_at}, {record.target}, {record.verdict.word}"), soft_wrap=True
@@ -60,7 +60,7 @@ def print_comparison(console: Console, found: Comparison) -> None:
 
 
 def conclusion(found: Comparison) -> str:
-    """What it comes to, in one sentence."""
+    """The conclusion, in one sentence."""
     if found.unjudged:
         return f"nothing is judged: {'; '.join(found.unjudged)}"
     worse, better = found.count(Finding.WORSE), found.count(Finding.BETTER)
@@ -120,7 +120,7 @@ def _table(found: Comparison, *, wide: bool) -> Table:
     return table
 
 
-def figure_text(figure: Figure, value: float) -> str:
+def figure_text(figure: FigureKind, value: float) -> str:
     """A figure as people read it; a dash where there is none."""
     return _FORMS[figure](value)
 
@@ -129,7 +129,7 @@ def change_text(each: Difference) -> str:
     """``+4.2 % [+1.0, +7.9]``; of shares in percentage points."""
     if each.change is None:
         return DASH
-    unit = " points" if each.figure is Figure.SHARE else " %"
+    unit = " points" if each.figure is FigureKind.SHARE else " %"
     value, low, high = (_signed(part) for part in (each.change.value, each.change.low, each.change.high))
     return f"{value}{unit} [{low}, {high}]"
 
@@ -138,6 +138,6 @@ def _signed(value: float) -> str:
     return f"{value:+.0f}" if abs(value) >= _PLAIN else f"{value:+.1f}"
 
 
-def _text(figure: Figure, estimate: Estimate, *, wide: bool) -> str:
+def _text(figure: FigureKind, estimate: Estimate, *, wide: bool) -> str:
     value, low, high = (_FORMS[figure](each) for each in (estimate.value, estimate.low, estimate.high))
     return f"{value} [{low}, {high}]" if wide else value

@@ -21,7 +21,7 @@ from simulator.fleet.metrics.ages import COMMAND_AGE, READING_AGE
 from simulator.fleet.metrics.subjects import HELD
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import RunRecord, Word
-from simulator.fleet.report.compare import Figure, Finding, disagreements, read_run, scenario_differences, unfit
+from simulator.fleet.report.compare import FigureKind, Finding, disagreements, read_run, scenario_differences, unfit
 from simulator.fleet.report.figures import run_figures
 from simulator.fleet.report.words import plural
 from simulator.fleet.report.writing import RUN_FILE
@@ -44,7 +44,7 @@ class Headline:
     """
 
     name: str
-    figure: Figure
+    figure: FigureKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,22 +212,22 @@ def _headlines(records: Iterable[RunRecord]) -> tuple[Headline, ...]:
     return tuple(Headline(name, kinds[name]) for name in names)
 
 
-def headline_values(record: RunRecord) -> dict[str, tuple[Figure, float]]:
+def headline_values(record: RunRecord) -> dict[str, tuple[FigureKind, float]]:
     """The headline figures of a run over its whole time; one that nothing was measured of is missing."""
-    found: dict[str, tuple[Figure, float]] = {}
+    found: dict[str, tuple[FigureKind, float]] = {}
     figures = run_figures(record)
     ages = {age.name: age.figures for age in figures.ages if age.is_whole}
     for name, percents in ((READING_AGE, (50.0, 99.0)), (COMMAND_AGE, (99.0,))):
         for percent in percents if name in ages and ages[name].response.count else ():
-            found[f"{name} p{percent:g}"] = Figure.TIME, ages[name].response.percentile(percent)
+            found[f"{name} p{percent:g}"] = FigureKind.TIME, ages[name].response.percentile(percent)
     played_s = record.duration_s if record.drained_from_s is None else record.drained_from_s
     if READING_AGE in ages and OutcomeClass.OK in ages[READING_AGE].counts and played_s > 0:
-        found["readings accepted per second"] = Figure.RATE, ages[READING_AGE].good / played_s
+        found["readings accepted per second"] = FigureKind.RATE, ages[READING_AGE].good / played_s
     if every := figures.whole.total - figures.whole.limited:
-        found["errors"] = Figure.SHARE, figures.whole.errors / every
+        found["errors"] = FigureKind.SHARE, figures.whole.errors / every
     for name, each in figures.operations.items():
         if name not in HELD and each.response.count:
-            found[f"{name} p99"] = Figure.TIME, each.response.percentile(99.0)
+            found[f"{name} p99"] = FigureKind.TIME, each.response.percentile(99.0)
     return found
 
 
@@ -252,15 +252,15 @@ def _judged(runs: Sequence[HistoryRun], headlines: Sequence[Headline], margin: f
     return tuple(found)
 
 
-def _judge(value: float, baseline: Sequence[float], figure: Figure, margin: float) -> Judged:
+def _judge(value: float, baseline: Sequence[float], figure: FigureKind, margin: float) -> Judged:
     if math.isnan(value) or len(baseline) < BASELINE_MIN:
         return Judged(value, Finding.TOO_FEW, against=len(baseline))
     median = statistics.median(baseline)
     # Of shares a tenth of the margin in percentage points, as where two runs are compared.
-    away = margin / 1000 if figure is Figure.SHARE else median * margin / 100
+    away = margin / 1000 if figure is FigureKind.SHARE else median * margin / 100
     away = max(away, FAR * statistics.median(abs(each - median) for each in baseline))
     high, low = median + away, median - away
     above, below = value > high, value < low
-    is_worse, is_better = (below, above) if figure is Figure.RATE else (above, below)
+    is_worse, is_better = (below, above) if figure is FigureKind.RATE else (above, below)
     finding = Finding.WORSE if is_worse else Finding.BETTER if is_better else Finding.NOT_SHOWN
-    return Judged(value, finding, median, max(low, 0.0) if figure is Figure.RATE else high, len(baseline))
+    return Judged(value, finding, median, max(low, 0.0) if figure is FigureKind.RATE else high, len(baseline))

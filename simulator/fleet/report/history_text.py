@@ -22,7 +22,7 @@ _FINDING: Final = 13
 
 
 def history_conclusion(history: History) -> str:
-    """What it comes to for the latest run, in one sentence."""
+    """The conclusion for the latest run, in one sentence."""
     if history.unjudged:
         return f"nothing is judged: {history.unjudged}"
     worse, better = (len(history.latest.names(finding)) for finding in (Finding.WORSE, Finding.BETTER))

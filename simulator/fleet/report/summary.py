@@ -32,7 +32,7 @@ WRONGS: Final = ("lost", "doubled", "reordered", "altered", "late", "unknown")
 
 
 def print_summary(console: Console, record: RunRecord) -> None:
-    """Print it; values of the record are data and no markup."""
+    """Print the outcome; values of the record are printed as they are, without markup."""
     verdict = record.verdict
     style = _STYLES.get(verdict.word, "bold red")
     console.print()

@@ -1,4 +1,4 @@
-"""Chains of states with hashed lengths: which state a device is in at any instant, without having lived through it all.
+"""Chains of states with hashed lengths: the state of a device at any instant, computed without those before it.
 
 A chain is cut into blocks of a hundred of its longest stays, or two thousand of any. In each block it begins in a state
 that is drawn by how much of its time the chain spends there, and is lived through from there; so any instant costs at

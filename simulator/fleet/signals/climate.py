@@ -1,4 +1,4 @@
-"""The climate node that stands for every device where nobody asked for another."""
+"""The climate node: the signals of a device by default."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Position:
     """Where a device is, and how it moves: degrees, degrees from north clockwise, metres per second."""
 
     latitude: float
@@ -92,7 +92,7 @@ class Route:
         """From the first point to the last, metres."""
         return self._ends[-1]
 
-    def place_at(self, device: Individual, time_s: float) -> Place:
+    def place_at(self, device: Individual, time_s: float) -> Position:
         """Where the device is at ``time_s``."""
         length_m = self._ends[-1]
         once = self._at_the_end is AtTheEnd.STAY
@@ -123,7 +123,7 @@ class Route:
             latitude += degrees * device.normal(self._salt, which)
             longitude += degrees * device.normal(self._east_salt, which) / max(math.cos(math.radians(latitude)), 1e-6)
         latitude = min(max(latitude, -_NORTH_MAX), _NORTH_MAX)
-        return Place(latitude, _turn(longitude), (heading + turned) % _FULL_TURN, speed)
+        return Position(latitude, _turn(longitude), (heading + turned) % _FULL_TURN, speed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ class RouteReading:
     """One of a route's four readings.
 
     Attributes:
-        part: name of the member of :class:`Place`.
+        part: name of the member of :class:`Position`.
     """
 
     route: Route

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
-from simulator.labels.batch.journal import Journal
+from simulator.labels.batch.journal import BatchJournal
 from simulator.labels.batch.manifest import read_manifest
 from simulator.labels.errors import LabelError, LabelsExist
 from simulator.whole_files import cannot_write
@@ -126,7 +126,7 @@ class LabelFolder:
         if not os.access(path, os.W_OK | os.X_OK):
             raise LabelError(f"cannot write into {path}: permission denied; choose another --out")
         before = self._finished_before(header["batch"])
-        self.journal = Journal.open(path / JOURNAL, header, replace=replace)
+        self.journal = BatchJournal.open(path / JOURNAL, header, replace=replace)
         try:
             for leftover in path.glob(".*.tmp"):  # of a process that was killed; the journal's lock says it is gone
                 if _TEMPORARY.fullmatch(leftover.name):

@@ -19,7 +19,7 @@ from simulator.labels.errors import LabelError, LabelsExist
 from simulator.whole_files import cannot_write
 
 
-class Journal:
+class BatchJournal:
     """The open journal of one folder. Made by :meth:`open`.
 
     Attributes:
@@ -33,7 +33,7 @@ class Journal:
         self.done = done
 
     @classmethod
-    def open(cls, path: Path, header: dict[str, Any], *, replace: bool) -> Journal:
+    def open(cls, path: Path, header: dict[str, Any], *, replace: bool) -> BatchJournal:
         """Open and lock the journal, and keep what it says when it belongs to the same batch.
 
         Args:
@@ -55,7 +55,7 @@ class Journal:
             raise
 
     @classmethod
-    def _begin(cls, path: Path, file: BinaryIO, header: dict[str, Any], *, replace: bool) -> Journal:
+    def _begin(cls, path: Path, file: BinaryIO, header: dict[str, Any], *, replace: bool) -> BatchJournal:
         known = _parse(file.readline())
         if known.get("batch", header["batch"]) != header["batch"] and not replace:
             raise LabelsExist(

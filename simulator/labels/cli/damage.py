@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from simulator.labels.cli.options import words_of
-from simulator.labels.damage.flip import Flip, Outcome
+from simulator.labels.damage.flip import Flip, FlipOutcome
 from simulator.labels.damage.kinds import KINDS
 from simulator.labels.damage.making import SEVERITIES, DamagedBatch, damage_labels
 from simulator.labels.errors import LabelError
@@ -162,7 +162,7 @@ def _flip_table(batch: DamagedBatch, flips: dict[str, list[tuple[Flip, ...]]]) -
 def _flip_text(flips: list[Flip]) -> str:
     """The median severity of the first loss, and a word on labels that are an exception."""
     lost = [flip.first_lost for flip in flips if flip.first_lost is not None]
-    kept = sum(1 for flip in flips if flip.outcome is Outcome.NEVER)
+    kept = sum(1 for flip in flips if flip.outcome is FlipOutcome.NEVER)
     text = f"{median(lost):.2f}" if lost else "never"
     if not all(flip.monotonic for flip in flips):
         text += "*"

@@ -1,8 +1,18 @@
 """Payloads that a server must refuse, some that it must take, and what the service of the specification answers."""
 
-from simulator.labels.corpus.asking import Asked, Outcome, ask_all
+from simulator.labels.corpus.asking import AnsweredEntry, ScanOutcome, ask_all
 from simulator.labels.corpus.case import Case, Expected, Setting
 from simulator.labels.corpus.collection import CLASSES, collect
 from simulator.labels.corpus.folder import write_corpus
 
-__all__ = ["CLASSES", "Asked", "Case", "Expected", "Outcome", "Setting", "ask_all", "collect", "write_corpus"]
+__all__ = [
+    "CLASSES",
+    "AnsweredEntry",
+    "Case",
+    "Expected",
+    "ScanOutcome",
+    "Setting",
+    "ask_all",
+    "collect",
+    "write_corpus",
+]

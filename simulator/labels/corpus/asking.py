@@ -35,7 +35,7 @@ class ScanConnection(Protocol):
         ...
 
 
-class Outcome(StrEnum):
+class ScanOutcome(StrEnum):
     """What became of one payload."""
 
     AS_EXPECTED = "as expected"
@@ -55,7 +55,7 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AnsweredEntry:
     """One payload with its answer.
 
     Attributes:
@@ -67,7 +67,7 @@ class Asked:
     """
 
     entry: Entry
-    outcome: Outcome
+    outcome: ScanOutcome
     status: int | None = None
     error: str = ""
     message: str = ""
@@ -78,7 +78,9 @@ class Asked:
         Args:
             any_refusal: also a refusal with another status or error.
         """
-        good = {Outcome.AS_EXPECTED, Outcome.NOT_SENT} | ({Outcome.REFUSED_OTHERWISE} if any_refusal else set())
+        good = {ScanOutcome.AS_EXPECTED, ScanOutcome.NOT_SENT} | (
+            {ScanOutcome.REFUSED_OTHERWISE} if any_refusal else set()
+        )
         return self.outcome in good
 
 
@@ -100,7 +102,7 @@ def ask_all(
     entries: Sequence[Entry],
     retry_policy: RetryPolicy,
     on_progress: Callable[[int, int], None] | None = None,
-) -> tuple[Asked, ...]:
+) -> tuple[AnsweredEntry, ...]:
     """Send each payload once and judge its answer.
 
     Raises:
@@ -108,7 +110,7 @@ def ask_all(
         Forbidden: the same.
         TransportError: the first payload got no answer: nobody is there.
     """
-    asked: list[Asked] = []
+    asked: list[AnsweredEntry] = []
     for number, entry in enumerate(entries, start=1):
         asked.append(_ask(connection, entry, retry_policy, first=number == 1))
         if on_progress:
@@ -116,22 +118,22 @@ def ask_all(
     return tuple(asked)
 
 
-def _ask(connection: ScanConnection, entry: Entry, retry_policy: RetryPolicy, *, first: bool) -> Asked:
+def _ask(connection: ScanConnection, entry: Entry, retry_policy: RetryPolicy, *, first: bool) -> AnsweredEntry:
     expected = entry.case.expected
     if expected is None:
-        return Asked(entry, Outcome.NOT_SENT)
+        return AnsweredEntry(entry, ScanOutcome.NOT_SENT)
     try:
         answer = _send(connection, entry.case.request, retry_policy)
     except (Unauthorized, Forbidden):
         raise
     except ErrorAnswer as error:
-        return Asked(entry, _judge_error(expected, error), error.status, error.error, error.message)
+        return AnsweredEntry(entry, _judge_error(expected, error), error.status, error.error, error.message)
     except ServiceError as error:
         is_silence = isinstance(error, TransportError)
         if first and is_silence:
             raise
         status = error.status if isinstance(error, UnexpectedAnswer) else None
-        return Asked(entry, Outcome.NO_ANSWER if is_silence else Outcome.FAULT, status, "", str(error))
+        return AnsweredEntry(entry, ScanOutcome.NO_ANSWER if is_silence else ScanOutcome.FAULT, status, "", str(error))
     return _judge_answer(entry, answer)
 
 
@@ -149,24 +151,24 @@ def _send(connection: ScanConnection, body: bytes, retry_policy: RetryPolicy) ->
         waited_s += wait_s
 
 
-def _judge_error(expected: Expected, error: ErrorAnswer) -> Outcome:
+def _judge_error(expected: Expected, error: ErrorAnswer) -> ScanOutcome:
     if (error.status, error.error) == (expected.status, expected.error):
-        return Outcome.AS_EXPECTED
+        return ScanOutcome.AS_EXPECTED
     if isinstance(error, RateLimited):
-        return Outcome.NO_ANSWER
+        return ScanOutcome.NO_ANSWER
     if error.status not in _REFUSED:
-        return Outcome.FAULT
-    return Outcome.REFUSED_OTHERWISE if expected.error else Outcome.REFUSED
+        return ScanOutcome.FAULT
+    return ScanOutcome.REFUSED_OTHERWISE if expected.error else ScanOutcome.REFUSED
 
 
-def _judge_answer(entry: Entry, answer: Answer) -> Asked:
+def _judge_answer(entry: Entry, answer: Answer) -> AnsweredEntry:
     if entry.case.expected is not None and entry.case.expected.error:
-        return Asked(entry, Outcome.TAKEN, answer.status, "", "the server takes it for a good label")
+        return AnsweredEntry(entry, ScanOutcome.TAKEN, answer.status, "", "the server takes it for a good label")
     shown = _shown(answer.content)
     if shown is None:
-        return Asked(entry, Outcome.FAULT, answer.status, "", "the answer is no JSON object")
+        return AnsweredEntry(entry, ScanOutcome.FAULT, answer.status, "", "the answer is no JSON object")
     wrong = _contradiction(entry.case, shown)
-    return Asked(entry, Outcome.SHOWN_WRONG if wrong else Outcome.AS_EXPECTED, answer.status, "", wrong)
+    return AnsweredEntry(entry, ScanOutcome.SHOWN_WRONG if wrong else ScanOutcome.AS_EXPECTED, answer.status, "", wrong)
 
 
 def _shown(content: bytes) -> dict[str, Any] | None:
@@ -193,6 +195,6 @@ def _contradiction(case: Case, shown: dict[str, Any]) -> str:
     return ""
 
 
-def others(asked: Iterable[Asked], *, any_refusal: bool) -> list[Asked]:
+def others(asked: Iterable[AnsweredEntry], *, any_refusal: bool) -> list[AnsweredEntry]:
     """Those that did not pass."""
     return [each for each in asked if not each.good(any_refusal=any_refusal)]

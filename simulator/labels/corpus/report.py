@@ -9,10 +9,10 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from simulator.labels.corpus.asking import Asked, Outcome, others
+from simulator.labels.corpus.asking import AnsweredEntry, ScanOutcome, others
 
 
-def as_json(asked: Sequence[Asked], *, any_refusal: bool) -> dict[str, Any]:
+def as_json(asked: Sequence[AnsweredEntry], *, any_refusal: bool) -> dict[str, Any]:
     """The counts, and each payload that did not pass."""
     failed = others(asked, any_refusal=any_refusal)
     return {
@@ -37,21 +37,21 @@ def as_json(asked: Sequence[Asked], *, any_refusal: bool) -> dict[str, Any]:
     }
 
 
-def _expected(each: Asked) -> dict[str, Any] | None:
+def _expected(each: AnsweredEntry) -> dict[str, Any] | None:
     expected = each.entry.case.expected
     return None if expected is None else {"status": expected.status, "error": expected.error or None}
 
 
-def _by_class(asked: Sequence[Asked]) -> dict[str, Counter[str]]:
+def _by_class(asked: Sequence[AnsweredEntry]) -> dict[str, Counter[str]]:
     classes: dict[str, Counter[str]] = {}
     for each in asked:
         classes.setdefault(each.entry.of.name, Counter())[each.outcome.value] += 1
     return classes
 
 
-def as_table(asked: Sequence[Asked]) -> Table:
+def as_table(asked: Sequence[AnsweredEntry]) -> Table:
     """One row per class; the column of an outcome that nowhere occurred is left out."""
-    shown = [outcome for outcome in Outcome if any(each.outcome is outcome for each in asked)]
+    shown = [outcome for outcome in ScanOutcome if any(each.outcome is outcome for each in asked)]
     table = Table(header_style="bold", expand=False)
     table.add_column("class", no_wrap=True)
     for outcome in shown:
@@ -62,22 +62,26 @@ def as_table(asked: Sequence[Asked]) -> Table:
     return table
 
 
-def _cell(outcome: Outcome, count: int) -> Text:
+def _cell(outcome: ScanOutcome, count: int) -> Text:
     if not count:
         return Text("")
-    style = {Outcome.AS_EXPECTED: "green", Outcome.NOT_SENT: "dim", Outcome.REFUSED_OTHERWISE: "yellow"}
+    style = {ScanOutcome.AS_EXPECTED: "green", ScanOutcome.NOT_SENT: "dim", ScanOutcome.REFUSED_OTHERWISE: "yellow"}
     return Text(str(count), style=style.get(outcome, "bold red"))
 
 
-def sentences(asked: Sequence[Asked], *, any_refusal: bool) -> list[str]:
+def sentences(asked: Sequence[AnsweredEntry], *, any_refusal: bool) -> list[str]:
     """One line for each payload that did not pass."""
     return [_sentence(each) for each in others(asked, any_refusal=any_refusal)]
 
 
-def _sentence(each: Asked) -> str:
+def _sentence(each: AnsweredEntry) -> str:
     expected = each.entry.case.expected
     wanted = "" if expected is None else f"{expected.status} {expected.error}".rstrip()
     got = "no answer" if each.status is None else f"{each.status} {each.error}".rstrip()
     what = each.entry.case.wrong.encode("unicode_escape").decode()
-    message = f" ({each.message})" if each.outcome in {Outcome.SHOWN_WRONG, Outcome.FAULT, Outcome.NO_ANSWER} else ""
+    message = (
+        f" ({each.message})"
+        if each.outcome in {ScanOutcome.SHOWN_WRONG, ScanOutcome.FAULT, ScanOutcome.NO_ANSWER}
+        else ""
+    )
     return f"{each.entry.id}: {what}: {each.outcome}: expected {wanted}, answered {got}{message}"

@@ -12,7 +12,7 @@ from typing import Final
 from agent.errors import ServiceError
 from agent.wire.auth import KeyPair
 from simulator.credentials import read_secret_file
-from simulator.labels.corpus.asking import Asked, RetryPolicy, ask_all, others
+from simulator.labels.corpus.asking import AnsweredEntry, RetryPolicy, ask_all, others
 from simulator.labels.corpus.case import Setting
 from simulator.labels.corpus.collection import Entry, collect
 from simulator.labels.corpus.folder import WrittenCorpus, write_corpus
@@ -59,7 +59,7 @@ class CorpusRun:
 
     entries: tuple[Entry, ...]
     written: WrittenCorpus | None
-    asked: tuple[Asked, ...] | None
+    asked: tuple[AnsweredEntry, ...] | None
     any_refusal: bool
 
     @property

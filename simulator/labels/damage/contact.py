@@ -10,11 +10,11 @@ from typing import Final
 from PIL import Image, ImageDraw, ImageFont
 
 from simulator.labels.damage.documents import Run
-from simulator.labels.damage.flip import Flip, Outcome
+from simulator.labels.damage.flip import Flip, FlipOutcome
 from simulator.labels.damage.kinds import KINDS
 from simulator.labels.damage.measuring import Finding
 from simulator.labels.damage.pixels import Pixels
-from simulator.labels.damage.verdict import Verdict
+from simulator.labels.damage.verdict import PictureVerdict
 
 _THUMB: Final = 60
 _GAP: Final = 8
@@ -27,12 +27,12 @@ _SOFT: Final = (110, 110, 110)
 _PAPER: Final = (255, 255, 255)
 _GROUND: Final = (236, 236, 232)
 _COLOURS: Final = {
-    Verdict.READ: (0, 130, 60),
-    Verdict.SEVERAL: (0, 95, 180),
-    Verdict.MISREAD: (200, 100, 0),
-    Verdict.NOT_FOUND: (190, 30, 30),
-    Verdict.CRASHED: (120, 0, 120),
-    Verdict.TIMED_OUT: (120, 0, 120),
+    PictureVerdict.READ: (0, 130, 60),
+    PictureVerdict.SEVERAL: (0, 95, 180),
+    PictureVerdict.MISREAD: (200, 100, 0),
+    PictureVerdict.NOT_FOUND: (190, 30, 30),
+    PictureVerdict.CRASHED: (120, 0, 120),
+    PictureVerdict.TIMED_OUT: (120, 0, 120),
 }
 _COLOURS_KEPT: Final = 16
 _ONE_COLUMN_MAX: Final = 8
@@ -68,7 +68,7 @@ def _draw_head(draw: ImageDraw.ImageDraw, run: Run, label: str) -> None:
     draw.text((_GAP, 30), f"marks: {', '.join(run.decoders)}", _SOFT, _font(11))
     draw.text((_GAP, 43), "*: read again at a worse one", _SOFT, _font(10))
     x = _TEXT
-    for verdict in (Verdict.READ, Verdict.SEVERAL, Verdict.MISREAD, Verdict.NOT_FOUND):
+    for verdict in (PictureVerdict.READ, PictureVerdict.SEVERAL, PictureVerdict.MISREAD, PictureVerdict.NOT_FOUND):
         _draw_mark(draw, x, 6, verdict)
         draw.text((x + _MARK + 4, 6), verdict.value.replace("_", " "), _INK, _font(11))
         x += 100
@@ -106,7 +106,7 @@ def _draw_picture(sheet: Image.Image, draw: ImageDraw.ImageDraw, pixels: Pixels,
     sheet.paste(picture.resize(size, method), (left + (_THUMB - size[0]) // 2, top + (_THUMB - size[1]) // 2))
 
 
-def _draw_mark(draw: ImageDraw.ImageDraw, x: int, y: int, verdict: Verdict) -> None:
+def _draw_mark(draw: ImageDraw.ImageDraw, x: int, y: int, verdict: PictureVerdict) -> None:
     """A coloured square with a sign: a tick, a plus, an unequal sign, a cross, a dot."""
     draw.rectangle((x, y, x + _MARK - 1, y + _MARK - 1), fill=_COLOURS[verdict])
     for line in _SIGNS[verdict]:
@@ -114,20 +114,20 @@ def _draw_mark(draw: ImageDraw.ImageDraw, x: int, y: int, verdict: Verdict) -> N
 
 
 _SIGNS: Final = {
-    Verdict.READ: (((2, 7), (5, 10), (11, 3)),),
-    Verdict.SEVERAL: (((2, 6), (11, 6)), ((6, 2), (6, 11))),
-    Verdict.MISREAD: (((2, 4), (11, 4)), ((2, 8), (11, 8)), ((3, 11), (10, 2))),
-    Verdict.NOT_FOUND: (((3, 3), (10, 10)), ((3, 10), (10, 3))),
-    Verdict.CRASHED: (((6, 2), (6, 8)), ((6, 10), (6, 12))),
-    Verdict.TIMED_OUT: (((6, 2), (6, 7)), ((6, 7), (10, 7))),
+    PictureVerdict.READ: (((2, 7), (5, 10), (11, 3)),),
+    PictureVerdict.SEVERAL: (((2, 6), (11, 6)), ((6, 2), (6, 11))),
+    PictureVerdict.MISREAD: (((2, 4), (11, 4)), ((2, 8), (11, 8)), ((3, 11), (10, 2))),
+    PictureVerdict.NOT_FOUND: (((3, 3), (10, 10)), ((3, 10), (10, 3))),
+    PictureVerdict.CRASHED: (((6, 2), (6, 8)), ((6, 10), (6, 12))),
+    PictureVerdict.TIMED_OUT: (((6, 2), (6, 7)), ((6, 7), (10, 7))),
 }
 
 
 def _flip_text(flip: Flip) -> str:
     """The severity of the first loss; a star where a worse picture was read again."""
-    if flip.outcome is Outcome.FLIPS:
+    if flip.outcome is FlipOutcome.FLIPS:
         return f"{flip.first_lost:.2f}" + ("" if flip.monotonic else "*")
-    return "never" if flip.outcome is Outcome.NEVER else "the start"
+    return "never" if flip.outcome is FlipOutcome.NEVER else "the start"
 
 
 def _place(number: int) -> int:

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from simulator.labels.damage.verdict import Verdict, Verdicts
+from simulator.labels.damage.verdict import PictureVerdict, Verdicts
 
 WIDTH: Final = 1 / 128
 """A bracket is at most this wide."""
 _TENTHS: Final = tuple(tenth / 10 for tenth in range(11))
 
 
-class Outcome(StrEnum):
+class FlipOutcome(StrEnum):
     """Whether there is a severity where a decoder loses a label."""
 
     FLIPS = "flips"
@@ -35,7 +35,7 @@ class Flip:
         monotonic: whether the label stays lost above ``first_lost`` wherever it was tried.
     """
 
-    outcome: Outcome
+    outcome: FlipOutcome
     last_legible: float | None
     first_lost: float | None
     monotonic: bool
@@ -81,7 +81,7 @@ def must_not_scan(said: Mapping[float, Verdicts]) -> float | None:
     """The mildest severity from which on no decoder finds anything, wherever it was tried; None when there is none."""
     mildest = None
     for severity, verdicts in sorted(said.items(), reverse=True):
-        if not verdicts or any(verdict is not Verdict.NOT_FOUND for verdict in verdicts):
+        if not verdicts or any(verdict is not PictureVerdict.NOT_FOUND for verdict in verdicts):
             return mildest
         mildest = severity
     return mildest
@@ -105,9 +105,9 @@ def _flip(said: Mapping[float, Verdicts], decoder: int) -> Flip:
     lost = [severity for severity, verdicts in said.items() if not verdicts[decoder].legible]
     legible = [severity for severity, verdicts in said.items() if verdicts[decoder].legible]
     if not lost:
-        return Flip(Outcome.NEVER, legible[-1], None, monotonic=True)
+        return Flip(FlipOutcome.NEVER, legible[-1], None, monotonic=True)
     monotonic = not legible or legible[-1] < lost[0]
     bracket = _first_loss(said, decoder)
     if bracket is None:
-        return Flip(Outcome.UNREAD, None, lost[0], monotonic)
-    return Flip(Outcome.FLIPS, *bracket, monotonic)
+        return Flip(FlipOutcome.UNREAD, None, lost[0], monotonic)
+    return Flip(FlipOutcome.FLIPS, *bracket, monotonic)

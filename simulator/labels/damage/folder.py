@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -13,7 +12,7 @@ from PIL import Image
 from simulator.labels.damage.documents import FORMAT
 from simulator.labels.damage.pixels import Pixels
 from simulator.labels.errors import LabelError, LabelsExist
-from simulator.whole_files import UNFINISHED, cannot_write
+from simulator.whole_files import UNFINISHED, cannot_write, write_whole
 
 MANIFEST_JSON: Final = "manifest.json"
 
@@ -64,19 +63,16 @@ class DamageFolder:
         self.write(name, file.getvalue())
 
     def write(self, name: str, data: bytes) -> None:
-        """Write a file under a temporary name and rename it.
+        """Write a file, whole or not at all.
 
         Raises:
             LabelError: it cannot be written.
         """
         target = self.path / name
-        temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            temporary.write_bytes(data)
-            temporary.replace(target)
+            write_whole(target, data)
         except OSError as problem:
-            temporary.unlink(missing_ok=True)
             raise self._unwritable(target, problem) from None
         self._before.discard(name)
 

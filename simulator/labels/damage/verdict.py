@@ -9,7 +9,7 @@ from simulator.labels.damage.pixels import Pixels
 from simulator.labels.symbol.decoders import Decoder, GrayImage, ask
 
 
-class Verdict(StrEnum):
+class PictureVerdict(StrEnum):
     """What one decoder said about one picture of a label."""
 
     READ = "read"
@@ -27,10 +27,10 @@ class Verdict(StrEnum):
     @property
     def legible(self) -> bool:
         """Whether the label's text was among what was read."""
-        return self in {Verdict.READ, Verdict.SEVERAL}
+        return self in {PictureVerdict.READ, PictureVerdict.SEVERAL}
 
 
-Verdicts = tuple[Verdict, ...]
+Verdicts = tuple[PictureVerdict, ...]
 """One for each decoder, in the panel's order."""
 
 
@@ -46,13 +46,13 @@ def judge(pixels: Pixels, text: str, panel: Sequence[Decoder]) -> Verdicts:
     return tuple(_verdict(decoder, image, text.encode()) for decoder in panel)
 
 
-def _verdict(decoder: Decoder, image: GrayImage, expected: bytes) -> Verdict:
+def _verdict(decoder: Decoder, image: GrayImage, expected: bytes) -> PictureVerdict:
     try:
         found = set(ask(decoder, image))
     except Exception:  # noqa: BLE001 - a decoder is foreign code at a picture made to confuse it: its failure is a finding
-        return Verdict.CRASHED
+        return PictureVerdict.CRASHED
     if not found:
-        return Verdict.NOT_FOUND
+        return PictureVerdict.NOT_FOUND
     if expected not in found:
-        return Verdict.MISREAD
-    return Verdict.READ if len(found) == 1 else Verdict.SEVERAL
+        return PictureVerdict.MISREAD
+    return PictureVerdict.READ if len(found) == 1 else PictureVerdict.SEVERAL

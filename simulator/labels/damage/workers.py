@@ -13,18 +13,18 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from simulator.labels.damage.flip import Flip, Outcome
+from simulator.labels.damage.flip import Flip, FlipOutcome
 from simulator.labels.damage.kinds import KINDS
 from simulator.labels.damage.label import CleanLabel, load_labels
 from simulator.labels.damage.measuring import Finding, Sample, measure
-from simulator.labels.damage.verdict import Verdict
+from simulator.labels.damage.verdict import PictureVerdict
 from simulator.labels.errors import LabelError
 from simulator.labels.processes import ProcessEnded, run_alone, run_ordered
 from simulator.labels.symbol.decoders import Decoder
 
 PanelMaker = Callable[[], tuple[Decoder, ...]]
 """Makes decoders inside a process: they hold handles that cannot be sent to one. A function of a module."""
-_UNKNOWN: Final = Flip(Outcome.UNREAD, None, 0.0, monotonic=True)
+_UNKNOWN: Final = Flip(FlipOutcome.UNREAD, None, 0.0, monotonic=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,12 +138,12 @@ def _run_alone(task: Task, work: Measuring, answer_s: float) -> Finding:
     return replace(finding, no_answer=silent or task.extra)
 
 
-def _verdict_of(ended: ProcessEnded) -> Verdict:
-    return Verdict.TIMED_OUT if ended.took_too_long else Verdict.CRASHED
+def _verdict_of(ended: ProcessEnded) -> PictureVerdict:
+    return PictureVerdict.TIMED_OUT if ended.took_too_long else PictureVerdict.CRASHED
 
 
 def _with_failed(
-    finding: Finding, decoders: tuple[str, ...], sound: tuple[str, ...], failed: dict[str, Verdict]
+    finding: Finding, decoders: tuple[str, ...], sound: tuple[str, ...], failed: dict[str, PictureVerdict]
 ) -> Finding:
     """The finding of the sound decoders with the verdict of each that failed."""
 

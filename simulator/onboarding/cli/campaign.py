@@ -22,7 +22,7 @@ from simulator.onboarding.connecting import Connected, ServiceAccess, connected
 from simulator.onboarding.folder import open_run, write_reports
 from simulator.onboarding.outcomes import CampaignReport, Plan
 from simulator.onboarding.retrying import ATTEMPTS
-from simulator.onboarding.sources import Found, find_labels
+from simulator.onboarding.sources import FoundLabels, find_labels
 from simulator.onboarding.steps import MARK, RunContext
 from simulator.onboarding.tally import Tally
 from simulator.terminal import advice, end, errors_in_one_line, option, show_progress, stop_code
@@ -104,7 +104,7 @@ def campaign_command(
 
 
 def _run(
-    found: Found, service: Connected, context: RunContext, wanted: Wanted, stop: threading.Event
+    found: FoundLabels, service: Connected, context: RunContext, wanted: Wanted, stop: threading.Event
 ) -> tuple[CampaignReport, Plan]:
     run = str(context.journal.header["run"])
     plan = Plan(run, wanted.user_id, wanted.remove, wanted.rate, wanted.concurrency, wanted.attempts)
@@ -114,7 +114,7 @@ def _run(
     return report, plan
 
 
-def _print_faults(report: CampaignReport, found: Found) -> None:
+def _print_faults(report: CampaignReport, found: FoundLabels) -> None:
     faults = [*(f"unread: {read.problem}" for read in found.unread), *campaign_faults(report)]
     for sentence in faults[:_FAULTS_SHOWN]:
         click.echo(bounded(f"failed: {sentence}"), err=True)
@@ -128,7 +128,7 @@ def _print_faults(report: CampaignReport, found: Found) -> None:
         click.echo("interrupted; the same command goes on", err=True)
 
 
-def _exit_code(report: CampaignReport, found: Found) -> ExitCode:
+def _exit_code(report: CampaignReport, found: FoundLabels) -> ExitCode:
     if report.was_interrupted:
         return ExitCode.INTERRUPTED
     if report.stopped_by is not None:

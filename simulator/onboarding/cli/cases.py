@@ -47,7 +47,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """What came of playing cases.
+    """The results of playing cases.
 
     Attributes:
         cleaned: None when everything was kept.

@@ -4,7 +4,7 @@ A rule fires once its condition has held for ``for_seconds`` without a break: th
 meets it until one that does not. It fires once; the reading that ends the condition arms it again.
 
 Time is what each caller hands in, so a timer that runs late and readings that come a little late lead to the same
-firings. A reading that comes later than ``LATE_MS`` tells of a past that no command can mend: it ends a condition, and
+firings. A reading that comes later than ``LATE_MS`` is of a past that no command can mend: it ends a condition, and
 neither begins one nor fires (docs/decisions/0009).
 """
 

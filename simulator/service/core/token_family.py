@@ -1,7 +1,7 @@
 """The life of a grant's tokens, decided without doing anything.
 
 A code becomes one pair of tokens, a refresh token the next pair: together they are a family. Each code and each refresh
-token is good once. When one of them comes a second time somebody has a copy, and nobody can tell who of the two is the
+token is good once. When one of them comes a second time somebody has a copy, and nobody knows who of the two is the
 owner: the family ends (RFC 6749, section 4.1.2; RFC 9700, section 4.14.2).
 """
 

@@ -23,7 +23,7 @@ _ABOUT: Final = addresses.ACCOUNT
 async def show_account(call: Call) -> Answer:
     """Who is signed in, and who may use the account; the sign-in form for a browser where nobody is."""
     visit = await Visit.begin(call)
-    told = visit.service.sessions.take_notice(visit.visitor)
+    notice = visit.service.sessions.take_notice(visit.visitor)
     csrf, person = visit.csrf(_ABOUT), visit.person
     if person is None:
         return visit.page(
@@ -31,14 +31,14 @@ async def show_account(call: Call) -> Answer:
             action=addresses.ACCOUNT_SIGN_IN,
             client_name=None,
             csrf=csrf,
-            told=told,
-            email=told.email if told else "",
+            told=notice,
+            email=notice.email if notice else "",
         )
     shown = await visit.service.look_up(lambda c: grants.grants_of_person(c, person.seq, visit.now_ms))
     return visit.page(
         "account",
         csrf=csrf,
-        told=told,
+        told=notice,
         email=person.email,
         user_id=person.id,
         is_manufacturer=person.manufacturer_seq is not None,
@@ -63,7 +63,7 @@ async def sign_out_of_account(call: Call) -> Answer:
         if not visit.is_own_form(_ABOUT):
             return visit.too_old(addresses.ACCOUNT)
         visit.sign_out()
-        visit.tell("good", "You are signed out.")
+        visit.show_next("good", "You are signed out.")
     return visit.go(addresses.ACCOUNT)
 
 
@@ -79,10 +79,10 @@ async def revoke(call: Call) -> Answer:
     known = await visit.service.look_up(lambda c: grants.grants_of_person(c, person.seq, visit.now_ms))
     grant = next((grant for grant in known if grant.grant_id == grant_id), None)
     if grant is None:
-        visit.tell("mind", "That had already ended; nothing was changed.")
+        visit.show_next("mind", "That had already ended; nothing was changed.")
         return visit.go(addresses.ACCOUNT)
     await visit.service.writer.submit(lambda c: grants.revoke_grant(c, grant_id, person.seq, visit.now_ms))
-    visit.tell("good", f"{grant.client_name} may not use your account any more.")
+    visit.show_next("good", f"{grant.client_name} may not use your account any more.")
     return visit.go(addresses.ACCOUNT)
 
 

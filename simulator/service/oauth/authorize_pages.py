@@ -107,16 +107,16 @@ def _ask(visit: Visit, request: AuthorizationRequest) -> Answer:
         "client_name": request.client.name,
         "policy": pages.make_policy(request.redirect_uri, picture=_picture(request)),
     }
-    told = visit.service.sessions.take_notice(visit.visitor)
+    notice = visit.service.sessions.take_notice(visit.visitor)
     session = visit.visitor.session
     if visit.person is None or session is None:
-        return visit.page("sign_in", told=told, email=told.email if told else "", **common)
+        return visit.page("sign_in", told=notice, email=notice.email if notice else "", **common)
     answered = session.answered(here, visit.now_ms)
     if answered is not None:
         return visit.page("answered", approved=answered.approved, **common)
     return visit.page(
         "consent",
-        told=told,
+        told=notice,
         email=visit.person.email,
         asked=describe(request.scopes),
         becomes_manufacturer=visit.person.manufacturer_seq is None,

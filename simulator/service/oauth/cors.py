@@ -33,7 +33,7 @@ _FOR_EVERYBODY: Final = frozenset({paths.OAUTH_METADATA})
 
 
 class Cors:
-    """Tells browsers which pages may read the answers of ``app``.
+    """Adds the headers by which browsers let other pages read the answers of ``app``.
 
     Args:
         app: the service.

@@ -33,7 +33,7 @@ async def sign_in(visit: Visit, back: str) -> Answer:
     stored = None if person is None or len(password) > _PASSWORD_CHARACTERS else person.password_hash
     matches = await service.passwords.check(stored, Secret(password[:_PASSWORD_CHARACTERS]))
     if person is None or not matches:
-        visit.tell("bad", WRONG, email[:_EMAIL_CHARACTERS])
+        visit.show_next("bad", WRONG, email[:_EMAIL_CHARACTERS])
         return visit.go(back)
     service.attempts.succeed(email, address, visit.now_ms)
     visit.visitor = service.sessions.sign_in(person.seq, visit.visitor, visit.now_ms)

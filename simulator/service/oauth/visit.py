@@ -92,9 +92,9 @@ class Visit:
         self.visitor = self.service.sessions.sign_out(self.visitor)
         self.person = None
 
-    def tell(self, kind: str, text: str, email: str = "") -> None:
+    def show_next(self, kind: str, text: str, email: str = "") -> None:
         """One sentence for this browser's next page."""
-        self.service.sessions.tell(self.visitor, Notice(kind, text, email))
+        self.service.sessions.show_next(self.visitor, Notice(kind, text, email))
 
     def page(self, template: str, **context: Any) -> Answer:
         """A page for this browser; see :func:`simulator.service.oauth.pages.render`."""

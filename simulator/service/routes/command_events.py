@@ -74,7 +74,7 @@ def _last_event_id(call: Call) -> str | None:
 
 
 async def _stream(call: Call, place: _Place, account: int) -> AsyncGenerator[bytes]:
-    """The stream, once it has joined those that are woken: its first piece is empty and tells that it has."""
+    """The stream, once it has joined those that are woken: its first piece is empty and is sent once it has."""
     service = call.service
     loop = asyncio.get_running_loop()
     ends = loop.time() + STREAM_S

@@ -89,7 +89,7 @@ async def list_device_commands(call: Call) -> Answer:
                 raise CallerGone
         finally:
             service.waiters.leave(device.seq, change)
-        # It may have been removed meanwhile; a device that stays connected to be told of commands is online.
+        # It may have been removed meanwhile; a device that waits for commands on a connection is online.
         device = await service.look_up(lambda c: devices.find(c, account, device_id))
         if polled:
             service.presence.touch(device.seq, service.clock.now_ms())

@@ -12,7 +12,7 @@ from simulator.service.call import Call
 from simulator.service.endpoints import ERROR, Endpoint, Reply
 from simulator.service.errors import invalid, invalid_all
 from simulator.service.records import DashboardRecord
-from simulator.service.storage import dashboards, products
+from simulator.service.storage import products
 from simulator.wire.dashboards import NewDashboard
 
 _TAG: Final = "dashboards"
@@ -23,7 +23,7 @@ async def show_dashboard(call: Call) -> Answer:
     call.query(frozenset())
     account, product_id = call.caller.manufacturer_seq, call.path("product_id")
     return ok(
-        await call.service.look_up(lambda c: dashboards.read(c, products.find(c, account, product_id))),
+        await call.service.look_up(lambda c: products.read_dashboard(c, products.find(c, account, product_id))),
     )
 
 
@@ -37,7 +37,7 @@ async def put_dashboard(call: Call) -> Answer:
 
     def put(connection: Connection) -> WriteResult:
         return WriteResult(
-            ok(dashboards.put(connection, products.find(connection, account, product_id), dashboard, now_ms))
+            ok(products.put_dashboard(connection, products.find(connection, account, product_id), dashboard, now_ms))
         )
 
     return await call.write(put)

@@ -1,4 +1,4 @@
-"""Products: stored as the JSON object that was sent, with the columns that the service itself sets beside it."""
+"""Products and their dashboards: stored as the JSON that was sent, beside the columns that the service itself sets."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from agent.wire.base import JsonObject
 from simulator.service.errors import Conflict, not_found
 from simulator.service.storage import databases, rules
 from simulator.service.storage.lists import Rows, Window, fetch
-from simulator.service.storage.tables import devices, products
+from simulator.service.storage.tables import dashboards, devices, products
 from simulator.service.times import show_time
+from simulator.wire.dashboards import NewDashboard
 from simulator.wire.products import NewProduct, ProductChange
 from simulator.wire.qr.keys import is_shown_form, show_label_key
 
@@ -135,3 +136,22 @@ def list_page(connection: Connection, manufacturer_seq: int, window: Window) -> 
 def vocabulary(row: Row[Any]) -> list[Mapping[str, Any]]:
     """The product's command vocabulary."""
     return from_json(row.definition).get("commands") or []
+
+
+def read_dashboard(connection: Connection, product: Row[Any]) -> JsonObject:
+    """The product's dashboard; an empty one before the first was put."""
+    row = connection.execute(select(dashboards).where(dashboards.c.product_seq == product.seq)).one_or_none()
+    if row is None:
+        return {"product_id": product.id, "name": None, "widgets": [], "updated_at": None}
+    return {"product_id": product.id, **from_json(row.dashboard), "updated_at": show_time(row.updated_at)}
+
+
+def put_dashboard(connection: Connection, product: Row[Any], dashboard: NewDashboard, now_ms: int) -> JsonObject:
+    """Replace the product's dashboard."""
+    text = to_json(dashboard.model_dump(include={"name", "widgets"})).decode()
+    values = {"dashboard": text, "updated_at": now_ms}
+    mine = dashboards.c.product_seq == product.seq
+    if connection.execute(update(dashboards).where(mine).values(values)).rowcount == 0:
+        named = {"product_seq": product.seq, "manufacturer_seq": product.manufacturer_seq}
+        connection.execute(insert(dashboards).values({**named, **values}))
+    return read_dashboard(connection, product)

@@ -21,7 +21,7 @@ PRUNE_ROWS: Final = 5_000
 
 @dataclass(frozen=True, slots=True)
 class TokenShown:
-    """A token that is good, as introspection tells it; times are milliseconds since the epoch."""
+    """A token that is good, as introspection shows it; times are milliseconds since the epoch."""
 
     kind: str
     scope: str

@@ -10,7 +10,7 @@ from typing import Final
 
 from simulator.fleet.engine.addresses import open_socket
 from simulator.fleet.engine.mqtt import faults
-from simulator.fleet.engine.mqtt.ports import Arrival, Opening, Publisher, SessionListener, Will
+from simulator.fleet.engine.mqtt.ports import Arrival, Opening, Publisher, SessionListener
 from simulator.fleet.engine.mqtt.session import Session, SessionContext
 from simulator.fleet.engine.wheel import LoopClock, Wheel
 from simulator.watched import start_task
@@ -105,13 +105,6 @@ class MqttSessions:
         session = self._sessions.get(device)
         if session is not None and session.number == arrival.connection and arrival.packet_id is not None:
             session.acknowledge(arrival.packet_id)
-
-    def leave(self, device: int, farewell: Will | None = None) -> None:
-        """See :meth:`MqttEngine.leave`."""
-        session = self._sessions.pop(device, None)
-        if session is not None:
-            self._give_up(session.number)
-            session.leave(farewell)
 
     def cut(self, device: int) -> None:
         """See :meth:`MqttEngine.cut`."""

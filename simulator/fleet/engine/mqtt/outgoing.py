@@ -72,7 +72,7 @@ class Outgoing:
         self._write(PublishPacket(topic, payload, qos=packets.QOS_1, retain=retain, packet_id=packet_id).write())
         flying[packet_id] = (publisher, now_s, give_up_s)
 
-    def publication(self, topic: str, payload: bytes, *, retain: bool) -> bytes:
+    def _publication(self, topic: str, payload: bytes, *, retain: bool) -> bytes:
         """A PUBLISH with QoS 1 under the next free packet id."""
         self._last_id = self._free_id()
         return packets.publish(topic, payload, self._last_id, retain=retain)
@@ -99,7 +99,7 @@ class Outgoing:
         waiting = self._waiting
         while waiting and not self.held_up and len(self._flying) < self._window:
             topic, payload, retain, publisher, give_up_s = waiting.popleft()
-            self._write(self.publication(topic, payload, retain=retain))
+            self._write(self._publication(topic, payload, retain=retain))
             self._flying[self._last_id] = (publisher, now_s, give_up_s)
 
     def next_s(self) -> float:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from mqtt5 import ConnectPacket, DisconnectPacket, PublishPacket, QoS, RetainHandling, SubscribePacket, TopicFilter
+from mqtt5 import ConnectPacket, PublishPacket, QoS, RetainHandling, SubscribePacket, TopicFilter
 from mqtt5 import Will as WillMessage
 
 from simulator.fleet.engine.mqtt.ports import Opening
@@ -27,7 +27,6 @@ SUBSCRIBE_ID: Final = 1
 """The packet id of SUBSCRIBE, the first packet of a connection that has one."""
 
 PING: Final = b"\xc0\x00"
-LEAVE: Final = DisconnectPacket().write()
 
 QOS_1: Final = QoS.AT_LEAST_ONCE
 

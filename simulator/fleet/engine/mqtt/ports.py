@@ -1,4 +1,4 @@
-"""What the MQTT engine is for those who use it: a session for each device, and calls instead of tasks.
+"""The interface of MQTT engines: a session for each device, and calls instead of tasks.
 
 A session is one network connection. When it ends, everything that it had on its way ends with it, and
 :meth:`SessionListener.lost` says why; whether and when the device comes back is the caller's decision
@@ -34,7 +34,7 @@ class Will:
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What a session begins with.
+    """Credentials, subscriptions and will of a session.
 
     Attributes:
         client_id: also the user name.
@@ -72,7 +72,7 @@ class Arrival:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class Established:
     """A connection whose subscriptions stand.
 
     Attributes:
@@ -91,10 +91,10 @@ class Standing:
 class SessionListener(Protocol):
     """Whose session it is. After each ``open``: ``connected`` once or not, ``arrived`` as messages come, ``lost`` once.
 
-    After :meth:`MqttEngine.cut` and :meth:`MqttEngine.leave` nothing is called any more.
+    After :meth:`MqttEngine.cut` nothing is called any more.
     """
 
-    def connected(self, standing: Standing, now_s: float) -> None:
+    def connected(self, standing: Established, now_s: float) -> None:
         """The broker took the device, and the subscriptions stand."""
         ...
 
@@ -115,7 +115,7 @@ class SessionListener(Protocol):
 
 
 class Publisher(Protocol):
-    """Who published. Exactly one of the two is called, once."""
+    """The sender of a message. Exactly one of the two methods is called, once."""
 
     def acknowledged(self, code: int, sent_s: float, now_s: float) -> None:
         """PUBACK came.
@@ -163,10 +163,6 @@ class MqttEngine(Protocol):
 
     def acknowledge(self, device: int, arrival: Arrival) -> None:
         """The message is safe: PUBACK. Void once its connection has ended, since the broker sends it again then."""
-        ...
-
-    def leave(self, device: int, farewell: Will | None = None) -> None:
-        """Publish ``farewell``, then DISCONNECT, so that the broker publishes no will. The listener is not called."""
         ...
 
     def cut(self, device: int) -> None:

@@ -14,7 +14,7 @@ from simulator.fleet.engine.mqtt import faults, packets
 from simulator.fleet.engine.mqtt.faults import ConnectionFailure
 from simulator.fleet.engine.mqtt.outgoing import Outgoing
 from simulator.fleet.engine.mqtt.packets import PUBACK, PUBACK_BYTES, PUBACK_REST
-from simulator.fleet.engine.mqtt.ports import Arrival, Opening, Publisher, SessionListener, Standing, Will
+from simulator.fleet.engine.mqtt.ports import Arrival, Established, Opening, Publisher, SessionListener
 from simulator.fleet.engine.wheel import Timer, Wheel
 from simulator.fleet.outcomes import OutcomeClass
 
@@ -148,17 +148,6 @@ class Session(asyncio.Protocol, Timer):
         if self._transport is not None:
             self._transport.write(packets.puback(packet_id))
             self._said_s = self._context.time()
-
-    def leave(self, farewell: Will | None) -> None:
-        """Publish ``farewell``, DISCONNECT and close; nobody is called any more."""
-        transport, out, was_up = self._transport, self._out, self.is_up
-        self._end()
-        if transport is None:
-            return
-        if was_up and out is not None:
-            goodbye = b"" if farewell is None else out.publication(farewell.topic, farewell.payload, retain=True)
-            transport.write(goodbye + packets.LEAVE)
-        transport.close()
 
     def cut(self) -> None:
         """Reset the connection; nobody is called any more."""
@@ -298,7 +287,7 @@ class Session(asyncio.Protocol, Timer):
         self._opening = None
         self._said_s = now_s
         self._context.wheel.at(now_s + self._keep_alive_s if self._keep_alive_s else _NEVER_S, self)
-        self._listener.connected(Standing(self._kept, self._began_s, self._connected_s, self._max_bytes), now_s)
+        self._listener.connected(Established(self._kept, self._began_s, self._connected_s, self._max_bytes), now_s)
 
     def _keep(self, rest: bytes) -> None:
         """The beginning of a packet, until the rest of it is there."""

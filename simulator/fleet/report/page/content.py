@@ -285,7 +285,7 @@ def _figures(record: RunRecord, figures: RunFigures, slices: Sequence[Slice]) ->
 
 
 def _age(age: AgeFigures) -> Figure:
-    """What an outage shows in, and so the first of all figures."""
+    """The figure of an age: the first of all, since an outage shows in it."""
     p50, p99, p999, longest = (time_text(value) for value in times_at(age.figures.response, (50, 99, 99.9, 100)))
     counts = ", ".join(filter(None, age.counts_text))
     note = f"p50 {p50}, p99.9 {p999}, max {longest}; {counts}"

@@ -15,7 +15,7 @@ from prometheus_client.metrics_core import Metric
 from agent.errors import ConfigurationError
 from simulator.fleet.record import RunRecord, Second, Span
 from simulator.fleet.report.live import RunView
-from simulator.fleet.report.prometheus.counting import Counting, place_of, planned_places
+from simulator.fleet.report.prometheus.counting import Counting, period_of, planned_periods
 from simulator.fleet.report.prometheus.families import counter, counting_health, gauge, info, measured, text_of
 from simulator.fleet.report.standing import RunHead, Standing, WorkerState
 from simulator.report.values import Tone
@@ -25,7 +25,7 @@ _PATH: Final = "/metrics"
 
 
 class MetricsAddress:
-    """The figures so far on ``http://127.0.0.1:port/metrics``, made when somebody asks.
+    """The figures so far on ``http://127.0.0.1:port/metrics``, made at each request.
 
     Args:
         port: 0 takes a free one.
@@ -38,7 +38,7 @@ class MetricsAddress:
     def __init__(self, port: int, head: RunHead) -> None:
         self._head = head
         self._lock = threading.Lock()
-        self._counting = Counting(planned_places(head.phases, head.faults))
+        self._counting = Counting(planned_periods(head.phases, head.faults))
         self._standing = Standing()
         try:
             self._server = _Server(("127.0.0.1", port), self.text)
@@ -85,7 +85,7 @@ class MetricsAddress:
     def take(self, second: Second, standing: Standing) -> None:
         """Add a second, and how the run stood in it."""
         with self._lock:
-            self._counting.take(second, place_of(standing.phase, standing.faults))
+            self._counting.take(second, period_of(standing.phase, standing.faults))
             self._standing = standing
 
     def text(self) -> str:

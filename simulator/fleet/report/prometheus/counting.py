@@ -24,8 +24,8 @@ from simulator.fleet.report.standing import phase_under_way, spans_under_way
 from simulator.fleet.report.window import worst_health
 
 HEALTH_S: Final = 15
-"""The generator's health is the worst of so many seconds: whoever reads it less often than that misses a spike."""
-PLACES_MAX: Final = 64
+"""The generator's health is the worst of so many seconds: read it at least as often to see each spike."""
+PERIODS_MAX: Final = 64
 """Combinations of phase and faults with labels of their own; later ones count under :data:`OTHER`."""
 COUNTED_GAUGES: Final = (
     "readings_sent",
@@ -49,14 +49,14 @@ AGE_BOUNDS_S: Final = _steps(0.001, 3150.0)
 """Of everything that may wait through an outage."""
 
 
-class Place(NamedTuple):
+class Period(NamedTuple):
     """When something was measured: the phase, and the faults that were under way."""
 
     phase: str
     fault: str
 
 
-OTHER: Final = Place("other", "other")
+OTHER: Final = Period("other", "other")
 NO_FAULT: Final = "none"
 DRAIN: Final = "drain"
 NO_PHASE: Final = "none"
@@ -72,31 +72,31 @@ class Key(NamedTuple):
 
     kind: str
     names: tuple[str, ...]
-    place: Place
+    period: Period
 
 
-def place_of(phase: Span | None, faults: Iterable[Span]) -> Place:
-    """The place of a second: faults that are made together are joined by ``+``, in the order of the scenario."""
+def period_of(phase: Span | None, faults: Iterable[Span]) -> Period:
+    """The period of a second: faults that are made together are joined by ``+``, in the order of the scenario."""
     names = "+".join(dict.fromkeys(fault.name for fault in faults))
-    return Place(phase.name if phase else NO_PHASE, names or NO_FAULT)
+    return Period(phase.name if phase else NO_PHASE, names or NO_FAULT)
 
 
-def planned_places(phases: Sequence[Span], faults: Sequence[Span]) -> tuple[Place, ...]:
-    """The places that a run goes through when it goes as planned, with a drain behind its phases."""
+def planned_periods(phases: Sequence[Span], faults: Sequence[Span]) -> tuple[Period, ...]:
+    """The periods that a run goes through when it goes as planned, with a drain behind its phases."""
     edges = {int(edge) for span in (*phases, *faults) for edge in (span.begin_s, span.end_s)}
     end_s = max((phase.end_s for phase in phases), default=0.0)
     seconds = sorted({edge + step for edge in edges for step in (-1, 0, 1)})
     played = (
-        place_of(phase_under_way(phases, second), spans_under_way(faults, second))
+        period_of(phase_under_way(phases, second), spans_under_way(faults, second))
         for second in seconds
         if 0 <= second < end_s
     )
-    return tuple(dict.fromkeys((*played, Place(DRAIN, NO_FAULT))))
+    return tuple(dict.fromkeys((*played, Period(DRAIN, NO_FAULT))))
 
 
 @dataclass(slots=True)
 class Exchanges:
-    """Exchanges of one operation and outcome in one place."""
+    """Exchanges of one operation and outcome in one period."""
 
     count: int = 0
     resends: dict[Attempt, int] = field(default_factory=lambda: {Attempt.AFTER_REFUSAL: 0, Attempt.AMBIGUOUS: 0})
@@ -167,13 +167,13 @@ class Counting:
     """Everything that was measured so far.
 
     Args:
-        planned: places that are to come. What is measured for the first time anywhere stands at 0 in all of them: a
+        planned: periods that are to come. What is measured for the first time anywhere stands at 0 in all of them: a
             count that is there before it grows grows from 0 for Prometheus, too.
 
     Attributes:
-        exchanges: requests by operation, outcome and place.
+        exchanges: requests by operation, outcome and period.
         readings: how many by what became of them.
-        commands: how many by name, end state and place.
+        commands: how many by name, end state and period.
         times: histograms.
         requests: intended, sent and undelivered.
         second: the last one; -1 before the first.
@@ -182,28 +182,28 @@ class Counting:
         healths: of the last :data:`HEALTH_S` seconds.
     """
 
-    def __init__(self, planned: Iterable[Place] = ()) -> None:
-        self._planned = tuple(planned)[:PLACES_MAX]
-        self.exchanges: dict[tuple[str, OutcomeClass, Place], Exchanges] = {}
-        self.readings: dict[tuple[OutcomeClass, Place], int] = {}
-        self.commands: dict[tuple[str, str, Place], int] = {}
+    def __init__(self, planned: Iterable[Period] = ()) -> None:
+        self._planned = tuple(planned)[:PERIODS_MAX]
+        self.exchanges: dict[tuple[str, OutcomeClass, Period], Exchanges] = {}
+        self.readings: dict[tuple[OutcomeClass, Period], int] = {}
+        self.commands: dict[tuple[str, str, Period], int] = {}
         self.times: dict[Key, Times] = {}
         self.requests = (0, 0, 0)
         self.second = -1
         self.gauges: Mapping[str, float] = {}
         self._known: set[str] = set()
-        self._places: set[Place] = set(self._planned)
+        self._periods: set[Period] = set(self._planned)
         self.rising: dict[str, Rising] = {}
         self.healths: deque[GeneratorHealth] = deque(maxlen=HEALTH_S)
 
-    def take(self, second: Second, place: Place) -> None:
-        """Add a second that was measured in a place."""
-        if place not in self._places and len(self._places) >= PLACES_MAX:
-            place = OTHER
-        self._places.add(place)
-        self.add(second.operations, place)
+    def take(self, second: Second, period: Period) -> None:
+        """Add a second that was measured in a period."""
+        if period not in self._periods and len(self._periods) >= PERIODS_MAX:
+            period = OTHER
+        self._periods.add(period)
+        self.add(second.operations, period)
         health = second.health
-        self._time(Key("lag", (), place), (health.send_lag,), TIME_BOUNDS_S)
+        self._time(Key("lag", (), period), (health.send_lag,), TIME_BOUNDS_S)
         intended, sent, undelivered = self.requests
         self.requests = (intended + health.intended, sent + health.sent, undelivered + health.undelivered)
         self.healths.append(health)
@@ -213,39 +213,39 @@ class Counting:
                 self.rising.setdefault(name, Rising()).follow(second.gauges[name])
         self.gauges = {name: value for name, value in second.gauges.items() if name not in COUNTED_GAUGES}
 
-    def add(self, operations: Operations, place: Place) -> None:
+    def add(self, operations: Operations, period: Period) -> None:
         """Add measurements: exchanges, ages, and stages of commands."""
         for name, classes in operations.items():
             if name == READING_AGE:
                 for outcome, tally in classes.items():
-                    self.readings[outcome, place] = self.readings.get((outcome, place), 0) + tally.count
-                self._time(Key("age", (), place), waited(classes), AGE_BOUNDS_S)
+                    self.readings[outcome, period] = self.readings.get((outcome, period), 0) + tally.count
+                self._time(Key("age", (), period), waited(classes), AGE_BOUNDS_S)
             elif (command := command_of(name)) is not None:
                 count = sum(tally.count for tally in classes.values())
-                self.commands[*command, place] = self.commands.get((*command, place), 0) + count
-                self._time(Key("command", command, place), waited(classes), AGE_BOUNDS_S)
+                self.commands[*command, period] = self.commands.get((*command, period), 0) + count
+                self._time(Key("command", command, period), waited(classes), AGE_BOUNDS_S)
             elif name in STAGE_OPERATIONS:
                 stage = name.removeprefix(f"{FAMILY}.")
-                self._time(Key("stage", (stage,), place), waited(classes), AGE_BOUNDS_S)
+                self._time(Key("stage", (stage,), period), waited(classes), AGE_BOUNDS_S)
             else:
                 self._expect(name)
                 for outcome, tally in classes.items():
-                    self.exchanges.setdefault((name, outcome, place), Exchanges()).add(tally)
+                    self.exchanges.setdefault((name, outcome, period), Exchanges()).add(tally)
                 for measure in ("response", "service"):
-                    self._time(Key(measure, (name,), place), waited(classes, measure), TIME_BOUNDS_S)
+                    self._time(Key(measure, (name,), period), waited(classes, measure), TIME_BOUNDS_S)
 
     def _expect(self, operation: str) -> None:
         if operation not in self._known:
             self._known.add(operation)
-            for place in self._planned:
+            for period in self._planned:
                 for outcome in OutcomeClass:
-                    self.exchanges[operation, outcome, place] = Exchanges()
+                    self.exchanges[operation, outcome, period] = Exchanges()
 
     def _time(self, key: Key, texts: Iterable[str], bounds_s: Sequence[float]) -> None:
         for text in filter(None, texts):
             if key not in self.times:
-                for each in (*self._planned, key.place):
-                    self.times.setdefault(key._replace(place=each), Times.empty(bounds_s))
+                for each in (*self._planned, key.period):
+                    self.times.setdefault(key._replace(period=each), Times.empty(bounds_s))
             self.times[key].add(text)
 
     @property

@@ -55,18 +55,18 @@ def measured(counting: Counting, scenario: str) -> Iterator[Metric]:
     exchanges = CounterMetricFamily("fleet_exchanges", text, labels=[*_WHEN, "operation", "outcome"])
     text = "Exchanges that were no first attempt: all earlier ones were refused, or one of them may have been stored"
     resends = CounterMetricFamily("fleet_resends", text, labels=[*_WHEN, "operation", "outcome", "attempt"])
-    for (operation, outcome, place), each in sorted(counting.exchanges.items()):
-        labels = [scenario, *place, operation, outcome.value]
+    for (operation, outcome, period), each in sorted(counting.exchanges.items()):
+        labels = [scenario, *period, operation, outcome.value]
         exchanges.add_metric(labels, each.count)
         for attempt, count in each.resends.items():
             resends.add_metric([*labels, attempt.value], count)
     readings = CounterMetricFamily("fleet_readings", "Readings by what became of them", labels=[*_WHEN, "outcome"])
-    for (outcome, place), count in sorted(counting.readings.items()):
-        readings.add_metric([scenario, *place, outcome.value], count)
+    for (outcome, period), count in sorted(counting.readings.items()):
+        readings.add_metric([scenario, *period, outcome.value], count)
     text = "Commands by name and end state; open: not ended"
     commands = CounterMetricFamily("fleet_commands", text, labels=[*_WHEN, "command", "state"])
-    for (command, state, place), count in sorted(counting.commands.items()):
-        commands.add_metric([scenario, *place, command, state], count)
+    for (command, state, period), count in sorted(counting.commands.items()):
+        commands.add_metric([scenario, *period, command, state], count)
     yield from (exchanges, resends, readings, commands)
     yield from _times(counting, scenario)
 
@@ -76,7 +76,7 @@ def _times(counting: Counting, scenario: str) -> Iterator[Metric]:
         kind: HistogramMetricFamily(name, text, labels=[*_WHEN, *own]) for kind, (name, own, text) in _TIMES.items()
     }
     for key, times in sorted(counting.times.items()):
-        families[key.kind].add_metric([scenario, *key.place, *key.names], times.buckets(), sum_value=times.sum_s)
+        families[key.kind].add_metric([scenario, *key.period, *key.names], times.buckets(), sum_value=times.sum_s)
     return iter(families.values())
 
 

@@ -8,13 +8,13 @@ from typing import Final
 from simulator.fleet.metrics.stages import FAMILY
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import RunRecord, Second, Span, Tally
-from simulator.fleet.report.prometheus.counting import Counting, Place, place_of
+from simulator.fleet.report.prometheus.counting import Counting, Period, period_of
 from simulator.fleet.report.prometheus.families import gauge, health_metrics, info, measured, text_of
 from simulator.fleet.report.standing import phase_under_way, spans_under_way
 from simulator.fleet.report.summary import WRONGS, streams_of
 
 _AUDITED: Final = ("sent", "accepted", "stored", *WRONGS, "ambiguous", "resent", "resent_ambiguous")
-UNPLACED: Final = Place("unknown", "unknown")
+UNKNOWN: Final = Period("unknown", "unknown")
 """What the run's totals have and its seconds do not: it came too late for them, or could not be written."""
 
 
@@ -35,7 +35,7 @@ class RecordCounting:
         """The same seconds again, each added on the way."""
         for second in seconds:
             phase = phase_under_way(self._spans, second.second)
-            self._counting.take(second, place_of(phase, spans_under_way(self._faults, second.second)))
+            self._counting.take(second, period_of(phase, spans_under_way(self._faults, second.second)))
             yield second
 
     def text(self, record: RunRecord) -> str:
@@ -94,7 +94,7 @@ def _add_missing(counting: Counting, record: RunRecord) -> None:
     stages = {
         f"{FAMILY}.{name}": {OutcomeClass.OK: Tally(0, 0, text, "")} for name, text in record.command_stages.items()
     }
-    whole.add({**record.operations, **record.ages, **stages}, UNPLACED)
+    whole.add({**record.operations, **record.ages, **stages}, UNKNOWN)
     _add_missing_counts(counting, whole)
     for key, times in whole.times.items():
         for other, known in counting.times.items():

@@ -19,7 +19,7 @@ from agent.adapters.store.waiting import encode_reading
 from agent.core.outbox import Bounds, WhenFull
 from agent.core.timekeeping import BootTime
 from agent.core.values import Priority, Reading, SendOutcome, StoredReading
-from tests.factories import make_entry
+from tests.factories import make_entry, make_reading
 from tests.fakes import FakeClock
 
 KIB = 1024
@@ -267,6 +267,25 @@ def test_every_reading_is_delivered_waiting_or_told_in_a_gap_whatever_happens(tm
     assert stats.dropped == dropped_before == told
     assert stats.accepted == stats.delivered + stats.dropped
     assert len(delivered) == stats.delivered
+
+
+def test_a_batch_of_any_size_is_read_and_deleted_with_as_many_statements(open_store):
+    counts = []
+    for size in (3, 300):
+        with closing(open_store()) as store:
+            with store.transaction():
+                for n in range(size):
+                    store.outbox.put(make_reading({"n": n}))
+            statements: list[str] = []
+            store._db.set_trace_callback(statements.append)
+            batch = store.outbox.next_batch(size)
+            assert [each.reading.values["n"] for each in batch] == list(range(size))
+            store.outbox.hide([each.key for each in batch])
+            store.outbox.settle(SendOutcome(delivered=tuple(each.key for each in batch)))
+            store._db.set_trace_callback(None)
+            assert store.outbox.stats().rows == 0
+            counts.append(len(statements))
+    assert counts[0] == counts[1] < 20
 
 
 # --- older files --------------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from agent.errors import (
 )
 from agent.wire.answers import Answer
 from simulator.labels.cli import labels_command
-from simulator.labels.corpus import Outcome, collect, write_corpus
+from simulator.labels.corpus import ScanOutcome, collect, write_corpus
 from simulator.labels.corpus.asking import RetryPolicy, ask_all
 from simulator.labels.corpus.case import QR, Setting, case
 from simulator.labels.corpus.classes import other_texts
@@ -221,20 +221,20 @@ PRODUCT, IDENTIFIER = GOOD.case.shows
 @pytest.mark.parametrize(
     ("entry", "answer", "outcome"),
     [
-        (BAD, Refused(400, "invalid_qr"), Outcome.AS_EXPECTED),
-        (BAD, Refused(422, "unprocessable"), Outcome.REFUSED_OTHERWISE),
-        (BAD, Refused(400, "invalid_signature"), Outcome.REFUSED_OTHERWISE),
-        (BAD, {"product": {}}, Outcome.TAKEN),
-        (BAD, ServerFault(500, "internal_error"), Outcome.FAULT),
-        (BAD, UnexpectedAnswer("a page", 302), Outcome.FAULT),
-        (GOOD, {"product": {"product_id": PRODUCT}, "device_identifier": IDENTIFIER}, Outcome.AS_EXPECTED),
-        (GOOD, {"productId": PRODUCT, "name": "Door"}, Outcome.AS_EXPECTED),
-        (GOOD, {"name": "a plain server tells the product alone"}, Outcome.AS_EXPECTED),
-        (GOOD, {"product": {"product_id": "another"}}, Outcome.SHOWN_WRONG),
-        (GOOD, {"product": {}, "device_identifier": "SIM-2"}, Outcome.SHOWN_WRONG),
-        (GOOD, ["a list"], Outcome.FAULT),
-        (GOOD, Refused(400, "invalid_qr"), Outcome.REFUSED),
-        (GOOD, Refused(404, "product_not_found"), Outcome.REFUSED),
+        (BAD, Refused(400, "invalid_qr"), ScanOutcome.AS_EXPECTED),
+        (BAD, Refused(422, "unprocessable"), ScanOutcome.REFUSED_OTHERWISE),
+        (BAD, Refused(400, "invalid_signature"), ScanOutcome.REFUSED_OTHERWISE),
+        (BAD, {"product": {}}, ScanOutcome.TAKEN),
+        (BAD, ServerFault(500, "internal_error"), ScanOutcome.FAULT),
+        (BAD, UnexpectedAnswer("a page", 302), ScanOutcome.FAULT),
+        (GOOD, {"product": {"product_id": PRODUCT}, "device_identifier": IDENTIFIER}, ScanOutcome.AS_EXPECTED),
+        (GOOD, {"productId": PRODUCT, "name": "Door"}, ScanOutcome.AS_EXPECTED),
+        (GOOD, {"name": "a plain server tells the product alone"}, ScanOutcome.AS_EXPECTED),
+        (GOOD, {"product": {"product_id": "another"}}, ScanOutcome.SHOWN_WRONG),
+        (GOOD, {"product": {}, "device_identifier": "SIM-2"}, ScanOutcome.SHOWN_WRONG),
+        (GOOD, ["a list"], ScanOutcome.FAULT),
+        (GOOD, Refused(400, "invalid_qr"), ScanOutcome.REFUSED),
+        (GOOD, Refused(404, "product_not_found"), ScanOutcome.REFUSED),
     ],
 )
 def test_an_answer_is_judged(entry, answer, outcome):
@@ -242,10 +242,10 @@ def test_an_answer_is_judged(entry, answer, outcome):
     [asked] = ask_all(server, [entry], RetryPolicy(lambda _: None))
     assert asked.outcome is outcome
     assert server.bodies == [("POST", "/onboarding/scan-qr", entry.case.request)]
-    assert asked.good(any_refusal=False) == (outcome is Outcome.AS_EXPECTED)
-    assert asked.good(any_refusal=True) == (outcome in {Outcome.AS_EXPECTED, Outcome.REFUSED_OTHERWISE})
-    assert as_json([asked], any_refusal=False)["passed"] == (outcome is Outcome.AS_EXPECTED)
-    assert len(sentences([asked], any_refusal=False)) == (outcome is not Outcome.AS_EXPECTED)
+    assert asked.good(any_refusal=False) == (outcome is ScanOutcome.AS_EXPECTED)
+    assert asked.good(any_refusal=True) == (outcome in {ScanOutcome.AS_EXPECTED, ScanOutcome.REFUSED_OTHERWISE})
+    assert as_json([asked], any_refusal=False)["passed"] == (outcome is ScanOutcome.AS_EXPECTED)
+    assert len(sentences([asked], any_refusal=False)) == (outcome is not ScanOutcome.AS_EXPECTED)
 
 
 def test_silence_at_the_beginning_ends_the_run_and_later_it_is_an_answer_missing():
@@ -253,7 +253,7 @@ def test_silence_at_the_beginning_ends_the_run_and_later_it_is_an_answer_missing
     with pytest.raises(TransportError):
         ask_all(Server(gone), [BAD], RetryPolicy(lambda _: None))
     asked = ask_all(Server(Refused(400, "invalid_qr"), gone), [BAD, BAD], RetryPolicy(lambda _: None))
-    assert [each.outcome for each in asked] == [Outcome.AS_EXPECTED, Outcome.NO_ANSWER]
+    assert [each.outcome for each in asked] == [ScanOutcome.AS_EXPECTED, ScanOutcome.NO_ANSWER]
     assert "answered no answer (refused)" in sentences(asked, any_refusal=True)[0]
 
 
@@ -267,16 +267,16 @@ def test_a_quota_is_waited_for_and_not_for_ever():
     slept: list[float] = []
     limit = RateLimited(429, "rate_limit_exceeded", retry_after_s=10)
     [asked] = ask_all(Server(limit, limit, Refused(400, "invalid_qr")), [BAD], RetryPolicy(slept.append, 30))
-    assert (asked.outcome, slept) == (Outcome.AS_EXPECTED, [10, 10])
+    assert (asked.outcome, slept) == (ScanOutcome.AS_EXPECTED, [10, 10])
     [asked] = ask_all(Server(limit), [BAD], RetryPolicy(slept.append, 30))
-    assert (asked.outcome, len(slept)) == (Outcome.NO_ANSWER, 5)
+    assert (asked.outcome, len(slept)) == (ScanOutcome.NO_ANSWER, 5)
 
 
 def test_what_no_scanner_hands_over_is_not_sent():
     entry = next(entry for entry in ENTRIES if entry.case.expected is None)
     server = Server({})
     [asked] = ask_all(server, [entry], RetryPolicy(lambda _: None))
-    assert (asked.outcome, server.bodies) == (Outcome.NOT_SENT, [])
+    assert (asked.outcome, server.bodies) == (ScanOutcome.NOT_SENT, [])
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from PIL import Image
 
 from simulator.labels import make_labels
 from simulator.labels.cli import labels_command
-from simulator.labels.damage.flip import Outcome
+from simulator.labels.damage.flip import FlipOutcome
 from simulator.labels.damage.making import damage_labels
 from simulator.labels.damage.workers import Measuring, Task, run_in_processes
 from simulator.labels.errors import LabelError, LabelsExist
@@ -164,7 +164,7 @@ def test_processes_give_the_same_as_this_one_and_a_decoder_that_ends_its_process
     )
     (finding,) = ended.findings
     assert [sample.verdicts for sample in finding.samples] == [("read", "crashed"), ("not_found", "crashed")]
-    assert finding.flips[0].outcome is Outcome.FLIPS
+    assert finding.flips[0].outcome is FlipOutcome.FLIPS
     assert finding.must_fail is None
     for number in (1, 2):
         name = f"blur/SIM-000001-{number}.png"

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.labels.damage.flip import WIDTH, Outcome, Probes, find_flips, must_not_scan
-from simulator.labels.damage.verdict import Verdict
+from simulator.labels.damage.flip import WIDTH, FlipOutcome, Probes, find_flips, must_not_scan
+from simulator.labels.damage.verdict import PictureVerdict
 
 
 def _probes(*legible):
@@ -16,7 +16,7 @@ def _probes(*legible):
 
     def measure(severity):
         asked.append(severity)
-        return tuple(Verdict.READ if reads(severity) else Verdict.NOT_FOUND for reads in legible)
+        return tuple(PictureVerdict.READ if reads(severity) else PictureVerdict.NOT_FOUND for reads in legible)
 
     return Probes(measure), asked
 
@@ -25,7 +25,7 @@ def _probes(*legible):
 def test_the_bracket_holds_the_true_severity_and_is_narrow(edges):
     probes, asked = _probes(*(lambda severity, edge=edge: severity < edge for edge in edges))
     for flip, edge in zip(find_flips(probes), edges, strict=True):
-        assert flip.outcome is Outcome.FLIPS
+        assert flip.outcome is FlipOutcome.FLIPS
         assert flip.monotonic
         assert flip.last_legible < edge <= flip.first_lost
         assert flip.first_lost - flip.last_legible <= WIDTH
@@ -34,17 +34,17 @@ def test_the_bracket_holds_the_true_severity_and_is_narrow(edges):
 
 def test_a_decoder_that_always_reads_never_flips():
     (flip,) = find_flips(_probes(lambda severity: True)[0])
-    assert (flip.outcome, flip.first_lost, flip.last_legible) == (Outcome.NEVER, None, 1.0)
+    assert (flip.outcome, flip.first_lost, flip.last_legible) == (FlipOutcome.NEVER, None, 1.0)
 
 
 def test_a_decoder_that_does_not_read_the_clean_label_is_said_to():
     (flip,) = find_flips(_probes(lambda severity: 0.35 < severity < 0.65)[0])
-    assert (flip.outcome, flip.last_legible, flip.first_lost, flip.monotonic) == (Outcome.UNREAD, None, 0.0, False)
+    assert (flip.outcome, flip.last_legible, flip.first_lost, flip.monotonic) == (FlipOutcome.UNREAD, None, 0.0, False)
 
 
 def test_a_decoder_that_reads_again_is_not_monotonic_and_its_first_loss_counts():
     (flip,) = find_flips(_probes(lambda severity: severity < 0.33 or 0.58 < severity < 0.71)[0])
-    assert flip.outcome is Outcome.FLIPS
+    assert flip.outcome is FlipOutcome.FLIPS
     assert not flip.monotonic
     assert flip.last_legible < 0.33 <= flip.first_lost
 
@@ -70,15 +70,18 @@ def test_severities_asked_for_are_tried_too():
 )
 def test_what_must_not_scan_is_found_by_no_decoder_from_there_on(said, mildest):
     verdicts = {
-        "r": Verdict.READ,
-        "n": Verdict.NOT_FOUND,
-        "m": Verdict.MISREAD,
-        "s": Verdict.SEVERAL,
-        "c": Verdict.CRASHED,
+        "r": PictureVerdict.READ,
+        "n": PictureVerdict.NOT_FOUND,
+        "m": PictureVerdict.MISREAD,
+        "s": PictureVerdict.SEVERAL,
+        "c": PictureVerdict.CRASHED,
     }
     assert must_not_scan({at: tuple(verdicts[one] for one in word) for at, word in said.items()}) == mildest
 
 
 def test_one_decoder_that_still_reads_keeps_a_label_from_the_must_fail_folder():
-    said = {0.5: (Verdict.NOT_FOUND, Verdict.READ), 0.7: (Verdict.NOT_FOUND, Verdict.NOT_FOUND)}
+    said = {
+        0.5: (PictureVerdict.NOT_FOUND, PictureVerdict.READ),
+        0.7: (PictureVerdict.NOT_FOUND, PictureVerdict.NOT_FOUND),
+    }
     assert must_not_scan(said) == 0.7

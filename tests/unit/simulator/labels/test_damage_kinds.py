@@ -17,7 +17,7 @@ from simulator.labels.damage.kinds import KINDS
 from simulator.labels.damage.label import PIXELS_PER_MODULE, draw_label, find_code, load_labels
 from simulator.labels.damage.measuring import damage
 from simulator.labels.damage.pixels import bell_weights, blur, shrink, spread_dark, warp
-from simulator.labels.damage.verdict import Verdict, judge, to_image
+from simulator.labels.damage.verdict import PictureVerdict, judge, to_image
 from simulator.labels.errors import LabelError
 from simulator.labels.symbol.decoders import Zxing, panel
 from simulator.labels.symbol.encoding import Candidate, encode
@@ -126,12 +126,12 @@ def test_there_are_at_least_16_kinds_and_most_of_them_cost_every_decoder_a_stand
 
 def test_inverted_mirrored_and_several_codes_are_what_they_say():
     readers = [Zxing()]
-    assert judge(_apply("inverted", 0.1), TEXT, readers) == (Verdict.READ,)
+    assert judge(_apply("inverted", 0.1), TEXT, readers) == (PictureVerdict.READ,)
     mirrored = _apply("mirrored", 0.02)
-    assert judge(mirrored, TEXT, readers) == (Verdict.READ,)
+    assert judge(mirrored, TEXT, readers) == (PictureVerdict.READ,)
     assert (np.abs(mirrored[:, ::-1].astype(int) - LABEL.pixels) < 20).all()
     several = _apply("several_codes", 0.2)
-    assert judge(several, TEXT, readers) == (Verdict.SEVERAL,)
+    assert judge(several, TEXT, readers) == (PictureVerdict.SEVERAL,)
     assert len(set(Zxing().read(to_image(several)))) == 4
 
 
@@ -148,7 +148,7 @@ def test_a_decoder_that_reads_something_else_misreads_and_one_that_fails_has_cra
         def read(self, image):
             raise RuntimeError("assertion failed")
 
-    assert judge(LABEL.pixels, TEXT, [Other(), Failing()]) == (Verdict.MISREAD, Verdict.CRASHED)
+    assert judge(LABEL.pixels, TEXT, [Other(), Failing()]) == (PictureVerdict.MISREAD, PictureVerdict.CRASHED)
 
 
 # --- labels as they come ----------------------------------------------------------------------------------------
@@ -163,7 +163,7 @@ def test_a_label_of_any_resolution_is_brought_near_one_and_still_reads(tmp_path,
     assert PIXELS_PER_MODULE <= label.module_px < 2 * PIXELS_PER_MODULE
     assert label.pixels.shape[0] == pytest.approx(label.module_px * (MATRIX.modules + 8), abs=2)
     assert label.left == label.top == pytest.approx(4 * label.module_px, abs=1)
-    assert judge(label.pixels, TEXT, panel()) == (Verdict.READ,) * len(panel())
+    assert judge(label.pixels, TEXT, panel()) == (PictureVerdict.READ,) * len(panel())
 
 
 def test_a_label_without_a_quiet_zone_gets_one():

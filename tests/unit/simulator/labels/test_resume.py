@@ -16,7 +16,8 @@ from simulator.labels import LabelError, LabelsExist, make_labels
 from simulator.labels.batch.folder import JOURNAL
 from simulator.labels.batch.manifest import read_manifest
 from simulator.labels.processes import run_ordered
-from simulator.labels.symbol.decoders import Zxing
+from simulator.labels.symbol.decoders import GrayImage, Zxing, ask
+from tests.unit.simulator.labels import decoders_that_end
 
 MADE = """
     import os, signal, sys
@@ -205,3 +206,20 @@ def test_results_come_in_the_order_of_their_tasks_and_a_problem_after_all_before
 def test_a_worker_that_dies_is_one_clear_line():
     with pytest.raises(LabelError, match=r"worker process ended by itself \(exit code 3\)"):
         list(run_ordered(_Double(), iter([[1], [13], [2]]), 2))
+
+
+class _Reads:
+    """Has a decoder that never answers read a picture; 0 is read by zxing, 1 by the one that hangs."""
+
+    def start(self):
+        decoders = decoders_that_end.make_hanging_panel()
+        return lambda number: len(ask(decoders[number], GrayImage(30, 30, bytes(900))))
+
+
+def test_a_decoder_that_never_answers_ends_the_batch_with_one_clear_line():
+    results = run_ordered(_Reads(), iter([[0], [1], [0]]), 2, answer_s=0.5)
+    assert next(results) == 0
+    with pytest.raises(
+        LabelError, match="a decoder gave no answer in time and its process was ended: what is made stays"
+    ):
+        next(results)

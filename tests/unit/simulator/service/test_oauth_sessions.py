@@ -144,7 +144,7 @@ def test_nobody_guesses_a_form(offered):
 def test_a_notice_is_shown_once_and_to_its_browser_only():
     sessions = Sessions(secure=False)
     me, other = sessions.visitor([], T0), sessions.visitor([], T0)
-    sessions.tell(me, Notice("good", "Done."))
+    sessions.show_next(me, Notice("good", "Done."))
     assert sessions.take_notice(other) is None
     assert sessions.take_notice(me) == Notice("good", "Done.")
     assert sessions.take_notice(me) is None

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from simulator.fleet.engine.ports import Caller
-from simulator.fleet.engine.virtual_time import VirtualClock
 from simulator.fleet.outcomes import Attempt, OutcomeClass
+from tests.virtual_clock import VirtualClock
 
 START_S = 1_767_225_600.0
 

@@ -17,8 +17,7 @@ from simulator.fleet.device.environment import Environment
 from simulator.fleet.device.memory_ledger import DeviceLedger, MemoryLedger
 from simulator.fleet.device.model import Clocks, DeviceModel, Fleetwide
 from simulator.fleet.device.mqtt_driver import SPREAD_S, MqttDriver
-from simulator.fleet.engine.mqtt.ports import Arrival, Opening, Publisher, SessionListener, Standing, Will
-from simulator.fleet.engine.virtual_time import VirtualClock
+from simulator.fleet.engine.mqtt.ports import Arrival, Established, Opening, Publisher, SessionListener
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.faults.kinds import build_faults, read_fault
 from simulator.fleet.faults.link import LinkFault
@@ -27,6 +26,7 @@ from simulator.fleet.outcomes import Attempt, OutcomeClass
 from simulator.fleet.play.link_state import LinkFaults
 from simulator.fleet.play.mqtt_links import MqttLinks
 from simulator.fleet.signals.base import Individual
+from tests.virtual_clock import VirtualClock
 
 ID = "dev-1"
 EPOCH_S = 1_790_000_000.0
@@ -60,9 +60,6 @@ class Engine:
     def acknowledge(self, device: int, arrival: Arrival) -> None:
         self.acknowledged.append(arrival)
 
-    def leave(self, device: int, farewell: Will | None = None) -> None:
-        raise AssertionError("virtual devices lose their power, they do not leave")
-
     def cut(self, device: int) -> None:
         self.cuts += 1
         self.listener = None
@@ -80,7 +77,7 @@ class Engine:
         assert self.listener is not None
         now_s = self._clock.time()
         self.listener.connected(
-            Standing(kept=False, began_s=self._began_s, connected_s=now_s, max_packet_bytes=None), now_s
+            Established(kept=False, began_s=self._began_s, connected_s=now_s, max_packet_bytes=None), now_s
         )
 
     def puback(self, code: int = 0) -> tuple[str, bytes]:

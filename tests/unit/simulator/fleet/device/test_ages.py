@@ -28,7 +28,6 @@ from simulator.fleet.device.mqtt_driver import MqttDriver
 from simulator.fleet.device.mqtt_load import MqttLoad
 from simulator.fleet.device.request_template import RequestTemplate
 from simulator.fleet.engine.http.origin import read_origin
-from simulator.fleet.engine.virtual_time import VirtualClock
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.metrics.ages import READING_AGE, ReadingAges
 from simulator.fleet.metrics.histogram import Histogram
@@ -37,6 +36,7 @@ from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import Tally
 from tests.unit.simulator.fleet.device.fleet_fakes import START_S, FakeEngine, Request
 from tests.unit.simulator.fleet.device.mqtt_rig import ID, Engine
+from tests.virtual_clock import VirtualClock
 
 BEGAN_S = 1000.0
 REFUSED_FROM_S, REFUSED_TO_S = 1040.0, 1044.0

@@ -18,10 +18,10 @@ from simulator.fleet.device.driver import Driver, Member
 from simulator.fleet.device.model import Clocks, DeviceModel, Fleetwide
 from simulator.fleet.device.request_template import RequestTemplate
 from simulator.fleet.engine.http.origin import read_origin
-from simulator.fleet.engine.virtual_time import VirtualClock
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.outcomes import Attempt, OutcomeClass
 from tests.unit.simulator.fleet.device.fleet_fakes import START_S, FakeEngine, RecordingLedger, RecordingObserver
+from tests.virtual_clock import VirtualClock
 
 NOTHING = (200, {}, b'{"data":[],"next_cursor":null,"has_more":false}')
 MINUTE = DeviceModel(interval_s=60.0, polling=PollIntervals(60.0, 60.0, 60.0), wait_s=0.0)

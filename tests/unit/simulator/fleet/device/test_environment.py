@@ -12,7 +12,6 @@ from simulator.fleet.device.environment import Environment
 from simulator.fleet.device.model import Clocks, DeviceModel, Fleetwide
 from simulator.fleet.device.request_template import RequestTemplate
 from simulator.fleet.engine.http.origin import read_origin
-from simulator.fleet.engine.virtual_time import VirtualClock
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.faults.kinds import build_faults, read_fault
 from simulator.fleet.models.condition import PowerLoss
@@ -25,6 +24,7 @@ from simulator.fleet.signals.chain import Chain, ChainState
 from simulator.fleet.signals.plain import Constant
 from simulator.fleet.signals.walk import RandomWalk
 from tests.unit.simulator.fleet.device.fleet_fakes import START_S, FakeEngine, RecordingLedger, RecordingObserver
+from tests.virtual_clock import VirtualClock
 
 WALK = SignalSet({"level": Shaped(RandomWalk("level", start=50.0, step=1.0), digits=6)})
 NOTHING = (200, {}, b'{"data":[],"next_cursor":null,"has_more":false}')

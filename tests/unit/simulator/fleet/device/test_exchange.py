@@ -11,7 +11,7 @@ from agent.errors import NotFound, RateLimited, ServerFault, Unauthorized, Unexp
 from agent.wire import extensions
 from agent.wire.dialect import Dialect, ResultPlace
 from simulator.fleet.device.answers import HttpAnswer, judge
-from simulator.fleet.device.exchange import Listing, Operation, Reading, Request, Speaker, read_refusals
+from simulator.fleet.device.exchange import Listing, Operation, PagedPoll, Request, Speaker, read_refusals
 from tests.unit.simulator.fleet.device.answering import answer_of
 
 
@@ -28,7 +28,7 @@ READING = Timed(7, '{"t":21.5}', 1_767_225_600_123)
 
 
 def listing_of(answer: HttpAnswer, request: Request) -> Listing:
-    found = Reading(Speaker("d/1", "", frozenset()), request).take(answer)
+    found = PagedPoll(Speaker("d/1", "", frozenset()), request).take(answer)
     assert found is not None
     return found
 

@@ -17,7 +17,7 @@ from agent.wire.json_text import encode_json
 from agent.wire.sensor_data import PostSensorData
 from agent.wire.times import to_rfc3339
 from simulator.fleet.device.answers import HttpAnswer, judge
-from simulator.fleet.device.exchange import Operation, Reading, Request, Speaker, read_refusals, values_text
+from simulator.fleet.device.exchange import Operation, PagedPoll, Request, Speaker, read_refusals, values_text
 from simulator.fleet.device.fast_path import KnownAnswers, stamps_of
 from simulator.fleet.device.known_time import KnownTime
 from simulator.fleet.device.store import MemoryOutbox, Row
@@ -61,7 +61,7 @@ def test_a_poll_on_the_fast_path_means_the_same_as_the_parsed_one(answers):
     known_answers = KnownAnswers()
     for answer in [*answers, *answers]:
         try:
-            listing = Reading(Speaker("d", "", frozenset()), POLL).take(answer)
+            listing = PagedPoll(Speaker("d", "", frozenset()), POLL).take(answer)
         except ServiceError:
             assert known_answers.unchanged(answer) is None or stamps_of(answer.headers) is None
             continue

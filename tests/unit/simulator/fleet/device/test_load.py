@@ -13,10 +13,10 @@ from simulator.fleet.device.load_parts import RequestKind, Subject
 from simulator.fleet.device.model import Clocks, Fleetwide
 from simulator.fleet.device.request_template import RequestTemplate
 from simulator.fleet.engine.http.origin import read_origin
-from simulator.fleet.engine.virtual_time import VirtualClock
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.outcomes import Attempt, OutcomeClass
 from tests.unit.simulator.fleet.device.fleet_fakes import START_S, FakeEngine, RecordingLedger, RecordingObserver
+from tests.virtual_clock import VirtualClock
 
 
 class Bench:

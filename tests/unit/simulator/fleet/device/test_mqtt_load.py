@@ -14,11 +14,11 @@ from simulator.fleet.audit.digest import digest_values
 from simulator.fleet.device.load_parts import RequestKind, Subject
 from simulator.fleet.device.model import Clocks, Fleetwide
 from simulator.fleet.device.mqtt_load import MqttLoad
-from simulator.fleet.engine.virtual_time import VirtualClock
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.outcomes import OutcomeClass
 from tests.unit.simulator.fleet.device.fleet_fakes import START_S, RecordingLedger, RecordingObserver
 from tests.unit.simulator.fleet.device.mqtt_rig import ID, Engine
+from tests.virtual_clock import VirtualClock
 
 OK, REFUSED, TIMEOUT, TRANSPORT = (
     OutcomeClass.OK,

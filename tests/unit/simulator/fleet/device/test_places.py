@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from simulator.fleet.device.places import Places
-from simulator.fleet.engine.virtual_time import VirtualClock
 from simulator.fleet.engine.wheel import FIRES_PER_TURN, Wheel
+from tests.virtual_clock import VirtualClock
 
 
 class Device:

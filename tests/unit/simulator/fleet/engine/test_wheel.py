@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.fleet.engine.virtual_time import VirtualClock
 from simulator.fleet.engine.wheel import FIRES_PER_TURN, Call, LoopClock, Timer, Wheel
+from tests.virtual_clock import VirtualClock
 
 
 class Rig:

@@ -18,7 +18,6 @@ from simulator.fleet.device.environment import Environment
 from simulator.fleet.device.model import Clocks, DeviceModel, Fleetwide
 from simulator.fleet.device.request_template import RequestTemplate
 from simulator.fleet.engine.http.origin import read_origin
-from simulator.fleet.engine.virtual_time import VirtualClock
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.models.build import ModelParts, build_model
 from simulator.fleet.models.fault_hooks import NO_FAULTS
@@ -28,6 +27,7 @@ from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.signals.base import Individual
 from simulator.fleet.signals.settings import ConstantSettings
 from tests.unit.simulator.fleet.device.fleet_fakes import START_S, FakeEngine, RecordingLedger, RecordingObserver
+from tests.virtual_clock import VirtualClock
 
 BEGAN_S = 1000.0
 NOTHING = (200, {}, b'{"data":[],"next_cursor":null,"has_more":false}')

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 import pytest
 
 from simulator.fleet.engine.ports import Caller
-from simulator.fleet.engine.virtual_time import VirtualClock
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.faults.kinds import build_faults, read_fault
 from simulator.fleet.faults.link import LinkFault
@@ -13,6 +12,7 @@ from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.play.link_state import LinkFaults
 from simulator.fleet.play.links import Links
 from simulator.fleet.signals.base import Individual
+from tests.virtual_clock import VirtualClock
 
 HEAD = (
     b"POST /sensor-data HTTP/1.1\r\nhost: x\r\nx-api-key: mk_1\r\nx-secret-key: msk_secret\r\n"

@@ -7,11 +7,11 @@ import pytest
 from agent.wire.extensions import IDEMPOTENCY_KEY
 from simulator.fleet.device.request_template import RequestTemplate
 from simulator.fleet.engine.http.origin import read_origin
-from simulator.fleet.engine.virtual_time import VirtualClock
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.outcomes import Attempt, OutcomeClass
 from simulator.fleet.play.operator import Operator, OrderContext, Tally
 from tests.unit.simulator.fleet.device.fleet_fakes import FakeEngine, RecordingLedger, RecordingObserver
+from tests.virtual_clock import VirtualClock
 
 LIMITED = (429, {"retry-after": "2"}, b'{"error":"rate_limited"}')
 RUNNING = (409, {}, b'{"error":"idempotency_key_in_use"}')

@@ -9,10 +9,10 @@ import pytest
 
 from simulator.fleet.device.request_template import RequestTemplate
 from simulator.fleet.engine.http.origin import read_origin
-from simulator.fleet.engine.virtual_time import VirtualClock
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.play.operator import Operator, OrderContext
+from tests.virtual_clock import VirtualClock
 
 RUNS = (409, "idempotency_key_in_use")
 TAKEN = (202, "")

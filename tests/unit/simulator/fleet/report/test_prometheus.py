@@ -29,11 +29,11 @@ from simulator.fleet.report.prometheus.address import MetricsAddress
 from simulator.fleet.report.prometheus.counting import (
     AGE_BOUNDS_S,
     HEALTH_S,
-    PLACES_MAX,
+    PERIODS_MAX,
     TIME_BOUNDS_S,
     Counting,
-    Place,
-    planned_places,
+    Period,
+    planned_periods,
 )
 from simulator.fleet.report.prometheus.of_record import RecordCounting
 from simulator.fleet.report.standing import (
@@ -138,9 +138,10 @@ def test_each_second_counts_under_its_phase_its_faults_its_operation_and_its_out
 
 def test_faults_at_the_same_time_are_told_together():
     faults = (Span("a", "link", 2, 6), Span("b", "dns", 4, 8))
-    places = planned_places((Span("hold", "hold", 0, 10),), faults)
-    assert places == (
-        Place("hold", "none"), Place("hold", "a"), Place("hold", "a+b"), Place("hold", "b"), Place("drain", "none"),
+    periods = planned_periods((Span("hold", "hold", 0, 10),), faults)
+    assert periods == (
+        Period("hold", "none"), Period("hold", "a"), Period("hold", "a+b"), Period("hold", "b"),
+        Period("drain", "none"),
     )  # fmt: skip
 
 
@@ -317,10 +318,10 @@ def test_a_spike_of_the_generator_is_seen_by_whoever_reads_every_15_s():
 
 def test_more_phases_with_faults_than_are_told_apart_are_counted_together():
     figures = Counting()
-    for number in range(PLACES_MAX + 10):
-        figures.take(SECONDS[0], Place(f"phase-{number}", "none"))
-    places = {place for _, _, place in figures.exchanges}
-    assert len(places) == PLACES_MAX + 1
+    for number in range(PERIODS_MAX + 10):
+        figures.take(SECONDS[0], Period(f"phase-{number}", "none"))
+    periods = {period for _, _, period in figures.exchanges}
+    assert len(periods) == PERIODS_MAX + 1
     polls = SECONDS[0].operations["http.poll"][GOOD].count
     assert figures.exchanges["http.poll", GOOD, counting.OTHER].count == 10 * polls
 
@@ -329,7 +330,7 @@ def test_more_phases_with_faults_than_are_told_apart_are_counted_together():
 def test_an_hour_of_seconds_leaves_no_second_behind(what):
     if what == "address":
         figures = Counting()
-        take = lambda second: figures.take(second, Place("hold", "none"))  # noqa: E731
+        take = lambda second: figures.take(second, Period("hold", "none"))  # noqa: E731
     else:
         take = Totals().take
     gc.collect()

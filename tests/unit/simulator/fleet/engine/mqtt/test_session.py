@@ -23,7 +23,6 @@ from mqtt5 import (
 )
 
 from agent.errors import LockedOut, TakenOver
-from simulator.fleet.engine.mqtt.ports import Will
 from simulator.fleet.outcomes import OutcomeClass
 from tests.unit.simulator.fleet.engine.mqtt.virtual import GRANTED, Line, Publisher
 
@@ -349,32 +348,6 @@ def test_power_loss_says_nothing_to_anybody():
     assert line.transport.is_reset
     assert line.transport.written == b""
     assert (line.listener.losses, publisher.failures, line.ended) == ([], [], [])
-
-
-def test_leaving_publishes_the_farewell_and_disconnects():
-    line = Line()
-    line.stand()
-    line.publish()
-    line.transport.taken()
-    line.session.leave(Will("v1/devices/d1/status", b"offline"))
-    farewell, goodbye = line.transport.taken()
-    assert isinstance(farewell, PublishPacket)
-    assert (farewell.payload, farewell.retain, farewell.qos) == (b"offline", True, QoS.AT_LEAST_ONCE)
-    assert goodbye == DisconnectPacket()
-    assert line.transport.is_closed
-    assert not line.transport.is_reset
-    line.session.connection_lost(None)
-    assert line.listener.losses == []
-
-
-def test_leaving_takes_no_packet_id_that_is_on_its_way():
-    line = Line()
-    line.stand()
-    line.publish()
-    [own] = publishes(line)
-    line.session.leave(Will("s", b"offline"))
-    [farewell] = publishes(line)
-    assert farewell.packet_id != own.packet_id
 
 
 def test_a_device_that_is_cut_while_it_connects_is_reset_when_it_gets_there():

@@ -9,11 +9,11 @@ from mqtt5 import ConnAckPacket, Packet, SubAckPacket, SubAckReasonCode, read
 
 from agent.errors import Offline
 from agent.wire.secret import Secret
-from simulator.fleet.engine.mqtt.ports import Arrival, Opening, Standing, Will
+from simulator.fleet.engine.mqtt.ports import Arrival, Established, Opening, Will
 from simulator.fleet.engine.mqtt.session import Session, SessionContext
-from simulator.fleet.engine.virtual_time import VirtualClock
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.outcomes import OutcomeClass
+from tests.virtual_clock import VirtualClock
 
 WHERE = "mqtt://127.0.0.1:1883"
 GRANTED = SubAckReasonCode.GRANTED_QOS_AT_LEAST_ONCE
@@ -51,11 +51,11 @@ class Listener:
     """Writes down what it is told."""
 
     def __init__(self) -> None:
-        self.standings: list[Standing] = []
+        self.standings: list[Established] = []
         self.arrivals: list[Arrival] = []
         self.losses: list[tuple[Offline, OutcomeClass]] = []
 
-    def connected(self, standing: Standing, now_s: float) -> None:
+    def connected(self, standing: Established, now_s: float) -> None:
         self.standings.append(standing)
 
     def arrived(self, arrival: Arrival, now_s: float) -> None:
