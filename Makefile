@@ -57,7 +57,7 @@ faults: $(VENV)/.installed-dev ## an agent through 200 faults of the network, dr
 
 exhaustive: $(VENV)/.installed-dev ## the matrices and random histories that `make test` plays a part of (ten minutes)
 	@EXHAUSTIVE=1 $(BIN)/python -m pytest --numprocesses $(TEST_JOBS) --dist worksteal $(PYTEST_FLAGS) \
-		$$(grep -l "tests.exhaustive import" -r tests --include='test_*.py') tests/contract/test_openapi_fuzz.py
+		$$(grep -rl --include='test_*.py' "tests.exhaustive import" tests) tests/contract/test_openapi_fuzz.py
 
 servers: $(VENV)/.installed-dev ## every consumer at servers of every single choice and all pairs; prints a matrix (an hour)
 	@SERVER_CASES=all $(BIN)/python -m pytest --numprocesses $(TEST_JOBS) --dist worksteal -p tests.servers.matrix \
