@@ -12,8 +12,8 @@ DEMO_FLAGS ?=
 SOAK_OUT ?= soak-output
 # Where `make steady` writes samples and result; the logs of a run that failed are there too.
 STEADY_OUT ?= steady-output
-# Test processes: a number, or 0 to run them in one process. Two more than there are cores, since many tests wait.
-TEST_JOBS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
+# Test processes: a number, or 0 to run them in one process. Four more than there are cores, since many tests wait.
+TEST_JOBS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 4)
 # Further options of pytest, such as PYTEST_FLAGS="-k outbox -x"
 PYTEST_FLAGS ?=
 # The releases of Debian that `make systemd` boots, such as SYSTEMD_RELEASES=13 PYTEST_FLAGS="-k doctor"
@@ -57,7 +57,7 @@ faults: $(VENV)/.installed-dev ## an agent through 200 faults of the network, dr
 
 exhaustive: $(VENV)/.installed-dev ## the matrices and random histories that `make test` plays a part of (ten minutes)
 	@EXHAUSTIVE=1 $(BIN)/python -m pytest --numprocesses $(TEST_JOBS) --dist worksteal $(PYTEST_FLAGS) \
-		$$(grep -l "tests.exhaustive import" -r tests --include='test_*.py') tests/contract/test_openapi_fuzz.py
+		$$(grep -rl --include='test_*.py' "tests.exhaustive import" tests) tests/contract/test_openapi_fuzz.py
 
 servers: $(VENV)/.installed-dev ## every consumer at servers of every single choice and all pairs; prints a matrix (an hour)
 	@SERVER_CASES=all $(BIN)/python -m pytest --numprocesses $(TEST_JOBS) --dist worksteal -p tests.servers.matrix \

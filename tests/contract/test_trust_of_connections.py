@@ -406,7 +406,7 @@ PLACES = {
     "simulator/credentials.py": {probe, command_send, onboard, corpus, login, fleet_cleanup},
     "simulator/fleet/engine/http/origin.py": {fleet_devices},
     "simulator/fleet/play/devices.py": {fleet_sessions},
-    "simulator/fleet/target/way.py": {fleet_discovery},
+    "simulator/fleet/target/target.py": {fleet_discovery},
     "simulator/onboarding/exchange.py": {onboard},
     "simulator/probe/cli.py": {probe},
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 from collections.abc import Callable
@@ -33,8 +34,14 @@ def check_schema(path: Path) -> None:
     first, _, _ = path.read_text().partition("\n")
     assert first.startswith(LINE)
     schema = path.parent / first.removeprefix(LINE)
-    Draft202012Validator.check_schema(json.loads(schema.read_text()))
-    Draft202012Validator(json.loads(schema.read_text())).validate(yaml.safe_load(path.read_text()))
+    validator_of(schema.read_text()).validate(yaml.safe_load(path.read_text()))
+
+
+@functools.cache
+def validator_of(schema: str) -> Draft202012Validator:
+    """Of a schema that is one; every file has the same."""
+    Draft202012Validator.check_schema(json.loads(schema))
+    return Draft202012Validator(json.loads(schema))
 
 
 def has(added: Callable[[Scenario], bool], path: Path) -> bool:
