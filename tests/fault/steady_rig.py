@@ -6,6 +6,7 @@ import json
 import secrets
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -30,6 +31,8 @@ DIRECT, FRONT, MQTT = "http", "gateway http", "mqtt"
 CURVE: Final = "curve"
 _READY_S: Final = 120.0
 _BATCH: Final = 500
+_ASKING: Final = 8
+_ASKED_BY_EACH: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +111,7 @@ class SteadyRig(GatewayRig):
         self._fill_gateway_journal()
         self.start_gateway()
         self.wait_for_gateway()
+        self._use_all_readers()
         for each in self.agents:
             each.start()
             # One after the other: twenty that start at the same time keep a small machine busy for a minute.
@@ -135,6 +139,19 @@ class SteadyRig(GatewayRig):
                 client.post_sensor_data_batch(
                     [PostSensorData(device_id=self.load_device_id, sensor_data={"earlier": each}) for each in rows]
                 )
+
+    def _use_all_readers(self) -> None:
+        """Ask so often at once that the service starts all threads of its pools; it does that as they are needed."""
+
+        def ask(_number: int) -> None:
+            with self.client() as client:
+                for _ in range(_ASKED_BY_EACH):
+                    client.device_commands(self.away_id)
+                    next(client.sensor_data(self.load_device_id, limit=10))
+
+        with ThreadPoolExecutor(_ASKING) as pool:
+            for _ in pool.map(ask, range(_ASKING)):
+                pass
 
     def _fill_gateway_journal(self) -> None:
         now_s = time.time()
