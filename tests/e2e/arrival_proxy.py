@@ -33,7 +33,8 @@ class Acceptance:
     """An acceptance on its way to a device. The device takes note of it between the two times.
 
     Attributes:
-        from_s: when it went back, for the first time if it did so again.
+        from_s: when it went back. A device sends by HTTP again only what had no answer: there the last time counts.
+            Receipts by MQTT may come twice to a device that reads both: there the first time counts.
         until_s: when the process of the device had read it from its socket, the last time if it came again. On a
             machine that has no core to spare this is later than ``from_s``.
     """
@@ -62,15 +63,18 @@ class Log:
     ended: dict[str, tuple[str, Acceptance]] = field(default_factory=dict)
     unread: list[Acceptance] = field(default_factory=list)
 
-    def accept(self, key: object) -> None:
-        """The acceptance of a reading goes back now."""
-        now_s = time.time()
-        self.unread.append(self.accepted.setdefault(key, Acceptance(now_s, now_s)))
+    def accept(self, key: object, before: Acceptance | None = None) -> None:
+        """Note that the acceptance of a reading goes back now, or does so again."""
+        self.accepted[key] = self._now(before)
 
-    def end(self, command_id: str, status: str) -> None:
-        """The acceptance of a command's end goes back now."""
+    def end(self, command_id: str, status: str, before: Acceptance | None = None) -> None:
+        """Note that the acceptance of a command's end goes back now, or does so again."""
+        self.ended[command_id] = status, self._now(before)
+
+    def _now(self, before: Acceptance | None) -> Acceptance:
         now_s = time.time()
-        self.unread.append(self.ended.setdefault(command_id, (status, Acceptance(now_s, now_s)))[1])
+        self.unread.append(before or Acceptance(now_s, now_s))
+        return self.unread[-1]
 
     def readings(self) -> list[tuple[float, float]]:
         """The age of each reading that was accepted: the least and the most that it can be."""
@@ -281,9 +285,10 @@ class ArrivalProxy:
         elif topic.endswith("/receipts"):
             for key in json.loads(payload)["stored"]:
                 if key in results:
-                    self.log.end(*results[key])
+                    command_id, status = results[key]
+                    self.log.end(command_id, status, self.log.ended.get(command_id, (status, None))[1])
                 elif key in self.log.taken:
-                    self.log.accept(key)
+                    self.log.accept(key, self.log.accepted.get(key))
 
 
 async def _note_when_read(unread: Sequence[Acceptance], sink: asyncio.StreamWriter) -> None:
