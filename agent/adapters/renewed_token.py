@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from agent.wire.auth import Credential
 from agent.wire.secret import Secret, looks_like_token_set, never_show
 
 _log = logging.getLogger(__name__)
@@ -59,17 +58,3 @@ class RenewedToken:
             self._token = Secret(text)
         else:
             _log.warning("auth=stale token_file %s holds no token, so the last one stays", self._path)
-
-
-class PlainTokenFile(Credential):
-    """``Authorization: Bearer`` with what the file holds now (specification, "Step 3: call the API")."""
-
-    def __init__(self, token: RenewedToken) -> None:
-        super().__init__()
-        self._token = token
-
-    def _headers(self) -> dict[str, str]:
-        return {"Authorization": f"Bearer {self._token.current().reveal()}"}
-
-    def _secrets(self) -> tuple[Secret, ...]:
-        return (self._token.last,)

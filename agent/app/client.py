@@ -13,12 +13,28 @@ from agent.config.model import ServiceConfig
 from agent.errors import ConfigurationError, ServiceError, SignInEnded
 from agent.wire.auth import Credential, KeyPair, origin_of
 from agent.wire.device_client import DeviceClient
+from agent.wire.secret import Secret
 
 if TYPE_CHECKING:
+    from agent.adapters.renewed_token import RenewedToken
     from agent.wire.token_keeper import TokenStore
 
 OWN_TOKENS: Final = "token.json"
 """The file in the state directory that holds what the agent has renewed."""
+
+
+class PlainTokenFile(Credential):
+    """``Authorization: Bearer`` with what the file holds now (specification, "Step 3: call the API")."""
+
+    def __init__(self, token: RenewedToken) -> None:
+        super().__init__()
+        self._token = token
+
+    def _headers(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self._token.current().reveal()}"}
+
+    def _secrets(self) -> tuple[Secret, ...]:
+        return (self._token.last,)
 
 
 def make_client(config: AgentConfig, service: ServiceConfig, credentials: Credentials, version: str) -> DeviceClient:
@@ -59,10 +75,7 @@ def make_credential(config: AgentConfig, service: ServiceConfig, credentials: Cr
     if credentials.token_path is None:
         return KeyPair(credentials.api_key, credentials.secret)
     if credentials.tokens is None:
-        from agent.adapters.renewed_token import (
-            PlainTokenFile,
-            RenewedToken,  # not where the key pair is used
-        )
+        from agent.adapters.renewed_token import RenewedToken  # not where the key pair is used
 
         return PlainTokenFile(RenewedToken(credentials.token_path, credentials.secret))
     from agent.wire.refreshing import RefreshingBearer  # only for tokens that renew themselves

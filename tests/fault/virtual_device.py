@@ -7,6 +7,7 @@ stand on (journal, outbox, the way to the service) is the test's.
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -50,6 +51,21 @@ class _Read:
     refused: tuple[str, ...] = ()
 
 
+@dataclass
+class _Ended:
+    """A read that has ended."""
+
+    values: _Read
+    timeout_s: float = 1.0
+
+    def __post_init__(self) -> None:
+        self.result: Future[_Read] = Future()
+        self.result.set_result(self.values)
+
+    def outcome(self, *, skipped: bool = False) -> _Read:
+        return self.values
+
+
 class _Counter:
     """A sensor that numbers its readings."""
 
@@ -60,7 +76,10 @@ class _Counter:
         return [SENSOR]
 
     def read(self, names: list[str] | None = None) -> dict[str, _Read]:
-        return {SENSOR: _Read({"n": float(self._device.next_number())})}
+        return {SENSOR: self.begin(SENSOR).values}
+
+    def begin(self, name: str) -> _Ended:
+        return _Ended(_Read({"n": float(self._device.next_number())}))
 
 
 @dataclass
@@ -184,7 +203,6 @@ class VirtualDevice:
                 health=health,
                 post=lambda message: self.sensing.post(message),  # noqa: PLW0108 - it is being made
                 on_accepted=lambda: self.readings.post(ReadingUplink.READING),
-                submit=lambda task, _name: task(),
             ),
             clock,
         )

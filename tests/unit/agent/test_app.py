@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.adapters.renewed_token import PlainTokenFile, RenewedToken
+from agent.adapters.renewed_token import RenewedToken
+from agent.app.client import PlainTokenFile
 from agent.app.handling import HandlerCannotTell, RegistryJobs, command_rules
 from agent.app.lock import StateLock, holder_of
 from agent.app.logs import JsonFormatter, TextFormatter

@@ -9,8 +9,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from agent.adapters.renewed_token import PlainTokenFile, RenewedToken
-from agent.app.client import make_client, token_store
+from agent.adapters.renewed_token import RenewedToken
+from agent.app.client import PlainTokenFile, make_client, token_store
 from agent.app.tokens import look_at_tokens
 from agent.config import AgentConfig, load_config, read_credentials
 from agent.errors import ConfigurationError, SignInEnded, TokensNotStored, Unauthorized
