@@ -11,6 +11,7 @@ import asyncio
 import ctypes
 import os
 import re
+import sys
 import threading
 import time
 from multiprocessing.connection import Connection
@@ -61,6 +62,23 @@ def end(part: threading.Thread | asyncio.Task[Any], error: type[BaseException] =
             waited_for.set_exception(error())
     else:
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(part.ident or 0), ctypes.py_object(error))
+
+
+def end_loop(thread: threading.Thread, error: type[BaseException] = LoopExit) -> None:
+    """Raise an error in a callback of asyncio's loop that runs in this thread.
+
+    :func:`end` may meet a thread in the middle of a ``with`` of a lock, which then stays locked: one of
+    ``concurrent.futures`` is the whole process's, and nothing in it can hand work to a pool any more.
+    """
+
+    def leave() -> None:
+        raise error
+
+    frame = sys._current_frames()[thread.ident or 0]
+    while not isinstance(loop := frame.f_locals.get("self"), asyncio.BaseEventLoop):
+        assert frame.f_back is not None, f"no loop of asyncio runs in {thread.name}"
+        frame = frame.f_back
+    loop.call_soon_threadsafe(leave)
 
 
 def _list_and_end(wanted: str) -> None:

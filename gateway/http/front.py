@@ -221,7 +221,8 @@ class _Server(uvicorn.Server):
         if isinstance(error, OSError) and error.errno in {errno.EMFILE, errno.ENFILE}:
             text = f"http=full no connection can be accepted: {error.strerror}; raise LimitNOFILE= of the unit"
             self._failure_log.report("files", text)
-        else:
+        elif not (self.should_exit and "_start_serving" in context["message"]):
+            # Asyncio tries again a second after each failed attempt, also on a listener that was closed meanwhile.
             loop.default_exception_handler(context)
 
     def _accept(self) -> HttpProtocol:

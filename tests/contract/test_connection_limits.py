@@ -13,6 +13,7 @@ import time
 import tracemalloc
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx
@@ -270,11 +271,11 @@ from tests.fake_desk import FakeDesk, FakeTokens
 resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))
 http_front._loop = lambda: sys.argv[2]
 files = make_certificates(Path(sys.argv[1]), ["127.0.0.1"], datetime.now(UTC))
-limits = ConnectionLimits(head_s=0.5)
+limits = ConnectionLimits(head_s=float(sys.argv[3]))
 settings = http_front.HttpSettings(
     port=0, certificate=files.certificate, private_key=files.private_key, connections=limits
 )
-front = http_front.HttpFront(settings, FakeDesk(), FakeTokens())
+front = http_front.HttpFront(settings, FakeDesk(), FakeTokens(t="d1"))
 front.start()
 print(front.base_url, flush=True)
 sys.stdin.read()
@@ -282,30 +283,53 @@ front.stop(60)
 """
 
 
+@contextlib.contextmanager
+def silent_front(folder: Path, loop: str, head_s: float) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A front over TLS that may open 200 files, in a process of its own, and its URL."""
+    with subprocess.Popen(
+        [sys.executable, "-c", SILENT, str(folder), loop, str(head_s)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            yield process, process.stdout.readline().strip()
+        finally:
+            process.kill()
+
+
+def hold_silent_connections(base_url: str, held: contextlib.ExitStack) -> None:
+    """Open more connections than the front may open files; none begins its handshake."""
+    parts = urlsplit(base_url)
+    for _ in range(300):
+        held.enter_context(socket.create_connection((parts.hostname, parts.port), timeout=120))
+
+
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_connections_that_never_begin_tls_and_leave_no_file_free_are_survived_without_a_flood_in_the_log(
     loop, tmp_path
 ):
     """Before the handshake ends no protocol sees a connection: there is no other bound than the process's files."""
-    with (
-        subprocess.Popen(
-            [sys.executable, "-c", SILENT, str(tmp_path), loop],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        ) as process,
-        contextlib.ExitStack() as stack,
-    ):
-        base_url = process.stdout.readline().strip()
-        parts = urlsplit(base_url)
-        for _ in range(300):
-            stack.enter_context(socket.create_connection((parts.hostname, parts.port), timeout=120))
+    with silent_front(tmp_path, loop, head_s=0.5) as (process, base_url), contextlib.ExitStack() as held:
+        hold_silent_connections(base_url, held)
         with other(base_url) as http:
             assert is_served_again(http), "while the silent ones are still held"
         _, errors = process.communicate(timeout=60)
         assert process.returncode == 0
     assert len(errors.splitlines()) < 10, errors
+
+
+def test_a_front_that_ends_while_no_file_is_free_does_not_flood_the_log(tmp_path):
+    """Asyncio's next attempts to accept come a second later: the front still waits for half a request by then."""
+    half = b"POST /sensor-data HTTP/1.1\r\nhost: x\r\nauthorization: Bearer t\r\ncontent-length: 10\r\n\r\n{"
+    with silent_front(tmp_path, "asyncio", head_s=600) as (process, base_url), contextlib.ExitStack() as held:
+        held.enter_context(connect(base_url)).sendall(half)
+        hold_silent_connections(base_url, held)
+        assert process.stderr.readline().startswith("http=full ")
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == 0
+    assert errors.count("Traceback") <= 1, "of the request that is canceled"
 
 
 def test_curl_and_node_read_the_431(serve):

@@ -18,12 +18,29 @@ from functools import partial
 from typing import Any
 
 from agent.wire.times import parse_time
+from tests.e2e.unread_bytes import unread_bytes
 
 _LENGTH = re.compile(rb"\r\ncontent-length:\s*(\d+)", re.IGNORECASE)
 _ORDER = re.compile(rb"\r\nidempotency-key:\s*\S+-order-(\d+)-(\d+)\r", re.IGNORECASE)
 _RESULT = re.compile(r"POST /devices/[^/ ]+/commands/([^/ ]+)/result ")
 _START_S = 10.0
+_LOOK_S = 0.005
 _PUBLISH, _CONNECT = 3, 1
+
+
+@dataclass
+class Acceptance:
+    """An acceptance on its way to a device. The device takes note of it between the two times.
+
+    Attributes:
+        from_s: when it went back. A device sends by HTTP again only what had no answer: there the last time counts.
+            Receipts by MQTT may come twice to a device that reads both: there the first time counts.
+        until_s: when the process of the device had read it from its socket, the last time if it came again. On a
+            machine that has no core to spare this is later than ``from_s``.
+    """
+
+    from_s: float
+    until_s: float
 
 
 @dataclass
@@ -32,24 +49,40 @@ class Log:
 
     Attributes:
         taken: of each reading that was sent, when it says that it was taken; by device and number, or by its key.
-        accepted: of each of them whose acceptance went back to the device, when; the last time counts.
+        accepted: of each of them whose acceptance went back to the device, when.
         first_s: of each order, by stream and number in it, when it came for the first time.
         orders: of each command, by its id, the order that it came of, and its name.
         ended: of each command, by its id, how its device reported its end, and when the acceptance of that went back.
+        unread: what went back since the last look whether it was read.
     """
 
     taken: dict[object, float] = field(default_factory=dict)
-    accepted: dict[object, float] = field(default_factory=dict)
+    accepted: dict[object, Acceptance] = field(default_factory=dict)
     first_s: dict[tuple[int, int], float] = field(default_factory=dict)
     orders: dict[str, tuple[tuple[int, int], str]] = field(default_factory=dict)
-    ended: dict[str, tuple[str, float]] = field(default_factory=dict)
+    ended: dict[str, tuple[str, Acceptance]] = field(default_factory=dict)
+    unread: list[Acceptance] = field(default_factory=list)
 
-    def readings(self) -> list[float]:
-        """The age of each reading that was accepted."""
-        return sorted(at_s - self.taken[key] for key, at_s in self.accepted.items())
+    def accept(self, key: object, before: Acceptance | None = None) -> None:
+        """Note that the acceptance of a reading goes back now, or does so again."""
+        self.accepted[key] = self._now(before)
 
-    def commands(self, rates: Sequence[float]) -> Iterator[tuple[str, str, float]]:
-        """Of each command that ended: its name, how, and its age.
+    def end(self, command_id: str, status: str, before: Acceptance | None = None) -> None:
+        """Note that the acceptance of a command's end goes back now, or does so again."""
+        self.ended[command_id] = status, self._now(before)
+
+    def _now(self, before: Acceptance | None) -> Acceptance:
+        now_s = time.time()
+        self.unread.append(before or Acceptance(now_s, now_s))
+        return self.unread[-1]
+
+    def readings(self) -> list[tuple[float, float]]:
+        """The age of each reading that was accepted: the least and the most that it can be."""
+        ages = ((at.from_s - self.taken[key], at.until_s - self.taken[key]) for key, at in self.accepted.items())
+        return sorted(ages)
+
+    def commands(self, rates: Sequence[float]) -> Iterator[tuple[str, str, tuple[float, float]]]:
+        """Of each command that ended: its name, how, and the least and the most that its age can be.
 
         Args:
             rates: of each stream of the scenario, how many it orders in a second, evenly. No order comes before it is
@@ -59,9 +92,10 @@ class Log:
             stream: min(at_s - number / rate for (of, number), at_s in self.first_s.items() if of == stream)
             for stream, rate in enumerate(rates)
         }
-        for command_id, (status, at_s) in self.ended.items():
+        for command_id, (status, at) in self.ended.items():
             (stream, number), name = self.orders[command_id]
-            yield name, status, at_s - began_s[stream] - number / rates[stream]
+            due_s = began_s[stream] + number / rates[stream]
+            yield name, status, (at.from_s - due_s, at.until_s - due_s)
 
 
 @dataclass
@@ -94,6 +128,7 @@ class ArrivalProxy:
         self._first_s = 0.0
         self._connections: set[asyncio.Task[None]] = set()
         self._outage: asyncio.Task[None] | None = None
+        self._looks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="arrival-proxy")
         self._thread.start()
@@ -122,7 +157,7 @@ class ArrivalProxy:
     async def _stop(self) -> None:
         for server in self._servers:
             server.close()
-        tasks = [*self._connections, *([self._outage] if self._outage else [])]
+        tasks = [*self._connections, *self._looks, *([self._outage] if self._outage else [])]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -162,6 +197,15 @@ class ArrivalProxy:
         if self._first_s and begin_s <= now_s < end_s:
             await asyncio.sleep(end_s - now_s)
 
+    def _pass_on(self, packet: bytes, sink: asyncio.StreamWriter) -> None:
+        """Write to a device, and note when it has read what the log has as unread."""
+        unread, self.log.unread = self.log.unread, []
+        sink.write(packet)
+        if unread:
+            look = asyncio.create_task(_note_when_read(unread, sink))
+            self._looks.add(look)
+            look.add_done_callback(self._looks.discard)
+
     # --- HTTP -----------------------------------------------------------------------------------------------------
 
     async def _http(
@@ -180,23 +224,22 @@ class ArrivalProxy:
             answer, content = await _message(answers)
             if answer.split(b" ", 2)[1].startswith(b"2"):
                 self._note_answer(head, body, content)
-            writer.write(answer + content)
+            self._pass_on(answer + content, writer)
 
     def _note_answer(self, head: bytes, body: bytes, content: bytes) -> None:
-        now_s = time.time()
         if head.startswith(b"POST /sensor-data "):
             found = json.loads(body)
             for reading in found if isinstance(found, list) else [found]:
                 key = reading["device_id"], reading["sensor_data"]["fleet_sequence"]
                 self.log.taken[key] = parse_time(reading["recorded_at"])
-                self.log.accepted[key] = now_s
+                self.log.accept(key)
         elif order := _ORDER.search(head):
             name = json.loads(body)["command_payload"]["command"]
             self.log.orders[json.loads(content)["id"]] = (int(order[1]), int(order[2])), name
         elif (result := _RESULT.match(head.decode("latin-1"))) and (
             status := json.loads(body)["status"]
         ) != "in_progress":
-            self.log.ended[result[1]] = status, now_s
+            self.log.end(result[1], status)
 
     # --- MQTT -----------------------------------------------------------------------------------------------------
 
@@ -228,7 +271,7 @@ class ArrivalProxy:
             assert kind != _CONNECT or rest[6] == 5, "only MQTT 5 is understood here"
             await self._wait_for_the_thaw(is_reading=topic.endswith("/sensor-data"))
             self._note_published(topic, payload, results)
-            sink.write(packet)
+            self._pass_on(packet, sink)
 
     def _note_published(self, topic: str, payload: bytes, results: dict[str, tuple[str, str]]) -> None:
         if topic.endswith("/sensor-data"):
@@ -240,13 +283,21 @@ class ArrivalProxy:
             if "key" in message:
                 results[message["key"]] = topic.split("/")[-2], message["status"]
         elif topic.endswith("/receipts"):
-            now_s = time.time()
             for key in json.loads(payload)["stored"]:
                 if key in results:
                     command_id, status = results[key]
-                    self.log.ended[command_id] = status, now_s
+                    self.log.end(command_id, status, self.log.ended.get(command_id, (status, None))[1])
                 elif key in self.log.taken:
-                    self.log.accepted[key] = now_s
+                    self.log.accept(key, self.log.accepted.get(key))
+
+
+async def _note_when_read(unread: Sequence[Acceptance], sink: asyncio.StreamWriter) -> None:
+    near, far = sink.get_extra_info("sockname"), sink.get_extra_info("peername")
+    while unread_bytes(near, far):  # noqa: ASYNC110 - the kernel has no event for it
+        await asyncio.sleep(_LOOK_S)
+    now_s = time.time()
+    for each in unread:
+        each.until_s = max(each.until_s, now_s)
 
 
 async def _message(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
