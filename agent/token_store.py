@@ -65,7 +65,7 @@ class TokenFile:
         return status.st_ino, status.st_mtime_ns, status.st_size
 
     def read(self) -> TokenSet:
-        """See :meth:`agent.wire.token_keeper.TokenStore.read`."""
+        """What is kept now. See :meth:`agent.wire.token_keeper.TokenStore.read`."""
         try:
             text = read_text(self._path)
         except FileNotFoundError:
@@ -81,7 +81,7 @@ class TokenFile:
 
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:
-        """See :meth:`agent.wire.token_keeper.TokenStore.exclusive`."""
+        """Keep every other process out meanwhile. See :meth:`agent.wire.token_keeper.TokenStore.exclusive`."""
         lock = self._path.with_name(f"{self._path.name}.lock")
         try:
             fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, _MODE)
@@ -101,7 +101,7 @@ class TokenFile:
         self._put(b" " * _RESERVED_BYTES)
 
     def write(self, tokens: TokenSet) -> None:
-        """See :meth:`agent.wire.token_keeper.TokenStore.write`."""
+        """Replace what is kept; on return it survives a power cut. Called within :meth:`exclusive`."""
         self._put(token_set_text(tokens).encode())
         try:
             self._new.replace(self._path)

@@ -79,7 +79,7 @@ class CommandBoard:
         return shown if len(left) == len(commands) else _show(left)
 
     def watch(self, device_id: str, on_change: Callable[[], None]) -> Callable[[], None]:
-        """See :meth:`gateway.ports.DeviceDesk.watch`."""
+        """Have ``on_change`` called after each change of the device's open commands, from a thread of the engine."""
         with self._lock:
             place = self._places.setdefault(device_id, _Place())
             place.watchers.append(on_change)
@@ -93,7 +93,7 @@ class CommandBoard:
         return end
 
     def watch_all(self, on_change: Callable[[str], None]) -> Callable[[], None]:
-        """See :meth:`gateway.ports.DeviceDesk.watch_all`."""
+        """As :meth:`watch`, for every device; ``on_change`` is called with its id."""
         with self._lock:
             self._watchers.append(on_change)
 

@@ -81,43 +81,43 @@ class Desk:
     # --- for the fronts -------------------------------------------------------------------------------------------
 
     def open_commands(self, device_id: str) -> OpenCommands:
-        """See :class:`gateway.ports.DeviceDesk`."""
+        """The device's open commands, from memory. See :class:`gateway.ports.DeviceDesk`."""
         self._refuse_unknown(device_id)
         return self._board.get(device_id)
 
     def watch(self, device_id: str, on_change: Callable[[], None]) -> Callable[[], None]:
-        """See :class:`gateway.ports.DeviceDesk`."""
+        """Have ``on_change`` called after each change of the device's open commands, from a thread of the engine."""
         return self._board.watch(device_id, on_change)
 
     def watch_all(self, on_change: Callable[[str], None]) -> Callable[[], None]:
-        """See :class:`gateway.ports.DeviceDesk`."""
+        """As :meth:`watch`, for every device; ``on_change`` is called with its id."""
         return self._board.watch_all(on_change)
 
     def busy_devices(self) -> list[str]:
-        """See :class:`gateway.ports.DeviceDesk`."""
+        """The devices with open commands, from memory. See :class:`gateway.ports.DeviceDesk`."""
         return self._board.devices()
 
     def commands_of(self, device_id: str) -> Future[CommandTexts]:
-        """See :class:`gateway.ports.DeviceDesk`."""
+        """The device's commands that the gateway remembers, concluded ones too; from the store."""
         return self._texts(lambda store: store.commands.of_device(device_id, SHOWN_MAX, SHOWN_BYTES))
 
     def command_of(self, device_id: str, command_id: str) -> Future[CommandTexts]:
-        """See :class:`gateway.ports.DeviceDesk`."""
+        """The texts of one command; empty when it is not known. See :class:`gateway.ports.DeviceDesk`."""
         return self._texts(lambda store: store.commands.one(device_id, command_id))
 
     def canceled_of(self, device_id: str, command_ids: Collection[str]) -> Future[tuple[JsonObject, ...]]:
-        """See :class:`gateway.ports.DeviceDesk`."""
+        """The records of those of these commands that the service has canceled; from the store."""
         return self._store.submit(
             lambda store: tuple(command.record for command in store.commands.canceled_of(device_id, command_ids))
         )
 
     def delivered(self, device_id: str, command_ids: Sequence[str]) -> None:
-        """See :class:`gateway.ports.DeviceDesk`."""
+        """Count commands that were handed to the device; ``gateway status`` shows it."""
         if command_ids:
             self._store.submit(lambda store: store.commands.count_delivery(device_id, command_ids))
 
     def take_readings(self, device_id: str, readings: Sequence[NewReading]) -> Future[int]:
-        """See :class:`gateway.ports.DeviceDesk`."""
+        """Keep readings until the service has them; the future's value is how many of them were new."""
         fault = self._fault_of(device_id)
         if fault is not None:
             return _failed(fault)
@@ -131,7 +131,7 @@ class Desk:
         return _then(self._store.submit(lambda store: store.readings.take(device_id, readings, now_s)), done)
 
     def take_result(self, device_id: str, command_id: str, result: CommandResult) -> Future[JsonObject]:
-        """See :class:`gateway.ports.DeviceDesk`."""
+        """Keep a result (or ``in_progress``) until the service has it; the value is the command record afterwards."""
         fault = self._fault_of(device_id)
         if fault is not None:
             return _failed(fault)
@@ -152,7 +152,7 @@ class Desk:
         return _then(self._store.submit(work), done)
 
     def seen(self, device_id: str, transport: Transport, *, online: bool = True, firmware: str | None = None) -> None:
-        """See :class:`gateway.ports.DeviceDesk`."""
+        """The device was heard of; kept in memory and saved once in a while. See :class:`gateway.ports.DeviceDesk`."""
         now_s = self._clock.now().wall_s
         with self._lock:
             before = self._presence.get(device_id)
@@ -164,7 +164,7 @@ class Desk:
             self._on_arrived(device_id)
 
     def hints(self, device_id: str) -> Hints:
-        """See :class:`gateway.ports.DeviceDesk`."""
+        """What a front may pass on (``notice``, ``Cache-Control``). See :class:`gateway.ports.DeviceDesk`."""
         return self._hints(device_id)
 
     # --- for the engine -------------------------------------------------------------------------------------------

@@ -85,7 +85,7 @@ class HttpSource:
         self._noted: set[str] = set()
 
     def poll(self, wait_s: float) -> CommandPoll:
-        """See :meth:`agent.ports.CommandSource.poll`.
+        """The commands that the service lists for this device. See :meth:`agent.ports.CommandSource.poll`.
 
         Where pages of a list are missing, those that came are returned first and the error is raised by the next call.
         """
@@ -128,7 +128,9 @@ class HttpSource:
         self._etag = self._unacknowledged
 
     def canceled(self, command_ids: Sequence[str]) -> frozenset[str]:
-        """See :meth:`agent.ports.CommandSource.canceled`: one more list where the service offers ``command-status``.
+        """Which of these the service has taken back; none where the service cannot be asked.
+
+        See :meth:`agent.ports.CommandSource.canceled`: one more list where the service offers ``command-status``.
 
         Where the configuration says that lists hold open commands alone, what left the last one was taken back.
         """

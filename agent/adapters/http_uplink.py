@@ -85,7 +85,10 @@ class HttpUplink:
         self._has_warned = False
 
     def send(self, readings: Sequence[StoredReading]) -> SendOutcome:
-        """See :meth:`agent.ports.Uplink.send`. Several readings go as one request where the service takes arrays."""
+        """Hand over readings; what comes back as delivered is stored on the other side.
+
+        See :meth:`agent.ports.Uplink.send`. Several readings go as one request where the service takes arrays.
+        """
         result = _Result([], {})
         good: list[_Item] = []
         # Asked before anything is dated: the answer carries the service's time.
@@ -109,7 +112,9 @@ class HttpUplink:
         return SendOutcome(tuple(result.delivered), result.refused)
 
     def report(self, report: Report) -> float | None:
-        """See :meth:`agent.ports.Uplink.report`. A table has no place for progress: it is left out there.
+        """Send the service how a command goes or ended; the service's clock, if its answer has it.
+
+        See :meth:`agent.ports.Uplink.report`. A table has no place for progress: it is left out there.
 
         Raises:
             NoPlaceForResults: this service takes no results.

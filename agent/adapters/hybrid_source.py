@@ -62,7 +62,7 @@ class HybridSource:
         self._list_at_s = self._now_s()
 
     def poll(self, wait_s: float) -> CommandPoll:
-        """See :meth:`agent.ports.CommandSource.poll`.
+        """The commands that the service lists for this device. See :meth:`agent.ports.CommandSource.poll`.
 
         Raises:
             ServiceError: the list cannot be had, and there is no push either, or this is the first contact.
@@ -94,7 +94,10 @@ class HybridSource:
         self._push.acknowledge(command_ids)
 
     def canceled(self, command_ids: Sequence[str]) -> frozenset[str]:
-        """See :meth:`agent.ports.CommandSource.canceled`: asked where the list comes from."""
+        """Which of these the service has taken back; none where the service cannot be asked.
+
+        See :meth:`agent.ports.CommandSource.canceled`: asked where the list comes from.
+        """
         return self._truth.canceled(command_ids)
 
     def interrupt(self) -> None:

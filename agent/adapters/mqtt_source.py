@@ -101,7 +101,9 @@ class MqttSource:
         return self._connection.is_up
 
     def poll(self, wait_s: float) -> CommandPoll:
-        """See :meth:`agent.ports.CommandSource.poll`: waits here until something comes, or the connection goes.
+        """The commands that the service lists for this device.
+
+        See :meth:`agent.ports.CommandSource.poll`: waits here until something comes, or the connection goes.
 
         Raises:
             Offline: there is no connection, and nothing waits.

@@ -81,7 +81,10 @@ class MqttUplink:
     # --- the runtime's side -------------------------------------------------------------------------------------------
 
     def send(self, readings: Sequence[StoredReading]) -> SendOutcome:
-        """See :meth:`agent.ports.Uplink.send`. Several readings go as one array."""
+        """Hand over readings; what comes back as delivered is stored on the other side.
+
+        See :meth:`agent.ports.Uplink.send`. Several readings go as one array.
+        """
         self._mind_the_quota()
         self._await_time(readings)
         delivered: list[int] = []
@@ -102,7 +105,10 @@ class MqttUplink:
         return SendOutcome(tuple(delivered), refused)
 
     def report(self, report: Report) -> float | None:
-        """See :meth:`agent.ports.Uplink.report`. Progress needs no receipt: the next word replaces it."""
+        """Send the service how a command goes or ended; the service's clock, if its answer has it.
+
+        See :meth:`agent.ports.Uplink.report`. Progress needs no receipt: the next word replaces it.
+        """
         is_final = report.status != IN_PROGRESS
         key = _result_key(report) if is_final and self._receipts else None
         try:

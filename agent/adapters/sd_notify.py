@@ -26,23 +26,23 @@ class NullNotifier:
     """The :class:`~agent.ports.Notifier` when no service manager listens."""
 
     def ready(self) -> None:
-        """See :class:`agent.ports.Notifier`."""
+        """The agent does its job from now on. See :class:`agent.ports.Notifier`."""
 
     def status(self, text: str) -> None:
-        """See :class:`agent.ports.Notifier`."""
+        """One line for a person. See :class:`agent.ports.Notifier`."""
 
     def alive(self) -> None:
-        """See :class:`agent.ports.Notifier`."""
+        """Feed the watchdog. See :class:`agent.ports.Notifier`."""
 
     def stopping(self) -> None:
-        """See :class:`agent.ports.Notifier`."""
+        """Stop has begun. See :class:`agent.ports.Notifier`."""
 
     def reloading(self) -> None:
-        """See :class:`agent.ports.Notifier`."""
+        """A configuration is being taken over; :meth:`ready` says that it is done."""
 
     @property
     def watchdog_interval_s(self) -> float | None:
-        """See :class:`agent.ports.Notifier`."""
+        """How often :meth:`alive` must come; None without a watchdog. See :class:`agent.ports.Notifier`."""
         return None
 
 
@@ -67,28 +67,34 @@ class SdNotifier:
         self._socket.setblocking(False)
 
     def ready(self) -> None:
-        """See :class:`agent.ports.Notifier`."""
+        """The agent does its job from now on. See :class:`agent.ports.Notifier`."""
         self._send("READY=1")
 
     def status(self, text: str) -> None:
-        """See :class:`agent.ports.Notifier`; cut to one line."""
+        """One line for a person. See :class:`agent.ports.Notifier`; cut to one line."""
         self._send(f"STATUS={' '.join(text.split())[:_STATUS_CHARACTERS]}")
 
     def alive(self) -> None:
-        """See :class:`agent.ports.Notifier`."""
+        """Feed the watchdog. See :class:`agent.ports.Notifier`."""
         self._send("WATCHDOG=1")
 
     def stopping(self) -> None:
-        """See :class:`agent.ports.Notifier`."""
+        """Stop has begun. See :class:`agent.ports.Notifier`."""
         self._send("STOPPING=1")
 
     def reloading(self) -> None:
-        """See :class:`agent.ports.Notifier`; with the time, by which systemd knows an old message (sd_notify(3))."""
+        """A configuration is being taken over; :meth:`ready` says that it is done.
+
+        See :class:`agent.ports.Notifier`; with the time, by which systemd knows an old message (sd_notify(3)).
+        """
         self._send(f"RELOADING=1\nMONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
 
     @property
     def watchdog_interval_s(self) -> float | None:
-        """See :class:`agent.ports.Notifier`: half of what systemd allows, as it recommends."""
+        """How often :meth:`alive` must come; None without a watchdog.
+
+        See :class:`agent.ports.Notifier`: half of what systemd allows, as it recommends.
+        """
         return None if self._watchdog_s is None else self._watchdog_s / 2
 
     def close(self) -> None:

@@ -116,7 +116,7 @@ class HandlerJob:
         return _outcome_of(result, self.handler)
 
     def verify(self, attempt: Attempt) -> Outcome | None:
-        """See :meth:`agent.runtime.jobs.Job.verify`."""
+        """Ask the handler how an earlier run of the command ended; None when it was not done and may run."""
         try:
             found = self._call("verify", self._context(attempt))
         except HandlerRejected as error:
@@ -181,7 +181,7 @@ class RegistryJobs:
         self._handler_key = handler_key
 
     def prepare(self, command: Command) -> HandlerJob | Outcome:
-        """See :meth:`agent.runtime.jobs.Jobs.prepare`."""
+        """A job, or the outcome ``rejected`` with its reason. Runs no handler code."""
         loaded = self._registry.find(command.payload, self._handler_key)
         if isinstance(loaded, InvalidPayload):
             return Outcome(OutcomeStatus.REJECTED, error=str(loaded))

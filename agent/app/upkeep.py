@@ -36,7 +36,7 @@ class AgentUpkeep:
         self.levels: LogLevels | None = None
 
     def try_configuration(self, change: ConfigChange) -> None:
-        """See :meth:`agent.handlers.upkeep.Upkeep.try_configuration`."""
+        """Check it in full, put it on trial and restart with it; returns before the restart."""
         from agent.app.trial import put_on_trial
 
         view = self._view
@@ -45,7 +45,7 @@ class AgentUpkeep:
         self._restart_when_idle(reason, change.command_id)
 
     def set_log_level(self, level: str, for_s: float, logger: str) -> JsonObject:
-        """See :meth:`agent.handlers.upkeep.Upkeep.set_log_level`."""
+        """Set a level for a time; what it was before and when it ends."""
         from agent.app.log_levels import LogLevels
 
         if self.levels is None:
@@ -53,7 +53,7 @@ class AgentUpkeep:
         return self.levels.set(level, for_s, logger)
 
     def collect_diagnostics(self, bundle: Bundle) -> JsonObject:
-        """See :meth:`agent.handlers.upkeep.Upkeep.collect_diagnostics`."""
+        """Write a bundle without secrets: ``path``, ``size_bytes``, ``sha256``, ``summary``."""
         from agent.app.diagnostics import collect
 
         return collect(self._view, bundle)

@@ -68,7 +68,7 @@ class Controls:
         return {name: result.values if result.error is None else result.error for name, result in results.items()}
 
     def set_interval(self, name: str, interval_s: float | None) -> float:
-        """See :meth:`agent.runtime.intervals.Intervals.set`."""
+        """Set it, or go back to the configuration's with None; returns what is in force now, seconds."""
         return self._intervals.set(name, interval_s)
 
     def identity(self) -> JsonObject:
@@ -101,7 +101,7 @@ class Controls:
         self._journal.put_setting(_key(name), value)
 
     def cancel_command(self, command_id: str, why: str) -> str:
-        """See :meth:`agent.runtime.dispatcher.Dispatcher.cancel`."""
+        """Take a command back: one that waits never runs, one that runs is asked to end."""
         return self._cancel(command_id, why)
 
     def request_restart(self, reason: str) -> None:

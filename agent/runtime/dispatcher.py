@@ -216,7 +216,7 @@ class Dispatcher:
     # --- the lanes' side: see agent.runtime.lanes.LaneCallbacks ------------------------------------------------------
 
     def begin(self, item: LaneItem) -> Outcome | None:
-        """See :meth:`agent.runtime.lanes.LaneCallbacks.begin`."""
+        """Begin an item: None when it shall run now, else its outcome without a run."""
         with self._lock:
             if item.settled is None and not item.verify:
                 item.settled = self.too_late(item.entry)
@@ -235,7 +235,7 @@ class Dispatcher:
         return refuse_at_start(waiting, service_now_s, self._dated(now), start_timeout_s)
 
     def look(self) -> None:
-        """See :meth:`agent.runtime.lanes.LaneCallbacks.look`."""
+        """Conclude those that have waited too long. Called again and again while a lane makes others wait."""
         late: list[tuple[JournalEntry, Outcome]] = []
         with self._lock:
             for item in self._items.values():
@@ -251,11 +251,11 @@ class Dispatcher:
                 _log.debug("command=%s its lane will write its end", entry.command.id)
 
     def concluded(self, command_id: str) -> None:
-        """See :meth:`agent.runtime.lanes.LaneCallbacks.concluded`."""
+        """Note that the outcome of a command is in the journal."""
         self.cancels.drop(command_id)
 
     def done(self, command_id: str) -> None:
-        """See :meth:`agent.runtime.lanes.LaneCallbacks.done`."""
+        """Note that the lane has finished with a command, with or without an outcome."""
         with self._lock:
             item = self._items.pop(command_id, None)
             is_time = False

@@ -128,7 +128,10 @@ class CommandRecord(Received):
 
     @classmethod
     def receive(cls, value: object, reading: AnswerReading | None = None) -> Self:
-        """See :meth:`Received.receive`; the id is taken from where ``reading`` says."""
+        """Take a JSON value out of an answer.
+
+        See :meth:`Received.receive`; the id is taken from where ``reading`` says.
+        """
         if not isinstance(value, Mapping):
             return super().receive(value, reading)
         found = _find_id(value, None if reading is None else reading.command_id_path)

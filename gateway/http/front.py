@@ -107,7 +107,7 @@ class HttpFront:
         return f"{'http' if self._tls is None else 'https'}://{shown}:{port}"
 
     def start(self) -> None:
-        """See :meth:`gateway.ports.Front.start`."""
+        """Begin; returns once devices can be served or, for a broker, once connecting has begun."""
         self._socket = _listen(self._settings.host, self._settings.port)
         self._server = _Server(self._app, self._tls, self._settings.connections)
         self._thread = WatchedThread(self._serve, name="gateway-http", on_crash=self._on_crash)
@@ -120,7 +120,7 @@ class HttpFront:
         _log.info("http=listening at %s", self.base_url)
 
     def stop(self, timeout_s: float) -> bool:
-        """See :meth:`gateway.ports.Front.stop`."""
+        """Take nothing new, end what is held, and return; True when all threads have ended in time."""
         ended = True
         self._is_stopping = True
         if self._server is not None and self._thread is not None:
@@ -143,7 +143,7 @@ class HttpFront:
             self._check_certificate()
 
     def status(self) -> FrontStatus:
-        """See :meth:`gateway.ports.Front.status`."""
+        """How it does. See :meth:`gateway.ports.Front.status`."""
         listening = self._thread is not None and self._thread.is_alive()
         return FrontStatus("listening" if listening else "stopped", self._trouble, dict(self._app.counts))
 

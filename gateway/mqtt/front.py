@@ -164,14 +164,20 @@ class MqttFront:
     # --- Front ----------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """See :meth:`gateway.ports.Front.start`; connecting goes on in the background."""
+        """Begin; returns once devices can be served or, for a broker, once connecting has begun.
+
+        See :meth:`gateway.ports.Front.start`; connecting goes on in the background.
+        """
         self._publisher.start()
         self._receipts.start()
         self._thread.start()
         self._connection.start()
 
     def stop(self, timeout_s: float) -> bool:
-        """See :meth:`gateway.ports.Front.stop`. What is not acknowledged comes again."""
+        """Take nothing new, end what is held, and return; True when all threads have ended in time.
+
+        See :meth:`gateway.ports.Front.stop`. What is not acknowledged comes again.
+        """
         self._stopping.set()
         self._connection.stop()
         ended = self._publisher.stop(timeout_s)
@@ -182,7 +188,7 @@ class MqttFront:
         return ended
 
     def status(self) -> FrontStatus:
-        """See :meth:`gateway.ports.Front.status`."""
+        """How it does. See :meth:`gateway.ports.Front.status`."""
         with self._lock:
             counts = dict(self._counts)
             counts["held_back"] = len(self._held)

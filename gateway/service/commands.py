@@ -134,7 +134,7 @@ class CommandRequests(RequestSource[str]):
     # --- RequestSource -----------------------------------------------------------------------------------------------
 
     def due_at(self, now_s: float) -> float:
-        """See :class:`RequestSource`."""
+        """When :meth:`take` may have something, seconds on the monotonic clock; infinite until :data:`WAKE`."""
         with self._lock:
             due_s = self._polling.next_due_s()
         if due_s is None:
@@ -143,16 +143,19 @@ class CommandRequests(RequestSource[str]):
         return due_s if self._offer.is_known else max(due_s, now_s + UNKNOWN_LOOK_S)
 
     def take(self) -> str | None:
-        """See :class:`RequestSource`."""
+        """The next thing to do, for this worker alone until :meth:`release`; None when there is nothing."""
         with self._lock:
             found = self._polling.next_due(self._now_s())
         return found[0] if found else None
 
     def release(self, item: str) -> None:
-        """See :class:`RequestSource`; :meth:`run` has told the scheduler."""
+        """The worker is through with it, well or not.
+
+        See :class:`RequestSource`; :meth:`run` has told the scheduler.
+        """
 
     def run(self, item: str) -> None:
-        """See :class:`RequestSource`."""
+        """Make the request and keep what came of it. See :class:`RequestSource`."""
         try:
             news = self._look(item)
         except NotFound as error:

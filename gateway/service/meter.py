@@ -60,7 +60,7 @@ class Meter:
             return self._budget.state(self._monotonic())
 
     def pace_per_s(self, kind: Kind) -> float | None:
-        """See :meth:`gateway.core.budget.Budget.pace_per_s`."""
+        """What this kind can count on while every kind wants more, requests per second; None without a quota."""
         with self._lock:
             return self._budget.pace_per_s(kind)
 

@@ -147,17 +147,20 @@ class Offer(Discovery, RequestSource[str]):
         return describe(self._names, frozenset(self._withdrawn), self._configured)
 
     def due_at(self, now_s: float) -> float:
-        """See :class:`RequestSource`."""
+        """When :meth:`take` may have something, seconds on the monotonic clock; infinite until :data:`WAKE`."""
         if self._configured.extensions is not None:
             return now_s + REFRESH_S
         return self._due_s
 
     def take(self) -> str | None:
-        """See :class:`RequestSource`; there is one thing to do."""
+        """The next thing to do, for this worker alone until :meth:`release`; None when there is nothing.
+
+        See :class:`RequestSource`; there is one thing to do.
+        """
         return self.name
 
     def run(self, item: str) -> None:
-        """See :class:`RequestSource`."""
+        """Make the request and keep what came of it. See :class:`RequestSource`."""
         del item
         try:
             announcement = ask_for_announcement(self._asker.connection)
@@ -188,7 +191,7 @@ class Offer(Discovery, RequestSource[str]):
             self._on_change()
 
     def release(self, item: str) -> None:
-        """See :class:`RequestSource`."""
+        """The worker is through with it, well or not. See :class:`RequestSource`."""
 
     def _keep(self) -> None:
         if self._store is None:

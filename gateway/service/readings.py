@@ -100,11 +100,11 @@ class ReadingRequests(RequestSource[Batch]):
             return was_idle
 
     def due_at(self, now_s: float) -> float:
-        """See :class:`RequestSource`."""
+        """When :meth:`take` may have something, seconds on the monotonic clock; infinite until :data:`WAKE`."""
         return self._due_s if self._offer.is_known else max(self._due_s, now_s + UNKNOWN_LOOK_S)
 
     def take(self) -> Batch | None:
-        """See :class:`RequestSource`."""
+        """The next thing to do, for this worker alone until :meth:`release`; None when there is nothing."""
         limit = BATCH_MAX if self._offer.offers(BATCH_SENSOR_DATA) else 1
         policy = self._policy if limit == 1 else None
         pace_per_s = self._pace_per_s()
@@ -155,13 +155,13 @@ class ReadingRequests(RequestSource[Batch]):
         _log.warning(text, merged - before[0], left_out - before[1], merged, left_out)
 
     def release(self, item: Batch) -> None:
-        """See :class:`RequestSource`."""
+        """The worker is through with it, well or not. See :class:`RequestSource`."""
         with self._lock:
             self._in_hand.discard(item.id)
             self._due_s = min(self._due_s, self._clock.now().monotonic_s + self._gather_s)
 
     def run(self, item: Batch) -> None:
-        """See :class:`RequestSource`."""
+        """Make the request and keep what came of it. See :class:`RequestSource`."""
         if len(item.items) > 1 and not self._offer.offers(BATCH_SENSOR_DATA):
             # It was made for a service that took arrays; this one does not.
             self._store.call(lambda store: store.readings.split(item))

@@ -63,11 +63,14 @@ class ResultRequests(RequestSource[WaitingResult]):
             return was_idle
 
     def due_at(self, now_s: float) -> float:
-        """See :class:`RequestSource`."""
+        """When :meth:`take` may have something, seconds on the monotonic clock; infinite until :data:`WAKE`."""
         return self._due_s if self._offer.is_known else max(self._due_s, now_s + UNKNOWN_LOOK_S)
 
     def take(self) -> WaitingResult | None:
-        """See :class:`RequestSource`. A command's progress and its end never travel at the same time."""
+        """The next thing to do, for this worker alone until :meth:`release`; None when there is nothing.
+
+        See :class:`RequestSource`. A command's progress and its end never travel at the same time.
+        """
         with self._lock:
             self._due_s = self._clock.now().monotonic_s + _LOOK_S
             busy = dict(self._in_hand)
@@ -84,13 +87,13 @@ class ResultRequests(RequestSource[WaitingResult]):
         return None
 
     def release(self, item: WaitingResult) -> None:
-        """See :class:`RequestSource`."""
+        """The worker is through with it, well or not. See :class:`RequestSource`."""
         with self._lock:
             del self._in_hand[item.seq]
             self._due_s = 0.0
 
     def run(self, item: WaitingResult) -> None:
-        """See :class:`RequestSource`."""
+        """Make the request and keep what came of it. See :class:`RequestSource`."""
         refusal, state = None, StoredState.REPORTED
         try:
             self._tell(item)

@@ -170,23 +170,23 @@ class FleetThread:
 
     @property
     def ledgers(self) -> Mapping[str, DeviceLedger]:
-        """See :attr:`Fleet.ledgers`; complete only for devices that are off or settled."""
+        """The ledger of each device; complete only for devices that are off or settled."""
         return self._fleet.ledgers
 
     def switch_on(self, device_ids: Sequence[str] | None = None) -> None:
-        """See :meth:`Fleet.switch_on`."""
+        """Power for these devices, or for all. See :meth:`Fleet.switch_on`."""
         self._call(_soon(lambda: self._fleet.switch_on(device_ids)))
 
     def switch_off(self, device_ids: Sequence[str] | None = None) -> None:
-        """See :meth:`Fleet.switch_off`."""
+        """The power goes in this instant: what was in flight is cut off, and only the disks remain."""
         self._call(_soon(lambda: self._fleet.switch_off(device_ids)))
 
     def sample(self, *, on: bool) -> None:
-        """See :meth:`Fleet.sample`."""
+        """Read the sensors, or stop reading them. See :meth:`Fleet.sample`."""
         self._call(_soon(lambda: self._fleet.sample(on=on)))
 
     def settle(self, timeout_s: float) -> list[str]:
-        """See :meth:`Fleet.settle`."""
+        """Wait until every device that is on has handed over everything; the names of those that have not in time."""
         return self._call(self._fleet.settle(timeout_s))
 
     def _look(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

@@ -108,7 +108,7 @@ class RecordingTransport(httpx.BaseTransport):
             self._local.wait = None
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """See :class:`httpx.BaseTransport`."""
+        """Send a request and note it; called by httpx for each one."""
         request.headers["accept-encoding"] = "identity"  # so that the bytes on the way are the body
         wait: Callable[[], object] | None = getattr(self._local, "wait", None)
         if wait is not None:

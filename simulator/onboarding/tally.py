@@ -38,7 +38,7 @@ class Tally:
         self._whole_s: dict[str, list[float]] = {}
 
     def record(self, *, device: str, what: str, attempt: int, intended_at: float, exchange: Exchange) -> None:
-        """See :class:`~simulator.onboarding.trail.Trail`."""
+        """One request. See :class:`~simulator.onboarding.trail.Trail`."""
         kind = class_of(exchange)
         with self._lock:
             self._counts[attempt > 1, what, kind] += 1

@@ -43,7 +43,7 @@ class NoTrail:
     """Records nothing."""
 
     def record(self, *, device: str, what: str, attempt: int, intended_at: float, exchange: Exchange) -> None:
-        """See :class:`Trail`."""
+        """One request. See :class:`Trail`."""
 
 
 class AuditFile:
@@ -78,7 +78,7 @@ class AuditFile:
             self._file.close()
 
     def record(self, *, device: str, what: str, attempt: int, intended_at: float, exchange: Exchange) -> None:
-        """See :class:`Trail`."""
+        """One request. See :class:`Trail`."""
         answered = exchange.answered_s
         line = {
             "number": 0,

@@ -46,11 +46,14 @@ class BootRows:
         self._unwritten: dict[str, BootTime] = {}
 
     def known(self) -> Mapping[str, BootTime]:
-        """See :class:`agent.ports.BootTimes`."""
+        """Boot id -> its time. See :class:`agent.ports.BootTimes`."""
         return dict(self._known)
 
     def learn(self, boot_id: str, time: BootTime, *, rides: bool = False) -> None:
-        """See :class:`agent.ports.BootTimes`. It counts at once, also where the commit fails, since it is true."""
+        """Keep this, in place of what was known before. Returns at once; it may be lost, but no reading with it.
+
+        See :class:`agent.ports.BootTimes`. It counts at once, also where the commit fails, since it is true.
+        """
         self._known[boot_id] = self._unwritten[boot_id] = time
         self.learned += 1
         if not rides:
@@ -73,7 +76,7 @@ class BootRows:
         return self.dated(self.clock.now())
 
     def dated(self, moment: Moment) -> Moment:
-        """See :func:`agent.core.timekeeping.dated`."""
+        """The moment with the true time, 0 (1970) where its boot's is unknown: :func:`agent.core.timekeeping.dated`."""
         return moment if self._trusts_wall and moment.boot_id not in self._known else dated(moment, self._known)
 
     def is_dated(self, boot_id: str) -> bool:

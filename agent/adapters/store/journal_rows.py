@@ -65,7 +65,7 @@ class JournalRows:
         self._transaction = transaction
 
     def known(self, command_ids: Sequence[str]) -> dict[str, JournalEntry]:
-        """See :class:`agent.ports.Journal`."""
+        """The entries with these ids. See :class:`agent.ports.Journal`."""
         found: dict[str, JournalEntry] = {}
         for chunk in _chunks(command_ids):
             marks = ", ".join("?" * len(chunk))
@@ -84,13 +84,16 @@ class JournalRows:
         choose: Callable[[JournalLookup], Admission | None],
         settings: Sequence[str] = (),
     ) -> None:
-        """See :class:`agent.ports.Journal`."""
+        """Look at what is known and :meth:`admit` what ``choose`` makes of it, with no other use of it in between."""
         admission = choose(self.look_up(command_ids, settings))
         if admission is not None:
             self.admit(admission.entries, admission.settings)
 
     def admit(self, entries: Sequence[JournalEntry], settings: Mapping[str, str] | None = None) -> None:
-        """See :class:`agent.ports.Journal`. From now on the journal knows its history again."""
+        """Add new entries and store these settings, all or none; an id that is there already is left as it is.
+
+        See :class:`agent.ports.Journal`. From now on the journal knows its history again.
+        """
         with self._transaction():
             rows = [
                 to_row(entry if entry.outcome is None else replace(entry, outcome=_masked(entry.outcome)))
@@ -103,26 +106,29 @@ class JournalRows:
                 self.put_setting(name, value)
 
     def start(self, command_id: str, at: Moment) -> None:
-        """See :class:`agent.ports.Journal`."""
+        """``received`` -> ``started``, and count the attempt. See :class:`agent.ports.Journal`."""
         with self._transaction():
             self._replace(start_entry(self._one(command_id, CommandEvent.START), at))
 
     def finish(self, command_id: str, outcome: Outcome, at: Moment) -> JournalEntry:
-        """See :class:`agent.ports.Journal`."""
+        """-> ``finished``: the outcome and the result to be reported, in one transaction; the entry as it is now."""
         with self._transaction():
             entry = finish_entry(self._one(command_id, CommandEvent.FINISH), _masked(outcome), at)
             self._replace(entry)
             return entry
 
     def reported(self, command_ids: Sequence[str]) -> None:
-        """See :class:`agent.ports.Journal`. All are legal before anything is written, or none is."""
+        """``finished`` -> ``reported``: the service has the result.
+
+        See :class:`agent.ports.Journal`. All are legal before anything is written, or none is.
+        """
         with self._transaction():
             entries = [report_entry(self._one(each, CommandEvent.REPORT)) for each in dict.fromkeys(command_ids)]
             for entry in entries:
                 self._replace(entry)
 
     def put_aside(self, reasons: Mapping[str, str]) -> int:
-        """See :class:`agent.ports.Journal`."""
+        """``finished`` -> ``put_aside``: the service has no place for these results; they stay in the journal."""
         with self._transaction():
             entries = [put_aside_entry(self._one(each, CommandEvent.PUT_ASIDE), why) for each, why in reasons.items()]
             for entry in entries:
@@ -141,7 +147,7 @@ class JournalRows:
             return len(gone)
 
     def offer_again(self, limit: int | None = None) -> int:
-        """See :class:`agent.ports.Journal`."""
+        """``put_aside`` -> ``finished``, the oldest of them or all: they are to be reported once more; how many."""
         with self._transaction():
             sql = f"SELECT id FROM command WHERE {_IS_ASIDE} ORDER BY seq LIMIT ?"  # noqa: S608
             ids = [str(row[0]) for row in self._db.execute(sql, (-1 if limit is None else limit,))]
@@ -150,11 +156,11 @@ class JournalRows:
             return len(ids)
 
     def result_stats(self) -> ResultStats:
-        """See :class:`agent.ports.Journal`."""
+        """What is held of results that the service has no place for. See :class:`agent.ports.Journal`."""
         return read_result_stats(self._db)
 
     def in_state(self, *states: str, limit: int = 1000) -> list[JournalEntry]:
-        """See :class:`agent.ports.Journal`."""
+        """Entries in these states, oldest first. See :class:`agent.ports.Journal`."""
         if not states:
             return []
         wanted = [CommandState(state) for state in states]
@@ -168,7 +174,7 @@ class JournalRows:
         return [to_entry(row) for row in self._db.execute(sql, arguments)]
 
     def forget(self, listed_ids: Sequence[str], older_than_wall_s: float) -> int:
-        """See :class:`agent.ports.Journal`.
+        """Delete entries that are over, no longer listed by the service and older; how many.
 
         Where it is not known when one was received, its age counts from now on: what was forgotten too early could run
         a second time.
@@ -197,15 +203,15 @@ class JournalRows:
             return len(gone)
 
     def is_empty(self) -> bool:
-        """See :class:`agent.ports.Journal`."""
+        """True until the first :meth:`admit`, were it of nothing: this device has never seen a list of commands."""
         return self._db.execute("SELECT 1 FROM meta WHERE name = ?", (_CONTACTED,)).fetchone() is None
 
     def setting(self, name: str) -> str | None:
-        """See :class:`agent.ports.Journal`."""
+        """A value that must survive a restart, such as the interval that ``set_interval`` set."""
         return read_setting(self._db, name)
 
     def put_setting(self, name: str, value: str | None) -> None:
-        """See :class:`agent.ports.Journal`."""
+        """Store it, or delete it with None. See :class:`agent.ports.Journal`."""
         with self._transaction():
             if value is None:
                 self._db.execute("DELETE FROM setting WHERE name = ?", (name,))

@@ -172,7 +172,10 @@ class OutboxRows:
     # --- taking in ----------------------------------------------------------------------------------------------------
 
     def put(self, reading: Reading, *, wait: bool = False) -> None:  # noqa: ARG002 - here every put waits
-        """See :class:`agent.ports.Outbox`. Raises ValueError for a value that is not finite."""
+        """Accept one reading. With ``wait`` it returns after the commit, else within the grouping window.
+
+        See :class:`agent.ports.Outbox`. Raises ValueError for a value that is not finite.
+        """
         if self.accept([encode_reading(reading)]):
             raise StorageError(OUTBOX_FULL)
 
@@ -310,14 +313,14 @@ class OutboxRows:
     # --- handing out --------------------------------------------------------------------------------------------------
 
     def next_batch(self, limit: int) -> list[StoredReading]:
-        """See :class:`agent.ports.Outbox`."""
+        """What to send next: live first, then backlog by priority, oldest first in each."""
         first = min(self._count().first.values())
         queues = (self._shown(self._queue(rank)) for rank in Priority)
         newest = self._shown(self._held(_NEWEST_SQL, first))
         return self._hand_out(choose_next(queues, newest, self._boots.now(), limit))
 
     def again(self, keys: Sequence[int]) -> list[StoredReading]:
-        """See :class:`agent.ports.Outbox`."""
+        """These once more, in this order: those of them that still wait. See :class:`agent.ports.Outbox`."""
         return self._hand_out([key for key in keys if key not in self._hidden])
 
     def _hand_out(self, keys: Sequence[int]) -> list[StoredReading]:
@@ -332,7 +335,10 @@ class OutboxRows:
         return batch
 
     def settle(self, outcome: SendOutcome) -> None:
-        """See :class:`agent.ports.Outbox`; unknown keys are left alone."""
+        """Delete what was delivered; set aside what was refused, with the reason.
+
+        See :class:`agent.ports.Outbox`; unknown keys are left alone.
+        """
         with self._transaction():
             refused = {key: reason for key, reason in outcome.refused.items() if key not in set(outcome.delivered)}
             self._db.executemany(
@@ -351,7 +357,7 @@ class OutboxRows:
             self._record_gaps()
 
     def stats(self) -> OutboxStats:
-        """See :class:`agent.ports.Outbox`; what only waits for its deletion counts as delivered."""
+        """What it holds. See :class:`agent.ports.Outbox`; what only waits for its deletion counts as delivered."""
         totals = self._count()
         oldest = next(self._shown(self._held(_OLDEST_SQL, min(totals.first.values()))), None)
         # 0 stands for a time that is not known.

@@ -142,13 +142,13 @@ class FileLedger:
         return self._file.gaps
 
     def reading_made(self, device: int) -> None:  # noqa: ARG002 - the port's; only counted
-        """See :meth:`FleetLedger.reading_made`."""
+        """A sensor was read, and the reading waits to be sent. Only counted. See :meth:`FleetLedger.reading_made`."""
         self._made += 1
 
     def reading_sent(
         self, device: int, sequence: int, digest: int, *, recorded_ms: int | None, made_s: float, at_s: float
     ) -> None:
-        """See :meth:`FleetLedger.reading_sent`."""
+        """A reading goes out for the first time. To be called before its bytes go to the socket."""
         self._sent += 1
         recorded = NO_TIME if recorded_ms is None else recorded_ms
         made_ms = int(made_s * 1000) if made_s > 0 else 0
@@ -161,41 +161,41 @@ class FileLedger:
             self.flush()
 
     def readings_resent(self, device: int, sequences: Sequence[int], at_s: float, *, ambiguous: bool) -> None:
-        """See :meth:`FleetLedger.readings_resent`."""
+        """Readings that were sent before go out again. See :meth:`FleetLedger.readings_resent`."""
         self._resent += len(sequences)
         if ambiguous:
             self._resent_ambiguous += len(sequences)
         self._put(_RESENT if ambiguous else _AFTER_REFUSAL, device, sequences, at_s)
 
     def readings_accepted(self, device: int, sequences: Sequence[int], at_s: float) -> None:
-        """See :meth:`FleetLedger.readings_accepted`."""
+        """The service answered 2xx for these. See :meth:`FleetLedger.readings_accepted`."""
         self._accepted += len(sequences)
         self._put(_ACCEPTED, device, sequences, at_s)
 
     def readings_refused(self, device: int, sequences: Sequence[int], at_s: float) -> None:
-        """See :meth:`FleetLedger.readings_refused`."""
+        """The service refused these for good: they are not sent again. See :meth:`FleetLedger.readings_refused`."""
         self._refused += len(sequences)
         self._put(_REFUSED, device, sequences, at_s)
 
     def readings_unanswered(self, device: int, sequences: Sequence[int], at_s: float) -> None:
-        """See :meth:`FleetLedger.readings_unanswered`."""
+        """No answer came, or one that leaves it open (5xx): the service may have stored them or not."""
         self._unanswered += len(sequences)
         self._put(_UNANSWERED, device, sequences, at_s)
 
     def command_ordered(self, device: int, command_id: str, at_s: float) -> None:
-        """See :meth:`FleetLedger.command_ordered`."""
+        """The service took an operator's command for this device, and gave it this id."""
         self._note(CommandKind.ORDERED, device, command_id, at_s)
 
     def order_unanswered(self, device: int, at_s: float) -> None:
-        """See :meth:`FleetLedger.order_unanswered`."""
+        """An operator's command got no answer: it may exist or not, under an id that nobody knows."""
         self._note(CommandKind.ORDER_UNANSWERED, device, "", at_s)
 
     def command_received(self, device: int, command_id: str, at_s: float) -> None:
-        """See :meth:`FleetLedger.command_received`."""
+        """The device admitted a command to its journal. Not to be called for a repeat that the journal knew."""
         self._note(CommandKind.RECEIVED, device, command_id, at_s)
 
     def command_started(self, device: int, command_id: str, contract: Contract, attempt: int, at_s: float) -> None:
-        """See :meth:`FleetLedger.command_started`."""
+        """The effect begins. To be called before the work. See :meth:`FleetLedger.command_started`."""
         self._note(CommandKind.STARTED, device, command_id, at_s, detail=_CONTRACT_INDEX[contract], attempt=attempt)
 
     def command_finished(
@@ -206,11 +206,14 @@ class FileLedger:
         self._note(CommandKind.FINISHED, device, command_id, at_s, detail=_STATUS_INDEX[status])
 
     def command_reported(self, device: int, command_id: str, at_s: float) -> None:
-        """See :meth:`FleetLedger.command_reported`."""
+        """The service took the final result. See :meth:`FleetLedger.command_reported`."""
         self._note(CommandKind.REPORTED, device, command_id, at_s)
 
     def result_put_aside(self, device: int, command_id: str) -> None:
-        """See :meth:`FleetLedger.result_put_aside`; on disk it is a command that finished and was never reported."""
+        """Nothing on the service takes the final result: it stays with the device, and nobody waits for it.
+
+        See :meth:`FleetLedger.result_put_aside`; on disk it is a command that finished and was never reported.
+        """
 
     def flush(self) -> None:
         """Hand what was collected to the thread that writes. To be called each second; returns at once."""

@@ -160,47 +160,47 @@ class NoLedger:
     """A ledger that keeps nothing, for runs without an audit."""
 
     def reading_made(self, device: int) -> None:
-        """See :class:`FleetLedger`."""
+        """A sensor was read, and the reading waits to be sent. Only counted. See :class:`FleetLedger`."""
 
     def reading_sent(
         self, device: int, sequence: int, digest: int, *, recorded_ms: int | None, made_s: float, at_s: float
     ) -> None:
-        """See :class:`FleetLedger`."""
+        """A reading goes out for the first time. To be called before its bytes go to the socket."""
 
     def readings_resent(self, device: int, sequences: Sequence[int], at_s: float, *, ambiguous: bool) -> None:
-        """See :class:`FleetLedger`."""
+        """Readings that were sent before go out again. See :class:`FleetLedger`."""
 
     def readings_accepted(self, device: int, sequences: Sequence[int], at_s: float) -> None:
-        """See :class:`FleetLedger`."""
+        """The service answered 2xx for these. See :class:`FleetLedger`."""
 
     def readings_refused(self, device: int, sequences: Sequence[int], at_s: float) -> None:
-        """See :class:`FleetLedger`."""
+        """The service refused these for good: they are not sent again. See :class:`FleetLedger`."""
 
     def readings_unanswered(self, device: int, sequences: Sequence[int], at_s: float) -> None:
-        """See :class:`FleetLedger`."""
+        """No answer came, or one that leaves it open (5xx): the service may have stored them or not."""
 
     def command_ordered(self, device: int, command_id: str, at_s: float) -> None:
-        """See :class:`FleetLedger`."""
+        """The service took an operator's command for this device, and gave it this id. See :class:`FleetLedger`."""
 
     def order_unanswered(self, device: int, at_s: float) -> None:
-        """See :class:`FleetLedger`."""
+        """An operator's command got no answer: it may exist or not, under an id that nobody knows."""
 
     def command_received(self, device: int, command_id: str, at_s: float) -> None:
-        """See :class:`FleetLedger`."""
+        """The device admitted a command to its journal. Not to be called for a repeat that the journal knew."""
 
     def command_started(self, device: int, command_id: str, contract: Contract, attempt: int, at_s: float) -> None:
-        """See :class:`FleetLedger`."""
+        """The effect begins. To be called before the work. See :class:`FleetLedger`."""
 
     def command_finished(
         self, device: int, command_id: str, status: OutcomeStatus, at_s: float, error: str | None = None
     ) -> None:
-        """See :class:`FleetLedger`."""
+        """The device decided how the command ended; also without an effect, as for an unknown one."""
 
     def command_reported(self, device: int, command_id: str, at_s: float) -> None:
-        """See :class:`FleetLedger`."""
+        """The service took the final result. See :class:`FleetLedger`."""
 
     def result_put_aside(self, device: int, command_id: str) -> None:
-        """See :class:`FleetLedger`."""
+        """Nothing on the service takes the final result: it stays with the device, and nobody waits for it."""
 
 
 def first_number_of(run: str) -> int:

@@ -84,11 +84,11 @@ class Unawaited:
         sent_s: float,
         now_s: float,
     ) -> None:
-        """See :class:`~simulator.fleet.engine.ports.Caller`."""
+        """The answer came. See :class:`~simulator.fleet.engine.ports.Caller`."""
         self._count(class_of(status), sent_s, now_s)
 
     def acknowledged(self, code: int, sent_s: float, now_s: float) -> None:
-        """See :class:`~simulator.fleet.engine.mqtt.ports.Publisher`."""
+        """PUBACK came. See :class:`~simulator.fleet.engine.mqtt.ports.Publisher`."""
         self._count(class_of_reason(code), sent_s, now_s)
 
     def failed(self, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:

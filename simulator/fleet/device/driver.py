@@ -94,7 +94,10 @@ class Driver(Places["_Place"]):
         super().__init__(places, first_index, fleet.gauges, wheel, on_news)
 
     def has_settled(self) -> bool:
-        """See :class:`~simulator.fleet.device.places.Places`; and no poll of the phases is without an answer."""
+        """Whether every device that is on has handed over everything; looks at none of them.
+
+        See :class:`~simulator.fleet.device.places.Places`; and no poll of the phases is without an answer.
+        """
         return not self._awaited and super().has_settled()
 
     def _reach(self, place: _Place) -> None:
@@ -280,7 +283,7 @@ class _Exchange:
         self.request = request
 
     def answered(self, status: int, headers: Headers, body: bytes, sent_s: float, now_s: float) -> None:
-        """See :class:`~simulator.fleet.engine.ports.Caller`."""
+        """The answer came. See :class:`~simulator.fleet.engine.ports.Caller`."""
         device = self.place.device
         if device is None:
             return
@@ -299,7 +302,7 @@ class _Exchange:
         place.ended(self, outcome, sent_s, now)
 
     def failed(self, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:
-        """See :class:`~simulator.fleet.engine.ports.Caller`."""
+        """No answer. See :class:`~simulator.fleet.engine.ports.Caller`."""
         place = self.place
         if place.device is not None:
             now = place.moment(place.driver.clocks.moment(now_s))

@@ -102,7 +102,7 @@ class Load(LoadBase):
         }
 
     def send(self, kind: RequestKind, device: int, due_s: float, on_end: OnEnd | None = None) -> None:
-        """See :class:`~simulator.fleet.device.load_parts.LoadBase`."""
+        """Send one request now. See :class:`~simulator.fleet.device.load_parts.LoadBase`."""
         request, sequence = self._makers[kind](device - self._first, device, due_s)
         sending = _Sending(self, request, device, sequence, on_end)
         self.under_way.add(sending)
@@ -190,7 +190,7 @@ class _Sending:
         self.on_end = on_end
 
     def answered(self, status: int, headers: Headers, body: bytes, sent_s: float, now_s: float) -> None:
-        """See :class:`~simulator.fleet.engine.ports.Caller`."""
+        """The answer came. See :class:`~simulator.fleet.engine.ports.Caller`."""
         outcome, answer = class_of(status), HttpAnswer(status, headers, body)
         if outcome is OutcomeClass.OK and not is_page_answer(answer):
             self._load.note(self.request, status)
@@ -212,7 +212,7 @@ class _Sending:
         self._load.settle(self, outcome, sent_s, now_s, fault)
 
     def failed(self, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:
-        """See :class:`~simulator.fleet.engine.ports.Caller`."""
+        """No answer. See :class:`~simulator.fleet.engine.ports.Caller`."""
         outcome, reason = self._load.end_of(outcome, reason, is_open=self.on_end is None)
         self._load.write_down(self, outcome, b"", sent_s, now_s)
         self._load.settle(self, outcome, sent_s, now_s, reason)

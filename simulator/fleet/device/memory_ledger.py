@@ -117,13 +117,13 @@ class MemoryLedger(NoLedger):
         now_s: float,  # noqa: ARG002
         attempt: Attempt,  # noqa: ARG002
     ) -> None:
-        """See :class:`~simulator.fleet.device.observer.Observer`."""
+        """A request ended. See :class:`~simulator.fleet.device.observer.Observer`."""
         ledger = self._ledgers[device]
         ledger.requests += 1
         ledger.failures += outcome is not OutcomeClass.OK
 
     def faulted(self, operation: str, device: int, sentence: str) -> None:
-        """See :class:`~simulator.fleet.device.observer.Observer`."""
+        """Why an exchange was no good one, for a person. See :class:`~simulator.fleet.device.observer.Observer`."""
         self._ledgers[device].fault(f"{operation}: {sentence}")
 
     # --- readings and effects -----------------------------------------------------------------------------------------
@@ -138,16 +138,16 @@ class MemoryLedger(NoLedger):
         made_s: float,  # noqa: ARG002
         at_s: float,  # noqa: ARG002
     ) -> None:
-        """See :class:`~simulator.fleet.audit.fleet_ledger.FleetLedger`."""
+        """A reading goes out for the first time. To be called before its bytes go to the socket."""
         # On a server without recorded_at the number is all that a reading is known by.
         self._ledgers[device].send(sequence, digest, sequence if recorded_ms is None else recorded_ms)
 
     def readings_accepted(self, device: int, sequences: Sequence[int], at_s: float) -> None:  # noqa: ARG002
-        """See :class:`~simulator.fleet.audit.fleet_ledger.FleetLedger`."""
+        """The service answered 2xx for these. See :class:`~simulator.fleet.audit.fleet_ledger.FleetLedger`."""
         self._ledgers[device].settle(accepted=sequences)
 
     def readings_refused(self, device: int, sequences: Sequence[int], at_s: float) -> None:  # noqa: ARG002
-        """See :class:`~simulator.fleet.audit.fleet_ledger.FleetLedger`."""
+        """The service refused these for good: they are not sent again."""
         self._ledgers[device].settle(refused=sequences)
 
     def command_started(
@@ -158,5 +158,5 @@ class MemoryLedger(NoLedger):
         attempt: int,  # noqa: ARG002
         at_s: float,  # noqa: ARG002
     ) -> None:
-        """See :class:`~simulator.fleet.audit.fleet_ledger.FleetLedger`."""
+        """The effect begins. To be called before the work."""
         self._ledgers[device].begin(command_id)

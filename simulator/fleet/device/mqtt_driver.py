@@ -83,7 +83,10 @@ class MqttDriver(Places["_Place"]):
         super().__init__(places, first_index, fleet.gauges, wheel, on_news)
 
     def end(self) -> None:
-        """See :class:`~simulator.fleet.device.places.Places`: messages, receipts and connections under way."""
+        """The run is over: what is under way never ended, and counts as a timeout with what it has waited.
+
+        See :class:`~simulator.fleet.device.places.Places`: messages, receipts and connections under way.
+        """
         super().end()
         for place in self._places:
             place.end(self.phases_end_s)
@@ -157,7 +160,7 @@ class _Place(Site):
     # --- the session (SessionListener) --------------------------------------------------------------------------------
 
     def connected(self, standing: Established, now_s: float) -> None:
-        """See :class:`~simulator.fleet.engine.mqtt.ports.SessionListener`."""
+        """The broker took the device, and the subscriptions stand."""
         device, driver = self.device, self.driver
         if device is None:
             return
@@ -173,7 +176,7 @@ class _Place(Site):
         self._notify()
 
     def arrived(self, arrival: Arrival, now_s: float) -> None:
-        """See :class:`~simulator.fleet.engine.mqtt.ports.SessionListener`."""
+        """A message came. QoS 1: :meth:`MqttEngine.acknowledge` it once it is safe, or it comes again."""
         device, driver = self.device, self.driver
         if device is None:
             return
@@ -187,7 +190,7 @@ class _Place(Site):
         self._turn(device, now)
 
     def lost(self, error: Offline, outcome: OutcomeClass, began_s: float | None, now_s: float) -> None:
-        """See :class:`~simulator.fleet.engine.mqtt.ports.SessionListener`."""
+        """There is no connection any more, or it was never made."""
         device, driver = self.device, self.driver
         if device is None:
             return
@@ -203,7 +206,7 @@ class _Place(Site):
     # --- a message (through _Publication) -----------------------------------------------------------------------------
 
     def acknowledged(self, request: Request, code: int, sent_s: float, now_s: float) -> None:
-        """See :class:`~simulator.fleet.engine.mqtt.ports.Publisher`: PUBACK came."""
+        """PUBACK came. See :class:`~simulator.fleet.engine.mqtt.ports.Publisher`: PUBACK came."""
         device, driver = self.device, self.driver
         if device is None or self._busy is not request:
             return
@@ -221,7 +224,7 @@ class _Place(Site):
         self._notify()
 
     def failed(self, request: Request, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:
-        """See :class:`~simulator.fleet.engine.mqtt.ports.Publisher`: no PUBACK came."""
+        """No acknowledgement. See :class:`~simulator.fleet.engine.mqtt.ports.Publisher`: no PUBACK came."""
         device, driver = self.device, self.driver
         if device is None or self._busy is not request:
             return
@@ -337,9 +340,9 @@ class _Publication:
         self._request = request
 
     def acknowledged(self, code: int, sent_s: float, now_s: float) -> None:
-        """See :class:`~simulator.fleet.engine.mqtt.ports.Publisher`."""
+        """PUBACK came. See :class:`~simulator.fleet.engine.mqtt.ports.Publisher`."""
         self._place.acknowledged(self._request, code, sent_s, now_s)
 
     def failed(self, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:
-        """See :class:`~simulator.fleet.engine.mqtt.ports.Publisher`."""
+        """No acknowledgement. See :class:`~simulator.fleet.engine.mqtt.ports.Publisher`."""
         self._place.failed(self._request, outcome, reason, sent_s, now_s)

@@ -38,7 +38,7 @@ _LONG_AGO_S: Final = float("-inf")
 
 
 class MqttDevice(VirtualDevice):
-    """See :class:`~simulator.fleet.device.virtual_device.VirtualDevice`; its commands come by themselves.
+    """A virtual device over MQTT: commands are pushed to it, and it polls for none.
 
     Args:
         body: its parts; the speaker is ``speaker``.

@@ -91,7 +91,10 @@ class MqttLoad(LoadBase):
         self._line(device).switch_off()
 
     def send(self, kind: RequestKind, device: int, due_s: float, on_end: OnEnd | None = None) -> None:
-        """See :class:`~simulator.fleet.device.load_parts.LoadBase`; only sensor data goes over MQTT."""
+        """Send one request now.
+
+        See :class:`~simulator.fleet.device.load_parts.LoadBase`; only sensor data goes over MQTT.
+        """
         if kind is not RequestKind.SENSOR_DATA:
             raise ValueError(f"{kind}: the scenario's check lets only sensor_data go over MQTT")
         line, name = self._line(device), f"{self.fleet.run}-{device}"
@@ -110,7 +113,10 @@ class MqttLoad(LoadBase):
             line.switch_off()
 
     def can_send(self, device: int) -> bool:
-        """See :class:`~simulator.fleet.device.load_parts.LoadBase`: there is a session."""
+        """Whether a closed user can make a request for this device now.
+
+        See :class:`~simulator.fleet.device.load_parts.LoadBase`: there is a session.
+        """
         return self._line(device).is_up
 
     def _line(self, device: int) -> _Line:
@@ -176,7 +182,7 @@ class _Line(Timer):
     # --- SessionListener ----------------------------------------------------------------------------------------------
 
     def connected(self, standing: Established, now_s: float) -> None:
-        """See :class:`~simulator.fleet.engine.mqtt.ports.SessionListener`."""
+        """The broker took the device, and the subscriptions stand."""
         self.load.connections += 1
         self._attempts.stood(standing.began_s, now_s)
         waiting, self._waiting = self._waiting, {}
@@ -186,7 +192,10 @@ class _Line(Timer):
         self.load.notify()
 
     def arrived(self, arrival: Arrival, now_s: float) -> None:
-        """See :class:`~simulator.fleet.engine.mqtt.ports.SessionListener`: a receipt; nothing else is asked for."""
+        """A message came. QoS 1: :meth:`MqttEngine.acknowledge` it once it is safe, or it comes again.
+
+        See :class:`~simulator.fleet.engine.mqtt.ports.SessionListener`: a receipt; nothing else is asked for.
+        """
         load = self.load
         load.engine.acknowledge(self.device, arrival)
         try:
@@ -201,7 +210,7 @@ class _Line(Timer):
         load.notify()
 
     def lost(self, error: Offline, outcome: OutcomeClass, began_s: float | None, now_s: float) -> None:
-        """See :class:`~simulator.fleet.engine.mqtt.ports.SessionListener`."""
+        """There is no connection any more, or it was never made."""
         self._went_down()
         self._attempts.ended(error, outcome, began_s, now_s)
         self._give_up(OutcomeClass.TRANSPORT, str(error), now_s)
@@ -282,7 +291,7 @@ class _Sending:
         return self.request.intended_s + self._line.load.timeout_s
 
     def acknowledged(self, code: int, sent_s: float, now_s: float) -> None:
-        """See :class:`~simulator.fleet.engine.mqtt.ports.Publisher`."""
+        """PUBACK came. See :class:`~simulator.fleet.engine.mqtt.ports.Publisher`."""
         if self._is_over:
             return
         outcome = faults.class_of_reason(code)
@@ -301,7 +310,7 @@ class _Sending:
         self._line.load.notify()
 
     def failed(self, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:
-        """See :class:`~simulator.fleet.engine.mqtt.ports.Publisher`."""
+        """No acknowledgement. See :class:`~simulator.fleet.engine.mqtt.ports.Publisher`."""
         if not self._is_over:
             outcome, reason = self._end_of(outcome, reason)
             self._measure(MqttOperation.READINGS, outcome, sent_s, now_s)

@@ -57,7 +57,7 @@ class NoObserver:
         now_s: float,
         attempt: Attempt,
     ) -> None:
-        """See :class:`Observer`."""
+        """A request ended. See :class:`Observer`."""
 
     def faulted(self, operation: str, device: int, sentence: str) -> None:
-        """See :class:`Observer`."""
+        """Why an exchange was no good one, for a person. See :class:`Observer`."""

@@ -130,12 +130,12 @@ class ProofCaller:
         self._ended: Proved | None = ended
 
     def answered(self, status: int, headers: Headers, body: bytes, sent_s: float, now_s: float) -> None:
-        """See :class:`~simulator.fleet.engine.ports.Caller`."""
+        """The answer came. See :class:`~simulator.fleet.engine.ports.Caller`."""
         del sent_s, now_s
         self.end(good=is_proof_answer(HttpAnswer(status, headers, body)))
 
     def failed(self, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:
-        """See :class:`~simulator.fleet.engine.ports.Caller`."""
+        """No answer. See :class:`~simulator.fleet.engine.ports.Caller`."""
         del outcome, reason, sent_s, now_s
         self.end(good=False)
 

@@ -99,11 +99,11 @@ class DeviceFault(Generic[Settings]):
 
     @property
     def kind(self) -> str:
-        """See :class:`Fault`."""
+        """The fault's name in scenarios."""
         return self.settings.kind
 
     def chooses(self, device: Individual) -> bool:
-        """See :class:`Fault`."""
+        """Whether it concerns this device."""
         share = self.settings.share
         # Not the cheap fraction(): that of another salt goes with it, and who is chosen would all have one moment.
         return share >= 1.0 or device.uniform(self._share_salt, 0) < share
@@ -117,7 +117,7 @@ class DeviceFault(Generic[Settings]):
         return often >= 1.0 or device.uniform(self.salt, which) < often
 
     def truth(self, devices: Iterable[Individual]) -> Span:
-        """See :class:`Fault`."""
+        """What exactly is done, for the record."""
         chosen = [device for device in devices if self.chooses(device)]
         done: dict[str, Any] = self.settings.model_dump(mode="json", exclude={"name", "at_s", "duration_s", "kind"})
         done["devices"] = [device.name for device in chosen[:NAMES_KEPT]]
@@ -133,23 +133,23 @@ class DeviceFault(Generic[Settings]):
         )
 
     def condition(self, device: Individual, time_s: float, condition: Condition) -> Condition:  # noqa: ARG002
-        """See :class:`~simulator.fleet.models.fault_hooks.FaultHooks`."""
+        """The condition with the fault; its ``until_s`` ends where the fault begins, ends or does something else."""
         return condition
 
     def values(self, device: Individual, time_s: float, values: Values, read: Read) -> Values:  # noqa: ARG002
-        """See :class:`~simulator.fleet.models.fault_hooks.FaultHooks`."""
+        """What is read instead of ``values``; finite numbers."""
         return values
 
     def schedule(self, device: Individual, time_s: float, pace: Pace) -> Pace:  # noqa: ARG002
-        """See :class:`~simulator.fleet.models.fault_hooks.FaultHooks`."""
+        """The pace from ``time_s`` on. See :class:`~simulator.fleet.models.fault_hooks.FaultHooks`."""
         return pace
 
     def order(self, device: Individual, time_s: float, order: Sequence[int]) -> Sequence[int]:  # noqa: ARG002
-        """See :class:`~simulator.fleet.models.fault_hooks.FaultHooks`."""
+        """The places of a batch's readings, in the order in which they go out."""
         return order
 
     def bodies(self, device: Individual, time_s: float, body: Body) -> Sequence[Body]:  # noqa: ARG002
-        """See :class:`~simulator.fleet.models.fault_hooks.FaultHooks`."""
+        """What goes out instead of one body of readings: at least one; the first is the one that is waited for."""
         return (body,)
 
     def bounded(self, device: Individual, time_s: float, condition: Condition) -> Condition:

@@ -45,14 +45,14 @@ class NoAges:
     """Keeps nothing, for runs that are not measured."""
 
     def accepted(self, taken_s: Iterable[float], now_s: float) -> None:
-        """See :class:`Ages`."""
+        """Readings that were taken at these times are accepted now. See :class:`Ages`."""
 
     def given_up(self, taken_s: Iterable[float], outcome: OutcomeClass, now_s: float) -> None:
-        """See :class:`Ages`."""
+        """Readings that were taken at these times will not be sent any more, and nobody accepted them."""
 
 
 class ReadingAges:
-    """See :class:`Ages`.
+    """Records how old each reading was when it was accepted.
 
     Args:
         recorder: where they go.
@@ -62,11 +62,11 @@ class ReadingAges:
         self._recorder = recorder
 
     def accepted(self, taken_s: Iterable[float], now_s: float) -> None:
-        """See :class:`Ages`."""
+        """Readings that were taken at these times are accepted now. See :class:`Ages`."""
         self.given_up(taken_s, OutcomeClass.OK, now_s)
 
     def given_up(self, taken_s: Iterable[float], outcome: OutcomeClass, now_s: float) -> None:
-        """See :class:`Ages`."""
+        """Readings that were taken at these times will not be sent any more, and nobody accepted them."""
         record = self._recorder.record
         for at_s in taken_s:
             # Nothing was sent by this alone: it has no part in the send lag.

@@ -80,7 +80,7 @@ class Times:
         self._window = SlidingHistogram(forgets=forgets)
 
     def take(self, second: Second) -> None:
-        """See :class:`Measure`."""
+        """The newest second enters the window. See :class:`Measure`."""
         if self._subject.source is Source.GENERATOR:
             self._window.take([second.health.send_lag])
         else:
@@ -88,11 +88,11 @@ class Times:
             self._window.take([tally.service if self._subject.service else tally.response for tally in tallies])
 
     def drop(self) -> None:
-        """See :class:`Measure`."""
+        """The oldest second leaves it. See :class:`Measure`."""
         self._window.drop()
 
     def value(self) -> float | None:
-        """See :class:`Measure`."""
+        """The measure over the window; None when there was nothing to measure. See :class:`Measure`."""
         histogram = self._window.histogram()
         if not histogram.count:
             return None
@@ -112,7 +112,7 @@ class Pieces:
         self._chosen = self._all = 0
 
     def take(self, second: Second) -> None:
-        """See :class:`Measure`."""
+        """The newest second enters the window. See :class:`Measure`."""
         if self._subject.source is Source.GENERATOR:
             health = second.health
             done = health.sent if "sent" in self._subject.names else health.intended - health.undelivered
@@ -130,13 +130,13 @@ class Pieces:
         self._all += part[1]
 
     def drop(self) -> None:
-        """See :class:`Measure`."""
+        """The oldest second leaves it. See :class:`Measure`."""
         part = self._parts.popleft()
         self._chosen -= part[0]
         self._all -= part[1]
 
     def value(self) -> float | None:
-        """See :class:`Measure`."""
+        """The measure over the window; None when there was nothing to measure. See :class:`Measure`."""
         if self._unit is Unit.SHARE:
             return 100.0 * self._chosen / self._all if self._all else None
         if self._unit is Unit.RATE:
@@ -153,18 +153,18 @@ class Levels:
         self._values: deque[float | None] = deque()
 
     def take(self, second: Second) -> None:
-        """See :class:`Measure`."""
+        """The newest second enters the window. See :class:`Measure`."""
         if self._subject.source is Source.GAUGES:
             self._values.append(second.gauges.get(self._name))
         else:
             self._values.append(level_of(second.health, self._name))
 
     def drop(self) -> None:
-        """See :class:`Measure`."""
+        """The oldest second leaves it. See :class:`Measure`."""
         self._values.popleft()
 
     def value(self) -> float | None:
-        """See :class:`Measure`."""
+        """The measure over the window; None when there was nothing to measure. See :class:`Measure`."""
         values = [value for value in self._values if value is not None]
         if not values:
             return None

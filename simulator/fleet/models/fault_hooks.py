@@ -107,19 +107,19 @@ class ActiveFaults:
         return bool(self._by_hook[hook])
 
     def condition(self, device: Individual, time_s: float, condition: Condition) -> Condition:
-        """See :meth:`FaultHooks.condition`."""
+        """The condition with the fault; its ``until_s`` ends where the fault begins, ends or does something else."""
         for fault in self._by_hook[Hook.CONDITION]:
             condition = fault.condition(device, time_s, condition)
         return condition
 
     def values(self, device: Individual, time_s: float, values: Values, read: Read) -> Values:
-        """See :meth:`FaultHooks.values`."""
+        """What is read instead of ``values``; finite numbers. See :meth:`FaultHooks.values`."""
         for fault in self._by_hook[Hook.VALUES]:
             values = fault.values(device, time_s, values, read)
         return values
 
     def schedule(self, device: Individual, time_s: float, pace: Pace) -> Pace:
-        """See :meth:`FaultHooks.schedule`."""
+        """The pace from ``time_s`` on. See :meth:`FaultHooks.schedule`."""
         for fault in self._by_hook[Hook.SCHEDULE]:
             pace = fault.schedule(device, time_s, pace)
         return pace

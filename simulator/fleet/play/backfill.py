@@ -109,7 +109,7 @@ class BackfillJob:
     ca_file: Path | None = None
 
     def make(self, recorder: Recorder) -> BackfillPlay:
-        """See :class:`~simulator.fleet.run.worker.Job`."""
+        """Build everything; called in the running loop. Nothing is sent yet."""
         return BackfillPlay(self, recorder)
 
 
@@ -137,7 +137,7 @@ class _Refused(Exception):
 
 
 class BackfillPlay:
-    """See :class:`~simulator.fleet.play.base.Play`.
+    """Plays a ``backfill`` scenario: devices send readings of the past.
 
     Args:
         job: what is to be done.
@@ -177,7 +177,7 @@ class BackfillPlay:
 
     @property
     def devices(self) -> int:
-        """See :class:`~simulator.fleet.play.base.Play`."""
+        """How many devices this worker plays. See :class:`~simulator.fleet.play.base.Play`."""
         return len(self._job.device_ids)
 
     def begin(self, at_s: float) -> None:
@@ -216,7 +216,7 @@ class BackfillPlay:
         return Leftover(tuple(names[:_NAMES_SHOWN]), self._left)
 
     async def close(self) -> PlaySummary:
-        """See :class:`~simulator.fleet.play.base.Play`."""
+        """Close every connection and file; the last word. See :class:`~simulator.fleet.play.base.Play`."""
         for lane in self._lanes:
             lane.cancel()
         ended = await asyncio.gather(*self._lanes, return_exceptions=True)

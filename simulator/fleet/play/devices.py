@@ -256,7 +256,7 @@ class HttpDevices(_CoreDevices):
         super().__init__(self._driver, self._links)
 
     def gauges(self) -> Mapping[str, float]:
-        """See :class:`Devices`."""
+        """The gauges of all of them: ``online``, ``waiting_readings``, ``connections`` and others, by name."""
         gauges = self._driver.gauges
         return {
             "online": float(gauges.online - self._links.state.down),
@@ -266,7 +266,7 @@ class HttpDevices(_CoreDevices):
         }
 
     async def close(self) -> int:
-        """See :class:`Devices`."""
+        """Close every connection. See :class:`Devices`."""
         self._driver.end()
         await self._links.close()
         self._driver.give_up(self._driver.clocks.monotonic())
@@ -327,7 +327,7 @@ class MqttDevices(_CoreDevices):
         super().__init__(self._driver, self._links)
 
     def gauges(self) -> Mapping[str, float]:
-        """See :class:`Devices`."""
+        """The gauges of all of them: ``online``, ``waiting_readings``, ``connections`` and others, by name."""
         return {
             "online": float(self._driver.connections),
             "waiting_readings": float(self._driver.gauges.waiting_readings),
@@ -335,7 +335,7 @@ class MqttDevices(_CoreDevices):
         }
 
     async def close(self) -> int:
-        """See :class:`Devices`."""
+        """Close every connection. See :class:`Devices`."""
         self._driver.end()
         self._driver.give_up(self._driver.clocks.monotonic())
         await self._engine.close()
@@ -426,11 +426,11 @@ class WireDevices:
             self._load.switch_off(device)
 
     def arrive(self, stream: int, device: int, due_s: float) -> None:
-        """See :class:`Devices`."""
+        """A request of one of the scenario's open arrivals, due at that time on the worker's clock."""
         self._load.send(RequestKind(self._arrivals[stream].operation), device, due_s)
 
     def sample(self, *, on: bool) -> None:
-        """See :class:`Devices`."""
+        """Read the sensors, or stop reading them; pure load begins or ends its users. See :class:`Devices`."""
         if on == self._users_are_on:
             return
         self._users_are_on = on
@@ -443,25 +443,34 @@ class WireDevices:
                 self._load.start_users(RequestKind(arrivals.operation), users, arrivals.pause_s)
 
     def unsettled(self) -> list[int]:
-        """See :class:`Devices`: those whose requests are under way, which end by themselves."""
+        """Devices that have something to hand over; their number is what it costs.
+
+        See :class:`Devices`: those whose requests are under way, which end by themselves.
+        """
         return list({sending.device for sending in self._load.under_way})
 
     def has_settled(self) -> bool:
-        """See :class:`Devices`."""
+        """Whether none has; costs the same for any number of devices. See :class:`Devices`."""
         return not self._load.under_way
 
     def await_requests(self, before_s: float) -> None:
-        """See :class:`Devices`: requests under way are waited for whenever they fell due."""
+        """The phases were over at this time: what fell due before and has no answer yet keeps them unsettled.
+
+        See :class:`Devices`: requests under way are waited for whenever they fell due.
+        """
         del before_s
         self._is_draining = True
 
     def had_contact(self, device: int) -> bool:
-        """See :class:`Devices`: no device carries anything out here."""
+        """Whether this device ever had a list of its commands, so that nothing in the next one is history to it.
+
+        See :class:`Devices`: no device carries anything out here.
+        """
         del device
         return True
 
     def gauges(self) -> Mapping[str, float]:
-        """See :class:`Devices`."""
+        """The gauges of all of them: ``online``, ``waiting_readings``, ``connections`` and others, by name."""
         if isinstance(self._engine, Http1Engine):
             online, connections = len(self._online), self._engine.connections
         else:
@@ -473,7 +482,7 @@ class WireDevices:
         }
 
     async def close(self) -> int:
-        """See :class:`Devices`."""
+        """Close every connection. See :class:`Devices`."""
         self._load.end()
         await self._links.close()
         return self._load.undelivered

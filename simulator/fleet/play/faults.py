@@ -157,7 +157,7 @@ class FaultSchedule:
         return dead
 
     def truths(self, devices: int) -> tuple[Span, ...]:
-        """See :func:`truths`."""
+        """What each fault did, for the record: :func:`truths`."""
         return truths(self._played(), self._context.seed, devices)
 
     def _played(self) -> list[DeviceFault[Any]]:
@@ -194,13 +194,13 @@ class PowerFaults:
         return dead
 
     def switch_on(self, device: int) -> None:
-        """See :class:`~simulator.fleet.play.devices.Power`."""
+        """Give it power; nothing happens when it has it. See :class:`~simulator.fleet.play.devices.Power`."""
         self._on.add(device)
         if device not in self._dead:
             self._context.devices.switch_on(device)
 
     def switch_off(self, device: int) -> None:
-        """See :class:`~simulator.fleet.play.devices.Power`."""
+        """Take its power in this instant. See :class:`~simulator.fleet.play.devices.Power`."""
         self._on.discard(device)
         self._context.devices.switch_off(device)
 

@@ -96,12 +96,12 @@ class FleetJob:
     operator_ca_file: Path | None = None
 
     def make(self, recorder: Recorder) -> FleetPlay:
-        """See :class:`~simulator.fleet.run.worker.Job`."""
+        """Build everything; called in the running loop. Nothing is sent yet."""
         return FleetPlay(self, recorder)
 
 
 class FleetPlay:
-    """See :class:`~simulator.fleet.play.base.Play`.
+    """Plays a ``fleet`` scenario: devices are switched on and off, act when they are due, and suffer faults.
 
     Args:
         job: what to play.
@@ -148,7 +148,7 @@ class FleetPlay:
 
     @property
     def devices(self) -> int:
-        """See :class:`~simulator.fleet.play.base.Play`."""
+        """How many devices this worker plays. See :class:`~simulator.fleet.play.base.Play`."""
         return len(self._job.device_ids)
 
     def begin(self, at_s: float) -> None:
@@ -208,7 +208,7 @@ class FleetPlay:
             self._file(time.monotonic() - self._began_s + _AHEAD_S)  # what the phase begins with is due now
 
     def gauges(self) -> Mapping[str, float]:
-        """See :class:`~simulator.fleet.play.base.Play`."""
+        """What is the case now, such as ``online``; asked once a second."""
         if self._devices is None:
             return {}
         found = {**self._devices.gauges(), "open_commands": float(len(self._commands) + self._held_orders)}
@@ -267,7 +267,7 @@ class FleetPlay:
         self._disconnected.clear()
 
     async def close(self) -> PlaySummary:
-        """See :class:`~simulator.fleet.play.base.Play`."""
+        """Close every connection and file; the last word. See :class:`~simulator.fleet.play.base.Play`."""
         self._is_over = True
         broken = await self._end_tasks()
         self._heap.close()

@@ -44,12 +44,12 @@ class LimiterJob:
     ca_file: Path | None = None
 
     def make(self, recorder: Recorder) -> LimiterPlay:
-        """See :class:`~simulator.fleet.run.worker.Job`."""
+        """Build everything; called in the running loop. Nothing is sent yet."""
         return LimiterPlay(self, recorder)
 
 
 class LimiterPlay:
-    """See :class:`~simulator.fleet.play.base.Play`.
+    """Plays a ``limiter`` scenario: asks for more than the quota and watches what is let through.
 
     Args:
         job: what is to be tested.

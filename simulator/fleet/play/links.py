@@ -44,7 +44,7 @@ class Links:
         self.has_link_fault = self.state.has_link_fault
 
     def send(self, device: int, message: bytes, caller: Caller, timeout_s: float) -> None:
-        """See :class:`~simulator.fleet.engine.ports.HttpEngine`."""
+        """Send one whole request (head and body, ready for the wire); it waits its turn where no connection is free."""
         state = self.state
         if state.is_down(device):
             self._refuse(caller, OutcomeClass.TRANSPORT, DOWN)
@@ -66,13 +66,16 @@ class Links:
             relay.lose(OutcomeClass.TRANSPORT, DOWN, now_s)
 
     def cut(self, device: int) -> None:
-        """See :class:`~simulator.fleet.engine.ports.HttpEngine`."""
+        """The device's power goes: its requests are forgotten, its callers are not called, its own socket is reset."""
         for relay in list(self._under_way.pop(device, ())):
             relay.forget()
         self._engine.cut(device)
 
     async def close(self) -> None:
-        """See :class:`~simulator.fleet.engine.ports.HttpEngine`; what was lost on the way ends with it."""
+        """Close every connection; open requests end as ``TRANSPORT``.
+
+        See :class:`~simulator.fleet.engine.ports.HttpEngine`; what was lost on the way ends with it.
+        """
         await self._engine.close()
         for relay in [relay for place in self._under_way.values() for relay in place]:
             relay.give_up(_CLOSED)
@@ -139,7 +142,7 @@ class _Relay:
         self._passage = passage
 
     def answered(self, status: int, headers: Headers, body: bytes, sent_s: float, now_s: float) -> None:
-        """See :class:`~simulator.fleet.engine.ports.Caller`."""
+        """The answer came. See :class:`~simulator.fleet.engine.ports.Caller`."""
         if self._passage.answer_lost:
             return
         if self._passage.back_s > 0 and self.is_wanted:
@@ -151,7 +154,7 @@ class _Relay:
             self.caller.answered(status, headers, body, sent_s if self._sent_s is None else self._sent_s, now_s)
 
     def failed(self, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:
-        """See :class:`~simulator.fleet.engine.ports.Caller`."""
+        """No answer. See :class:`~simulator.fleet.engine.ports.Caller`."""
         if self._passage.answer_lost:
             return
         if self._end():

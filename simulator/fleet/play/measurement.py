@@ -47,7 +47,7 @@ class Measurement:
         now_s: float,
         attempt: Attempt,
     ) -> None:
-        """See :class:`~simulator.fleet.device.observer.Observer`."""
+        """A request ended. See :class:`~simulator.fleet.device.observer.Observer`."""
         recorder = self._recorder
         if sent_s is not None:
             recorder.intended += 1
@@ -62,7 +62,7 @@ class Measurement:
             self._keep(device, now_s - intended_s, operation)
 
     def faulted(self, operation: str, device: int, sentence: str) -> None:
-        """See :class:`~simulator.fleet.device.observer.Observer`."""
+        """Why an exchange was no good one, for a person. See :class:`~simulator.fleet.device.observer.Observer`."""
         del device
         text = f"{operation}: {sentence}"[:_SENTENCE_CHARACTERS]
         if text in self.sentences or len(self.sentences) < _SENTENCES_KEPT:
@@ -116,34 +116,37 @@ class StagedLedger:
         self.order_unanswered = ledger.order_unanswered
 
     def command_ordered(self, device: int, command_id: str, at_s: float) -> None:
-        """See :class:`~simulator.fleet.audit.fleet_ledger.FleetLedger`."""
+        """The service took an operator's command for this device, and gave it this id."""
         self._ledger.command_ordered(device, command_id, at_s)
         self._commands.mark(command_id, Stage.SENT, at_s + self.began_s)
 
     def command_received(self, device: int, command_id: str, at_s: float) -> None:
-        """See :class:`~simulator.fleet.audit.fleet_ledger.FleetLedger`."""
+        """The device admitted a command to its journal. Not to be called for a repeat that the journal knew."""
         self._ledger.command_received(device, command_id, at_s)
         self._commands.mark(command_id, Stage.DELIVERED, at_s + self.began_s)
 
     def command_started(self, device: int, command_id: str, contract: Contract, attempt: int, at_s: float) -> None:
-        """See :class:`~simulator.fleet.audit.fleet_ledger.FleetLedger`."""
+        """The effect begins. To be called before the work."""
         self._ledger.command_started(device, command_id, contract, attempt, at_s)
         self._commands.mark(command_id, Stage.STARTED, at_s + self.began_s)
 
     def command_finished(
         self, device: int, command_id: str, status: OutcomeStatus, at_s: float, error: str | None = None
     ) -> None:
-        """See :class:`~simulator.fleet.audit.fleet_ledger.FleetLedger`."""
+        """The device decided how the command ended; also without an effect, as for an unknown one."""
         self._ledger.command_finished(device, command_id, status, at_s, error)
         self._commands.mark(command_id, Stage.FINISHED, at_s + self.began_s, _end_state(status, error))
 
     def command_reported(self, device: int, command_id: str, at_s: float) -> None:
-        """See :class:`~simulator.fleet.audit.fleet_ledger.FleetLedger`."""
+        """The service took the final result. See :class:`~simulator.fleet.audit.fleet_ledger.FleetLedger`."""
         self._ledger.command_reported(device, command_id, at_s)
         self._commands.mark(command_id, Stage.REPORTED, at_s + self.began_s)
 
     def result_put_aside(self, device: int, command_id: str) -> None:
-        """See :class:`~simulator.fleet.audit.fleet_ledger.FleetLedger`: the way ends here without a report."""
+        """Nothing on the service takes the final result: it stays with the device, and nobody waits for it.
+
+        See :class:`~simulator.fleet.audit.fleet_ledger.FleetLedger`: the way ends here without a report.
+        """
         self._ledger.result_put_aside(device, command_id)
         self._commands.end(command_id)
 

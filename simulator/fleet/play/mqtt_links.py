@@ -64,7 +64,10 @@ class MqttLinks:
         self._recovering: set[int] = set()
 
     def has_link_fault(self, device: int) -> bool:
-        """See :meth:`LinkState.has_link_fault`; also until a session stands again that the link's doing has ended."""
+        """Whether what this device does not get out is the link's doing, and not the generator's.
+
+        See :meth:`LinkState.has_link_fault`; also until a session stands again that the link's doing has ended.
+        """
         return device in self._recovering or self.state.has_link_fault(device)
 
     def lose(self, device: int) -> None:
@@ -75,13 +78,16 @@ class MqttLinks:
             line.end(Offline("closed", DOWN), OutcomeClass.TRANSPORT)
 
     def apply_link_faults(self, faults: LinkFaults) -> None:
-        """See :meth:`LinkState.apply_link_faults`. Without any fault, connections that died of one are reset."""
+        """From now on what is said gets through as these faults let it.
+
+        See :meth:`LinkState.apply_link_faults`. Without any fault, connections that died of one are reset.
+        """
         self.state.apply_link_faults(faults)
         if self.state.is_plain:
             self._wheel.for_each(list(self._lines.values()), _Line.revive)
 
     def open(self, device: int, opening: Opening, listener: SessionListener) -> None:
-        """See :meth:`MqttEngine.open`."""
+        """Connect, and subscribe. A session that this device still has is cut first. See :meth:`MqttEngine.open`."""
         if device in self._lines:
             self.cut(device)
         line = self._lines[device] = _Line(self, device, listener)
@@ -97,7 +103,7 @@ class MqttLinks:
     def publish(
         self, device: int, topic: str, payload: bytes, publisher: Publisher, timeout_s: float, *, retain: bool = False
     ) -> None:
-        """See :meth:`MqttEngine.publish`."""
+        """Publish with QoS 1; it waits its turn when the broker's receive maximum is reached."""
         line = self._lines.get(device)
         if line is None:
             self.engine.publish(device, topic, payload, publisher, timeout_s, retain=retain)
@@ -107,22 +113,22 @@ class MqttLinks:
         line.say(len(topic) + len(payload), go, message)
 
     def acknowledge(self, device: int, arrival: Arrival) -> None:
-        """See :meth:`MqttEngine.acknowledge`."""
+        """The message is safe: PUBACK. Void once its connection has ended, since the broker sends it again then."""
         line = self._lines.get(device)
         if line is not None:
             line.say(_ACKNOWLEDGEMENT_BYTES, partial(self.engine.acknowledge, device, arrival), None)
 
     def cut(self, device: int) -> None:
-        """See :meth:`MqttEngine.cut`."""
+        """The device's power goes: the connection is reset, the broker publishes the will. Nobody is called then."""
         self._forget(device)
         self.engine.cut(device)
 
     def deafen(self, device: int) -> None:
-        """See :meth:`MqttEngine.deafen`."""
+        """Hear nothing of this session's connection any more, not even its end: it is half-open."""
         self.engine.deafen(device)
 
     async def close(self) -> None:
-        """See :meth:`MqttEngine.close`."""
+        """Cut every session. See :meth:`MqttEngine.close`."""
         for device in list(self._lines):
             self._forget(device)
         await self.engine.close()
@@ -223,19 +229,19 @@ class _Line:
     # --- what comes (SessionListener) ---------------------------------------------------------------------------------
 
     def connected(self, standing: Established, now_s: float) -> None:
-        """See :class:`~simulator.fleet.engine.mqtt.ports.SessionListener`."""
+        """The broker took the device, and the subscriptions stand."""
         del now_s
         accepted = replace(standing, began_s=self._began_s)
         self._links.stands(self.device)
         self._receive(_CONNECT_BYTES, lambda: self._listener.connected(accepted, self._links.now()))
 
     def arrived(self, arrival: Arrival, now_s: float) -> None:
-        """See :class:`~simulator.fleet.engine.mqtt.ports.SessionListener`."""
+        """A message came. QoS 1: :meth:`MqttEngine.acknowledge` it once it is safe, or it comes again."""
         del now_s
         self._receive(len(arrival.payload), lambda: self._listener.arrived(arrival, self._links.now()))
 
     def lost(self, error: Offline, outcome: OutcomeClass, began_s: float | None, now_s: float) -> None:
-        """See :class:`~simulator.fleet.engine.mqtt.ports.SessionListener`."""
+        """There is no connection any more, or it was never made."""
         del began_s, now_s
         self.end(error, outcome, is_our_doing=self._is_dead)
 
@@ -346,12 +352,12 @@ class _Message:
         self._line.give_up_later(self, self._timeout_s)
 
     def acknowledged(self, code: int, sent_s: float, now_s: float) -> None:
-        """See :class:`~simulator.fleet.engine.mqtt.ports.Publisher`."""
+        """PUBACK came. See :class:`~simulator.fleet.engine.mqtt.ports.Publisher`."""
         del now_s
         self._line.acknowledged(self, code, sent_s)
 
     def failed(self, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:
-        """See :class:`~simulator.fleet.engine.mqtt.ports.Publisher`."""
+        """No acknowledgement. See :class:`~simulator.fleet.engine.mqtt.ports.Publisher`."""
         del now_s
         self.end_badly(outcome, reason, sent_s if self.sent_s is None else self.sent_s)
 
@@ -382,15 +388,18 @@ class _Intruder:
         self._line = line
 
     def connected(self, standing: Established, now_s: float) -> None:
-        """See :class:`~simulator.fleet.engine.mqtt.ports.SessionListener`."""
+        """The broker took the device, and the subscriptions stand."""
         del standing, now_s
         self._line.refuse()
 
     def arrived(self, arrival: Arrival, now_s: float) -> None:
-        """See :class:`~simulator.fleet.engine.mqtt.ports.SessionListener`: not meant for it, and not acknowledged."""
+        """A message came. QoS 1: :meth:`MqttEngine.acknowledge` it once it is safe, or it comes again.
+
+        See :class:`~simulator.fleet.engine.mqtt.ports.SessionListener`: not meant for it, and not acknowledged.
+        """
 
     def lost(self, error: Offline, outcome: OutcomeClass, began_s: float | None, now_s: float) -> None:
-        """See :class:`~simulator.fleet.engine.mqtt.ports.SessionListener`."""
+        """There is no connection any more, or it was never made."""
         self._line.lost(error, outcome, began_s, now_s)
 
 

@@ -269,7 +269,7 @@ class _Order:
         context.engine.send(self._device, self._message, self, context.timeout_s)
 
     def answered(self, status: int, headers: Headers, body: bytes, sent_s: float, now_s: float) -> None:
-        """See :class:`~simulator.fleet.engine.ports.Caller`."""
+        """The answer came. See :class:`~simulator.fleet.engine.ports.Caller`."""
         operator, outcome = self._operator, class_of(status)
         self._note(outcome, sent_s, now_s)
         if outcome is OutcomeClass.OK:
@@ -301,7 +301,7 @@ class _Order:
             self._give_up(f"{status} {_word_of(body)}".strip())
 
     def failed(self, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:
-        """See :class:`~simulator.fleet.engine.ports.Caller`."""
+        """No answer. See :class:`~simulator.fleet.engine.ports.Caller`."""
         if self._operator.is_over:
             # Neither the target nor the network ended it: it has waited until now.
             outcome, reason = OutcomeClass.TIMEOUT, RUN_OVER

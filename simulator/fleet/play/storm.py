@@ -92,12 +92,12 @@ class StormJob:
     ca_file: Path | None = None
 
     def make(self, recorder: Recorder) -> StormPlay:
-        """See :class:`~simulator.fleet.run.worker.Job`."""
+        """Build everything; called in the running loop. Nothing is sent yet."""
         return StormPlay(self, recorder)
 
 
 class StormPlay:
-    """See :class:`~simulator.fleet.play.base.Play`.
+    """Plays an ``onboarding_storm`` scenario: registrations from labels at a planned rate.
 
     Args:
         job: what is to be done.

@@ -257,7 +257,7 @@ class AgeFigures:
 
     @property
     def name(self) -> str:
-        """See :attr:`figures`."""
+        """The operation's name."""
         return self.figures.name
 
     @property

@@ -111,12 +111,12 @@ class ScreenView:
         self._leave()
 
     def stage(self, text: str, done: int = 0, whole: int = 0) -> None:
-        """See :class:`RunView`."""
+        """Show what goes on outside of the load, such as ``making devices``; an empty text ends it."""
         self._picture.stage, self._picture.done, self._picture.whole = text, done, whole
         self._live.refresh()
 
     def note(self, text: str, tone: Tone = Tone.PLAIN) -> None:
-        """See :class:`RunView`."""
+        """Show one event. See :class:`RunView`."""
         latest = self._picture.window.latest
         self._keep(latest.second + 1 if latest else 0, text, tone)
         self._live.refresh()
@@ -126,7 +126,7 @@ class ScreenView:
         del self._picture.notes[:-_NOTES_KEPT]
 
     def show(self, second: Second, standing: Standing) -> None:
-        """See :class:`RunView`."""
+        """Show the latest second and how the run stands; what begins or ends by it is noted by itself."""
         for change in changes(self._picture.standing, standing):
             self._keep(*change)
         self._picture.window.take(second)
@@ -135,7 +135,7 @@ class ScreenView:
         self._live.refresh()
 
     def end(self, record: RunRecord) -> None:
-        """See :class:`RunView`."""
+        """Print the verdict and the figures of the run; the picture is gone then. See :class:`RunView`."""
         self._leave()
         print_summary(self._console, record)
 
@@ -173,18 +173,21 @@ class LineView:
         return None
 
     def stage(self, text: str, done: int = 0, whole: int = 0) -> None:
-        """See :class:`RunView`. One line at its begin."""
+        """Show what goes on outside of the load, such as ``making devices``; an empty text ends it.
+
+        See :class:`RunView`. One line at its begin.
+        """
         del done
         if text and text != self._stage:
             self._print(f"{self._clock()}  {text}" + (f" ({whole:,})" if whole else ""))
         self._stage = text
 
     def note(self, text: str, tone: Tone = Tone.PLAIN) -> None:
-        """See :class:`RunView`."""
+        """Show one event. See :class:`RunView`."""
         self._print(f"{self._clock()}  {text}", _STYLES[tone])
 
     def show(self, second: Second, standing: Standing) -> None:
-        """See :class:`RunView`."""
+        """Show the latest second and how the run stands; what begins or ends by it is noted by itself."""
         for at_s, text, tone in changes(self._standing, standing):
             self._print(f"{clock_text(at_s):>7}  {text}", _STYLES[tone])
         self._standing = standing
@@ -196,7 +199,7 @@ class LineView:
         self._print(run_line(self._window, self._head, standing))
 
     def end(self, record: RunRecord) -> None:
-        """See :class:`RunView`."""
+        """Print the verdict and the figures of the run; the picture is gone then. See :class:`RunView`."""
         print_summary(self._console, record)
 
     def _clock(self) -> str:

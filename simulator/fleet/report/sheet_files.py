@@ -129,7 +129,7 @@ class _Csv(_Unfinished):
         self._writer = csv.writer(self._file, lineterminator="\n")
 
     def add(self, row: Row) -> None:
-        """See :class:`SheetFile`."""
+        """Add a row. See :class:`SheetFile`."""
         if not self.trouble:
             self._row([_text(cell, kind) for cell, kind in zip(row, self._kinds, strict=True)])
 
@@ -138,7 +138,7 @@ class _Csv(_Unfinished):
             self._shut()
 
     def close(self, *, is_whole: bool) -> None:
-        """See :class:`SheetFile`."""
+        """Give the file its name, or take it away when it is not whole. See :class:`SheetFile`."""
         if self.trouble:
             return
         if self.tried(self._shut_whole) and is_whole:
@@ -181,7 +181,7 @@ class _Parquet(_Unfinished):
         self.tried(begin)
 
     def add(self, row: Row) -> None:
-        """See :class:`SheetFile`."""
+        """Add a row. See :class:`SheetFile`."""
         if not self.trouble:
             self._rows.append(row)
             if len(self._rows) >= _ROWS_AT_ONCE:
@@ -199,7 +199,7 @@ class _Parquet(_Unfinished):
                 self._writer.close()
 
     def close(self, *, is_whole: bool) -> None:
-        """See :class:`SheetFile`."""
+        """Give the file its name, or take it away when it is not whole. See :class:`SheetFile`."""
         if not self.trouble and self._rows and is_whole:
             self._write()
         if self.trouble:

@@ -44,7 +44,7 @@ class RunReporter:
     workers: dict[int, WorkerStanding] = field(default_factory=dict)
 
     def second(self, second: Second, phase: Span | None, waiting_for: str, gaps: tuple[Gap, ...]) -> None:
-        """See :class:`~simulator.fleet.run.coordinator.RunListener`."""
+        """A second is complete; ``gaps`` are those of the run so far."""
         self.saturation.feed(second)
         try:
             # A second comes when the next phase may have begun: it belongs to the one that it was measured in.
@@ -54,13 +54,13 @@ class RunReporter:
             self.folder.append(second)
 
     def phase(self, outcome: RunOutcome) -> None:
-        """See :class:`~simulator.fleet.run.coordinator.RunListener`."""
+        """A phase begins, the last one of the list. See :class:`~simulator.fleet.run.coordinator.RunListener`."""
         began_at = self.record.load_began_at or to_rfc3339(time.time() - time.monotonic() + outcome.began_s)
         self.record = replace(self.record, phases=tuple(outcome.phases), faults=outcome.faults, load_began_at=began_at)
         self._keep()
 
     def drain(self, outcome: RunOutcome) -> None:
-        """See :class:`~simulator.fleet.run.coordinator.RunListener`."""
+        """The phases are over. See :class:`~simulator.fleet.run.coordinator.RunListener`."""
         self.record = replace(self.record, phases=tuple(outcome.phases), drained_from_s=outcome.drained_from_s)
         self._keep()
 
@@ -72,12 +72,12 @@ class RunReporter:
             self.view.note(str(error), Tone.WARN)
 
     def lost(self, gone: WorkerLost) -> None:
-        """See :class:`~simulator.fleet.run.coordinator.RunListener`."""
+        """A worker is gone. See :class:`~simulator.fleet.run.coordinator.RunListener`."""
         self.workers[gone.worker] = replace(self._worker(gone.worker), state=WorkerState.DEAD)
         self.view.note(f"worker {gone.worker}: {gone.reason}", Tone.BAD)
 
     def received(self, message: FromWorker) -> None:
-        """See :class:`~simulator.fleet.run.coordinator.RunListener`."""
+        """A worker sent a message. See :class:`~simulator.fleet.run.coordinator.RunListener`."""
         standing = self._worker(message.worker)
         match message:
             case Ready(_, devices):
@@ -103,7 +103,7 @@ class RunReporter:
         return self.workers.get(number) or WorkerStanding(number, WorkerState.STARTING)
 
     def warn(self, sentence: str) -> None:
-        """See :class:`~simulator.fleet.run.coordinator.RunListener`."""
+        """Show a person this sentence at once. See :class:`~simulator.fleet.run.coordinator.RunListener`."""
         self.view.note(sentence, Tone.WARN)
 
     def _standing(self, second: Second, phase: Span | None, waiting_for: str, gaps: tuple[Gap, ...]) -> Standing:

@@ -141,7 +141,7 @@ class Shaped:
     digits: int = 2
 
     def value_at(self, device: Individual, time_s: float) -> float:
-        """See :class:`Signal`."""
+        """What the reading of ``device`` is at ``time_s``; NaN where it has none. See :class:`Signal`."""
         return round(min(max(self.signal.value_at(device, time_s), self.low), self.high), self.digits)
 
 

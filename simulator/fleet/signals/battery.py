@@ -66,7 +66,7 @@ class Battery:
         object.__setattr__(self, "_life_salt", salt_of("battery", self.name, "life"))
 
     def value_at(self, device: Individual, time_s: float) -> float:
-        """See :class:`~simulator.fleet.signals.base.Signal`."""
+        """What the reading of ``device`` is at ``time_s``; NaN where it has none."""
         life_s = self._life_s(device)
         cycle_s = life_s + self.dead_s + self.charge_s
         at_s = (time_s / cycle_s + device.fraction(self._salt)) % 1.0 * cycle_s

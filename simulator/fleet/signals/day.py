@@ -32,7 +32,7 @@ class Sine:
         object.__setattr__(self, "_salt", salt_of("sine", self.name))
 
     def value_at(self, device: Individual, time_s: float) -> float:
-        """See :class:`~simulator.fleet.signals.base.Signal`."""
+        """What the reading of ``device`` is at ``time_s``; NaN where it has none."""
         phase = device.fraction(self._salt) if self.phase is None else self.phase
         value = self.mean + self.amplitude * math.sin(math.tau * ((time_s / self.period_s + phase) % 1.0))
         if self.noise:
@@ -65,7 +65,7 @@ class Diurnal:
         object.__setattr__(self, "_device_salt", salt_of("diurnal", self.name, "mean"))
 
     def value_at(self, device: Individual, time_s: float) -> float:
-        """See :class:`~simulator.fleet.signals.base.Signal`."""
+        """What the reading of ``device`` is at ``time_s``; NaN where it has none."""
         turn = (time_s / _DAY_S - self.peak_hour / 24.0) % 1.0
         value = self.mean + self.amplitude * math.cos(math.tau * turn)
         if self.noise:

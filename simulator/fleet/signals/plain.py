@@ -20,7 +20,7 @@ class Constant:
     value: float
 
     def value_at(self, device: Individual, time_s: float) -> float:  # noqa: ARG002 - a Signal
-        """See :class:`~simulator.fleet.signals.base.Signal`."""
+        """What the reading of ``device`` is at ``time_s``; NaN where it has none."""
         return self.value
 
 
@@ -42,7 +42,7 @@ class Noise:
         object.__setattr__(self, "_salt", salt_of("noise", self.name))
 
     def value_at(self, device: Individual, time_s: float) -> float:
-        """See :class:`~simulator.fleet.signals.base.Signal`."""
+        """What the reading of ``device`` is at ``time_s``; NaN where it has none."""
         which = millisecond_of(time_s)
         if self.uniform:
             return self.mean + self.deviation * _UNIFORM_REACH * (device.uniform(self._salt, which) - 0.5)
@@ -57,7 +57,7 @@ class Since:
     origin_s: float
 
     def value_at(self, device: Individual, time_s: float) -> float:
-        """See :class:`~simulator.fleet.signals.base.Signal`."""
+        """What the reading of ``device`` is at ``time_s``; NaN where it has none."""
         return self.signal.value_at(device, time_s - self.origin_s)
 
 
@@ -83,7 +83,7 @@ class Correlated:
         object.__setattr__(self, "_salt", salt_of("correlated", self.name))
 
     def value_at(self, device: Individual, time_s: float) -> float:
-        """See :class:`~simulator.fleet.signals.base.Signal`."""
+        """What the reading of ``device`` is at ``time_s``; NaN where it has none."""
         value = self.offset + self.factor * self.follows.value_at(device, time_s - self.lag_s)
         if self.noise:
             value += self.noise * device.normal(self._salt, millisecond_of(time_s))
@@ -105,7 +105,7 @@ class Computed:
         self._signals = signals
 
     def value_at(self, device: Individual, time_s: float) -> float:
-        """See :class:`~simulator.fleet.signals.base.Signal`."""
+        """What the reading of ``device`` is at ``time_s``; NaN where it has none."""
 
         def number(name: str) -> float:
             if name == "t":

@@ -75,7 +75,7 @@ class Replay:
         self._origin_s = origin_s
 
     def value_at(self, device: Individual, time_s: float) -> float:
-        """See :class:`~simulator.fleet.signals.base.Signal`."""
+        """What the reading of ``device`` is at ``time_s``; NaN where it has none."""
         recording = self._recordings[device.index % len(self._recordings)]
         if self._begin_s is not None:
             at_s = time_s - self._begin_s

@@ -138,7 +138,7 @@ class RouteReading:
     part: str
 
     def value_at(self, device: Individual, time_s: float) -> float:
-        """See :class:`~simulator.fleet.signals.base.Signal`."""
+        """What the reading of ``device`` is at ``time_s``; NaN where it has none."""
         value: float = getattr(self.route.place_at(device, time_s), self.part)
         return value
 

@@ -29,7 +29,7 @@ class Steps:
         self._begin_s = begin_s
 
     def value_at(self, device: Individual, time_s: float) -> float:
-        """See :class:`~simulator.fleet.signals.base.Signal`."""
+        """What the reading of ``device`` is at ``time_s``; NaN where it has none."""
         if self._begin_s is None:
             at_s = (time_s + device.fraction(self._salt) * self._round_s) % self._round_s
         else:
@@ -53,5 +53,5 @@ class Markov:
         self._values = dict(values)
 
     def value_at(self, device: Individual, time_s: float) -> float:
-        """See :class:`~simulator.fleet.signals.base.Signal`."""
+        """What the reading of ``device`` is at ``time_s``; NaN where it has none."""
         return self._values[self._chain.stay_at(device, time_s).state]

@@ -75,7 +75,7 @@ class RandomWalk:
         object.__setattr__(self, "_fine_height", 0.0 if is_fine else self.step * math.sqrt(length_s / _FINE_STEPS))
 
     def value_at(self, device: Individual, time_s: float) -> float:
-        """See :class:`~simulator.fleet.signals.base.Signal`."""
+        """What the reading of ``device`` is at ``time_s``; NaN where it has none."""
         # A device begins somewhere on its own walk, not every device at the same corner of it.
         turns = time_s / self.span_s + (device.number ^ self._number) / _TWO_64
         span = floor(turns)

@@ -64,7 +64,7 @@ class SerialOrders:
     reservation: int = 0
 
     def described(self) -> dict[str, Any]:
-        """See :class:`Orders`."""
+        """The members of the manifest's ``batch`` that say where the labels come from. See :class:`Orders`."""
         return {
             "product_id": self.product_id,
             "count": self.count,
@@ -74,18 +74,21 @@ class SerialOrders:
         }
 
     def label(self, index: int) -> LabelOrder:
-        """See :class:`Orders`."""
+        """The label at this place. See :class:`Orders`."""
         serial = self.first_serial + index
         identifier = self.template.identifier(serial)
         text = self.write_text(self.product_id, identifier)
         return LabelOrder(index, serial, identifier, self.product_id, "", text)
 
     def longest(self) -> str:
-        """See :class:`Orders`; digits only get more, so it is the first or the last."""
+        """The longest text of any code, in bytes.
+
+        See :class:`Orders`; digits only get more, so it is the first or the last.
+        """
         return max((self.label(0).text, self.label(self.count - 1).text), key=size_bytes)
 
     def samples(self) -> tuple[LabelOrder, ...]:
-        """See :class:`Orders`."""
+        """Some labels, with those among them that carry the longest words to print. See :class:`Orders`."""
         return self.label(0), self.label(self.count - 1)
 
 
@@ -103,11 +106,14 @@ class RowOrders:
 
     @property
     def count(self) -> int:
-        """See :class:`Orders`."""
+        """How many, at least 1. See :class:`Orders`."""
         return len(self.rows)
 
     def described(self) -> dict[str, Any]:
-        """See :class:`Orders`; equal rows are equal input, whatever file they stood in."""
+        """The members of the manifest's ``batch`` that say where the labels come from.
+
+        See :class:`Orders`; equal rows are equal input, whatever file they stood in.
+        """
         products = sorted({row.product_id for row in self.rows})
         return {
             "product_id": products[0] if len(products) == 1 else products,
@@ -116,17 +122,17 @@ class RowOrders:
         }
 
     def label(self, index: int) -> LabelOrder:
-        """See :class:`Orders`; the serial is the place in the table, from 1."""
+        """The label at this place. See :class:`Orders`; the serial is the place in the table, from 1."""
         row = self.rows[index]
         text = self.write_text(row.product_id, row.device_identifier)
         return LabelOrder(index, index + 1, row.device_identifier, row.product_id, row.name, text)
 
     def longest(self) -> str:
-        """See :class:`Orders`."""
+        """The longest text of any code, in bytes. See :class:`Orders`."""
         return max((self.label(index).text for index in range(self.count)), key=size_bytes)
 
     def samples(self) -> tuple[LabelOrder, ...]:
-        """See :class:`Orders`."""
+        """Some labels, with those among them that carry the longest words to print. See :class:`Orders`."""
         printed = [(row.device_identifier, row.product_id, row.name) for row in self.rows]
         longest = {max(range(self.count), key=lambda index: len(printed[index][part])) for part in range(3)}
         longest.add(max(range(self.count), key=lambda index: sum(map(len, printed[index]))))

@@ -129,13 +129,13 @@ class Zxing:
     title: str = f"zxing-cpp {version('zxing-cpp')}"
 
     def read(self, image: GrayImage) -> tuple[bytes, ...]:
-        """See :class:`Decoder`."""
+        """The bytes of each QR code found in the image, in no particular order. See :class:`Decoder`."""
         pixels = memoryview(image.pixels).cast("B", (image.height, image.width))
         found = zxingcpp.read_barcodes(pixels, formats=_QR_ONLY)
         return tuple(bytes(code.bytes) for code in found)
 
     def read_colour(self, image: ColourImage) -> tuple[bytes, ...]:
-        """See :class:`ReadsColour`."""
+        """The bytes of each QR code found in the image. See :class:`ReadsColour`."""
         pixels = memoryview(image.pixels).cast("B", (image.height, image.width, 3))
         return tuple(bytes(code.bytes) for code in zxingcpp.read_barcodes(pixels, formats=_QR_ONLY))
 
@@ -167,7 +167,7 @@ class Zbar:
         return scanner, set_config(scanner, _ZBAR_QRCODE, _ZBAR_BINARY, 1) == 0
 
     def read(self, image: GrayImage) -> tuple[bytes, ...]:
-        """See :class:`Decoder`."""
+        """The bytes of each QR code found in the image, in no particular order. See :class:`Decoder`."""
         lib = self._lib
         pixels = ctypes.create_string_buffer(image.pixels, len(image.pixels))
         scanner, _ = self._make_scanner()
@@ -241,11 +241,11 @@ class OpenCv:
         self.title = f"OpenCV {cv2.__version__}"
 
     def read(self, image: GrayImage) -> tuple[bytes, ...]:
-        """See :class:`Decoder`."""
+        """The bytes of each QR code found in the image, in no particular order. See :class:`Decoder`."""
         return self._read(self._np.frombuffer(image.pixels, self._np.uint8).reshape(image.height, image.width))
 
     def read_colour(self, image: ColourImage) -> tuple[bytes, ...]:
-        """See :class:`ReadsColour`."""
+        """The bytes of each QR code found in the image. See :class:`ReadsColour`."""
         pixels = self._np.frombuffer(image.pixels, self._np.uint8).reshape(image.height, image.width, 3)
         return self._read(self._np.ascontiguousarray(pixels[:, :, ::-1]))  # OpenCV counts from blue
 

@@ -64,7 +64,7 @@ class WeChat:
         self.title = f"WeChat's detector in OpenCV {self._cv2.__version__}"
 
     def read(self, image: GrayImage) -> tuple[bytes, ...]:
-        """See :class:`~simulator.labels.symbol.decoders.Decoder`.
+        """The bytes of each QR code found in the image, in no particular order.
 
         Raises:
             NoAnswer: it failed at this picture.
@@ -114,7 +114,7 @@ class JsQr:
         self.close = weakref.finalize(self, _end, self._process)
 
     def read(self, image: GrayImage) -> tuple[bytes, ...]:
-        """See :class:`~simulator.labels.symbol.decoders.Decoder`.
+        """The bytes of each QR code found in the image, in no particular order.
 
         Raises:
             LabelError: its process has ended.

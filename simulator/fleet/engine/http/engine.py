@@ -72,7 +72,7 @@ class Http1Engine:
         self._is_closed = False
 
     def send(self, device: int, message: bytes, caller: Caller, timeout_s: float) -> None:
-        """See :class:`~simulator.fleet.engine.ports.HttpEngine`.
+        """Send one whole request (head and body, ready for the wire); it waits its turn where no connection is free.
 
         Raises:
             RuntimeError: the engine is closed.
@@ -88,7 +88,10 @@ class Http1Engine:
         pool.send(device, message, caller, timeout_s)
 
     def cut(self, device: int) -> None:
-        """See :class:`~simulator.fleet.engine.ports.HttpEngine`; a shared connection lives on."""
+        """The device's power goes: its requests are forgotten, its callers are not called, its own socket is reset.
+
+        See :class:`~simulator.fleet.engine.ports.HttpEngine`; a shared connection lives on.
+        """
         if self._everybody is not None:
             self._shared.cuts[device] = monotonic()
         elif (pool := self._pools.pop(device, None)) is not None:
@@ -110,7 +113,7 @@ class Http1Engine:
         return sum(pool.waiting for pool in self._all_pools())
 
     async def close(self) -> None:
-        """See :class:`~simulator.fleet.engine.ports.HttpEngine`."""
+        """Close every connection; open requests end as ``TRANSPORT``."""
         self._is_closed = True
         for attempt in self._attempts:
             attempt.cancel()

@@ -80,7 +80,7 @@ class MqttSessions:
         return sum(session.is_up for session in self._sessions.values())
 
     def open(self, device: int, opening: Opening, listener: SessionListener) -> None:
-        """See :meth:`MqttEngine.open`."""
+        """Connect, and subscribe. A session that this device still has is cut first. See :meth:`MqttEngine.open`."""
         self.cut(device)
         self._opened += 1
         session = self._sessions[device] = Session(self._context, device, self._opened, opening, listener)
@@ -89,7 +89,7 @@ class MqttSessions:
     def publish(
         self, device: int, topic: str, payload: bytes, publisher: Publisher, timeout_s: float, *, retain: bool = False
     ) -> None:
-        """See :meth:`MqttEngine.publish`."""
+        """Publish with QoS 1; it waits its turn when the broker's receive maximum is reached."""
         session = self._sessions.get(device)
         if session is None:
             refusal = faults.NO_CONNECTION
@@ -101,26 +101,26 @@ class MqttSessions:
         self._loop.call_soon(publisher.failed, *refusal, None, self._time())
 
     def acknowledge(self, device: int, arrival: Arrival) -> None:
-        """See :meth:`MqttEngine.acknowledge`."""
+        """The message is safe: PUBACK. Void once its connection has ended, since the broker sends it again then."""
         session = self._sessions.get(device)
         if session is not None and session.number == arrival.connection and arrival.packet_id is not None:
             session.acknowledge(arrival.packet_id)
 
     def cut(self, device: int) -> None:
-        """See :meth:`MqttEngine.cut`."""
+        """The device's power goes: the connection is reset, the broker publishes the will. Nobody is called then."""
         session = self._sessions.pop(device, None)
         if session is not None:
             self._give_up(session.number)
             session.cut()
 
     def deafen(self, device: int) -> None:
-        """See :meth:`MqttEngine.deafen`."""
+        """Hear nothing of this session's connection any more, not even its end: it is half-open."""
         session = self._sessions.get(device)
         if session is not None:
             session.deafen()
 
     async def close(self) -> None:
-        """See :meth:`MqttEngine.close`."""
+        """Cut every session. See :meth:`MqttEngine.close`."""
         for device in list(self._sessions):
             self.cut(device)
         if self._address is not None:

@@ -160,22 +160,22 @@ class MeteredView:
         self._address.__exit__(kind, error, trace)
 
     def stage(self, text: str, done: int = 0, whole: int = 0) -> None:
-        """See :class:`~simulator.fleet.report.live.RunView`."""
+        """Show what goes on outside of the load, such as ``making devices``; an empty text ends it."""
         self._view.stage(text, done, whole)
 
     def note(self, text: str, tone: Tone = Tone.PLAIN) -> None:
-        """See :class:`~simulator.fleet.report.live.RunView`."""
+        """Show one event. See :class:`~simulator.fleet.report.live.RunView`."""
         self._view.note(text, tone)
 
     def show(self, second: Second, standing: Standing) -> None:
-        """See :class:`~simulator.fleet.report.live.RunView`."""
+        """Show the latest second and how the run stands; what begins or ends by it is noted by itself."""
         self._address.take(second, standing)
         if sentence := self._address.go_on():
             self._view.note(sentence, Tone.BAD)
         self._view.show(second, standing)
 
     def end(self, record: RunRecord) -> None:
-        """See :class:`~simulator.fleet.report.live.RunView`."""
+        """Print the verdict and the figures of the run; the picture is gone then."""
         self._view.end(record)
 
 
