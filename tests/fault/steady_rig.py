@@ -244,6 +244,10 @@ class SteadyRig(GatewayRig):
     def _agent(self, agent: SteadyAgent, *, is_polling: bool) -> dict[str, Any]:
         (agent.folder / "state").mkdir(mode=0o700)
         python = [sys.executable, "-I", "-S"]
+        is_long = self.plan.duration_s > _READY_S
+        # Longer than the interval of the other sensor: so both are read at the same time from the beginning, and the
+        # pool has all its threads when the watch begins.
+        slowly = ["/bin/sh", "-c", 'sleep 8; exec "$0" "$@"'] if is_long else []
         configuration: dict[str, Any] = {
             "device": {"device_id": agent.device_id},
             "state_dir": str(agent.folder / "state"),
@@ -257,10 +261,10 @@ class SteadyRig(GatewayRig):
                 {
                     "name": "witness",
                     "type": "program",
-                    "interval_s": 30 if self.plan.duration_s > _READY_S else 2,
+                    "interval_s": 30 if is_long else 2,
                     # A reading that its program wrote down and nobody waited for would count as lost.
                     "timeout_s": 20,
-                    "settings": {"argv": [*python, str(self.folder / "witness.py"), str(agent.witness)]},
+                    "settings": {"argv": [*slowly, *python, str(self.folder / "witness.py"), str(agent.witness)]},
                 },
                 {"name": CURVE, "type": "simulated", "interval_s": 7, "settings": {"shape": "random_walk"}},
             ],
