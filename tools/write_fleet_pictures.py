@@ -16,13 +16,20 @@ from typing import Final
 from PIL import Image
 from rich.console import Console
 
-from simulator.fleet.record import RunRecord, Second, Verdict, Word
+from simulator.fleet.record import RunRecord, Second, Verdict, VerdictWord
 from simulator.fleet.report.folder import RunFolder
-from simulator.fleet.report.frame import Picture, frame
 from simulator.fleet.report.history import history_of
+from simulator.fleet.report.live_screen import ScreenState, frame
 from simulator.fleet.report.making import make_reports
 from simulator.fleet.report.page.comparison import history_page
-from simulator.fleet.report.standing import RunHead, Standing, StreamSoFar, WorkerStanding, WorkerState, spans_under_way
+from simulator.fleet.report.run_status import (
+    RunHead,
+    RunStatus,
+    StreamSoFar,
+    WorkerState,
+    WorkerStatus,
+    spans_under_way,
+)
 from tests.chromium import chromium
 from tests.fleet_runs import Shape, a_run
 
@@ -63,7 +70,7 @@ def _history(folder: Path) -> str:
         began_at = f"2026-03-{night + 1:02d}T02:00:00Z"
         run_of_night = replace(record, seed=1, began_at=began_at)
         if night == _CUT_SHORT:
-            verdict = Verdict(Word.INTERRUPTED, 130)
+            verdict = Verdict(VerdictWord.INTERRUPTED, 130)
             run_of_night = replace(run_of_night, partial="it ended after 21 s of 40 s", verdict=verdict)
         with RunFolder(folder / f"night-{night + 1:02d}") as run:
             run.finish(run_of_night)
@@ -82,11 +89,11 @@ def _live(record: RunRecord, seconds: list[Second]) -> str:
         record.faults,
         record.duration_s,
     )
-    picture = Picture(head)
+    picture = ScreenState(head)
     for second in seconds[:_MOMENT]:
         picture.window.take(second)
-    workers = tuple(WorkerStanding(number, WorkerState.RUNNING, 5000, 0.003, 61 - number * 3) for number in (0, 1))
-    picture.standing = Standing(
+    workers = tuple(WorkerStatus(number, WorkerState.RUNNING, 5000, 0.003, 61 - number * 3) for number in (0, 1))
+    picture.standing = RunStatus(
         spans_under_way(record.phases, _MOMENT)[0],
         "online >= 99%",
         spans_under_way(record.faults, _MOMENT),

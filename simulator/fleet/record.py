@@ -18,7 +18,7 @@ from simulator.fleet.outcomes import OutcomeClass
 RECORD_FORMAT: Final = "fleet-run/1"
 
 
-class Word(StrEnum):
+class VerdictWord(StrEnum):
     """The verdict in one word; each belongs to one exit code."""
 
     PASSED = "passed"
@@ -32,12 +32,12 @@ class Word(StrEnum):
 
 
 EXIT_CODES: Final = {
-    Word.PASSED: ExitCode.GOOD,
-    Word.FAILED: ExitCode.CHECK_FAILED,
-    Word.INCONCLUSIVE: ExitCode.INCONCLUSIVE,
-    Word.LOST: ExitCode.DATA_LOST,
-    Word.UNREACHABLE: ExitCode.UNREACHABLE,
-    Word.INTERRUPTED: ExitCode.INTERRUPTED,
+    VerdictWord.PASSED: ExitCode.GOOD,
+    VerdictWord.FAILED: ExitCode.CHECK_FAILED,
+    VerdictWord.INCONCLUSIVE: ExitCode.INCONCLUSIVE,
+    VerdictWord.LOST: ExitCode.DATA_LOST,
+    VerdictWord.UNREACHABLE: ExitCode.UNREACHABLE,
+    VerdictWord.INTERRUPTED: ExitCode.INTERRUPTED,
 }
 
 
@@ -49,7 +49,7 @@ class Verdict:
         sentences: why, for a person; the most telling first.
     """
 
-    word: Word
+    word: VerdictWord
     exit_code: int
     sentences: tuple[str, ...] = ()
 

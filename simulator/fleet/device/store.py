@@ -17,7 +17,7 @@ from agent.core.commands import OVER_STATES, finish_entry, report_entry, start_e
 from agent.core.outbox import ROW_BYTES, Bounds, Held, Shortage, age_s, choose_next, evict, is_live, too_old
 from agent.core.unreported import put_aside_entry
 from agent.core.values import CommandState, JournalEntry, Moment, Outcome
-from simulator.fleet.device.exchange import Request
+from simulator.fleet.device.http_codec import Request
 
 _BOUNDS: Final = Bounds(max_rows=10_000, max_bytes=1024 * 1024)
 _NO_ENTRIES: Final[Mapping[str, JournalEntry]] = MappingProxyType({})

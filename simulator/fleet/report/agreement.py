@@ -13,10 +13,9 @@ from typing import Final
 
 from simulator.fleet.audit.folder import has_ledgers
 from simulator.fleet.metrics.ages import ages_of
-from simulator.fleet.metrics.judging import judge
 from simulator.fleet.metrics.stages import stages_of, without_stages
+from simulator.fleet.metrics.threshold_judging import judge_thresholds
 from simulator.fleet.metrics.thresholds import parse
-from simulator.fleet.metrics.verdict import Findings, judge_run
 from simulator.fleet.record import (
     CHECKS,
     EXIT_CODES,
@@ -26,11 +25,12 @@ from simulator.fleet.record import (
     Second,
     ThresholdResult,
     Verdict,
-    Word,
+    VerdictWord,
 )
+from simulator.fleet.report.formatting import plural
 from simulator.fleet.report.timeline import Totals
-from simulator.fleet.report.words import plural
 from simulator.fleet.report.writing import RUN_FILE, SECONDS_FILE, read_seconds
+from simulator.fleet.verdict import RunFindings, judge_run
 from simulator.yaml_document import read_document
 
 _SHOWN: Final = 5
@@ -112,7 +112,9 @@ class Agreement:
         if record.gaps or record.partial or not record.thresholds:
             return
         wanted = [parse(result.expression) for result in record.thresholds]
-        again = judge(wanted, replace(record, operations=self._totals.operations), read_seconds(self._folder))
+        again = judge_thresholds(
+            wanted, replace(record, operations=self._totals.operations), read_seconds(self._folder)
+        )
         for result, recorded in zip(again, record.thresholds, strict=True):
             if not _is_same(result, recorded):
                 yield f"{RUN_FILE} says of the threshold {recorded.expression!r} what its seconds and its audit do not"
@@ -141,9 +143,9 @@ def doubted(verdict: Verdict, sentences: Sequence[str]) -> Verdict:
     """
     if not sentences:
         return verdict
-    if verdict.word is not Word.PASSED:
+    if verdict.word is not VerdictWord.PASSED:
         return Verdict(verdict.word, verdict.exit_code, (*verdict.sentences, *sentences))
-    word = Word.INCONCLUSIVE
+    word = VerdictWord.INCONCLUSIVE
     return Verdict(word, int(EXIT_CODES[word]), (*sentences, *verdict.sentences))
 
 
@@ -154,9 +156,9 @@ def _contradictions(record: RunRecord, folder: Path) -> Iterator[str]:
         yield f"{RUN_FILE}: the verdict {verdict.word} does not have the exit code {verdict.exit_code}"
     streams = () if audit is None else (audit.readings, audit.commands, audit.registrations)
     wrong = any(each.lost or each.doubled or each.altered or each.unknown for each in streams if each is not None)
-    if wrong and verdict.word not in {Word.LOST, Word.INTERRUPTED}:
+    if wrong and verdict.word not in {VerdictWord.LOST, VerdictWord.INTERRUPTED}:
         yield f"{RUN_FILE}: the verdict is {verdict.word}, and its audit has findings"
-    if verdict.word is Word.PASSED:
+    if verdict.word is VerdictWord.PASSED:
         if audit is not None and (not audit.complete or audit.failures):
             yield f"{RUN_FILE}: the verdict is passed, and its audit is not"
         if not all(result.held for result in record.thresholds):
@@ -179,16 +181,16 @@ def _without_reason(record: RunRecord) -> Iterator[str]:
     verdict, reasons = record.verdict, record.reasons
     if reasons is None or not record.ended_at:
         return
-    follows = judge_run(Findings(record.audit, record.thresholds, record.gaps, record.partial, reasons))
+    follows = judge_run(RunFindings(record.audit, record.thresholds, record.gaps, record.partial, reasons))
     # What was missing when the reports were made is added to a verdict, and takes a pass away.
-    was_doubted = follows.word is Word.PASSED and verdict.word is Word.INCONCLUSIVE
+    was_doubted = follows.word is VerdictWord.PASSED and verdict.word is VerdictWord.INCONCLUSIVE
     if verdict.word is not follows.word and not was_doubted:
         yield f"{RUN_FILE}: the verdict is {verdict.word}, and what is kept of its reasons comes to {follows.word}"
     elif record.version == version("device-agent"):  # another version may say the same in other words
         missing = [sentence for sentence in follows.sentences if sentence not in verdict.sentences]
         if missing:
             yield f"{RUN_FILE}: the verdict does not say what its reasons come to: {_few(missing)}"
-        elif len(verdict.sentences) > len(follows.sentences) and not was_doubted and verdict.word is Word.PASSED:
+        elif len(verdict.sentences) > len(follows.sentences) and not was_doubted and verdict.word is VerdictWord.PASSED:
             yield f"{RUN_FILE}: the verdict is passed, and says more than its reasons come to"
 
 

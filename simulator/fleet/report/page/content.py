@@ -10,7 +10,7 @@ from typing import Final
 from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.subjects import HELD
 from simulator.fleet.outcomes import OutcomeClass
-from simulator.fleet.record import CHECKS, DeviceFinding, RunRecord, Span, StreamAudit, Word
+from simulator.fleet.record import CHECKS, DeviceFinding, RunRecord, Span, StreamAudit, VerdictWord
 from simulator.fleet.report.by_phase import PhaseFigures
 from simulator.fleet.report.figures import (
     COLUMNS,
@@ -23,11 +23,7 @@ from simulator.fleet.report.figures import (
     phase_figures,
     times_at,
 )
-from simulator.fleet.report.page.plots import spans_with_drain
-from simulator.fleet.report.sheets import devices_of
-from simulator.fleet.report.summary import WRONGS, LimiterCheck, limiter_checks, observed_text, streams_of
-from simulator.fleet.report.timeline import Slice
-from simulator.fleet.report.words import (
+from simulator.fleet.report.formatting import (
     DASH,
     OUTCOME_WORDS,
     VERDICT_WORDS,
@@ -39,6 +35,10 @@ from simulator.fleet.report.words import (
     state_word,
     time_text,
 )
+from simulator.fleet.report.page.plots import spans_with_drain
+from simulator.fleet.report.summary import WRONGS, LimiterCheck, limiter_checks, observed_text, streams_of
+from simulator.fleet.report.tables import devices_of
+from simulator.fleet.report.timeline import Slice
 from simulator.report.page import duration_text
 from simulator.report.values import Figure, Tone
 
@@ -47,7 +47,7 @@ _LEVELS: Final = {
     "core": "each running the agent's own core",
     "wire": "pure load: requests are made without a device behind them",
 }
-_TONES: Final = {Word.PASSED: Tone.GOOD, Word.INCONCLUSIVE: Tone.WARN, Word.INTERRUPTED: Tone.WARN}
+_TONES: Final = {VerdictWord.PASSED: Tone.GOOD, VerdictWord.INCONCLUSIVE: Tone.WARN, VerdictWord.INTERRUPTED: Tone.WARN}
 _COLUMNS: Final = tuple(column for column in COLUMNS if column.page)
 _DEVICES_SHOWN: Final = 20
 """Of a fault, in a part that unfolds; ``fault-devices.csv`` has all of them."""

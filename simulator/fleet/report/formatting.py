@@ -1,0 +1,154 @@
+"""Numbers and outcomes as a person reads them, the same in the terminal, on the page and in a comparison."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from agent.errors import AgentError, ConfigurationError
+from simulator.fleet.metrics.subjects import FAILED
+from simulator.fleet.outcomes import OutcomeClass
+from simulator.fleet.record import Gap, ThresholdResult, VerdictWord
+
+DASH: Final = "\u2013"
+_CANNOT: Final = ": cannot be written: "
+_MINUTE_S: Final = 60
+_HOUR_S: Final = 3600
+_FEW: Final = 10
+_MANY: Final = 10_000
+
+OUTCOME_WORDS: Final[dict[OutcomeClass, str]] = {
+    OutcomeClass.OK: "ok",
+    OutcomeClass.LIMITED: "limited (429)",
+    OutcomeClass.REFUSED: "refused (4xx)",
+    OutcomeClass.SERVER_ERROR: "server error (5xx)",
+    OutcomeClass.TIMEOUT: "no answer in time",
+    OutcomeClass.TRANSPORT: "no connection",
+    OutcomeClass.UNEXPECTED: "not the service's answer",
+}
+
+ERRORS: Final = tuple(kind for kind in OutcomeClass if kind in FAILED)
+"""What counts as an error, in the order in which it is shown. 429 does not: it is the quota at work."""
+
+VERDICT_WORDS: Final[dict[VerdictWord, str]] = {
+    VerdictWord.PASSED: "Everything held.",
+    VerdictWord.FAILED: "Not everything held.",
+    VerdictWord.INCONCLUSIVE: "No verdict: the run proves nothing.",
+    VerdictWord.LOST: "Data was lost or changed.",
+    VerdictWord.UNREACHABLE: "The target could not be reached.",
+    VerdictWord.INTERRUPTED: "The run was cut short.",
+}
+
+
+def time_text(seconds: float | None) -> str:
+    """A time of an answer in three digits: ``850 µs``, ``3.42 ms``, ``1.25 s``; a dash for None or no number."""
+    if seconds is None or not math.isfinite(seconds):
+        return DASH
+    for size, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
+        # 0.9996 of a unit is shown as 1.00 of it, not as 1000 of the next smaller one.
+        if abs(seconds) >= size * 0.9995:
+            return f"{_three_digits(seconds / size)} {unit}"
+    return "0" if seconds == 0 else f"{seconds * 1e6:.2f} µs"
+
+
+def count_text(number: float | None) -> str:
+    """A count with thousands apart: ``12,345``; fractions only below ten; a dash for None or no number."""
+    if number is None or not math.isfinite(number):
+        return DASH
+    if abs(number) < _FEW and number != int(number):
+        return f"{number:.1f}"
+    return f"{number:,.0f}"
+
+
+def short_count(number: float) -> str:
+    """A count in at most six characters: ``9,876``, ``12.3k``, ``4.56M``."""
+    if not math.isfinite(number):
+        return DASH
+    if abs(number) < _MANY:
+        return count_text(number)
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(number) >= size * 0.9995:
+            return f"{_three_digits(number / size)}{unit}"
+    return count_text(number)
+
+
+def state_word(result: ThresholdResult) -> str:
+    """What became of a threshold: ``held``, ``not held``, or ``not judged`` where a run ended too early for it."""
+    if not result.judged:
+        return "not judged"
+    return "held" if result.held else "not held"
+
+
+def clock_text(seconds: float) -> str:
+    """A length of time as a clock shows it: ``1:05``, ``2:00:00``."""
+    whole = max(0, int(seconds))
+    if whole < _HOUR_S:
+        return f"{whole // _MINUTE_S}:{whole % _MINUTE_S:02d}"
+    return f"{whole // _HOUR_S}:{whole % _HOUR_S // _MINUTE_S:02d}:{whole % _MINUTE_S:02d}"
+
+
+def percent_text(share: float | None, digits: int = 2) -> str:
+    """A share as percent: ``99.95 %``. Never rounded up to 100 or down to 0 when it is not."""
+    if share is None or not math.isfinite(share):
+        return DASH
+    if share in {0, 1}:
+        return f"{share * 100:.0f} %"
+    percent = share * 100
+    text = f"{percent:.{digits}f}"
+    smallest = 10**-digits
+    if percent < 100 and float(text) >= 100:  # noqa: PLR2004 - percent
+        text = f"{100 - smallest:.{digits}f}"
+    if percent > 0 and float(text) == 0:
+        return f"< {smallest:.{digits}f} %"
+    return f"{text} %"
+
+
+def percentile_name(percent: float) -> str:
+    """``p50``, ``p99.9``."""
+    return f"p{percent:g}"
+
+
+def gaps_text(gaps: Sequence[Gap]) -> str:
+    """How much is missing: ``2 gaps, 14 s of workers``."""
+    return f"{plural(len(gaps), 'gap')}, {sum(gap.to_s - gap.from_s for gap in gaps):.0f} s of workers"
+
+
+def error_text(error: AgentError) -> str:
+    """An error of ours in one line."""
+    if isinstance(error, ConfigurationError):
+        where = f"{error.source}: " if error.source else ""
+        return where + "; ".join(error.faults)
+    return str(error)
+
+
+def plural(number: int, noun: str, many: str = "") -> str:
+    """``1 device``, ``2 devices``, ``10,000 devices``."""
+    return f"{number:,} {noun if number == 1 else many or noun + 's'}"
+
+
+def _three_digits(value: float) -> str:
+    size = abs(value)
+    if size < 9.995:  # noqa: PLR2004 - where three digits round up to the next
+        return f"{value:.2f}"
+    return f"{value:.1f}" if size < 99.95 else f"{value:,.0f}"  # noqa: PLR2004 - likewise
+
+
+def in_few_lines(missing: Iterable[str]) -> list[str]:
+    """Sentences of the form ``FOLDER/FILE: cannot be written: REASON``, those of one folder and reason in one line.
+
+    Args:
+        missing: what could not be written; other sentences are given back as they are.
+    """
+    together: dict[tuple[str, str], list[str]] = {}
+    lines = []
+    for sentence in missing:
+        path, found, reason = sentence.partition(_CANNOT)
+        folder, _, name = path.rpartition("/")
+        if found:
+            together.setdefault((folder, reason), []).append(name)
+        else:
+            lines.append(sentence)
+    for (folder, reason), names in together.items():
+        lines.append(f"{folder}/{', '.join(names)}{_CANNOT}{reason}; make room there and run 'fleet-simulator report'")
+    return lines
