@@ -17,8 +17,8 @@ from agent.wire.limits import BODY_BYTES
 from simulator.service.addresses import CONTROL_PREFIX
 from simulator.service.answers import Answer, WriteResult, replayed
 from simulator.service.errors import invalid, invalid_all, invalid_model, too_large
-from simulator.service.faults import CallerGone, ServiceFault
 from simulator.service.gate import CALLER, REQUEST_HEADERS
+from simulator.service.http_errors import CallerGone, HttpError
 from simulator.service.storage import stored_answers
 from simulator.service.storage.keys import Caller
 from simulator.service.storage.stored_answers import RequestKey
@@ -154,13 +154,11 @@ class Call:
             kind = b""  # a web page of any origin may send a body without a type
         if kind is not None and kind != b"application/json" and kind not in also and not _is_json(kind):
             kinds = " or ".join(sorted(one.decode() for one in also | {b"application/json"}))
-            raise ServiceFault(
-                415, "unsupported_media_type", f"The body must say what it is: send Content-Type: {kinds}."
-            )
+            raise HttpError(415, "unsupported_media_type", f"The body must say what it is: send Content-Type: {kinds}.")
         if size is not None and int(size) > BODY_BYTES:
             raise too_large("The body", BODY_BYTES)
         if encoding is not None and encoding.lower() != b"identity":
-            raise ServiceFault(415, "unsupported_media_type", "The body must be sent without Content-Encoding.")
+            raise HttpError(415, "unsupported_media_type", "The body must be sent without Content-Encoding.")
 
 
 def check(model: type[Model], value: Any) -> Model:

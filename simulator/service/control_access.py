@@ -12,7 +12,7 @@ from starlette.types import Scope
 
 from agent.wire.secret import Secret
 from simulator.service.addresses import CONTROL_PREFIX
-from simulator.service.faults import ServiceFault
+from simulator.service.http_errors import HttpError
 
 TOKEN_HEADER: Final = b"x-emulator-token"
 _HEALTH: Final = f"{CONTROL_PREFIX}health"
@@ -40,7 +40,7 @@ class ControlAccess:
         """Refuse what may come from a web page, or through a proxy without the token.
 
         Raises:
-            ServiceFault: 403; its text says what is missing.
+            HttpError: 403; its text says what is missing.
         """
         host = given.get(b"host", b"").decode("latin-1")
         origin = given.get(b"origin")
@@ -86,5 +86,5 @@ def _is_own(origin: str, host: str) -> bool:
     return bool(separator) and scheme in {"http", "https"} and place.lower() == host.lower()
 
 
-def _forbidden(error: str, text: str) -> ServiceFault:
-    return ServiceFault(403, error, text)
+def _forbidden(error: str, text: str) -> HttpError:
+    return HttpError(403, error, text)

@@ -13,8 +13,8 @@ from starlette.types import Lifespan, Receive, Scope, Send
 
 from simulator.service.answers import Answer, send_answer
 from simulator.service.call import Call
-from simulator.service.faults import CallerGone, ServiceFault
 from simulator.service.gate import CALLER, RESPONSE_HEADERS
+from simulator.service.http_errors import CallerGone, HttpError
 from simulator.service.service import Service
 
 Handler = Callable[[Call], Awaitable[Answer]]
@@ -112,7 +112,7 @@ class _Segment(Convertor[str]):
         except UnicodeDecodeError:
             decoded = "\0"
         if "\0" in decoded:
-            raise ServiceFault(404, "not_found", "The path holds an id that is not UTF-8 text.")
+            raise HttpError(404, "not_found", "The path holds an id that is not UTF-8 text.")
         return decoded
 
     def to_string(self, value: str) -> str:
@@ -148,7 +148,7 @@ class _Path:
         """One request to this path."""
         handler = self._handlers.get(scope["method"])
         if handler is None:
-            raise ServiceFault(
+            raise HttpError(
                 405,
                 "method_not_allowed",
                 f"This path has: {self._allow.decode()}.",
@@ -176,7 +176,7 @@ class _Path:
         else:
             message = f"This needs the scope {needed}."
             challenge += f', scope="{needed}"'
-        raise ServiceFault(403, "insufficient_scope", message, headers=((b"www-authenticate", challenge.encode()),))
+        raise HttpError(403, "insufficient_scope", message, headers=((b"www-authenticate", challenge.encode()),))
 
 
 class Paths:
@@ -205,4 +205,4 @@ async def _no_such_path(scope: Scope, _receive: Receive, _send: Send) -> None:
     """What no route takes."""
     if scope["type"] != "http":
         raise RuntimeError("this service speaks HTTP only")
-    raise ServiceFault(404, "not_found", "There is no such path; GET /openapi.json lists all.")
+    raise HttpError(404, "not_found", "There is no such path; GET /openapi.json lists all.")

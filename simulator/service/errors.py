@@ -1,4 +1,4 @@
-"""What storage, rules and decisions refuse. :func:`simulator.service.faults.fault_of` turns each into an HTTP answer.
+"""What storage, rules and decisions refuse; :mod:`simulator.service.http_errors` turns each into an HTTP answer.
 
 ::
 

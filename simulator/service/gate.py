@@ -23,7 +23,7 @@ from simulator.service.control_access import ControlAccess
 from simulator.service.core.client import hash_secret
 from simulator.service.errors import ServiceError
 from simulator.service.failure_log import FailureLog
-from simulator.service.faults import ServiceFault, fault_of
+from simulator.service.http_errors import HttpError, http_error_of
 from simulator.service.ids import IdSource
 from simulator.service.quota import Quota
 from simulator.service.storage.keys import Caller
@@ -85,16 +85,14 @@ class Gate:
             await self._admit(scope, headers)
             await self._app(scope, receive, send)
         except ServiceError as exc:
-            await send_answer(send, fault_of(exc).answer(), headers)
+            await send_answer(send, http_error_of(exc).answer(), headers)
         except SQLAlchemyError as exc:
             self._failure_log.report("the storage could not be read", exc)
-            fault = ServiceFault(
-                503, "storage_unavailable", "The service could not read its storage; its log says why."
-            )
+            fault = HttpError(503, "storage_unavailable", "The service could not read its storage; its log says why.")
             await send_answer(send, fault.answer(), headers)
         except Exception:
             log.exception("%s %s failed", scope["method"], scope["path"])
-            fault = ServiceFault(500, "internal_error", "The service failed on this request; its log says why.")
+            fault = HttpError(500, "internal_error", "The service failed on this request; its log says why.")
             await send_answer(send, fault.answer(), headers)
 
     async def _admit(self, scope: Scope, headers: list[Header]) -> None:
@@ -118,7 +116,7 @@ class Gate:
         if self._quota is not None:
             _count(self._quota, caller, self._clock.quota_ms(), headers)
         if path.startswith(CONTROL_PREFIX):
-            raise ServiceFault(404, "not_found", "The control paths are off, or open to callers on this machine only.")
+            raise HttpError(404, "not_found", "The control paths are off, or open to callers on this machine only.")
 
     async def _authenticate(self, given: Mapping[bytes, bytes]) -> Caller:
         """Both keys win over a token; one of them alone is a mistake that no token covers up."""
@@ -129,7 +127,7 @@ class Gate:
             if scheme.lower() == "bearer":
                 return await self._of_token(token.strip(" "))
         if not api_key or not secret_key:
-            raise ServiceFault(
+            raise HttpError(
                 401,
                 "missing_credentials",
                 "Both headers x-api-key and x-secret-key are required.",
@@ -139,7 +137,7 @@ class Gate:
         # A header value is bytes; latin-1 gives each of them a character, so any value can be hashed.
         offered = hash_secret(secret_key.decode("latin-1"))
         if caller is None or not hmac.compare_digest(caller.secret_hash, offered):
-            raise ServiceFault(
+            raise HttpError(
                 401,
                 "invalid_credentials",
                 "There is no account with this pair of x-api-key and x-secret-key.",
@@ -150,7 +148,7 @@ class Gate:
     async def _of_token(self, token: str) -> Caller:
         caller = await self._find_bearer(token)
         if caller is None:
-            raise ServiceFault(
+            raise HttpError(
                 401, "invalid_token", "The access token is expired, revoked or unknown.", headers=(_TOKEN_CHALLENGE,)
             )
         return caller
@@ -160,7 +158,7 @@ def _count(quota: Quota, caller: Caller, now_ms: int, headers: list[Header]) -> 
     state = quota.count(caller.api_key, now_ms)
     headers.extend(state.headers)
     if state.exceeded:
-        raise ServiceFault(
+        raise HttpError(
             429,
             "rate_limit_exceeded",
             f"More than {quota.per_minute} requests in this minute; go on in {state.reset_s} s.",

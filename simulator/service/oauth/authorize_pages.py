@@ -24,7 +24,7 @@ from simulator.service.core.authorize import (
 from simulator.service.core.client import origin_of
 from simulator.service.core.parameters import parse_pairs
 from simulator.service.endpoints import Endpoint, Parameter, Reply
-from simulator.service.faults import ServiceFault
+from simulator.service.http_errors import HttpError
 from simulator.service.oauth import pages
 from simulator.service.oauth.scope_texts import describe
 from simulator.service.oauth.signing_in import sign_in
@@ -90,7 +90,7 @@ def _refuse(visit: Visit, refused: ErrorPage | RedirectError) -> Answer:
     if isinstance(refused, RedirectError):
         return visit.go(refused.location(visit.service.public_url))
     return visit.trouble(
-        ServiceFault(400, refused.error, refused.message),
+        HttpError(400, refused.error, refused.message),
         "This link does not work",
         advice="Go back to the application and start again. If it happens again, tell the people who make it, and give"
         " them the reference below. It is nothing that you did.",

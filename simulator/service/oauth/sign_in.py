@@ -12,8 +12,8 @@ from simulator.service.call import Call
 from simulator.service.core.scopes import ALL
 from simulator.service.core.token_family import TokenPair
 from simulator.service.endpoints import ERROR, Endpoint, Reply
-from simulator.service.faults import ServiceFault
 from simulator.service.gate import KEY_CHALLENGE
+from simulator.service.http_errors import HttpError
 from simulator.service.oauth.signing_in import too_many_attempts
 from simulator.service.oauth.token import NO_STORE, token_response
 from simulator.service.records import SignInRecord
@@ -35,7 +35,7 @@ async def sign_in(call: Call) -> Answer:
     person = await service.look_up(lambda c: people.find(c, account, request.email))
     matches = await service.passwords.check(None if person is None else person.password_hash, request.password)
     if person is None or not matches:
-        raise ServiceFault(401, "invalid_credentials", "The email or the password is wrong.", headers=(KEY_CHALLENGE,))
+        raise HttpError(401, "invalid_credentials", "The email or the password is wrong.", headers=(KEY_CHALLENGE,))
     service.attempts.succeed(email, address, now_ms)
     grant_id = service.ids.next()
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from agent.wire.secret import Secret
 from simulator.service.answers import Answer
-from simulator.service.faults import ServiceFault
+from simulator.service.http_errors import HttpError
 from simulator.service.oauth.pages import WayOut
 from simulator.service.oauth.visit import Visit
 from simulator.service.storage import people
@@ -40,10 +40,10 @@ async def sign_in(visit: Visit, back: str) -> Answer:
     return visit.go(back)
 
 
-def too_many_attempts(wait_s: int) -> ServiceFault:
+def too_many_attempts(wait_s: int) -> HttpError:
     """429 with the wait in words and as ``Retry-After``."""
     minutes = -(-wait_s // 60)
-    return ServiceFault(
+    return HttpError(
         429,
         "too_many_attempts",
         f"There were too many wrong passwords. Try again in {minutes} minute{'' if minutes == 1 else 's'}.",

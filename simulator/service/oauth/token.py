@@ -17,14 +17,14 @@ from simulator.service.answers import Answer, Header
 from simulator.service.core.client import GRANT_TYPES, Client
 from simulator.service.core.parameters import Pairs, find_repeated, parse_pairs, value_of
 from simulator.service.core.token_family import ACCESS_S, TokenPair
-from simulator.service.faults import ServiceFault
+from simulator.service.http_errors import HttpError
 
 NO_STORE: Final[tuple[Header, ...]] = ((b"cache-control", b"no-store"), (b"pragma", b"no-cache"))
 """RFC 6749, section 5.1: nobody on the way keeps an answer with tokens."""
 _BASIC: Final[Header] = (b"www-authenticate", b'Basic realm="device-service", charset="UTF-8"')
 
 
-class OAuthFault(ServiceFault):
+class OAuthFault(HttpError):
     """No tokens: ``error`` is a word of RFC 6749, and ``message`` stands as ``error_description`` too."""
 
     def answer(self) -> Answer:

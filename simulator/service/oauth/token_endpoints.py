@@ -15,7 +15,7 @@ from simulator.service.core.scopes import SCOPES
 from simulator.service.core.token_family import S256, Exchange, TokenPair
 from simulator.service.endpoints import Endpoint, Reply
 from simulator.service.errors import ServiceError
-from simulator.service.faults import fault_of
+from simulator.service.http_errors import http_error_of
 from simulator.service.oauth.token import (
     BEARER,
     NO_STORE,
@@ -135,7 +135,7 @@ async def _read(call: Call) -> Form:
     try:
         raw = await call.read_body(frozenset({kind}) if is_form else frozenset())
     except ServiceError as exc:
-        fault = fault_of(exc)
+        fault = http_error_of(exc)
         message = f"{fault.message} A form does as well." if fault.status == 415 else fault.message  # noqa: PLR2004
         raise OAuthFault(fault.status, fault.error, message) from None
     return read_form(raw) if is_form else read_json(raw)

@@ -12,8 +12,8 @@ from sqlalchemy import Row
 from simulator.service.answers import Answer
 from simulator.service.call import Call
 from simulator.service.core.parameters import Pairs, parse_pairs, value_of
-from simulator.service.faults import ServiceFault
 from simulator.service.gate import RESPONSE_HEADERS
+from simulator.service.http_errors import HttpError
 from simulator.service.oauth import pages
 from simulator.service.oauth.pages import WayOut
 from simulator.service.sessions import Notice
@@ -66,13 +66,13 @@ class Visit:
         """With the body read as a form.
 
         Raises:
-            ServiceFault: 400, 413 or 415, the body is no form.
+            HttpError: 400, 413 or 415, the body is no form.
         """
         body = await call.read_body(FORM)
         try:
             form = parse_pairs(body)
         except ValueError:
-            raise ServiceFault(400, "invalid_request", "The form cannot be read: send the page's own form.") from None
+            raise HttpError(400, "invalid_request", "The form cannot be read: send the page's own form.") from None
         return await cls.begin(call, form)
 
     def field(self, name: str) -> str:
@@ -112,7 +112,7 @@ class Visit:
 
     def trouble(
         self,
-        fault: ServiceFault,
+        fault: HttpError,
         heading: str,
         *,
         advice: str = "",
@@ -138,7 +138,7 @@ class Visit:
 
     def too_old(self, begin_again: str) -> Answer:
         """The form is not of a page that this browser was shown lately."""
-        fault = ServiceFault(
+        fault = HttpError(
             403,
             "page_expired",
             "This page was open for too long, or you have signed in or out in another tab since."

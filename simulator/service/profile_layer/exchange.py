@@ -14,7 +14,7 @@ from starlette.types import Message, Receive, Scope
 from simulator.service.answers import Header
 from simulator.service.endpoints import Endpoint
 from simulator.service.errors import ServiceError
-from simulator.service.faults import fault_of
+from simulator.service.http_errors import http_error_of
 from simulator.service.paging import PAGE_BYTES_HERE
 from simulator.service.profiles.model import ServerProfile
 
@@ -230,7 +230,7 @@ def refusal(status: int, error: str, message: str) -> Reply:
 
 def fault(exc: ServiceError) -> Reply:
     """A fault as an answer."""
-    answer = fault_of(exc).answer()
+    answer = http_error_of(exc).answer()
     return Reply(answer.status, list(answer.headers), value=from_json(answer.body))
 
 

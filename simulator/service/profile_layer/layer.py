@@ -23,8 +23,8 @@ from simulator.service.answers import send_answer
 from simulator.service.control_access import ControlAccess
 from simulator.service.endpoints import Endpoint
 from simulator.service.errors import ServiceError, invalid
-from simulator.service.faults import fault_of
 from simulator.service.gate import RESPONSE_HEADERS, is_local
+from simulator.service.http_errors import http_error_of
 from simulator.service.profile_layer import (
     commands,
     errors,
@@ -118,7 +118,7 @@ class ProfileLayer:
                 await self._app(scope, receive, send)
                 return
         except ServiceError as exc:
-            await send_answer(send, fault_of(exc).answer(), [])
+            await send_answer(send, http_error_of(exc).answer(), [])
             return
         await self._answer(profile, account, scope, receive, send)
 

@@ -17,8 +17,8 @@ from simulator.service.call import Call
 from simulator.service.core.vocabulary import check_payload
 from simulator.service.endpoints import ERROR, Endpoint, Parameter, Reply
 from simulator.service.errors import invalid, too_large
-from simulator.service.faults import CallerGone
 from simulator.service.gate import REQUEST_HEADERS
+from simulator.service.http_errors import CallerGone
 from simulator.service.paging import PAGE_PARAMETERS, Page, read_page, take
 from simulator.service.parameters import PAGING
 from simulator.service.records import CommandRecord

@@ -81,7 +81,7 @@ def account_of(call: Call, query: dict[str, str]) -> Caller | None:
     """Whom ``api_key`` in the query belongs to; None when it is not given.
 
     Raises:
-        ServiceFault: 404 ``account_not_found``.
+        HttpError: 404 ``account_not_found``.
     """
     key = query.get("api_key")
     if key is None:

@@ -63,7 +63,7 @@ async def _account(call: Call) -> int:
     """The account that has this public key, or this id.
 
     Raises:
-        ServiceFault: 404 ``account_not_found``.
+        HttpError: 404 ``account_not_found``.
     """
     account_id = call.path("account_id")
     caller = call.service.callers.get(account_id.encode())

@@ -73,7 +73,7 @@ def test_every_numbered_rule_has_a_row():
 
 
 WORD_AT = {
-    "ServiceFault": 1,
+    "HttpError": 1,
     "OAuthFault": 1,
     "RedirectError": 1,
     "Conflict": 0,

@@ -16,7 +16,7 @@ class CallerGone(Exception):
     """The caller closed the connection before there was an answer."""
 
 
-class ServiceFault(ServiceError):
+class HttpError(ServiceError):
     """A request that is not carried out, with what only HTTP knows.
 
     Attributes:
@@ -58,10 +58,10 @@ STATUSES: Final[Mapping[type[ServiceError], int]] = {
 }
 
 
-def fault_of(error: ServiceError) -> ServiceFault:
+def http_error_of(error: ServiceError) -> HttpError:
     """The HTTP answer of an error: the one place that knows the statuses."""
-    if isinstance(error, ServiceFault):
+    if isinstance(error, HttpError):
         return error
     retry = error.retry_after_s
     headers = () if retry is None else ((b"retry-after", b"%d" % retry),)
-    return ServiceFault(STATUSES[type(error)], error.error, error.message, details=error.details, headers=headers)
+    return HttpError(STATUSES[type(error)], error.error, error.message, details=error.details, headers=headers)
