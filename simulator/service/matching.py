@@ -52,7 +52,7 @@ class RequestMatch(Sent):
     ] = None
     account_id: Annotated[
         Text | None,
-        Field(description="The account that the key or token belongs to: its id or one of its public keys."),
+        Field(description="The account that the key or token belongs to: its id or one of its keys."),
     ] = None
     api_key: Annotated[Text | None, Field(description="One public key: the requests that carry it.")] = None
     headers: Annotated[
@@ -220,6 +220,8 @@ def make_matcher(wanted: RequestMatch, templates: PathTemplates, account: int | 
     """A matcher, and what of the match names nothing that exists; use it only when that is nothing.
 
     Args:
+        wanted: the match as it was given.
+        templates: the paths that the service has.
         account: the row of the account that ``account_id`` names; the caller has looked it up.
     """
     issues: Issues = []
@@ -236,6 +238,7 @@ def named_ids(name: str, ids: Mapping[str, str], query_string: bytes, body: byte
     Args:
         name: ``device_id`` or ``product_id``.
         ids: what stands for the path's parameters.
+        query_string: as it was sent.
         body: a JSON object, or an array of them; nothing is found in anything else.
     """
     found = [ids[name]] if name in ids else []

@@ -20,6 +20,8 @@ async def find_matcher(service: Service, wanted: RequestMatch, field: str = "mat
     """The match as something that requests can be held against.
 
     Args:
+        service: whose paths, accounts, devices and products it may name.
+        wanted: the match as it was given.
         field: what the match is called in the body that it comes from; errors name it.
 
     Raises:
@@ -54,6 +56,7 @@ async def read_facts(service: Service, scope: Scope, body: bytes = b"") -> Reque
     """What a match looks at of a request.
 
     Args:
+        service: which knows the keys, and the products of devices.
         scope: the request's, as it came.
         body: all of it, for the devices and products that it names; empty where nothing asks for them.
     """

@@ -74,7 +74,7 @@ def test_a_match_without_members_means_every_request() -> None:
         ({"method": "POST", "path": "/sensor-data", "device_id": "d1", "headers": {"accept": "*"}}, True),
     ],
 )
-def test_each_member_has_to_fit(members: dict[str, Any], fits: bool) -> None:
+def test_each_member_has_to_fit(members: dict[str, Any], *, fits: bool) -> None:
     assert matcher_of(**members).matches(REQUEST) is fits
 
 
