@@ -15,8 +15,8 @@ from types import TracebackType
 from typing import Final, Self
 
 from agent.errors import AgentError
+from simulator.die_with_parent import with_parent
 from simulator.interrupts import without_interrupts
-from simulator.leash import leashed
 
 _POLL_S: Final = 0.02
 _TAIL_LINES: Final = 5
@@ -88,7 +88,7 @@ class ChildProcess:
             output = files.enter_context(self._output.open("wb")) if self._output else log
             try:
                 self._process = subprocess.Popen(
-                    leashed(program),
+                    with_parent(program),
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=log,

@@ -15,8 +15,8 @@ from typing import Final
 
 from agent.errors import ConfigurationError
 from agent.wire.secret import Secret
+from simulator.die_with_parent import with_parent
 from simulator.keys import write_secret
-from simulator.leash import leashed
 from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService
 from simulator.service.storage.temporary import TemporaryFolder
@@ -135,7 +135,7 @@ class _Runner:
         if self._early:
             return _FATAL + self._early[0]
         try:
-            self._process = subprocess.Popen(leashed(program), env={**os.environ, **exported})
+            self._process = subprocess.Popen(with_parent(program), env={**os.environ, **exported})
         except OSError as error:
             raise ConfigurationError([f"{program[0]} cannot be started: {error.strerror}"], "service exec") from None
         for number in self._early:  # it came while the program was started
