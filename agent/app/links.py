@@ -146,8 +146,7 @@ def _http_links(config: AgentConfig, client: DeviceClient, parts: LinkParts) -> 
 
 def make_discovery(config: AgentConfig, client: DeviceClient, parts: LinkParts) -> Discovery:
     """What the service offers, with what the configuration says and the journal holds about it."""
-    from agent.adapters.discovery import Discovery
-    from agent.adapters.server_book import ServerBook
+    from agent.adapters.discovery import Discovery, ServerBook
 
     if config.service is None:
         raise ConfigurationError(["service: there is none"])
