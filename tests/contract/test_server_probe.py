@@ -227,10 +227,10 @@ def test_ids_that_are_numbers_are_said(bench):
 def test_a_device_that_looks_at_its_gateway_is_told_so_and_takes_no_command():
     front = GatewayBench()
     try:
-        front.desk.send("d1", "c1")
+        front.backend.send("d1", "c1")
         with ProbeLine(front.front.base_url, BearerToken(Secret("t1")), timeout_s=60) as line:
             report = look(line, device_id="d1").report(may_write=False)
-        assert front.desk.given == []
+        assert front.backend.given == []
     finally:
         front.close()
     assert report.is_gateway
