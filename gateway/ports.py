@@ -15,7 +15,7 @@ from dataclasses import field
 from enum import StrEnum
 from typing import Final, Protocol
 
-from agent.core.listed_states import OPEN_STATUSES
+from agent.core.listed import OPEN_STATUSES
 from agent.core.values import JsonObject
 from agent.errors import AgentError, StorageError
 from agent.frozen import dataclass

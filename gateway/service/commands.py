@@ -8,7 +8,7 @@ from dataclasses import field, replace
 from functools import partial
 from typing import Final
 
-from agent.core.listed_states import FINAL_STATUSES
+from agent.core.listed import FINAL_STATUSES
 from agent.core.values import JsonObject
 from agent.errors import InvalidMessage, NotFound, Refused, ServiceError, StorageError
 from agent.frozen import dataclass
