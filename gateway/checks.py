@@ -17,8 +17,7 @@ from gateway.devices.token_file import FILE_NAME as TOKENS_FILE_NAME
 from gateway.devices.token_table import TokenTable
 from gateway.http.front import http_settings, tls_context
 from gateway.mqtt.front import look_at_broker, mqtt_settings
-from gateway.service.client import make_client
-from gateway.service.meter import Meter
+from gateway.service.meter import Meter, make_client
 from gateway.service.offer import offered_words
 
 

@@ -16,10 +16,9 @@ from agent.frozen import dataclass
 from gateway.config import GatewayConfig
 from gateway.core.share import Share
 from gateway.store.command_rows import CommandRows
-from gateway.store.counter_rows import Counters
 from gateway.store.reading_rows import ReadingRows
 from gateway.store.schema import FILE_NAME, SCHEMA
-from gateway.store.usage import Usage
+from gateway.store.totals import Counters, Usage
 from gateway.store.values import StoreBounds, StoreStats
 
 WHO: Final = "gateway"

@@ -14,11 +14,10 @@ from typing import Any, Final, cast
 
 import click
 
-from agent.bounded_text import bounded
 from agent.cli.lazy import name_variables
-from agent.disk_refusal import disk_refusal
+from agent.error_text import bounded, disk_refusal
 from agent.errors import AgentError
-from agent.umask import close_umask
+from agent.process.at_start import close_umask
 from simulator.exit_codes import ExitCode, exit_code_of
 
 _PREFIX: Final = "FLEET_SIMULATOR"

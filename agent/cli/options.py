@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from agent.bounded_text import bounded
 from agent.config.load import DEFAULT_PATH, FindLayer, LoadedConfig, find_layer, load_config
+from agent.error_text import bounded
 from agent.errors import ConfigurationError
 
 if TYPE_CHECKING:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from agent.bounded_text import bounded
 from agent.cli.options import (
     AS_ROOT,
     EXIT_CHECK_FAILED,
@@ -26,6 +25,7 @@ from agent.cli.options import (
     print_table,
     span,
 )
+from agent.error_text import bounded
 from agent.plugins import stale_packages
 
 if TYPE_CHECKING:

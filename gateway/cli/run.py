@@ -28,7 +28,7 @@ def run(config_path: Path) -> None:
     SIGHUP takes over device tokens, the certificate and the log level as they are now; for anything else the log says
     that a restart is needed.
     """
-    from agent.process.allocator import use_one_arena
+    from agent.process.at_start import use_one_arena
     from gateway.app import run_gateway
 
     use_one_arena()
