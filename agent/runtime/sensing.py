@@ -63,7 +63,6 @@ class SensingService(Actor):
         device_id: spreads the instants of a fleet over the interval.
         rules: sensor name -> which readings are sent; the sensors that exist.
         priorities: sensor name -> of its readings; the others' is normal.
-        post: posts a message to this service, from any thread.
         on_accepted: the outbox took a reading.
     """
 
@@ -80,7 +79,6 @@ class SensingService(Actor):
         outbox: Outbox,
         clock: Clock,
         health: Health,
-        post: Callable[[object], bool],
         on_accepted: Callable[[], object],
         priorities: Mapping[str, Priority] | None = None,
         repeat_after_s: float = 300.0,
@@ -92,7 +90,6 @@ class SensingService(Actor):
         self._outbox = outbox
         self._clock = clock
         self._health = health
-        self._post = post
         self._on_accepted = on_accepted
         self._priorities = priorities or {}
         self._failure_log = FailureLog(_log, self._now_s, repeat_after_s)
@@ -149,7 +146,7 @@ class SensingService(Actor):
         sensor.read = read = self._reader.begin(name)
         sensor.timeout_at_s = now_s + read.timeout_s
         # A full mailbox loses the message: then the timeout finds the result.
-        read.result.add_done_callback(lambda _result: self._post(SensorRead(name, self._clock.now(), read)))
+        read.result.add_done_callback(lambda _result: self.post(SensorRead(name, self._clock.now(), read)))
 
     def _take(self, name: str, at: Moment, result: ReadOutcome) -> None:
         part = f"sensor:{name}"
