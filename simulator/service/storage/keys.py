@@ -125,8 +125,3 @@ def load_profiles(connection: Connection) -> dict[int, str]:
 def save_profile(connection: Connection, manufacturer_seq: int, profile: str | None) -> None:
     """Store an account's profile; None deletes it."""
     connection.execute(update(manufacturers).where(manufacturers.c.seq == manufacturer_seq).values(profile=profile))
-
-
-def find_account(connection: Connection, account_id: str) -> int | None:
-    """The row of the account with this id."""
-    return connection.execute(select(manufacturers.c.seq).where(manufacturers.c.id == account_id)).scalar_one_or_none()
