@@ -20,7 +20,7 @@ from agent.wire.commands import CommandRecord
 from agent.wire.device_client import DeviceClient
 from agent.wire.dialect import CommandLists
 from agent.wire.extensions import COMMAND_STATUS
-from agent.wire.long_lists import ITEMS_MAX
+from agent.wire.lists import ITEMS_MAX
 from agent.wire.times import to_rfc3339
 from gateway.core.budget import Kind
 from gateway.core.fair_polling import FairPolling

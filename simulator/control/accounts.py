@@ -22,7 +22,7 @@ from simulator.yaml_document import read_document
 _PATH: Final = "/_emulator/accounts"
 _FILE_BYTES: Final = 256 * 1024
 _DEPTH: Final = 32
-_KEYS_HELP: Final = "Write the new pair to DIR/api_key and DIR/secret_key, readable by you alone, instead of showing it."
+_KEYS_HELP: Final = "Folder for the new pair, in files that you alone can read, instead of showing it."
 
 
 @click.group("accounts", context_settings={"auto_envvar_prefix": "FLEET_SIMULATOR_ACCOUNTS"})
@@ -36,7 +36,11 @@ def accounts_group() -> None:
 @accounts_group.command("add")
 @takes_control
 @option("--name", help="Unique on the service; made when it is left out.")
-@option("--quota", type=click.IntRange(min=0), help="Requests of each key in a minute, 0 = no limit; else the service's.")
+@option(
+    "--quota",
+    type=click.IntRange(min=0),
+    help="Requests of each key in a minute, 0 = no limit. Default: the same.",
+)
 @option(
     "--profile",
     "profiles",

@@ -29,6 +29,7 @@ from simulator.service.errors import Conflict, Unavailable
 from simulator.service.failure_log import FailureLog, already_logged
 from simulator.service.ids import IdSource
 from simulator.service.ingest import ReadingStore
+from simulator.service.matching import PathTemplates
 from simulator.service.passwords import Passwords
 from simulator.service.presence import Presence
 from simulator.service.quota import Quota
@@ -78,6 +79,9 @@ class Service:
     Raises:
         ConfigurationError: the data folder cannot be used.
     """
+
+    templates = PathTemplates({})
+    """The paths that it has, once it is served."""
 
     def __init__(self, config: ServiceConfig) -> None:
         self.config = config

@@ -27,7 +27,7 @@ MAY: dict[str, str] = {
     "runtime/result_reporter.py": "default of a parameter, for tests",
     "runtime/results_aside.py": "notes when results were offered; compares only what is plausible",
     "runtime/lanes.py": "default of a parameter, for tests",
-    "runtime/listed.py": "with moments whose wall clock the intake has replaced by the true time",
+    "runtime/intake.py": "with moments whose wall clock the intake has replaced by the true time",
     "runtime/health.py": "shows since when, to a person",
     "handlers/built_in/ping.py": "answers what the device believes",
     "wire/token_keeper.py": "when to renew tokens read from a file; a wrong clock makes it early or late, no more",

@@ -22,7 +22,7 @@ from agent.wire.commands import CommandResult
 from agent.wire.device_client import DeviceClient
 from agent.wire.dialect import AnswerReading, CommandLists, Dialect
 from agent.wire.limits import ONLINE_WITHIN_S
-from agent.wire.long_lists import ITEMS_MAX
+from agent.wire.lists import ITEMS_MAX
 from agent.wire.secret import MASK, Secret
 from agent.wire.times import to_rfc3339
 from gateway.board import CommandBoard
