@@ -167,7 +167,7 @@ def add_key_command(*, client: ControlClient, account: str, keys_dir: Path | Non
 @click.argument("api_key")
 @takes_control
 def remove_key_command(*, client: ControlClient, account: str, api_key: str) -> None:
-    """End the key pair with the public key API_KEY; the last one of an account stays."""
+    """End the key pair with the public key API_KEY of ACCOUNT; the last one of an account stays."""
     client.request("DELETE", f"{_path(account)}/keys/{segment(api_key)}")
 
 
