@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
@@ -63,7 +63,6 @@ class SensingService(Actor):
         device_id: spreads the instants of a fleet over the interval.
         rules: sensor name -> which readings are sent; the sensors that exist.
         priorities: sensor name -> of its readings; the others' is normal.
-        on_accepted: the outbox took a reading.
     """
 
     PART: Final = "sensors"
@@ -79,7 +78,6 @@ class SensingService(Actor):
         outbox: Outbox,
         clock: Clock,
         health: Health,
-        on_accepted: Callable[[], object],
         priorities: Mapping[str, Priority] | None = None,
         repeat_after_s: float = 300.0,
     ) -> None:
@@ -90,7 +88,6 @@ class SensingService(Actor):
         self._outbox = outbox
         self._clock = clock
         self._health = health
-        self._on_accepted = on_accepted
         self._priorities = priorities or {}
         self._failure_log = FailureLog(_log, self._now_s, repeat_after_s)
         self._sensors = {name: self._scheduled(name, rule) for name, rule in rules.items()}
@@ -171,7 +168,6 @@ class SensingService(Actor):
         self._health.put("outbox", "ok")
         self._failure_log.recovered("outbox", "outbox=ok: readings are stored again")
         sensor.reported = reported
-        self._on_accepted()
 
     def _scheduled(self, name: str, rule: ReportRule) -> _Sensor:
         schedule = Schedule.of(self._device_id, name, self._intervals.get(name))
