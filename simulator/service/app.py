@@ -31,6 +31,7 @@ from simulator.service.routes import (
     commands,
     control,
     control_clock,
+    control_devices,
     control_profiles,
     dashboards,
     database,
@@ -83,7 +84,13 @@ def create_app(config: ServiceConfig) -> ASGIApp:
 def build_app(service: Service, lifespan: Lifespan[Any] | None = None) -> ASGIApp:
     """The application around a service that somebody else closes."""
     control_endpoints = (
-        (*control.ENDPOINTS, *control_clients.ENDPOINTS, *control_clock.ENDPOINTS, *control_profiles.ENDPOINTS)
+        (
+            *control.ENDPOINTS,
+            *control_clients.ENDPOINTS,
+            *control_clock.ENDPOINTS,
+            *control_profiles.ENDPOINTS,
+            *control_devices.ENDPOINTS,
+        )
         if service.config.control
         else ()
     )
