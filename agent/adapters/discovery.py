@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from agent.core.listed_states import listed_state
+from agent.core.listed import listed_state
 from agent.errors import ErrorAnswer, Refused, ServerFault, ServiceError, StorageError, UnexpectedAnswer
 from agent.wire import extensions
 from agent.wire.announcement import Announcement, ask_for_announcement

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from agent.core.listed_states import OPEN_STATUSES
+from agent.core.listed import OPEN_STATUSES
 from agent.core.poll_interval import MIN_GAP_S, PollIntervals, PollPace
 from agent.core.values import CommandPoll
 from agent.errors import InvalidMessage, Offline, ServiceError, StorageError

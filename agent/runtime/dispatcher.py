@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Protocol
 
-from agent.core.commands import CommandRules, IllegalMove, refuse_at_start
-from agent.core.outcomes import canceled, indeterminate
+from agent.core.commands import IllegalMove, canceled, indeterminate, refuse_at_start
 from agent.core.timekeeping import service_time_at_least
+from agent.core.triage import CommandRules
 from agent.core.values import CommandState, Contract, JournalEntry, Moment, Outcome, OutcomeStatus
 from agent.errors import StorageError
 from agent.runtime.lanes import LANE_CAPACITY, Lane, LaneItem, LaneParts, log_outcome

@@ -13,7 +13,7 @@ import pytest
 from agent.adapters.discovery import Discovery, ServerBook
 from agent.adapters.http_source import HttpSource
 from agent.adapters.http_uplink import HttpUplink
-from agent.core.list_watch import ListWatch
+from agent.core.listed import ListWatch
 from agent.core.values import Report
 from agent.errors import Forbidden, NoPlaceForResults, NotFound, Refused, ServerFault
 from agent.wire.dialect import CommandLists, Dialect, ResultPlace

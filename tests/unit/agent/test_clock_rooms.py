@@ -13,7 +13,6 @@ MAY: dict[str, str] = {
     "adapters/clocks.py": "is the clock",
     "core/timekeeping.py": "decides what a wall clock is worth",
     "runtime/service_clock.py": "compares it with the true time",
-    "core/outbox.py": "across boots, with moments that the store has dated",
     "adapters/sqlite_store.py": "names a damaged file and an incident after it",
     "adapters/store/journal_rows.py": "stores moments; compares only what is dated",
     "adapters/store/outbox_rows.py": "stores moments; compares only what is dated",

@@ -5,7 +5,8 @@ from collections.abc import Iterable
 import pytest
 
 from agent.adapters.records import read_records
-from agent.core.commands import HISTORY_LOST, CommandRules, HandlerRule
+from agent.core.commands import HISTORY_LOST, HandlerRule
+from agent.core.triage import CommandRules
 from agent.core.values import CommandPoll, CommandState, Contract, JournalEntry
 from agent.errors import StorageError
 from agent.runtime.dispatcher import Cancels
