@@ -11,9 +11,9 @@ import pytest
 from agent.adapters.clocks import SystemClock
 from agent.adapters.store_service import StoreService
 from agent.core.values import SendOutcome, StoredReading
-from agent.runtime.failures import RetryPolicy
 from agent.runtime.health import Health
 from agent.runtime.reading_uplink import ReadingUplink
+from agent.runtime.retry_policy import RetryPolicy
 from agent.runtime.service import ServiceThread
 from agent.threads import only_logged
 from tests.factories import make_reading
