@@ -32,6 +32,7 @@ from simulator.service.routes import (
     control_accounts,
     control_clients,
     control_clock,
+    control_devices,
     control_profiles,
     dashboards,
     database,
@@ -90,6 +91,7 @@ def build_app(service: Service, lifespan: Lifespan[Any] | None = None) -> ASGIAp
             *control_clients.ENDPOINTS,
             *control_clock.ENDPOINTS,
             *control_profiles.ENDPOINTS,
+            *control_devices.ENDPOINTS,
         )
         if service.config.control
         else ()
