@@ -284,6 +284,7 @@ def _configure(
         control_token=Secret(control_token) if control_token else None,
         profile=read_all(profiles) if profiles else None,
         log_level=log_level,
+        make_signals=click.get_current_context().obj,  # of the program, which knows the fleet's signals
     )
 
 

@@ -20,8 +20,8 @@ from agent.adapters.clocks import read_boot_id
 from agent.adapters.records import read_records
 from agent.adapters.sd_notify import SdNotifier, make_notifier
 from agent.adapters.sqlite_store import SqliteStore
+from agent.adapters.store.outbox_rows import decode_values
 from agent.adapters.store.snapshot import apply_wal
-from agent.adapters.store.waiting import decode_values
 from agent.app.status_file import read_status
 from agent.config.layer import parse_layer, read_trial
 from agent.config.load import load_config
