@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from agent.adapters.clocks import is_synchronized
@@ -14,27 +15,26 @@ from agent.app.links import LinkParts, Links, make_links
 from agent.app.plugins import load_handlers, load_sensors, priorities, report_rules
 from agent.app.version import VERSION
 from agent.config import AgentConfig, Credentials
-from agent.core.polling import PollIntervals
+from agent.core.poll_interval import PollIntervals
 from agent.core.schedule import phase_s
 from agent.core.timekeeping import ServiceTime
 from agent.core.values import CommandState, JournalEntry, Moment, Outcome
 from agent.plugins import PluginInfo
-from agent.runtime.controls import Controls
+from agent.runtime.command_poller import CommandPoller, RemoteCancels
+from agent.runtime.controls import POLL, Controls, IntervalChanged, Intervals
 from agent.runtime.dispatcher import Dispatcher
-from agent.runtime.failures import RetryPolicy
 from agent.runtime.health import Health
 from agent.runtime.intake import Intake, resume
-from agent.runtime.intervals import POLL, Intervals
 from agent.runtime.jobs import JobRunner
 from agent.runtime.lanes import LaneParts
 from agent.runtime.ledger import Ledger
 from agent.runtime.reading_uplink import ReadingUplink
 from agent.runtime.result_reporter import ResultReporter
-from agent.runtime.sensing import IntervalChanged, RulesChanged, SensingService
+from agent.runtime.retry_policy import RetryPolicy
+from agent.runtime.sensing import RulesChanged, SensingService
 from agent.runtime.service import Actor, ServiceThread
 from agent.runtime.service_clock import PART as CLOCK
 from agent.runtime.service_clock import ServiceClock, WaitingForTime
-from agent.runtime.sourcing import SourceService, Withdrawals
 from agent.runtime.supervisor import EXIT_RESTART, Supervisor
 from agent.sensors.reader import SensorReader
 from agent.sensors.registry import SensorRegistry
@@ -125,8 +125,9 @@ class Agent:
         store.settles_lazily = self._links.settles_lazily
         self._outbox = store.outbox
         self._lanes: list[ServiceThread] = []
-        self._build_sensors()
         self._build_uplinks()
+        self._build_sensors()
+        store.on_readings = partial(self._readings.post, ReadingUplink.READING)
         self._build_commands()
 
     def service_time(self) -> ServiceTime:
@@ -239,7 +240,7 @@ class Agent:
     def _connected(self) -> None:
         self._readings.post(ReadingUplink.CONNECTED)
         self._results.post(ResultReporter.CONNECTED)
-        self._source.post(SourceService.CONNECTED)
+        self._source.post(CommandPoller.CONNECTED)
 
     def _build_sensors(self) -> None:
         config = self._config
@@ -259,8 +260,6 @@ class Agent:
             outbox=self._outbox,
             clock=self._clock,
             health=self._health,
-            post=self._post_to_sensing,
-            on_accepted=lambda: self._readings.post(ReadingUplink.READING),
             repeat_after_s=config.logging.repeat_after_s,
         )
         self._sensing = self._service(sensing)
@@ -276,7 +275,7 @@ class Agent:
             health=self._health,
             on_server_time=self._on_server_time,
             first_s=self._first_s,
-            settle_s=config.outbox.group_window_s + 0.05,
+            apart_s=config.outbox.group_window_s,
             repeat_after_s=config.logging.repeat_after_s,
             repeats_batches=self._links.repeats_batches,
             takes_arrays=self._links.takes_arrays,
@@ -353,10 +352,10 @@ class Agent:
             on_finished=lambda: self._results.post(ResultReporter.RESULT),
             only_pushed=self._links.only_pushed,
         )
-        source = SourceService(
+        source = CommandPoller(
             source=self._links.source,
             take=intake.take,
-            look=Withdrawals(self._links.source, self._dispatcher).look,
+            look=RemoteCancels(self._links.source, self._dispatcher).look,
             intervals=self._poll_intervals,
             wait_s=self._links.poll_wait_s,
             is_busy=self._dispatcher.is_busy,
@@ -393,9 +392,6 @@ class Agent:
         self._watch(lane)
         self._lanes.append(lane)
         return lane
-
-    def _post_to_sensing(self, message: object) -> bool:
-        return self._sensing.post(message)
 
     def _cancel(self, command_id: str, why: str) -> str:
         return self._dispatcher.cancel(command_id, why)

@@ -18,7 +18,7 @@ from simulator.fleet.outcomes import OutcomeClass
 RECORD_FORMAT: Final = "fleet-run/1"
 
 
-class VerdictWord(StrEnum):
+class VerdictStatus(StrEnum):
     """The verdict in one word; each belongs to one exit code."""
 
     PASSED = "passed"
@@ -32,12 +32,12 @@ class VerdictWord(StrEnum):
 
 
 EXIT_CODES: Final = {
-    VerdictWord.PASSED: ExitCode.GOOD,
-    VerdictWord.FAILED: ExitCode.CHECK_FAILED,
-    VerdictWord.INCONCLUSIVE: ExitCode.INCONCLUSIVE,
-    VerdictWord.LOST: ExitCode.DATA_LOST,
-    VerdictWord.UNREACHABLE: ExitCode.UNREACHABLE,
-    VerdictWord.INTERRUPTED: ExitCode.INTERRUPTED,
+    VerdictStatus.PASSED: ExitCode.GOOD,
+    VerdictStatus.FAILED: ExitCode.CHECK_FAILED,
+    VerdictStatus.INCONCLUSIVE: ExitCode.INCONCLUSIVE,
+    VerdictStatus.LOST: ExitCode.DATA_LOST,
+    VerdictStatus.UNREACHABLE: ExitCode.UNREACHABLE,
+    VerdictStatus.INTERRUPTED: ExitCode.INTERRUPTED,
 }
 
 
@@ -49,7 +49,7 @@ class Verdict:
         sentences: why, for a person; the most telling first.
     """
 
-    word: VerdictWord
+    word: VerdictStatus
     exit_code: int
     sentences: tuple[str, ...] = ()
 
@@ -255,7 +255,7 @@ class AuditRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Gap:
+class WorkerGap:
     """Seconds that a worker did not report: it was killed, or could not write."""
 
     worker: int
@@ -361,7 +361,7 @@ class RunRecord:
     command_stages: Mapping[str, str] = field(default_factory=dict)
     commands: tuple[CommandEnds, ...] = ()
     slowest: tuple[SlowDevice, ...] = ()
-    gaps: tuple[Gap, ...] = ()
+    gaps: tuple[WorkerGap, ...] = ()
     scenario_text: str = ""
     extras: Mapping[str, Any] = field(default_factory=dict)
     drained_from_s: float | None = None

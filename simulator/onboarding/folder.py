@@ -12,8 +12,8 @@ from typing import Any
 
 from agent.errors import ConfigurationError
 from simulator import whole_files
-from simulator.onboarding import journal as journals
 from simulator.onboarding import audit_trail
+from simulator.onboarding import journal as journals
 from simulator.onboarding.audit_trail import AuditFile, NoTrail, Trail
 from simulator.onboarding.journal import Journal, leftovers, read_journal
 from simulator.report.checks import CheckRun

@@ -13,12 +13,11 @@ from simulator.service.answers import DateHeader
 from simulator.service.config import ServiceConfig
 from simulator.service.control_access import ControlAccess
 from simulator.service.core import scopes
-from simulator.service.endpoints import Endpoint, Paths, scoped
+from simulator.service.endpoints import Endpoint, Paths, path_templates, scoped
 from simulator.service.gate import Gate
 from simulator.service.oauth import (
     account_pages,
     authorize_pages,
-    control_clients,
     playground,
     sign_in,
     token_endpoints,
@@ -30,7 +29,10 @@ from simulator.service.routes import (
     command_events,
     commands,
     control,
+    control_accounts,
+    control_clients,
     control_clock,
+    control_devices,
     control_profiles,
     dashboards,
     database,
@@ -83,7 +85,14 @@ def create_app(config: ServiceConfig) -> ASGIApp:
 def build_app(service: Service, lifespan: Lifespan[Any] | None = None) -> ASGIApp:
     """The application around a service that somebody else closes."""
     control_endpoints = (
-        (*control.ENDPOINTS, *control_clients.ENDPOINTS, *control_clock.ENDPOINTS, *control_profiles.ENDPOINTS)
+        (
+            *control.ENDPOINTS,
+            *control_accounts.ENDPOINTS,
+            *control_clients.ENDPOINTS,
+            *control_clock.ENDPOINTS,
+            *control_profiles.ENDPOINTS,
+            *control_devices.ENDPOINTS,
+        )
         if service.config.control
         else ()
     )
@@ -95,6 +104,7 @@ def build_app(service: Service, lifespan: Lifespan[Any] | None = None) -> ASGIAp
         *control_endpoints,
         *documents.make_endpoints(ENDPOINTS, control_endpoints),
     )
+    service.templates = path_templates(served)
     served_paths = Paths(service, served, lifespan or service.running)
     access = ControlAccess(service.control_token)
     gate = Gate(
@@ -106,6 +116,7 @@ def build_app(service: Service, lifespan: Lifespan[Any] | None = None) -> ASGIAp
         ids=service.ids,
         control=service.config.control,
         access=access,
+        epochs=service.epochs,
     )
     complete = Cors(gate, lambda: service.look_up(clients.browser_origins), closed=PAGES)
     dated = DateHeader(complete, service.clock.now_ms)

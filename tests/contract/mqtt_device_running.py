@@ -9,7 +9,7 @@ from typing import Any
 from agent.adapters.mqtt_device import MqttDevice
 from agent.adapters.mqtt_session import Arrival, Broker
 from agent.errors import Offline
-from agent.runtime.failures import RetryPolicy
+from agent.runtime.retry_policy import RetryPolicy
 from agent.wire import topics
 from agent.wire.secret import Secret
 from agent.wire.topics import user_name

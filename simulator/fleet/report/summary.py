@@ -11,7 +11,15 @@ from rich.table import Table
 from rich.text import Text
 
 from simulator.fleet.metrics.ages import COMMAND_AGE
-from simulator.fleet.record import CHECKS, AuditRecord, Operations, RunRecord, StreamAudit, ThresholdResult, VerdictWord
+from simulator.fleet.record import (
+    CHECKS,
+    AuditRecord,
+    Operations,
+    RunRecord,
+    StreamAudit,
+    ThresholdResult,
+    VerdictStatus,
+)
 from simulator.fleet.report.figures import COLUMNS, SHOWN_PERCENTILES, figures_of, name_of, run_figures, times_at
 from simulator.fleet.report.formatting import (
     DASH,
@@ -24,9 +32,9 @@ from simulator.fleet.report.formatting import (
 from simulator.report.values import Tone
 
 _STYLES: Final = {
-    VerdictWord.PASSED: "bold green",
-    VerdictWord.INCONCLUSIVE: "bold yellow",
-    VerdictWord.INTERRUPTED: "bold yellow",
+    VerdictStatus.PASSED: "bold green",
+    VerdictStatus.INCONCLUSIVE: "bold yellow",
+    VerdictStatus.INTERRUPTED: "bold yellow",
 }
 _COUNT_STYLES: Final = {Tone.WARN: "yellow", Tone.BAD: "red", Tone.PLAIN: ""}
 _FEWER_PERCENTILES: Final = (50.0, 99.0, 99.9)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from simulator.fleet.record import AuditRecord, Gap, Reasons, StreamAudit, ThresholdResult, VerdictWord
+from simulator.fleet.record import AuditRecord, Reasons, StreamAudit, ThresholdResult, VerdictStatus, WorkerGap
 from simulator.fleet.verdict import RunFindings, judge_run
 
 ENDED = "ended by hand before its time"
@@ -18,26 +18,26 @@ MISSED = ThresholdResult("http.poll.p99 < 250ms over 1m", held=False, observed=0
 @pytest.mark.parametrize(
     ("found", "word", "code", "first"),
     [
-        (RunFindings(), VerdictWord.PASSED, 0, "it ran to its end; the scenario asks for nothing more"),
-        (RunFindings(AUDIT, [HELD]), VerdictWord.PASSED, 0, "the threshold held; nothing was lost, doubled or altered"),
+        (RunFindings(), VerdictStatus.PASSED, 0, "it ran to its end; the scenario asks for nothing more"),
+        (RunFindings(AUDIT, [HELD]), VerdictStatus.PASSED, 0, "the threshold held; nothing was lost, doubled or altered"),
         (RunFindings(AUDIT, [HELD, HELD], reasons=Reasons(held=("9 of 9 checks held",))),
-         VerdictWord.PASSED, 0,
+         VerdictStatus.PASSED, 0,
          "all 2 thresholds held; 9 of 9 checks held; nothing was lost, doubled or altered"),
-        (RunFindings(AUDIT, [HELD, MISSED]), VerdictWord.FAILED, 1,
+        (RunFindings(AUDIT, [HELD, MISSED]), VerdictStatus.FAILED, 1,
          "http.poll.p99 < 250ms over 1m: it was 0.4 s at 61 s"),
-        (RunFindings(AUDIT, reasons=Reasons(failures=("the barrier never opened",))), VerdictWord.FAILED, 1,
+        (RunFindings(AUDIT, reasons=Reasons(failures=("the barrier never opened",))), VerdictStatus.FAILED, 1,
          "the barrier never opened"),
-        (RunFindings(AUDIT, [MISSED], reasons=Reasons(saturated=("too slow",))), VerdictWord.INCONCLUSIVE, 3,
+        (RunFindings(AUDIT, [MISSED], reasons=Reasons(saturated=("too slow",))), VerdictStatus.INCONCLUSIVE, 3,
          "too slow"),
-        (RunFindings(gaps=[Gap(1, 3.2, 9.0, "killed")]), VerdictWord.INCONCLUSIVE, 3,
+        (RunFindings(gaps=[WorkerGap(1, 3.2, 9.0, "killed")]), VerdictStatus.INCONCLUSIVE, 3,
          "worker 1 did not report from 3 s to 9 s: killed"),
-        (RunFindings(replace(AUDIT, complete=False)), VerdictWord.INCONCLUSIVE, 3,
+        (RunFindings(replace(AUDIT, complete=False)), VerdictStatus.INCONCLUSIVE, 3,
          "the audit is not complete: not everything could be read back"),
-        (RunFindings(AUDIT, [MISSED], reasons=Reasons(interrupted=ENDED)), VerdictWord.INTERRUPTED, 130,
+        (RunFindings(AUDIT, [MISSED], reasons=Reasons(interrupted=ENDED)), VerdictStatus.INTERRUPTED, 130,
          "ended by hand before its time"),
-        (RunFindings(replace(AUDIT, complete=False), reasons=Reasons("gone", ENDED)), VerdictWord.UNREACHABLE, 5,
+        (RunFindings(replace(AUDIT, complete=False), reasons=Reasons("gone", ENDED)), VerdictStatus.UNREACHABLE, 5,
          "gone"),
-        (RunFindings(LOSS, [MISSED], reasons=Reasons("gone", ENDED)), VerdictWord.LOST, 4,
+        (RunFindings(LOSS, [MISSED], reasons=Reasons("gone", ENDED)), VerdictStatus.LOST, 4,
          "readings: 2 lost, 1 altered of 10 sent"),
     ],
 )  # fmt: skip
@@ -57,13 +57,15 @@ def test_a_run_that_ended_early_keeps_the_word_of_its_cause_and_says_what_its_fi
     verdict = judge_run(
         RunFindings(AUDIT, [HELD, MISSED, unknown], partial=partial, reasons=Reasons(interrupted=ENDED))
     )
-    assert (verdict.word, verdict.exit_code) == (VerdictWord.INTERRUPTED, 130)
+    assert (verdict.word, verdict.exit_code) == (VerdictStatus.INTERRUPTED, 130)
     assert verdict.sentences == (
         "ended by hand before its time",
         "partial: it ended after 12 s of 40 s; of 3 thresholds 1 held so far, 1 did not, 1 could not be judged",
         "http.poll.p99 < 250ms over 1m: it was 0.4 s at 61 s",
     )
-    killed = judge_run(RunFindings(gaps=[Gap(1, 3, 9, "killed")], partial="1 of 2 workers did not come to their end"))
+    killed = judge_run(
+        RunFindings(gaps=[WorkerGap(1, 3, 9, "killed")], partial="1 of 2 workers did not come to their end")
+    )
     assert (killed.exit_code, killed.sentences[1]) == (3, "partial: 1 of 2 workers did not come to their end")
 
 
@@ -75,7 +77,7 @@ def test_a_threshold_without_a_measurement_says_so():
 def test_refused_readings_fail_the_run_and_what_cannot_be_judged_says_why():
     refused = replace(AUDIT, failures=("none of the 9 readings that were sent was accepted",))
     verdict = judge_run(RunFindings(audit=refused))
-    assert (verdict.word, verdict.exit_code) == (VerdictWord.FAILED, 1)
+    assert (verdict.word, verdict.exit_code) == (VerdictStatus.FAILED, 1)
     assert verdict.sentences == refused.failures
     unread = judge_run(RunFindings(audit=replace(AUDIT, complete=False, unjudged=("rows of no known shape",))))
-    assert (unread.word, unread.sentences) == (VerdictWord.INCONCLUSIVE, ("rows of no known shape",))
+    assert (unread.word, unread.sentences) == (VerdictStatus.INCONCLUSIVE, ("rows of no known shape",))

@@ -1,0 +1,95 @@
+"""How long to wait before a connection is tried again, and the words for the error that ended it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from agent.core.backoff import Backoff
+from agent.errors import (
+    ErrorAnswer,
+    Forbidden,
+    InvalidMessage,
+    LockedOut,
+    NotFound,
+    Offline,
+    RateLimited,
+    ServerFault,
+    ServiceError,
+    SignInEnded,
+    StillRunning,
+    TakenOver,
+    TokensNotStored,
+    TransportError,
+    Unauthorized,
+    UnexpectedAnswer,
+)
+
+HOURLY_S: Final = 3600.0
+# Wrong keys do not mend themselves in seconds, and a service may lock out a client that keeps trying.
+_UNAUTHORIZED_BASE_S: Final = 60.0
+_UNAUTHORIZED_CAP_S: Final = 900.0
+
+
+class RetryPolicy:
+    """When one connection is tried again. Used from one thread.
+
+    Args:
+        fraction: random numbers in [0, 1).
+        base_s: the first back-off is drawn from 0 to this, seconds.
+        cap_s: no drawn back-off is longer, seconds.
+    """
+
+    def __init__(self, fraction: Callable[[], float], *, base_s: float = 1.0, cap_s: float = 300.0) -> None:
+        self._fraction = fraction
+        self._usual = Backoff(base_s, cap_s)
+        self._locked_out = Backoff(max(base_s, _UNAUTHORIZED_BASE_S), max(cap_s, _UNAUTHORIZED_CAP_S))
+
+    def failed(self, error: ServiceError | InvalidMessage) -> float:
+        """How long to wait after this error, seconds."""
+        retry_after_s = error.retry_after_s if isinstance(error, ErrorAnswer) else None
+        if isinstance(error, Unauthorized | Forbidden | NotFound | LockedOut | TakenOver):
+            self._locked_out, delay_s = self._locked_out.failed(self._fraction(), retry_after_s)
+            # Full jitter may draw nearly nothing, which is right for a network and wrong for a refusal.
+            return max(delay_s, self._locked_out.base_s / 2)
+        self._usual, delay_s = self._usual.failed(self._fraction(), retry_after_s)
+        return delay_s
+
+    def succeeded(self) -> None:
+        """The other side is well."""
+        if self._usual.failures or self._locked_out.failures:
+            self._usual, self._locked_out = self._usual.succeeded(), self._locked_out.succeeded()
+
+
+def describe(error: ServiceError | InvalidMessage) -> tuple[str, str, float | None]:  # noqa: C901, PLR0911 - a table
+    """One word for the state, one sentence that names the fix, and how often to say it (None: as usual)."""
+    match error:
+        case SignInEnded():
+            return "unauthorized", error.message, HOURLY_S
+        case Unauthorized():
+            fix = (
+                "put the right key or token into the file that auth names; auth.token_file is read again by itself, "
+                "for a key pair or a systemd credential restart this program"
+            )
+            return "unauthorized", f"the service does not accept the credentials ({error}); {fix}", HOURLY_S
+        case Forbidden():
+            return "forbidden", f"the credential may not do this ({error}); give it the scope it needs", HOURLY_S
+        case NotFound():
+            fix = "check service.base_url and device.device_id, or register the device again"
+            return "not_found", f"the service does not know this device or path ({error}); {fix}", HOURLY_S
+        case RateLimited():
+            return "rate_limited", f"the key's quota is used up ({error}); poll less often or raise the quota", None
+        case StillRunning():
+            return "still_running", f"the service still works on the first attempt ({error}); nothing to do here", None
+        case ServerFault():
+            return "failing", f"the service failed ({error}); nothing to do here", None
+        case UnexpectedAnswer():
+            return "unexpected_answer", str(error), None
+        case Offline():
+            return error.state, str(error), HOURLY_S if isinstance(error, LockedOut | TakenOver) else None
+        case TransportError():
+            return "unreachable", str(error), None
+        case TokensNotStored():
+            return "tokens_not_stored", str(error), None
+        case _:
+            return "refused", str(error), None
