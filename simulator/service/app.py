@@ -14,6 +14,7 @@ from simulator.service.config import ServiceConfig
 from simulator.service.control_access import ControlAccess
 from simulator.service.core import scopes
 from simulator.service.endpoints import Endpoint, Paths, path_templates, scoped
+from simulator.service.fault_layer.layer import FaultLayer
 from simulator.service.gate import Gate
 from simulator.service.oauth import (
     account_pages,
@@ -31,6 +32,7 @@ from simulator.service.routes import (
     commands,
     control,
     control_clock,
+    control_faults,
     control_profiles,
     dashboards,
     database,
@@ -83,7 +85,13 @@ def create_app(config: ServiceConfig) -> ASGIApp:
 def build_app(service: Service, lifespan: Lifespan[Any] | None = None) -> ASGIApp:
     """The application around a service that somebody else closes."""
     control_endpoints = (
-        (*control.ENDPOINTS, *control_clients.ENDPOINTS, *control_clock.ENDPOINTS, *control_profiles.ENDPOINTS)
+        (
+            *control.ENDPOINTS,
+            *control_clients.ENDPOINTS,
+            *control_clock.ENDPOINTS,
+            *control_profiles.ENDPOINTS,
+            *control_faults.ENDPOINTS,
+        )
         if service.config.control
         else ()
     )
@@ -110,4 +118,5 @@ def build_app(service: Service, lifespan: Lifespan[Any] | None = None) -> ASGIAp
     )
     complete = Cors(gate, lambda: service.look_up(clients.browser_origins), closed=PAGES)
     dated = DateHeader(complete, service.clock.now_ms)
-    return ProfileLayer(dated, served_paths, service, ENDPOINTS, access)
+    profiled = ProfileLayer(dated, served_paths, service, ENDPOINTS, access)
+    return FaultLayer(profiled, service, access)

@@ -25,6 +25,7 @@ from simulator.service.config import ServiceConfig
 from simulator.service.due import Due, EndsOfCommands, OverdueCommands, TimersOfRules
 from simulator.service.errors import Unavailable
 from simulator.service.failure_log import FailureLog, already_logged
+from simulator.service.faults.rules import FaultRules
 from simulator.service.ids import IdSource
 from simulator.service.ingest import ReadingStore
 from simulator.service.matching import PathTemplates
@@ -123,6 +124,7 @@ class Service:
         )
         self.callers: dict[bytes, Caller] = {}
         self.profiles = AccountProfiles()
+        self.faults = FaultRules()
         self.on_reset: list[Callable[[Connection], None]] = [self.rules.load]
         """What keeps something of the storage in memory reads it again here, inside the reset's transaction."""
         self.made_keys: Keys | None = None
@@ -131,9 +133,11 @@ class Service:
         self._is_remote = self.database.kind == "postgresql"
         # Of their own, so that no device's poll waits behind four long lists, and no list behind four summaries;
         # threads begin when they are needed.
-        self._looking_up = ThreadPoolExecutor(READERS, thread_name_prefix="service-look-up")
-        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="service-reader")
-        self._summing = ThreadPoolExecutor(SUMMARIES, thread_name_prefix="service-summary")
+        self._looking_up, self._readers, self._summing = (
+            ThreadPoolExecutor(READERS, thread_name_prefix="service-look-up"),
+            ThreadPoolExecutor(READERS, thread_name_prefix="service-reader"),
+            ThreadPoolExecutor(SUMMARIES, thread_name_prefix="service-summary"),
+        )
         self._pruned_ms = 0
         self.writer.start()
         try:
@@ -370,6 +374,7 @@ class Service:
         if self.quota is not None:
             of_account = [c.api_key for c in self.callers.values() if c.manufacturer_seq == account]
             self.quota.clear(None if account is None else of_account)
+        self.faults.clear(account)
         self.sessions.sign_out_everybody()  # the row of a person who is gone may be the next one's
         self.attempts.clear()
         self.waiters.wake_all()
