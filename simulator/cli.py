@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import click
 
@@ -20,6 +21,10 @@ from agent.disk_refusal import disk_refusal
 from agent.errors import AgentError
 from agent.umask import close_umask
 from simulator.exit_codes import ExitCode, exit_code_of
+
+if TYPE_CHECKING:
+    from agent.wire.base import JsonObject
+    from simulator.service.scripted.script import Signals
 
 _PREFIX: Final = "FLEET_SIMULATOR"
 
@@ -45,6 +50,9 @@ COMMANDS: Final[dict[str, LazyCommand]] = {
     ),
     "up": LazyCommand("simulator.app", "up_command", "Service, gateway and devices on this machine, until Ctrl-C."),
     "service": LazyCommand("simulator.service.cli", "service_command", "The local service alone."),
+    "accounts": LazyCommand(
+        "simulator.control.accounts", "accounts_group", "Accounts of a running local service, and their keys."
+    ),
     "command": LazyCommand("simulator.command.cli", "command_group", "Send commands to devices, signed or not."),
     "probe": LazyCommand("simulator.probe.cli", "probe_command", "What a server does where it may choose."),
     "labels": LazyCommand("simulator.labels.cli", "labels_command", "QR labels that are proven to read."),
@@ -112,6 +120,13 @@ def program() -> None:
     """The service on your machine, QR labels, onboarding, and a fleet of devices beside a real one."""
 
 
+def _make_signals(wanted: Mapping[str, JsonObject], device: str, seed: int) -> Signals:
+    """The signals of fleets, for devices that the service plays: its package may not import theirs."""
+    from simulator.fleet.signals.scripted import make_signals  # lazily: few services play devices that read anything
+
+    return make_signals(wanted, device, seed)
+
+
 def main(arguments: list[str] | None = None) -> Any:
     """Run the program and end the process with its exit code.
 
@@ -121,7 +136,7 @@ def main(arguments: list[str] | None = None) -> Any:
     code: object
     close_umask()
     try:
-        code = program.main(args=arguments, prog_name="fleet-simulator", standalone_mode=False)
+        code = program.main(args=arguments, prog_name="fleet-simulator", standalone_mode=False, obj=_make_signals)
     except click.exceptions.Abort:
         code = ExitCode.INTERRUPTED
     except click.ClickException as error:

@@ -9,7 +9,7 @@ from typing import Final
 
 from agent.adapters.discovery import Discovery
 from agent.adapters.records import read_records
-from agent.core.list_watch import ListWatch
+from agent.core.listed import ListWatch
 from agent.core.values import Command, CommandPoll
 from agent.errors import ErrorAnswer, NotFound, Refused, ServerFault, ServiceError
 from agent.frozen import dataclass
@@ -99,7 +99,7 @@ class HttpSource:
         if answer.unchanged:
             if question.etag == self._looked_at is not None:
                 self._keep_lists(self._watch.saw_again(ended))
-            return CommandPoll(unchanged=True, server_time=answer.server_time, held=held)
+            return CommandPoll(unchanged=True, held=held)
         self._note(answer)
         commands, malformed = read_records(answer.records, self._device_id)
         # Only what is in the journal may be left out next time.
@@ -113,7 +113,6 @@ class HttpSource:
         return CommandPoll(
             commands=tuple(self._as_known(command) for command in commands),
             malformed=(*answer.malformed, *malformed),
-            server_time=answer.server_time,
             held=held,
             is_whole=is_whole,
             omitted=answer.omitted,

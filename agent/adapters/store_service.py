@@ -22,11 +22,19 @@ from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from agent.adapters.sqlite_store import SqliteStore
 from agent.adapters.store.failures import says_full
-from agent.adapters.store.outbox_rows import OUTBOX_FULL
+from agent.adapters.store.outbox_rows import OUTBOX_FULL, EncodedReading
 from agent.adapters.store.room import FreeBytes, Reserve
 from agent.adapters.store.schema import load_bytes
-from agent.adapters.store.shared import SharedBootTimes, SharedJournal, SharedOutbox
-from agent.adapters.store.waiting import Buffer, EncodedReading, Load, PiggybackSetting, Request, putting
+from agent.adapters.store.shared import (
+    Buffer,
+    Load,
+    PiggybackSetting,
+    Request,
+    SharedBootTimes,
+    SharedJournal,
+    SharedOutbox,
+    putting,
+)
 from agent.core.outbox import Bounds
 from agent.core.values import SendOutcome
 from agent.errors import AgentError, StorageError
@@ -80,6 +88,7 @@ class StoreService:
         on_crash: see :class:`~agent.threads.WatchedThread`.
 
     Attributes:
+        on_readings: called after each commit that holds new readings, in the writer's thread. May be set later.
         progress: grows with each turn of the writer, at least every 10 s while it is healthy.
         incidents: what happened to the file since the start of this process, one sentence each; the last ones.
         fault: why the last commit failed; None when it went well.
@@ -104,6 +113,7 @@ class StoreService:
     ) -> None:
         self.path = path
         self.settles_lazily = settles_lazily
+        self.on_readings: Callable[[], object] = lambda: None
         self.progress = 0
         self.incidents: deque[str] = deque(maxlen=20)
         self.fault: str | None = None
@@ -422,6 +432,8 @@ class StoreService:
             buffer.due_s = self._now_s() + wait_s if buffer.drafts else None
             self._settle_due_s = None
             self._changed.notify_all()
+        if load.drafts or any(request.of_readings for request in writes):
+            self.on_readings()
         return None
 
     def _write(self, store: SqliteStore, load: Load, writes: Sequence[Request]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from agent.adapters.clocks import is_synchronized
@@ -20,18 +21,17 @@ from agent.core.timekeeping import ServiceTime
 from agent.core.values import CommandState, JournalEntry, Moment, Outcome
 from agent.plugins import PluginInfo
 from agent.runtime.command_poller import CommandPoller, RemoteCancels
-from agent.runtime.controls import Controls
+from agent.runtime.controls import POLL, Controls, IntervalChanged, Intervals
 from agent.runtime.dispatcher import Dispatcher
 from agent.runtime.health import Health
 from agent.runtime.intake import Intake, resume
-from agent.runtime.intervals import POLL, Intervals
 from agent.runtime.jobs import JobRunner
 from agent.runtime.lanes import LaneParts
 from agent.runtime.ledger import Ledger
 from agent.runtime.reading_uplink import ReadingUplink
 from agent.runtime.result_reporter import ResultReporter
 from agent.runtime.retry_policy import RetryPolicy
-from agent.runtime.sensing import IntervalChanged, RulesChanged, SensingService
+from agent.runtime.sensing import RulesChanged, SensingService
 from agent.runtime.service import Actor, ServiceThread
 from agent.runtime.service_clock import PART as CLOCK
 from agent.runtime.service_clock import ServiceClock, WaitingForTime
@@ -125,8 +125,9 @@ class Agent:
         store.settles_lazily = self._links.settles_lazily
         self._outbox = store.outbox
         self._lanes: list[ServiceThread] = []
-        self._build_sensors()
         self._build_uplinks()
+        self._build_sensors()
+        store.on_readings = partial(self._readings.post, ReadingUplink.READING)
         self._build_commands()
 
     def service_time(self) -> ServiceTime:
@@ -259,8 +260,6 @@ class Agent:
             outbox=self._outbox,
             clock=self._clock,
             health=self._health,
-            post=self._post_to_sensing,
-            on_accepted=lambda: self._readings.post(ReadingUplink.READING),
             repeat_after_s=config.logging.repeat_after_s,
         )
         self._sensing = self._service(sensing)
@@ -276,7 +275,7 @@ class Agent:
             health=self._health,
             on_server_time=self._on_server_time,
             first_s=self._first_s,
-            settle_s=config.outbox.group_window_s + 0.05,
+            apart_s=config.outbox.group_window_s,
             repeat_after_s=config.logging.repeat_after_s,
             repeats_batches=self._links.repeats_batches,
             takes_arrays=self._links.takes_arrays,
@@ -393,9 +392,6 @@ class Agent:
         self._watch(lane)
         self._lanes.append(lane)
         return lane
-
-    def _post_to_sensing(self, message: object) -> bool:
-        return self._sensing.post(message)
 
     def _cancel(self, command_id: str, why: str) -> str:
         return self._dispatcher.cancel(command_id, why)

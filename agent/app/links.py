@@ -12,15 +12,13 @@ from typing import TYPE_CHECKING
 from agent.app.version import VERSION
 from agent.config import AgentConfig, Credentials
 from agent.core.backoff import CAP_S
-from agent.core.first_contact import SETTING as FIRST_CONTACT
-from agent.core.first_contact import lacks_time
+from agent.core.triage import FIRST_CONTACT, lacks_time
 from agent.core.values import Moment, SendOutcome
 from agent.errors import ConfigurationError, InvalidMessage
 from agent.frozen import dataclass
 from agent.runtime.broker_watch import BrokerWatch
 from agent.runtime.health import Health
 from agent.runtime.retry_policy import RetryPolicy
-from agent.wire.extensions import BATCH_SENSOR_DATA, IDEMPOTENCY_KEY
 from agent.wire.secret import Secret
 from agent.wire.topics import user_name
 
@@ -30,7 +28,7 @@ if TYPE_CHECKING:
     from agent.adapters.mqtt_device import MqttDevice
     from agent.adapters.mqtt_session import Broker
     from agent.config.mqtt import MqttConfig
-    from agent.core.list_watch import ListWatch
+    from agent.core.listed import ListWatch
     from agent.ports import Clock, CommandSource, Journal, Uplink
     from agent.threads import OnCrash
     from agent.wire.device_client import DeviceClient
@@ -126,28 +124,24 @@ def make_links(config: AgentConfig, credentials: Credentials, client: DeviceClie
 
 def _http_links(config: AgentConfig, client: DeviceClient, parts: LinkParts) -> Links:
     from agent.adapters.http_uplink import HttpUplink
-    from agent.core.list_watch import ListWatch
+    from agent.core.listed import ListWatch
 
     discovery, device, watch = make_discovery(config, client, parts), config.device, ListWatch()
     client.connection.on_traffic = parts.on_traffic
 
-    def settles_lazily(outcome: SendOutcome) -> bool:
-        # An array would be put together anew after a crash, under another key, and count twice.
-        return len(outcome.delivered) <= 1 and discovery.knows(IDEMPOTENCY_KEY)
-
+    uplink = HttpUplink(client, device.device_id, device.product_id, discovery, parts.wall_of, watch=watch)
     return Links(
         source=list_source(config, client, discovery, watch),
-        uplink=HttpUplink(client, device.device_id, device.product_id, discovery, parts.wall_of, watch=watch),
+        uplink=uplink,
         poll_wait_s=lambda: 0.0 if parts.poll_is_set() else config.commands.long_poll_wait_s,
-        settles_lazily=settles_lazily,
-        takes_arrays=lambda: discovery.offers(BATCH_SENSOR_DATA),
+        settles_lazily=uplink.settles_lazily,
+        takes_arrays=uplink.takes_arrays,
     )
 
 
 def make_discovery(config: AgentConfig, client: DeviceClient, parts: LinkParts) -> Discovery:
     """What the service offers, with what the configuration says and the journal holds about it."""
-    from agent.adapters.discovery import Discovery
-    from agent.adapters.server_book import ServerBook
+    from agent.adapters.discovery import Discovery, ServerBook
 
     if config.service is None:
         raise ConfigurationError(["service: there is none"])

@@ -19,7 +19,6 @@ from simulator.service.gate import Gate
 from simulator.service.oauth import (
     account_pages,
     authorize_pages,
-    control_clients,
     playground,
     sign_in,
     token_endpoints,
@@ -31,7 +30,10 @@ from simulator.service.routes import (
     command_events,
     commands,
     control,
+    control_accounts,
+    control_clients,
     control_clock,
+    control_devices,
     control_faults,
     control_profiles,
     dashboards,
@@ -87,9 +89,11 @@ def build_app(service: Service, lifespan: Lifespan[Any] | None = None) -> ASGIAp
     control_endpoints = (
         (
             *control.ENDPOINTS,
+            *control_accounts.ENDPOINTS,
             *control_clients.ENDPOINTS,
             *control_clock.ENDPOINTS,
             *control_profiles.ENDPOINTS,
+            *control_devices.ENDPOINTS,
             *control_faults.ENDPOINTS,
         )
         if service.config.control
@@ -115,6 +119,7 @@ def build_app(service: Service, lifespan: Lifespan[Any] | None = None) -> ASGIAp
         ids=service.ids,
         control=service.config.control,
         access=access,
+        epochs=service.epochs,
     )
     complete = Cors(gate, lambda: service.look_up(clients.browser_origins), closed=PAGES)
     dated = DateHeader(complete, service.clock.now_ms)

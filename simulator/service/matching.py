@@ -52,7 +52,7 @@ class RequestMatch(Sent):
     ] = None
     account_id: Annotated[
         Text | None,
-        Field(description="The account that the key or token belongs to: its id or one of its keys."),
+        Field(description="The account that the key or token belongs to: id, name or key."),
     ] = None
     api_key: Annotated[Text | None, Field(description="One public key: the requests that carry it.")] = None
     headers: Annotated[

@@ -64,7 +64,7 @@ def read_page(call: Call, query: Mapping[str, str], *, default_order: str, sort_
     limit = read_int(query, "limit", PAGE_DEFAULT, low=1, high=PAGE_MAX)
     filters = sorted((name, value) for name, value in query.items() if name not in PAGE_PARAMETERS)
     path: str = call.scope["path"]
-    named = json.dumps([call.caller.manufacturer_seq, path, order, filters])
+    named = json.dumps([call.account, path, order, filters])
     list_name = hashlib.sha256(named.encode()).hexdigest()[:12]
     cursor = query.get("cursor")
     after = None if cursor is None else _read_cursor(cursor, list_name, sort_values)

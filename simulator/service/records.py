@@ -39,6 +39,8 @@ __all__ = [
     "RuntimeRecord",
     "ScanRecord",
     "SchemaRecord",
+    "ScriptedDeviceRecord",
+    "ScriptedDevicesRecord",
     "SeedRecord",
     "SensorDataBucketRecord",
     "SensorDataRecord",
@@ -416,12 +418,72 @@ class NewClientRecord(TypedDict):
     grant_types: list[str]
 
 
+class KeyRecord(TypedDict):
+    """A key pair of an account, without its secret."""
+
+    api_key: str
+    created_at: str
+
+
+class NewKeyRecord(KeyRecord):
+    """A key pair that was made just now."""
+
+    secret_key: str
+
+
+class AccountRecord(TypedDict):
+    """An account; ``quota`` is null where the service's holds, ``profile`` a name or what differs from ``complete``."""
+
+    account_id: str
+    name: str
+    created_at: str
+    quota: int | None
+    profile: str
+    keys: list[KeyRecord]
+
+
+class NewUserRecord(TypedDict):
+    """A person who may sign in."""
+
+    user_id: str
+    email: str
+
+
+class NewAccountRecord(TypedDict):
+    """An account that was made just now, with its secrets."""
+
+    account_id: str
+    name: str
+    created_at: str
+    quota: int | None
+    profile: str
+    keys: list[NewKeyRecord]
+    users: list[NewUserRecord]
+    clients: list[NewClientRecord]
+
+
 class SeedRecord(TypedDict):
     """How many items of a seed were created, changed, and there already."""
 
     created: int
     changed: int
     unchanged: int
+
+
+class ScriptedDeviceRecord(TypedDict):
+    """A device that the service plays: its script, how often it did what, and the commands that it has not ended."""
+
+    script: JsonObject
+    delivered: int
+    reported: int
+    readings: int
+    open: list[str]
+
+
+class ScriptedDevicesRecord(TypedDict):
+    """Every device that the service plays."""
+
+    data: list[ScriptedDeviceRecord]
 
 
 class ErrorDetailRecord(TypedDict):

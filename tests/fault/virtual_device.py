@@ -11,18 +11,18 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from agent.core.commands import CommandRules, HandlerRule
-from agent.core.outcomes import RunLimits
+from agent.core.commands import HandlerRule, RunLimits
 from agent.core.poll_interval import PollIntervals
 from agent.core.reporting import ReportRule
 from agent.core.schedule import phase_s
+from agent.core.triage import CommandRules
 from agent.core.values import Command, Contract, JournalEntry, Moment, Outcome, OutcomeStatus
 from agent.ports import Clock, CommandSource, Journal, Outbox, Uplink
 from agent.runtime.command_poller import CommandPoller
+from agent.runtime.controls import Intervals
 from agent.runtime.dispatcher import Dispatcher
 from agent.runtime.health import Health
 from agent.runtime.intake import Intake, resume
-from agent.runtime.intervals import Intervals
 from agent.runtime.jobs import Attempt, Ended, Job
 from agent.runtime.lanes import Lane, LaneParts
 from agent.runtime.reading_uplink import ReadingUplink
@@ -201,8 +201,6 @@ class VirtualDevice:
                 outbox=outbox,
                 clock=clock,
                 health=health,
-                post=lambda message: self.sensing.post(message),  # noqa: PLW0108 - it is being made
-                on_accepted=lambda: self.readings.post(ReadingUplink.READING),
             ),
             clock,
         )
@@ -230,10 +228,12 @@ class VirtualDevice:
 
     def process_all(self) -> None:
         """Do what is due by now, and what follows from it."""
-        while sum(
-            driven.process_all() for driven in (self.sensing, self.source, *self._lanes, self.results, self.readings)
-        ):
-            pass
+        is_done = False
+        while not is_done:
+            if self.sensing.process_all():
+                self.readings.post(ReadingUplink.READING)
+            others = (self.source, *self._lanes, self.results, self.readings)
+            is_done = sum(driven.process_all() for driven in others) == 0
 
     def next_number(self) -> int:
         """The number of the next reading, whose true time is written down."""

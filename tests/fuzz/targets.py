@@ -20,8 +20,8 @@ from agent.adapters.clocks import read_boot_id
 from agent.adapters.records import read_records
 from agent.adapters.sd_notify import SdNotifier, make_notifier
 from agent.adapters.sqlite_store import SqliteStore
+from agent.adapters.store.outbox_rows import decode_values
 from agent.adapters.store.snapshot import apply_wal
-from agent.adapters.store.waiting import decode_values
 from agent.app.status_file import read_status
 from agent.config.layer import parse_layer, read_trial
 from agent.config.load import load_config
@@ -38,13 +38,12 @@ from agent.sensors.program import ProgramSensor
 from agent.sensors.system import SystemSensor
 from agent.wire import json_text, mqtt_messages, topics
 from agent.wire.answers import Answer, read_body, read_retry_after
-from agent.wire.calls import read_record
 from agent.wire.commands import CommandRecord
+from agent.wire.device_client import read_record
 from agent.wire.dialect import AnswerReading
 from agent.wire.faults import raise_for_status
 from agent.wire.identity import Identity, PageVerdict, is_page, is_proof
-from agent.wire.lists import PageWalk, next_link, read_page
-from agent.wire.long_lists import cut_list
+from agent.wire.lists import PageWalk, cut_list, next_link, read_page
 from agent.wire.rate_limit import read_rate_limit
 from agent.wire.sensor_data import BatchAnswer
 from agent.wire.signed import parse_body, parse_envelope
