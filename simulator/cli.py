@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import click
 
-from agent.bounded_text import bounded
 from agent.cli.lazy import name_variables
-from agent.disk_refusal import disk_refusal
+from agent.error_text import bounded, disk_refusal
 from agent.errors import AgentError
-from agent.umask import close_umask
+from agent.process.at_start import close_umask
 from simulator.exit_codes import ExitCode, exit_code_of
 
 if TYPE_CHECKING:
