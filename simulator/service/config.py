@@ -15,6 +15,7 @@ from gateway.http.connection_limits import ConnectionLimits
 from simulator.service.client_address import parse_networks
 from simulator.service.clock import ServiceClock, SystemClock
 from simulator.service.profiles.model import ServerProfile
+from simulator.service.scripted.script import MakeSignals
 
 REFRESH_GRACE_S: Final = 300
 """The longest time that a rotated refresh token may stay good: a copy of it is good for as long."""
@@ -46,6 +47,7 @@ class ServiceConfig:
         trusted_proxies: addresses or networks whose ``X-Forwarded-For`` names the caller.
         refresh_grace_s: for so many seconds a rotated refresh token is good once more; 0 = never.
         profile: how the first account is answered; None keeps what is stored, the complete service at first.
+        make_signals: makes what scripted devices read; None leaves the service without signals.
         connection_limits: what one connection may send, and in what time.
     """
 
@@ -67,6 +69,7 @@ class ServiceConfig:
     refresh_grace_s: int = 0
     trusted_proxies: tuple[str, ...] = ()
     profile: ServerProfile | None = None
+    make_signals: MakeSignals | None = None
     connection_limits: ConnectionLimits = field(default_factory=ConnectionLimits)
 
     def __post_init__(self) -> None:
