@@ -1,7 +1,8 @@
 """The operator: sends commands to devices at the plan's instants, and keeps sending one until it is known to be taken.
 
 A command that got no answer is sent again only where the service takes idempotency keys; elsewhere nobody knows whether
-it exists, and the ledger has that instead.
+it exists, and the ledger has that instead. One that is sent again is given up after eight attempts, and no sooner than
+a minute after the first: eight attempts may lie within three seconds, and a service that starts again takes longer.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ OPERATION: Final = Operation.ORDER
 EXPIRY_MARGIN_S: Final = 2.0
 """A command that its device has not got so long after its end is on its way to it no more."""
 _TRIES: Final = 8
+_PATIENCE_S: Final = 60.0
 _BACKOFF: Final = Backoff(base_s=0.5, cap_s=10.0)
 _CONFLICT: Final = 409
 _AGAIN: Final = frozenset({OutcomeClass.LIMITED, OutcomeClass.SERVER_ERROR})
@@ -241,6 +243,7 @@ class _Order:
         "_device",
         "_due_s",
         "_first_due_s",
+        "_gives_up_s",
         "_message",
         "_operator",
         "_repeatable",
@@ -260,6 +263,7 @@ class _Order:
         self._stream = stream
         self._retries = operator.retries()
         self._tries = 0
+        self._gives_up_s = operator.context.now() + _PATIENCE_S
 
     def go(self) -> None:
         if self._operator.is_over:
@@ -288,11 +292,11 @@ class _Order:
             operator.took(command_id, self._stream, self._first_due_s, now_s)
         elif status == _CONFLICT and _word_of(body) == KEY_IN_USE:
             # An attempt that timed out here still runs there: what became of the order is not known yet.
-            if self._tries < _TRIES:
+            if self._goes_on(now_s):
                 self._again(self._retries.failed(read_retry_after(httpx.Headers(headers))), now_s)
             else:
                 self._forget(now_s)
-        elif outcome in _AGAIN and (self._repeatable or outcome is OutcomeClass.LIMITED) and self._tries < _TRIES:
+        elif outcome in _AGAIN and (self._repeatable or outcome is OutcomeClass.LIMITED) and self._goes_on(now_s):
             wait_s = read_retry_after(httpx.Headers(headers))
             self._again(self._retries.failed(wait_s, refused=outcome in REFUSALS), now_s)
         elif outcome is OutcomeClass.SERVER_ERROR:
@@ -307,7 +311,7 @@ class _Order:
             outcome, reason = OutcomeClass.TIMEOUT, RUN_OVER
         self._note(outcome, sent_s, now_s)
         self._operator.observer.faulted(OPERATION, self._device, reason)
-        if not self._operator.is_over and (self._repeatable or sent_s is None) and self._tries < _TRIES:
+        if not self._operator.is_over and (self._repeatable or sent_s is None) and self._goes_on(now_s):
             self._again(self._retries.failed(left=sent_s is not None), now_s)
         else:
             self._forget(now_s)
@@ -323,6 +327,9 @@ class _Order:
             now_s=now_s,
             attempt=self._retries.attempt,
         )
+
+    def _goes_on(self, now_s: float) -> bool:
+        return self._tries < _TRIES or now_s < self._gives_up_s
 
     def _again(self, pause_s: float, now_s: float) -> None:
         self._due_s = now_s + pause_s

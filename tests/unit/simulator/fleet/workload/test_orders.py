@@ -64,17 +64,17 @@ class Nobody:
         pass
 
 
-def ordered(*answers):
-    """One order, to its end."""
+def ordered(*answers, chance=0, kind=Service):
+    """One order, to its end; ``chance`` draws other pauses."""
     clock, ledger = VirtualClock(), LedgerFake()
-    service = Service(clock, list(answers))
+    service = kind(clock, list(answers))
     template = RequestTemplate(read_origin("http://127.0.0.1:1"), {})
     context = OrderContext(service, template, Wheel(clock), clock.time, 10.0, frozenset({"idempotency-key"}), "run")
     operator = Operator(
-        context, ["d1"], 0, [({"command": "ping"}, 60.0)], ledger=ledger, observer=Nobody(), began_s=0.0,
+        context, ["d1"], chance, [({"command": "ping"}, 60.0)], ledger=ledger, observer=Nobody(), began_s=0.0,
         on_ordered=lambda _ordered: None,
     )  # fmt: skip
-    operator.send(0, 0, 1, 0.0)
+    operator.send(chance, 0, 1, 0.0)
     clock.run_until(600.0)
     assert operator.tally.under_way == 0
     return operator.tally, ledger, service.attempts
@@ -90,6 +90,31 @@ def test_an_order_whose_first_attempt_still_runs_is_asked_for_again_with_the_sam
 def test_an_order_that_never_stops_running_is_uncertain_and_not_refused():
     tally, ledger, _ = ordered(None, RUNS)
     assert (ledger.ordered, ledger.unanswered, tally.refused) == ([], 1, {})
+
+
+class AwayService(Service):
+    """Nobody listens for a while."""
+
+    away_s = 30.0
+
+    def send(self, index, message, caller, timeout_s):
+        if self.clock.time() >= self.away_s:
+            super().send(index, message, caller, timeout_s)
+        else:
+            self.attempts.append(message)
+            caller.failed(OutcomeClass.TRANSPORT, "nobody listens", None, self.clock.time())
+
+
+@pytest.mark.parametrize("chance", range(20))
+def test_an_order_outlasts_a_service_that_is_away_for_half_a_minute_whatever_the_pauses_are(chance):
+    tally, ledger, _ = ordered(TAKEN, chance=chance, kind=AwayService)
+    assert (ledger.ordered, tally.refused, tally.unanswered) == (["c1"], {}, 0)
+
+
+def test_an_order_that_nobody_takes_is_given_up_in_the_end():
+    tally, ledger, attempts = ordered((503, "service_busy"))
+    assert (ledger.ordered, ledger.unanswered, tally.unanswered) == ([], 1, 1)
+    assert 8 <= len(attempts) < 40
 
 
 @pytest.mark.parametrize("before", [[], [None]])
