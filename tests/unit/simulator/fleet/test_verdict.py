@@ -19,7 +19,8 @@ MISSED = ThresholdResult("http.poll.p99 < 250ms over 1m", held=False, observed=0
     ("found", "word", "code", "first"),
     [
         (RunFindings(), VerdictStatus.PASSED, 0, "it ran to its end; the scenario asks for nothing more"),
-        (RunFindings(AUDIT, [HELD]), VerdictStatus.PASSED, 0, "the threshold held; nothing was lost, doubled or altered"),
+        (RunFindings(AUDIT, [HELD]), VerdictStatus.PASSED, 0,
+         "the threshold held; nothing was lost, doubled or altered"),
         (RunFindings(AUDIT, [HELD, HELD], reasons=Reasons(held=("9 of 9 checks held",))),
          VerdictStatus.PASSED, 0,
          "all 2 thresholds held; 9 of 9 checks held; nothing was lost, doubled or altered"),
