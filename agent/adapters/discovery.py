@@ -144,20 +144,21 @@ class Discovery:
         client: who to ask with.
         clock: when to ask again.
         book: what was found out about the server; None begins with nothing and keeps nothing.
-
-    Attributes:
-        dialect: what the configuration says of the service.
     """
 
     def __init__(self, client: DeviceClient, clock: Clock, book: ServerBook | None = None) -> None:
         self._client = client
         self._clock = clock
         self.book = ServerBook(str(client.connection.base_url)) if book is None else book
-        self.dialect = self.book.dialect
         self._lock = threading.Lock()
         self._offered: frozenset[str] | None = None
         self._ask_at_s: float | None = None
         self._failures = 0
+
+    @property
+    def dialect(self) -> Dialect:
+        """What the configuration says of the service."""
+        return self.book.dialect
 
     def now_s(self) -> float:
         """The monotonic clock, seconds."""

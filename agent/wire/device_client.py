@@ -24,11 +24,11 @@ from agent.wire.dialect import AnswerReading
 from agent.wire.json_text import encode_json
 from agent.wire.limits import ANSWER_BYTES, BATCH_MAX, LONG_POLL_MAX_S, PAGE_MAX
 from agent.wire.lists import Params, cut_list, iterate_pages
-from agent.wire.sensor_data import BatchAnswer, PostSensorData
+from agent.wire.sensor_data import BatchAnswer, PostSensorData, SensorDataRecord
 from agent.wire.times import to_rfc3339
 
 if TYPE_CHECKING:
-    from agent.wire.commands import CommandResult
+    from agent.wire.commands import CommandRecord, CommandResult
     from agent.wire.devices import Device
     from agent.wire.runtime_data import NewRuntimeRecord, RuntimeRecord
 
@@ -332,17 +332,25 @@ class DeviceClient(Calls):
 
     def report_result(
         self, device_id: str, command_id: str, result: CommandResult, *, idempotency_key: str | None = None
-    ) -> None:
+    ) -> CommandRecord | None:
         """``POST /devices/{device_id}/commands/{command_id}/result``, extension ``command-results``.
 
-        When it returns, the result was taken: a 2xx says so, whatever its body, which is not read. What is sent again
-        for the same command changes nothing.
+        The record; None when the answer has none that can be read: a 2xx means that the result was taken, whatever its
+        body. What is sent again for the same command changes nothing.
         """
-        self._write("POST", paths.command_result(device_id, command_id), result, idempotency_key=idempotency_key)
+        from agent.wire.commands import CommandRecord  # with the first result
 
-    def post_sensor_data(self, reading: PostSensorData, *, idempotency_key: str | None = None) -> None:
-        """``POST /sensor-data``: when it returns, the reading is stored: a 2xx says so, whatever its body."""
-        self._write("POST", paths.SENSOR_DATA, reading, idempotency_key=idempotency_key)
+        path = paths.command_result(device_id, command_id)
+        answer = self._write("POST", path, result, idempotency_key=idempotency_key)
+        try:
+            return read_record(CommandRecord, answer, "command")
+        except UnexpectedAnswer:  # no JSON, or JSON of another shape: reporting again would not change it
+            return None
+
+    def post_sensor_data(self, reading: PostSensorData, *, idempotency_key: str | None = None) -> SensorDataRecord:
+        """``POST /sensor-data``: when it returns, the reading is stored."""
+        answer = self._write("POST", paths.SENSOR_DATA, reading, idempotency_key=idempotency_key)
+        return read_record(SensorDataRecord, answer, "sensor_data", reading.to_wire())
 
     def post_sensor_data_batch(
         self, readings: Sequence[PostSensorData], *, idempotency_key: str | None = None

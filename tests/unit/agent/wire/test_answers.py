@@ -350,7 +350,8 @@ RECORD = NewRuntimeRecord(product_id="p", device_id="d", table_name="command_res
 )
 def test_any_2xx_means_that_a_reading_is_stored_whatever_its_body(status, body):
     with client_of(httpx.Response(status, content=body)) as client:
-        client.post_sensor_data(READING)
+        record = client.post_sensor_data(READING)
+    assert (record.device_id, record.sensor_data) == ("d", {"t": 1})
 
 
 @pytest.mark.parametrize(
@@ -374,7 +375,7 @@ def test_what_a_terse_answer_leaves_out_is_taken_from_the_request():
         assert client.change_product("p", ProductChange(description="new")).description == "new"
         sent = client.send_command(SendCommand(device_id="d", command_payload={"command": "ping"}))
         assert (sent.id, sent.device_id, sent.command_payload) == (None, "d", {"command": "ping"})
-        client.report_result("d", "c", CommandResult(status="succeeded"))
+        assert client.report_result("d", "c", CommandResult(status="succeeded")) is None
 
 
 @pytest.mark.parametrize("status", [200, 201, 202, 204])
@@ -399,7 +400,16 @@ def test_what_a_terse_answer_leaves_out_is_taken_from_the_request():
 )
 def test_any_2xx_means_that_a_result_is_taken_whatever_its_body(status, body):
     with client_of(httpx.Response(status, content=body)) as client:
-        client.report_result("d", "c", CommandResult(status="succeeded"))
+        assert client.report_result("d", "c", CommandResult(status="succeeded")) is None
+
+
+def test_the_record_in_the_answer_to_a_result_is_handed_out():
+    record = {"id": "c", "command_payload": {"command": "ping"}, "status": "succeeded"}
+    for body in (record, {"data": record}, {"command": record}, [record]):
+        with client_of(httpx.Response(200, json=body)) as client:
+            taken = client.report_result("d", "c", CommandResult(status="succeeded"))
+        assert taken is not None
+        assert (taken.id, taken.status) == ("c", "succeeded")
 
 
 WRITES = (
