@@ -53,6 +53,7 @@ class _Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._service.waiters.close()
         self._service.feed.close()
+        self._service.faults.close()
         await super().shutdown(sockets)
 
     @contextlib.contextmanager

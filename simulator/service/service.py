@@ -27,6 +27,7 @@ from simulator.service.due import Due, EndsOfCommands, OverdueCommands, TimersOf
 from simulator.service.epochs import Epochs
 from simulator.service.errors import Conflict, Unavailable
 from simulator.service.failure_log import FailureLog, already_logged
+from simulator.service.faults.rules import FaultRules
 from simulator.service.ids import IdSource
 from simulator.service.ingest import ReadingStore
 from simulator.service.matching import PathTemplates
@@ -119,6 +120,7 @@ class Service:
             due_work=OverdueCommands(self.deadline, self.clock, self.commands_have_ended),
             on_failure=self.fail,
         )
+        self.faults = FaultRules()
         self.scripted = self._make_scripted()
         self._register_due()
         self.made_keys: Keys | None = None
@@ -131,9 +133,11 @@ class Service:
         self._is_remote = self.database.kind == "postgresql"
         # Of their own, so that no device's poll waits behind four long lists, and no list behind four summaries;
         # threads begin when they are needed.
-        self._looking_up = ThreadPoolExecutor(READERS, thread_name_prefix="service-look-up")
-        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="service-reader")
-        self._summing = ThreadPoolExecutor(SUMMARIES, thread_name_prefix="service-summary")
+        self._looking_up, self._readers, self._summing = (
+            ThreadPoolExecutor(READERS, thread_name_prefix="service-look-up"),
+            ThreadPoolExecutor(READERS, thread_name_prefix="service-reader"),
+            ThreadPoolExecutor(SUMMARIES, thread_name_prefix="service-summary"),
+        )
         self._pruned_ms = 0
         self.writer.start()
         try:
@@ -313,6 +317,7 @@ class Service:
         if account is None:
             self.sessions.sign_out_everybody()
             self.clock.follow_base()  # a clock that somebody left standing would outlive everything that it was set for
+        self.faults.clear(account)
 
     async def remove_account(self, account: int) -> None:
         """Delete an account with its keys and all that it has.
@@ -330,6 +335,7 @@ class Service:
 
         # Nobody comes in with its keys any more, and what has come in before writes nothing after this.
         self.accounts.forget(account)
+        self.faults.clear(account)
         self.epochs.account_deleted()
         try:
             self._forget(await self.writer.submit(remove))
