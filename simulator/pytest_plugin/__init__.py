@@ -1,4 +1,4 @@
-"""Fixtures for pytest: a device service, an account for each test, devices and labels. ``docs/testing.md`` leads through.
+"""Fixtures for pytest: a device service, an account for each test, devices, labels. ``docs/testing.md`` shows how.
 
 pytest imports this module in every project that has ``device-agent`` installed, so it imports nothing but pytest: what
 a fixture needs is imported when a test asks for it.
@@ -62,7 +62,7 @@ def virtual_device(account: Account) -> Iterator[VirtualDevices]:
 
 @pytest.fixture
 def agent_process(account: Account, tmp_path: Path) -> Iterator[AgentProcesses]:
-    """Starts real agents in the test's account: ``agent_process()`` registers a device and runs ``device-agent`` for it.
+    """Starts real agents in the test's account: ``agent_process()`` registers a device and runs its agent.
 
     Each has a folder of its own for its state. All of them end with the test.
     """

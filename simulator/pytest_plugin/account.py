@@ -40,8 +40,7 @@ class Account:
         self.api_key = str(keys["api_key"])
         self.secret_key = Secret(str(keys["secret_key"]))
         self._numbers = itertools.count(1)
-        newest = service.control.get("requests", {"limit": 1})["data"]
-        self._since = {"after": newest[0]["id"]} if newest else {}
+        self._since = service.since_now()
 
     @property
     def base_url(self) -> str:

@@ -200,6 +200,14 @@ class ServiceUnderTest:
         )["data"]
         return found
 
+    def since_now(self) -> dict[str, str]:
+        """The filter of requests that come from now on, whatever the log has forgotten of earlier ones."""
+        try:
+            newest = self.control.get("requests", {"limit": 1})["data"]
+        except ControlRefused:
+            return {}
+        return {"after": newest[0]["id"]} if newest else {}
+
     def script(self, device_id: str, **script: Any) -> dict[str, Any]:
         """Have the service play a registered device until the test ends.
 
