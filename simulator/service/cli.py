@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import click
 
@@ -17,6 +17,8 @@ from simulator.credentials import read_secret_file
 from simulator.service.config import REFRESH_GRACE_S, ServiceConfig
 from simulator.service.profiles.model import COMPLETE
 from simulator.service.profiles.text import name_of, read_all
+from simulator.service.request_log.access_log import AccessLogStyle
+from simulator.service.request_log.store import KEEP_DEFAULT, KEEP_MAX
 from simulator.watched import PartEnded
 
 if TYPE_CHECKING:
@@ -149,6 +151,24 @@ _LEVELS = ("debug", "info", "warning", "error")
     "the service (--public-url, --trusted-proxy); else none is needed.",
 )
 @click.option(
+    "--keep-requests",
+    type=click.IntRange(0, KEEP_MAX),
+    default=KEEP_DEFAULT,
+    show_default=True,
+    envvar="FLEET_SIMULATOR_KEEP_REQUESTS",
+    show_envvar=True,
+    help="Requests and answers that /_emulator/requests shows, in memory; 0 = none.",
+)
+@click.option(
+    "--access-log",
+    type=click.Choice(get_args(AccessLogStyle)),
+    default="text",
+    show_default=True,
+    envvar="FLEET_SIMULATOR_ACCESS_LOG",
+    show_envvar=True,
+    help="A line for each request on standard error, where --log-level is info or debug.",
+)
+@click.option(
     "--log-level",
     type=click.Choice(_LEVELS),
     default="info",
@@ -174,6 +194,8 @@ def service_command(  # noqa: PLR0917 - click passes all of them by name
     profiles: tuple[str, ...],
     no_control: bool,  # noqa: FBT001 - click passes by name
     control_token: str | None,
+    keep_requests: int,
+    access_log: AccessLogStyle,
     log_level: str,
 ) -> None:
     """Run the local service: products, devices, commands, sensor data and onboarding over HTTP.
@@ -201,6 +223,8 @@ def service_command(  # noqa: PLR0917 - click passes all of them by name
             control=not no_control,
             control_token=Secret(control_token) if control_token else None,
             profile=read_all(profiles) if profiles else None,
+            keep_requests=keep_requests,
+            access_log=access_log,
             log_level=log_level,
         )
         # Its libraries take a second: not for --help or a wrong option.

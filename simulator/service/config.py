@@ -15,6 +15,8 @@ from gateway.http.connection_limits import ConnectionLimits
 from simulator.service.client_address import parse_networks
 from simulator.service.clock import ServiceClock, SystemClock
 from simulator.service.profiles.model import ServerProfile
+from simulator.service.request_log.access_log import AccessLogStyle
+from simulator.service.request_log.store import KEEP_DEFAULT, KEEP_MAX
 
 REFRESH_GRACE_S: Final = 300
 """The longest time that a rotated refresh token may stay good: a copy of it is good for as long."""
@@ -46,6 +48,8 @@ class ServiceConfig:
         trusted_proxies: addresses or networks whose ``X-Forwarded-For`` names the caller.
         refresh_grace_s: for so many seconds a rotated refresh token is good once more; 0 = never.
         profile: how the first account is answered; None keeps what is stored, the complete service at first.
+        keep_requests: how many requests and answers the request log keeps; 0 = none.
+        access_log: whether and how each request is a line on standard error; at level info and below.
         connection_limits: what one connection may send, and in what time.
     """
 
@@ -67,6 +71,8 @@ class ServiceConfig:
     refresh_grace_s: int = 0
     trusted_proxies: tuple[str, ...] = ()
     profile: ServerProfile | None = None
+    keep_requests: int = KEEP_DEFAULT
+    access_log: AccessLogStyle = "off"
     connection_limits: ConnectionLimits = field(default_factory=ConnectionLimits)
 
     def __post_init__(self) -> None:
@@ -87,6 +93,8 @@ class ServiceConfig:
             faults.append("secret_key must begin with 'msk_' and have only visible ASCII characters")
         if self.database is not None and self.data_dir is not None:
             faults.append("give --data (SQLite) or --database (PostgreSQL), not both")
+        if not 0 <= self.keep_requests <= KEEP_MAX:
+            faults.append(f"keep_requests must lie in 0 (no request log) to {KEEP_MAX:,} requests")
         if self.rate_limit < 0:
             faults.append("rate_limit must be 0 (no limit) or more requests per minute")
         if self.public_url is not None and not _is_public_url(self.public_url):

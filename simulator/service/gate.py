@@ -26,6 +26,7 @@ from simulator.service.failure_log import FailureLog
 from simulator.service.http_errors import HttpError, http_error_of
 from simulator.service.ids import IdSource
 from simulator.service.quota import Quota
+from simulator.service.request_log.recorder import RECORDING, Recording
 from simulator.service.storage.keys import Caller
 
 log = logging.getLogger(__name__)
@@ -102,6 +103,9 @@ class Gate:
         if request_id is None or _REQUEST_ID.fullmatch(request_id) is None:
             request_id = b"%s-%x" % (self._started, next(self._numbers))
         headers.append((b"x-request-id", request_id))
+        recording: Recording | None = scope.get(RECORDING)
+        if recording is not None:
+            recording.request_id = request_id
         raw_path: bytes = scope["raw_path"]
         if b"%" in raw_path:
             # Routes match the path as it was sent and decode each segment by itself: an id may hold an encoded slash.
@@ -113,6 +117,8 @@ class Gate:
             self._access.check(scope, given)
             return
         scope[CALLER] = caller = await self._authenticate(given)
+        if recording is not None:
+            recording.caller = caller
         if self._quota is not None:
             _count(self._quota, caller, self._clock.quota_ms(), headers)
         if path.startswith(CONTROL_PREFIX):

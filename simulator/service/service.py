@@ -32,6 +32,8 @@ from simulator.service.presence import Presence
 from simulator.service.profiles.accounts import AccountProfiles
 from simulator.service.profiles.model import ServerProfile
 from simulator.service.quota import Quota
+from simulator.service.request_log.access_log import AccessLog
+from simulator.service.request_log.store import RequestLog
 from simulator.service.rules import Rules
 from simulator.service.seed import Seed, SeedFaultsError, read_seed
 from simulator.service.sessions import Sessions
@@ -99,6 +101,9 @@ class Service:
         self.sessions = Sessions(secure=(config.public_url or "").startswith("https:"))
         self.failure_log = FailureLog(log)
         self.quota = Quota(config.rate_limit) if config.rate_limit else None
+        self.requests = RequestLog(config.keep_requests if config.control else 0)
+        writes_access = config.access_log != "off" and config.log_level in {"debug", "info"}
+        self.access_log = AccessLog(config.access_log) if writes_access else None
         self.started_ms = self.clock.now_ms()
         self.database = Database(config.data_dir, config.database)
         self.deadline = commands.Deadline()
@@ -368,6 +373,7 @@ class Service:
             self.quota.clear(None if account is None else of_account)
         self.sessions.sign_out_everybody()  # the row of a person who is gone may be the next one's
         self.attempts.clear()
+        self.requests.clear(account)
         self.waiters.wake_all()
         self.feed.wake()
 
