@@ -42,15 +42,15 @@ from agent.adapters.http_uplink import HttpUplink  # noqa: E402
 from agent.adapters.store_service import StoreService  # noqa: E402
 from agent.core.values import Moment, Reading, Report, SendOutcome, StoredReading  # noqa: E402
 from agent.errors import TransportError  # noqa: E402
-from agent.runtime.failures import RetryPolicy  # noqa: E402
 from agent.runtime.health import Health  # noqa: E402
-from agent.runtime.jig import Jig  # noqa: E402
 from agent.runtime.reading_uplink import ReadingUplink  # noqa: E402
+from agent.runtime.retry_policy import RetryPolicy  # noqa: E402
 from agent.wire.auth import KeyPair  # noqa: E402
 from agent.wire.device_client import DeviceClient  # noqa: E402
 from agent.wire.extensions import BATCH_SENSOR_DATA  # noqa: E402
 from agent.wire.secret import Secret  # noqa: E402
 from benchmarks.service_ingest import SERVICE, make_device, server  # noqa: E402
+from tests.threadless import ThreadlessService  # noqa: E402
 
 BAR_ACCEPTED, BAR_DRAINED = 20_000, 500
 BATCH = 500
@@ -185,13 +185,13 @@ def three_days(folder: Path, hours: int) -> tuple[float, float, float, int]:
             retry_policy=RetryPolicy(lambda: 0.99),
             health=Health(clock),
         )
-        jig = Jig(uplink, clock)
+        driven = ThreadlessService(uplink, clock)
         begin_bytes = most_bytes = 0
         for number in range(hours * 3600):
             store.outbox.put(reading(number, clock.now()))
             clock.advance(1.0)
             if number % 300 == 0:
-                jig.process_all()
+                driven.process_all()
             if number == 3600:
                 begin_bytes = rss_bytes()
         store.journal.put_setting("benchmark", "all")
@@ -202,7 +202,7 @@ def three_days(folder: Path, hours: int) -> tuple[float, float, float, int]:
         begun_s = time.perf_counter()
         while store.outbox.stats().rows:
             clock.advance(1.0)
-            jig.process_all()
+            driven.process_all()
             most_bytes = max(most_bytes, rss_bytes())
         rate = service.taken / (time.perf_counter() - begun_s)
     if service.taken != hours * 3600:

@@ -10,7 +10,7 @@ from agent.config.credentials import Credentials
 from agent.doctor.findings import Named, fault, no_answer, ok
 from agent.doctor.quick_check import check_state_dir
 from agent.errors import ConfigurationError, InvalidMessage, ServiceError, TransportError, UnexpectedAnswer
-from agent.runtime.failures import describe
+from agent.runtime.retry_policy import describe
 from gateway.config import GatewayConfig, LoadedGateway
 from gateway.core.budget import Budget
 from gateway.devices.token_file import FILE_NAME as TOKENS_FILE_NAME

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from agent.errors import StorageError
 from agent.ports import Clock
-from agent.runtime.failures import FailureLog
+from agent.runtime.failure_log import FailureLog
 from agent.runtime.service import Actor
 from agent.wire.limits import ONLINE_WITHIN_S
 from gateway.desk import Desk

@@ -34,7 +34,7 @@ _JOIN_S: Final = 1.0
 
 
 class Waits(Protocol):
-    """How long to wait after a failure (:class:`agent.runtime.failures.RetryPolicy`)."""
+    """How long to wait after a failure (:class:`agent.runtime.retry_policy.RetryPolicy`)."""
 
     def failed(self, error: ServiceError) -> float:
         """The wait after this error, seconds."""

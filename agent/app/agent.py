@@ -14,14 +14,14 @@ from agent.app.links import LinkParts, Links, make_links
 from agent.app.plugins import load_handlers, load_sensors, priorities, report_rules
 from agent.app.version import VERSION
 from agent.config import AgentConfig, Credentials
-from agent.core.polling import PollIntervals
+from agent.core.poll_interval import PollIntervals
 from agent.core.schedule import phase_s
 from agent.core.timekeeping import ServiceTime
 from agent.core.values import CommandState, JournalEntry, Moment, Outcome
 from agent.plugins import PluginInfo
+from agent.runtime.command_poller import CommandPoller, RemoteCancels
 from agent.runtime.controls import Controls
 from agent.runtime.dispatcher import Dispatcher
-from agent.runtime.failures import RetryPolicy
 from agent.runtime.health import Health
 from agent.runtime.intake import Intake, resume
 from agent.runtime.intervals import POLL, Intervals
@@ -30,11 +30,11 @@ from agent.runtime.lanes import LaneParts
 from agent.runtime.ledger import Ledger
 from agent.runtime.reading_uplink import ReadingUplink
 from agent.runtime.result_reporter import ResultReporter
+from agent.runtime.retry_policy import RetryPolicy
 from agent.runtime.sensing import IntervalChanged, RulesChanged, SensingService
 from agent.runtime.service import Actor, ServiceThread
 from agent.runtime.service_clock import PART as CLOCK
 from agent.runtime.service_clock import ServiceClock, WaitingForTime
-from agent.runtime.sourcing import SourceService, Withdrawals
 from agent.runtime.supervisor import EXIT_RESTART, Supervisor
 from agent.sensors.reader import SensorReader
 from agent.sensors.registry import SensorRegistry
@@ -239,7 +239,7 @@ class Agent:
     def _connected(self) -> None:
         self._readings.post(ReadingUplink.CONNECTED)
         self._results.post(ResultReporter.CONNECTED)
-        self._source.post(SourceService.CONNECTED)
+        self._source.post(CommandPoller.CONNECTED)
 
     def _build_sensors(self) -> None:
         config = self._config
@@ -353,10 +353,10 @@ class Agent:
             on_finished=lambda: self._results.post(ResultReporter.RESULT),
             only_pushed=self._links.only_pushed,
         )
-        source = SourceService(
+        source = CommandPoller(
             source=self._links.source,
             take=intake.take,
-            look=Withdrawals(self._links.source, self._dispatcher).look,
+            look=RemoteCancels(self._links.source, self._dispatcher).look,
             intervals=self._poll_intervals,
             wait_s=self._links.poll_wait_s,
             is_busy=self._dispatcher.is_busy,

@@ -25,7 +25,7 @@ from agent.core.values import (
     StoredReading,
 )
 from agent.errors import InvalidMessage, RateLimited, ServiceError, StorageError
-from agent.runtime.failures import describe
+from agent.runtime.retry_policy import describe
 
 if TYPE_CHECKING:
     from agent.ports import Clock, CommandSource, Journal, Uplink

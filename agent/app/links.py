@@ -18,8 +18,8 @@ from agent.core.values import Moment, SendOutcome
 from agent.errors import ConfigurationError, InvalidMessage
 from agent.frozen import dataclass
 from agent.runtime.broker_watch import BrokerWatch
-from agent.runtime.failures import RetryPolicy
 from agent.runtime.health import Health
+from agent.runtime.retry_policy import RetryPolicy
 from agent.wire.extensions import BATCH_SENSOR_DATA, IDEMPOTENCY_KEY
 from agent.wire.secret import Secret
 from agent.wire.topics import user_name

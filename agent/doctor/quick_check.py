@@ -28,7 +28,7 @@ from agent.errors import (
     UnexpectedAnswer,
 )
 from agent.plugins import PluginStatus
-from agent.runtime.failures import describe
+from agent.runtime.retry_policy import describe
 
 
 def check_all(load: Callable[[], LoadedConfig], environ: Mapping[str, str], *, online: bool) -> list[Named]:

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from agent.errors import Offline
-from agent.runtime.failures import FailureLog, describe
+from agent.runtime.failure_log import FailureLog
 from agent.runtime.health import Health
+from agent.runtime.retry_policy import describe
 
 if TYPE_CHECKING:
     from agent.ports import Clock

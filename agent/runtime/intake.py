@@ -21,7 +21,7 @@ from agent.core.values import (
 )
 from agent.frozen import dataclass
 from agent.runtime.dispatcher import Dispatcher
-from agent.runtime.failures import LineRate
+from agent.runtime.failure_log import LineRate
 from agent.runtime.listed import ListedWindow
 from agent.wire.limits import TTL_MAX_S
 

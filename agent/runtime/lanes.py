@@ -13,7 +13,7 @@ from agent.core.outcomes import RunLimits, canceled, indeterminate
 from agent.core.values import CommandState, Contract, JournalEntry, Moment, Outcome, OutcomeStatus, Report
 from agent.errors import StorageError
 from agent.frozen import dataclass
-from agent.runtime.failures import FailureLog
+from agent.runtime.failure_log import FailureLog
 from agent.runtime.health import Health
 from agent.runtime.jobs import Attempt, CancelSwitch, Ended, Job, JobRunner, Jobs, Progress
 from agent.runtime.service import Actor

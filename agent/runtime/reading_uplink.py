@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Final
 from agent.core.outbox import is_live
 from agent.core.values import StoredReading
 from agent.errors import InvalidMessage, Offline, ServiceError, StorageError
-from agent.runtime.failures import FailureLog, RetryPolicy, describe
+from agent.runtime.failure_log import FailureLog
 from agent.runtime.health import Health
+from agent.runtime.retry_policy import RetryPolicy, describe
 from agent.runtime.service import Actor
 
 if TYPE_CHECKING:

@@ -23,9 +23,10 @@ from agent.core.commands import IllegalMove
 from agent.core.unreported import REASON_MAX, ReportFault, Tries, fault_of
 from agent.core.values import CommandState, JournalEntry, Moment, Report
 from agent.errors import InvalidMessage, Offline, ServiceError, StorageError
-from agent.runtime.failures import HOURLY_S, FailureLog, LineRate, RetryPolicy, describe
+from agent.runtime.failure_log import FailureLog, LineRate
 from agent.runtime.health import Health
 from agent.runtime.results_aside import ResultsAside
+from agent.runtime.retry_policy import HOURLY_S, RetryPolicy, describe
 from agent.runtime.service import Actor
 from agent.wire.secret import mask, mask_json
 

@@ -15,7 +15,8 @@ from agent.core.commands import IllegalMove
 from agent.core.outbox import age_s
 from agent.core.unreported import REASON_MAX
 from agent.core.values import Moment
-from agent.runtime.failures import HOURLY_S, FailureLog
+from agent.runtime.failure_log import FailureLog
+from agent.runtime.retry_policy import HOURLY_S
 
 if TYPE_CHECKING:
     from agent.ports import Clock, Journal

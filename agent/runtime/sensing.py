@@ -13,7 +13,7 @@ from agent.core.schedule import Schedule
 from agent.core.values import Moment, Priority, Reading
 from agent.errors import StorageError
 from agent.frozen import dataclass
-from agent.runtime.failures import FailureLog
+from agent.runtime.failure_log import FailureLog
 from agent.runtime.health import Health
 from agent.runtime.intervals import Intervals
 from agent.runtime.service import Actor

@@ -2,7 +2,7 @@
 
 An actor has two kinds of work: messages that others post, and a step that falls due at a time it names itself. The
 driver waits for whichever comes first, so every wait ends at once when a message or the stop arrives. The same actor
-runs in tests under :class:`~agent.runtime.jig.Jig`, without a thread.
+runs in tests under :class:`~tests.threadless.ThreadlessService`, without a thread.
 """
 
 from __future__ import annotations

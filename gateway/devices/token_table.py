@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Final
 
 from agent.errors import ConfigurationError
-from agent.runtime.failures import HOURLY_S, FailureLog
+from agent.runtime.failure_log import FailureLog
+from agent.runtime.retry_policy import HOURLY_S
 from agent.threads import OnCrash, WatchedThread, only_logged
 from gateway.devices.token_file import DeviceTokenFile, StoredToken
 from gateway.devices.tokens import digest_of

@@ -22,7 +22,7 @@ from starlette.types import Receive, Scope, Send
 from agent.core.values import JsonObject
 from agent.errors import StorageError
 from agent.frozen import dataclass
-from agent.runtime.failures import FailureLog
+from agent.runtime.failure_log import FailureLog
 from agent.wire import extensions
 from agent.wire.base import describe_faults
 from agent.wire.command_states import OPEN

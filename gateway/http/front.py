@@ -18,7 +18,7 @@ import uvicorn
 
 from agent.errors import ConfigurationError
 from agent.frozen import dataclass
-from agent.runtime.failures import FailureLog
+from agent.runtime.failure_log import FailureLog
 from agent.threads import OnCrash, WatchedThread, only_logged
 from gateway.certificates import certificate_trouble
 from gateway.config import HttpConfig

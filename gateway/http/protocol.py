@@ -10,7 +10,7 @@ from typing import Final
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from agent.frozen import dataclass
-from agent.runtime.failures import FailureLog
+from agent.runtime.failure_log import FailureLog
 from gateway.http.connection_limits import ConnectionLimits
 
 _log = logging.getLogger(__name__)

@@ -22,7 +22,8 @@ from agent.adapters.mqtt_session import Arrival, Broker, Message, Role, Session,
 from agent.errors import InvalidMessage, LockedOut, Offline, StorageError
 from agent.frozen import dataclass
 from agent.ports import Clock
-from agent.runtime.failures import FailureLog, RetryPolicy
+from agent.runtime.failure_log import FailureLog
+from agent.runtime.retry_policy import RetryPolicy
 from agent.threads import OnCrash, WatchedThread, only_logged
 from agent.wire import topics
 from agent.wire.commands import CommandResult

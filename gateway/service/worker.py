@@ -10,8 +10,9 @@ from typing import Any, Final, Generic, TypeVar
 
 from agent.errors import InvalidMessage, RateLimited, ServiceError, StorageError
 from agent.ports import Clock
-from agent.runtime.failures import FailureLog, RetryPolicy, describe
+from agent.runtime.failure_log import FailureLog
 from agent.runtime.health import Health
+from agent.runtime.retry_policy import RetryPolicy, describe
 from agent.runtime.service import Actor
 from agent.wire.connection import Interrupted
 from gateway.core.budget import Grant, Kind

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from agent.core.polling import PollIntervals
+from agent.core.poll_interval import PollIntervals
 from simulator.children import ChildFailed, ChildProcess, Children
 from simulator.demo.folder import DemoFolder
 from simulator.demo.real_agent import RealAgent

@@ -13,7 +13,7 @@ from simulator.service.answers import DateHeader
 from simulator.service.config import ServiceConfig
 from simulator.service.control_access import ControlAccess
 from simulator.service.core import scopes
-from simulator.service.endpoints import Endpoint, Paths, scoped
+from simulator.service.endpoints import Endpoint, Paths, path_templates, scoped
 from simulator.service.gate import Gate
 from simulator.service.oauth import (
     account_pages,
@@ -95,6 +95,7 @@ def build_app(service: Service, lifespan: Lifespan[Any] | None = None) -> ASGIAp
         *control_endpoints,
         *documents.make_endpoints(ENDPOINTS, control_endpoints),
     )
+    service.templates = path_templates(served)
     served_paths = Paths(service, served, lifespan or service.running)
     access = ControlAccess(service.control_token)
     gate = Gate(

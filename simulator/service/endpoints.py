@@ -11,10 +11,12 @@ from starlette.convertors import Convertor, register_url_convertor
 from starlette.routing import Route, Router
 from starlette.types import Lifespan, Receive, Scope, Send
 
+from simulator.service.addresses import CONTROL_PREFIX
 from simulator.service.answers import Answer, send_answer
 from simulator.service.call import Call
 from simulator.service.gate import CALLER, RESPONSE_HEADERS
 from simulator.service.http_errors import CallerGone, HttpError
+from simulator.service.matching import PathTemplates
 from simulator.service.service import Service
 
 Handler = Callable[[Call], Awaitable[Answer]]
@@ -199,6 +201,15 @@ class Paths:
         """One request, or the server's start and end."""
         app = self._fixed.get(scope["path"]) if scope["type"] == "http" else None
         await (app or self._router)(scope, receive, send)
+
+
+def path_templates(endpoints: Sequence[Endpoint]) -> PathTemplates:
+    """The paths that requests can be matched by: all but the control paths."""
+    methods: dict[str, set[str]] = {}
+    for endpoint in endpoints:
+        if not endpoint.path.startswith(CONTROL_PREFIX):
+            methods.setdefault(endpoint.path, set()).add(endpoint.method)
+    return PathTemplates(methods)
 
 
 async def _no_such_path(scope: Scope, _receive: Receive, _send: Send) -> None:

@@ -27,6 +27,7 @@ from simulator.service.errors import Unavailable
 from simulator.service.failure_log import FailureLog, already_logged
 from simulator.service.ids import IdSource
 from simulator.service.ingest import ReadingStore
+from simulator.service.matching import PathTemplates
 from simulator.service.passwords import Passwords, hash_password
 from simulator.service.presence import Presence
 from simulator.service.profiles.accounts import AccountProfiles
@@ -81,6 +82,9 @@ class Service:
     Raises:
         ConfigurationError: the data folder cannot be used.
     """
+
+    templates = PathTemplates({})
+    """The paths that it has, once it is served."""
 
     def __init__(self, config: ServiceConfig) -> None:
         self.config = config

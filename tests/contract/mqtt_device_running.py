@@ -9,7 +9,8 @@ from typing import Any
 from agent.adapters.mqtt_device import MqttDevice
 from agent.adapters.mqtt_session import Arrival, Broker
 from agent.errors import Offline
-from agent.runtime.failures import RetryPolicy
+from agent.runtime.retry_policy import RetryPolicy
+from agent.wire import topics
 from agent.wire.secret import Secret
 from agent.wire.topics import user_name
 from tests.fakes import FakeClock
@@ -41,7 +42,7 @@ class RunningDevice:
             on_down=self._down,
             **{"timeout_s": SOON_S, **options},
         )
-        self._arrivals = 0
+        self._arrivals: list[str] = []
         self._take, self.device.source.arrived = self.device.source.arrived, self._arrived  # type: ignore[method-assign]
         self.device.start()
         self.wait_for_up()
@@ -56,8 +57,15 @@ class RunningDevice:
         self.wait_until(lambda: self._ups >= times)
 
     def wait_for_arrivals(self, count: int) -> None:
-        """Wait until so many messages came on the commands' topic."""
-        self.wait_until(lambda: self._arrivals >= count)
+        """Wait until so many messages came on the commands' topic.
+
+        A gateway sends a command again when the device comes online: they need not be of so many commands.
+        """
+        self.wait_until(lambda: len(self._arrivals) >= count)
+
+    def wait_for_commands(self, *command_ids: str) -> None:
+        """Wait until a message came for each of these commands."""
+        self.wait_until(lambda: {topics.parse(topic).command_id for topic in self._arrivals} >= set(command_ids))
 
     def close(self) -> None:
         """Disconnect."""
@@ -66,7 +74,7 @@ class RunningDevice:
     def _arrived(self, arrival: Arrival) -> None:
         self._take(arrival)
         with self._changed:
-            self._arrivals += 1
+            self._arrivals.append(arrival.topic)
             self._changed.notify_all()
 
     def _up(self) -> None:

@@ -177,7 +177,8 @@ class TestEverySource:
         gateway, running = GatewayStandIn(broker), RunningDevice(broker, version=version)
         for record in RECORDS:
             gateway.send("d1", record["id"], record["command_payload"], created_at=record["created_at"])
-        running.wait_for_arrivals(2)
+            gateway.wait_until(lambda: bool(gateway.statuses))  # it is online: what was sent before comes again
+        running.wait_for_commands("c1", "c2")
         yield running.device.source
         running.close()
         gateway.close()

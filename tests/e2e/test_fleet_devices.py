@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from agent.core.polling import PollIntervals
+from agent.core.poll_interval import PollIntervals
 from agent.wire.auth import KeyPair
 from agent.wire.registration import RegisterDevice
 from simulator.demo.readback import read_device

@@ -10,7 +10,7 @@ from typing import Any
 import uvloop
 
 from agent.core.backoff import Backoff
-from agent.core.polling import PollIntervals
+from agent.core.poll_interval import PollIntervals
 from agent.wire.extensions import BATCH_SENSOR_DATA
 from agent.wire.secret import Secret
 from simulator.fleet.device.driver import Member

@@ -17,7 +17,7 @@ from agent.adapters.mqtt_connection import MqttConnection
 from agent.adapters.mqtt_device import probe
 from agent.adapters.mqtt_session import POSTED_MAX, Arrival, Broker, Message, Role, Session, Tls
 from agent.errors import LockedOut, Offline, ServiceError
-from agent.runtime.failures import RetryPolicy
+from agent.runtime.retry_policy import RetryPolicy
 from agent.wire import topics
 from agent.wire.secret import Secret
 from tests.certificates import Authority

@@ -12,7 +12,7 @@ import contextlib
 import random
 import shutil
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -113,6 +113,16 @@ def open_and_judge(image: Image, folder: Path) -> list[str]:
     except AgentError as error:
         faults = [f"the store does not open: {error}"]
     return [f"{image}: {fault}" for fault in faults]
+
+
+def states_in(image: Image, folder: Path, command_ids: Collection[str]) -> dict[str, str]:
+    """The state of each of these commands in the journal that the image holds; the store has to open."""
+    if not command_ids:
+        return {}
+    shutil.rmtree(folder, ignore_errors=True)
+    lay_out(image.files, folder)
+    with contextlib.closing(SqliteStore(folder / FILE_NAME, clock=SystemClock())) as store:
+        return {name: str(entry.state) for name, entry in store.journal.known(list(command_ids)).items()}
 
 
 def _judge_store(store: SqliteStore, moment: Moment) -> Iterator[str]:

@@ -107,7 +107,8 @@ class Scenario:
         self._send(service, "program")
         service.send(self._id("set"), {"command": "set_interval", "name": "a", "interval_s": 0.2})
         self._wait_for_ends(service)
-        self._send(service, "repeatable", "only_once", seconds=0.5)
+        self._send(service, "repeatable", seconds=0.5)
+        self._be_in_the_middle(service)
         self._send(service, "power_cycle")
 
     def _second_life(self, service: SmallService) -> None:
@@ -130,10 +131,37 @@ class Scenario:
         self._send(service, "repeatable", "only_once", "program")
         self._wait_for_ends(service)
 
+    def _be_in_the_middle(self, service: SmallService) -> None:
+        """Until the agent has committed something while a handler that must run once had begun and not ended.
+
+        However slow the machine is, the recording has a moment that shows what becomes of such a command.
+        """
+        since: dict[str, int] = {}
+
+        def is_caught() -> bool:
+            begun = {line["command_id"] for line in _lines(self._effects)} & set(sent)
+            states = [promise["commands"] for promise in _lines(self._promises)]
+            for command_id in begun:
+                later = states[since.setdefault(command_id, len(states)) :]
+                # The first of them may have been synced before the handler began; the second was not.
+                if sum(commands.get(command_id, [""])[0] == "started" for commands in later) > 1:
+                    return True
+            if not service.list_open():  # it ended before anything else was committed: once more
+                sent.append(self._send_one(service, "only_once", seconds=0.5))
+            return False
+
+        sent = [self._send_one(service, "only_once", seconds=0.5)]
+        self._wait(is_caught, "a commit in the middle of a handler")
+
     def _send(self, service: SmallService, *handlers: str, seconds: float = 0.0, text: str = "") -> None:
         for handler in handlers:
-            payload: dict[str, Any] = {"command": handler, "seconds": seconds, "number": next(self._numbers)}
-            service.send(self._id(handler), {**payload, "text": text} if handler != "program" else payload)
+            self._send_one(service, handler, seconds=seconds, text=text)
+
+    def _send_one(self, service: SmallService, handler: str, *, seconds: float = 0.0, text: str = "") -> str:
+        command_id = self._id(handler)
+        payload: dict[str, Any] = {"command": handler, "seconds": seconds, "number": next(self._numbers)}
+        service.send(command_id, {**payload, "text": text} if handler != "program" else payload)
+        return command_id
 
     def _id(self, handler: str) -> str:
         return f"{handler}-{next(self._numbers)}"
@@ -150,10 +178,8 @@ class Scenario:
             time.sleep(_LOOK_S)
 
     def _promised_readings(self) -> int:
-        lines = self._promises.read_bytes().splitlines()
-        with contextlib.suppress(IndexError, ValueError):
-            return len(json.loads(lines[-1])["readings"])
-        return 0
+        promises = _lines(self._promises)
+        return len(promises[-1]["readings"]) if promises else 0
 
     # --- the agent ------------------------------------------------------------------------------------------------
 
@@ -215,3 +241,9 @@ def _children_of(pid: int) -> list[int]:
     with contextlib.suppress(FileNotFoundError):
         return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     return []
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    """The JSON lines of a file that is being written: whole ones only."""
+    text = path.read_text() if path.exists() else ""
+    return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from agent.core.polling import PollIntervals
+from agent.core.poll_interval import PollIntervals
 from agent.core.values import CommandPoll, Report, SendOutcome, StoredReading
 from agent.errors import RateLimited, TransportError
 from agent.runtime.service_clock import ServiceClock

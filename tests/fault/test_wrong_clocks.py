@@ -21,7 +21,7 @@ from agent.adapters.http_source import HttpSource
 from agent.adapters.http_uplink import HttpUplink
 from agent.adapters.sqlite_store import SqliteStore
 from agent.core.outbox import Bounds
-from agent.core.polling import PollIntervals
+from agent.core.poll_interval import PollIntervals
 from agent.core.timekeeping import DEVICE_WALL_S, TIME_UNKNOWN
 from agent.core.values import Moment
 from agent.runtime.service_clock import ServiceClock

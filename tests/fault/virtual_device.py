@@ -13,24 +13,24 @@ from typing import Protocol
 
 from agent.core.commands import CommandRules, HandlerRule
 from agent.core.outcomes import RunLimits
-from agent.core.polling import PollIntervals
+from agent.core.poll_interval import PollIntervals
 from agent.core.reporting import ReportRule
 from agent.core.schedule import phase_s
 from agent.core.values import Command, Contract, JournalEntry, Moment, Outcome, OutcomeStatus
 from agent.ports import Clock, CommandSource, Journal, Outbox, Uplink
+from agent.runtime.command_poller import CommandPoller
 from agent.runtime.dispatcher import Dispatcher
-from agent.runtime.failures import RetryPolicy
 from agent.runtime.health import Health
 from agent.runtime.intake import Intake, resume
 from agent.runtime.intervals import Intervals
-from agent.runtime.jig import Jig
 from agent.runtime.jobs import Attempt, Ended, Job
 from agent.runtime.lanes import Lane, LaneParts
 from agent.runtime.reading_uplink import ReadingUplink
 from agent.runtime.result_reporter import ResultReporter
+from agent.runtime.retry_policy import RetryPolicy
 from agent.runtime.sensing import SensingService
 from agent.runtime.service_clock import WaitingForTime
-from agent.runtime.sourcing import SourceService
+from tests.threadless import ThreadlessService
 
 SENSOR = "board"
 NEVER_S = float("inf")
@@ -136,7 +136,7 @@ class VirtualDevice:
         self._true_s = true_s
         self._numbers = numbers
         health = Health(clock)
-        self.readings = Jig(
+        self.readings = ThreadlessService(
             ReadingUplink(
                 uplink=uplink,
                 journal=journal,
@@ -149,7 +149,7 @@ class VirtualDevice:
             ),
             clock,
         )
-        self.results = Jig(
+        self.results = ThreadlessService(
             ResultReporter(
                 uplink=uplink,
                 journal=journal,
@@ -174,7 +174,7 @@ class VirtualDevice:
             wall_of=service_clock.recorded_at,
             holds=waiting.holds,
         )
-        self._lanes: list[Jig] = []
+        self._lanes: list[ThreadlessService] = []
         rules = CommandRules({"ping": HandlerRule(contract, "ping")})
         dispatcher = Dispatcher(parts, rules, self._start_lane, 8)
 
@@ -192,7 +192,7 @@ class VirtualDevice:
         )
         resume(journal, rules, dispatcher, clock, clock.now())
         configured = Intervals(journal, {SENSOR: interval_s}, on_change=lambda _name: None)
-        self.sensing = Jig(
+        self.sensing = ThreadlessService(
             SensingService(
                 device_id=device_id,
                 rules={SENSOR: ReportRule()},
@@ -206,8 +206,8 @@ class VirtualDevice:
             ),
             clock,
         )
-        self.source = Jig(
-            SourceService(
+        self.source = ThreadlessService(
+            CommandPoller(
                 source=source,
                 take=intake.take,
                 intervals=lambda: intervals,
@@ -225,12 +225,14 @@ class VirtualDevice:
 
     def due_at(self) -> float:
         """When something of it falls due, monotonic seconds."""
-        dues = [jig.actor.due_at() for jig in (self.sensing, self.readings, self.results, self.source)]
+        dues = [driven.actor.due_at() for driven in (self.sensing, self.readings, self.results, self.source)]
         return min((due_s for due_s in dues if due_s is not None), default=NEVER_S)
 
     def process_all(self) -> None:
         """Do what is due by now, and what follows from it."""
-        while sum(jig.process_all() for jig in (self.sensing, self.source, *self._lanes, self.results, self.readings)):
+        while sum(
+            driven.process_all() for driven in (self.sensing, self.source, *self._lanes, self.results, self.readings)
+        ):
             pass
 
     def next_number(self) -> int:
@@ -249,8 +251,8 @@ class VirtualDevice:
     def stop(self) -> None:
         """Nothing runs beside the caller."""
 
-    def _start_lane(self, lane: Lane) -> Jig:
-        self._lanes.append(Jig(lane, self._clock))
+    def _start_lane(self, lane: Lane) -> ThreadlessService:
+        self._lanes.append(ThreadlessService(lane, self._clock))
         return self._lanes[-1]
 
 

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 
 from agent.core.backoff import Backoff
-from agent.core.polling import PollIntervals
+from agent.core.poll_interval import PollIntervals
 from agent.wire.extensions import LONG_POLL
 from simulator.fleet.device.memory_ledger import DeviceLedger
 from simulator.fleet.device.model import DeviceModel

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from agent.core.polling import PollPace
+from agent.core.poll_interval import PollPace
 from agent.core.schedule import phase_s
 from agent.core.values import Moment
 from agent.errors import ServiceError

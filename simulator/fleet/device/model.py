@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from agent.core.backoff import Backoff
 from agent.core.commands import CommandRules
-from agent.core.polling import PollIntervals
+from agent.core.poll_interval import PollIntervals
 from agent.core.values import Moment
 from agent.wire.dialect import Dialect
 from simulator.fleet.audit.fleet_ledger import FleetLedger, NoLedger

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from agent.core.polling import PollIntervals
+from agent.core.poll_interval import PollIntervals
 from simulator.fleet.device.model import DeviceModel
 from simulator.fleet.models.build import ModelParts, build_model
 from simulator.fleet.models.model import Model

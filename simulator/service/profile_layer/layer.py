@@ -36,6 +36,7 @@ from simulator.service.profile_layer import (
 )
 from simulator.service.profile_layer.exchange import Answered, Capture, Exchange, Reply, Rewrite, Step, fault, refusal
 from simulator.service.profiles.model import ServerProfile
+from simulator.service.request_matches import find_account
 
 if TYPE_CHECKING:
     from simulator.service.service import Service
@@ -177,14 +178,7 @@ class ProfileLayer:
 
     async def _account(self, scope: Scope) -> int:
         """The account that a request names; the first one where it names none."""
-        given: dict[bytes, bytes] = dict(scope["headers"])
-        caller = self._service.callers.get(given.get(b"x-api-key", b""))
-        scheme, _, token = given.get(b"authorization", b"").decode("latin-1").partition(" ")
-        if caller is None and b"x-api-key" not in given and scheme.lower() == "bearer":
-            try:
-                caller = await self._service.find_bearer(token.strip(" "))
-            except ServiceError:
-                caller = None  # the complete service says the same
+        caller = await find_account(self._service, dict(scope["headers"]))
         return (caller or self._service.first_caller()).manufacturer_seq
 
     def _is_bypassed(self, scope: Scope) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -101,6 +101,14 @@ def find(connection: Connection, manufacturer_seq: int, device_id: str) -> Row[A
     if row is None:
         raise not_found("device", device_id)
     return row
+
+
+def find_products(connection: Connection, device_ids: Collection[str]) -> dict[str, str]:
+    """Device id -> the product that it is of, whatever the account; without ids that no device has or ever had."""
+    c = devices.c
+    return {
+        row.id: row.product_id for row in connection.execute(select(c.id, c.product_id).where(c.id.in_(device_ids)))
+    }
 
 
 def find_by_identifier(

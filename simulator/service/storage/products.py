@@ -75,6 +75,12 @@ def find(connection: Connection, manufacturer_seq: int, product_id: str) -> Row[
     return row
 
 
+def exists(connection: Connection, product_id: str) -> bool:
+    """Whether some account has the product."""
+    c = products.c
+    return connection.execute(select(c.seq).where(c.id == product_id)).first() is not None
+
+
 def find_by_seq(connection: Connection, product_seq: int) -> Row[Any]:
     """The product that something else of the same account points at."""
     return connection.execute(select(products).where(products.c.seq == product_seq)).one()

@@ -14,7 +14,7 @@ from agent.app.client import PlainTokenFile, make_client, token_store
 from agent.app.tokens import look_at_tokens
 from agent.config import AgentConfig, load_config, read_credentials
 from agent.errors import ConfigurationError, SignInEnded, TokensNotStored, Unauthorized
-from agent.runtime.failures import describe
+from agent.runtime.retry_policy import describe
 from agent.token_store import SeededTokenFile, TokenFile
 from agent.wire.refreshing import RefreshingBearer
 from agent.wire.secret import Secret

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.core.backoff import RETRY_AFTER_CAP_S, Backoff
-from agent.core.polling import MIN_GAP_S, PollIntervals, PollPace
+from agent.core.poll_interval import MIN_GAP_S, PollIntervals, PollPace
 from agent.core.schedule import Schedule, phase_s
 
 FRACTIONS = st.floats(0, 1, exclude_max=True)

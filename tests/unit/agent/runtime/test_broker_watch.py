@@ -8,8 +8,8 @@ import pytest
 
 from agent.errors import LockedOut, Offline, TakenOver
 from agent.runtime.broker_watch import BrokerWatch
-from agent.runtime.failures import RetryPolicy
 from agent.runtime.health import Health
+from agent.runtime.retry_policy import RetryPolicy
 from tests.fakes import FakeClock
 
 AWAY = Offline("unreachable", "nobody listens")

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import logging
 
-from agent.runtime.failures import FailureLog, LineRate
+from agent.runtime.failure_log import FailureLog, LineRate
 from agent.runtime.health import Health
 from tests.fakes import FakeClock
 

@@ -14,11 +14,11 @@ from agent.runtime import jobs
 from agent.runtime.dispatcher import Dispatcher
 from agent.runtime.health import Health
 from agent.runtime.intake import resume
-from agent.runtime.jig import Jig
 from agent.runtime.jobs import Attempt, Ended, Job, JobRunner
 from agent.runtime.lanes import Lane, LaneItem, LaneParts
 from tests.factories import make_command, make_entry
 from tests.fakes import FakeClock, FakeJournal
+from tests.threadless import ThreadlessService
 
 SOON_S = 60.0
 DONE = Outcome(OutcomeStatus.SUCCEEDED, {"ok": True})
@@ -67,7 +67,7 @@ class InlineRunner:
 
 
 class Bench:
-    """A dispatcher whose lanes are jigs."""
+    """A dispatcher whose lanes are services."""
 
     def __init__(
         self, work=lambda attempt: DONE, *, max_lanes: int = 8, contract=Contract.ONCE, runner=None, verify=None, **rule
@@ -84,7 +84,7 @@ class Bench:
         self.work = work
         self.verify = verify
         self.contract = contract
-        self.jigs: dict[str, Jig] = {}
+        self.services: dict[str, ThreadlessService] = {}
         self.parts = LaneParts(
             journal=self.journal,
             jobs=self,
@@ -116,8 +116,8 @@ class Bench:
             self.dispatcher.dispatch(entry)
 
     def process_all(self) -> None:
-        for jig in list(self.jigs.values()):
-            jig.process_all()
+        for driven in list(self.services.values()):
+            driven.process_all()
 
     def state(self, command_id: str) -> CommandState:
         return self.journal.entries[command_id].state
@@ -130,9 +130,9 @@ class Bench:
     def _count(self, _finished: JournalEntry) -> None:
         self.results += 1
 
-    def _start(self, lane: Lane) -> Jig:
-        self.jigs[lane.name] = Jig(lane, self.clock)
-        return self.jigs[lane.name]
+    def _start(self, lane: Lane) -> ThreadlessService:
+        self.services[lane.name] = ThreadlessService(lane, self.clock)
+        return self.services[lane.name]
 
 
 def test_a_command_is_journaled_before_and_after_its_handler():
@@ -150,7 +150,7 @@ def test_a_command_is_journaled_before_and_after_its_handler():
 def test_each_handler_has_a_lane_and_beyond_the_cap_they_share_one():
     bench = Bench(max_lanes=2)
     bench.admit(*(make_entry(f"c-{name}", handler=name) for name in ("a", "b", "c")))
-    assert sorted(bench.jigs) == ["lane:a", "lane:b"]
+    assert sorted(bench.services) == ["lane:a", "lane:b"]
     bench.process_all()
     assert sorted(bench.runs) == ["c-a", "c-b", "c-c"]
 
@@ -430,7 +430,7 @@ def test_a_hung_handler_blocks_its_lane_only_and_the_lane_frees_itself():
     assert bench.outcome("other") == DONE
     assert bench.health.parts()["lane:a"].state == "blocked"
     leave.set()
-    lane = bench.jigs["lane:a"].actor
+    lane = bench.services["lane:a"].actor
     assert isinstance(lane, Lane)
     assert lane._hung is not None
     lane._hung.join(SOON_S)
@@ -666,8 +666,8 @@ def test_a_command_that_waits_in_the_journal_alone_is_canceled_too():
 def test_the_lane_of_cancel_is_shared_by_no_other_and_shares_none():
     bench = CancelBench(max_lanes=1)
     bench.admit(*(make_entry(f"c-{name}", handler=name) for name in ("a", "cancel", "b")))
-    assert sorted(bench.jigs) == ["lane:a", "lane:cancel"]
-    bench.jigs["lane:cancel"].process_all()
+    assert sorted(bench.services) == ["lane:a", "lane:cancel"]
+    bench.services["lane:cancel"].process_all()
     assert bench.runs == ["c-cancel"]
 
 
@@ -676,7 +676,7 @@ def test_a_full_lane_does_not_keep_the_others_from_what_waits_for_them():
     many = Lane.capacity + 1
     bench.admit(*(make_entry(f"a{number}", handler="a") for number in range(many)))
     bench.admit(*(make_entry(f"b{number}", handler="b") for number in range(many)))
-    bench.jigs["lane:b"].process_all()
+    bench.services["lane:b"].process_all()
     assert [each for each in bench.runs if each.startswith("b")] == [f"b{number}" for number in range(many)]
     assert bench.dispatcher.waiting() == {"a": many}
 
@@ -779,7 +779,7 @@ class TestVerify:
         bench.process_all()
         assert "verify hook did not know: timeout: " in (bench.outcome("c1").error or "")
         leave.set()
-        lane = bench.jigs["lane:ping"].actor
+        lane = bench.services["lane:ping"].actor
         assert isinstance(lane, Lane)
         assert lane._hung is not None
         lane._hung.join(SOON_S)
@@ -820,7 +820,7 @@ class CrowdedBench(Bench):
 
     is_full = True
 
-    def _start(self, lane: Lane) -> Jig:
+    def _start(self, lane: Lane) -> ThreadlessService:
         if self.is_full:
             raise RuntimeError("can't start new thread")
         return super()._start(lane)

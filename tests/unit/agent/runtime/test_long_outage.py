@@ -10,12 +10,12 @@ from agent.adapters.store_service import StoreService
 from agent.core.outbox import Bounds
 from agent.core.values import Priority, Report, SendOutcome, StoredReading
 from agent.errors import TransportError
-from agent.runtime.failures import RetryPolicy
 from agent.runtime.health import Health
-from agent.runtime.jig import Jig
 from agent.runtime.reading_uplink import ReadingUplink
+from agent.runtime.retry_policy import RetryPolicy
 from tests.factories import make_reading
 from tests.fakes import FakeClock
+from tests.threadless import ThreadlessService
 
 HOURS = 72
 READINGS = HOURS * 3600
@@ -73,13 +73,13 @@ def test_three_days_offline_lose_nothing_come_in_order_and_cost_no_memory(tmp_pa
             retry_policy=RetryPolicy(lambda: 0.99),
             health=Health(clock),
         )
-        jig = Jig(uplink, clock)
+        driven = ThreadlessService(uplink, clock)
         rss_before, rss_most = 0, 0
         for number in range(READINGS):
             store.outbox.put(make_reading({"n": number, "temperature": 21.5, "pressure": 1013.25}, clock.now()))
             clock.advance(1.0)
             if number % 100 == 0:
-                jig.process_all()
+                driven.process_all()
             if number % 20_000 == 0:
                 # The first 20,000 warm caches and allocator up.
                 rss_before = rss_bytes() if number == 20_000 else rss_before
@@ -91,7 +91,7 @@ def test_three_days_offline_lose_nothing_come_in_order_and_cost_no_memory(tmp_pa
         service.is_away = False
         while store.outbox.stats().rows:
             clock.advance(1.0)
-            assert jig.process_all()
+            assert driven.process_all()
             rss_most = max(rss_most, rss_bytes())
         assert rss_most - rss_before < GROWTH_MAX_BYTES
         assert service.received == b"\1" * READINGS

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 from agent.core.outbox import Bounds
 from agent.errors import Offline, TransportError, Unauthorized
-from agent.runtime.failures import RetryPolicy
 from agent.runtime.health import Health
-from agent.runtime.jig import Jig
 from agent.runtime.reading_uplink import IN_FLIGHT, ReadingUplink
+from agent.runtime.retry_policy import RetryPolicy
 from tests.factories import make_reading
 from tests.fakes import FakeClock, FakeStore, FakeUplink
+from tests.threadless import ThreadlessService
 
 
 class Bench:
@@ -44,16 +44,16 @@ class Bench:
             repeats_batches=self.repeats_batches,
             takes_arrays=lambda: self.takes_arrays,
         )
-        self.jig = Jig(self.service, self.clock)
+        self.driven = ThreadlessService(self.service, self.clock)
 
     def put(self, *numbers: float) -> None:
         for number in numbers:
             self.store.put(make_reading({"n": number}, at=self.clock.now()))
-        self.jig.post(ReadingUplink.READING)
+        self.driven.post(ReadingUplink.READING)
 
     def run(self, seconds: float) -> None:
         for _ in range(round(seconds * 2)):
-            self.jig.process_all()
+            self.driven.process_all()
             self.clock.advance(0.5)
 
 
@@ -61,7 +61,7 @@ def test_a_reading_leaves_the_outbox_only_after_it_is_stored_on_the_other_side()
     bench = Bench()
     bench.put(1.0)
     bench.uplink.send_errors.append(TransportError("down"))
-    bench.jig.process_all()
+    bench.driven.process_all()
     assert bench.store.stats().rows == 1
     bench.run(60)
     assert bench.store.stats().rows == 0
@@ -84,9 +84,9 @@ def test_an_array_whose_answer_was_lost_goes_again_in_the_same_order_though_a_pa
     bench.clock.advance(40)
     bench.put(2.0, 3.0)
     bench.uplink.lose_answers.append(TransportError("lost"))
-    bench.jig.process_all()
+    bench.driven.process_all()
     bench.clock.advance(1)
-    bench.jig.process_all()
+    bench.driven.process_all()
     bench.clock.advance(30)
     bench.put(4.0)
     bench.run(30)
@@ -115,7 +115,7 @@ class TestOneByOne:
     def test_what_was_read_just_now_does_not_wait_for_it(self):
         bench = self.bench(away_s=600, waiting=10)
         bench.put(99.0)
-        bench.jig.post(ReadingUplink.CONNECTED)
+        bench.driven.post(ReadingUplink.CONNECTED)
         bench.run(10)
         values = [stored.reading.values["n"] for batch in bench.uplink.sent for stored in batch]
         # What may have got through already goes first; of the backlog at most one more goes with it.
@@ -136,7 +136,7 @@ def test_a_large_backlog_goes_in_batches_without_waiting_between_them():
     bench = Bench(batch_size=100)
     bench.put(*map(float, range(1000)))
     bench.clock.advance(1)
-    bench.jig.process_all()
+    bench.driven.process_all()
     assert len(bench.uplink.sent) == 10
     assert bench.store.stats().rows == 0
 
@@ -146,7 +146,7 @@ def test_a_batch_whose_answer_was_lost_is_sent_again_as_it_was():
     bench.uplink.lose_answers.append(TransportError("reset"))
     bench.put(1.0, 2.0)
     bench.clock.advance(2)
-    bench.jig.process_all()
+    bench.driven.process_all()
     bench.put(3.0)
     bench.run(60)
     first, again, rest = bench.uplink.sent
@@ -160,7 +160,7 @@ def test_after_a_crash_the_batch_of_unknown_fate_is_sent_again_as_it_was():
     bench.uplink.lose_answers.append(TransportError("reset"))
     bench.put(1.0, 2.0)
     bench.clock.advance(2)
-    bench.jig.process_all()
+    bench.driven.process_all()
     assert bench.store.settings[IN_FLIGHT] == "[1, 2]"
     bench.put(3.0)
     bench.start()
@@ -184,9 +184,9 @@ def test_after_a_crash_what_was_sent_alone_in_a_crowd_goes_alone_again():
     bench.start()
     bench.put(*range(3, 1200))
     bench.uplink.lose_answers.append(TransportError("lost"))
-    bench.jig.process_all()
+    bench.driven.process_all()
     bench.start()
-    bench.jig.process_all()
+    bench.driven.process_all()
     assert [[each.key for each in batch] for batch in bench.uplink.sent[:2]] == [[1], [1]]
 
 
@@ -250,17 +250,17 @@ class TestOverABroker:
         assert caplog.text == ""
         bench.uplink.send_errors.clear()
         bench.put(2.0)
-        bench.jig.process_all()
+        bench.driven.process_all()
         assert bench.store.stats().rows == 2
-        bench.jig.post(ReadingUplink.CONNECTED)
-        bench.jig.process_all()
+        bench.driven.post(ReadingUplink.CONNECTED)
+        bench.driven.process_all()
         assert bench.store.stats().rows == 0
 
     def test_where_each_reading_has_its_key_nothing_is_remembered_of_a_batch(self):
         bench = Bench(repeats_batches=False)
         bench.put(1.0, 2.0)
         bench.uplink.lose_answers.append(TransportError("no receipt"))
-        bench.jig.process_all()
+        bench.driven.process_all()
         assert bench.store.setting(IN_FLIGHT) is None
         bench.put(3.0)
         bench.start()
@@ -272,7 +272,7 @@ def test_a_batch_whose_answer_was_lost_goes_again_as_it_was_though_newer_reading
     bench = Bench()
     bench.put(1.0, 2.0)
     bench.uplink.lose_answers.append(TransportError("reset"))
-    bench.jig.process_all()
+    bench.driven.process_all()
     bench.clock.advance(400.0)
     bench.put(3.0)
     bench.run(60)
@@ -285,7 +285,7 @@ def test_a_batch_whose_answer_was_lost_goes_again_as_it_was_after_a_restart_at_a
     bench = Bench(FakeStore(clock, Bounds(max_rows=6)), clock)
     bench.put(1.0, 2.0)
     bench.uplink.lose_answers.append(TransportError("reset"))
-    bench.jig.process_all()
+    bench.driven.process_all()
     bench.store.restart()
     bench.start()
     bench.put(*map(float, range(3, 12)))

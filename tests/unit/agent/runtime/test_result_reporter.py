@@ -21,12 +21,12 @@ from agent.errors import (
     Unauthorized,
     UnexpectedAnswer,
 )
-from agent.runtime.failures import RetryPolicy
 from agent.runtime.health import Health
-from agent.runtime.jig import Jig
 from agent.runtime.result_reporter import ResultReporter
+from agent.runtime.retry_policy import RetryPolicy
 from tests.factories import make_entry, make_outcome
 from tests.fakes import FakeClock, FakeStore, FakeUplink
+from tests.threadless import ThreadlessService
 
 
 class Bench:
@@ -49,12 +49,12 @@ class Bench:
             on_server_time=self.times.append,
             expects_place=expects_place,
         )
-        self.jig = Jig(self.service, self.clock)
+        self.driven = ThreadlessService(self.service, self.clock)
 
     def finish(self, command_id: str, **outcome) -> None:
         self.store.admit([make_entry(command_id)])
         self.store.finish(command_id, make_outcome(**outcome), self.clock.now())
-        self.jig.post(ResultReporter.RESULT)
+        self.driven.post(ResultReporter.RESULT)
 
     def finished(self, command_id: str) -> JournalEntry:
         """As a lane does: the entry itself is the message."""
@@ -63,7 +63,7 @@ class Bench:
 
     def run(self, seconds: float) -> None:
         for _ in range(round(seconds * 2)):
-            self.jig.process_all()
+            self.driven.process_all()
             self.clock.advance(0.5)
 
 
@@ -80,7 +80,7 @@ def test_a_result_that_could_not_be_reported_is_reported_after_the_next_start():
     bench = Bench()
     bench.uplink.report_errors.extend([ServerFault(500)] * 3)
     bench.finish("c1")
-    bench.jig.process_all()
+    bench.driven.process_all()
     assert bench.store.entries["c1"].state is CommandState.FINISHED
     bench.uplink.report_errors.clear()
     bench.start()
@@ -144,21 +144,21 @@ def test_a_result_that_is_refused_is_told_without_its_content():
 
 def test_progress_is_sent_when_it_can_be_and_forgotten_when_the_end_is_known():
     bench = Bench()
-    bench.jig.post(Report("c1", "in_progress", {"percent": 10}))
-    bench.jig.post(Report("c1", "in_progress", {"percent": 20}))
-    bench.jig.process_all()
+    bench.driven.post(Report("c1", "in_progress", {"percent": 10}))
+    bench.driven.post(Report("c1", "in_progress", {"percent": 20}))
+    bench.driven.process_all()
     assert [report.result for report in bench.uplink.reports] == [{"percent": 10}, {"percent": 20}]
     bench.uplink.report_errors.append(TransportError("down"))
     bench.finish("c2")
-    bench.jig.process_all()
-    bench.jig.post(Report("c2", "in_progress"))
+    bench.driven.process_all()
+    bench.driven.post(Report("c2", "in_progress"))
     bench.run(10)
     assert [report.status for report in bench.uplink.reports[2:]] == ["succeeded"]
 
 
 def test_at_the_stop_results_get_one_last_chance():
     bench = Bench()
-    bench.jig.process_all()
+    bench.driven.process_all()
     bench.finish("c1")
     bench.service.finish()
     assert [report.command_id for report in bench.uplink.reports] == ["c1"]
@@ -166,7 +166,7 @@ def test_at_the_stop_results_get_one_last_chance():
 
 def test_a_finished_entry_is_reported_once_and_then_noted_in_the_journal():
     bench = Bench()
-    bench.jig.post(bench.finished("c1"))
+    bench.driven.post(bench.finished("c1"))
     bench.run(400)
     assert [report.command_id for report in bench.uplink.reports] == ["c1"]
     assert bench.store.entries["c1"].state is CommandState.REPORTED
@@ -175,9 +175,9 @@ def test_a_finished_entry_is_reported_once_and_then_noted_in_the_journal():
 def test_a_look_into_the_journal_that_overtakes_the_message_reports_once():
     bench = Bench()
     entry = bench.finished("c1")
-    bench.jig.post(ResultReporter.RESULT)
+    bench.driven.post(ResultReporter.RESULT)
     bench.run(2)
-    bench.jig.post(entry)
+    bench.driven.post(entry)
     bench.run(400)
     assert [report.command_id for report in bench.uplink.reports] == ["c1"]
 
@@ -185,7 +185,7 @@ def test_a_look_into_the_journal_that_overtakes_the_message_reports_once():
 def test_a_finished_entry_waits_out_a_failure_and_goes_then():
     bench = Bench()
     bench.uplink.report_errors.append(TransportError("down"))
-    bench.jig.post(bench.finished("c1"))
+    bench.driven.post(bench.finished("c1"))
     bench.run(60)
     assert [report.command_id for report in bench.uplink.reports] == ["c1"]
     assert bench.store.entries["c1"].state is CommandState.REPORTED
@@ -195,7 +195,7 @@ def test_more_finished_entries_than_are_kept_in_memory_come_from_the_journal():
     bench = Bench()
     bench.uplink.report_errors.append(TransportError("down"))
     for number in range(100):
-        bench.jig.post(bench.finished(f"c{number}"))
+        bench.driven.post(bench.finished(f"c{number}"))
     bench.run(400)
     assert sorted(report.command_id for report in bench.uplink.reports) == sorted(f"c{n}" for n in range(100))
 
@@ -346,11 +346,11 @@ def test_what_is_put_aside_is_offered_when_the_server_has_changed_and_not_more_t
     assert set(states(bench).values()) == {CommandState.PUT_ASIDE}
     before = len(uplink.tried)
     for _ in range(1000):
-        bench.jig.post(ResultReporter.SERVER_CHANGED)
+        bench.driven.post(ResultReporter.SERVER_CHANGED)
         bench.run(1)
     assert len(uplink.tried) < before + 12
     uplink.all_fail = None
-    bench.jig.post(ResultReporter.SERVER_CHANGED)
+    bench.driven.post(ResultReporter.SERVER_CHANGED)
     bench.run(4200)
     assert set(states(bench).values()) == {CommandState.REPORTED}
 
@@ -377,12 +377,12 @@ def test_where_there_is_no_place_for_sure_results_are_put_aside_at_once():
     bench, uplink = selective()
     uplink.all_fail = NoPlaceForResults("service.dialect.results is none")
     bench.finish("c1", result={"n": 1})
-    bench.jig.post(Report("c2", "in_progress"))
-    bench.jig.post(bench.finished("c2"))
-    bench.jig.process_all()
+    bench.driven.post(Report("c2", "in_progress"))
+    bench.driven.post(bench.finished("c2"))
+    bench.driven.process_all()
     assert set(states(bench).values()) == {CommandState.PUT_ASIDE}
     bench.finish("c3")
-    bench.jig.process_all()
+    bench.driven.process_all()
     assert set(states(bench).values()) == {CommandState.PUT_ASIDE}
     assert bench.health.parts()["results"].state == "no_place"
     bench.run(3700)
@@ -407,9 +407,9 @@ def test_a_message_of_a_result_that_is_put_aside_already_changes_nothing():
     bench, uplink = selective()
     uplink.all_fail = NoPlaceForResults("service.dialect.results is none")
     entry = bench.finished("c1")
-    bench.jig.post(ResultReporter.RESULT)
+    bench.driven.post(ResultReporter.RESULT)
     bench.run(2)
-    bench.jig.post(entry)
+    bench.driven.post(entry)
     bench.run(10)
     assert states(bench) == {"c1": CommandState.PUT_ASIDE}
 
@@ -418,7 +418,7 @@ def test_a_result_whose_content_is_refused_twice_is_put_aside_at_once():
     bench, uplink = selective()
     uplink.all_fail = Refused(400, "validation_error")
     bench.finish("c1", result={"n": 1})
-    bench.jig.process_all()
+    bench.driven.process_all()
     assert states(bench) == {"c1": CommandState.PUT_ASIDE}
     assert uplink.tried == ["c1", "c1"]
 
@@ -456,15 +456,15 @@ def test_whatever_happens_every_result_is_reported_or_kept_and_all_arrive_once_t
     for number, (step, error) in enumerate(steps):
         if step == "finish":
             bench.finish(f"c{number}", result={"n": number})
-            bench.jig.process_all()
+            bench.driven.process_all()
         elif step == "kill":
             bench.start()
         elif step == "wait":
             for _ in range(60):
-                bench.jig.process_all()
+                bench.driven.process_all()
                 bench.clock.advance(30)
         elif step == "change":
-            bench.jig.post(ResultReporter.SERVER_CHANGED)
+            bench.driven.post(ResultReporter.SERVER_CHANGED)
         else:
             uplink.all_fail = None if step == "heal" else error
         for entry in bench.store.entries.values():
@@ -472,7 +472,7 @@ def test_whatever_happens_every_result_is_reported_or_kept_and_all_arrive_once_t
             assert entry.state is CommandState.REPORTED or entry.outcome.result is not None
     uplink.all_fail = None
     for _ in range(2000):
-        bench.jig.process_all()
+        bench.driven.process_all()
         bench.clock.advance(60)
     assert set(states(bench).values()) <= {CommandState.REPORTED}
     assert set(uplink.taken) == set(bench.store.entries)

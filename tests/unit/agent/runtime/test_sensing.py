@@ -11,9 +11,9 @@ from agent.errors import StorageError
 from agent.runtime.controls import Controls
 from agent.runtime.health import Health
 from agent.runtime.intervals import POLL, Intervals
-from agent.runtime.jig import Jig
 from agent.runtime.sensing import IntervalChanged, RulesChanged, SensingService
 from tests.fakes import FakeClock, FakeJournal, FakeOutbox, FakeUpkeep
+from tests.threadless import ThreadlessService
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Bench:
         self.intervals = Intervals(
             self.journal,
             {**dict.fromkeys(names, interval_s), POLL: 60.0},
-            on_change=lambda name: self.jig.post(IntervalChanged(name)),
+            on_change=lambda name: self.driven.post(IntervalChanged(name)),
         )
         service = SensingService(
             device_id="d1",
@@ -89,18 +89,18 @@ class Bench:
             on_accepted=self._count,
         )
         self.service = service
-        self.jig = Jig(service, self.clock)
+        self.driven = ThreadlessService(service, self.clock)
 
     def run(self, seconds: float) -> None:
         for _ in range(round(seconds)):
             self.clock.advance(1)
-            self.jig.process_all()
+            self.driven.process_all()
 
     def _count(self) -> None:
         self.accepted += 1
 
     def _post(self, message: object) -> bool:
-        return not self.loses and self.jig.post(message)
+        return not self.loses and self.driven.post(message)
 
 
 def test_a_sensor_is_read_at_its_interval_and_its_readings_reach_the_outbox():
@@ -163,7 +163,7 @@ def test_a_result_whose_message_waits_while_its_sensor_is_due_again_is_not_lost(
         bench.reader.pending.pop().result.set_result(Result({"n": float(number)}))
         bench.clock.advance(2)
         bench.service.step()
-        bench.jig.process_all()
+        bench.driven.process_all()
     assert [row.values["n"] for row in bench.outbox.rows.values()] == list(range(10))
 
 
@@ -305,7 +305,7 @@ def test_other_rules_count_from_the_next_reading_on():
     bench = Bench()
     bench.run(130)
     before = bench.outbox.stats().accepted
-    bench.jig.post(RulesChanged({"board": ReportRule(when=ReportWhen.CHANGE)}))
+    bench.driven.post(RulesChanged({"board": ReportRule(when=ReportWhen.CHANGE)}))
     bench.run(300)
     assert before >= 2
     assert bench.outbox.stats().accepted == before

@@ -4,9 +4,9 @@ import threading
 
 import pytest
 
-from agent.runtime.jig import Jig
 from agent.runtime.service import Actor, Mailbox, ServiceThread
 from tests.fakes import FakeClock
+from tests.threadless import ThreadlessService
 
 SOON_S = 60.0
 
@@ -44,18 +44,18 @@ class Counter(Actor):
 
 def test_a_jig_does_nothing_until_it_is_told():
     clock = FakeClock()
-    jig = Jig(counter := Counter(clock), clock)
-    jig.post("a")
+    driven = ThreadlessService(counter := Counter(clock), clock)
+    driven.post("a")
     assert counter.messages == []
-    assert jig.process_all() == 1
+    assert driven.process_all() == 1
     assert counter.messages == ["a"]
 
 
 def test_a_jig_takes_every_step_that_fell_due():
     clock = FakeClock()
-    jig = Jig(counter := Counter(clock), clock)
+    driven = ThreadlessService(counter := Counter(clock), clock)
     clock.advance(35)
-    assert jig.process_all() == 3
+    assert driven.process_all() == 3
     assert counter.steps == 3
 
 
@@ -65,10 +65,10 @@ def test_a_jig_finds_an_actor_that_would_spin():
             self.steps += 1
 
     clock = FakeClock()
-    jig = Jig(Spinning(clock), clock)
+    driven = ThreadlessService(Spinning(clock), clock)
     clock.advance(10)
     with pytest.raises(RuntimeError, match="due again and again"):
-        jig.process_all()
+        driven.process_all()
 
 
 def test_a_full_mailbox_refuses_and_a_closed_one_too():

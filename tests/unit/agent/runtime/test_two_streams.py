@@ -18,14 +18,14 @@ from agent.errors import (
     Unauthorized,
     UnexpectedAnswer,
 )
-from agent.runtime.failures import RetryPolicy
 from agent.runtime.health import Health
-from agent.runtime.jig import Jig
 from agent.runtime.reading_uplink import ReadingUplink
 from agent.runtime.result_reporter import ResultReporter
+from agent.runtime.retry_policy import RetryPolicy
 from agent.runtime.service import ServiceThread
 from tests.factories import make_entry, make_outcome, make_reading
 from tests.fakes import FakeClock, FakeStore, FakeUplink
+from tests.threadless import ThreadlessService
 
 SOON_S = 60.0
 FAULTS = [
@@ -86,19 +86,19 @@ class Bench:
 
     def drive(self, rounds: int = 100) -> None:
         """One reading and one result each second."""
-        jigs = Jig(self.readings, self.clock), Jig(self.results, self.clock)
+        driven_services = ThreadlessService(self.readings, self.clock), ThreadlessService(self.results, self.clock)
         for number in range(rounds):
             self.store.put(make_reading({"n": float(number)}, at=self.clock.now()))
             self.finish(f"c{number}")
-            jigs[0].post(ReadingUplink.READING)
-            jigs[1].post(ResultReporter.RESULT)
+            driven_services[0].post(ReadingUplink.READING)
+            driven_services[1].post(ResultReporter.RESULT)
             for _ in range(2):
-                for jig in jigs:
-                    jig.process_all()
+                for driven in driven_services:
+                    driven.process_all()
                 self.clock.advance(0.5)
         self.clock.advance(1.0)
-        for jig in jigs:
-            jig.process_all()
+        for driven in driven_services:
+            driven.process_all()
 
 
 @pytest.mark.parametrize("error", FAULTS, ids=str)

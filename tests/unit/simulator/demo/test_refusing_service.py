@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from agent.core.backoff import Backoff
-from agent.core.polling import PollIntervals
+from agent.core.poll_interval import PollIntervals
 from simulator.demo.cli import _print_verdict
 from simulator.demo.folder import DemoFolder
 from simulator.demo.proofs import exit_code, prove_readings

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from agent.core.backoff import Backoff
-from agent.core.polling import PollIntervals
+from agent.core.poll_interval import PollIntervals
 from agent.errors import Offline
 from agent.wire import topics
 from agent.wire.extensions import BATCH_SENSOR_DATA

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from agent.core.backoff import Backoff
-from agent.core.polling import PollIntervals
+from agent.core.poll_interval import PollIntervals
 from agent.wire import extensions, topics
 from agent.wire.mqtt_messages import Receipt, encode
 from agent.wire.times import parse_time

@@ -11,7 +11,7 @@ from email.utils import formatdate
 
 import pytest
 
-from agent.core.polling import PollIntervals
+from agent.core.poll_interval import PollIntervals
 from agent.wire import extensions
 from agent.wire.times import parse_time
 from simulator.fleet.device.driver import Driver, Member

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.core.backoff import Backoff
-from agent.core.polling import PollIntervals
+from agent.core.poll_interval import PollIntervals
 from agent.core.unreported import LIMITS, ReportFault
 from agent.core.values import CommandState, Contract, Moment
 from agent.errors import TransportError

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.core.polling import PollIntervals
+from agent.core.poll_interval import PollIntervals
 from agent.wire import extensions
 from agent.wire.times import parse_time
 from simulator.fleet.device.driver import Driver, Member

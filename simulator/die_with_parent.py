@@ -1,4 +1,4 @@
-"""Run a program that does not outlive its parent: ``python leash.py PARENT_PID PROGRAM ARGUMENT...``.
+"""Run a program that does not outlive its parent: ``python die_with_parent.py PARENT_PID PROGRAM ARGUMENT...``.
 
 A parent that is killed with SIGKILL cannot end its children. On Linux the kernel does it (``prctl(2)``,
 ``PR_SET_PDEATHSIG``): the setting survives ``exec``, so this script sets it and becomes the program. Elsewhere it just
@@ -23,7 +23,7 @@ def main() -> None:
     if sys.platform == "linux":
         libc = ctypes.CDLL(None, use_errno=True)
         if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0) != 0:
-            sys.stderr.write(f"leash: prctl failed: {os.strerror(ctypes.get_errno())}\n")
+            sys.stderr.write(f"die_with_parent: prctl failed: {os.strerror(ctypes.get_errno())}\n")
         if os.getppid() != parent:  # it died before the kernel knew
             raise SystemExit(1)
     os.execv(program[0], program)  # noqa: S606 - the list comes from the demo itself

@@ -2,16 +2,16 @@ from __future__ import annotations
 
 import pytest
 
-from agent.core.polling import PollIntervals
+from agent.core.poll_interval import PollIntervals
 from agent.core.values import CommandPoll
 from agent.errors import Offline, RateLimited, StorageError, TransportError, Unauthorized, UnexpectedAnswer
-from agent.runtime.failures import RetryPolicy
+from agent.runtime.command_poller import CommandPoller
 from agent.runtime.health import Health
-from agent.runtime.jig import Jig
+from agent.runtime.retry_policy import RetryPolicy
 from agent.runtime.sensing import IntervalChanged
-from agent.runtime.sourcing import SourceService
 from tests.factories import make_command
 from tests.fakes import FakeClock, FakeCommandSource
+from tests.threadless import ThreadlessService
 
 QUIET = CommandPoll(pushed=True)
 
@@ -26,7 +26,7 @@ class Bench:
         self.times: list[float] = []
         self.intervals = PollIntervals(2.0, 10.0, 60.0)
         self.wait_s = wait_s
-        self.service = SourceService(
+        self.service = CommandPoller(
             source=self.source,
             take=self._take,
             intervals=lambda: self.intervals,
@@ -39,13 +39,13 @@ class Bench:
             fraction=lambda: 0.5,
             first_s=first_s,
         )
-        self.jig = Jig(self.service, self.clock)
+        self.driven = ThreadlessService(self.service, self.clock)
 
     def run(self, seconds: float) -> int:
         """Polls within so many seconds, in steps of a tenth."""
         before = len(self.source.waits)
         for _ in range(round(seconds * 10)):
-            self.jig.process_all()
+            self.driven.process_all()
             self.clock.advance(0.1)
         return len(self.source.waits) - before
 
@@ -59,7 +59,7 @@ class Bench:
 
 def test_commands_are_taken_and_then_acknowledged():
     bench = Bench(CommandPoll((make_command("c1"),), server_time=5.0))
-    bench.jig.process_all()
+    bench.driven.process_all()
     assert [command.id for command in bench.taken[0].commands] == ["c1"]
     assert bench.source.acknowledged == ["c1"]
     assert bench.times == [5.0]
@@ -78,10 +78,10 @@ def test_what_cannot_be_journaled_is_not_acknowledged_and_asked_for_again(caplog
 
 def test_the_first_poll_waits_for_this_devices_moment():
     bench = Bench(first_s=1.5)
-    bench.jig.process_all()
+    bench.driven.process_all()
     assert bench.source.waits == []
     bench.clock.advance(1.5)
-    bench.jig.process_all()
+    bench.driven.process_all()
     assert len(bench.source.waits) == 1
 
 
@@ -139,7 +139,7 @@ def test_wrong_keys_are_tried_slowly_and_told_hourly(caplog):
 
 def test_retry_after_is_kept():
     bench = Bench(RateLimited(429, retry_after_s=45.0), CommandPoll())
-    bench.jig.process_all()
+    bench.driven.process_all()
     assert bench.run(44) == 0
     assert bench.run(20) >= 1
 
@@ -174,14 +174,14 @@ def test_a_set_interval_counts_from_now():
     bench = Bench(CommandPoll(), wait_s=0)
     bench.run(600)
     bench.intervals = PollIntervals(1.0, 1.0, 1.0)
-    bench.jig.post(IntervalChanged("poll"))
+    bench.driven.post(IntervalChanged("poll"))
     assert bench.run(20) >= 15
 
 
 def test_what_a_poll_brings_after_the_stop_is_not_taken():
     bench = Bench()
     bench.source.answers.append(lambda: (bench.service.interrupt(), CommandPoll((make_command("late"),)))[1])
-    bench.jig.process_all()
+    bench.driven.process_all()
     assert bench.taken == []
     assert bench.source.interrupts == 1
 
@@ -191,7 +191,7 @@ class TestPushes:
         bench = Bench(
             CommandPoll((make_command("c1"),), pushed=True), CommandPoll((make_command("c2"),), pushed=True), QUIET
         )
-        bench.jig.process_all()
+        bench.driven.process_all()
         assert bench.source.acknowledged == ["c1", "c2"]
 
     def test_waits_that_bring_nothing_and_last_no_time_do_not_spin(self):
@@ -200,7 +200,7 @@ class TestPushes:
 
     def test_a_missing_connection_is_seen_in_the_status_and_told_by_who_keeps_it(self, caplog):
         bench = Bench(Offline("unreachable", "nobody listens"))
-        bench.jig.process_all()
+        bench.driven.process_all()
         part = bench.health.parts()["commands"]
         assert (part.state, part.detail) == ("unreachable", "nobody listens")
         assert caplog.text == ""
@@ -209,6 +209,6 @@ class TestPushes:
         bench = Bench(*[Offline("unreachable", "nobody listens")] * 12, QUIET)
         bench.run(600)
         asked = len(bench.source.waits)
-        bench.jig.post(SourceService.CONNECTED)
-        bench.jig.process_all()
+        bench.driven.post(CommandPoller.CONNECTED)
+        bench.driven.process_all()
         assert len(bench.source.waits) > asked

@@ -1,8 +1,7 @@
-"""What a service does with errors: how long it waits, how it words them, and how often it logs them."""
+"""How long to wait before a connection is tried again, and the words for the error that ended it."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Final
 
@@ -25,12 +24,8 @@ from agent.errors import (
     Unauthorized,
     UnexpectedAnswer,
 )
-from agent.frozen import dataclass
 
 HOURLY_S: Final = 3600.0
-_MINUTE_S: Final = 60.0
-# So many different failures are remembered; beyond it the oldest is forgotten and may be reported anew.
-_MOST: Final = 256
 # Wrong keys do not mend themselves in seconds, and a service may lock out a client that keeps trying.
 _UNAUTHORIZED_BASE_S: Final = 60.0
 _UNAUTHORIZED_CAP_S: Final = 900.0
@@ -98,96 +93,3 @@ def describe(error: ServiceError | InvalidMessage) -> tuple[str, str, float | No
             return "tokens_not_stored", str(error), None
         case _:
             return "refused", str(error), None
-
-
-@dataclass(slots=True)
-class _Reported:
-    at_s: float
-    unsaid: int = 0
-
-
-class FailureLog:
-    """One service's failures. Used from that service's thread only.
-
-    Args:
-        log: where to.
-        monotonic: seconds on the monotonic clock.
-        every_s: how soon the same failure may be reported again, seconds.
-    """
-
-    def __init__(self, log: logging.Logger, monotonic: Callable[[], float], every_s: float) -> None:
-        self._log = log
-        self._monotonic = monotonic
-        self._every_s = every_s
-        self._reported: dict[str, _Reported] = {}
-
-    def report(self, topic: str, text: str, *, every_s: float | None = None, level: int = logging.WARNING) -> bool:
-        """Write a line unless the same failure was reported lately.
-
-        Args:
-            topic: what makes two failures the same.
-            text: one line: what happened, and what to do about it.
-            every_s: instead of the usual time between two lines.
-            level: of the line.
-
-        Returns:
-            True when a line was written.
-        """
-        now_s = self._monotonic()
-        last = self._reported.get(topic)
-        if last is not None and now_s - last.at_s < (self._every_s if every_s is None else every_s):
-            last.unsaid += 1
-            return False
-        again = f" (and {last.unsaid} times more since the last line)" if last is not None and last.unsaid else ""
-        self._log.log(level, "%s%s", text, again)
-        self._reported.pop(topic, None)
-        self._reported[topic] = _Reported(now_s)
-        if len(self._reported) > _MOST:
-            del self._reported[next(iter(self._reported))]
-        return True
-
-    def recovered(self, topic: str, text: str) -> bool:
-        """The failure is over: say so, if it was ever reported. True when a line was written."""
-        if self._reported.pop(topic, None) is None:
-            return False
-        self._log.info("%s", text)
-        return True
-
-
-class LineRate:
-    """Lines of one kind of which there may be very many: some a minute, the others as one line with their count.
-
-    Args:
-        log: where to.
-        monotonic: seconds on the monotonic clock.
-        level: of all lines.
-        most: so many lines of the kind in a minute.
-    """
-
-    def __init__(self, log: logging.Logger, monotonic: Callable[[], float], level: int, most: int = 20) -> None:
-        self._log = log
-        self._monotonic = monotonic
-        self._level = level
-        self._most = most
-        self._begun_s = float("-inf")
-        self._written = 0
-        self._left_out = 0
-        self._summed_s = float("-inf")
-
-    def write(self, text: str, *values: object) -> None:
-        """Write the line, or count it."""
-        now_s = self._monotonic()
-        if now_s - self._begun_s >= _MINUTE_S:
-            self._begun_s, self._written = now_s, 0
-        if self._written >= self._most:
-            self._left_out += 1
-            return
-        self._written += 1
-        self._log.log(self._level, text, *values)
-
-    def sum_up(self, text: str) -> None:
-        """Write one line for those that were left out, at most once a minute; ``%d`` in ``text`` is their count."""
-        now_s = self._monotonic()
-        if self._left_out and now_s - self._summed_s >= _MINUTE_S:
-            self._log.log(self._level, text, self._left_out)
-            self._summed_s, self._left_out = now_s, 0

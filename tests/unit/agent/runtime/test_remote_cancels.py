@@ -4,7 +4,7 @@ import pytest
 
 from agent.core.values import CommandPoll
 from agent.errors import Offline, StorageError
-from agent.runtime.sourcing import Withdrawals
+from agent.runtime.command_poller import RemoteCancels
 from tests.factories import make_command
 from tests.fakes import FakeCommandSource
 
@@ -36,70 +36,70 @@ def dispatcher() -> FakeDispatcher:
 
 
 @pytest.fixture
-def withdrawals(source, dispatcher) -> Withdrawals:
-    return Withdrawals(source, dispatcher)
+def cancels(source, dispatcher) -> RemoteCancels:
+    return RemoteCancels(source, dispatcher)
 
 
 def listed(*command_ids: str, **members) -> CommandPoll:
     return CommandPoll(tuple(make_command(each, status="delivered") for each in command_ids), **members)
 
 
-def test_while_everything_is_listed_the_service_is_asked_nothing(withdrawals, source):
-    withdrawals.look(listed("c1", "c2", "c3"))
+def test_while_everything_is_listed_the_service_is_asked_nothing(cancels, source):
+    cancels.look(listed("c1", "c2", "c3"))
     assert source.asked == []
 
 
-def test_what_vanished_and_was_canceled_is_canceled_here(withdrawals, source, dispatcher):
+def test_what_vanished_and_was_canceled_is_canceled_here(cancels, source, dispatcher):
     source.taken_back = {"c1", "another"}
-    withdrawals.look(listed("c2"))
+    cancels.look(listed("c2"))
     assert source.asked == [["c1"]]
     assert dispatcher.canceled == [("c1", "by the service")]
 
 
-def test_what_vanished_for_another_reason_goes_on_and_is_asked_about_once(withdrawals, source, dispatcher):
+def test_what_vanished_for_another_reason_goes_on_and_is_asked_about_once(cancels, source, dispatcher):
     for _ in range(3):
-        withdrawals.look(listed("c2"))
+        cancels.look(listed("c2"))
     assert source.asked == [["c1"]]
     assert dispatcher.canceled == []
 
 
-def test_what_comes_back_and_vanishes_again_is_asked_about_again(withdrawals, source):
-    withdrawals.look(listed("c2"))
-    withdrawals.look(listed("c1", "c2"))
-    withdrawals.look(listed("c2"))
+def test_what_comes_back_and_vanishes_again_is_asked_about_again(cancels, source):
+    cancels.look(listed("c2"))
+    cancels.look(listed("c1", "c2"))
+    cancels.look(listed("c2"))
     assert source.asked == [["c1"], ["c1"]]
 
 
-def test_a_question_without_an_answer_is_asked_again_also_when_the_list_stays_the_same(withdrawals, source, dispatcher):
+def test_a_question_without_an_answer_is_asked_again_also_when_the_list_stays_the_same(cancels, source, dispatcher):
     source.taken_back = {"c1"}
     source.cancel_errors.append(Offline("unreachable", "nobody answers"))
-    withdrawals.look(listed("c2"))
+    cancels.look(listed("c2"))
     assert dispatcher.canceled == []
-    withdrawals.look(CommandPoll(unchanged=True))
-    withdrawals.look(CommandPoll(unchanged=True))
+    cancels.look(CommandPoll(unchanged=True))
+    cancels.look(CommandPoll(unchanged=True))
     assert source.asked == [["c1"], ["c1"]]
     assert dispatcher.canceled == [("c1", "by the service")]
 
 
 @pytest.mark.parametrize("status", [None, "pending", "succeeded"])
-def test_a_service_that_tells_no_open_state_is_not_asked(withdrawals, source, dispatcher, status):
+def test_a_service_that_tells_no_open_state_is_not_asked(cancels, source, dispatcher, status):
     dispatcher.commands = {"c1": status}
-    withdrawals.look(listed())
+    cancels.look(listed())
     assert source.asked == []
 
 
-def test_a_push_says_nothing_of_what_it_does_not_name(withdrawals, source):
-    withdrawals.look(listed("c2", pushed=True))
+def test_a_push_says_nothing_of_what_it_does_not_name(cancels, source):
+    cancels.look(listed("c2", pushed=True))
     assert source.asked == []
 
 
-def test_a_list_whose_pages_are_missing_says_nothing_of_what_it_does_not_name(withdrawals, source):
-    withdrawals.look(listed("c2", is_whole=False))
+def test_a_list_whose_pages_are_missing_says_nothing_of_what_it_does_not_name(cancels, source):
+    cancels.look(listed("c2", is_whole=False))
     assert source.asked == []
 
 
-def test_a_cancel_that_cannot_be_written_is_logged(withdrawals, source, dispatcher, caplog):
+def test_a_cancel_that_cannot_be_written_is_logged(cancels, source, dispatcher, caplog):
     source.taken_back = {"c1"}
     dispatcher.fault = "the disk is full"
-    withdrawals.look(listed("c2"))
+    cancels.look(listed("c2"))
     assert "the disk is full" in caplog.text

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 _MOST_STEPS: Final = 10_000
 
 
-class Jig:
+class ThreadlessService:
     """Holds an actor and a mailbox and does nothing until :meth:`process_all`.
 
     Args:

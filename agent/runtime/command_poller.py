@@ -7,12 +7,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from agent.core.listed_states import OPEN_STATUSES
-from agent.core.polling import MIN_GAP_S, PollIntervals, PollPace
+from agent.core.poll_interval import MIN_GAP_S, PollIntervals, PollPace
 from agent.core.values import CommandPoll
 from agent.errors import InvalidMessage, Offline, ServiceError, StorageError
 from agent.runtime.dispatcher import Dispatcher
-from agent.runtime.failures import HOURLY_S, FailureLog, RetryPolicy, describe
+from agent.runtime.failure_log import FailureLog
 from agent.runtime.health import Health
+from agent.runtime.retry_policy import HOURLY_S, RetryPolicy, describe
 from agent.runtime.sensing import IntervalChanged
 from agent.runtime.service import Actor
 
@@ -26,7 +27,7 @@ _STORE_RETRY_S: Final = 5.0
 _MALFORMED_SHOWN: Final = 3
 
 
-class Withdrawals:
+class RemoteCancels:
     """Cancels here what the service has canceled. Used from one thread.
 
     A command leaves the list of open ones for more reasons than that: it expired, its time was up, another device
@@ -79,7 +80,7 @@ class Withdrawals:
                     _log.error("journal=failing: a cancel could not be written: %s", error)
 
 
-class SourceService(Actor):
+class CommandPoller(Actor):
     """Polls and hands each answer to the intake.
 
     Args:
