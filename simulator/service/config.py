@@ -79,6 +79,8 @@ class ServiceConfig:
         faults = list(self._faults())
         if self.control_token is not None and not _TOKEN.fullmatch(self.control_token.reveal()):
             faults.append("control_token must be 16 to 256 visible ASCII characters: openssl rand -hex 16 makes one")
+        if not 0 <= self.keep_requests <= KEEP_MAX:
+            faults.append(f"keep_requests must lie in 0 (no request log) to {KEEP_MAX:,} requests")
         if faults:
             raise ConfigurationError(faults, "service")
 
@@ -93,8 +95,6 @@ class ServiceConfig:
             faults.append("secret_key must begin with 'msk_' and have only visible ASCII characters")
         if self.database is not None and self.data_dir is not None:
             faults.append("give --data (SQLite) or --database (PostgreSQL), not both")
-        if not 0 <= self.keep_requests <= KEEP_MAX:
-            faults.append(f"keep_requests must lie in 0 (no request log) to {KEEP_MAX:,} requests")
         if self.rate_limit < 0:
             faults.append("rate_limit must be 0 (no limit) or more requests per minute")
         if self.public_url is not None and not _is_public_url(self.public_url):

@@ -13,6 +13,8 @@ import asyncio
 from typing import Any, cast
 
 from gateway.http.protocol import HttpProtocol
+from simulator.service.request_log.recorder import Recorder
+from simulator.service.request_log.recording import REFUSAL
 
 
 class CorkedTransport:
@@ -57,7 +59,22 @@ class CorkedTransport:
 
 
 class CorkedProtocol(HttpProtocol):
-    """Uvicorn's HTTP/1.1 on a corked transport."""
+    """Uvicorn's HTTP/1.1 on a corked transport.
+
+    Args:
+        recorder: what notes requests, also those that the connection refuses.
+    """
+
+    def __init__(self, *args: object, recorder: Recorder | None = None, **options: Any) -> None:
+        self._recorder = recorder
+        super().__init__(*args, **options)
+
+    def refused(self, status: int, scope: Any = None) -> None:
+        """An answer is sent without the application."""
+        if scope is not None:
+            scope[REFUSAL] = status
+        elif self._recorder is not None:
+            self._recorder.note_refusal(status, self.client[0] if self.client else None)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         """A client has connected."""

@@ -26,7 +26,7 @@ from simulator.service.failure_log import FailureLog
 from simulator.service.http_errors import HttpError, http_error_of
 from simulator.service.ids import IdSource
 from simulator.service.quota import Quota
-from simulator.service.request_log.recorder import RECORDING, Recording
+from simulator.service.request_log.recording import RECORDING, Recording
 from simulator.service.storage.keys import Caller
 
 log = logging.getLogger(__name__)

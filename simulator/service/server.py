@@ -52,6 +52,7 @@ class _Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._service.waiters.close()
         self._service.feed.close()
+        self._service.requests.close()
         await super().shutdown(sockets)
 
     @contextlib.contextmanager
@@ -257,11 +258,13 @@ def base_url(listener: socket.socket) -> str:
 def make_server(service: Service, on_ready: Callable[[], None]) -> _Server:
     """Uvicorn around the service."""
     logging.getLogger("simulator.service").setLevel(service.config.log_level.upper())
+    app = build_app(service)
+    protocol = functools.partial(CorkedProtocol, limits=service.config.connection_limits, recorder=service.recorder)
     config = uvicorn.Config(
-        build_app(service),
+        app,
         loop=_loop(),
         # A class that uvicorn calls with arguments of its own.
-        http=cast("type[asyncio.Protocol]", functools.partial(CorkedProtocol, limits=service.config.connection_limits)),
+        http=cast("type[asyncio.Protocol]", protocol),
         ws="none",
         lifespan="on",
         log_config=None,

@@ -33,7 +33,7 @@ from simulator.service.presence import Presence
 from simulator.service.profiles.accounts import AccountProfiles
 from simulator.service.profiles.model import ServerProfile
 from simulator.service.quota import Quota
-from simulator.service.request_log.access_log import AccessLog
+from simulator.service.request_log.recorder import Recorder
 from simulator.service.request_log.store import RequestLog
 from simulator.service.rules import Rules
 from simulator.service.seed import Seed, SeedFaultsError, read_seed
@@ -86,6 +86,9 @@ class Service:
     templates = PathTemplates({})
     """The paths that it has, once it is served."""
 
+    recorder: Recorder | None = None
+    """What notes requests, once it is served; None where none are kept or logged."""
+
     def __init__(self, config: ServiceConfig) -> None:
         self.config = config
         self.clock = SettableClock(config.clock)
@@ -105,9 +108,6 @@ class Service:
         self.sessions = Sessions(secure=(config.public_url or "").startswith("https:"))
         self.failure_log = FailureLog(log)
         self.quota = Quota(config.rate_limit) if config.rate_limit else None
-        self.requests = RequestLog(config.keep_requests if config.control else 0)
-        writes_access = config.access_log != "off" and config.log_level in {"debug", "info"}
-        self.access_log = AccessLog(config.access_log) if writes_access else None
         self.started_ms = self.clock.now_ms()
         self.database = Database(config.data_dir, config.database)
         self.deadline = commands.Deadline()
@@ -148,6 +148,11 @@ class Service:
         except BaseException:
             self.close()
             raise
+
+    @functools.cached_property
+    def requests(self) -> RequestLog:
+        """The last requests and their answers, which only the control surface shows."""
+        return RequestLog(self.config.keep_requests if self.config.control else 0)
 
     def _hash_passwords(self, seed: Seed) -> Hashes:
         """Before the first account is there, or for it."""

@@ -15,6 +15,7 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from simulator.service.answers import http_date
 from simulator.service.profile_layer.exchange import JSON, Exchange
+from simulator.service.request_log.recording import connection_of
 
 _PIECE_BYTES: Final = 1024 * 1024
 _BODYLESS: Final = frozenset({204, 304})
@@ -75,5 +76,5 @@ def _ends_otherwise(exchange: Exchange, cycle: RequestResponseCycle | None, size
 
 def _cycle(send: Any) -> RequestResponseCycle | None:
     """Uvicorn's own state of this answer, where the service runs in uvicorn."""
-    owner = getattr(send, "__self__", None)
+    owner = connection_of(send)
     return owner if isinstance(owner, RequestResponseCycle) else None

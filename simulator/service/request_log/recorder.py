@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from agent.wire import paths
 from simulator.service.addresses import CONTROL_PREFIX, PAGES
-from simulator.service.answers import Header
-from simulator.service.matching import FoundPath, PathTemplates
+from simulator.service.matching import PathTemplates
 from simulator.service.request_log.access_log import AccessLog
 from simulator.service.request_log.entry import (
     BODY_BYTES,
@@ -24,103 +23,20 @@ from simulator.service.request_log.entry import (
     Entry,
 )
 from simulator.service.request_log.masking import mask_body, mask_headers, mask_target
+from simulator.service.request_log.recording import (
+    LOOKED_AT,
+    RECORDING,
+    REFUSAL,
+    REPLAY_OF,
+    Recording,
+    connection_of,
+)
 from simulator.service.request_log.store import RequestLog
-from simulator.service.storage.keys import Caller
 
-RECORDING: Final = "service.recording"
-"""In the scope of a request: its :class:`Recording`, where requests are recorded."""
-REFUSAL: Final = "service.refusal"
-"""In the scope of a request: the status that the connection answered in place of the service."""
-REPLAY_OF: Final = "service.replay_of"
-"""In the scope of a request: ``seq`` of the one that it repeats."""
-_MARGIN: Final = 8 * 1024
-"""So much more of a body is looked at, so that no half of a secret is left where it is cut."""
-_LOOKED_AT: Final = BODY_BYTES + _MARGIN
 _TARGET_MAX: Final = 4_096
 _KNOWN_PATHS: Final = 4_096
 _PATH_CHARACTERS: Final = 200
 _PARTNER_ACCESS: Final = frozenset({paths.OAUTH_TOKEN, paths.OAUTH_REVOKE, paths.OAUTH_INTROSPECT, *PAGES})
-
-
-class Recording:
-    """A request that is under way.
-
-    Attributes:
-        scope: of the request.
-        send_on: where the answer goes.
-        caller: set by who finds out whom it comes from.
-        request_id: the one that the answer carries.
-        fault: what a wanted fault made of it.
-    """
-
-    __slots__ = (
-        "_receive_on",
-        "answer_bytes",
-        "answer_headers",
-        "answer_parts",
-        "body_bytes",
-        "body_parts",
-        "caller",
-        "complete",
-        "disconnected",
-        "fault",
-        "received_ms",
-        "request_id",
-        "scope",
-        "send_on",
-        "started_s",
-        "status",
-    )
-
-    def __init__(self, scope: Scope, receive: Receive, send: Send, received_ms: int) -> None:
-        self.scope = scope
-        self._receive_on = receive
-        self.send_on = send
-        self.received_ms = received_ms
-        self.started_s = time.perf_counter()
-        self.caller: Caller | None = None
-        self.request_id = b""
-        self.fault: str | None = None
-        self.body_parts = b""
-        self.body_bytes = 0
-        self.disconnected = False
-        self.status = 0
-        self.answer_headers: Sequence[Header] = ()
-        self.answer_parts = b""
-        self.answer_bytes = 0
-        self.complete = False
-
-    async def receive(self) -> Message:
-        """Pass on what comes."""
-        message = await self._receive_on()
-        if message["type"] == "http.request":
-            body = message.get("body")
-            if body:
-                self.body_bytes += len(body)
-                if not self.body_parts:
-                    self.body_parts = body
-                elif len(self.body_parts) < _LOOKED_AT:
-                    self.body_parts += body[:_LOOKED_AT]
-        else:
-            self.disconnected = True
-        return message
-
-    async def send(self, message: Message) -> None:
-        """Pass on what goes."""
-        if message["type"] == "http.response.body":
-            body = message.get("body")
-            if body:
-                self.answer_bytes += len(body)
-                if not self.answer_parts:
-                    self.answer_parts = body
-                elif len(self.answer_parts) < _LOOKED_AT:
-                    self.answer_parts += body[:_LOOKED_AT]
-            if not message.get("more_body"):
-                self.complete = True
-        else:
-            self.status = message["status"]
-            self.answer_headers = message["headers"]
-        await self.send_on(message)
 
 
 class Recorder:
@@ -216,7 +132,7 @@ def _set_outcome(entry: Entry, recording: Recording) -> None:
         entry.status = recording.status
         if not recording.complete:
             entry.outcome = CUT
-        elif getattr(getattr(recording.send_on, "__self__", None), "disconnected", False):
+        elif getattr(connection_of(recording.send), "disconnected", False):
             entry.outcome = CALLER_GONE
     else:
         refusal = recording.scope.get(REFUSAL)
@@ -241,14 +157,14 @@ def _keep_texts(entry: Entry, recording: Recording) -> None:
     body = recording.body_parts or _unread(recording)
     if body:
         entry.body_bytes = max(recording.body_bytes, len(body))
-        masked_body = mask_body(body[:_LOOKED_AT], is_partner_access=is_partner_access)
+        masked_body = mask_body(body[:LOOKED_AT], is_partner_access=is_partner_access)
         entry.has_secrets |= not body.startswith(masked_body)
         entry.body = masked_body[:BODY_BYTES]
         entry.body_is_cut = max(entry.body_bytes, len(masked_body)) > BODY_BYTES
     entry.answer_headers = mask_headers(recording.answer_headers)
     if recording.answer_parts and entry.method != "HEAD":
         entry.answer_bytes = recording.answer_bytes
-        answer = mask_body(recording.answer_parts[:_LOOKED_AT], is_partner_access=is_partner_access)
+        answer = mask_body(recording.answer_parts[:LOOKED_AT], is_partner_access=is_partner_access)
         entry.answer = answer[:BODY_BYTES]
         entry.answer_is_cut = max(entry.answer_bytes, len(answer)) > BODY_BYTES
     header_bytes = sum([len(value) for _, value in (*entry.headers, *entry.answer_headers)])
@@ -257,6 +173,5 @@ def _keep_texts(entry: Entry, recording: Recording) -> None:
 
 def _unread(recording: Recording) -> bytes:
     """What came of a body that nobody has read, as of a request without keys."""
-    cycle: Any = getattr(recording.send_on, "__self__", None)
-    waiting = getattr(cycle, "body", b"")
-    return bytes(waiting[:_LOOKED_AT])
+    waiting: bytearray = getattr(connection_of(recording.send), "body", bytearray())
+    return bytes(waiting[:LOOKED_AT])

@@ -9,6 +9,7 @@ from typing import Final
 
 from simulator.service.errors import TooManyStreams
 from simulator.service.request_log.entry import Entry
+from simulator.service.request_log.recording import Recording
 
 KEEP_DEFAULT: Final = 1_000
 KEEP_MAX: Final = 100_000
