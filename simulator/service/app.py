@@ -125,8 +125,7 @@ def recorded(service: Service, app: ASGIApp) -> ASGIApp:
     service.recorder = Recorder(
         app,
         log=service.requests,
-        access_log=AccessLog(config.access_log) if writes_lines else None,
+        access_log=AccessLog(config.access_log, service.templates.find) if writes_lines else None,
         now_ms=service.clock.now_ms,
-        templates=service.templates,
     )
     return service.recorder

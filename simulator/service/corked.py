@@ -74,7 +74,7 @@ class CorkedProtocol(HttpProtocol):
         if scope is not None:
             scope[REFUSAL] = status
         elif self._recorder is not None:
-            self._recorder.note_refusal(status, self.client[0] if self.client else None)
+            self._recorder.note_refusal(status, self.client)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         """A client has connected."""

@@ -152,7 +152,7 @@ class Service:
     @functools.cached_property
     def requests(self) -> RequestLog:
         """The last requests and their answers, which only the control surface shows."""
-        return RequestLog(self.config.keep_requests if self.config.control else 0)
+        return RequestLog(self.config.keep_requests if self.config.control else 0, self.templates.find)
 
     def _hash_passwords(self, seed: Seed) -> Hashes:
         """Before the first account is there, or for it."""

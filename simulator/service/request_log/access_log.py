@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import sys
 import time
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Final, Literal
 
 from pydantic_core import to_json
 
-from simulator.service.request_log.entry import Entry
+from simulator.service.addresses import CONTROL_PREFIX
+from simulator.service.matching import FoundPath
+from simulator.service.request_log.entry import ANSWERED
+from simulator.service.request_log.recording import Recording
 
 AccessLogStyle = Literal["text", "json", "off"]
-_PLAIN: Final = re.compile(r"[!-~]+")
+_KNOWN_PATHS: Final = 4_096
 
 
 def _write(text: str) -> None:
@@ -32,32 +35,47 @@ class AccessLog:
 
     Args:
         style: ``text`` as ``name=value``, or ``json`` as an object on each line.
+        find: path -> its template; None when the service has no such path.
         write: where they go; many lines at once.
         now_s: seconds since the epoch.
     """
 
     def __init__(
-        self, style: AccessLogStyle, write: Callable[[str], None] = _write, now_s: Callable[[], float] = time.time
+        self,
+        style: AccessLogStyle,
+        find: Callable[[str], FoundPath | None],
+        write: Callable[[str], object] = _write,
+        now_s: Callable[[], float] = time.time,
     ) -> None:
         self._line = _json_line if style == "json" else _text_line
+        self._find = lru_cache(maxsize=_KNOWN_PATHS)(find)
         self._write = write
         self._now_s = now_s
-        self._waiting: list[str] = []
+        self._waiting: list[Recording] = []
         self._second = -1
         self._prefix = ""
 
-    def add(self, entry: Entry) -> None:
+    def add(self, recording: Recording) -> None:
         """Write a request's line at the end of this turn of the event loop."""
         if not self._waiting:
             asyncio.get_running_loop().call_soon(self.flush)
-        self._waiting.append(self._line(entry, self._time()))
+        self._waiting.append(recording)
+
+    def _path(self, recording: Recording) -> str | None:
+        """The template of its path: ids, and what else callers write into paths, do not go into logs."""
+        path = recording.path
+        if path.startswith(CONTROL_PREFIX):
+            return CONTROL_PREFIX + path[len(CONTROL_PREFIX) :].partition("/")[0]
+        found = self._find(path)
+        return None if found is None else found.template
 
     def flush(self) -> None:
         """Write what waits. A standard error that is gone ends nothing."""
         waiting, self._waiting = self._waiting, []
         if waiting:
+            at = self._time()
             try:
-                self._write("".join(waiting))
+                self._write("".join([self._line(one, at, self._path(one)) for one in waiting]))
             except (OSError, ValueError):  # a pipe without a reader, or a file that is closed
                 logging.getLogger(__name__).debug("the access log cannot be written")
 
@@ -70,31 +88,31 @@ class AccessLog:
         return f"{self._prefix}.{int((now_s - second) * 1000):03d}Z"
 
 
-def _text_line(entry: Entry, at: str) -> str:
-    caller = "-" if entry.caller is None else entry.caller.api_key
-    if not _PLAIN.fullmatch(caller):
+def _text_line(one: Recording, at: str, path: str | None) -> str:
+    caller = "-" if one.caller is None else one.caller.api_key
+    if " " in caller:  # a partner and its user
         caller = to_json(caller).decode()
     line = (
-        f"{at} INFO access: method={entry.method or '-'} path={entry.template or '-'} status={entry.status or '-'} "
-        f"duration_ms={entry.duration_s * 1000:.1f} account={caller} request_id={entry.request_id or '-'}"
+        f"{at} INFO access: method={one.method or '-'} path={path or '-'} status={one.status or '-'} "
+        f"duration_ms={one.duration_s * 1000:.1f} account={caller} request_id={one.request_id.decode() or '-'}"
     )
-    if entry.outcome != "answered":
-        line += f" outcome={entry.outcome}"
-    return f"{line}\n" if entry.fault is None else f"{line} fault={entry.fault}\n"
+    if one.outcome != ANSWERED:
+        line += f" outcome={one.outcome}"
+    return f"{line}\n" if one.fault is None else f"{line} fault={one.fault}\n"
 
 
-def _json_line(entry: Entry, at: str) -> str:
+def _json_line(one: Recording, at: str, path: str | None) -> str:
     line = {
         "time": at,
         "level": "info",
         "logger": "access",
-        "method": entry.method or None,
-        "path": entry.template,
-        "status": entry.status,
-        "duration_ms": round(entry.duration_s * 1000, 1),
-        "account": None if entry.caller is None else entry.caller.api_key,
-        "request_id": entry.request_id or None,
-        "outcome": entry.outcome,
-        "fault": entry.fault,
+        "method": one.method or None,
+        "path": path,
+        "status": one.status,
+        "duration_ms": round(one.duration_s * 1000, 1),
+        "account": None if one.caller is None else one.caller.api_key,
+        "request_id": one.request_id.decode() or None,
+        "outcome": one.outcome,
+        "fault": one.fault,
     }
     return f"{to_json(line).decode()}\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from simulator.service.answers import Header
@@ -31,6 +32,7 @@ CUT: Final = "cut"
 """The answer began and did not end."""
 
 
+@dataclass(frozen=True, slots=True)
 class Entry:
     """A request that was received, and what became of it; its texts hold no secrets.
 
@@ -61,58 +63,30 @@ class Entry:
         replay_of: the place of the request that this one repeats.
     """
 
-    __slots__ = (
-        "answer",
-        "answer_bytes",
-        "answer_headers",
-        "answer_is_cut",
-        "body",
-        "body_bytes",
-        "body_is_cut",
-        "caller",
-        "client",
-        "duration_s",
-        "fault",
-        "found",
-        "has_secrets",
-        "headers",
-        "method",
-        "outcome",
-        "path",
-        "query",
-        "received_ms",
-        "replay_of",
-        "request_id",
-        "seq",
-        "size_bytes",
-        "status",
-    )
-
-    def __init__(self, method: str, path: str, received_ms: int) -> None:
-        self.seq = 0
-        self.method = method
-        self.path = path
-        self.received_ms = received_ms
-        self.duration_s = 0.0
-        self.query = b""
-        self.found: FoundPath | None = None
-        self.caller: Caller | None = None
-        self.request_id = ""
-        self.client: str | None = None
-        self.headers: Sequence[Header] = ()
-        self.body = b""
-        self.body_bytes = 0
-        self.body_is_cut = False
-        self.has_secrets = False
-        self.status: int | None = None
-        self.answer_headers: Sequence[Header] = ()
-        self.answer = b""
-        self.answer_bytes = 0
-        self.answer_is_cut = False
-        self.outcome = ANSWERED
-        self.fault: str | None = None
-        self.replay_of: int | None = None
-        self.size_bytes = 0
+    seq: int
+    received_ms: int
+    duration_s: float
+    method: str
+    path: str
+    query: bytes
+    found: FoundPath | None
+    caller: Caller | None
+    request_id: str
+    client: str | None
+    headers: Sequence[Header]
+    body: bytes
+    body_bytes: int
+    body_is_cut: bool
+    has_secrets: bool
+    status: int | None
+    answer_headers: Sequence[Header]
+    answer: bytes
+    answer_bytes: int
+    answer_is_cut: bool
+    outcome: str
+    fault: str | None
+    replay_of: int | None
+    size_bytes: int
 
     @property
     def template(self) -> str | None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Any, Final
 
 from starlette.types import Message, Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from simulator.service.answers import Header
-from simulator.service.request_log.entry import BODY_BYTES
+from simulator.service.request_log.entry import ANSWERED, BODY_BYTES, CALLER_GONE, CUT, NO_ANSWER, REFUSED
 from simulator.service.storage.keys import Caller
 
 RECORDING: Final = "service.recording"
@@ -24,84 +25,117 @@ LOOKED_AT: Final = BODY_BYTES + _MARGIN
 
 
 class Recording:
-    """A request that is under way.
+    """What is noted of a request, with its secrets: it is kept for a moment only.
+
+    Nearly all of this is on the service's hot path, so what most requests leave as it is stands in the class. It does
+    not refer to the request's scope, which refers to it: what goes in a circle waits for the garbage collector.
+
+    Args:
+        scope: of the request.
+        receive: brings it.
+        send: takes the answer.
+        received_ms: when it came, milliseconds of the service's clock.
 
     Attributes:
-        scope: of the request.
-        send_on: where the answer goes.
+        send_on: where the answer goes; until it has ended.
+        method: as it was sent; empty where nobody could read it.
+        raw_path: as it was sent, percent-encoded.
+        path: the same as text, or decoded, see :class:`simulator.service.gate.Gate`.
+        query: what follows the ``?``.
+        headers: of the request.
+        client: the address and port of the other end.
+        replay_of: ``seq`` of the request that this one repeats.
+        seq: its place in the log, once it has one.
         caller: set by who finds out whom it comes from.
         request_id: the one that the answer carries.
         fault: what a wanted fault made of it.
+        outcome: what became of it, once it has ended.
+        duration_s: from its head to the end of its answer, of real time.
     """
 
-    __slots__ = (
-        "_receive_on",
-        "answer_bytes",
-        "answer_headers",
-        "answer_parts",
-        "body_bytes",
-        "body_parts",
-        "caller",
-        "complete",
-        "disconnected",
-        "fault",
-        "received_ms",
-        "request_id",
-        "scope",
-        "send_on",
-        "started_s",
-        "status",
-    )
+    seq = 0
+    replay_of: int | None = None
+    caller: Caller | None = None
+    request_id = b""
+    fault: str | None = None
+    outcome = ANSWERED
+    duration_s = 0.0
+    body = b""
+    body_bytes = 0
+    status: int | None = None
+    answer_headers: Sequence[Header] = ()
+    answer = b""
+    answer_bytes = 0
+    _is_complete = False
+    _is_disconnected = False
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, received_ms: int) -> None:
-        self.scope = scope
+        self.method: str = scope["method"]
+        self.path: str = scope["path"]
+        self.raw_path: bytes = scope["raw_path"]
+        self.query: bytes = scope["query_string"]
+        self.headers: Sequence[Header] = scope["headers"]
+        self.client: Sequence[Any] | None = scope["client"]
         self._receive_on = receive
         self.send_on = send
         self.received_ms = received_ms
-        self.started_s = time.perf_counter()
-        self.caller: Caller | None = None
-        self.request_id = b""
-        self.fault: str | None = None
-        self.body_parts = b""
-        self.body_bytes = 0
-        self.disconnected = False
-        self.status = 0
-        self.answer_headers: Sequence[Header] = ()
-        self.answer_parts = b""
-        self.answer_bytes = 0
-        self.complete = False
+        self._started_s = time.perf_counter()
 
     async def receive(self) -> Message:
         """Pass on what comes."""
         message = await self._receive_on()
         if message["type"] == "http.request":
-            body = message.get("body")
+            body = message["body"]
             if body:
                 self.body_bytes += len(body)
-                if not self.body_parts:
-                    self.body_parts = body
-                elif len(self.body_parts) < LOOKED_AT:
-                    self.body_parts += body[:LOOKED_AT]
+                self.body = _joined(self.body, body) if self.body else body[:LOOKED_AT]
         else:
-            self.disconnected = True
+            self._is_disconnected = True
         return message
 
-    async def send(self, message: Message) -> None:
-        """Pass on what goes."""
+    def send(self, message: Message) -> Awaitable[None]:
+        """Pass on what goes; without a coroutine of its own, which would cost as much as all the rest here."""
         if message["type"] == "http.response.body":
             body = message.get("body")
             if body:
                 self.answer_bytes += len(body)
-                if not self.answer_parts:
-                    self.answer_parts = body
-                elif len(self.answer_parts) < LOOKED_AT:
-                    self.answer_parts += body[:LOOKED_AT]
+                self.answer = _joined(self.answer, body) if self.answer else body[:LOOKED_AT]
             if not message.get("more_body"):
-                self.complete = True
+                self._is_complete = True
         else:
             self.status = message["status"]
             self.answer_headers = message["headers"]
-        await self.send_on(message)
+        return self.send_on(message)
+
+    def end(self, scope: Scope) -> None:
+        """Note that it has ended."""
+        self.duration_s = time.perf_counter() - self._started_s
+        connection = getattr(self.send_on, "__self__", None)
+        if isinstance(connection, RequestResponseCycle):
+            if connection.disconnected:
+                self.outcome = CALLER_GONE
+            if connection.body and not self.body:
+                # What came of a body that nobody has read, as of a request without keys.
+                self.body, self.body_bytes = bytes(connection.body[:LOOKED_AT]), len(connection.body)
+        if not self._is_complete:
+            self._end_early(scope)
+        del self._receive_on, self.send_on
+
+    def _end_early(self, scope: Scope) -> None:
+        refusal = scope.get(REFUSAL)
+        if self.status is not None:
+            self.outcome = CUT
+        elif refusal is not None:
+            self.status, self.outcome = refusal, REFUSED
+        elif self._is_disconnected:
+            self.outcome = CALLER_GONE
+        elif self.outcome == ANSWERED:
+            self.outcome = NO_ANSWER
+
+
+def _joined(before: bytes, piece: bytes) -> bytes:
+    """As much of both as is looked at."""
+    return before + piece[: LOOKED_AT - len(before)]
 
 
 def connection_of(send: Any) -> object:
