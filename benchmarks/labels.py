@@ -54,7 +54,7 @@ from simulator.labels.processes import cores, run_ordered  # noqa: E402
 from simulator.labels.symbol.decoders import Decoder, panel  # noqa: E402
 from simulator.labels.symbol.encoding import LEVELS, Candidate, encode  # noqa: E402
 from simulator.labels.symbol.pictures import load_picture  # noqa: E402
-from simulator.labels.symbol.proving import PrintSize, Verdict, prove  # noqa: E402
+from simulator.labels.symbol.proving import DecodeVerdict, PrintSize, prove  # noqa: E402
 
 PRODUCT = "0193b2f4-7e5c-7c3a-9b1e-2f6d4a8c0e11"
 TWO = ("zxing", "zbar")
@@ -211,7 +211,7 @@ class ProofWork:
             except UnreadableLabel:
                 return Outcome(payload.kind, 0, 0, self.decoders)
             first = (*symbol.missed, symbol.taken)[0]
-            missed = tuple(name for name, verdict in first.verdicts if verdict is not Verdict.READ)
+            missed = tuple(name for name, verdict in first.verdicts if verdict is not DecodeVerdict.READ)
             return Outcome(payload.kind, symbol.matrix.version, len(symbol.missed) + 1, missed)
 
         return do

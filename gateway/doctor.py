@@ -10,7 +10,7 @@ from typing import Final, Unpack
 from agent.config.model import AuthConfig
 from agent.doctor import installation
 from agent.doctor.files import KEY_FILES
-from agent.doctor.findings import Check, Finding, Named, Verdict, cause_and_fix, failed, in_parts, ok, skipped
+from agent.doctor.findings import Check, CheckStatus, Finding, Named, cause_and_fix, failed, in_parts, ok, skipped
 from agent.doctor.installed import InstalledProgram, Options
 from agent.doctor.quick_check import check_state_dir
 from agent.doctor.units import UNIT_CHECKS
@@ -105,8 +105,8 @@ def _judged(found: Sequence[Named], without: str) -> Finding:
     """The findings of ``gateway check`` as one finding of ``doctor``: cause and fix in members of their own."""
     if not found:
         return skipped(without)
-    name, worst = next((each for each in found if each[1].verdict is not Verdict.OK), found[0])
-    return worst if worst.verdict is Verdict.OK else in_parts(worst, name)
+    name, worst = next((each for each in found if each[1].verdict is not CheckStatus.OK), found[0])
+    return worst if worst.verdict is CheckStatus.OK else in_parts(worst, name)
 
 
 _CONFIGURED: Final = ("configuration",)

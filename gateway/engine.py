@@ -16,11 +16,11 @@ from agent.runtime.health import Health
 from agent.runtime.service import Actor, ServiceThread
 from agent.runtime.service_clock import ServiceClock
 from agent.runtime.supervisor import Supervisor
-from gateway.board import CommandBoard
+from gateway.backend import Backend
+from gateway.command_cache import CommandCache
 from gateway.config import GatewayConfig
 from gateway.core.budget import Budget, BudgetState, Kind, Shares
 from gateway.core.fair_polling import FairIntervals, FairPolling
-from gateway.desk import Desk
 from gateway.devices.roster import Roster
 from gateway.housekeeping import Housekeeper
 from gateway.http.front import HttpFront, http_settings
@@ -84,15 +84,15 @@ class Engine:
         self._service_clock = ServiceClock(clock, trust_wall=True)
         self._time_settled = threading.Event()
         self._service_clock.when_known(self._time_settled.set)
-        self.board = CommandBoard(self._service_now)
+        self.command_cache = CommandCache(self._service_now)
         self.roster = Roster(tokens.device_ids, self._now_s, config.share.value())
         self._clients = [make_client(config.service, credentials, self._meter, config.connections) for _ in range(3)]
         for client in self._clients:
             client.connection.on_date = self._service_clock.observe
         self._threads: dict[str, list[ServiceThread]] = {}
-        self.desk = Desk(
+        self.backend = Backend(
             store,
-            self.board,
+            self.command_cache,
             clock,
             hints=self._hints,
             on_arrived=self._device_came,
@@ -111,7 +111,7 @@ class Engine:
             ConfigurationError, OSError: a front cannot serve.
             StorageError: the store cannot be read.
         """
-        self.desk.begin()
+        self.backend.begin()
         self._offer.begin()
         self._results.offer_again()
         self._health.put("service", "ok", self._offer.describe())
@@ -198,7 +198,7 @@ class Engine:
         commands_gate = self._make_gate("commands")
         self.commands = CommandRequests(
             polled,
-            desk=self.desk,
+            backend=self.backend,
             polling=FairPolling(intervals),
             clock=clock,
             service_clock=self._service_clock,
@@ -212,7 +212,7 @@ class Engine:
             sent,
             offer,
             store=self._store,
-            desk=self.desk,
+            backend=self.backend,
             clock=clock,
             gate=readings_gate,
             policy=config.readings.policy(),
@@ -225,7 +225,7 @@ class Engine:
         self._hire(self._readings, readings_gate)
         self._housekeeper = Housekeeper(
             store=self._store,
-            desk=self.desk,
+            backend=self.backend,
             roster=self.roster,
             commands=self.commands,
             look_at_fronts=self.look_at_fronts,
@@ -238,7 +238,7 @@ class Engine:
             events = EventService(
                 streamed,
                 offer,
-                desk=self.desk,
+                backend=self.backend,
                 commands=self.commands,
                 store=self._store,
                 fetches=self._fetches,
@@ -254,13 +254,13 @@ class Engine:
         fronts: list[Front] = []
         if config.http.enabled:
             fronts.append(
-                HttpFront(http_settings(config.http), self.desk, tokens, wall=self._service_now, on_crash=crashed)
+                HttpFront(http_settings(config.http), self.backend, tokens, wall=self._service_now, on_crash=crashed)
             )
         if config.mqtt.enabled:
             fronts.append(
                 MqttFront(
                     mqtt_settings(config.mqtt, config.mqtt.client_id or self._own_client_id()),
-                    self.desk,
+                    self.backend,
                     serves=self.roster.serves,
                     own=self.roster.own,
                     clock=self._clock,

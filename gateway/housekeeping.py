@@ -11,7 +11,7 @@ from agent.ports import Clock
 from agent.runtime.failure_log import FailureLog
 from agent.runtime.service import Actor
 from agent.wire.limits import ONLINE_WITHIN_S
-from gateway.desk import Desk
+from gateway.backend import Backend
 from gateway.devices.roster import Roster
 from gateway.service.commands import CommandRequests
 from gateway.store.service import StoreWriter
@@ -28,7 +28,7 @@ class Housekeeper(Actor):
     """A round every :data:`ROUND_S`.
 
     Args:
-        store, desk, roster, commands: what is looked after.
+        store, backend, roster, commands: what is looked after.
         look_at_fronts: puts how the fronts do into the health.
         clock: for the rounds.
         service_now: the service's clock, epoch seconds.
@@ -44,7 +44,7 @@ class Housekeeper(Actor):
         self,
         *,
         store: StoreWriter,
-        desk: Desk,
+        backend: Backend,
         roster: Roster,
         commands: CommandRequests,
         look_at_fronts: Callable[[], None],
@@ -55,7 +55,7 @@ class Housekeeper(Actor):
         super().__init__("housekeeping")
         self.stats = StoreStats()
         self._store = store
-        self._desk = desk
+        self._backend = backend
         self._roster = roster
         self._commands = commands
         self._look_at_fronts = look_at_fronts
@@ -92,7 +92,7 @@ class Housekeeper(Actor):
     def finish(self) -> None:
         """Write down who was heard of."""
         try:
-            self._desk.save_presence()
+            self._backend.save_presence()
         except StorageError as error:
             _log.warning("presence=not_saved %s", error)
 
@@ -100,7 +100,7 @@ class Housekeeper(Actor):
         served, own = self._roster.devices(), self._roster.own()
         asked = own
         if len(own) < len(served):
-            asked = own | (self._desk.guests(ONLINE_WITHIN_S) & served)
+            asked = own | (self._backend.guests(ONLINE_WITHIN_S) & served)
         if asked != self._asked:
             new_guests = asked - own - self._asked
             self._asked = asked
@@ -109,14 +109,14 @@ class Housekeeper(Actor):
                 self._commands.hint(device_id)
         if served != self._served:
             self._served = served
-            self._desk.serve_only(served)
+            self._backend.serve_only(served)
             share = "" if len(own) == len(served) else f", the commands of {len(own)} are fetched here"
             _log.info("devices=%d are served%s", len(served), share)
 
     def _look_after_store(self) -> None:
-        self._desk.expire(self._service_now())
+        self._backend.expire(self._service_now())
         if self._rounds % _SAVE_ROUNDS == 0:
-            self._desk.save_presence()
+            self._backend.save_presence()
             self.stats = self._store.call(lambda store: store.stats())
         if self._rounds % _TIDY_ROUNDS == 0:
             now_s = self._clock.now().wall_s

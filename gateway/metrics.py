@@ -73,9 +73,9 @@ class GatewayCollector(Collector):
         engine = self._engine
         yield GaugeMetricFamily(f"{_PREFIX}_devices", "Devices with a valid token", len(engine.roster.devices()))
         yield GaugeMetricFamily(f"{_PREFIX}_devices_own", "Of them, in this gateway's share", len(engine.roster.own()))
-        online = engine.desk.online(ONLINE_WITHIN_S)
+        online = engine.backend.online(ONLINE_WITHIN_S)
         yield GaugeMetricFamily(f"{_PREFIX}_devices_online", f"Heard of within {ONLINE_WITHIN_S} s", online)
-        open_commands, held = engine.board.counts()
+        open_commands, held = engine.command_cache.counts()
         yield GaugeMetricFamily(f"{_PREFIX}_open_commands", "Commands that devices have not concluded", open_commands)
         yield GaugeMetricFamily(f"{_PREFIX}_held_polls", "Polls that are held open", held)
         yield GaugeMetricFamily(f"{_PREFIX}_overdue_polls", "Devices to ask about, late", engine.commands.overdue())

@@ -1,9 +1,9 @@
 """The gateway's inner border: between its fronts (HTTP, MQTT), its engine, and the tokens of devices.
 
 A front speaks a protocol and decides nothing: it checks who a device is with a :class:`TokenCheck`, parses and bounds
-what came, and hands it to the :class:`DeviceDesk`. What the desk's future says is stored is on the disk of the gateway;
-only then may a front answer 2xx or acknowledge. The desk is the engine's; it never blocks and needs no event loop, so
-that one held poll costs a front nothing but a coroutine.
+what came, and passes it to the :class:`DeviceBackend`. When the backend's future ends without an error, the data is on
+the disk of the gateway; only then may a front answer 2xx or acknowledge. The backend never blocks and needs no event
+loop, so that one held poll costs a front nothing but a coroutine.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import field
 from enum import StrEnum
 from typing import Final, Protocol
 
-from agent.core.listed_states import OPEN_STATUSES
+from agent.core.listed import OPEN_STATUSES
 from agent.core.values import JsonObject
 from agent.errors import AgentError, StorageError
 from agent.frozen import dataclass
@@ -43,7 +43,7 @@ class UnknownCommand(AgentError):
     """  # noqa: D205 - one sentence needs two lines
 
 
-class DeskFull(StorageError):
+class StoreFull(StorageError):
     """The gateway's store is at its bound: HTTP answers 503 with ``Retry-After``, MQTT does not acknowledge.
 
     Attributes:
@@ -123,11 +123,11 @@ class Hints:
     quota_used_up: bool = False
 
 
-class DeviceDesk(Protocol):
+class DeviceBackend(Protocol):
     """What the engine does for devices. Every method may be called from any thread and returns at once.
 
     A returned future ends from the store's thread after the commit; an asyncio front awaits
-    ``asyncio.wrap_future(future)``. Its exceptions: :class:`DeskFull`, another
+    ``asyncio.wrap_future(future)``. Its exceptions: :class:`StoreFull`, another
     :class:`~agent.errors.StorageError` (nothing was stored: HTTP 503, MQTT no acknowledgement),
     :class:`UnknownDevice`, :class:`UnknownCommand`.
     """

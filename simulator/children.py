@@ -15,9 +15,9 @@ from types import TracebackType
 from typing import Final, Self
 
 from agent.errors import AgentError
+from simulator.die_with_parent import with_parent
 from simulator.interrupts import without_interrupts
 
-_DIE_WITH_PARENT: Final = Path(__file__).with_name("die_with_parent.py")
 _POLL_S: Final = 0.02
 _TAIL_LINES: Final = 5
 _KEPT_VARIABLES: Final = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "PYTHONPATH", "PYTHONWARNINGS", "VIRTUAL_ENV")
@@ -82,14 +82,13 @@ class ChildProcess:
         Raises:
             ChildFailed: it could not be started.
         """
-        command = [sys.executable, "-I", "-S", str(_DIE_WITH_PARENT), str(os.getpid()), *program]
         inherited = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
         with contextlib.ExitStack() as files:
             log = files.enter_context(self._log.open("ab"))
             output = files.enter_context(self._output.open("wb")) if self._output else log
             try:
                 self._process = subprocess.Popen(
-                    command,
+                    with_parent(program),
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=log,

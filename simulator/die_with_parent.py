@@ -13,8 +13,18 @@ import ctypes
 import os
 import signal
 import sys
+from collections.abc import Sequence
 
 _PR_SET_PDEATHSIG = 1
+
+
+def with_parent(program: Sequence[str]) -> list[str]:
+    """The command line that runs a program which does not outlive this process.
+
+    Args:
+        program: its path and its arguments.
+    """
+    return [sys.executable, "-I", "-S", __file__, str(os.getpid()), *program]
 
 
 def main() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from agent.core.commands import CommandRules, FirstContact, HandlerRule
+from agent.core.commands import HandlerRule
+from agent.core.triage import CommandRules, FirstContact
 from agent.core.values import (
     Command,
     CommandState,

@@ -16,7 +16,6 @@ from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import (
     AuditRecord,
     DeviceFinding,
-    Gap,
     GeneratorHealth,
     RunRecord,
     Second,
@@ -26,7 +25,8 @@ from simulator.fleet.record import (
     Tally,
     ThresholdResult,
     Verdict,
-    Word,
+    VerdictStatus,
+    WorkerGap,
 )
 from simulator.fleet.report.window import worst_health
 
@@ -86,9 +86,9 @@ class Shape:
         )
 
     @property
-    def gap(self) -> Gap | None:
+    def gap(self) -> WorkerGap | None:
         begin = float(self.duration_s * 3 // 5)
-        return None if self.good else Gap(1, begin, begin + 4, "killed by signal 9; its devices were not moved")
+        return None if self.good else WorkerGap(1, begin, begin + 4, "killed by signal 9; its devices were not moved")
 
 
 def seconds_of(shape: Shape) -> Iterator[Second]:
@@ -129,10 +129,10 @@ def run_of(shape: Shape, seconds: list[Second]) -> RunRecord:
         machine="2 cores, 8 GB, Linux 6.1",
         version="0.8.0",
         target=shape.target,
-        verdict=Verdict(Word.PASSED, 0, ("every threshold held and every reading was read back",))
+        verdict=Verdict(VerdictStatus.PASSED, 0, ("every threshold held and every reading was read back",))
         if shape.good
         else Verdict(
-            Word.LOST,
+            VerdictStatus.LOST,
             4,
             (
                 "2 readings that were accepted are not there: see the audit",

@@ -16,7 +16,7 @@ from typing import Final
 from PIL import Image
 from rich.console import Console
 
-from simulator.fleet.record import RunRecord, Second, Verdict, Word
+from simulator.fleet.record import RunRecord, Second, Verdict, VerdictStatus
 from simulator.fleet.report.folder import RunFolder
 from simulator.fleet.report.frame import Picture, frame
 from simulator.fleet.report.history import history_of
@@ -63,7 +63,7 @@ def _history(folder: Path) -> str:
         began_at = f"2026-03-{night + 1:02d}T02:00:00Z"
         run_of_night = replace(record, seed=1, began_at=began_at)
         if night == _CUT_SHORT:
-            verdict = Verdict(Word.INTERRUPTED, 130)
+            verdict = Verdict(VerdictStatus.INTERRUPTED, 130)
             run_of_night = replace(run_of_night, partial="it ended after 21 s of 40 s", verdict=verdict)
         with RunFolder(folder / f"night-{night + 1:02d}") as run:
             run.finish(run_of_night)

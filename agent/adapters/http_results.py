@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from agent.adapters.discovery import Discovery, Keyed
-from agent.core.list_watch import ListWatch
+from agent.core.listed import ListWatch
 from agent.core.unreported import ReportFault, fault_of
 from agent.core.values import Report
 from agent.errors import (

@@ -9,7 +9,7 @@ from typing import Final
 
 from agent.adapters.discovery import Discovery
 from agent.adapters.records import read_records
-from agent.core.list_watch import ListWatch
+from agent.core.listed import ListWatch
 from agent.core.values import Command, CommandPoll
 from agent.errors import ErrorAnswer, NotFound, Refused, ServerFault, ServiceError
 from agent.frozen import dataclass

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from agent.adapters.discovery import Discovery, Keyed
 from agent.adapters.http_results import HttpResults
-from agent.core.list_watch import ListWatch
+from agent.core.listed import ListWatch
 from agent.core.outbox import Disposition, judge_readings
 from agent.core.timekeeping import undated
 from agent.core.values import Moment, Report, SendOutcome, StoredReading

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from agent.adapters.mqtt_connection import MqttConnection
 from agent.adapters.mqtt_session import Arrival
 from agent.adapters.records import oldest_first, read_records
-from agent.core.listed_states import OPEN_STATUSES
+from agent.core.listed import OPEN_STATUSES
 from agent.core.values import Command, CommandPoll
 from agent.errors import InvalidMessage, StorageError
 from agent.frozen import dataclass

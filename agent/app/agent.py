@@ -20,18 +20,17 @@ from agent.core.timekeeping import ServiceTime
 from agent.core.values import CommandState, JournalEntry, Moment, Outcome
 from agent.plugins import PluginInfo
 from agent.runtime.command_poller import CommandPoller, RemoteCancels
-from agent.runtime.controls import Controls
+from agent.runtime.controls import POLL, Controls, IntervalChanged, Intervals
 from agent.runtime.dispatcher import Dispatcher
 from agent.runtime.health import Health
 from agent.runtime.intake import Intake, resume
-from agent.runtime.intervals import POLL, Intervals
 from agent.runtime.jobs import JobRunner
 from agent.runtime.lanes import LaneParts
 from agent.runtime.ledger import Ledger
 from agent.runtime.reading_uplink import ReadingUplink
 from agent.runtime.result_reporter import ResultReporter
 from agent.runtime.retry_policy import RetryPolicy
-from agent.runtime.sensing import IntervalChanged, RulesChanged, SensingService
+from agent.runtime.sensing import RulesChanged, SensingService
 from agent.runtime.service import Actor, ServiceThread
 from agent.runtime.service_clock import PART as CLOCK
 from agent.runtime.service_clock import ServiceClock, WaitingForTime

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
-from agent.core.commands import WAITING_MAX, WAITING_PER_LANE_MAX, CommandRules, FirstContact, HandlerRule
-from agent.core.outcomes import RunLimits
+from agent.core.commands import HandlerRule, RunLimits
+from agent.core.triage import WAITING_MAX, WAITING_PER_LANE_MAX, CommandRules, FirstContact
 from agent.core.values import Command, JsonObject, Outcome, OutcomeStatus
 from agent.errors import AgentError
 from agent.handlers.base import AgentControls, CommandContext, HandlerFailed, HandlerRejected, Verified

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 from agent.app.version import VERSION
 from agent.config import AgentConfig, Credentials
 from agent.core.backoff import CAP_S
-from agent.core.first_contact import SETTING as FIRST_CONTACT
-from agent.core.first_contact import lacks_time
+from agent.core.triage import FIRST_CONTACT, lacks_time
 from agent.core.values import Moment, SendOutcome
 from agent.errors import ConfigurationError, InvalidMessage
 from agent.frozen import dataclass
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from agent.adapters.mqtt_device import MqttDevice
     from agent.adapters.mqtt_session import Broker
     from agent.config.mqtt import MqttConfig
-    from agent.core.list_watch import ListWatch
+    from agent.core.listed import ListWatch
     from agent.ports import Clock, CommandSource, Journal, Uplink
     from agent.threads import OnCrash
     from agent.wire.device_client import DeviceClient
@@ -126,7 +125,7 @@ def make_links(config: AgentConfig, credentials: Credentials, client: DeviceClie
 
 def _http_links(config: AgentConfig, client: DeviceClient, parts: LinkParts) -> Links:
     from agent.adapters.http_uplink import HttpUplink
-    from agent.core.list_watch import ListWatch
+    from agent.core.listed import ListWatch
 
     discovery, device, watch = make_discovery(config, client, parts), config.device, ListWatch()
     client.connection.on_traffic = parts.on_traffic
@@ -146,8 +145,7 @@ def _http_links(config: AgentConfig, client: DeviceClient, parts: LinkParts) -> 
 
 def make_discovery(config: AgentConfig, client: DeviceClient, parts: LinkParts) -> Discovery:
     """What the service offers, with what the configuration says and the journal holds about it."""
-    from agent.adapters.discovery import Discovery
-    from agent.adapters.server_book import ServerBook
+    from agent.adapters.discovery import Discovery, ServerBook
 
     if config.service is None:
         raise ConfigurationError(["service: there is none"])

@@ -71,7 +71,7 @@ def check(config_path: Path, *, as_json: bool, online: bool, server: bool) -> No
 
 def _probe(config_path: Path, *, as_json: bool) -> NoReturn:
     from agent.app.server_probe import probe_server  # with everything that a probe needs
-    from agent.wire.probe.report import Standing, report_lines
+    from agent.wire.probe.report import ProbeVerdict, report_lines
 
     try:
         with configuration_faults_end_it():
@@ -84,7 +84,7 @@ def _probe(config_path: Path, *, as_json: bool) -> NoReturn:
     else:
         for line in report_lines(report):
             click.echo(line)
-    codes = {Standing.GOOD: 0, Standing.BROKEN: EXIT_CHECK_FAILED, Standing.INCONCLUSIVE: EXIT_INCONCLUSIVE}
+    codes = {ProbeVerdict.GOOD: 0, ProbeVerdict.BROKEN: EXIT_CHECK_FAILED, ProbeVerdict.INCONCLUSIVE: EXIT_INCONCLUSIVE}
     raise SystemExit(codes[report.standing])
 
 

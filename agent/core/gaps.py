@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from agent.core.outbox import DropReason, Held, age_s
+from agent.core.outbox import DropReason, Held
+from agent.core.timekeeping import age_s
 from agent.core.values import Moment, Priority, Reading
 from agent.frozen import dataclass
 

@@ -17,7 +17,7 @@ from enum import StrEnum
 from itertools import chain, islice, takewhile
 from typing import Final
 
-from agent.core.timekeeping import is_plausible
+from agent.core.timekeeping import age_s
 from agent.core.values import Moment
 from agent.errors import Advice, AgentError, Conflict, NotFound, Refused
 from agent.frozen import dataclass
@@ -53,18 +53,6 @@ class Held:
     key: int
     size_bytes: int
     at: Moment
-
-
-def age_s(at: Moment, now: Moment) -> float | None:
-    """How old something is; None when no clock can say.
-
-    Within a boot the monotonic clock measures. Across boots only the wall clock can, and only if it was set both times.
-    """
-    if at.boot_id == now.boot_id:
-        return max(0.0, now.monotonic_s - at.monotonic_s)
-    if is_plausible(at.wall_s) and is_plausible(now.wall_s):
-        return max(0.0, now.wall_s - at.wall_s)
-    return None
 
 
 def is_live(at: Moment, now: Moment, live_within_s: float = LIVE_WITHIN_S) -> bool:

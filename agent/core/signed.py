@@ -22,7 +22,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Final
 
-from agent.core.listed_states import FINAL_STATUSES
+from agent.core.listed import FINAL_STATUSES
 from agent.core.values import Command, JsonObject, Outcome, OutcomeStatus
 from agent.errors import InvalidSignature
 from agent.frozen import dataclass

@@ -51,6 +51,18 @@ def is_plausible(wall_s: float) -> bool:
     return wall_s >= EARLIEST_S
 
 
+def age_s(at: Moment, now: Moment) -> float | None:
+    """How old something is; None when no clock can say.
+
+    Within a boot the monotonic clock measures. Across boots only the wall clock can, and only if it was set both times.
+    """
+    if at.boot_id == now.boot_id:
+        return max(0.0, now.monotonic_s - at.monotonic_s)
+    if is_plausible(at.wall_s) and is_plausible(now.wall_s):
+        return max(0.0, now.wall_s - at.wall_s)
+    return None
+
+
 def date_within(low_s: float, high_s: float, moment: Moment) -> float:
     """As :meth:`BootTime.date` with these bounds, for who has many and keeps them as plain numbers."""
     wall_s, monotonic_s = moment.wall_s, moment.monotonic_s

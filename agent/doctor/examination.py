@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from agent.doctor.findings import Check, Finding, Verdict, failed, skipped
+from agent.doctor.findings import Check, CheckStatus, Finding, failed, skipped
 from agent.doctor.installed import InstalledProgram, words_of
 from agent.frozen import dataclass
 
@@ -59,7 +59,7 @@ def examine(
         fix: mend what can be mended safely, and look again.
         monotonic: measures the durations.
     """
-    verdicts: dict[str, Verdict] = {}
+    verdicts: dict[str, CheckStatus] = {}
     for check in all_checks() if checks is None else checks:
         begun_s = monotonic()
         finding = _excused(check, verdicts, offline=offline) or _look(check, subject)
@@ -70,13 +70,15 @@ def examine(
         yield Result(check, finding, monotonic() - begun_s, done)
 
 
-def _excused(check: Check[Any], verdicts: dict[str, Verdict], *, offline: bool) -> Finding | None:
+def _excused(check: Check[Any], verdicts: dict[str, CheckStatus], *, offline: bool) -> Finding | None:
     if offline and check.online:
         return skipped("--offline: nobody outside this machine is asked")
     for earlier in check.after:
         verdict = verdicts.get(earlier)
-        if verdict in {Verdict.FAILED, Verdict.SKIPPED}:
-            return skipped(f"{earlier} {'failed' if verdict is Verdict.FAILED else 'was skipped'}, so it says nothing")
+        if verdict in {CheckStatus.FAILED, CheckStatus.SKIPPED}:
+            return skipped(
+                f"{earlier} {'failed' if verdict is CheckStatus.FAILED else 'was skipped'}, so it says nothing"
+            )
     return None
 
 

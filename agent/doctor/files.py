@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from agent.adapters.files import give_to
-from agent.doctor.findings import Check, Finding, Verdict, cause_and_fix, failed, in_parts, ok, skipped, warning
+from agent.doctor.findings import Check, CheckStatus, Finding, cause_and_fix, failed, in_parts, ok, skipped, warning
 from agent.doctor.installed import InstalledProgram, words_of
 from agent.doctor.quick_check import check_state_dir
 from agent.doctor.subject import Subject
@@ -119,7 +119,7 @@ def _state_dir(subject: Subject) -> Finding:
     if subject.user_id not in {0, state_dir.stat().st_uid}:
         return skipped(f"{state_dir} is another user's: run the doctor as root")
     _, found = check_state_dir(state_dir)
-    if found.verdict is not Verdict.OK:
+    if found.verdict is not CheckStatus.OK:
         return in_parts(found, str(state_dir))
     if _mode(state_dir) & _OTHERS:
 

@@ -13,7 +13,7 @@ from agent.frozen import dataclass
 Subject_contra = TypeVar("Subject_contra", contravariant=True)
 
 
-class Verdict(StrEnum):
+class CheckStatus(StrEnum):
     """How a check went."""
 
     OK = "ok"
@@ -34,7 +34,7 @@ class Finding:
         mend: does the fix, where that is safe; returns what it did. May raise :class:`OSError`.
     """
 
-    verdict: Verdict
+    verdict: CheckStatus
     seen: str
     cause: str = ""
     fix: str = ""
@@ -69,37 +69,37 @@ class Check(Generic[Subject_contra]):
 
 def ok(seen: str) -> Finding:
     """A finding without a fault."""
-    return Finding(Verdict.OK, seen)
+    return Finding(CheckStatus.OK, seen)
 
 
 def skipped(why: str) -> Finding:
     """A finding of a check that had nothing to look at."""
-    return Finding(Verdict.SKIPPED, why)
+    return Finding(CheckStatus.SKIPPED, why)
 
 
 def warning(seen: str, cause: str, fix: str, mend: Callable[[], str] | None = None) -> Finding:
     """A finding of what works now and will go wrong, or is not as it should be."""
-    return Finding(Verdict.WARNING, seen, cause, fix, mend=mend)
+    return Finding(CheckStatus.WARNING, seen, cause, fix, mend=mend)
 
 
 def failed(seen: str, cause: str, fix: str, mend: Callable[[], str] | None = None) -> Finding:
     """A fault that keeps the agent from its job."""
-    return Finding(Verdict.FAILED, seen, cause, fix, mend=mend)
+    return Finding(CheckStatus.FAILED, seen, cause, fix, mend=mend)
 
 
 def unreachable(seen: str, cause: str, fix: str) -> Finding:
     """A fault: the other side cannot be reached."""
-    return Finding(Verdict.FAILED, seen, cause, fix, is_unreachable=True)
+    return Finding(CheckStatus.FAILED, seen, cause, fix, is_unreachable=True)
 
 
 def fault(sentence: str) -> Finding:
     """A fault in one sentence: what does not work, why, and how to mend it."""
-    return Finding(Verdict.FAILED, sentence)
+    return Finding(CheckStatus.FAILED, sentence)
 
 
 def no_answer(sentence: str) -> Finding:
     """As :func:`fault`, of another side that cannot be reached."""
-    return Finding(Verdict.FAILED, sentence, is_unreachable=True)
+    return Finding(CheckStatus.FAILED, sentence, is_unreachable=True)
 
 
 def in_parts(finding: Finding, seen: str) -> Finding:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from agent.config.section import is_this_machine
 from agent.doctor.clock import shown
 from agent.doctor.exchange import NETWORK_TIMEOUT_S
-from agent.doctor.findings import Check, Finding, Verdict, failed, ok, unreachable, warning
+from agent.doctor.findings import Check, CheckStatus, Finding, failed, ok, unreachable, warning
 from agent.doctor.installed import words_of
 from agent.doctor.subject import Endpoint, Subject
 from agent.wire.trust import trust_store
@@ -34,12 +34,12 @@ def _each(look: Look) -> Callable[[Subject], Finding]:
 
     def all_of_them(subject: Subject) -> Finding:
         found = [look(subject, endpoint) for endpoint in subject.endpoints]
-        order = (Verdict.FAILED, Verdict.WARNING)
+        order = (CheckStatus.FAILED, CheckStatus.WARNING)
         for verdict in order:
             for finding in found:
                 if finding.verdict is verdict:
                     return finding
-        told = [finding for finding in found if finding.verdict is Verdict.OK]
+        told = [finding for finding in found if finding.verdict is CheckStatus.OK]
         return ok("; ".join(finding.seen for finding in told)) if told else found[0]
 
     return all_of_them

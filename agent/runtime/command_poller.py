@@ -6,15 +6,15 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from agent.core.listed_states import OPEN_STATUSES
+from agent.core.listed import OPEN_STATUSES
 from agent.core.poll_interval import MIN_GAP_S, PollIntervals, PollPace
 from agent.core.values import CommandPoll
 from agent.errors import InvalidMessage, Offline, ServiceError, StorageError
+from agent.runtime.controls import IntervalChanged
 from agent.runtime.dispatcher import Dispatcher
 from agent.runtime.failure_log import FailureLog
 from agent.runtime.health import Health
 from agent.runtime.retry_policy import HOURLY_S, RetryPolicy, describe
-from agent.runtime.sensing import IntervalChanged
 from agent.runtime.service import Actor
 
 if TYPE_CHECKING:

@@ -1,19 +1,114 @@
-"""What a handler may ask of the agent that runs it."""
+"""What a handler may ask of the agent that runs it, and the intervals that it may set."""
 
 from __future__ import annotations
 
+import logging
 import os
 import platform
+import threading
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from agent.core.values import JsonObject
-from agent.runtime.intervals import Intervals
+from agent.frozen import dataclass
 
 if TYPE_CHECKING:
     from agent.handlers.upkeep import Upkeep
     from agent.ports import Clock, Journal
-    from agent.runtime.sensing import Reader
+    from agent.sensors.reader import SensorReader
+
+POLL: Final = "poll"
+MIN_SENSOR_S: Final = 0.1
+MIN_POLL_S: Final = 0.5
+MAX_S: Final = 31 * 86400.0
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class IntervalChanged:
+    """An interval was set: message to the services that keep it."""
+
+    name: str
+
+
+class Intervals:
+    """Intervals by name: the sensors' and ``poll``.
+
+    Args:
+        journal: where a set interval survives a restart.
+        configured: what the configuration says, seconds; the names in it are all there are.
+        on_change: called with the name of an interval that was set, from the thread that set it.
+    """
+
+    def __init__(self, journal: Journal, configured: Mapping[str, float], on_change: Callable[[str], None]) -> None:
+        self._journal = journal
+        self._configured = dict(configured)
+        self._on_change = on_change
+        self._lock = threading.Lock()
+        self._set: dict[str, float] = {}
+        for name in self._configured:
+            text = journal.setting(_interval_key(name))
+            if text is None:
+                continue
+            try:
+                self._set[name] = _within_bounds(name, float(text))
+            except ValueError:
+                _log.warning("interval=%s stored value %.40r is not usable: the configuration's is used", name, text)
+
+    def get(self, name: str) -> float:
+        """The interval in force, seconds.
+
+        Raises:
+            KeyError: nothing has this name.
+        """
+        with self._lock:
+            return self._set.get(name, self._configured[name])
+
+    def is_set(self, name: str) -> bool:
+        """True when ``set_interval`` replaced the configuration's value."""
+        with self._lock:
+            return name in self._set
+
+    def configure(self, configured: Mapping[str, float]) -> None:
+        """The configuration says something else now: for what ``set_interval`` has not set, it counts at once."""
+        with self._lock:
+            changed = [name for name, value in configured.items() if self._configured.get(name) != value]
+            self._configured = dict(configured)
+        for name in changed:
+            self._on_change(name)
+
+    def set(self, name: str, interval_s: float | None) -> float:
+        """Set it, or go back to the configuration's with None; returns what is in force now, seconds.
+
+        Raises:
+            KeyError: nothing has this name.
+            ValueError: out of bounds; the text says which.
+            StorageError: it could not be stored, so it does not apply.
+        """
+        if name not in self._configured:
+            raise KeyError(name)
+        if interval_s is not None:
+            interval_s = _within_bounds(name, interval_s)
+        self._journal.put_setting(_interval_key(name), None if interval_s is None else repr(interval_s))
+        with self._lock:
+            if interval_s is None:
+                self._set.pop(name, None)
+            else:
+                self._set[name] = interval_s
+        self._on_change(name)
+        return self.get(name)
+
+
+def _interval_key(name: str) -> str:
+    return f"interval.{name}"
+
+
+def _within_bounds(name: str, interval_s: float) -> float:
+    least_s = MIN_POLL_S if name == POLL else MIN_SENSOR_S
+    if not least_s <= interval_s <= MAX_S:
+        raise ValueError(f"the interval of {name!r} must be {least_s:g} to {MAX_S:g} s, not {interval_s:g}")
+    return interval_s
 
 
 class Controls:
@@ -33,7 +128,7 @@ class Controls:
         device_id: str,
         version: str,
         clock: Clock,
-        reader: Reader,
+        reader: SensorReader,
         intervals: Intervals,
         journal: Journal,
         restart: Callable[[str], None],
@@ -90,7 +185,7 @@ class Controls:
 
     def recall(self, name: str) -> str | None:
         """What a handler stored under this name; None when nothing was."""
-        return self._journal.setting(_key(name))
+        return self._journal.setting(_handler_key(name))
 
     def remember(self, name: str, value: str | None) -> None:
         """Store a handler's short text beside the journal, or forget it with None.
@@ -98,7 +193,7 @@ class Controls:
         Raises:
             StorageError: it is not stored.
         """
-        self._journal.put_setting(_key(name), value)
+        self._journal.put_setting(_handler_key(name), value)
 
     def cancel_command(self, command_id: str, why: str) -> str:
         """Take a command back: one that waits never runs, one that runs is asked to end."""
@@ -109,5 +204,5 @@ class Controls:
         self._restart(reason)
 
 
-def _key(name: str) -> str:
+def _handler_key(name: str) -> str:
     return f"handler.{name}"

@@ -1,25 +1,78 @@
 """The dispatcher: which lane a command goes to, which lanes there are, who waits, and who is taken back.
 
 The journal is the queue. What does not fit into a lane's mailbox stays there as ``received`` and is fetched when the
-lane has room again, so nothing is lost and memory stays bounded.
+lane has room again, so nothing is lost and memory stays bounded. A cancel of a command that has begun is kept in the
+journal, too, so that a crash does not undo it.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
-from agent.core.commands import CommandRules, IllegalMove, refuse_at_start
-from agent.core.outcomes import canceled, indeterminate
+from agent.core.commands import IllegalMove, canceled, indeterminate, refuse_at_start
 from agent.core.timekeeping import service_time_at_least
+from agent.core.triage import CommandRules
 from agent.core.values import CommandState, Contract, JournalEntry, Moment, Outcome, OutcomeStatus
 from agent.errors import StorageError
-from agent.runtime.cancels import Cancels
 from agent.runtime.lanes import LANE_CAPACITY, Lane, LaneItem, LaneParts, log_outcome
 from agent.runtime.service import Actor
+
+if TYPE_CHECKING:
+    from agent.ports import Journal
+
+CANCELS_SETTING: Final = "canceled"
+"""Name of the journal's setting: a JSON object, command id -> who took it back."""
+
+_KEPT_MAX: Final = 100
+
+
+class Cancels:
+    """The cancels of commands that have no outcome yet, with their reasons. Thread-safe."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._lock = threading.Lock()
+        self._kept: dict[str, str] = {}
+
+    def load(self) -> dict[str, str]:
+        """What an earlier process left: command id -> who took it back.
+
+        Raises:
+            StorageError: the journal cannot be read.
+        """
+        try:
+            kept = json.loads(self._journal.setting(CANCELS_SETTING) or "{}")
+        except ValueError:
+            kept = {}
+        with self._lock:
+            self._kept = {str(each): str(why) for each, why in kept.items()} if isinstance(kept, dict) else {}
+            return dict(self._kept)
+
+    def add(self, command_id: str, why: str) -> None:
+        """Remember it; the oldest go beyond a bound. A journal that fails is logged: the cancel goes on without it."""
+        with self._lock:
+            self._kept[command_id] = why
+            while len(self._kept) > _KEPT_MAX:
+                del self._kept[next(iter(self._kept))]
+            self._write()
+
+    def drop(self, command_id: str) -> None:
+        """The command has its outcome."""
+        with self._lock:
+            if self._kept.pop(command_id, None) is not None:
+                self._write()
+
+    def _write(self) -> None:
+        try:
+            self._journal.put_setting(CANCELS_SETTING, json.dumps(self._kept) if self._kept else None)
+        except StorageError as error:
+            _log.error("journal=failing: a cancel is not remembered beyond a crash: %s", error)
+
 
 _log = logging.getLogger(__name__)
 

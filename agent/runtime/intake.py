@@ -1,14 +1,20 @@
-"""Takes listed commands in: triage, journal, then their lanes; takes up again what a crash interrupted."""
+"""Takes listed commands in: triage, journal, then their lanes; takes up again what a crash interrupted.
+
+Also how long the ids of commands that are over are remembered: as long as the service lists them, and a day more.
+"""
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final
 
-from agent.core.commands import CommandRules, Triage, TriageVerdict, start_entry, triage
-from agent.core.listed_states import OPEN_STATUSES
+from agent.core.commands import OVER_STATES, start_entry
+from agent.core.listed import OPEN_STATUSES
+from agent.core.timekeeping import age_s, is_plausible
+from agent.core.triage import CommandRules, Triage, TriageVerdict, triage
 from agent.core.values import (
     Admission,
     Command,
@@ -19,10 +25,10 @@ from agent.core.values import (
     JournalLookup,
     Moment,
 )
+from agent.errors import StorageError
 from agent.frozen import dataclass
 from agent.runtime.dispatcher import Dispatcher
 from agent.runtime.failure_log import LineRate
-from agent.runtime.listed import ListedWindow
 from agent.wire.limits import TTL_MAX_S
 
 if TYPE_CHECKING:
@@ -240,7 +246,7 @@ def resume(
     for entry in journal.in_state(CommandState.STARTED):
         if is_held(entry):
             continue
-        from agent.core.recovery import recover  # only after a crash in the middle of a command
+        from agent.core.commands import recover  # only after a crash in the middle of a command
 
         command_id, why = entry.command.id, taken_back.pop(entry.command.id, None)
         recovery = recover(entry, rules.handlers.get(entry.handler), process_started, canceled_by=why)
@@ -266,3 +272,93 @@ def resume(
 def _signer(result: Triage, command_id: str) -> str:
     signer = result.signers.get(command_id)
     return f" signed by {signer}" if signer else ""
+
+
+LISTED_WINDOW: Final = "listed_window"
+"""Name of the journal's setting: when the running day began, and which ids that are over were listed since."""
+
+WINDOW_S: Final = 86_400.0
+# A plain server lists everything for ever: then a restart begins a new day instead of writing all of it down.
+_WRITTEN_MAX: Final = 200
+
+
+class ListedWindow:
+    """Which ids were listed in the running day: an id is forgotten once every list of a whole day lacked it.
+
+    A list may be cut short by mistake, and a service may be away for hours behind a page that looks like an empty list:
+    what is missing from one list is not gone. What was listed in the running day is remembered over restarts, since
+    many devices are switched off every night. Used from one thread.
+
+    Args:
+        journal: forgets what was not listed for a whole day.
+    """
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._began: Moment | None = None
+        self._listed: set[str] = set()
+        self._is_read = False
+        self._written: str | None = None
+
+    def saw(self, listed_ids: Sequence[str], result: Triage, now: Moment) -> None:
+        """The service answered with this list.
+
+        Args:
+            listed_ids: every id in it.
+            result: what was decided about it.
+            now: this instant, with the true time for a wall clock; while it is not known nothing is forgotten.
+
+        Raises:
+            StorageError: nothing was forgotten; the next list tries again.
+        """
+        if not is_plausible(now.wall_s):
+            return
+        if not self._is_read:
+            self._read()
+        over = {
+            each.command_id
+            for each in result.decisions
+            if each.entry is not None and each.entry.state in (*OVER_STATES, CommandState.PUT_ASIDE)
+        }
+        self._listed |= over
+        age = None if self._began is None else age_s(self._began, now)
+        if self._began is None or age is None or self._began.wall_s > now.wall_s:
+            self._begin(now, over)
+        elif age < WINDOW_S:
+            self._write()
+        else:
+            gone = self._journal.forget([*self._listed, *listed_ids], self._began.wall_s)
+            if gone:
+                _log.info("journal=tidied forgotten=%d commands that the service no longer lists", gone)
+            self._begin(now, over)
+
+    def _begin(self, now: Moment, listed: set[str]) -> None:
+        self._began, self._listed = now, listed
+        self._write()
+
+    def _read(self) -> None:
+        self._is_read = True
+        self._written = text = self._journal.setting(LISTED_WINDOW)
+        try:
+            kept = json.loads(text or "null")
+            began = Moment(float(kept["mono"]), float(kept["wall"]), str(kept["boot"]))
+            listed = {str(each) for each in kept["listed"]}
+        except (ValueError, TypeError, KeyError):
+            return
+        self._began, self._listed = began, listed
+
+    def _write(self) -> None:
+        began = self._began
+        text = None
+        if began is not None and len(self._listed) <= _WRITTEN_MAX:
+            members = {"mono": began.monotonic_s, "wall": began.wall_s, "boot": began.boot_id}
+            text = json.dumps({**members, "listed": sorted(self._listed)})
+        if text == self._written:
+            return
+        try:
+            self._journal.put_setting(LISTED_WINDOW, text)
+        except StorageError as error:
+            # Only this process knows better now, so the next list tries again.
+            _log.error("journal=failing: what the service lists is not remembered beyond a restart: %s", error)
+        else:
+            self._written = text

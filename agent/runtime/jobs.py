@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import field
 from typing import TYPE_CHECKING, Final, Protocol
 
-from agent.core.outcomes import RunLimits, canceled
+from agent.core.commands import RunLimits, canceled
 from agent.core.values import Command, Contract, JsonObject, Outcome, OutcomeStatus, Report
 from agent.frozen import dataclass
 

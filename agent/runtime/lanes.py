@@ -8,8 +8,7 @@ from collections.abc import Callable
 from dataclasses import field
 from typing import TYPE_CHECKING, Final, Protocol
 
-from agent.core.commands import IllegalMove, start_entry
-from agent.core.outcomes import RunLimits, canceled, indeterminate
+from agent.core.commands import IllegalMove, RunLimits, canceled, indeterminate, start_entry
 from agent.core.values import CommandState, Contract, JournalEntry, Moment, Outcome, OutcomeStatus, Report
 from agent.errors import StorageError
 from agent.frozen import dataclass

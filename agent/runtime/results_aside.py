@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from agent.core.commands import IllegalMove
-from agent.core.outbox import age_s
+from agent.core.timekeeping import age_s
 from agent.core.unreported import REASON_MAX
 from agent.core.values import Moment
 from agent.runtime.failure_log import FailureLog

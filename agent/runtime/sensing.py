@@ -6,77 +6,23 @@ import logging
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from agent.core.reporting import Reported, ReportRule
 from agent.core.schedule import Schedule
 from agent.core.values import Moment, Priority, Reading
 from agent.errors import StorageError
 from agent.frozen import dataclass
+from agent.runtime.controls import IntervalChanged, Intervals
 from agent.runtime.failure_log import FailureLog
 from agent.runtime.health import Health
-from agent.runtime.intervals import Intervals
 from agent.runtime.service import Actor
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
-
     from agent.ports import Clock, Outbox
+    from agent.sensors.reader import Read, ReadOutcome, SensorReader
 
 _log = logging.getLogger(__name__)
-
-
-class ReadResult(Protocol):
-    """What one read of one sensor gave."""
-
-    @property
-    def values(self) -> Mapping[str, float]:
-        """Reading name -> number; empty when the read failed."""
-        ...
-
-    @property
-    def error(self) -> str | None:
-        """Why there is nothing, or None."""
-        ...
-
-    @property
-    def refused(self) -> tuple[str, ...]:
-        """One sentence for each reading that was left out."""
-        ...
-
-
-class Read(Protocol):
-    """One read of one sensor, under way or ended."""
-
-    @property
-    def timeout_s(self) -> float:
-        """How long it may take, seconds."""
-        ...
-
-    @property
-    def result(self) -> Future[Any]:
-        """A :class:`ReadResult`, and never an exception."""
-        ...
-
-    def outcome(self, *, skipped: bool = False) -> ReadResult:
-        """What it gave, or why there is nothing yet; see :class:`agent.sensors.reader.Read`."""
-        ...
-
-
-class Reader(Protocol):
-    """Reads sensors in bounded time and never raises for what a sensor does."""
-
-    def names(self) -> list[str]:
-        """The ready sensors, in the configuration's order."""
-        ...
-
-    def read(self, names: list[str] | None = None) -> Mapping[str, ReadResult]:
-        """One result per name; ``KeyError`` for a name that is none."""
-        ...
-
-    def begin(self, name: str) -> Read:
-        """Begin to read a sensor, or join the read that is under way; ``KeyError`` for a name that is none."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +32,6 @@ class SensorRead:
     name: str
     at: Moment
     read: Read
-
-
-@dataclass(frozen=True, slots=True)
-class IntervalChanged:
-    """An interval was set: message to the services that keep it."""
-
-    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +75,7 @@ class SensingService(Actor):
         *,
         device_id: str,
         rules: Mapping[str, ReportRule],
-        reader: Reader,
+        reader: SensorReader,
         intervals: Intervals,
         outbox: Outbox,
         clock: Clock,
@@ -212,7 +151,7 @@ class SensingService(Actor):
         # A full mailbox loses the message: then the timeout finds the result.
         read.result.add_done_callback(lambda _result: self._post(SensorRead(name, self._clock.now(), read)))
 
-    def _take(self, name: str, at: Moment, result: ReadResult) -> None:
+    def _take(self, name: str, at: Moment, result: ReadOutcome) -> None:
         part = f"sensor:{name}"
         for sentence in result.refused:
             self._failure_log.report(f"{part} {sentence}", f"sensor={name} a reading is left out: {sentence}")

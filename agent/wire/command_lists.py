@@ -10,8 +10,7 @@ from agent.errors import InvalidMessage, ServiceError, UnexpectedAnswer
 from agent.frozen import dataclass
 from agent.wire.answers import Answer
 from agent.wire.dialect import AnswerReading
-from agent.wire.lists import Page
-from agent.wire.long_lists import ITEMS_MAX
+from agent.wire.lists import ITEMS_MAX, Page
 
 if TYPE_CHECKING:
     from agent.wire.commands import CommandRecord
@@ -35,7 +34,7 @@ class CommandList:
         unchanged: 304, the list is the one that ``etag`` names; ``records`` is empty.
         server_time: the service's clock, seconds since the epoch; None when the answer has no ``Date``.
         omitted: so many commands at least were listed and not read, since there were too many
-            (:mod:`agent.wire.long_lists`): what is missing in ``records`` may be listed all the same.
+            (:mod:`agent.wire.lists`): what is missing in ``records`` may be listed all the same.
         notes: what is odd about the list as a whole, by kind (``unreadable_created_at``, ``unreadable_expires_at``,
             ``derived_ids``, ``more_than_listed``): one sentence each with an example, to be logged once per kind.
         incomplete: why pages after the first are missing; None when the list is whole. What was read counts all the

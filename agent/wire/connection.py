@@ -28,8 +28,8 @@ from agent.wire.faults import FAULTS, TRUSTED_IN_HTML, explain, raise_for_status
 from agent.wire.identity import PROOF_PATH, Identity, PageVerdict, is_page, is_proof
 from agent.wire.limits import ANSWER_BYTES
 from agent.wire.lists import Page, Params, iterate_pages
+from agent.wire.network import TimeBudget, open_transport
 from agent.wire.secret import redact
-from agent.wire.time_budget import TimeBudget
 from agent.wire.trust import service_trust
 
 _CONNECT_MAX_S: Final = 5.0
@@ -251,11 +251,7 @@ class Connection:
             held.close()
 
     def _open_client(self) -> httpx.Client:
-        transport = self._transport
-        if transport is None:
-            from agent.wire.network import open_transport  # not where a transport in memory replaces the network
-
-            transport = open_transport(self._trust, _LIMITS)
+        transport = self._transport or open_transport(self._trust, _LIMITS)
         return httpx.Client(trust_env=False, follow_redirects=False, transport=transport, headers=self._headers)
 
     def _held_client(self) -> httpx.Client:

@@ -13,8 +13,8 @@ from agent.errors import SignInEnded, UnexpectedAnswer
 from agent.wire import paths
 from agent.wire.answers import Answer
 from agent.wire.auth import Credential, origin_of
-from agent.wire.calls import Calls, read_record
 from agent.wire.connection import Connection
+from agent.wire.device_client import Calls, read_record
 from agent.wire.secret import MAX_TOKEN_FILE_BYTES, Secret
 from agent.wire.token_keeper import TokenKeeper, TokenStore
 from agent.wire.tokens import RefreshTokens, TokenAnswer, TokenSet, is_token

@@ -8,8 +8,7 @@ from pydantic import StringConstraints
 
 from agent.wire import paths
 from agent.wire.base import JsonObject, Sent, Text
-from agent.wire.calls import read_record
-from agent.wire.device_client import DeviceClient
+from agent.wire.device_client import DeviceClient, read_record
 from agent.wire.devices import Device
 from agent.wire.limits import IDENTIFIER_CHARACTERS
 

@@ -1,4 +1,4 @@
-"""The device paths of the specification as a plain ASGI application in front of the desk.
+"""The device paths of the specification as a plain ASGI application in front of the backend.
 
 Order of checks, as on the service: who is it, how much may it ask, which path, what is in it. A token opens the paths
 of its own device; for any other id the answer is the one for an id that does not exist, so that it reveals none.
@@ -47,9 +47,9 @@ from gateway.http.lists import PARAMETERS, Chosen, CommandPage
 from gateway.http.requests import HttpRequest, check
 from gateway.ports import (
     CommandTexts,
-    DeskFull,
-    DeviceDesk,
+    DeviceBackend,
     NewReading,
+    StoreFull,
     TokenCheck,
     Transport,
     UnknownCommand,
@@ -100,7 +100,7 @@ class GatewayApp:
     """The ASGI application.
 
     Args:
-        desk: takes and gives what devices send and get.
+        backend: takes and gives what devices send and get.
         tokens: says whose token it is.
         limits: what one device may ask.
         wall: epoch seconds, for ``Date`` and for when a reading came.
@@ -109,14 +109,14 @@ class GatewayApp:
 
     def __init__(
         self,
-        desk: DeviceDesk,
+        backend: DeviceBackend,
         tokens: TokenCheck,
         limits: Limits | None = None,
         *,
         wall: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._desk = desk
+        self._backend = backend
         self._tokens = tokens
         self._limits = limits or Limits()
         self._rate = DeviceRateLimit(self._limits.requests_per_minute, AT_ONCE, monotonic)
@@ -167,11 +167,11 @@ class GatewayApp:
             raise later(429, "rate_limit_exceeded", text, wait_s)
         try:
             endpoint = self._route(request)
-            self._desk.seen(device_id, Transport.HTTP)
+            self._backend.seen(device_id, Transport.HTTP)
             return await endpoint(request)
         except UnknownDevice:
             raise not_found("device", device_id) from None
-        except DeskFull as error:
+        except StoreFull as error:
             raise later(503, "gateway_full", f"The gateway's store is full: {error}", error.retry_after_s) from None
         except StorageError as error:
             raise later(503, "storage_unavailable", f"The gateway could not store this: {error}", 30) from None
@@ -246,7 +246,7 @@ class GatewayApp:
                 loop.call_soon_threadsafe(changed.set)
 
         # Watch first, then read: no change falls in between.
-        end_watch = self._desk.watch(request.device_id, on_change) if chosen.wait_s else None
+        end_watch = self._backend.watch(request.device_id, on_change) if chosen.wait_s else None
         self._wait(changed, request)
         try:
             while True:
@@ -254,7 +254,7 @@ class GatewayApp:
                 answer = await self._listed(request, chosen)
                 if answer.headers[0][1] not in known and b"*" not in known:
                     if chosen.status == OPEN and request.method == "GET" and answer.ids:
-                        self._desk.delivered(request.device_id, answer.ids)
+                        self._backend.delivered(request.device_id, answer.ids)
                     return answer
                 left_s = until - loop.time()
                 if left_s <= 0 or self._closing:
@@ -286,11 +286,11 @@ class GatewayApp:
     async def _listed(self, request: HttpRequest, chosen: Chosen) -> CommandPage:
         device_id = request.device_id
         if chosen.status == OPEN:
-            now = self._desk.open_commands(device_id)
+            now = self._backend.open_commands(device_id)
             records = now.records if chosen.ascending else now.records[::-1]
             tag = now.version.encode()
         else:
-            texts = await _stored(self._desk.commands_of(device_id))
+            texts = await _stored(self._backend.commands_of(device_id))
             # Neither the store nor the other devices wait while they are decoded.
             return await asyncio.to_thread(_stored_page, device_id, chosen, texts)
         return _page(device_id, chosen, records, tag)
@@ -298,7 +298,7 @@ class GatewayApp:
     async def _show_command(self, request: HttpRequest) -> HttpAnswer:
         request.query(frozenset())
         command_id = request.id_at(3)
-        for record in (await _stored(self._desk.command_of(request.device_id, command_id))).records():
+        for record in (await _stored(self._backend.command_of(request.device_id, command_id))).records():
             return ok(record)
         raise not_found("command", command_id)
 
@@ -307,7 +307,7 @@ class GatewayApp:
         result = check(CommandResult, await request.json())
         command_id = request.id_at(3)
         try:
-            return ok(await _stored(self._desk.take_result(request.device_id, command_id, result)))
+            return ok(await _stored(self._backend.take_result(request.device_id, command_id, result)))
         except UnknownCommand:
             raise not_found("command", command_id) from None
 
@@ -322,7 +322,7 @@ class GatewayApp:
         message = check(PostSensorData, value)
         self._check_own(request, message.device_id)
         reading = _reading(message, key)
-        await _stored(self._desk.take_readings(request.device_id, [reading]))
+        await _stored(self._backend.take_readings(request.device_id, [reading]))
         now_s = self._wall()
         record = {
             "device_id": message.device_id,
@@ -349,7 +349,7 @@ class GatewayApp:
             else:
                 good.append(_reading(message, None if key is None else f"{key}/{index}"))
         if good:
-            await _stored(self._desk.take_readings(request.device_id, good))
+            await _stored(self._backend.take_readings(request.device_id, good))
         self.counts["refused_readings"] += len(refused)
         return ok({"accepted": len(good), "errors": refused})
 
@@ -399,9 +399,9 @@ def _not_allowed(allow: str) -> Fault:
 
 
 async def _stored(future: Future[Value]) -> Value:
-    """What the desk says once it is on the disk.
+    """What the backend says once it is on the disk.
 
-    A wait that is given up ends nothing in the desk: what is stored late is stored once, when the device comes again
+    A wait that is given up ends nothing in the backend: what is stored late is stored once, when the device comes again
     with the same key.
     """
     waited = asyncio.wrap_future(future)

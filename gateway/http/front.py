@@ -25,7 +25,7 @@ from gateway.config import HttpConfig
 from gateway.http.app import GatewayApp, Limits
 from gateway.http.connection_limits import ConnectionLimits
 from gateway.http.protocol import HttpProtocol
-from gateway.ports import DeviceDesk, FrontStatus, TokenCheck
+from gateway.ports import DeviceBackend, FrontStatus, TokenCheck
 
 _log = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ class HttpFront:
 
     Args:
         settings: where it listens.
-        desk: takes and gives what devices send and get.
+        backend: takes and gives what devices send and get.
         tokens: says whose token it is.
         wall: epoch seconds, for the ``Date`` of answers: the service's clock, which commands are dated by.
         on_crash: see :class:`~agent.threads.WatchedThread`.
@@ -82,14 +82,14 @@ class HttpFront:
     def __init__(
         self,
         settings: HttpSettings,
-        desk: DeviceDesk,
+        backend: DeviceBackend,
         tokens: TokenCheck,
         *,
         wall: Callable[[], float] = time.time,
         on_crash: OnCrash = only_logged,
     ) -> None:
         self._settings = settings
-        self._app = GatewayApp(desk, tokens, settings.limits, wall=wall)
+        self._app = GatewayApp(backend, tokens, settings.limits, wall=wall)
         self._tls = tls_context(settings)
         self._on_crash = on_crash
         self._server: _Server | None = None

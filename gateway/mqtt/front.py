@@ -1,7 +1,7 @@
-"""The MQTT front: what devices publish goes to the desk, what they have to do is published to them.
+"""The MQTT front: passes what devices publish to the backend, and publishes their commands to them.
 
-Each message from a device is acknowledged to the broker only when the desk has committed it (or never will), after the
-receipt that the device waits for: see :mod:`agent.wire.mqtt_messages`. A shared subscription lets several gateways
+Each message from a device is acknowledged to the broker only when the backend has committed it (or never will), after
+the receipt that the device waits for: see :mod:`agent.wire.mqtt_messages`. A shared subscription lets several gateways
 behind one broker, or a cluster of brokers, split the devices' readings and results; each of them hears that a device
 comes and goes, since any of them may hold its commands.
 """
@@ -35,7 +35,7 @@ from gateway.config import MqttFrontConfig
 from gateway.mqtt.notices import NoticeSender
 from gateway.mqtt.outgoing import CommandPublisher
 from gateway.mqtt.receipts import ReceiptSender
-from gateway.ports import DeviceDesk, FrontStatus, NewReading, Transport, UnknownCommand
+from gateway.ports import DeviceBackend, FrontStatus, NewReading, Transport, UnknownCommand
 
 _log = logging.getLogger(__name__)
 
@@ -99,7 +99,7 @@ class MqttFront:
 
     Args:
         settings: where the broker is.
-        desk: takes what devices give.
+        backend: takes what devices give.
         serves: whether a device has a token here; messages of others are dropped and counted.
         own: the devices whose commands this gateway fetches: it alone sends them notices unasked.
         clock: for waiting.
@@ -114,7 +114,7 @@ class MqttFront:
     def __init__(
         self,
         settings: MqttSettings,
-        desk: DeviceDesk,
+        backend: DeviceBackend,
         *,
         serves: Callable[[str], bool],
         own: Callable[[], Collection[str]],
@@ -125,7 +125,7 @@ class MqttFront:
         on_crash: OnCrash = only_logged,
     ) -> None:
         self._settings = settings
-        self._desk = desk
+        self._backend = backend
         self._serves = serves
         self._own = own
         self._clock = clock
@@ -148,9 +148,9 @@ class MqttFront:
             on_down=self._went_down,
             on_crash=on_crash,
         )
-        self._notices = NoticeSender(desk, self._post, clock, service_now)
+        self._notices = NoticeSender(backend, self._post, clock, service_now)
         self._publisher = CommandPublisher(
-            desk,
+            backend,
             self._post,
             lambda: self._connection.is_up,
             service_now or (lambda: clock.now().wall_s),
@@ -250,7 +250,7 @@ class MqttFront:
             NewReading(each.sensor_data, None if each.recorded_at is None else parse_time(each.recorded_at), each.key)
             for each in batch.readings
         ]
-        self._desk.seen(device_id, Transport.MQTT)
+        self._backend.seen(device_id, Transport.MQTT)
         if not readings:
             self._settle(arrival, device_id, Receipt(refused=batch.refused))
             return
@@ -266,7 +266,7 @@ class MqttFront:
                 self._not_taken(arrival, device_id, error, may_forget=may_forget, try_again=try_once)
 
         def try_once() -> None:
-            self._desk.take_readings(device_id, readings).add_done_callback(done)
+            self._backend.take_readings(device_id, readings).add_done_callback(done)
 
         try_once()
         self._notices.hint(device_id)
@@ -274,7 +274,7 @@ class MqttFront:
     def _take_result(self, arrival: Arrival, topic: Topic) -> None:
         device_id, command_id = topic.device_id, topic.command_id or ""
         message = read_result(arrival.payload)
-        self._desk.seen(device_id, Transport.MQTT)
+        self._backend.seen(device_id, Transport.MQTT)
         if isinstance(message, Refusal):
             self._note_refusals(device_id, [message])
             self._settle(arrival, device_id, Receipt(refused=(message,)))
@@ -294,7 +294,7 @@ class MqttFront:
                 self._not_taken(arrival, device_id, error, may_forget=key is not None, try_again=try_once)
 
         def try_once() -> None:
-            self._desk.take_result(device_id, command_id, result).add_done_callback(done)
+            self._backend.take_result(device_id, command_id, result).add_done_callback(done)
 
         try_once()
 
@@ -309,7 +309,7 @@ class MqttFront:
             self._drop(arrival, "bad_status", f"device {device_id[:80]}: {error}")
             return
         online = status.status == "online"
-        self._desk.seen(device_id, Transport.MQTT, online=online, firmware=status.firmware_version)
+        self._backend.seen(device_id, Transport.MQTT, online=online, firmware=status.firmware_version)
         if online:
             if device_id in self._own():
                 self._notices.tell(device_id)

@@ -11,7 +11,7 @@ from agent.adapters.mqtt_session import Message
 from agent.ports import Clock
 from agent.wire import topics
 from agent.wire.mqtt_messages import Notice, encode
-from gateway.ports import DeviceDesk
+from gateway.ports import DeviceBackend
 
 EVERY_S: Final = 60.0
 """How often a device is sent that the quota is used up, seconds, and for how long it is to hold readings back."""
@@ -25,7 +25,7 @@ class NoticeSender:
     """Thread-safe; never blocks. A notice that the broker does not take now is not sent: it is a hint.
 
     Args:
-        desk: has the hints.
+        backend: has the hints.
         post: hands a message to the broker.
         clock: for waiting.
         service_now: the time in a notice: the service's, which commands are dated by; None takes the clock's.
@@ -33,13 +33,13 @@ class NoticeSender:
 
     def __init__(
         self,
-        desk: DeviceDesk,
+        backend: DeviceBackend,
         post: Callable[[Message], bool],
         clock: Clock,
         service_now: Callable[[], float] | None = None,
     ) -> None:
         self._service_now = service_now or (lambda: clock.now().wall_s)
-        self._desk = desk
+        self._backend = backend
         self._post = post
         self._clock = clock
         self._lock = threading.Lock()
@@ -60,7 +60,7 @@ class NoticeSender:
 
     def hint(self, device_id: str) -> None:
         """Send a device that sends readings a notice while the quota is used up, once in a while."""
-        if not self._desk.hints(device_id).quota_used_up:
+        if not self._backend.hints(device_id).quota_used_up:
             return
         with self._lock:
             if self._now_s() - self._told_s.get(device_id, float("-inf")) < EVERY_S:
@@ -77,7 +77,7 @@ class NoticeSender:
         self._send(device_id)
 
     def _send(self, device_id: str) -> None:
-        hints = self._desk.hints(device_id)
+        hints = self._backend.hints(device_id)
         notice = Notice(
             time=self._service_now(),
             retry_after_s=EVERY_S if hints.quota_used_up else None,

@@ -17,17 +17,17 @@ from agent.threads import OnCrash, WatchedThread, only_logged
 from agent.wire import topics
 from agent.wire.json_text import encode_json
 from agent.wire.times import parse_time
-from gateway.ports import DeviceDesk, UnknownDevice
+from gateway.ports import DeviceBackend, UnknownDevice
 
 _AGAIN_S: Final = 1.0
 _STORE_S: Final = 10.0
 
 
 class CommandPublisher:
-    """A thread that publishes what the desk has.
+    """A thread that publishes what the backend has.
 
     Args:
-        desk: says what is open, and when that changes.
+        backend: says what is open, and when that changes.
         post: hands a message to the broker; False when it cannot now.
         is_up: there is a connection.
         service_now: epoch seconds on the service's clock, for what is left of a command's time.
@@ -37,7 +37,7 @@ class CommandPublisher:
 
     def __init__(
         self,
-        desk: DeviceDesk,
+        backend: DeviceBackend,
         post: Callable[[Message], bool],
         is_up: Callable[[], bool],
         service_now: Callable[[], float],
@@ -46,7 +46,7 @@ class CommandPublisher:
         on_crash: OnCrash = only_logged,
     ) -> None:
         self._notify = notify
-        self._desk = desk
+        self._backend = backend
         self._post = post
         self._is_up = is_up
         self._service_now = service_now
@@ -60,7 +60,7 @@ class CommandPublisher:
 
     def start(self) -> None:
         """Begin."""
-        self._end_watch = self._desk.watch_all(self.publish)
+        self._end_watch = self._backend.watch_all(self.publish)
         self._thread.start()
 
     def stop(self, timeout_s: float) -> bool:
@@ -87,7 +87,7 @@ class CommandPublisher:
 
     def publish_all(self) -> None:
         """Note a new connection: what was published over the last one may be lost."""
-        for device_id in self._desk.busy_devices():
+        for device_id in self._backend.busy_devices():
             self._notify(device_id)
             self.publish(device_id, again=True)
 
@@ -116,7 +116,7 @@ class CommandPublisher:
 
     def _publish(self, device_id: str, *, again: bool) -> bool:
         try:
-            records = self._desk.open_commands(device_id).records
+            records = self._backend.open_commands(device_id).records
         except UnknownDevice:
             records = ()
         before = set() if again else self._published.get(device_id, set())
@@ -141,7 +141,7 @@ class CommandPublisher:
             self._published[device_id] = done
         else:
             self._published.pop(device_id, None)
-        self._desk.delivered(device_id, sent)
+        self._backend.delivered(device_id, sent)
         return took_all
 
     def _take_back(self, device_id: str, vanished: set[str]) -> tuple[set[str], bool]:
@@ -153,7 +153,7 @@ class CommandPublisher:
         if not vanished:
             return set(), True
         try:
-            canceled = self._desk.canceled_of(device_id, vanished).result(_STORE_S)
+            canceled = self._backend.canceled_of(device_id, vanished).result(_STORE_S)
         except (AgentError, TimeoutError):
             return vanished, False  # the store says so in the log; a look a second later asks it again
         left = {str(record["id"]): record for record in canceled}

@@ -8,7 +8,7 @@ from dataclasses import field, replace
 from functools import partial
 from typing import Final
 
-from agent.core.listed_states import FINAL_STATUSES
+from agent.core.listed import FINAL_STATUSES
 from agent.core.values import JsonObject
 from agent.errors import InvalidMessage, NotFound, Refused, ServiceError, StorageError
 from agent.frozen import dataclass
@@ -20,11 +20,11 @@ from agent.wire.commands import CommandRecord
 from agent.wire.device_client import DeviceClient
 from agent.wire.dialect import CommandLists
 from agent.wire.extensions import COMMAND_STATUS
-from agent.wire.long_lists import ITEMS_MAX
+from agent.wire.lists import ITEMS_MAX
 from agent.wire.times import to_rfc3339
+from gateway.backend import Backend
 from gateway.core.budget import Kind
 from gateway.core.fair_polling import FairPolling
-from gateway.desk import Desk
 from gateway.service.offer import UNKNOWN_LOOK_S, Offer
 from gateway.service.worker import RequestSource, RetryGate
 from gateway.store.command_rows import OPEN_MAX
@@ -58,7 +58,7 @@ class CommandRequests(RequestSource[str]):
 
     Args:
         client: for the requests.
-        desk: takes the lists.
+        backend: takes the lists.
         polling: in which order.
         clock: the clock of ``polling``.
         service_clock: the service's clock, which learns from the ``Date`` of the client's answers.
@@ -74,7 +74,7 @@ class CommandRequests(RequestSource[str]):
         self,
         client: DeviceClient,
         *,
-        desk: Desk,
+        backend: Backend,
         polling: FairPolling,
         clock: Clock,
         service_clock: ServiceClock,
@@ -83,7 +83,7 @@ class CommandRequests(RequestSource[str]):
         offer: Offer,
     ) -> None:
         self._client = client
-        self._desk = desk
+        self._backend = backend
         self._polling = polling
         self._clock = clock
         self._service_clock = service_clock
@@ -159,7 +159,7 @@ class CommandRequests(RequestSource[str]):
         try:
             news = self._look(item)
         except NotFound as error:
-            self._desk.set_known(item, known=False)
+            self._backend.set_known(item, known=False)
             text = (
                 f"commands=unknown_device the service does not know {item[:80]} ({error}): register it, or take its "
                 "token back; if this is said of every device, check service.base_url"
@@ -199,7 +199,7 @@ class CommandRequests(RequestSource[str]):
         parts = self._client.device_command_parts(device_id, status=status, etag=etag)
         for part in parts:
             if part.unchanged:
-                self._desk.set_known(device_id, known=True)
+                self._backend.set_known(device_id, known=True)
                 return False
             listing.etag = part.etag
             # The first answer may be what the service's clock is learned from.
@@ -209,9 +209,9 @@ class CommandRequests(RequestSource[str]):
             self._take_part(listing, part, parts)
         if listing.omitted:
             # What was not read may be open.
-            self._desk.finish_list(device_id, listing.ids, replace(listing.look, is_truth=False), [])
+            self._backend.finish_list(device_id, listing.ids, replace(listing.look, is_truth=False), [])
         else:
-            self._desk.finish_list(device_id, listing.ids, listing.look, self._canceled(device_id, listing.ids))
+            self._backend.finish_list(device_id, listing.ids, listing.look, self._canceled(device_id, listing.ids))
         self._say_what_is_missing(listing)
         # Only what is in the journal may be left out next time.
         with self._lock:
@@ -251,7 +251,7 @@ class CommandRequests(RequestSource[str]):
             self._gate.tell("malformed", f"commands=malformed device={device_id[:80]} {sentence}")
         listing.ids.update(command.id for command in listed)
         try:
-            found = self._desk.take_listed(device_id, listed, listing.look)
+            found = self._backend.take_listed(device_id, listed, listing.look)
         except StorageError:
             self._keep_in_memory(listing, listed, rest)
             raise
@@ -279,7 +279,7 @@ class CommandRequests(RequestSource[str]):
         with self._lock:
             listed = self._left_over.get(device_id)
         if listed:
-            self._desk.take_listed(device_id, listed, Look(self._service_clock.now(), is_truth=False))
+            self._backend.take_listed(device_id, listed, Look(self._service_clock.now(), is_truth=False))
             with self._lock:
                 self._left_over.pop(device_id, None)
 
@@ -290,7 +290,7 @@ class CommandRequests(RequestSource[str]):
         """
         if not self._offer.knows(COMMAND_STATUS):
             return []
-        left_out = self._desk.left_out(device_id, listed)
+        left_out = self._backend.left_out(device_id, listed)
         if not left_out:
             return []
         try:

@@ -16,8 +16,8 @@ from agent.wire.commands import CommandRecord
 from agent.wire.connection import Interrupted
 from agent.wire.device_client import DeviceClient
 from agent.wire.extensions import COMMAND_EVENTS
+from gateway.backend import Backend
 from gateway.core.budget import Grant, Kind
-from gateway.desk import Desk
 from gateway.service.commands import CommandRequests, to_stored
 from gateway.service.event_stream import Event, read_events
 from gateway.service.meter import Meter
@@ -42,7 +42,7 @@ class EventService(Actor):
     Args:
         client: of its own, since :meth:`interrupt` ends its stream.
         offer: what the service offers.
-        desk: takes the commands.
+        backend: takes the commands.
         commands: the poller.
         store: remembers the place in the stream.
         fetches: whether a device's commands are fetched here.
@@ -57,7 +57,7 @@ class EventService(Actor):
         client: DeviceClient,
         offer: Offer,
         *,
-        desk: Desk,
+        backend: Backend,
         commands: CommandRequests,
         store: StoreWriter,
         fetches: Callable[[str], bool],
@@ -70,7 +70,7 @@ class EventService(Actor):
         self._service_now = service_now
         self._client = client
         self._offer = offer
-        self._desk = desk
+        self._backend = backend
         self._commands = commands
         self._store = store
         self._fetches = fetches
@@ -151,7 +151,7 @@ class EventService(Actor):
         else:
             if record.device_id is not None and self._fetches(record.device_id):
                 for command in to_stored([record], record.device_id, self._offer.state_of)[0]:
-                    self._desk.take_pushed(command, self._service_now())
+                    self._backend.take_pushed(command, self._service_now())
                 # A poll marks it as delivered at the service, and shows whether it is still open.
                 self._commands.hint(record.device_id)
         self._remember(event.id or None)

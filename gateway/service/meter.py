@@ -11,8 +11,8 @@ import httpx
 
 from agent.errors import TransportError
 from agent.wire.answers import read_retry_after
+from agent.wire.network import current
 from agent.wire.rate_limit import read_rate_limit
-from agent.wire.time_budget import current
 from gateway.core.budget import Budget, BudgetState, Grant, Kind, Wait
 
 _TOO_MANY: Final = 429

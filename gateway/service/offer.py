@@ -11,8 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from agent.adapters.discovery import REFRESH_S, Discovery
-from agent.adapters.server_book import ServerBook
+from agent.adapters.discovery import REFRESH_S, Discovery, ServerBook
 from agent.errors import ServerFault, TransportError, UnexpectedAnswer
 from agent.ports import Clock
 from agent.wire.announcement import Announcement, ask_for_announcement

@@ -20,9 +20,9 @@ from agent.wire.extensions import BATCH_SENSOR_DATA, IDEMPOTENCY_KEY, KEY_REUSED
 from agent.wire.limits import BATCH_MAX
 from agent.wire.sensor_data import PostSensorData
 from agent.wire.times import parse_time
+from gateway.backend import Backend
 from gateway.core.budget import Kind
 from gateway.core.thinning import ThinningPolicy
-from gateway.desk import Desk
 from gateway.service.offer import UNKNOWN_LOOK_S, Offer
 from gateway.service.worker import RequestSource, RetryGate
 from gateway.store.gateway_store import GatewayStore
@@ -49,7 +49,7 @@ class ReadingRequests(RequestSource[Batch]):
         client: for the requests.
         offer: what the service offers.
         store: where readings wait.
-        desk: takes the devices that the service does not know.
+        backend: takes the devices that the service does not know.
         clock: for waiting.
         gate: for log lines.
         policy: what becomes of readings when the quota is short and there are no batches.
@@ -66,7 +66,7 @@ class ReadingRequests(RequestSource[Batch]):
         offer: Offer,
         *,
         store: StoreWriter,
-        desk: Desk,
+        backend: Backend,
         clock: Clock,
         gate: RetryGate,
         policy: ThinningPolicy,
@@ -76,7 +76,7 @@ class ReadingRequests(RequestSource[Batch]):
         self._client = client
         self._offer = offer
         self._store = store
-        self._desk = desk
+        self._backend = backend
         self._clock = clock
         self._gate = gate
         self._policy = policy
@@ -220,7 +220,7 @@ class ReadingRequests(RequestSource[Batch]):
             return None
         for fault in answer.errors:
             if fault.error == _NO_DEVICE:
-                self._desk.set_known(readings[fault.index].device_id, known=False)
+                self._backend.set_known(readings[fault.index].device_id, known=False)
         return {fault.index: f"{fault.error}: {fault.message}".strip(": ") for fault in answer.errors}
 
     def _send_one(self, item: Batch, reading: PostSensorData, key: str | None, *, is_dated: bool) -> None:
@@ -262,9 +262,9 @@ class ReadingRequests(RequestSource[Batch]):
         """404 speaks of the address, or of a device that was removed: only the latter is the reading's own fault."""
         device_id = str(item.items[0].get("device_id", ""))
         if error.error == _NO_DEVICE and len(item.items) == 1:
-            self._desk.set_known(device_id, known=False)
+            self._backend.set_known(device_id, known=False)
             return {0: str(error)}
-        if len(item.items) == 1 and device_id in self._desk.unknown_devices():
+        if len(item.items) == 1 and device_id in self._backend.unknown_devices():
             return {0: str(error)}
         # Others must not wait behind it.
         until_s = self._clock.now().wall_s + _DEFER_S

@@ -13,7 +13,7 @@ from agent.wire.command_states import CommandStatus
 from agent.wire.commands import CommandResult
 from agent.wire.json_text import encode_json
 from agent.wire.times import to_rfc3339
-from gateway.ports import DeskFull, UnknownCommand
+from gateway.ports import StoreFull, UnknownCommand
 from gateway.store.counter_rows import Counters
 from gateway.store.usage import Usage
 from gateway.store.values import Look, Reconciled, StoredCommand, StoredState, WaitingResult
@@ -277,7 +277,7 @@ class CommandRows:
             raise UnknownCommand(text)
         if waiting >= STRANGERS_MAX:
             text = f"{waiting} results of this device wait for the service, since their commands are not known here"
-            raise DeskFull(text)
+            raise StoreFull(text)
 
     def next_results(self, limit: int, but_not: Collection[int] = ()) -> list[WaitingResult]:
         """The next results to send to the service, oldest first."""

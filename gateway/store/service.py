@@ -17,7 +17,7 @@ from agent.errors import StorageError
 from agent.frozen import dataclass
 from agent.ports import Clock
 from agent.threads import OnCrash, WatchedThread, only_logged
-from gateway.ports import DeskFull
+from gateway.ports import StoreFull
 from gateway.store.gateway_store import GatewayStore
 from gateway.store.values import StoreBounds
 
@@ -114,7 +114,7 @@ class StoreWriter:
     def submit(self, work: Callable[[GatewayStore], _T]) -> Future[_T]:
         """Have the work done in the next transaction; the future ends after its commit, in the store's thread.
 
-        Its exceptions: the work's own :class:`~agent.errors.AgentError`, :class:`~gateway.ports.DeskFull` when
+        Its exceptions: the work's own :class:`~agent.errors.AgentError`, :class:`~gateway.ports.StoreFull` when
         too much waits already, else :class:`~agent.errors.StorageError`. Nothing was written then.
         """
         request = _Request(work)
@@ -122,7 +122,7 @@ class StoreWriter:
             if self._closing or self._store is None:
                 fault: StorageError | None = StorageError(f"{self.path}: the store is closed: the gateway stops")
             elif len(self._requests) >= _REQUESTS_MAX:
-                fault = DeskFull(f"{self.path}: {_REQUESTS_MAX} requests wait already: the disk is too slow", 5.0)
+                fault = StoreFull(f"{self.path}: {_REQUESTS_MAX} requests wait already: the disk is too slow", 5.0)
             else:
                 fault = None
                 self._requests.append(request)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 
-from gateway.ports import DeskFull
+from gateway.ports import StoreFull
 from gateway.store.values import StoreBounds
 
 
@@ -55,7 +55,7 @@ class Usage:
             or self.results + results > bounds.max_results
             or self.size_bytes + size_bytes > bounds.max_bytes
         ):
-            raise DeskFull(
+            raise StoreFull(
                 f"{self.readings} readings and {self.results} results ({self.size_bytes} bytes) wait for the service: "
                 "no more are taken until it has some of them; look at the service, or raise the bounds under store"
             )

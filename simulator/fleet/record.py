@@ -18,7 +18,7 @@ from simulator.fleet.outcomes import OutcomeClass
 RECORD_FORMAT: Final = "fleet-run/1"
 
 
-class Word(StrEnum):
+class VerdictStatus(StrEnum):
     """The verdict in one word; each belongs to one exit code."""
 
     PASSED = "passed"
@@ -32,12 +32,12 @@ class Word(StrEnum):
 
 
 EXIT_CODES: Final = {
-    Word.PASSED: ExitCode.GOOD,
-    Word.FAILED: ExitCode.CHECK_FAILED,
-    Word.INCONCLUSIVE: ExitCode.INCONCLUSIVE,
-    Word.LOST: ExitCode.DATA_LOST,
-    Word.UNREACHABLE: ExitCode.UNREACHABLE,
-    Word.INTERRUPTED: ExitCode.INTERRUPTED,
+    VerdictStatus.PASSED: ExitCode.GOOD,
+    VerdictStatus.FAILED: ExitCode.CHECK_FAILED,
+    VerdictStatus.INCONCLUSIVE: ExitCode.INCONCLUSIVE,
+    VerdictStatus.LOST: ExitCode.DATA_LOST,
+    VerdictStatus.UNREACHABLE: ExitCode.UNREACHABLE,
+    VerdictStatus.INTERRUPTED: ExitCode.INTERRUPTED,
 }
 
 
@@ -49,7 +49,7 @@ class Verdict:
         sentences: why, for a person; the most telling first.
     """
 
-    word: Word
+    word: VerdictStatus
     exit_code: int
     sentences: tuple[str, ...] = ()
 
@@ -255,7 +255,7 @@ class AuditRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Gap:
+class WorkerGap:
     """Seconds that a worker did not report: it was killed, or could not write."""
 
     worker: int
@@ -361,7 +361,7 @@ class RunRecord:
     command_stages: Mapping[str, str] = field(default_factory=dict)
     commands: tuple[CommandEnds, ...] = ()
     slowest: tuple[SlowDevice, ...] = ()
-    gaps: tuple[Gap, ...] = ()
+    gaps: tuple[WorkerGap, ...] = ()
     scenario_text: str = ""
     extras: Mapping[str, Any] = field(default_factory=dict)
     drained_from_s: float | None = None

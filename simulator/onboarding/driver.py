@@ -16,7 +16,7 @@ from simulator.onboarding.journey import (
     Answer,
     Judgement,
     State,
-    Verdict,
+    StepVerdict,
     expected_answers,
     judge_together,
 )
@@ -75,7 +75,7 @@ class StepReport:
     detail: str
     duration_s: float
     waited_s: float
-    verdict: Verdict
+    verdict: StepVerdict
     asked: tuple[StepRequest, ...] = ()
 
 
@@ -240,7 +240,7 @@ class _Walk:
         if self._is_over:
             return "not asked: the credentials were refused, or there was no answer twice in a row"
         states = self._states[self._index(step)]
-        if any(done.verdict is Verdict.FAILED for done in self._steps) and not states <= _KNOWN:
+        if any(done.verdict is StepVerdict.FAILED for done in self._steps) and not states <= _KNOWN:
             return f"not asked: a step before failed, and the device is {_names(states)} for all that is known"
         return ""
 
@@ -256,8 +256,8 @@ class _Walk:
         judgement = judge_together(states, answered)
         wants = step.wants if isinstance(step, Step) else frozenset()
         if wants and not wants >= {answer for _, answer in answered}:
-            judgement = Judgement(Verdict.FAILED, states)
-        if judgement.verdict is Verdict.FAILED:
+            judgement = Judgement(StepVerdict.FAILED, states)
+        if judgement.verdict is StepVerdict.FAILED:
             lost = self._reason_to_stop(seen, states)
             self._is_over = lost is not None and (self._stopped_by is not None or not isinstance(lost, LOST))
             self._stopped_by = lost
@@ -334,7 +334,7 @@ def _marked_doubles(seen: Sequence[Observed]) -> list[Observed]:
 def _skipped(step: Step | Together, reason: str) -> StepReport:
     names = _counted([action.value for action in actions_of(step)])
     label = step.label if isinstance(step, Step) else 0
-    return StepReport(names, label, "", "", reason, 0.0, 0.0, Verdict.SKIPPED)
+    return StepReport(names, label, "", "", reason, 0.0, 0.0, StepVerdict.SKIPPED)
 
 
 def _counted(words: Sequence[str]) -> str:

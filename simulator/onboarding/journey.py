@@ -242,7 +242,7 @@ OPEN: Final[Rows] = MappingProxyType(
 """What is right, too, since the specification is silent: rules E2, E5 and errors rule 5."""
 
 
-class Verdict(StrEnum):
+class StepVerdict(StrEnum):
     """What a step proved."""
 
     PASSED = "passed"
@@ -254,7 +254,7 @@ class Verdict(StrEnum):
     @property
     def is_good(self) -> bool:
         """Whether the service did nothing wrong."""
-        return self in {Verdict.PASSED, Verdict.ALLOWED}
+        return self in {StepVerdict.PASSED, StepVerdict.ALLOWED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +266,7 @@ class Judgement:
         states: what is possible afterwards; a fault leaves it as it was.
     """
 
-    verdict: Verdict
+    verdict: StepVerdict
     states: frozenset[State]
 
 
@@ -289,11 +289,11 @@ def judge_together(states: frozenset[State], answered: Sequence[tuple[Action, An
     They are right when there is an order of the requests, one after the other, that explains every answer
     (linearizability: M. Herlihy and J. Wing, 1990). What is possible afterwards is the end of every such order.
     """
-    for verdict, rows in ((Verdict.PASSED, (TABLE,)), (Verdict.ALLOWED, (TABLE, OPEN))):
+    for verdict, rows in ((StepVerdict.PASSED, (TABLE,)), (StepVerdict.ALLOWED, (TABLE, OPEN))):
         ends = frozenset().union(*(_ends(state, Counter(answered), rows) for state in states))
         if ends:
             return Judgement(verdict, ends)
-    return Judgement(Verdict.FAILED, states)
+    return Judgement(StepVerdict.FAILED, states)
 
 
 def _ends(state: State, left: Counter[tuple[Action, Answer]], rows: Sequence[Rows]) -> frozenset[State]:

@@ -15,7 +15,7 @@ from typing import Any, Final
 from agent.errors import ConfigurationError
 from simulator.onboarding.cases import Together
 from simulator.onboarding.driver import StepReport, StepRequest
-from simulator.onboarding.journey import Verdict
+from simulator.onboarding.journey import StepVerdict
 from simulator.onboarding.running import CaseReport, CasesReport
 
 FORMAT: Final = "device-agent/onboarding-profile/1"
@@ -50,7 +50,7 @@ def _case(report: CaseReport) -> Document:
 def _step(step: StepReport, *, after_race: bool) -> Document:
     """Who wins a race is chance: of what comes after it only whether it fits is kept."""
     name = {"action": step.action, "label": step.label}
-    if step.verdict is Verdict.SKIPPED:
+    if step.verdict is StepVerdict.SKIPPED:
         return {**name, "answers": "not asked"}
     if after_race:
         return {**name, "fits": step.verdict.is_good}

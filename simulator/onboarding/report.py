@@ -9,15 +9,15 @@ from rich.table import Table
 from rich.text import Text
 
 from simulator.onboarding.driver import JourneyReport, OnboardingReport, StepReport
-from simulator.onboarding.journey import Verdict
+from simulator.onboarding.journey import StepVerdict
 from simulator.onboarding.running import CaseReport, CasesReport
 from simulator.report.checks import Check, CheckRun, CheckStep, Fact, Mark
 
 _MARKS: Final = {
-    Verdict.PASSED: ("ok", "green"),
-    Verdict.ALLOWED: ("allowed", "yellow"),
-    Verdict.FAILED: ("FAILED", "bold red"),
-    Verdict.SKIPPED: ("-", "dim"),
+    StepVerdict.PASSED: ("ok", "green"),
+    StepVerdict.ALLOWED: ("allowed", "yellow"),
+    StepVerdict.FAILED: ("FAILED", "bold red"),
+    StepVerdict.SKIPPED: ("-", "dim"),
 }
 
 
@@ -79,7 +79,7 @@ def as_table(report: OnboardingReport) -> Table:
 
 def _cell(step: StepReport) -> Text:
     mark, style = _MARKS[step.verdict]
-    if step.verdict is Verdict.SKIPPED:
+    if step.verdict is StepVerdict.SKIPPED:
         return Text(mark, style=style)
     waited = f" +{step.waited_s:.0f} s" if step.waited_s else ""
     return Text(f"{mark} {step.duration_s * 1000:.0f} ms{waited}", style=style)
@@ -91,18 +91,18 @@ def faults(report: OnboardingReport) -> list[str]:
         f"{journey.subject.device_identifier}: {_sentence(step)}"
         for journey in report.journeys
         for step in journey.steps
-        if step.verdict is Verdict.FAILED
+        if step.verdict is StepVerdict.FAILED
         and not (journey is report.journeys[-1] and report.stopped_by and step is _last_asked(journey))
     ]
 
 
 def _last_asked(journey: JourneyReport) -> StepReport | None:
-    return next((step for step in reversed(journey.steps) if step.verdict is not Verdict.SKIPPED), None)
+    return next((step for step in reversed(journey.steps) if step.verdict is not StepVerdict.SKIPPED), None)
 
 
 def cases_json(report: CasesReport) -> dict[str, Any]:
     """The report over all cases as JSON members."""
-    counts = {verdict.value: report.count(verdict) for verdict in Verdict}
+    counts = {verdict.value: report.count(verdict) for verdict in StepVerdict}
     return {
         "cases": [_case_json(one) for one in report.cases],
         "not_begun": [case.name for case in report.not_begun],
@@ -136,7 +136,7 @@ def cases_table(report: CasesReport, *, everything: bool) -> Table:
     table.add_column("", no_wrap=True)
     table.add_column("what was not as chosen", overflow="fold")
     for one in worst_first(report.cases):
-        if everything or one.verdict in {Verdict.FAILED, Verdict.ALLOWED}:
+        if everything or one.verdict in {StepVerdict.FAILED, StepVerdict.ALLOWED}:
             mark, style = _MARKS[one.verdict]
             reasons = one.skipped or "; ".join(case_faults(one))
             table.add_row(Text(one.case.name), Text(mark, style=style), Text(reasons))
@@ -148,25 +148,25 @@ def case_faults(report: CaseReport) -> list[str]:
     if report.problem:
         return [report.problem]
     found = [_sentence(step) for verdict in _WORST for step in _steps(report) if step.verdict is verdict]
-    if report.is_race and report.verdict is Verdict.FAILED:
+    if report.is_race and report.verdict is StepVerdict.FAILED:
         found.insert(0, f"found in play {report.plays}")
     return found
 
 
-_WORST: Final = (Verdict.FAILED, Verdict.ALLOWED)
+_WORST: Final = (StepVerdict.FAILED, StepVerdict.ALLOWED)
 
 
 def worst_first(cases: Sequence[CaseReport]) -> list[CaseReport]:
     """Failed cases, then those that are allowed or skipped, then the rest, each in the order of the run."""
-    order = (Verdict.FAILED, Verdict.ALLOWED, Verdict.SKIPPED, Verdict.PASSED)
+    order = (StepVerdict.FAILED, StepVerdict.ALLOWED, StepVerdict.SKIPPED, StepVerdict.PASSED)
     return sorted(cases, key=lambda one: order.index(one.verdict))
 
 
 def headline(report: CasesReport) -> str:
     """How many cases failed, fit, were skipped, and were not begun; a skipped one is never said to fit."""
-    failed, skipped = report.count(Verdict.FAILED), report.count(Verdict.SKIPPED)
-    allowed = report.count(Verdict.ALLOWED)
-    fit = f"{report.count(Verdict.PASSED) + allowed} fit" + (f" ({allowed} allowed)" if allowed else "")
+    failed, skipped = report.count(StepVerdict.FAILED), report.count(StepVerdict.SKIPPED)
+    allowed = report.count(StepVerdict.ALLOWED)
+    fit = f"{report.count(StepVerdict.PASSED) + allowed} fit" + (f" ({allowed} allowed)" if allowed else "")
     reasons = dict.fromkeys(one.skipped for one in report.cases if one.skipped)
     why = f": {'; '.join(reasons)}" if reasons else ""
     parts = [
@@ -203,16 +203,16 @@ def _sentence(step: StepReport) -> str:
 
 
 _CHECK_MARKS: Final = {
-    Verdict.PASSED: Mark.GOOD,
-    Verdict.ALLOWED: Mark.NOTED,
-    Verdict.FAILED: Mark.BAD,
-    Verdict.SKIPPED: Mark.SKIPPED,
+    StepVerdict.PASSED: Mark.GOOD,
+    StepVerdict.ALLOWED: Mark.NOTED,
+    StepVerdict.FAILED: Mark.BAD,
+    StepVerdict.SKIPPED: Mark.SKIPPED,
 }
 
 
 def checks_of_cases(report: CasesReport, base_url: str, began_at: str, problems: Sequence[str] = ()) -> CheckRun:
     """The cases as a run of checks."""
-    failed, allowed = report.count(Verdict.FAILED), report.count(Verdict.ALLOWED)
+    failed, allowed = report.count(StepVerdict.FAILED), report.count(StepVerdict.ALLOWED)
     races = races_line(report)
     stopped = [f"stopped: {report.stopped_by}"] if report.stopped_by else []
     return CheckRun(
@@ -222,10 +222,10 @@ def checks_of_cases(report: CasesReport, base_url: str, began_at: str, problems:
         "Allowed is what the specification leaves open and docs/service.md chose otherwise."
         + (f" Of races: {races}." if races else ""),
         (
-            Fact("passed", str(report.count(Verdict.PASSED))),
+            Fact("passed", str(report.count(StepVerdict.PASSED))),
             Fact("allowed", str(allowed), "the specification is silent"),
             Fact("failed", str(failed)),
-            Fact("skipped", str(report.count(Verdict.SKIPPED))),
+            Fact("skipped", str(report.count(StepVerdict.SKIPPED))),
             Fact("requests", str(sum(len(step.asked) for one in report.cases for step in _steps(one)))),
         ),
         tuple(_check_of_case(one) for one in worst_first(report.cases)),
@@ -253,7 +253,7 @@ def _check_of_case(report: CaseReport) -> Check:
 
 def _check_step(step: StepReport) -> CheckStep:
     name = f"{step.action} (label {step.label + 1})" if step.label else step.action
-    seconds = None if step.verdict is Verdict.SKIPPED else step.duration_s
+    seconds = None if step.verdict is StepVerdict.SKIPPED else step.duration_s
     return CheckStep(name, _CHECK_MARKS[step.verdict], step.expected, step.answered, step.detail, seconds)
 
 
@@ -267,7 +267,7 @@ def checks_of_labels(report: OnboardingReport, unread: Sequence[str], base_url: 
             journey.subject.device_identifier,
             journey.subject.source,
             Mark.GOOD if journey.passed else Mark.BAD,
-            "; ".join(_sentence(step) for step in journey.steps if step.verdict is Verdict.FAILED),
+            "; ".join(_sentence(step) for step in journey.steps if step.verdict is StepVerdict.FAILED),
             sum(step.duration_s for step in journey.steps),
             tuple(_check_step(step) for step in journey.steps),
         )

@@ -11,7 +11,7 @@ from agent.wire.answers import one_line
 from simulator.onboarding.case_labels import CaseLabels, CaseUnavailable
 from simulator.onboarding.cases import Case, Together
 from simulator.onboarding.driver import JourneyReport, Outage, StepReport, drive_case
-from simulator.onboarding.journey import Verdict
+from simulator.onboarding.journey import StepVerdict
 from simulator.onboarding.quota import Timing
 from simulator.onboarding.steps import RunContext
 
@@ -41,12 +41,16 @@ class CaseReport:
         return self.journey is not None and any(isinstance(step, Together) for step in self.case.steps)
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> StepVerdict:
         """The worst one of its steps."""
         if self.journey is None:
-            return Verdict.FAILED if self.problem else Verdict.SKIPPED
+            return StepVerdict.FAILED if self.problem else StepVerdict.SKIPPED
         found = {step.verdict for step in self.journey.steps}
-        return next(one for one in (Verdict.FAILED, Verdict.ALLOWED, Verdict.SKIPPED, Verdict.PASSED) if one in found)
+        return next(
+            one
+            for one in (StepVerdict.FAILED, StepVerdict.ALLOWED, StepVerdict.SKIPPED, StepVerdict.PASSED)
+            if one in found
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +75,9 @@ class CasesReport:
     @property
     def passed(self) -> bool:
         """Whether the service did nothing wrong in any case."""
-        return not self.not_begun and all(report.verdict is not Verdict.FAILED for report in self.cases)
+        return not self.not_begun and all(report.verdict is not StepVerdict.FAILED for report in self.cases)
 
-    def count(self, verdict: Verdict) -> int:
+    def count(self, verdict: StepVerdict) -> int:
         """How many cases ended so."""
         return sum(report.verdict is verdict for report in self.cases)
 

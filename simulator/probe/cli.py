@@ -12,7 +12,7 @@ from agent.bounded_text import bounded
 from agent.errors import AgentError, ConfigurationError
 from agent.wire.probe.line import ProbeLine
 from agent.wire.probe.look import look
-from agent.wire.probe.report import ProbeReport, Standing, report_lines
+from agent.wire.probe.report import ProbeReport, ProbeVerdict, report_lines
 from agent.wire.trust import trust_store
 from simulator.credentials import read_credential, takes_ca_file
 from simulator.exit_codes import ExitCode, exit_code_of
@@ -21,9 +21,9 @@ from simulator.terminal import option
 from simulator.whole_files import cannot_write, write_whole
 
 _CODES: Final = {
-    Standing.GOOD: ExitCode.GOOD,
-    Standing.BROKEN: ExitCode.CHECK_FAILED,
-    Standing.INCONCLUSIVE: ExitCode.INCONCLUSIVE,
+    ProbeVerdict.GOOD: ExitCode.GOOD,
+    ProbeVerdict.BROKEN: ExitCode.CHECK_FAILED,
+    ProbeVerdict.INCONCLUSIVE: ExitCode.INCONCLUSIVE,
 }
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from agent.wire.probe.report import ProbeReport, Standing, Verdict, as_sentence
+from agent.wire.probe.report import ProbeReport, ProbeVerdict, RuleVerdict, as_sentence
 from simulator.report.checks import Check, CheckRun, Fact, Mark
 from simulator.report.checks_page import checks_page
 
-_MARKS: Final = {Verdict.HOLDS: Mark.GOOD, Verdict.BROKEN: Mark.BAD, Verdict.UNJUDGED: Mark.SKIPPED}
+_MARKS: Final = {RuleVerdict.HOLDS: Mark.GOOD, RuleVerdict.BROKEN: Mark.BAD, RuleVerdict.UNJUDGED: Mark.SKIPPED}
 
 
 def probe_page(report: ProbeReport) -> str:
@@ -28,11 +28,11 @@ def probe_page(report: ProbeReport) -> str:
         for choice in report.choices
     )
     facts = (
-        Fact("rules that hold", str(report.count(Verdict.HOLDS)), f"of {len(report.requirements)}"),
+        Fact("rules that hold", str(report.count(RuleVerdict.HOLDS)), f"of {len(report.requirements)}"),
         Fact("choices observed", str(sum(choice.value is not None for choice in report.choices))),
         Fact("requests", str(report.requests), "with writing" if report.may_write else "read only"),
     )
-    broken = [rule.rule for rule in report.requirements if rule.verdict is Verdict.BROKEN]
+    broken = [rule.rule for rule in report.requirements if rule.verdict is RuleVerdict.BROKEN]
     return checks_page(
         CheckRun(
             title=f"Probe of {report.base_url}",
@@ -41,7 +41,7 @@ def probe_page(report: ProbeReport) -> str:
             facts=facts,
             checks=(*rules, *choices),
             problems=tuple(f"Broken: {rule}" for rule in broken)
-            + (() if report.standing is not Standing.INCONCLUSIVE else (str(report.standing).capitalize(),)),
+            + (() if report.standing is not ProbeVerdict.INCONCLUSIVE else (str(report.standing).capitalize(),)),
             began_at=report.began_at,
             text=report.dialect,
             text_title="For the configuration of the agent",

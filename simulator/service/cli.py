@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import logging
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 import click
+from click.core import ParameterSource
 
 from agent.bounded_text import bounded
 from agent.errors import ConfigurationError
@@ -26,9 +30,11 @@ if TYPE_CHECKING:
 
 DEFAULT_PORT = 8080
 _LEVELS = ("debug", "info", "warning", "error")
+_EXEC_DEFAULTS: Final[dict[str, object]] = {"port": 0, "rate_limit": 0, "log_level": "warning"}
+"""Of ``service exec``, where they differ: a suite is not to wait for a quota, and what is shown is its own."""
 
 
-@click.command("service", short_help="Run the local service.")
+@click.group("service", short_help="Run the local service.", invoke_without_command=True)
 @click.option(
     "--host",
     default="127.0.0.1",
@@ -177,7 +183,92 @@ _LEVELS = ("debug", "info", "warning", "error")
     show_envvar=True,
     help="The least severe lines to write.",
 )
-def service_command(  # noqa: PLR0917 - click passes all of them by name
+@click.pass_context
+def service_command(context: click.Context, /, **options: Any) -> None:
+    """Run the local service: products, devices, commands, sensor data and onboarding over HTTP.
+
+    SIGTERM or Ctrl-C ends it. Exit codes: 0 ended as told, 1 an error ended a part of it and so the whole (the log
+    names it), 2 the settings cannot be used.
+    """
+    if context.invoked_subcommand is not None:
+        _refuse_misplaced(context)
+        return
+    with _errors_as_exit_codes(options["log_level"]):
+        config = _configure(**options)
+        # Its libraries take a second: not for --help or a wrong option.
+        from agent.process.allocator import use_one_arena
+        from simulator.service.server import serve
+
+        use_one_arena()
+        serve(config, _greet)
+
+
+def _execute(*, command: tuple[str, ...], **options: Any) -> int:
+    """Run COMMAND with a service of its own, started before it and ended after it.
+
+    The service listens on a free port, keeps nothing, and has no quota, unless options say otherwise. Its address and
+    keys are in the environment of COMMAND: DEVICE_SERVICE_URL, DEVICE_SERVICE_API_KEY, DEVICE_SERVICE_SECRET_KEY,
+    files with the keys in DEVICE_SERVICE_API_KEY_FILE and DEVICE_SERVICE_SECRET_KEY_FILE, and what device-agent,
+    device-gateway and the commands of fleet-simulator read by themselves. Signals are passed on.
+
+    Exit codes: that of COMMAND, 128 and its number for a signal that ended it; 1 also when an error ended the service,
+    2 when the settings cannot be used or there is no COMMAND.
+    """
+    with _errors_as_exit_codes(options["log_level"]):
+        config = _configure(**options)
+        from simulator.service.execution import execute  # lazily, as above
+
+        return execute(config, command)
+
+
+def _options_of_exec() -> list[click.Parameter]:
+    """Those of the service itself, with variables of their own, and defaults that fit one command."""
+    found: list[click.Parameter] = []
+    for parameter in service_command.params:
+        option = copy.copy(parameter)
+        option.envvar = None
+        option.default = _EXEC_DEFAULTS.get(option.name or "", option.default)
+        found.append(option)
+    return [*found, click.Argument(["command"], nargs=-1, required=True, type=click.UNPROCESSED)]
+
+
+service_command.add_command(
+    click.Command(
+        "exec",
+        params=_options_of_exec(),
+        callback=_execute,
+        help=_execute.__doc__,
+        short_help="Run a command with a service of its own.",
+        context_settings={"allow_interspersed_args": False},
+    )
+)
+
+
+def _refuse_misplaced(context: click.Context) -> None:
+    for option in context.command.params:
+        if context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE:
+            name, inner = option.opts[0], context.invoked_subcommand
+            raise click.UsageError(f"{name} stands before {inner}: write 'service {inner} {name} ...'")
+
+
+@contextlib.contextmanager
+def _errors_as_exit_codes(log_level: str) -> Iterator[None]:
+    logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    for noisy in ("alembic", "asyncio", "uvicorn.error"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    try:
+        yield
+    except ConfigurationError as exc:
+        for fault in exc.faults:
+            click.echo(bounded(f"error: {fault}"), err=True)
+        sys.exit(2)
+    except PartEnded as exc:
+        click.echo(bounded(f"error: {exc}"), err=True)
+        sys.exit(1)
+
+
+def _configure(
+    *,
     host: str,
     port: int,
     data_dir: Path | None,
@@ -190,57 +281,34 @@ def service_command(  # noqa: PLR0917 - click passes all of them by name
     public_url: str | None,
     trusted_proxies: tuple[str, ...],
     refresh_grace_s: int,
-    validate_commands: bool,  # noqa: FBT001 - click passes by name
+    validate_commands: bool,
     profiles: tuple[str, ...],
-    no_control: bool,  # noqa: FBT001 - click passes by name
+    no_control: bool,
     control_token: str | None,
     keep_requests: int,
     access_log: AccessLogStyle,
     log_level: str,
-) -> None:
-    """Run the local service: products, devices, commands, sensor data and onboarding over HTTP.
-
-    SIGTERM or Ctrl-C ends it. Exit codes: 0 ended as told, 1 an error ended a part of it and so the whole (the log
-    names it), 2 the settings cannot be used.
-    """
-    logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    for noisy in ("alembic", "asyncio", "uvicorn.error"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)
-    try:
-        config = ServiceConfig(
-            host=host,
-            port=port,
-            data_dir=data_dir,
-            database=database or None,
-            seed_file=seed_file,
-            api_key=api_key or None,
-            secret_key=_read_secret(secret_key, secret_key_file),
-            rate_limit=rate_limit,
-            public_url=public_url or None,
-            trusted_proxies=trusted_proxies,
-            refresh_grace_s=refresh_grace_s,
-            validate_commands=validate_commands,
-            control=not no_control,
-            control_token=Secret(control_token) if control_token else None,
-            profile=read_all(profiles) if profiles else None,
-            keep_requests=keep_requests,
-            access_log=access_log,
-            log_level=log_level,
-        )
-        # Its libraries take a second: not for --help or a wrong option.
-        from agent.process.allocator import use_one_arena
-        from simulator.service.server import serve
-
-        use_one_arena()
-
-        serve(config, _greet)
-    except ConfigurationError as exc:
-        for fault in exc.faults:
-            click.echo(bounded(f"error: {fault}"), err=True)
-        sys.exit(2)
-    except PartEnded as exc:
-        click.echo(bounded(f"error: {exc}"), err=True)
-        sys.exit(1)
+) -> ServiceConfig:
+    return ServiceConfig(
+        host=host,
+        port=port,
+        data_dir=data_dir,
+        database=database or None,
+        seed_file=seed_file,
+        api_key=api_key or None,
+        secret_key=_read_secret(secret_key, secret_key_file),
+        rate_limit=rate_limit,
+        public_url=public_url or None,
+        trusted_proxies=trusted_proxies,
+        refresh_grace_s=refresh_grace_s,
+        validate_commands=validate_commands,
+        control=not no_control,
+        control_token=Secret(control_token) if control_token else None,
+        profile=read_all(profiles) if profiles else None,
+        keep_requests=keep_requests,
+        access_log=access_log,
+        log_level=log_level,
+    )
 
 
 def _read_secret(secret_key: str | None, secret_key_file: Path | None) -> Secret | None:

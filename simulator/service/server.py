@@ -155,6 +155,11 @@ class RunningService:
         """
         return self._service.secret_key
 
+    @property
+    def control_token(self) -> Secret | None:
+        """What callers of control paths must send; None where none is needed."""
+        return self._service.control_token
+
     def add_account(self, name: str, made: Keys | None = None) -> Keys:
         """A further manufacturer, with keys of its own: these, or fresh ones."""
         return self._service.add_account(name, made)

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from urllib.parse import urlencode
 
 from agent.wire import paths
-from agent.wire.calls import read_record, time_param
 from agent.wire.commands import CommandRecord
+from agent.wire.device_client import read_record, time_param
 from agent.wire.devices import Device
 from agent.wire.registration import RegistrationClient
 from agent.wire.secret import Secret

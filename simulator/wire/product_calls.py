@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from agent.wire import paths
 from agent.wire.base import JsonObject
-from agent.wire.calls import Calls, given, read_record
+from agent.wire.device_client import Calls, given, read_record
 from agent.wire.runtime_data import RuntimeRecord
 from simulator.wire.dashboards import Dashboard, NewDashboard
 from simulator.wire.database import NewSchema, NewTable, RuntimeRecordChange, Schema, Table

@@ -27,7 +27,7 @@ from gateway.http.front import HttpFront, HttpSettings, http_settings
 from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService
 from tests.conftest import require_program
-from tests.fake_desk import FakeDesk, FakeTokens
+from tests.fake_backend import FakeBackend, FakeTokens
 
 DISCOVERY = "/.well-known/device-service"
 SHORT = ConnectionLimits(head_s=0.3, body_s=0.3, linger_s=0.3)
@@ -35,7 +35,7 @@ SHORT = ConnectionLimits(head_s=0.3, body_s=0.3, linger_s=0.3)
 
 @contextlib.contextmanager
 def gateway(limits: ConnectionLimits, **settings) -> Iterator[str]:
-    front = HttpFront(HttpSettings(port=0, connections=limits, **settings), FakeDesk(), FakeTokens(t="d1"))
+    front = HttpFront(HttpSettings(port=0, connections=limits, **settings), FakeBackend(), FakeTokens(t="d1"))
     front.start()
     try:
         yield front.base_url
@@ -151,7 +151,7 @@ def test_curl_uploads_slowly_for_many_periods_and_a_trickle_is_ended(serve):
 
 def test_the_gateways_body_timeout_is_for_each_2_kib_of_a_body():
     settings = http_settings(HttpConfig(port=0, body_timeout_s=2))
-    front = HttpFront(settings, FakeDesk(), FakeTokens(t="d1"))
+    front = HttpFront(settings, FakeBackend(), FakeTokens(t="d1"))
     front.start()
     body = ('{"device_id": "d1", "sensor_data": {"warm": 1}}' + " " * 250_000).encode()
     try:
@@ -226,8 +226,8 @@ import resource, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))
 from gateway.http.front import HttpFront, HttpSettings
 from simulator.service.server import RunningService
-from tests.fake_desk import FakeDesk, FakeTokens
-front = HttpFront(HttpSettings(port=0), FakeDesk(), FakeTokens()) if sys.argv[1] == "gateway" else RunningService()
+from tests.fake_backend import FakeBackend, FakeTokens
+front = HttpFront(HttpSettings(port=0), FakeBackend(), FakeTokens()) if sys.argv[1] == "gateway" else RunningService()
 front.start()
 print(front.base_url, flush=True)
 for _ in sys.stdin:
@@ -267,7 +267,7 @@ from pathlib import Path
 from gateway.http import front as http_front
 from gateway.certificates import make_certificates
 from gateway.http.connection_limits import ConnectionLimits
-from tests.fake_desk import FakeDesk, FakeTokens
+from tests.fake_backend import FakeBackend, FakeTokens
 resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))
 http_front._loop = lambda: sys.argv[2]
 files = make_certificates(Path(sys.argv[1]), ["127.0.0.1"], datetime.now(UTC))
@@ -275,7 +275,7 @@ limits = ConnectionLimits(head_s=float(sys.argv[3]))
 settings = http_front.HttpSettings(
     port=0, certificate=files.certificate, private_key=files.private_key, connections=limits
 )
-front = http_front.HttpFront(settings, FakeDesk(), FakeTokens(t="d1"))
+front = http_front.HttpFront(settings, FakeBackend(), FakeTokens(t="d1"))
 front.start()
 print(front.base_url, flush=True)
 sys.stdin.read()

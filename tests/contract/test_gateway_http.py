@@ -21,8 +21,8 @@ from agent.wire.secret import Secret
 from gateway.http import app as http_app
 from gateway.http.app import Limits
 from gateway.http.front import HttpFront, HttpSettings
-from gateway.ports import DeskFull, Transport
-from tests.fake_desk import FakeDesk, FakeTokens
+from gateway.ports import StoreFull, Transport
+from tests.fake_backend import FakeBackend, FakeTokens
 from tests.fakes import FakeClock
 
 READING = {"device_id": "d1", "sensor_data": {"t": 21.5}}
@@ -32,15 +32,15 @@ class Bench:
     """A front on a free port, with the tokens ``t1`` of device ``d1`` and ``t2`` of device ``d2``."""
 
     def __init__(self, **settings):
-        self.desk, self.tokens = FakeDesk(), FakeTokens(t1="d1", t2="d2")
-        self.front = HttpFront(HttpSettings(port=0, **settings), self.desk, self.tokens)
+        self.backend, self.tokens = FakeBackend(), FakeTokens(t1="d1", t2="d2")
+        self.front = HttpFront(HttpSettings(port=0, **settings), self.backend, self.tokens)
         self.front.start()
         self.http = self.client("t1")
 
     def begin_anew(self):
         """As if it had just been started, without the fifth of a second that a server needs to end."""
-        self.desk, self.tokens = FakeDesk(), FakeTokens(t1="d1", t2="d2")
-        self.front._app.__init__(self.desk, self.tokens)
+        self.backend, self.tokens = FakeBackend(), FakeTokens(t1="d1", t2="d2")
+        self.front._app.__init__(self.backend, self.tokens)
         return self
 
     def client(self, token):
@@ -124,7 +124,7 @@ def test_a_key_pair_is_told_that_it_does_not_belong_here(bench):
 def test_each_token_opens_the_paths_of_its_own_device_only(bench):
     """The matrix: each device's token on each device's paths."""
     for device in ("d1", "d2"):
-        bench.desk.send(device, f"c-{device}")
+        bench.backend.send(device, f"c-{device}")
     for token, own in (("t1", "d1"), ("t2", "d2")):
         with bench.client(token) as http:
             for device in ("d1", "d2", "d3"):
@@ -138,8 +138,8 @@ def test_each_token_opens_the_paths_of_its_own_device_only(bench):
                     assert [answer.status_code for answer in answers] == [200, 200, 200, 201]
                 else:
                     assert [error_of(answer) for answer in answers] == [(404, "device_not_found")] * 4
-    assert {device for device, _ in bench.desk.readings} == {"d1", "d2"}
-    assert [(device, command) for device, command, _ in bench.desk.results] == [("d1", "c-d1"), ("d2", "c-d2")]
+    assert {device for device, _ in bench.backend.readings} == {"d1", "d2"}
+    assert [(device, command) for device, command, _ in bench.backend.results] == [("d1", "c-d1"), ("d2", "c-d2")]
     assert bench.front.status().counts["foreign_device"] == 16
 
 
@@ -149,13 +149,13 @@ def test_a_foreign_device_and_one_that_does_not_exist_look_alike(bench):
 
 
 def test_a_command_of_another_device_is_not_found(bench):
-    bench.desk.send("d2", "c2")
+    bench.backend.send("d2", "c2")
     answer = bench.http.post("/devices/d1/commands/c2/result", json={"status": "succeeded"})
     assert error_of(answer) == (404, "command_not_found")
 
 
 def test_a_device_that_the_service_does_not_know_is_404(bench):
-    bench.desk.unknown.add("d1")
+    bench.backend.unknown.add("d1")
     assert error_of(bench.http.get("/devices/d1/commands", params={"status": "open"})) == (404, "device_not_found")
     assert error_of(bench.http.post("/sensor-data", json=READING)) == (404, "device_not_found")
 
@@ -190,7 +190,7 @@ def test_a_method_that_a_path_lacks_is_405_with_allow(bench, method, path, allow
 
 def test_an_id_is_decoded_after_the_path_was_split(bench):
     bench.tokens.tokens["t3"] = "a b:ü"
-    bench.desk.send("a b:ü", "c/1")
+    bench.backend.send("a b:ü", "c/1")
     with bench.client("t3") as http:
         assert http.get("/devices/a%20b%3A%C3%BC/commands").json()["data"][0]["id"] == "c/1"
         assert http.get("/devices/a%20b%3A%C3%BC/commands/c%2F1").status_code == 200
@@ -206,34 +206,34 @@ def test_the_request_id_comes_back(bench):
 
 
 def test_the_poll_lists_what_is_open_oldest_first_and_counts_as_delivered(bench):
-    bench.desk.send("d1", "c1")
-    bench.desk.send("d1", "c2")
+    bench.backend.send("d1", "c1")
+    bench.backend.send("d1", "c2")
     answer = bench.http.get("/devices/d1/commands", params={"status": "open"})
     assert [record["id"] for record in answer.json()["data"]] == ["c1", "c2"]
     assert answer.json()["has_more"] is False
-    assert bench.desk.given == [("d1", ("c1", "c2"))]
-    assert ("d1", Transport.HTTP) in bench.desk.heard
+    assert bench.backend.given == [("d1", ("c1", "c2"))]
+    assert ("d1", Transport.HTTP) in bench.backend.heard
 
 
 def test_without_status_all_are_listed_newest_first_and_nothing_counts_as_delivered(bench):
-    bench.desk.send("d1", "c1")
-    bench.desk.send("d1", "c2")
+    bench.backend.send("d1", "c1")
+    bench.backend.send("d1", "c2")
     bench.http.post("/devices/d1/commands/c1/result", json={"status": "succeeded"})
     answer = bench.http.get("/devices/d1/commands")
     assert [record["id"] for record in answer.json()["data"]] == ["c2", "c1"]
     only = bench.http.get("/devices/d1/commands", params={"status": "succeeded"})
     assert [record["id"] for record in only.json()["data"]] == ["c1"]
-    assert bench.desk.given == []
+    assert bench.backend.given == []
 
 
 def test_a_list_that_is_known_is_304(bench):
-    bench.desk.send("d1", "c1")
+    bench.backend.send("d1", "c1")
     tag = bench.http.get("/devices/d1/commands", params={"status": "open"}).headers["etag"]
     for known in (tag, f"W/{tag}", f'"x", {tag}', "*"):
         answer = bench.http.get("/devices/d1/commands", params={"status": "open"}, headers={"if-none-match": known})
         assert (answer.status_code, answer.content) == (304, b"")
         assert answer.headers["etag"] == tag
-    assert len(bench.desk.given) == 1
+    assert len(bench.backend.given) == 1
 
 
 def test_a_held_poll_answers_as_soon_as_a_command_comes(bench):
@@ -246,13 +246,13 @@ def test_a_held_poll_answers_as_soon_as_a_command_comes(bench):
 
     thread = threading.Thread(target=poll)
     thread.start()
-    assert bench.desk.watched.wait(60)
-    bench.desk.send("d2", "c2")
-    bench.desk.send("d1", "c1")
+    assert bench.backend.watched.wait(60)
+    bench.backend.send("d2", "c2")
+    bench.backend.send("d1", "c1")
     thread.join(60)
     assert [record["id"] for record in answers[0].json()["data"]] == ["c1"]
     assert answers[0].elapsed.total_seconds() < 25
-    assert bench.desk.watchers == 0
+    assert bench.backend.watchers == 0
 
 
 @pytest.mark.parametrize("command", [True, False])
@@ -266,21 +266,21 @@ def test_a_token_that_is_revoked_during_a_held_poll_ends_it_without_a_command(be
 
     thread = threading.Thread(target=poll)
     thread.start()
-    assert bench.desk.watched.wait(60)
+    assert bench.backend.watched.wait(60)
     del bench.tokens.tokens["t1"]
     if command:
-        bench.desk.send("d1", "c1")
+        bench.backend.send("d1", "c1")
     thread.join(60)
     assert error_of(answers[0]) == (401, "invalid_token")
     assert answers[0].elapsed.total_seconds() < 25
-    assert bench.desk.given == []
+    assert bench.backend.given == []
 
 
 def test_a_held_poll_ends_with_304_when_its_time_is_up(bench):
     tag = bench.http.get("/devices/d1/commands", params={"status": "open"}).headers["etag"]
     params, headers = {"status": "open", "wait": "0.05"}, {"if-none-match": tag}
     assert bench.http.get("/devices/d1/commands", params=params, headers=headers).status_code == 304
-    assert bench.desk.watchers == 0
+    assert bench.backend.watchers == 0
 
 
 def test_held_polls_are_let_go_when_the_front_stops():
@@ -294,7 +294,7 @@ def test_held_polls_are_let_go_when_the_front_stops():
 
     thread = threading.Thread(target=poll)
     thread.start()
-    assert bench.desk.watched.wait(60)
+    assert bench.backend.watched.wait(60)
     assert bench.front.stop(60)
     thread.join(60)
     assert statuses == [304]
@@ -306,18 +306,18 @@ def test_a_device_that_hangs_up_is_watched_no_longer(bench):
     request = b"GET /devices/d1/commands?status=open&wait=30 HTTP/1.1\r\nhost: x\r\nauthorization: Bearer t1\r\n"
     with socket.create_connection((host, int(port))) as connection:
         connection.sendall(request + b'if-none-match: "v"\r\n\r\n')
-        assert bench.desk.watched.wait(60)
+        assert bench.backend.watched.wait(60)
     ended = threading.Event()
     for _ in range(1200):
-        if not bench.desk.watchers:
+        if not bench.backend.watchers:
             break
         ended.wait(0.05)
-    assert bench.desk.watchers == 0
+    assert bench.backend.watchers == 0
 
 
 def test_a_list_comes_in_pages(bench):
     for number in range(5):
-        bench.desk.send("d1", f"c{number}")
+        bench.backend.send("d1", f"c{number}")
     with DeviceClient(bench.front.base_url, BearerToken(Secret("t1"))) as client:
         found = client.device_commands("d1", status="open")
         assert [record.id for record in found.records] == [f"c{number}" for number in range(5)]
@@ -352,19 +352,19 @@ def test_a_wrong_query_is_400_and_names_the_parameter(bench, query, field):
 
 @pytest.mark.parametrize("status", ["in_progress", "succeeded", "failed", "rejected"])
 def test_a_result_answers_the_record(bench, status):
-    bench.desk.send("d1", "c1")
+    bench.backend.send("d1", "c1")
     answer = bench.http.post("/devices/d1/commands/c1/result", json={"status": status, "result": {"n": 1}})
     assert answer.status_code == 200
     assert answer.json()["status"] == status
-    assert bench.desk.results[0][2].result == {"n": 1}
+    assert bench.backend.results[0][2].result == {"n": 1}
 
 
 def test_a_result_that_is_none_is_400(bench):
-    bench.desk.send("d1", "c1")
+    bench.backend.send("d1", "c1")
     answer = bench.http.post("/devices/d1/commands/c1/result", json={"status": "done", "extra": 1})
     assert error_of(answer) == (400, "validation_error")
     assert {detail["field"] for detail in answer.json()["details"]} == {"status", "extra"}
-    assert bench.desk.results == []
+    assert bench.backend.results == []
 
 
 # --- readings -----------------------------------------------------------------------------------------------------
@@ -374,14 +374,14 @@ def test_a_reading_is_answered_once_it_is_stored(bench):
     answer = bench.http.post("/sensor-data", json={**READING, "recorded_at": "2026-01-01T00:00:00Z"})
     assert answer.status_code == 201
     assert answer.json()["recorded_at"] == "2026-01-01T00:00:00.000Z"
-    [(device_id, reading)] = bench.desk.readings
+    [(device_id, reading)] = bench.backend.readings
     assert (device_id, reading.values, reading.recorded_at, reading.key) == ("d1", {"t": 21.5}, 1767225600.0, None)
 
 
 def test_the_same_idempotency_key_stores_a_reading_once(bench):
     for _ in range(2):
         assert bench.http.post("/sensor-data", json=READING, headers={"idempotency-key": "k"}).status_code == 201
-    assert len(bench.desk.readings) == 1
+    assert len(bench.backend.readings) == 1
 
 
 def test_a_bad_idempotency_key_is_400(bench):
@@ -396,13 +396,13 @@ def test_in_an_array_one_bad_reading_hides_none_of_the_others(bench):
     assert answer.json()["accepted"] == 2
     refused = [(fault["index"], fault["error"]) for fault in answer.json()["errors"]]
     assert refused == [(1, "device_not_found"), (2, "validation_error")]
-    assert [reading.key for _, reading in bench.desk.readings] == ["k/0", "k/3"]
+    assert [reading.key for _, reading in bench.backend.readings] == ["k/0", "k/3"]
 
 
 @pytest.mark.parametrize("count", [0, 501])
 def test_an_array_of_none_or_too_many_is_400(bench, count):
     assert error_of(bench.http.post("/sensor-data", json=[READING] * count)) == (400, "validation_error")
-    assert bench.desk.readings == []
+    assert bench.backend.readings == []
 
 
 @pytest.mark.parametrize(
@@ -431,7 +431,7 @@ def test_a_body_that_is_none_is_400_and_nothing_is_stored(bench, body, caplog):
     answer = bench.http.post("/sensor-data", content=body, headers={"content-type": "application/json"})
     assert error_of(answer) == (400, "validation_error")
     assert answer.json()["details"]
-    assert bench.desk.readings == []
+    assert bench.backend.readings == []
     assert "http=refused device d1: 400 validation_error" in caplog.text
 
 
@@ -450,7 +450,7 @@ def test_a_megabyte_is_413_and_nothing_is_stored(bench, chunked):
         assert chunked  # it closed the connection on what is still being sent
     else:
         assert error_of(answer) == (413, "payload_too_large")
-    assert bench.desk.readings == []
+    assert bench.backend.readings == []
     assert bench.http.post("/sensor-data", json=READING).status_code == 201
     assert bench.front.status().counts["payload_too_large"] == 1
 
@@ -472,14 +472,14 @@ def test_another_media_type_is_415(bench, headers):
 
 
 def test_a_full_store_is_503_and_says_when_to_come_again(bench):
-    bench.desk.fault = DeskFull("1000000 readings wait for the service", retry_after_s=12)
+    bench.backend.fault = StoreFull("1000000 readings wait for the service", retry_after_s=12)
     answer = bench.http.post("/sensor-data", json=READING)
     assert error_of(answer) == (503, "gateway_full")
     assert answer.headers["retry-after"] == "12"
 
 
 def test_a_store_that_refuses_is_503(bench):
-    bench.desk.fault = StorageError("gateway.db: there is no room left for it: free space on its disk")
+    bench.backend.fault = StorageError("gateway.db: there is no room left for it: free space on its disk")
     for answer in (bench.http.post("/sensor-data", json=READING), bench.http.get("/devices/d1/commands")):
         assert error_of(answer) == (503, "storage_unavailable")
         assert answer.headers["retry-after"] == "30"
@@ -487,12 +487,12 @@ def test_a_store_that_refuses_is_503(bench):
 
 def test_a_store_that_does_not_answer_is_503_in_time(bench, monkeypatch):
     monkeypatch.setattr(http_app, "_STORE_S", 0.05)
-    bench.desk.stuck = True
+    bench.backend.stuck = True
     assert error_of(bench.http.post("/sensor-data", json=READING)) == (503, "storage_unavailable")
 
 
 def test_a_fault_of_ours_is_500_and_the_log_says_why(bench, monkeypatch, caplog):
-    monkeypatch.setattr(bench.desk, "open_commands", lambda _device_id: 1 / 0)
+    monkeypatch.setattr(bench.backend, "open_commands", lambda _device_id: 1 / 0)
     answer = bench.http.get("/devices/d1/commands", params={"status": "open"})
     assert error_of(answer) == (500, "internal_error")
     assert "ZeroDivisionError" in caplog.text
@@ -518,7 +518,7 @@ def test_the_agents_own_adapters_work_against_it(bench):
         assert source.poll(0.0).commands == ()
         source.acknowledge([])
         assert source.poll(0.0).unchanged
-        bench.desk.send("d1", "c1", command="ping")
+        bench.backend.send("d1", "c1", command="ping")
         poll = source.poll(5.0)
         assert [command.id for command in poll.commands] == ["c1"]
         assert poll.held
@@ -527,9 +527,9 @@ def test_the_agents_own_adapters_work_against_it(bench):
         stored = [StoredReading(key, f"k{key}", Reading({"t": float(key)}, moment)) for key in range(3)]
         assert uplink.send(stored).delivered == (0, 1, 2)
         assert uplink.send(stored).delivered == (0, 1, 2)
-        assert len(bench.desk.readings) == 3
+        assert len(bench.backend.readings) == 3
         uplink.report(Report("c1", "succeeded", {"pong": True}))
-        assert bench.desk.results[0][2].status == "succeeded"
+        assert bench.backend.results[0][2].status == "succeeded"
 
 
 def test_the_agents_client_sees_the_right_errors(bench):

@@ -16,8 +16,8 @@ from agent.config import AgentConfig, LoadedConfig
 from agent.core.outbox import Bounds
 from agent.doctor.examination import all_checks, examine
 from agent.doctor.exchange import knows_device
-from agent.doctor.findings import Verdict
-from agent.doctor.findings import Verdict as Seen
+from agent.doctor.findings import CheckStatus
+from agent.doctor.findings import CheckStatus as Seen
 from agent.doctor.quick_check import check_all
 from agent.doctor.subject import Subject
 from agent.errors import NotFound
@@ -73,7 +73,7 @@ def make_config(tmp_path) -> Callable[..., AgentConfig]:
     return make
 
 
-def service_line(config: AgentConfig) -> tuple[Verdict, str]:
+def service_line(config: AgentConfig) -> tuple[CheckStatus, str]:
     findings = check_all(lambda: LoadedConfig(config, None, ()), {}, online=True)
     [line] = [finding for name, finding in findings if name == "service"]
     return line.verdict, line.seen
@@ -84,27 +84,27 @@ class TestCheck:
         once = Once()
         server, _ = serve(once)
         verdict, text = service_line(make_config(server))
-        assert (verdict, "and knows this device" in text) == (Verdict.OK, True)
+        assert (verdict, "and knows this device" in text) == (CheckStatus.OK, True)
         assert len(once.commands) == 1
 
     def test_a_device_that_is_not_listed_is_a_failure(self, serve, make_config):  # noqa: F811
         server, _ = serve(Once(devices=Answer(body=[{"device_id": "d2"}])))
         verdict, text = service_line(make_config(server))
-        assert (verdict, "does not know device d1" in text) == (Verdict.FAILED, True)
+        assert (verdict, "does not know device d1" in text) == (CheckStatus.FAILED, True)
 
     @pytest.mark.parametrize("status", [403, 405])
     def test_a_server_that_does_not_list_devices_leaves_it_open(self, serve, make_config, status):  # noqa: F811
         once = Once(devices=Answer(status, {"error": "no"}))
         server, _ = serve(once)
         verdict, text = service_line(make_config(server))
-        assert (verdict, "does not tell whether" in text) == (Verdict.OK, True)
+        assert (verdict, "does not tell whether" in text) == (CheckStatus.OK, True)
         assert len(once.commands) == 1
 
     @pytest.mark.parametrize("configured", [True, False])
     def test_with_command_status_the_running_commands_are_asked_for(self, serve, make_config, configured):  # noqa: F811
         server, _ = serve(Once(None if configured else ["command-status"]))
         dialect = {"extensions": ["command-status"]} if configured else {}
-        assert service_line(make_config(server, **dialect))[0] is Verdict.OK
+        assert service_line(make_config(server, **dialect))[0] is CheckStatus.OK
         asked = [target for _, target, _ in server.asked]
         assert asked[-1] == "/devices/d1/commands?status=in_progress"
         assert any("well-known" in target for target in asked) is not configured

@@ -8,9 +8,8 @@ from itertools import product
 import httpx
 import pytest
 
-from agent.adapters.discovery import Discovery
+from agent.adapters.discovery import Discovery, ServerBook
 from agent.adapters.http_source import HttpSource
-from agent.adapters.server_book import ServerBook
 from agent.core.outbox import Disposition, judge_readings
 from agent.errors import ServiceError
 from agent.wire.auth import KeyPair

@@ -10,15 +10,14 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from agent.adapters.discovery import Discovery
+from agent.adapters.discovery import Discovery, ServerBook
 from agent.adapters.http_source import HttpSource
 from agent.adapters.http_uplink import HttpUplink
-from agent.adapters.server_book import ServerBook
-from agent.core.list_watch import ListWatch
+from agent.core.listed import ListWatch
 from agent.core.values import Report
 from agent.errors import Forbidden, NoPlaceForResults, NotFound, Refused, ServerFault
 from agent.wire.dialect import CommandLists, Dialect, ResultPlace
-from agent.wire.long_lists import ITEMS_MAX
+from agent.wire.lists import ITEMS_MAX
 from agent.wire.server_findings import CANCELED_QUERY, IF_NONE_MATCH, SETTING, describe
 from tests.contract.test_command_source_port import RECORDS, Answer, ScriptedServer, serve  # noqa: F401 - a fixture
 from tests.contract.test_uplink_port import stored

@@ -18,7 +18,7 @@ from agent.wire.auth import BearerToken, KeyPair
 from agent.wire.device_client import DeviceClient
 from agent.wire.probe.line import REQUESTS_MAX, ProbeLine
 from agent.wire.probe.look import look
-from agent.wire.probe.report import ProbeReport, Standing, Verdict, report_lines
+from agent.wire.probe.report import ProbeReport, ProbeVerdict, RuleVerdict, report_lines
 from agent.wire.secret import Secret
 from simulator.cli import program
 from simulator.probe.writing import write
@@ -67,7 +67,7 @@ def dialect_of(report: ProbeReport) -> DialectConfig:
 
 def test_the_complete_service_keeps_every_rule_and_needs_no_dialect(bench):
     report = probe(bench, COMPLETE)
-    assert report.standing is Standing.GOOD
+    assert report.standing is ProbeVerdict.GOOD
     assert {rule.name for rule in report.requirements} == {
         *("lists_devices", "lists_products", "lists_sensor_data", "bodies_are_json", "missing_header_401"),
         *("invalid_credentials_401", "unknown_404", "error_bodies", "takes_readings", "write_bodies_are_json"),
@@ -131,7 +131,7 @@ def test_the_terminal_report_is_as_it_was_agreed(name, wanted):
 def test_the_report_of_a_plain_server_says_what_is_lost_and_how_it_is_kept(bench):
     report = probe(bench, PLAIN)
     text = "\n".join(report_lines(report))
-    assert report.standing is Standing.GOOD
+    assert report.standing is ProbeVerdict.GOOD
     assert "This server: offers no extensions (a plain server)" in text
     assert "readings that waited for the network get the time at which they arrived" in text
     assert '#     recorded_at_reading: "recorded_at_s"' in text
@@ -154,7 +154,7 @@ def test_without_writing_only_gets_are_sent_and_no_command_is_taken(bench, wante
     assert len(seen.seen) == report.requests <= 30
     lists = [path for path in seen.paths("GET") if path.startswith("/devices/") and path.endswith("/commands")]
     assert len(lists) == (1 if wanted is COMPLETE else 0)  # announced: the running commands alone
-    assert report.standing is Standing.GOOD
+    assert report.standing is ProbeVerdict.GOOD
     assert not report.wrote
 
 
@@ -227,14 +227,14 @@ def test_ids_that_are_numbers_are_said(bench):
 def test_a_device_that_looks_at_its_gateway_is_told_so_and_takes_no_command():
     front = GatewayBench()
     try:
-        front.desk.send("d1", "c1")
+        front.backend.send("d1", "c1")
         with ProbeLine(front.front.base_url, BearerToken(Secret("t1")), timeout_s=60) as line:
             report = look(line, device_id="d1").report(may_write=False)
-        assert front.desk.given == []
+        assert front.backend.given == []
     finally:
         front.close()
     assert report.is_gateway
-    assert report.standing is Standing.GOOD, list(report_lines(report))
+    assert report.standing is ProbeVerdict.GOOD, list(report_lines(report))
     assert next(report_lines(report)).endswith("as device-gateway answers: 9 requests, read only")
 
 
@@ -252,8 +252,8 @@ def test_a_device_that_looks_at_its_gateway_is_told_so_and_takes_no_command():
 )
 def test_a_broken_rule_is_named(bench, axes, rule):
     report = probe(bench, profile(**axes))
-    assert report.standing is Standing.BROKEN
-    assert next(each.verdict for each in report.requirements if each.name == rule) is Verdict.BROKEN
+    assert report.standing is ProbeVerdict.BROKEN
+    assert next(each.verdict for each in report.requirements if each.name == rule) is RuleVerdict.BROKEN
 
 
 # --- the dialect --------------------------------------------------------------------------------------------------

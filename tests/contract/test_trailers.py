@@ -7,7 +7,7 @@ import socket
 from urllib.parse import urlsplit
 
 from gateway.http.front import HttpFront, HttpSettings
-from tests.fake_desk import FakeDesk, FakeTokens
+from tests.fake_backend import FakeBackend, FakeTokens
 from tests.service_running import running
 
 
@@ -37,12 +37,12 @@ def test_keys_in_trailers_open_nothing_at_the_service():
 
 def test_a_token_in_a_trailer_opens_nothing_at_the_gateway():
     token = "dgt_0123456789"
-    desk, tokens = FakeDesk(), FakeTokens(**{token: "d1"})
-    front = HttpFront(HttpSettings(port=0), desk, tokens)
+    backend, tokens = FakeBackend(), FakeTokens(**{token: "d1"})
+    front = HttpFront(HttpSettings(port=0), backend, tokens)
     front.start()
     try:
         body = json.dumps({"device_id": "d1", "sensor_data": {"t": 1.0}}).encode()
         assert answer_to(front.base_url, "/sensor-data", body, {"Authorization": f"Bearer {token}"}) == 401
-        assert desk.readings == []
+        assert backend.readings == []
     finally:
         assert front.stop(60)

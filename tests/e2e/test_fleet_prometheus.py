@@ -22,7 +22,7 @@ from agent.wire.secret import Secret
 from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.merging import merge_operations
 from simulator.fleet.outcomes import OutcomeClass
-from simulator.fleet.record import RunRecord, Second, Word
+from simulator.fleet.record import RunRecord, Second, VerdictStatus
 from simulator.fleet.report.live import SilentView
 from simulator.fleet.report.prometheus.address import MeteredView, MetricsAddress
 from simulator.fleet.report.standing import Standing
@@ -126,7 +126,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
 
 
 def test_prometheus_sees_no_counter_fall_although_a_worker_died(run):
-    assert run.record.verdict.word is Word.INCONCLUSIVE, run.record.verdict
+    assert run.record.verdict.word is VerdictStatus.INCONCLUSIVE, run.record.verdict
     assert run.record.gaps
     span = f"[{int(run.end_s - run.begin_s) + 5}s]"
     names = [name for name in run.server.metric_names() if name.startswith("fleet_")]

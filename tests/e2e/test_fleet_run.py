@@ -18,7 +18,7 @@ from agent.errors import ConfigurationError
 from agent.wire.secret import Secret
 from simulator.children import ChildProcess
 from simulator.fleet.metrics.saturation import Limits, Saturation
-from simulator.fleet.record import RunRecord, Word
+from simulator.fleet.record import RunRecord, VerdictStatus
 from simulator.fleet.report.live import RunView, SilentView
 from simulator.fleet.report.standing import RunHead
 from simulator.fleet.report.writing import read_record, read_seconds
@@ -119,7 +119,7 @@ def test_a_run_proves_that_nothing_was_lost_and_leaves_its_record(service, tmp_p
         {"name": "hold", "kind": "hold", "duration_s": 7},  # a machine that stands still for seconds leaves enough
     ]
     record = run(service, tmp_path, phases=phases)
-    assert record.verdict.word is Word.PASSED, record.verdict
+    assert record.verdict.word is VerdictStatus.PASSED, record.verdict
     assert record.audit is not None
     readings, commands = record.audit.readings, record.audit.commands
     assert readings is not None
@@ -150,7 +150,7 @@ def test_commands_that_end_otherwise_than_expected_fail_the_run_and_hold_up_noth
         {"name": "hold", "kind": "hold", "duration_s": 3, "until": "open_commands == 0", "until_within_s": "1m"},
     ]
     record = run(service, tmp_path, commands=commands, phases=phases, drain_s=300)
-    assert (record.verdict.word, record.verdict.exit_code) == (Word.FAILED, 1), record.verdict
+    assert (record.verdict.word, record.verdict.exit_code) == (VerdictStatus.FAILED, 1), record.verdict
     ping, interval, sing, _ = record.commands
     assert dict(ping.ends) == {"succeeded": ping.sent}
     assert dict(interval.ends) == {"rejected": interval.sent}
@@ -199,7 +199,7 @@ def worker_pids() -> list[int]:
 def test_a_killed_worker_makes_the_run_inconclusive_and_declares_the_gap(service, tmp_path):
     onlooker = Onlooker(1, lambda: os.kill(worker_pids()[0], signal.SIGKILL))
     record = run(service, tmp_path, lambda _head: onlooker)
-    assert record.verdict.word is Word.INCONCLUSIVE, record.verdict
+    assert record.verdict.word is VerdictStatus.INCONCLUSIVE, record.verdict
     assert record.verdict.exit_code == 3
     assert record.partial == "1 of 2 workers did not come to their end"
     assert [(gap.worker, "signal 9" in gap.reason) for gap in record.gaps] == [(0, True)]
@@ -243,7 +243,7 @@ def test_ctrl_c_ends_a_run_in_order_with_an_audit(service, tmp_path):
     begun = time.monotonic()
     record = run(service, tmp_path, lambda _head: onlooker, phases=phases)
     assert time.monotonic() - begun < 300
-    assert (record.verdict.word, record.verdict.exit_code) == (Word.INTERRUPTED, 130)
+    assert (record.verdict.word, record.verdict.exit_code) == (VerdictStatus.INTERRUPTED, 130)
     assert record.verdict.sentences[1].startswith("partial: it ended after ")
     assert [result.judged for result in record.thresholds] == [True, True]
     assert record.drained_from_s == record.phases[-1].end_s
@@ -263,7 +263,7 @@ def test_a_target_that_goes_away_ends_the_run_with_the_report_kept(service, tmp_
         service, tmp_path, lambda _head: onlooker, phases=phases, target={"transport": "http_poll", "timeout_s": 1}
     )
     stop.join()
-    assert (record.verdict.word, record.verdict.exit_code) == (Word.UNREACHABLE, 5)
+    assert (record.verdict.word, record.verdict.exit_code) == (VerdictStatus.UNREACHABLE, 5)
     assert "of 600 s" in record.partial
     assert len(record.thresholds) == 2  # judged by what was measured until then
     assert record.audit is not None
@@ -290,7 +290,7 @@ def test_faults_of_the_network_are_made_and_told_and_nothing_is_lost(service, tm
         faults=kinds,
         thresholds=["audit.lost == 0", "audit.doubled == 0"],
     )
-    assert record.verdict.word is Word.PASSED, record.verdict
+    assert record.verdict.word is VerdictStatus.PASSED, record.verdict
     assert [fault.kind for fault in record.faults] == [fault["kind"] for fault in kinds]
     assert record.faults[0].devices == 30
     assert 0 < record.faults[1].devices < 30
@@ -363,7 +363,7 @@ def test_pure_load_over_mqtt_is_settled_by_the_real_gateway_and_every_reading_is
         thresholds=["audit.lost == 0", "mqtt.receipt.failed.count == 0"],
     )
     # How quickly a busy machine brings the sessions up may fail the run; what it sent is proven all the same.
-    assert record.verdict.word in {Word.PASSED, Word.FAILED}, record.verdict
+    assert record.verdict.word in {VerdictStatus.PASSED, VerdictStatus.FAILED}, record.verdict
     assert [result.held for result in record.thresholds] == [True, True]
     assert (record.level, record.transport) == ("wire", "mqtt")
     assert set(record.operations) == {"mqtt.connect", "mqtt.sensor_data", "mqtt.receipt"}

@@ -17,8 +17,8 @@ from paho.mqtt.reasoncodes import ReasonCode
 from agent.adapters.clocks import SystemClock
 from agent.wire import topics
 from agent.wire.times import to_rfc3339
-from gateway.board import CommandBoard
-from gateway.desk import Desk
+from gateway.backend import Backend
+from gateway.command_cache import CommandCache
 from gateway.mqtt.broker_config import LIMITS
 from gateway.mqtt.front import MqttFront, MqttSettings, look_at_broker
 from gateway.ports import Hints
@@ -44,10 +44,10 @@ class Bench:
         self.hints = Hints(60.0)
         self.served = {DEVICE}
         self.soon_served: set[str] = set()
-        self.desk = Desk(self.store, CommandBoard(time.time), clock, hints=lambda _: self.hints)
+        self.backend = Backend(self.store, CommandCache(time.time), clock, hints=lambda _: self.hints)
         self.front = MqttFront(
             MqttSettings("127.0.0.1", broker.port, f"gateway-of-{device_id}", **settings),
-            self.desk,
+            self.backend,
             serves=self._serves,
             own=lambda: self.served,
             clock=clock,
@@ -68,8 +68,8 @@ class Bench:
 
     def list(self, commands: list[StoredCommand], canceled: Sequence[StoredCommand] = ()) -> None:
         """The service lists these and no others."""
-        self.desk.take_listed(DEVICE, commands, Look())
-        self.desk.finish_list(DEVICE, {each.id for each in commands}, Look(), canceled)
+        self.backend.take_listed(DEVICE, commands, Look())
+        self.backend.finish_list(DEVICE, {each.id for each in commands}, Look(), canceled)
 
     def of(self, kind: topics.TopicKind) -> list[Any]:
         return [value for each, value in self.arrived if each is kind]
@@ -198,7 +198,7 @@ def test_what_a_device_said_before_the_gateway_came_is_no_news(make_bench, start
     bench.publish(topics.sensor_data(DEVICE), {"sensor_data": {"t": 1}, "key": "k"})
     bench.wait_until(lambda: bench.of(topics.TopicKind.RECEIPTS))
     assert bench.front.status().counts["messages"] == (1 if version == "5" else 2)
-    assert bench.desk.online(60.0) == 1
+    assert bench.backend.online(60.0) == 1
 
 
 def test_a_full_store_sends_no_receipt_and_takes_what_has_no_key_as_soon_as_there_is_room(make_bench):
@@ -227,7 +227,7 @@ def test_an_open_command_is_published_once_and_again_when_its_device_comes_back(
     assert bench.of(topics.TopicKind.NOTICE)[0]["poll_s"] == 60
     bench.publish(topics.result(DEVICE, "c1"), {"status": "succeeded", "key": "r"})
     bench.wait_until(lambda: bench.of(topics.TopicKind.RECEIPTS))
-    assert [record["id"] for record in bench.desk.open_commands(DEVICE).records] == ["c2"]
+    assert [record["id"] for record in bench.backend.open_commands(DEVICE).records] == ["c2"]
 
 
 def test_a_canceled_command_is_taken_back_on_its_topic_and_one_that_expired_is_not(make_bench):

@@ -12,12 +12,12 @@ from agent.errors import ConfigurationError
 from gateway.certificates import make_certificates
 from gateway.http.front import HttpFront, HttpSettings
 from tests.certificates import Authority
-from tests.fake_desk import FakeDesk, FakeTokens
+from tests.fake_backend import FakeBackend, FakeTokens
 
 
 def front(certificate, key, **settings):
     return HttpFront(
-        HttpSettings(port=0, certificate=certificate, private_key=key, **settings), FakeDesk(), FakeTokens(t="d1")
+        HttpSettings(port=0, certificate=certificate, private_key=key, **settings), FakeBackend(), FakeTokens(t="d1")
     )
 
 
@@ -94,7 +94,7 @@ def test_a_port_in_use_is_told_with_the_fix(tmp_path):
     first.start()
     port = int(first.base_url.rsplit(":", 1)[1])
     try:
-        second = HttpFront(HttpSettings(port=port), FakeDesk(), FakeTokens())
+        second = HttpFront(HttpSettings(port=port), FakeBackend(), FakeTokens())
         with pytest.raises(OSError, match="in use: stop what listens there, or set another http.port"):
             second.start()
     finally:

@@ -15,7 +15,7 @@ from agent.wire.secret import Secret
 from simulator.exit_codes import ExitCode
 from simulator.fleet.audit import readback
 from simulator.fleet.metrics.saturation import Limits, Saturation
-from simulator.fleet.record import RunRecord, Word
+from simulator.fleet.record import RunRecord, VerdictStatus
 from simulator.fleet.report import making
 from simulator.fleet.report.live import RunView, SilentView
 from simulator.fleet.report.prometheus.address import MeteredView, MetricsAddress
@@ -148,7 +148,7 @@ def run(
 
 def check_inconclusive(record: RunRecord, tmp_path: Path, sentence: str) -> None:
     told = " | ".join(record.verdict.sentences)
-    assert record.verdict.word is Word.INCONCLUSIVE, told
+    assert record.verdict.word is VerdictStatus.INCONCLUSIVE, told
     assert record.verdict.exit_code == ExitCode.INCONCLUSIVE
     assert sentence in told
     assert read_record(tmp_path / "run").verdict == record.verdict
@@ -158,7 +158,7 @@ def test_every_thread_and_task_of_a_worker_stands_in_the_tables(service, tmp_pat
     monkeypatch.setattr(performing, "work", sudden_ends.work)
     monkeypatch.setenv(LIST, str(tmp_path / "parts"))
     record = run(service, tmp_path)
-    assert record.verdict.word is Word.PASSED, record.verdict
+    assert record.verdict.word is VerdictStatus.PASSED, record.verdict
     found = set((tmp_path / "parts").read_text().split("\n"))
     assert set(WORKER_ENDS) <= found
     assert found <= {*WORKER_ENDS, *NOT_ENDED}
@@ -255,7 +255,7 @@ def test_the_address_for_prometheus_is_served_again_and_the_conductor_has_no_oth
     address = MetricsAddress(0, RunHead("sudden", "core", "http_poll", service.base_url, 3, 1))
     scraper = Scraper(address)
     record = run(service, tmp_path, lambda _head: MeteredView(scraper, address))
-    assert record.verdict.word is Word.PASSED, record.verdict
+    assert record.verdict.word is VerdictStatus.PASSED, record.verdict
     assert scraper.threads - before <= {"metrics", "service-reader", "service-look-up"}
     assert any("metrics ended unexpectedly: Sudden; they are served again" in note for note in scraper.notes)
     assert scraper.restarts == 'fleet_metrics_restarts_total{scenario="sudden"} 1.0'
@@ -288,7 +288,7 @@ def test_every_thread_and_task_of_a_run_over_mqtt_stands_in_the_tables(standing,
     monkeypatch.setattr(performing, "work", sudden_ends.work)
     monkeypatch.setenv(LIST, str(tmp_path / "parts"))
     record = run_over_mqtt(standing, tmp_path)
-    assert record.verdict.word is Word.PASSED, record.verdict
+    assert record.verdict.word is VerdictStatus.PASSED, record.verdict
     found = set((tmp_path / "parts").read_text().split("\n"))
     assert "plan" in found
     assert found <= {*WORKER_ENDS, *NOT_ENDED, *MQTT_ENDS}

@@ -22,8 +22,8 @@ from agent.core.values import Moment
 from agent.errors import AgentError, StorageError
 from agent.runtime.service_clock import ServiceClock
 from agent.wire.times import parse_time, to_rfc3339
-from gateway.board import CommandBoard
-from gateway.desk import Desk
+from gateway.backend import Backend
+from gateway.command_cache import CommandCache
 from gateway.mqtt.outgoing import CommandPublisher
 from gateway.ports import Hints
 from tests.fault.test_wrong_clocks import Device, World
@@ -175,7 +175,7 @@ DEVICES = ("d1", "d2", "d3")
 
 
 class Gateway(Side):
-    """The gateway's side towards the service with board, desk and publisher, its own clock two days wrong."""
+    """The gateway's side towards the service with cache, backend and publisher, its own clock two days wrong."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -187,12 +187,12 @@ class Gateway(Side):
         self.asked_at_s = self.clock.now().monotonic_s
         self.client.connection.on_date = self._learn_time
         self.commands._service_clock = self.known_time
-        self.board = CommandBoard(self._service_now)
-        self.desk = Desk(self.store, self.board, self.clock, hints=lambda _: Hints(60.0))
-        self.commands._desk = self.desk
+        self.command_cache = CommandCache(self._service_now)
+        self.backend = Backend(self.store, self.command_cache, self.clock, hints=lambda _: Hints(60.0))
+        self.commands._backend = self.backend
         self.published: list[Message] = []
         self.takes = True
-        self.publisher = CommandPublisher(self.desk, self._post, lambda: True, self._service_now)
+        self.publisher = CommandPublisher(self.backend, self._post, lambda: True, self._service_now)
         self.mode, self.stall_s = "ok", 0.0
         self.open: dict[str, list[dict[str, Any]]] = {device: [] for device in DEVICES}
         self.ends: dict[str, float] = {}
@@ -226,7 +226,7 @@ class Gateway(Side):
 
     def look(self, device: str) -> None:
         """The device asks over HTTP, and comes online over MQTT."""
-        for record in self.desk.open_commands(device).records:
+        for record in self.backend.open_commands(device).records:
             self.judge(str(record["id"]), "handed out")
         self.published.clear()
         self.publisher._publish(device, again=True)
@@ -302,10 +302,10 @@ def judge_gateway(steps: list[tuple[str, str, float]]) -> int:
                 gateway.clock.advance(value)
             elif step == "expire":
                 with suppress(StorageError):
-                    gateway.desk.expire(gateway._service_now())
+                    gateway.backend.expire(gateway._service_now())
             elif step == "restart":
                 gateway.clock.advance(value)
-                gateway.board.load(gateway._store_call(lambda store: store.commands.open_ones()))
+                gateway.command_cache.load(gateway._store_call(lambda store: store.commands.open_ones()))
             elif step == "store":
                 gateway.store_fault = which
             elif step == "broker":

@@ -17,7 +17,7 @@ import yaml
 
 from agent.adapters.sqlite_store import FILE_NAME
 from agent.adapters.store.status import read_status
-from agent.core.first_contact import SETTING as FIRST_CONTACT
+from agent.core.triage import FIRST_CONTACT
 from agent.wire.command_states import FINAL_STATES
 from agent.wire.commands import CommandRecord
 from simulator.wire.messages import SendCommand

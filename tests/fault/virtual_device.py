@@ -11,18 +11,18 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from agent.core.commands import CommandRules, HandlerRule
-from agent.core.outcomes import RunLimits
+from agent.core.commands import HandlerRule, RunLimits
 from agent.core.poll_interval import PollIntervals
 from agent.core.reporting import ReportRule
 from agent.core.schedule import phase_s
+from agent.core.triage import CommandRules
 from agent.core.values import Command, Contract, JournalEntry, Moment, Outcome, OutcomeStatus
 from agent.ports import Clock, CommandSource, Journal, Outbox, Uplink
 from agent.runtime.command_poller import CommandPoller
+from agent.runtime.controls import Intervals
 from agent.runtime.dispatcher import Dispatcher
 from agent.runtime.health import Health
 from agent.runtime.intake import Intake, resume
-from agent.runtime.intervals import Intervals
 from agent.runtime.jobs import Attempt, Ended, Job
 from agent.runtime.lanes import Lane, LaneParts
 from agent.runtime.reading_uplink import ReadingUplink

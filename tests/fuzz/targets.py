@@ -38,13 +38,12 @@ from agent.sensors.program import ProgramSensor
 from agent.sensors.system import SystemSensor
 from agent.wire import json_text, mqtt_messages, topics
 from agent.wire.answers import Answer, read_body, read_retry_after
-from agent.wire.calls import read_record
 from agent.wire.commands import CommandRecord
+from agent.wire.device_client import read_record
 from agent.wire.dialect import AnswerReading
 from agent.wire.faults import raise_for_status
 from agent.wire.identity import Identity, PageVerdict, is_page, is_proof
-from agent.wire.lists import PageWalk, next_link, read_page
-from agent.wire.long_lists import cut_list
+from agent.wire.lists import PageWalk, cut_list, next_link, read_page
 from agent.wire.rate_limit import read_rate_limit
 from agent.wire.sensor_data import BatchAnswer
 from agent.wire.signed import parse_body, parse_envelope

@@ -20,7 +20,7 @@ from click.testing import CliRunner
 from agent.adapters.sqlite_store import FILE_NAME
 from agent.adapters.store.snapshot import read_snapshot
 from agent.cli.program import device_agent
-from agent.core.first_contact import RESOLUTION_S
+from agent.core.triage import RESOLUTION_S
 from agent.errors import StorageError
 from gateway.devices.token_file import FILE_NAME as TOKENS
 from gateway.devices.token_file import DeviceTokenFile

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from simulator.fleet.metrics.saturation import Limits, Saturation
-from simulator.fleet.record import Word
+from simulator.fleet.record import VerdictStatus
 from simulator.fleet.report.live import SilentView
 from simulator.fleet.run import performing
 from simulator.fleet.run.performing import RunOptions, perform
@@ -103,7 +103,7 @@ def test_a_fleet_runs_and_its_audit_finds_every_reading_and_command(account: Exp
     way = find_target(TargetOptions(account.front.url, account.api_key, secret))
     stage = RunOptions(read_scenario_file(scenario), way, tmp_path / "run", (permit(way.base_url, (), owned=False),))
     record = perform(stage, lambda _head: SilentView())
-    assert record.verdict.word is Word.PASSED, record.verdict
+    assert record.verdict.word is VerdictStatus.PASSED, record.verdict
     assert record.audit is not None
     readings = record.audit.readings
     assert readings is not None

@@ -40,7 +40,7 @@ class CommandLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Gap:
+class DroppedReadings:
     """Readings that were dropped for one reason, and the time that they were from, epoch seconds."""
 
     reason: str
@@ -108,7 +108,7 @@ class StoreStatus:
     last_commands: tuple[CommandLine, ...]
     outbox: OutboxStats
     set_aside: tuple[SetAside, ...]
-    gaps: tuple[Gap, ...]
+    gaps: tuple[DroppedReadings, ...]
     untold_gaps: int
     settings: Mapping[str, str]
     incidents: tuple[str, ...]
@@ -177,7 +177,9 @@ def _read(connection: sqlite3.Connection, last: int, file_bytes: int, disk_bytes
         last_commands=tuple(CommandLine(*row) for row in lines),
         outbox=read_stats(connection, rows, size_bytes, last_key, oldest_wall_s),
         set_aside=tuple(SetAside(*row) for row in refused),
-        gaps=tuple(Gap(*row) for row in connection.execute("SELECT reason, rows, from_wall, to_wall FROM gap")),
+        gaps=tuple(
+            DroppedReadings(*row) for row in connection.execute("SELECT reason, rows, from_wall, to_wall FROM gap")
+        ),
         untold_gaps=untold_gaps,
         settings=dict(_pairs(connection.execute("SELECT name, value FROM setting ORDER BY name"))),
         incidents=_texts(connection, "SELECT text FROM incident ORDER BY id DESC LIMIT ?", last),

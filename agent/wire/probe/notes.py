@@ -12,7 +12,7 @@ from agent.wire import extensions
 from agent.wire.answers import one_line
 from agent.wire.dialect import CommandLists, Dialect, ResultPlace
 from agent.wire.probe.line import NOT_JSON, ProbeLine, Seen
-from agent.wire.probe.report import Choice, ProbeReport, Requirement, Verdict
+from agent.wire.probe.report import Choice, ProbeReport, Requirement, RuleVerdict
 from agent.wire.server_findings import ServerFindings, describe
 from agent.wire.times import to_rfc3339
 
@@ -92,14 +92,14 @@ class Notes:
         wrong = [answer for answer, is_right in answers if answer.status and not is_right]
         missing = [answer for answer, _ in answers if not answer.status]
         if wrong:
-            verdict, shown = Verdict.BROKEN, wrong
+            verdict, shown = RuleVerdict.BROKEN, wrong
         elif missing or not answers:
-            verdict, shown = Verdict.UNJUDGED, missing
+            verdict, shown = RuleVerdict.UNJUDGED, missing
         else:
-            verdict, shown = Verdict.HOLDS, [answer for answer, _ in answers]
+            verdict, shown = RuleVerdict.HOLDS, [answer for answer, _ in answers]
         words = seen or "; ".join(answer.brief() for answer in shown) or "nothing was answered that shows it"
         self._requirements.append(Requirement(name, rule, verdict, self._clean(words)))
-        return verdict is Verdict.HOLDS
+        return verdict is RuleVerdict.HOLDS
 
     def note(self, topic: str, name: str, value: str | None, seen: str, loss: str = "") -> None:
         """Note a choice as observed; a later note replaces an earlier one."""

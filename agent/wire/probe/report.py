@@ -11,7 +11,7 @@ from agent.frozen import dataclass
 from agent.wire.server_findings import sentence
 
 
-class Verdict(StrEnum):
+class RuleVerdict(StrEnum):
     """The verdict on a rule of the specification."""
 
     HOLDS = "holds"
@@ -19,7 +19,7 @@ class Verdict(StrEnum):
     UNJUDGED = "not judged"
 
 
-class Standing(StrEnum):
+class ProbeVerdict(StrEnum):
     """The verdict on the whole probe."""
 
     GOOD = "every rule holds"
@@ -40,7 +40,7 @@ class Requirement:
 
     name: str
     rule: str
-    verdict: Verdict
+    verdict: RuleVerdict
     seen: str
 
 
@@ -94,12 +94,12 @@ class ProbeReport:
     left: tuple[str, ...] = ()
 
     @property
-    def standing(self) -> Standing:
+    def standing(self) -> ProbeVerdict:
         """What came of it: a broken rule goes before one that could not be judged."""
         verdicts = {requirement.verdict for requirement in self.requirements}
-        if Verdict.BROKEN in verdicts:
-            return Standing.BROKEN
-        return Standing.INCONCLUSIVE if Verdict.UNJUDGED in verdicts or not verdicts else Standing.GOOD
+        if RuleVerdict.BROKEN in verdicts:
+            return ProbeVerdict.BROKEN
+        return ProbeVerdict.INCONCLUSIVE if RuleVerdict.UNJUDGED in verdicts or not verdicts else ProbeVerdict.GOOD
 
     @property
     def losses(self) -> tuple[str, ...]:
@@ -113,7 +113,7 @@ class ProbeReport:
             found.setdefault(choice.topic, []).append(choice)
         return found
 
-    def count(self, verdict: Verdict) -> int:
+    def count(self, verdict: RuleVerdict) -> int:
         """How many rules have this verdict."""
         return sum(requirement.verdict is verdict for requirement in self.requirements)
 
@@ -149,7 +149,7 @@ class ProbeReport:
 
 
 _WIDTH: Final = 110
-_MARKS: Final = {Verdict.HOLDS: "ok", Verdict.BROKEN: "BROKEN", Verdict.UNJUDGED: "?"}
+_MARKS: Final = {RuleVerdict.HOLDS: "ok", RuleVerdict.BROKEN: "BROKEN", RuleVerdict.UNJUDGED: "?"}
 _COLUMN: Final = 9
 
 
@@ -173,8 +173,8 @@ def report_lines(report: ProbeReport) -> Iterator[str]:
     yield "For the configuration of the agent"
     yield from (f"  {line}" for line in report.dialect.splitlines())
     yield ""
-    counts = f"{report.count(Verdict.HOLDS)} hold, {report.count(Verdict.BROKEN)} broken"
-    counts += f", {report.count(Verdict.UNJUDGED)} not judged"
+    counts = f"{report.count(RuleVerdict.HOLDS)} hold, {report.count(RuleVerdict.BROKEN)} broken"
+    counts += f", {report.count(RuleVerdict.UNJUDGED)} not judged"
     yield f"{str(report.standing).capitalize()}: {counts}."
 
 

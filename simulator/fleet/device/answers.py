@@ -11,7 +11,7 @@ import httpx
 from agent.errors import Conflict, ErrorAnswer, InvalidMessage, ServiceError, StillRunning, UnexpectedAnswer
 from agent.wire.answers import Answer, inflate
 from agent.wire.base import JsonObject, Received
-from agent.wire.calls import read_record
+from agent.wire.device_client import read_record
 from agent.wire.faults import raise_for_status
 from agent.wire.limits import ANSWER_BYTES
 from agent.wire.secret import redact

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from agent.core.commands import HandlerRule, refuse_at_start
-from agent.core.recovery import recover
+from agent.core.commands import HandlerRule, recover, refuse_at_start
 from agent.core.values import CommandState, JournalEntry, Moment, Outcome, Report
 from simulator.fleet.device.chance import Chance
 from simulator.fleet.device.exchange import IN_PROGRESS

@@ -19,7 +19,7 @@ from urllib.parse import urlencode
 
 import httpx
 
-from agent.core.listed_states import listed_state
+from agent.core.listed import listed_state
 from agent.core.values import Command, CommandPoll, Report
 from agent.errors import InvalidMessage, UnexpectedAnswer
 from agent.wire import paths

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from agent.core.commands import OPEN_STATES, TriageVerdict, triage
+from agent.core.commands import OPEN_STATES
+from agent.core.triage import TriageVerdict, triage
 from agent.core.values import CommandPoll, JournalEntry, Moment
 from simulator.fleet.device.body import Body
 

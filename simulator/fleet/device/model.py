@@ -9,8 +9,8 @@ from typing import Final
 from uuid import uuid4
 
 from agent.core.backoff import Backoff
-from agent.core.commands import CommandRules
 from agent.core.poll_interval import PollIntervals
+from agent.core.triage import CommandRules
 from agent.core.values import Moment
 from agent.wire.dialect import Dialect
 from simulator.fleet.audit.fleet_ledger import FleetLedger, NoLedger

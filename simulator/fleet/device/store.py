@@ -14,7 +14,8 @@ from types import MappingProxyType
 from typing import Final
 
 from agent.core.commands import OVER_STATES, finish_entry, report_entry, start_entry
-from agent.core.outbox import ROW_BYTES, Bounds, Held, Shortage, age_s, choose_next, evict, is_live, too_old
+from agent.core.outbox import ROW_BYTES, Bounds, Held, Shortage, choose_next, evict, is_live, too_old
+from agent.core.timekeeping import age_s
 from agent.core.unreported import put_aside_entry
 from agent.core.values import CommandState, JournalEntry, Moment, Outcome
 from simulator.fleet.device.exchange import Request

@@ -12,7 +12,8 @@ from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from agent.core.commands import CommandRules, HandlerRule
+from agent.core.commands import HandlerRule
+from agent.core.triage import CommandRules
 from agent.core.values import Contract, JsonObject, Moment, Outcome, OutcomeStatus
 from agent.wire.base import describe_faults
 from agent.wire.times import to_rfc3339

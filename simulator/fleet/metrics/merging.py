@@ -15,7 +15,7 @@ from typing import Final
 from simulator.fleet.metrics.histogram import Histogram, merged
 from simulator.fleet.metrics.recorder import Delta, WorkerHealth
 from simulator.fleet.outcomes import OutcomeClass
-from simulator.fleet.record import Gap, GeneratorHealth, Operations, Second, Tally
+from simulator.fleet.record import GeneratorHealth, Operations, Second, Tally, WorkerGap
 
 CUMULATIVE: Final = ("readings", "commands")
 """First words of gauges that count since the run's begin, such as ``readings_sent``: they never fall."""
@@ -141,7 +141,7 @@ class Merger:
         self._newest = -1
         self._totals: dict[str, dict[OutcomeClass, TallySum]] = {}
         self._health = _TotalHealth()
-        self._gaps: list[Gap] = []
+        self._gaps: list[WorkerGap] = []
         self.left_out = 0
         """Deltas that counted nowhere: sent twice, or by a worker that was given up before."""
 
@@ -210,7 +210,7 @@ class Merger:
         return self._health.health()
 
     @property
-    def gaps(self) -> tuple[Gap, ...]:
+    def gaps(self) -> tuple[WorkerGap, ...]:
         """What is missing in the seconds, by time."""
         return tuple(sorted(self._gaps, key=lambda gap: (gap.from_s, gap.worker)))
 
@@ -245,9 +245,9 @@ class Merger:
             return
         for at, gap in enumerate(self._gaps):
             if (gap.worker, gap.reason, gap.to_s) == (worker, reason, begin):
-                self._gaps[at] = Gap(worker, gap.from_s, end, reason)
+                self._gaps[at] = WorkerGap(worker, gap.from_s, end, reason)
                 return
-        self._gaps.append(Gap(worker, begin, end, reason))
+        self._gaps.append(WorkerGap(worker, begin, end, reason))
 
     def _add_to_totals(self, delta: Delta) -> None:
         for operation, tallies in delta.operations.items():

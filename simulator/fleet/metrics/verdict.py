@@ -6,7 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from simulator.fleet.metrics.judging import missed_text
-from simulator.fleet.record import EXIT_CODES, AuditRecord, Gap, Reasons, StreamAudit, ThresholdResult, Verdict, Word
+from simulator.fleet.record import (
+    EXIT_CODES,
+    AuditRecord,
+    Reasons,
+    StreamAudit,
+    ThresholdResult,
+    Verdict,
+    VerdictStatus,
+    WorkerGap,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +30,7 @@ class Findings:
 
     audit: AuditRecord | None = None
     thresholds: Sequence[ThresholdResult] = ()
-    gaps: Sequence[Gap] = ()
+    gaps: Sequence[WorkerGap] = ()
     partial: str = ""
     reasons: Reasons = field(default_factory=Reasons)
 
@@ -36,12 +45,12 @@ def judge_run(found: Findings) -> Verdict:
     """
     why = found.reasons
     reasons = (
-        (Word.LOST, _losses(found.audit)),
-        (Word.UNREACHABLE, [why.unreachable] if why.unreachable else []),
-        (Word.INTERRUPTED, [why.interrupted] if why.interrupted else []),
-        (Word.INCONCLUSIVE, [*why.broken, *why.saturated, *map(_gap, found.gaps), *_unaudited(found)]),
+        (VerdictStatus.LOST, _losses(found.audit)),
+        (VerdictStatus.UNREACHABLE, [why.unreachable] if why.unreachable else []),
+        (VerdictStatus.INTERRUPTED, [why.interrupted] if why.interrupted else []),
+        (VerdictStatus.INCONCLUSIVE, [*why.broken, *why.saturated, *map(_gap, found.gaps), *_unaudited(found)]),
         (
-            Word.FAILED,
+            VerdictStatus.FAILED,
             [
                 *_not_accepted(found.audit),
                 *why.failures,
@@ -49,10 +58,10 @@ def judge_run(found: Findings) -> Verdict:
             ],
         ),
         # What failed has failed, whatever else nobody can judge.
-        (Word.INCONCLUSIVE, _unjudged(found)),
+        (VerdictStatus.INCONCLUSIVE, _unjudged(found)),
     )
     given = [(word, sentences) for word, sentences in reasons if sentences]
-    word = given[0][0] if given else Word.PASSED
+    word = given[0][0] if given else VerdictStatus.PASSED
     told = [sentence for _, sentences in given for sentence in sentences]
     if found.partial:
         told.insert(1, _partial(found))
@@ -100,7 +109,7 @@ def _not_accepted(audit: AuditRecord | None) -> list[str]:
     return [] if audit is None else list(audit.failures)
 
 
-def _gap(gap: Gap) -> str:
+def _gap(gap: WorkerGap) -> str:
     return f"worker {gap.worker} did not report from {gap.from_s:.0f} s to {gap.to_s:.0f} s: {gap.reason}"
 
 

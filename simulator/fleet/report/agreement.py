@@ -26,7 +26,7 @@ from simulator.fleet.record import (
     Second,
     ThresholdResult,
     Verdict,
-    Word,
+    VerdictStatus,
 )
 from simulator.fleet.report.timeline import Totals
 from simulator.fleet.report.words import plural
@@ -141,9 +141,9 @@ def doubted(verdict: Verdict, sentences: Sequence[str]) -> Verdict:
     """
     if not sentences:
         return verdict
-    if verdict.word is not Word.PASSED:
+    if verdict.word is not VerdictStatus.PASSED:
         return Verdict(verdict.word, verdict.exit_code, (*verdict.sentences, *sentences))
-    word = Word.INCONCLUSIVE
+    word = VerdictStatus.INCONCLUSIVE
     return Verdict(word, int(EXIT_CODES[word]), (*sentences, *verdict.sentences))
 
 
@@ -154,9 +154,9 @@ def _contradictions(record: RunRecord, folder: Path) -> Iterator[str]:
         yield f"{RUN_FILE}: the verdict {verdict.word} does not have the exit code {verdict.exit_code}"
     streams = () if audit is None else (audit.readings, audit.commands, audit.registrations)
     wrong = any(each.lost or each.doubled or each.altered or each.unknown for each in streams if each is not None)
-    if wrong and verdict.word not in {Word.LOST, Word.INTERRUPTED}:
+    if wrong and verdict.word not in {VerdictStatus.LOST, VerdictStatus.INTERRUPTED}:
         yield f"{RUN_FILE}: the verdict is {verdict.word}, and its audit has findings"
-    if verdict.word is Word.PASSED:
+    if verdict.word is VerdictStatus.PASSED:
         if audit is not None and (not audit.complete or audit.failures):
             yield f"{RUN_FILE}: the verdict is passed, and its audit is not"
         if not all(result.held for result in record.thresholds):
@@ -181,14 +181,16 @@ def _without_reason(record: RunRecord) -> Iterator[str]:
         return
     follows = judge_run(Findings(record.audit, record.thresholds, record.gaps, record.partial, reasons))
     # What was missing when the reports were made is added to a verdict, and takes a pass away.
-    was_doubted = follows.word is Word.PASSED and verdict.word is Word.INCONCLUSIVE
+    was_doubted = follows.word is VerdictStatus.PASSED and verdict.word is VerdictStatus.INCONCLUSIVE
     if verdict.word is not follows.word and not was_doubted:
         yield f"{RUN_FILE}: the verdict is {verdict.word}, and what is kept of its reasons comes to {follows.word}"
     elif record.version == version("device-agent"):  # another version may say the same in other words
         missing = [sentence for sentence in follows.sentences if sentence not in verdict.sentences]
         if missing:
             yield f"{RUN_FILE}: the verdict does not say what its reasons come to: {_few(missing)}"
-        elif len(verdict.sentences) > len(follows.sentences) and not was_doubted and verdict.word is Word.PASSED:
+        elif (
+            len(verdict.sentences) > len(follows.sentences) and not was_doubted and verdict.word is VerdictStatus.PASSED
+        ):
             yield f"{RUN_FILE}: the verdict is passed, and says more than its reasons come to"
 
 

@@ -18,7 +18,7 @@ from simulator.fleet.metrics.histogram import SHORTEST_S
 from simulator.fleet.metrics.stages import STAGE_OPERATIONS
 from simulator.fleet.metrics.subjects import ThresholdError
 from simulator.fleet.outcomes import OutcomeClass
-from simulator.fleet.record import RunRecord, Second, Span, Word
+from simulator.fleet.record import RunRecord, Second, Span, VerdictStatus
 from simulator.fleet.report.agreement import doubts_of
 from simulator.fleet.report.resampling import BLOCKS_MIN, DRAWINGS, Block, Drawings, Drawn, Sample, Stretch, blocks_of
 from simulator.fleet.report.unended_run import unended
@@ -177,23 +177,23 @@ def compare_runs(folder_a: Path, folder_b: Path, terms: Terms) -> Comparison:
 def unfit(record: RunRecord) -> str:
     """Why the figures of a run say nothing of its target, as the rest of a sentence about it; empty when they do."""
     why = record.verdict.sentences[0] if record.verdict.sentences else ""
-    if record.verdict.word is Word.INCONCLUSIVE:
+    if record.verdict.word is VerdictStatus.INCONCLUSIVE:
         return f"is inconclusive: {why or 'its generator was the limit, or not everything was seen'}"
-    if record.partial or record.verdict.word in {Word.INTERRUPTED, Word.UNREACHABLE}:
+    if record.partial or record.verdict.word in {VerdictStatus.INTERRUPTED, VerdictStatus.UNREACHABLE}:
         return f"did not run to its end: {record.partial or why or record.verdict.word}"
     return ""
 
 
 def _as_far_as_it_says_anything(difference: Difference, b: RunRecord, *, is_judged: bool) -> Difference:
     # Whoever loses data has less to do: what looks better then is no merit.
-    is_bought = b.verdict.word is Word.LOST and difference.finding is Finding.BETTER
+    is_bought = b.verdict.word is VerdictStatus.LOST and difference.finding is Finding.BETTER
     if is_bought or not is_judged:
         return replace(difference, finding=Finding.NOT_JUDGED)
     return difference
 
 
 def _broken(a: RunRecord, b: RunRecord) -> Iterator[str]:
-    if b.verdict.word is Word.LOST and a.verdict.word is not Word.LOST:
+    if b.verdict.word is VerdictStatus.LOST and a.verdict.word is not VerdictStatus.LOST:
         yield "B lost or changed data, and A did not"
     held = {result.expression for result in a.thresholds if result.judged and result.held}
     for result in b.thresholds:
@@ -365,7 +365,7 @@ def _warnings(a: RunRecord, b: RunRecord, differing: Sequence[str]) -> Iterator[
     if differing:
         yield f"the scenarios differ: {', '.join(differing)}"
     for label, record in (("A", a), ("B", b)):
-        if record.verdict.word is Word.LOST:
+        if record.verdict.word is VerdictStatus.LOST:
             yield f"{label} lost or changed data" + ("; nothing of it is called better" if label == "B" else "")
         if record.gaps:
             yield f"{label} has gaps; their seconds are left out"

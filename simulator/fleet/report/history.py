@@ -20,7 +20,7 @@ from agent.errors import ConfigurationError
 from simulator.fleet.metrics.ages import COMMAND_AGE, READING_AGE
 from simulator.fleet.metrics.subjects import HELD
 from simulator.fleet.outcomes import OutcomeClass
-from simulator.fleet.record import RunRecord, Word
+from simulator.fleet.record import RunRecord, VerdictStatus
 from simulator.fleet.report.compare import FigureKind, Finding, disagreements, read_run, scenario_differences, unfit
 from simulator.fleet.report.figures import run_figures
 from simulator.fleet.report.words import plural
@@ -87,7 +87,7 @@ class HistoryRun:
     @property
     def has_lost(self) -> bool:
         """Whether data was lost or changed."""
-        return self.record.verdict.word is Word.LOST
+        return self.record.verdict.word is VerdictStatus.LOST
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 from simulator.fleet.metrics.judging import missed_text
-from simulator.fleet.record import AuditRecord, RunRecord, ThresholdResult, Word
+from simulator.fleet.record import AuditRecord, RunRecord, ThresholdResult, VerdictStatus
 from simulator.fleet.report.page.plots import spans_with_drain
 from simulator.fleet.report.summary import WRONGS, LimiterCheck, limiter_checks, observed_text, streams_of
 from simulator.fleet.report.words import VERDICT_WORDS, clock_text
 from simulator.report.checks import Check, CheckRun, Mark
 
-_INCOMPLETE: Final = {Word.INCONCLUSIVE, Word.UNREACHABLE, Word.INTERRUPTED}
+_INCOMPLETE: Final = {VerdictStatus.INCONCLUSIVE, VerdictStatus.UNREACHABLE, VerdictStatus.INTERRUPTED}
 _THRESHOLDS, _AUDIT, _LIMITER, _RUN = "thresholds", "audit", "limiter", "run"
 
 
@@ -31,7 +31,7 @@ def checks_of(record: RunRecord) -> CheckRun:
     reasons = {check.reason for check in checks if check.mark is Mark.BAD}
     sentences = record.verdict.sentences or (VERDICT_WORDS[record.verdict.word],)
     untold = [sentence for sentence in sentences if sentence not in reasons]
-    if record.verdict.word is Word.PASSED:
+    if record.verdict.word is VerdictStatus.PASSED:
         checks.append(Check(_RUN, "verdict", "; ".join(sentences), Mark.GOOD, seconds=record.duration_s or None))
     elif not is_incomplete:
         checks += [Check(_RUN, sentence, sentence, Mark.BAD, sentence) for sentence in untold]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from simulator.fleet.record import Gap, Span
+from simulator.fleet.record import Span, WorkerGap
 from simulator.fleet.report.words import plural
 
 
@@ -100,7 +100,7 @@ class Standing:
     faults: tuple[Span, ...] = ()
     workers: tuple[WorkerStanding, ...] = ()
     audit: Mapping[str, StreamSoFar] = field(default_factory=dict)
-    gaps: tuple[Gap, ...] = ()
+    gaps: tuple[WorkerGap, ...] = ()
 
 
 def phase_under_way(phases: Sequence[Span], second: int) -> Span | None:

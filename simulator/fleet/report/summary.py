@@ -11,7 +11,15 @@ from rich.table import Table
 from rich.text import Text
 
 from simulator.fleet.metrics.ages import COMMAND_AGE
-from simulator.fleet.record import CHECKS, AuditRecord, Operations, RunRecord, StreamAudit, ThresholdResult, Word
+from simulator.fleet.record import (
+    CHECKS,
+    AuditRecord,
+    Operations,
+    RunRecord,
+    StreamAudit,
+    ThresholdResult,
+    VerdictStatus,
+)
 from simulator.fleet.report.figures import COLUMNS, SHOWN_PERCENTILES, figures_of, name_of, run_figures, times_at
 from simulator.fleet.report.words import (
     DASH,
@@ -23,7 +31,11 @@ from simulator.fleet.report.words import (
 )
 from simulator.report.values import Tone
 
-_STYLES: Final = {Word.PASSED: "bold green", Word.INCONCLUSIVE: "bold yellow", Word.INTERRUPTED: "bold yellow"}
+_STYLES: Final = {
+    VerdictStatus.PASSED: "bold green",
+    VerdictStatus.INCONCLUSIVE: "bold yellow",
+    VerdictStatus.INTERRUPTED: "bold yellow",
+}
 _COUNT_STYLES: Final = {Tone.WARN: "yellow", Tone.BAD: "red", Tone.PLAIN: ""}
 _FEWER_PERCENTILES: Final = (50.0, 99.0, 99.9)
 _WIDE: Final = 1000

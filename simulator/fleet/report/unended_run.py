@@ -11,7 +11,7 @@ from simulator.fleet.metrics.ages import ages_of
 from simulator.fleet.metrics.judging import judge, missed_text
 from simulator.fleet.metrics.stages import stages_of, without_stages
 from simulator.fleet.metrics.thresholds import parse
-from simulator.fleet.record import RunRecord, Verdict, Word
+from simulator.fleet.record import RunRecord, Verdict, VerdictStatus
 from simulator.fleet.report.folder import state_of
 from simulator.fleet.report.timeline import Totals
 from simulator.fleet.report.words import plural
@@ -52,5 +52,7 @@ def unended(record: RunRecord, folder: Path) -> RunRecord:
     return replace(
         found,
         thresholds=results,
-        verdict=Verdict(Word.INTERRUPTED, int(ExitCode.INTERRUPTED), (sentence, *missed, "nothing was audited")),
+        verdict=Verdict(
+            VerdictStatus.INTERRUPTED, int(ExitCode.INTERRUPTED), (sentence, *missed, "nothing was audited")
+        ),
     )

@@ -9,7 +9,7 @@ from typing import Final
 from agent.errors import AgentError, ConfigurationError
 from simulator.fleet.metrics.subjects import FAILED
 from simulator.fleet.outcomes import OutcomeClass
-from simulator.fleet.record import Gap, ThresholdResult, Word
+from simulator.fleet.record import ThresholdResult, VerdictStatus, WorkerGap
 
 DASH: Final = "\u2013"
 _CANNOT: Final = ": cannot be written: "
@@ -31,13 +31,13 @@ OUTCOME_WORDS: Final[dict[OutcomeClass, str]] = {
 ERRORS: Final = tuple(kind for kind in OutcomeClass if kind in FAILED)
 """What counts as an error, in the order in which it is shown. 429 does not: it is the quota at work."""
 
-VERDICT_WORDS: Final[dict[Word, str]] = {
-    Word.PASSED: "Everything held.",
-    Word.FAILED: "Not everything held.",
-    Word.INCONCLUSIVE: "No verdict: the run proves nothing.",
-    Word.LOST: "Data was lost or changed.",
-    Word.UNREACHABLE: "The target could not be reached.",
-    Word.INTERRUPTED: "The run was cut short.",
+VERDICT_WORDS: Final[dict[VerdictStatus, str]] = {
+    VerdictStatus.PASSED: "Everything held.",
+    VerdictStatus.FAILED: "Not everything held.",
+    VerdictStatus.INCONCLUSIVE: "No verdict: the run proves nothing.",
+    VerdictStatus.LOST: "Data was lost or changed.",
+    VerdictStatus.UNREACHABLE: "The target could not be reached.",
+    VerdictStatus.INTERRUPTED: "The run was cut short.",
 }
 
 
@@ -109,7 +109,7 @@ def percentile_name(percent: float) -> str:
     return f"p{percent:g}"
 
 
-def gaps_text(gaps: Sequence[Gap]) -> str:
+def gaps_text(gaps: Sequence[WorkerGap]) -> str:
     """How much is missing: ``2 gaps, 14 s of workers``."""
     return f"{plural(len(gaps), 'gap')}, {sum(gap.to_s - gap.from_s for gap in gaps):.0f} s of workers"
 

@@ -17,7 +17,7 @@ from agent.errors import StorageError, TransportError
 from simulator.fleet.metrics.merging import Merger
 from simulator.fleet.plan.timeline import Timeline
 from simulator.fleet.play.base import PlaySummary
-from simulator.fleet.record import Gap, Second, Span
+from simulator.fleet.record import Second, Span, WorkerGap
 from simulator.fleet.run.local_workers import WorkerLost
 from simulator.fleet.run.messages import (
     Begin,
@@ -135,7 +135,7 @@ class RunOutcome:
 class RunListener(Protocol):
     """Receives what happens in a run while it goes on: the folder and the view do."""
 
-    def second(self, second: Second, phase: Span | None, waiting_for: str, gaps: tuple[Gap, ...]) -> None:
+    def second(self, second: Second, phase: Span | None, waiting_for: str, gaps: tuple[WorkerGap, ...]) -> None:
         """A second is complete; ``gaps`` are those of the run so far.
 
         Raises:

@@ -20,7 +20,7 @@ from simulator.fleet.metrics.verdict import Findings, judge_run
 from simulator.fleet.plan.digest import digest_of
 from simulator.fleet.plan.plan import Plan
 from simulator.fleet.play.fleet import FleetJob
-from simulator.fleet.record import AuditRecord, Reasons, RunRecord, Span, ThresholdResult, Verdict, Word
+from simulator.fleet.record import AuditRecord, Reasons, RunRecord, Span, ThresholdResult, Verdict, VerdictStatus
 from simulator.fleet.report.standing import RunHead
 from simulator.fleet.report.writing import read_seconds
 from simulator.fleet.run.command_ends import ended_otherwise, joined_ends
@@ -36,7 +36,7 @@ _WITH_DRAIN: Final = frozenset({"load", "command_round_trip", "onboarding_storm"
 """Kinds whose phases make all the load; history and a limiter's test just take their time."""
 _NOUNS: Final = {"onboarding_storm": "label", "limiter": ""}
 """Kinds without devices, and what they have instead."""
-_NOT_YET: Final = Verdict(Word.INTERRUPTED, 130, ("the run has not ended",))
+_NOT_YET: Final = Verdict(VerdictStatus.INTERRUPTED, 130, ("the run has not ended",))
 
 
 def head_of(scenario: Scenario, target: str, workers: int) -> RunHead:

@@ -10,7 +10,7 @@ from agent.errors import StorageError
 from agent.wire.times import to_rfc3339
 from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.saturation import Saturation
-from simulator.fleet.record import Gap, RunRecord, Second, Span
+from simulator.fleet.record import RunRecord, Second, Span, WorkerGap
 from simulator.fleet.report.folder import RunFolder
 from simulator.fleet.report.live import RunView
 from simulator.fleet.report.standing import (
@@ -43,7 +43,7 @@ class RunReporter:
     saturation: Saturation = field(default_factory=Saturation)
     workers: dict[int, WorkerStanding] = field(default_factory=dict)
 
-    def second(self, second: Second, phase: Span | None, waiting_for: str, gaps: tuple[Gap, ...]) -> None:
+    def second(self, second: Second, phase: Span | None, waiting_for: str, gaps: tuple[WorkerGap, ...]) -> None:
         """A second is complete; ``gaps`` are those of the run so far."""
         self.saturation.feed(second)
         try:
@@ -106,7 +106,7 @@ class RunReporter:
         """Show a person this sentence at once. See :class:`~simulator.fleet.run.coordinator.RunListener`."""
         self.view.note(sentence, Tone.WARN)
 
-    def _standing(self, second: Second, phase: Span | None, waiting_for: str, gaps: tuple[Gap, ...]) -> Standing:
+    def _standing(self, second: Second, phase: Span | None, waiting_for: str, gaps: tuple[WorkerGap, ...]) -> Standing:
         gauges = second.gauges
         workers = tuple(map(self._worker, range(len(self.prepared.jobs))))
         audit = {}

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from simulator.labels.printing.estimate import PrintEstimate
 from simulator.labels.symbol.matrix import Matrix
-from simulator.labels.symbol.proving import Trial, Verdict
+from simulator.labels.symbol.proving import DecodeVerdict, Trial
 
 FORMAT: Final = "device-agent/labels/1"
 _LABELS: Final = b' "labels": ['
@@ -73,7 +73,7 @@ class MadeLabel:
         return self.place.get("page")
 
     @property
-    def verdicts(self) -> dict[str, Verdict]:
+    def verdicts(self) -> dict[str, DecodeVerdict]:
         """What each decoder said about the code as it was written."""
         return dict(self.taken.verdicts)
 

@@ -17,7 +17,7 @@ from simulator.labels.printing.estimate import PrintAssumptions, estimate
 from simulator.labels.symbol.decoders import Decoder, panel
 from simulator.labels.symbol.encoding import Candidate, candidates, encode
 from simulator.labels.symbol.matrix import Matrix
-from simulator.labels.symbol.proving import PrintSize, ProvenSymbol, Trial, Verdict, prove
+from simulator.labels.symbol.proving import DecodeVerdict, PrintSize, ProvenSymbol, Trial, prove
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ def _trial_members(trial: Trial) -> list[Any]:
 def _trial(members: Sequence[Any]) -> Trial:
     number, larger_by, level, mask, verdicts = members
     return Trial(
-        number, Candidate(larger_by, level, mask), tuple((name, Verdict(word)) for name, word in verdicts.items())
+        number, Candidate(larger_by, level, mask), tuple((name, DecodeVerdict(word)) for name, word in verdicts.items())
     )
 
 
@@ -142,7 +142,7 @@ def label_of_manifest(
     order = candidates(batch["level"])
 
     def trial(number: int, verdicts: Mapping[str, str]) -> Trial:
-        return Trial(number, order[number - 1], tuple((name, Verdict(word)) for name, word in verdicts.items()))
+        return Trial(number, order[number - 1], tuple((name, DecodeVerdict(word)) for name, word in verdicts.items()))
 
     taken = trial(entry["candidate"], entry["verdicts"])
     matrix = encode(entry["text"], taken.candidate)

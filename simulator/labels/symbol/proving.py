@@ -26,7 +26,7 @@ DOTS_PER_MODULE_MIN: Final = 2
 _MM_PER_INCH: Final = 25.4
 
 
-class Verdict(StrEnum):
+class DecodeVerdict(StrEnum):
     """What one decoder said about one drawn image."""
 
     READ = "read"
@@ -80,12 +80,12 @@ class Trial:
 
     number: int
     candidate: Candidate
-    verdicts: tuple[tuple[str, Verdict], ...]
+    verdicts: tuple[tuple[str, DecodeVerdict], ...]
 
     @property
     def good(self) -> bool:
         """Whether every decoder gave back the text's bytes and nothing else."""
-        return all(verdict is Verdict.READ for _, verdict in self.verdicts)
+        return all(verdict is DecodeVerdict.READ for _, verdict in self.verdicts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,14 +199,14 @@ def _up(value: float, steps: int) -> float:
     return -(-(value - 1e-9) * steps // 1) / steps
 
 
-def judge(png: bytes, text: str, panel: Sequence[Decoder]) -> tuple[tuple[str, Verdict], ...]:
+def judge(png: bytes, text: str, panel: Sequence[Decoder]) -> tuple[tuple[str, DecodeVerdict], ...]:
     """What each decoder says about a drawn image that should hold exactly ``text``."""
     image = read_drawing(png)
     return tuple((decoder.name, _verdict(decoder, image, text.encode())) for decoder in panel)
 
 
-def _verdict(decoder: Decoder, image: GrayImage, expected: bytes) -> Verdict:
+def _verdict(decoder: Decoder, image: GrayImage, expected: bytes) -> DecodeVerdict:
     found = ask(decoder, image)
     if not found:
-        return Verdict.MISSED
-    return Verdict.READ if found == (expected,) else Verdict.DIFFERENT
+        return DecodeVerdict.MISSED
+    return DecodeVerdict.READ if found == (expected,) else DecodeVerdict.DIFFERENT

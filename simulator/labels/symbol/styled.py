@@ -25,7 +25,7 @@ from simulator.labels.errors import LabelError, UnreadableLabel
 from simulator.labels.symbol.decoders import ColourImage, Decoder, GrayImage, ReadsColour, ask
 from simulator.labels.symbol.encoding import candidate_order, encode
 from simulator.labels.symbol.matrix import QUIET_MODULES, Matrix
-from simulator.labels.symbol.proving import Trial, Verdict
+from simulator.labels.symbol.proving import DecodeVerdict, Trial
 
 SHAPES: Final = MappingProxyType(
     {
@@ -215,7 +215,9 @@ def _first_read(text: str, level: str, panel: Sequence[Decoder], drawing: _Drawi
         if trial.good:
             return ProvenDrawing(text, matrix, data, trial, tuple(missed))
         missed.append(trial)
-    names = ", ".join(dict.fromkeys(name for trial in missed for name, v in trial.verdicts if v is not Verdict.READ))
+    names = ", ".join(
+        dict.fromkeys(name for trial in missed for name, v in trial.verdicts if v is not DecodeVerdict.READ)
+    )
     raise UnreadableLabel(
         f"no drawing was read by the whole panel ({names} missed some or all of them): {drawing.advice}"
     )
@@ -223,7 +225,7 @@ def _first_read(text: str, level: str, panel: Sequence[Decoder], drawing: _Drawi
 
 def _verdicts(
     expected: bytes, panel: Sequence[Decoder], gray: GrayImage, colour: ColourImage | None
-) -> tuple[tuple[str, Verdict], ...]:
+) -> tuple[tuple[str, DecodeVerdict], ...]:
     found = [(decoder.name, ask(decoder, gray)) for decoder in panel]
     if colour is not None:
         found += [
@@ -232,7 +234,14 @@ def _verdicts(
             if isinstance(decoder, ReadsColour)
         ]
     return tuple(
-        (name, Verdict.MISSED if not read else Verdict.READ if read == (expected,) else Verdict.DIFFERENT)
+        (
+            name,
+            DecodeVerdict.MISSED
+            if not read
+            else DecodeVerdict.READ
+            if read == (expected,)
+            else DecodeVerdict.DIFFERENT,
+        )
         for name, read in found
     )
 

@@ -23,7 +23,7 @@ from simulator.onboarding.cleanup import CleanupReport, clean_up
 from simulator.onboarding.cli.options import PREFIX, check_ids, takes_access, takes_other
 from simulator.onboarding.connecting import Connected, ServiceAccess, connected, connected_if_given
 from simulator.onboarding.folder import OpenRun, open_run, write_reports, write_whole
-from simulator.onboarding.journey import Verdict
+from simulator.onboarding.journey import StepVerdict
 from simulator.onboarding.profile import make_profile, profile_text
 from simulator.onboarding.report import cases_json, cases_table, checks_of_cases, headline, races_line
 from simulator.onboarding.running import CasesReport, Users, run_cases
@@ -206,9 +206,9 @@ def _print_cases(cases: list[Case]) -> None:
 
 def _print_report(report: CasesReport) -> None:
     console = Console(highlight=False)
-    if report.count(Verdict.FAILED) + report.count(Verdict.ALLOWED):
+    if report.count(StepVerdict.FAILED) + report.count(StepVerdict.ALLOWED):
         console.print(cases_table(report, everything=False))
-    is_whole = report.passed and not report.count(Verdict.SKIPPED)
+    is_whole = report.passed and not report.count(StepVerdict.SKIPPED)
     style = "bold green" if is_whole else "bold yellow" if report.passed else "bold red"
     console.print(Text(f"{len(report.cases) + len(report.not_begun)} cases: {headline(report)}", style=style))
     if races := races_line(report):

@@ -30,7 +30,7 @@ LONGEST_S: Final = 90 * 86_400
 """How long a grant lives at most, however often it is refreshed: then the user is asked again."""
 
 
-class Verdict(Enum):
+class TokenVerdict(Enum):
     """What becomes of a code or a refresh token that is presented."""
 
     GOOD = auto()
@@ -83,29 +83,29 @@ class TokenPair:
     scope: str
 
 
-def judge_code(code: Code, exchange: Exchange, now_ms: int) -> tuple[Verdict, str]:
+def judge_code(code: Code, exchange: Exchange, now_ms: int) -> tuple[TokenVerdict, str]:
     """What becomes of a code that its own client presents, and why it is refused.
 
     An attempt that is refused uses nothing up: who has the code without the verifier cannot spoil it for its owner. A
     code that was used is judged by that alone, even when it comes late or with another address.
     """
     if code.used_ms is not None:
-        return Verdict.REUSED, "The code was used before; everything that came of it is revoked."
+        return TokenVerdict.REUSED, "The code was used before; everything that came of it is revoked."
     if now_ms >= code.expires_ms:
-        return Verdict.OVER, f"The code has expired; it is good for {CODE_S} seconds."
+        return TokenVerdict.OVER, f"The code has expired; it is good for {CODE_S} seconds."
     if exchange.redirect_uri != code.redirect_uri:
-        return Verdict.OVER, "redirect_uri is not the one that the code was asked for with."
+        return TokenVerdict.OVER, "redirect_uri is not the one that the code was asked for with."
     verifier = exchange.code_verifier
     if code.code_challenge is None:
         # RFC 9700, section 4.8.2: somebody may have taken the challenge out of the authorization request.
         if verifier is not None:
-            return Verdict.OVER, "code_verifier is given, but the code was asked for without code_challenge."
+            return TokenVerdict.OVER, "code_verifier is given, but the code was asked for without code_challenge."
     elif verifier is None or not matches(code.code_challenge, verifier):
-        return Verdict.OVER, "code_verifier does not belong to the code_challenge."
-    return Verdict.GOOD, ""
+        return TokenVerdict.OVER, "code_verifier does not belong to the code_challenge."
+    return TokenVerdict.GOOD, ""
 
 
-def judge_refresh(token: RefreshToken, now_ms: int, grace_ms: int) -> tuple[Verdict, str]:
+def judge_refresh(token: RefreshToken, now_ms: int, grace_ms: int) -> tuple[TokenVerdict, str]:
     """What becomes of a refresh token that its own client presents, and why it is refused.
 
     Args:
@@ -114,12 +114,12 @@ def judge_refresh(token: RefreshToken, now_ms: int, grace_ms: int) -> tuple[Verd
         grace_ms: for so long after its rotation it is good once more; 0 for never.
     """
     if token.revoked_ms is not None:
-        return Verdict.OVER, "The grant was revoked: ask the user again."
+        return TokenVerdict.OVER, "The grant was revoked: ask the user again."
     if now_ms >= token.expires_ms:
-        return Verdict.OVER, "The refresh token has expired: ask the user again."
+        return TokenVerdict.OVER, "The refresh token has expired: ask the user again."
     if token.used_ms is not None and now_ms - token.used_ms >= grace_ms:
-        return Verdict.REUSED, "The refresh token was used before; everything that came of its grant is revoked."
-    return Verdict.GOOD, ""
+        return TokenVerdict.REUSED, "The refresh token was used before; everything that came of its grant is revoked."
+    return TokenVerdict.GOOD, ""
 
 
 def end_of_refresh(now_ms: int, ends_ms: int) -> int:

@@ -22,7 +22,7 @@ from simulator.service.core.token_family import (
     Exchange,
     RefreshToken,
     TokenPair,
-    Verdict,
+    TokenVerdict,
     judge_code,
     judge_refresh,
 )
@@ -111,11 +111,11 @@ def redeem_code(
         return Refusal(INVALID_GRANT, "This client has no such code.")
     stored = Code(row.client_id, row.redirect_uri, row.code_challenge, row.expires_at, row.used_at)
     verdict, why = judge_code(stored, exchange, now_ms)
-    if verdict is Verdict.GOOD:
+    if verdict is TokenVerdict.GOOD:
         grant_seq, pair = _open(connection, row, row.scope, client, grant_id=grant_id, now_ms=now_ms)
         connection.execute(update(authorization_codes).where(this).values(used_at=now_ms, grant_seq=grant_seq))
         return pair
-    if verdict is Verdict.REUSED:
+    if verdict is TokenVerdict.REUSED:
         _revoke(connection, row.grant_seq, now_ms)
     return Refusal(INVALID_GRANT, why)
 
@@ -183,9 +183,9 @@ def rotate(
     if row is None:
         return Refusal(INVALID_GRANT, "This client has no such refresh token.")
     verdict, why = judge_refresh(RefreshToken(row.expires_at, row.ended_at, row.revoked_at), now_ms, grace_ms)
-    if verdict is Verdict.REUSED:
+    if verdict is TokenVerdict.REUSED:
         _revoke(connection, row.grant_seq, now_ms)
-    if verdict is not Verdict.GOOD:
+    if verdict is not TokenVerdict.GOOD:
         return Refusal(INVALID_GRANT, why)
     granted = row.granted.split(" ")
     asked = granted if scope is None else [name for name in dict.fromkeys(scope.split(" ")) if name]

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from agent.adapters.sqlite_store import SqliteStore
-from agent.core.commands import CommandRules, HandlerRule, Triage, TriageVerdict, triage
+from agent.core.commands import HandlerRule
 from agent.core.signed import SignaturePolicy
+from agent.core.triage import CommandRules, Triage, TriageVerdict, triage
 from agent.core.values import Admission, Command, Contract, JournalLookup
 from agent.wire.json_text import encode_json
 from agent.wire.signed_keys import SigningKey, TrustedKeys

@@ -11,7 +11,7 @@ import yaml
 from pydantic import BaseModel
 
 import agent
-from agent.core.commands import CommandRules, triage
+from agent.core.triage import CommandRules, triage
 from agent.core.values import Command, Moment
 from agent.handlers.built_in.run import Program, Run
 from agent.handlers.built_in.update_config import UpdateConfig

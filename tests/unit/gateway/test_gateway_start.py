@@ -25,7 +25,7 @@ from gateway.engine import Engine
 from gateway.http.front import HttpFront
 from gateway.store.schema import FILE_NAME
 from gateway.store.service import StoreWriter
-from tests.fake_desk import FakeTokens
+from tests.fake_backend import FakeTokens
 from tests.fakes import FakeNotifier
 
 AHEAD_S = 3600.0

@@ -15,10 +15,10 @@ import pytest
 from agent.errors import ConfigurationError, StorageError
 from agent.wire.commands import CommandResult
 from agent.wire.times import to_rfc3339
-from gateway.board import CommandBoard
+from gateway.backend import Backend
+from gateway.command_cache import CommandCache
 from gateway.core.thinning import ThinningMode, ThinningPolicy
-from gateway.desk import Desk
-from gateway.ports import DeskFull, Hints, NewReading, UnknownCommand
+from gateway.ports import Hints, NewReading, StoreFull, UnknownCommand
 from gateway.store import reading_rows
 from gateway.store.command_rows import AGE_UNKNOWN, FORGET_AFTER_S, HELD_MAX_S, STRANGERS_MAX
 from gateway.store.gateway_store import GatewayStore
@@ -171,14 +171,14 @@ class TestReadings:
     def test_a_full_store_takes_nothing_and_says_so(self, make_bench):
         store = make_bench(StoreBounds(max_rows=2))
         store.take(reading())
-        with pytest.raises(DeskFull, match="store"):
+        with pytest.raises(StoreFull, match="store"):
             store.take(reading("k1"), reading("k2"))
         assert store.take(reading("k1")) == 1, "none of the refused ones was kept, nor their keys"
 
     def test_the_bound_in_bytes_counts_too(self, make_bench):
         store = make_bench(StoreBounds(max_bytes=40))
         store.take(reading(temperature=1.0))
-        with pytest.raises(DeskFull):
+        with pytest.raises(StoreFull):
             store.take(reading(temperature_of_the_other_side=1.0))
 
     def test_what_is_too_old_is_dropped_and_counted(self, make_bench):
@@ -251,7 +251,7 @@ class TestCommands:
         for number in range(STRANGERS_MAX):
             store.result(f"made up {number}", result)
         store.result("made up 0", result)
-        with pytest.raises(DeskFull, match="not known here"):
+        with pytest.raises(StoreFull, match="not known here"):
             store.result("one more", result)
         assert store(lambda s: s.stats()).results == STRANGERS_MAX
         store.list(command("c1"))
@@ -305,10 +305,10 @@ class TestCommands:
             return decode(*arguments, **more)
 
         monkeypatch.setattr(json, "loads", loads)
-        desk = Desk(store.service, CommandBoard(lambda: NOW_S), store.clock, hints=lambda _: Hints(60.0))
-        assert [each["id"] for each in desk.commands_of("d1").result(60).records()][:2] == ["c19", "c18"]
-        assert [each["id"] for each in desk.command_of("d1", "c7").result(60).records()] == ["c7"]
-        assert desk.command_of("d1", "other").result(60).records() == ()
+        backend = Backend(store.service, CommandCache(lambda: NOW_S), store.clock, hints=lambda _: Hints(60.0))
+        assert [each["id"] for each in backend.commands_of("d1").result(60).records()][:2] == ["c19", "c18"]
+        assert [each["id"] for each in backend.command_of("d1", "c7").result(60).records()] == ["c7"]
+        assert backend.command_of("d1", "other").result(60).records() == ()
         assert threads
         assert "store" not in threads
         assert len(store(lambda s: s.commands.of_device("d1", 5, 1_000_000))) == 5
@@ -327,7 +327,7 @@ class TestCommands:
         store.list(command("c1"), command("c2"))
         store.result("c1", CommandResult(status="in_progress"))
         store.result("c1")
-        with pytest.raises(DeskFull):
+        with pytest.raises(StoreFull):
             store.result("c2")
         assert [each.id for each in store(lambda s: s.commands.open_of("d1"))] == ["c2"], "nothing of it was kept"
 

@@ -22,15 +22,15 @@ from agent.wire.commands import CommandResult
 from agent.wire.device_client import DeviceClient
 from agent.wire.dialect import AnswerReading, CommandLists, Dialect
 from agent.wire.limits import ONLINE_WITHIN_S
-from agent.wire.long_lists import ITEMS_MAX
+from agent.wire.lists import ITEMS_MAX
 from agent.wire.secret import MASK, Secret
 from agent.wire.times import to_rfc3339
-from gateway.board import CommandBoard
+from gateway.backend import Backend
+from gateway.command_cache import CommandCache
 from gateway.core.budget import Budget
 from gateway.core.fair_polling import FairIntervals, FairPolling
 from gateway.core.share import Share
 from gateway.core.thinning import ThinningMode, ThinningPolicy
-from gateway.desk import Desk
 from gateway.devices.roster import Roster
 from gateway.housekeeping import Housekeeper
 from gateway.ports import Hints, NewReading, Transport, UnknownDevice
@@ -52,7 +52,7 @@ EVERYTHING = tuple(sorted(extensions.ALL))
 
 
 class Side:
-    """Store, desk and the source; ``answer`` is the service."""
+    """Store, backend and the source; ``answer`` is the service."""
 
     def __init__(
         self,
@@ -74,10 +74,10 @@ class Side:
         transport = MeteredTransport(httpx.MockTransport(self._handle), self.meter)
         self.client = DeviceClient("http://127.0.0.1:1", KeyPair("mk_1", Secret("msk_1")), transport=transport)
         self.health = Health(self.clock)
-        self.board = CommandBoard(lambda: self.clock.now().wall_s)
+        self.command_cache = CommandCache(lambda: self.clock.now().wall_s)
         self.arrived: list[str] = []
-        self.desk = Desk(
-            self.store, self.board, self.clock, hints=lambda _: Hints(60.0), on_arrived=self.arrived.append
+        self.backend = Backend(
+            self.store, self.command_cache, self.clock, hints=lambda _: Hints(60.0), on_arrived=self.arrived.append
         )
         self.offer = Offer(self.client, self.clock, on_change=lambda: None, dialect=dialect, store=self.store)
         self.results = ResultRequests(self.client, self.offer, self.store, self.clock)
@@ -86,7 +86,7 @@ class Side:
         self.client.connection.on_date = service_clock.observe
         self.commands = CommandRequests(
             self.client,
-            desk=self.desk,
+            backend=self.backend,
             polling=FairPolling(FairIntervals()),
             clock=self.clock,
             service_clock=service_clock,
@@ -115,12 +115,12 @@ class Side:
 
     def take(self, *values: dict[str, float], device: str = "d1") -> None:
         now_s = self.clock.now().wall_s
-        self.desk.take_readings(device, [NewReading(each, now_s) for each in values]).result(60)
+        self.backend.take_readings(device, [NewReading(each, now_s) for each in values]).result(60)
         self.readings.wake()
 
     def conclude(self, command_id: str = "c1", **members: Any) -> None:
         result = CommandResult(**{"status": "succeeded", **members})
-        self.desk.take_result("d1", command_id, result).result(60)
+        self.backend.take_result("d1", command_id, result).result(60)
         self.results.wake()
 
     def bodies(self, path: str) -> list[Any]:
@@ -138,7 +138,7 @@ class Side:
             self.client,
             self.offer,
             store=self.store,
-            desk=self.desk,
+            backend=self.backend,
             clock=self.clock,
             gate=self.gate("readings"),
             policy=self.policy,
@@ -451,21 +451,21 @@ class TestCommands:
         side.commands.serve({"d1"})
         worker = side.worker(side.commands)
         side.run(worker, 61)
-        assert [each["id"] for each in side.desk.open_commands("d1").records] == ["c1"]
+        assert [each["id"] for each in side.backend.open_commands("d1").records] == ["c1"]
         side.answer = lambda _request: httpx.Response(304)
         side.run(worker, 61)
         assert side.requests[-1].headers["if-none-match"] == '"1"'
 
     def test_when_it_was_listed_is_on_the_clock_of_the_first_answer_where_the_own_one_is_wrong(self, make_side):
         side = make_side(offered=())
-        side.desk.finish_list("d1", (), Look(), [])  # what an earlier process has seen
+        side.backend.finish_list("d1", (), Look(), [])  # what an earlier process has seen
         record = {"id": "c1", "command_payload": {"command": "ping"}}
         now_s = side.clock.now().wall_s + 86_400.0
         date = formatdate(now_s, usegmt=True)
         side.answer = lambda _request: httpx.Response(200, json=[record], headers={"date": date})
         side.commands.serve({"d1"})
         side.run(side.worker(side.commands), 61)
-        (listed,) = side.desk.open_commands("d1").records
+        (listed,) = side.backend.open_commands("d1").records
         assert datetime.fromisoformat(listed["listed_at"]).timestamp() == pytest.approx(now_s, abs=120)
 
     def test_a_command_that_leaves_the_list_is_known_as_canceled_before_the_device_sees_it_go(self, side):
@@ -485,12 +485,14 @@ class TestCommands:
         assert asked == {"open"}, "nothing has vanished: nothing is asked"
         del records[0:2]
         shown: list[list[str]] = []
-        side.desk.watch("d1", lambda: shown.append([each["id"] for each in side.desk.open_commands("d1").records]))
+        side.backend.watch(
+            "d1", lambda: shown.append([each["id"] for each in side.backend.open_commands("d1").records])
+        )
         side.run(worker, 61)
         assert shown == [["c2"]]
-        (known,) = side.desk.canceled_of("d1", ["c0", "c1", "c2", "c9"]).result(60)
+        (known,) = side.backend.canceled_of("d1", ["c0", "c1", "c2", "c9"]).result(60)
         assert (known["id"], known["status"], known["status_reason"]) == ("c0", "canceled", "by the operator")
-        states = {each["id"]: each["status"] for each in side.desk.commands_of("d1").result(60).records()}
+        states = {each["id"]: each["status"] for each in side.backend.commands_of("d1").result(60).records()}
         assert states == {"c0": "canceled", "c1": "delivered", "c2": "delivered"}
         side.run(worker, 61)
         asked = [each.url.params["status"] for each in side.requests]
@@ -511,7 +513,7 @@ class TestCommands:
         side.run(worker, 61)
         listed[:] = ["c2"]
         side.run(worker, 61)
-        assert [each["id"] for each in side.desk.open_commands("d1").records] == ["c2"]
+        assert [each["id"] for each in side.backend.open_commands("d1").records] == ["c2"]
 
     def test_while_the_reason_cannot_be_had_the_command_stays_and_is_asked_about_again(self, side):
         listed = ["c1"]
@@ -528,7 +530,7 @@ class TestCommands:
         side.run(worker, 61)
         listed.clear()
         side.run(worker, 300)
-        assert (reasons, side.desk.open_commands("d1").records) == ([], ())
+        assert (reasons, side.backend.open_commands("d1").records) == ([], ())
 
     def test_a_plain_server_is_asked_for_nothing_beyond_the_specification(self, make_side):
         side = make_side(offered=())
@@ -538,8 +540,8 @@ class TestCommands:
         side.run(side.worker(side.commands), 300)
         assert len(side.requests) > 2
         assert {str(each.url.query) for each in side.requests} == {"b''"}
-        assert [each["id"] for each in side.desk.open_commands("d1").records] == ["c1"], "an empty list ends nothing"
-        assert side.desk.open_commands("d1").records[0]["status"] is None, "no status is made up"
+        assert [each["id"] for each in side.backend.open_commands("d1").records] == ["c1"], "an empty list ends nothing"
+        assert side.backend.open_commands("d1").records[0]["status"] is None, "no status is made up"
 
     @pytest.mark.parametrize(
         ("offered", "lists", "shown"),
@@ -557,7 +559,7 @@ class TestCommands:
         side.answer = lambda _request: httpx.Response(200, json=records)
         side.commands.serve({"d1"})
         side.run(side.worker(side.commands), 61)
-        assert {each["id"]: each["status"] for each in side.desk.open_commands("d1").records} == shown
+        assert {each["id"]: each["status"] for each in side.backend.open_commands("d1").records} == shown
 
     def test_what_was_read_is_kept_when_a_later_page_fails(self, make_side):
         side = make_side(offered=())
@@ -572,23 +574,23 @@ class TestCommands:
         side.answer = lambda _request: pages.pop(0) if pages else httpx.Response(200, json=[])
         side.commands.serve({"d1"})
         side.run(side.worker(side.commands), 300)
-        assert [each["id"] for each in side.desk.open_commands("d1").records] == ["c1"]
+        assert [each["id"] for each in side.backend.open_commands("d1").records] == ["c1"]
 
     def test_what_the_disk_did_not_take_is_not_lost_where_a_server_lists_it_once(self, make_side, monkeypatch):
         side = make_side(offered=())
         once = [[{"id": "c1", "command_payload": {"command": "x"}}]]
         side.answer = lambda _request: httpx.Response(200, json=once.pop() if once else [])
-        take, faults = side.desk.take_listed, [StorageError("the disk is full")]
+        take, faults = side.backend.take_listed, [StorageError("the disk is full")]
 
         def fail_first(*arguments: Any) -> Any:
             if faults:
                 raise faults.pop()
             return take(*arguments)
 
-        monkeypatch.setattr(side.desk, "take_listed", fail_first)
+        monkeypatch.setattr(side.backend, "take_listed", fail_first)
         side.commands.serve({"d1"})
         side.run(side.worker(side.commands), 300)
-        assert [each["id"] for each in side.desk.open_commands("d1").records] == ["c1"]
+        assert [each["id"] for each in side.backend.open_commands("d1").records] == ["c1"]
 
     def test_a_flood_is_held_within_a_bound_and_takes_one_line(self, make_side, caplog):
         side = make_side()
@@ -598,7 +600,7 @@ class TestCommands:
         side.answer = lambda _request: httpx.Response(200, json=records, headers={"etag": '"1"'})
         side.commands.serve({"d1"})
         side.run(side.worker(side.commands), 130)
-        assert len(side.desk.open_commands("d1").records) == OPEN_MAX
+        assert len(side.backend.open_commands("d1").records) == OPEN_MAX
         assert len([each for each in caplog.records if "held_back" in each.getMessage()]) == 1
         assert all("if-none-match" not in each.headers for each in side.requests), "the rest must be listed again"
 
@@ -612,7 +614,7 @@ class TestCommands:
         over = [{"id": f"c{n}", "command_payload": {}, "status": "succeeded"} for n in range(ITEMS_MAX + 10)]
         listed[:] = [*over[: ITEMS_MAX // 2 + 5], *listed, *over[ITEMS_MAX // 2 + 5 :]]
         side.run(worker, 61)
-        assert [each["id"] for each in side.desk.open_commands("d1").records] == ["open-1"]
+        assert [each["id"] for each in side.backend.open_commands("d1").records] == ["open-1"]
         assert len([each for each in caplog.messages if "commands=too_many device=d1 11 or more" in each]) == 1
 
     def test_a_refused_status_is_withdrawn_and_stays_so_over_a_restart(self, make_side, caplog):
@@ -626,7 +628,7 @@ class TestCommands:
         side.answer = strict
         side.commands.serve({"d1"})
         side.run(side.worker(side.commands), 130)
-        shown = [(each["id"], each["status"]) for each in side.desk.open_commands("d1").records]
+        shown = [(each["id"], each["status"]) for each in side.backend.open_commands("d1").records]
         assert shown == [("c1", None)], "nor is it taken at its word about what is open"
         assert sum(bool(each.url.query) for each in side.requests) == 1
         assert "command-status" in side.offer.describe().split("refused")[1]
@@ -663,11 +665,11 @@ class TestCommands:
 
     def test_a_device_that_comes_is_asked_about_at_once(self, side):
         side.commands.serve({"d1"})
-        side.desk.seen("d1", Transport.MQTT)
+        side.backend.seen("d1", Transport.MQTT)
         assert side.arrived == ["d1"]
         side.commands.hint("d1")
         assert side.worker(side.commands).due_at() <= side.clock.now().monotonic_s
-        side.desk.seen("d1", Transport.MQTT)
+        side.backend.seen("d1", Transport.MQTT)
         assert side.arrived == ["d1"], "it is there already"
 
     def test_one_malformed_command_hides_no_other(self, side):
@@ -675,7 +677,7 @@ class TestCommands:
         side.answer = lambda _request: httpx.Response(200, json=[{"id": "bad"}, good])
         side.commands.serve({"d1"})
         side.run(side.worker(side.commands), 61)
-        assert [each["id"] for each in side.desk.open_commands("d1").records] == ["c1"]
+        assert [each["id"] for each in side.backend.open_commands("d1").records] == ["c1"]
 
     def test_a_device_that_the_service_does_not_know_is_refused_until_it_is_registered(self, side):
         side.answer = fault(404, "device_not_found")
@@ -683,10 +685,10 @@ class TestCommands:
         worker = side.worker(side.commands)
         side.run(worker, 61)
         with pytest.raises(UnknownDevice):
-            side.desk.open_commands("d1")
+            side.backend.open_commands("d1")
         side.answer = lambda _request: httpx.Response(200, json=[])
         side.run(worker, 130)
-        assert side.desk.open_commands("d1").records == ()
+        assert side.backend.open_commands("d1").records == ()
 
     def test_a_device_without_a_token_is_asked_about_no_longer(self, side):
         side.answer = lambda _request: httpx.Response(200, json=[])
@@ -724,34 +726,34 @@ class TestTheServicesTime:
     def test_an_answer_from_before_a_stall_moves_nothing_back(self, side: Side) -> None:
         clock = ServiceClock(side.clock, trust_wall=True)
         side.client.connection.on_date = clock.observe
-        side.board = CommandBoard(lambda: clock.now() or 0.0)
+        side.command_cache = CommandCache(lambda: clock.now() or 0.0)
         side.answer = self.dated(START_WALL_S)
         list(side.client.devices())
         open_one = StoredCommand("d1", "c1", self.record(START_WALL_S + 20), expires_at=START_WALL_S + 20)
-        side.board.put("d1", [open_one])
+        side.command_cache.put("d1", [open_one])
         side.clock.advance(19)
-        assert len(side.board.get("d1").records) == 1
+        assert len(side.command_cache.get("d1").records) == 1
         side.clock.advance(11)
         side.answer = self.dated(START_WALL_S + 1)  # the service stood still, and so did its Date
         list(side.client.devices())
-        assert side.board.get("d1").records == ()
+        assert side.command_cache.get("d1").records == ()
 
     def test_who_has_no_token_any_more_is_forgotten(self, side: Side) -> None:
         for device_id in ("d1", "d2"):
-            side.desk.seen(device_id, Transport.HTTP)
-            side.desk.set_known(device_id, known=False)
-        side.desk.serve_only({"d2"})
-        assert side.desk.unknown_devices() == ["d2"]
-        assert side.desk.online(60.0) == 1
-        side.desk.save_presence()
+            side.backend.seen(device_id, Transport.HTTP)
+            side.backend.set_known(device_id, known=False)
+        side.backend.serve_only({"d2"})
+        assert side.backend.unknown_devices() == ["d2"]
+        assert side.backend.online(60.0) == 1
+        side.backend.save_presence()
 
     def test_a_command_that_ended_is_shown_as_expired_before_it_is_moved(self, side: Side) -> None:
         record = self.record(START_WALL_S + 20)
         command = StoredCommand("d1", "c1", record, START_WALL_S, START_WALL_S + 20)
-        side.desk.take_listed("d1", [command], Look(START_WALL_S))
-        assert [one["status"] for one in side.desk.commands_of("d1").result(60).records()] == ["queued"]
+        side.backend.take_listed("d1", [command], Look(START_WALL_S))
+        assert [one["status"] for one in side.backend.commands_of("d1").result(60).records()] == ["queued"]
         side.clock.advance(21)
-        assert [one["status"] for one in side.desk.commands_of("d1").result(60).records()] == ["expired"]
+        assert [one["status"] for one in side.backend.commands_of("d1").result(60).records()] == ["expired"]
 
 
 class TestEvents:
@@ -763,7 +765,7 @@ class TestEvents:
         events = EventService(
             side.client,
             side.offer,
-            desk=side.desk,
+            backend=side.backend,
             commands=side.commands,
             store=side.store,
             fetches=lambda _device_id: True,
@@ -772,7 +774,7 @@ class TestEvents:
             gate=side.gate("events"),
         )
         events.step()
-        assert [each["id"] for each in side.desk.open_commands("d1").records] == ["r7"]
+        assert [each["id"] for each in side.backend.open_commands("d1").records] == ["r7"]
 
 
 class TestTheMeter:
@@ -813,7 +815,7 @@ class TestShare:
         assert roster.own() == {self.OWN}
         keeper = Housekeeper(
             store=side.store,
-            desk=side.desk,
+            backend=side.backend,
             roster=roster,
             commands=side.commands,
             look_at_fronts=lambda: None,
@@ -830,14 +832,14 @@ class TestShare:
     def test_only_the_own_part_is_asked_about_and_a_hint_does_not_change_that(self, side, caplog):
         caplog.set_level(logging.INFO)
         self.round(side)
-        side.desk.seen(self.OTHER, Transport.MQTT)
+        side.backend.seen(self.OTHER, Transport.MQTT)
         side.commands.hint(self.OTHER)
         assert self.asked(side) == (True, False)
         assert "devices=2 are served, the commands of 1 are fetched here" in caplog.text
 
     def test_a_device_that_asks_here_over_http_is_a_guest_as_long_as_it_comes(self, side):
         keeper = self.round(side)
-        side.desk.seen(self.OTHER, Transport.HTTP)
+        side.backend.seen(self.OTHER, Transport.HTTP)
         keeper.step()
         assert self.asked(side) == (True, True)
         now_s = side.clock.now().monotonic_s

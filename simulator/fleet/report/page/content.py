@@ -10,7 +10,7 @@ from typing import Final
 from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.subjects import HELD
 from simulator.fleet.outcomes import OutcomeClass
-from simulator.fleet.record import CHECKS, DeviceFinding, RunRecord, Span, StreamAudit, Word
+from simulator.fleet.record import CHECKS, DeviceFinding, RunRecord, Span, StreamAudit, VerdictStatus
 from simulator.fleet.report.by_phase import PhaseFigures
 from simulator.fleet.report.figures import (
     COLUMNS,
@@ -47,7 +47,11 @@ _LEVELS: Final = {
     "core": "each running the agent's own core",
     "wire": "pure load: requests are made without a device behind them",
 }
-_TONES: Final = {Word.PASSED: Tone.GOOD, Word.INCONCLUSIVE: Tone.WARN, Word.INTERRUPTED: Tone.WARN}
+_TONES: Final = {
+    VerdictStatus.PASSED: Tone.GOOD,
+    VerdictStatus.INCONCLUSIVE: Tone.WARN,
+    VerdictStatus.INTERRUPTED: Tone.WARN,
+}
 _COLUMNS: Final = tuple(column for column in COLUMNS if column.page)
 _DEVICES_SHOWN: Final = 20
 """Of a fault, in a part that unfolds; ``fault-devices.csv`` has all of them."""

@@ -10,20 +10,16 @@ from agent.core.commands import (
     MOVES,
     OVER_STATES,
     CommandEvent,
-    CommandRules,
-    FirstContact,
     HandlerRule,
     IllegalMove,
-    Triage,
-    TriageVerdict,
     advance,
     finish_entry,
     refuse_at_start,
     report_entry,
     start_entry,
-    triage,
 )
-from agent.core.listed_states import FINAL_STATUSES, OPEN_STATUSES
+from agent.core.listed import FINAL_STATUSES, OPEN_STATUSES
+from agent.core.triage import CommandRules, FirstContact, Triage, TriageVerdict, triage
 from agent.core.unreported import give_up_entry, offer_again_entry, put_aside_entry
 from agent.core.values import CommandState, Contract, JournalEntry, OutcomeStatus
 from agent.errors import AgentError

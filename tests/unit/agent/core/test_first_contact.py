@@ -11,7 +11,7 @@ import pytest
 
 from agent.adapters.hybrid_source import HybridSource
 from agent.adapters.records import read_records
-from agent.core.first_contact import SETTING, look_at_contact
+from agent.core.triage import FIRST_CONTACT, look_at_contact
 from agent.core.values import Command, CommandPoll
 from agent.errors import TransportError
 from agent.runtime.intake import Intake
@@ -133,7 +133,7 @@ def test_the_moment_is_found_once_the_time_is_known():
     device.knows_time = True
     device.get(new("between", 15), old("old"))
     assert device.ran == ["between"]
-    assert json.loads(device.journal.settings[SETTING])["at"] == pytest.approx(CONTACT_S)
+    assert json.loads(device.journal.settings[FIRST_CONTACT])["at"] == pytest.approx(CONTACT_S)
 
 
 def test_the_moment_is_found_by_another_process_of_the_same_boot():

@@ -14,7 +14,6 @@ from agent.core.outbox import (
     DropReason,
     Held,
     Shortage,
-    age_s,
     choose_next,
     evict,
     fitting,
@@ -24,6 +23,7 @@ from agent.core.outbox import (
     thin_out,
     too_old,
 )
+from agent.core.timekeeping import age_s
 from agent.errors import (
     AgentError,
     Conflict,

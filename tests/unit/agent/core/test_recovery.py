@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.core.commands import HandlerRule
-from agent.core.recovery import Recovery, recover
+from agent.core.commands import HandlerRule, Recovery, recover
 from agent.core.values import CommandState, Contract, JournalEntry, OutcomeStatus
 from tests.factories import make_entry, make_moment
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.core.outcomes import RunLimits
+from agent.core.commands import RunLimits
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ import shutil
 
 import pytest
 
-from agent.core.commands import FirstContact, TriageVerdict, triage
 from agent.core.signed import setting_of
+from agent.core.triage import FirstContact, TriageVerdict, triage
 from agent.errors import StorageError
 from agent.wire.signed_keys import SigningKey
 from tests.factories import make_moment

@@ -12,13 +12,13 @@ from click.testing import CliRunner
 
 from agent.cli.program import device_agent
 from agent.doctor.examination import all_checks, examine
-from agent.doctor.findings import Check, Verdict, cause_and_fix, failed, ok, warning
+from agent.doctor.findings import Check, CheckStatus, cause_and_fix, failed, ok, warning
 from tests.ports import free_port
 
 ROOT = Path(__file__).parents[4]
 
 
-def verdicts(results) -> dict[str, Verdict]:
+def verdicts(results) -> dict[str, CheckStatus]:
     return {result.check.id: result.finding.verdict for result in results}
 
 
@@ -52,14 +52,14 @@ class TestExamination:
             raise RuntimeError("two\nlines")
 
         (result,) = examine(device.subject(), checks=[Check("broken", "", broken)])
-        assert result.finding.verdict is Verdict.FAILED
+        assert result.finding.verdict is CheckStatus.FAILED
         assert result.finding.cause == "two lines"
 
     def test_offline_asks_nobody(self, device):
         found = verdicts(examine(device.subject(), offline=True))
         online = [check.id for check in all_checks() if check.online]
         assert len(online) >= 9
-        assert {found[each] for each in online} == {Verdict.SKIPPED}
+        assert {found[each] for each in online} == {CheckStatus.SKIPPED}
 
     def test_what_cannot_be_mended_says_why(self, device):
         def refuse() -> str:
@@ -68,7 +68,7 @@ class TestExamination:
         check = Check("x", "", lambda _: warning("a", "b", "c", refuse))
         (result,) = examine(device.subject(), checks=[check], fix=True)
         assert result.fixed == "could not: Operation not permitted; run it as root"
-        assert result.finding.verdict is Verdict.WARNING
+        assert result.finding.verdict is CheckStatus.WARNING
 
     def test_without_fix_nothing_is_changed(self, device):
         device.state_dir.chmod(0o755)

@@ -25,7 +25,7 @@ from agent.core.outbox import Bounds
 from agent.core.values import CommandState, SendOutcome
 from agent.doctor import process, setup, units
 from agent.doctor.examination import all_checks, examine
-from agent.doctor.findings import Finding, Verdict
+from agent.doctor.findings import CheckStatus, Finding
 from agent.runtime.health import Part
 from tests.factories import make_entry, make_outcome, make_reading
 from tests.fakes import FakeClock
@@ -33,12 +33,12 @@ from tests.unit.agent.doctor.conftest import RECORDS
 
 
 def is_ok(finding: Finding, *words: str) -> None:
-    assert finding.verdict is Verdict.OK, finding
+    assert finding.verdict is CheckStatus.OK, finding
     assert all(word in finding.seen for word in words), finding
 
 
 def is_skipped(finding: Finding) -> None:
-    assert finding.verdict is Verdict.SKIPPED, finding
+    assert finding.verdict is CheckStatus.SKIPPED, finding
     assert finding.seen
 
 
@@ -626,7 +626,7 @@ class TestProcess:
         is_bad(device.look("agent"), "failed", "killed", "journalctl")
         tell_status(device, state="stopped")
         finding = device.look("agent")
-        assert finding.verdict is Verdict.WARNING
+        assert finding.verdict is CheckStatus.WARNING
         assert "SIGTERM" in finding.seen
 
     def test_safe_mode_and_starts_that_came_to_nothing(self, device):

@@ -15,7 +15,7 @@ import pytest
 from agent.adapters.mqtt_device import subscriptions_of
 from agent.app.lock import StateLock
 from agent.app.status_file import StatusFile, write_status
-from agent.doctor.findings import Finding, Verdict
+from agent.doctor.findings import CheckStatus, Finding
 from agent.runtime.health import Part
 from tests.certificates import Authority, Pair
 from tests.mosquitto import write_passwords
@@ -33,7 +33,7 @@ def is_bad(finding: Finding, verdict: str, cause: str, fix: str, *, unreachable:
 
 
 def is_ok(finding: Finding, *words: str) -> None:
-    assert finding.verdict is Verdict.OK, finding
+    assert finding.verdict is CheckStatus.OK, finding
     assert all(word in finding.seen for word in words), finding
 
 
@@ -160,7 +160,7 @@ class TestCertificates:
     def test_one_that_is_over_and_signed_by_a_stranger(self, device, use, tmp_path):
         use(Authority(tmp_path / "other").issue("stranger", expired=True))
         finding = device.look("tls")
-        assert finding.verdict is Verdict.FAILED
+        assert finding.verdict is CheckStatus.FAILED
 
     def test_one_that_is_signed_by_a_stranger(self, device, use, tmp_path):
         use(Authority(tmp_path / "other").issue("stranger"))
@@ -177,7 +177,7 @@ class TestCertificates:
     def test_a_connection_that_breaks_off(self, device, serve):
         device.values["service"] = {"base_url": f"https://127.0.0.1:{serve('').port}"}
         finding = device.look("tls")
-        assert finding.verdict is Verdict.FAILED, finding
+        assert finding.verdict is CheckStatus.FAILED, finding
 
 
 class TestService:
@@ -236,7 +236,7 @@ class TestService:
             while bench.http.get("/devices").status_code != 429:
                 pass
             is_bad(device.look("quota"), "failed", "all devices of the key", "commands.poll.idle_s")
-            assert device.look("device_known").verdict is Verdict.SKIPPED
+            assert device.look("device_known").verdict is CheckStatus.SKIPPED
 
     def test_a_clock_that_is_months_away_from_the_services(self, device, bench):
         finding = device.look("clock_against_service")
@@ -248,7 +248,7 @@ class TestService:
         device.values["mqtt"] = {"host": "localhost"}
         device.values["auth"] = {"mode": "bearer", "token_file": device.key("token", "dat_1")}
         for check in ("captive_portal", "service_answers", "clock_against_service", "credentials_accepted", "quota"):
-            assert device.look(check).verdict is Verdict.SKIPPED
+            assert device.look(check).verdict is CheckStatus.SKIPPED
 
 
 class TestStrangers:
@@ -275,7 +275,7 @@ class TestStrangers:
         self.answer(device, serve, http("500 Internal Server Error", '{"error":"internal_error"}'))
         is_ok(device.look("captive_portal"))
         is_bad(device.look("service_answers"), "failed", "itself is failing", "nothing on this device")
-        assert device.look("credentials_accepted").verdict is Verdict.SKIPPED
+        assert device.look("credentials_accepted").verdict is CheckStatus.SKIPPED
 
     def test_truncated_json_is_no_captive_portal(self, device, serve):
         self.answer(device, serve, http("200 OK", '{"extensions": ['))
@@ -312,7 +312,7 @@ class TestStrangers:
 
     def test_an_answer_without_a_date(self, device, serve):
         self.answer(device, serve, http("200 OK", '{"items":[]}'))
-        assert device.look("clock_against_service").verdict is Verdict.SKIPPED
+        assert device.look("clock_against_service").verdict is CheckStatus.SKIPPED
 
 
 @pytest.fixture
@@ -382,4 +382,4 @@ class TestBroker:
         assert "as d1" not in broker.log()
 
     def test_without_a_broker(self, device):
-        assert device.look("broker").verdict is Verdict.SKIPPED
+        assert device.look("broker").verdict is CheckStatus.SKIPPED

@@ -6,9 +6,9 @@ from agent.core.poll_interval import PollIntervals
 from agent.core.values import CommandPoll
 from agent.errors import Offline, RateLimited, StorageError, TransportError, Unauthorized, UnexpectedAnswer
 from agent.runtime.command_poller import CommandPoller
+from agent.runtime.controls import IntervalChanged
 from agent.runtime.health import Health
 from agent.runtime.retry_policy import RetryPolicy
-from agent.runtime.sensing import IntervalChanged
 from tests.factories import make_command
 from tests.fakes import FakeClock, FakeCommandSource
 from tests.threadless import ThreadlessService

@@ -5,10 +5,11 @@ from collections.abc import Iterable
 import pytest
 
 from agent.adapters.records import read_records
-from agent.core.commands import HISTORY_LOST, CommandRules, HandlerRule
+from agent.core.commands import HISTORY_LOST, HandlerRule
+from agent.core.triage import CommandRules
 from agent.core.values import CommandPoll, CommandState, Contract, JournalEntry
 from agent.errors import StorageError
-from agent.runtime.cancels import Cancels
+from agent.runtime.dispatcher import Cancels
 from agent.runtime.intake import Intake, resume
 from agent.wire.commands import CommandRecord
 from tests.factories import make_command, make_entry, make_moment, make_outcome, make_rules

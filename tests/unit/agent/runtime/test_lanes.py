@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from agent.core.commands import CommandRules, HandlerRule, start_entry
-from agent.core.outcomes import RunLimits
+from agent.core.commands import HandlerRule, RunLimits, start_entry
+from agent.core.triage import CommandRules
 from agent.core.values import Command, CommandState, Contract, JournalEntry, Moment, Outcome, OutcomeStatus, Report
 from agent.runtime import jobs
 from agent.runtime.dispatcher import Dispatcher

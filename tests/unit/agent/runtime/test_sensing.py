@@ -8,10 +8,9 @@ import pytest
 
 from agent.core.reporting import ReportRule, ReportWhen
 from agent.errors import StorageError
-from agent.runtime.controls import Controls
+from agent.runtime.controls import POLL, Controls, IntervalChanged, Intervals
 from agent.runtime.health import Health
-from agent.runtime.intervals import POLL, Intervals
-from agent.runtime.sensing import IntervalChanged, RulesChanged, SensingService
+from agent.runtime.sensing import RulesChanged, SensingService
 from tests.fakes import FakeClock, FakeJournal, FakeOutbox, FakeUpkeep
 from tests.threadless import ThreadlessService
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.wire.long_lists import ITEMS_MAX, cut_list
+from agent.wire.lists import ITEMS_MAX, cut_list
 
 MOST = 10
 

@@ -10,9 +10,9 @@ from pydantic import ValidationError
 from agent.adapters.records import read_records
 from agent.errors import InvalidMessage
 from agent.wire.answers import Answer
-from agent.wire.calls import read_record
 from agent.wire.command_states import FINAL_STATES, OPEN_STATES, CommandStatus
 from agent.wire.commands import CommandRecord, CommandResult
+from agent.wire.device_client import read_record
 from agent.wire.devices import Device
 from agent.wire.dialect import AnswerReading
 from agent.wire.faults import ErrorBody

@@ -21,7 +21,7 @@ from agent.wire.probe.commands import find_id_path
 from agent.wire.probe.line import REQUESTS_MAX, ProbeLine
 from agent.wire.probe.look import look
 from agent.wire.probe.notes import Setting, dialect_text
-from agent.wire.probe.report import ProbeReport, Standing, Verdict, report_lines
+from agent.wire.probe.report import ProbeReport, ProbeVerdict, RuleVerdict, report_lines
 from agent.wire.probe.shapes import list_shape, time_form
 from agent.wire.secret import Secret
 from simulator.probe.writing import write
@@ -111,7 +111,7 @@ def test_a_429_is_waited_out_as_the_server_asks():
     server = Plain(limited=1)
     report = run(server)
     assert server.slept == [7.0]
-    assert report.standing is Standing.GOOD
+    assert report.standing is ProbeVerdict.GOOD
     assert choice(report, "retry_after") == "seconds"
 
 
@@ -120,8 +120,8 @@ def test_a_quota_that_stays_used_up_ends_the_probe_without_a_judgement(retry_aft
     server = Plain(limited=1_000, retry_after=retry_after)
     report = run(server)
     assert len(server.asked) <= 3
-    assert report.standing is Standing.INCONCLUSIVE
-    held = {each.name for each in report.requirements if each.verdict is Verdict.HOLDS}
+    assert report.standing is ProbeVerdict.INCONCLUSIVE
+    held = {each.name for each in report.requirements if each.verdict is RuleVerdict.HOLDS}
     assert held == {"error_bodies", "rate_limit_429"}
 
 
@@ -141,7 +141,7 @@ def test_no_more_requests_are_sent_than_said():
 def test_a_server_without_readable_readings_is_not_praised_for_storing_them():
     report = run(Plain(), may_write=True)
     rule = next(each for each in report.requirements if each.name == "stores_readings")
-    assert rule.verdict is Verdict.BROKEN
+    assert rule.verdict is RuleVerdict.BROKEN
     assert choice(report, "recorded_at") is None
     assert choice(report, "repeated_reading") is None
 
@@ -171,7 +171,7 @@ def test_a_secret_that_the_server_repeats_is_in_no_report():
 
     report = run(echo)
     assert "msk_good" not in json.dumps(report.to_json())
-    assert report.standing is not Standing.GOOD
+    assert report.standing is not ProbeVerdict.GOOD
 
 
 def test_the_gateway_is_named_and_judged_by_what_a_device_may_ask():
@@ -190,7 +190,7 @@ def test_the_gateway_is_named_and_judged_by_what_a_device_may_ask():
     with line:
         report = look(line, device_id="d1").report(may_write=False)
     assert report.is_gateway
-    assert report.standing is Standing.GOOD
+    assert report.standing is ProbeVerdict.GOOD
     assert choice(report, "answered_by") == "gateway"
     assert choice(report, "unknown_parameter") == "refused"
 
@@ -232,7 +232,7 @@ def test_a_redirect_is_named_and_not_followed():
 
     report = run(server)
     assert set(asked) == {"plain.example"}
-    assert report.standing is Standing.BROKEN
+    assert report.standing is ProbeVerdict.BROKEN
     assert "a redirect to https://other.example, which is not followed" in report.requirements[0].seen
 
 

@@ -12,7 +12,7 @@ from simulator.labels.cli import labels_command
 from simulator.labels.errors import LabelError, UnreadableLabel
 from simulator.labels.symbol.decoders import ColourImage, GrayImage, Zxing, panel
 from simulator.labels.symbol.pictures import load_picture
-from simulator.labels.symbol.proving import Verdict
+from simulator.labels.symbol.proving import DecodeVerdict
 from simulator.labels.symbol.styled import SHAPES, Style, prove_styled, prove_terminal
 
 TEXT = "https://example.test/onboard"
@@ -34,7 +34,7 @@ def _style(**given):
 def test_every_shape_is_read_in_grey_and_in_colour(shape, tmp_path):
     drawing = _style(shape=shape, dark="#0a2a5e", light="#fdf6e3")
     assert {name for name, _ in drawing.taken.verdicts} >= {"zxing", "zxing colour"}
-    assert all(verdict is Verdict.READ for _, verdict in drawing.taken.verdicts)
+    assert all(verdict is DecodeVerdict.READ for _, verdict in drawing.taken.verdicts)
     (tmp_path / "code.png").write_bytes(drawing.data)
     assert Zxing().read(load_picture(tmp_path / "code.png")) == (TEXT.encode(),)
 

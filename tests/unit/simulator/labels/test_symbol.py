@@ -15,7 +15,7 @@ from simulator.labels.symbol.encoding import Candidate, candidate_order, encode
 from simulator.labels.symbol.matrix import QUIET_MODULES
 from simulator.labels.symbol.pictures import load_picture
 from simulator.labels.symbol.png_reading import read_drawing
-from simulator.labels.symbol.proving import PrintSize, Verdict, judge, prove
+from simulator.labels.symbol.proving import DecodeVerdict, PrintSize, judge, prove
 from tests.conftest import require_program
 
 TEXT = label_text("0193b2f4-7e5c-7c3a-9b1e-2f6d4a8c0e11", "SIM-000001")
@@ -111,8 +111,8 @@ def test_a_first_try_that_a_decoder_misses_makes_room_for_the_next_and_both_are_
     assert symbol.taken.candidate == Candidate(0, "M", 1)
     assert symbol.matrix.level_and_mask == ("M", 1)
     assert [trial.number for trial in symbol.missed] == [1, 2]
-    assert symbol.missed[0].verdicts == (("zxing", Verdict.READ), ("picky", Verdict.MISSED))
-    assert symbol.taken.verdicts == (("zxing", Verdict.READ), ("picky", Verdict.READ))
+    assert symbol.missed[0].verdicts == (("zxing", DecodeVerdict.READ), ("picky", DecodeVerdict.MISSED))
+    assert symbol.taken.verdicts == (("zxing", DecodeVerdict.READ), ("picky", DecodeVerdict.READ))
 
 
 def test_after_all_masks_comes_the_next_level_and_then_the_next_version():
@@ -171,7 +171,11 @@ def test_a_module_is_the_largest_whole_number_of_dots_that_fits():
 def test_a_missing_code_a_wrong_one_and_a_right_one_are_told_apart():
     png = _prove().png
     panel_ = (Zxing(), Picky(misses=1), Liar((b"x",)))
-    assert [verdict for _, verdict in judge(png, TEXT, panel_)] == [Verdict.READ, Verdict.MISSED, Verdict.DIFFERENT]
+    assert [verdict for _, verdict in judge(png, TEXT, panel_)] == [
+        DecodeVerdict.READ,
+        DecodeVerdict.MISSED,
+        DecodeVerdict.DIFFERENT,
+    ]
 
 
 def test_the_drawing_is_read_back_pixel_for_pixel_as_pillow_reads_it():
@@ -192,7 +196,7 @@ def test_every_decoder_of_the_tests_is_here_and_reads_any_text_byte_for_byte():
     require_program("zbarimg", "zbar-tools")
     assert [decoder.name for decoder in panel()] == ["zxing", "zbar", "opencv"]
     text = "zwölf Käse, 器械, \N{GRINNING FACE}"
-    assert [verdict for _, verdict in _prove(text, decoders=panel()).taken.verdicts] == [Verdict.READ] * 3
+    assert [verdict for _, verdict in _prove(text, decoders=panel()).taken.verdicts] == [DecodeVerdict.READ] * 3
 
 
 def test_opencv_says_the_same_about_a_picture_however_often_it_is_asked():

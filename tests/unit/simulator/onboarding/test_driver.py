@@ -20,7 +20,7 @@ from agent.wire.devices import Device
 from simulator.labels.payload import label_text
 from simulator.onboarding import Subject, Timing, drive_label, drive_labels
 from simulator.onboarding.cases import ROUND_TRIP
-from simulator.onboarding.journey import Action, State, Verdict
+from simulator.onboarding.journey import Action, State, StepVerdict
 from simulator.onboarding.quota import RETRY_AFTER_DEFAULT_S, QuotaGate
 from simulator.onboarding.report import as_json, faults
 from simulator.onboarding.steps import Account, RunContext
@@ -171,7 +171,7 @@ def test_a_device_of_another_user_is_a_failed_registration_and_is_not_removed():
     (journey,) = report.journeys
     assert not report.passed
     register = journey.steps[1]
-    assert (register.verdict, register.answered) == (Verdict.FAILED, "conflict")
+    assert (register.verdict, register.answered) == (StepVerdict.FAILED, "conflict")
     assert "device_already_registered" in register.detail
     assert len(service.devices) == 1
 
@@ -181,7 +181,13 @@ def test_a_list_that_fails_does_not_keep_the_device_from_being_removed():
     service.fail_next("list", ServerFault(500, "oops"))
     report = _drive(service)
     (journey,) = report.journeys
-    assert _verdicts(journey) == [Verdict.PASSED, Verdict.PASSED, Verdict.FAILED, Verdict.PASSED, Verdict.PASSED]
+    assert _verdicts(journey) == [
+        StepVerdict.PASSED,
+        StepVerdict.PASSED,
+        StepVerdict.FAILED,
+        StepVerdict.PASSED,
+        StepVerdict.PASSED,
+    ]
     assert service.devices == {}
     assert faults(report) == ["SIM-000001: list: answered server error (500 oops); expected device listed"]
 
@@ -198,7 +204,7 @@ def test_a_scan_that_fails_skips_what_depends_on_it_and_the_next_label_goes_on(e
     service = Service()
     service.fail_next("scan", error)
     report = _drive(service, count=2)
-    assert _verdicts(report.journeys[0]) == [Verdict.FAILED] + [Verdict.SKIPPED] * 4
+    assert _verdicts(report.journeys[0]) == [StepVerdict.FAILED] + [StepVerdict.SKIPPED] * 4
     assert report.journeys[0].steps[0].answered == answered
     assert report.journeys[1].passed
     assert report.stopped_by is None
@@ -243,7 +249,7 @@ def test_an_answer_of_the_wrong_shape_is_a_failed_step_and_no_crash():
     service = Service()
     service.fail_next("register", InvalidMessage("device_id: must be text"))
     step = _drive(service).journeys[0].steps[1]
-    assert (step.verdict, step.detail) == (Verdict.FAILED, "device_id: must be text")
+    assert (step.verdict, step.detail) == (StepVerdict.FAILED, "device_id: must be text")
 
 
 def test_a_connection_lost_twice_after_registration_says_what_is_still_registered_and_costs_one_label():
@@ -261,7 +267,7 @@ def test_a_lost_answer_costs_one_step_and_the_device_is_still_removed():
     service = Service()
     service.fail_next("list", TransportError("reset"))
     report = _drive(service, count=1)
-    assert _verdicts(report.journeys[0]) == [*[Verdict.PASSED] * 2, Verdict.FAILED, *[Verdict.PASSED] * 2]
+    assert _verdicts(report.journeys[0]) == [*[StepVerdict.PASSED] * 2, StepVerdict.FAILED, *[StepVerdict.PASSED] * 2]
     assert service.devices == {}
 
 
@@ -304,7 +310,7 @@ def test_a_wait_beyond_the_bound_is_not_begun_and_the_option_is_named():
     service.fail_next("scan", RateLimited(429, "rate_limited", retry_after_s=3600.0))
     step = _drive(service, time=time, max_wait_s=60).journeys[0].steps[0]
     assert time.slept == []
-    assert step.verdict is Verdict.FAILED
+    assert step.verdict is StepVerdict.FAILED
     assert "--max-wait-s 60" in step.detail
 
 
@@ -313,7 +319,7 @@ def test_a_plain_server_that_never_names_the_device_cannot_be_asked_to_remove_it
     service.user_devices = lambda user_id: [Device(device_identifier="SIM-000001")]
     journey = _drive(service).journeys[0]
     remove = journey.steps[3]
-    assert (remove.action, remove.verdict) == (Action.REMOVE, Verdict.FAILED)
+    assert (remove.action, remove.verdict) == (Action.REMOVE, StepVerdict.FAILED)
     assert "device_id" in remove.detail
 
 

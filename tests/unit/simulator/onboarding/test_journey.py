@@ -22,7 +22,7 @@ from simulator.onboarding.journey import (
     Action,
     Answer,
     State,
-    Verdict,
+    StepVerdict,
     expected_answers,
     judge_together,
 )
@@ -39,7 +39,9 @@ def test_every_action_in_every_state_has_a_verdict_for_every_answer(state, actio
     assert TABLE[state][action]
     for answer in Answer:
         chosen, is_open = TABLE[state][action], OPEN[state].get(action, {})
-        verdict = Verdict.PASSED if answer in chosen else Verdict.ALLOWED if answer in is_open else Verdict.FAILED
+        verdict = (
+            StepVerdict.PASSED if answer in chosen else StepVerdict.ALLOWED if answer in is_open else StepVerdict.FAILED
+        )
         assert judge(state, action, answer).verdict is verdict
 
 
@@ -78,9 +80,9 @@ def test_a_race_is_right_when_some_order_of_its_requests_explains_every_answer()
     free = frozenset({State.UNREGISTERED})
     register, other, linked, conflict = Action.REGISTER, Action.REGISTER_OTHER, Answer.LINKED, Answer.CONFLICT
     ours = judge_together(free, [(register, linked)] * 4 + [(other, conflict)] * 4)
-    assert (ours.verdict, ours.states) == (Verdict.PASSED, {State.REGISTERED})
+    assert (ours.verdict, ours.states) == (StepVerdict.PASSED, {State.REGISTERED})
     theirs = judge_together(free, [(register, conflict)] * 4 + [(other, linked)] * 4)
-    assert (theirs.verdict, theirs.states) == (Verdict.PASSED, {State.TAKEN})
+    assert (theirs.verdict, theirs.states) == (StepVerdict.PASSED, {State.TAKEN})
 
 
 @pytest.mark.parametrize(
@@ -93,7 +95,7 @@ def test_a_race_is_right_when_some_order_of_its_requests_explains_every_answer()
 )
 def test_a_race_that_no_order_explains_fails(answers):
     free = frozenset({State.UNREGISTERED})
-    assert judge_together(free, answers).verdict is Verdict.FAILED
+    assert judge_together(free, answers).verdict is StepVerdict.FAILED
     assert judge_together(free, answers).states == free
 
 
@@ -117,7 +119,7 @@ def test_a_round_trip_with_the_answers_of_the_specification_ends_removed():
     answers = (Answer.SHOWN, Answer.LINKED, Answer.LISTED, Answer.REMOVED, Answer.NOT_LISTED)
     for step, answer in zip(ROUND_TRIP, answers, strict=True):
         judgement = judge(state, step.action, answer)
-        assert judgement.verdict is Verdict.PASSED
+        assert judgement.verdict is StepVerdict.PASSED
         (state,) = judgement.states
     assert state is State.REMOVED
 
@@ -126,7 +128,7 @@ def test_a_label_that_is_registered_already_goes_through_registration_to_the_lis
     state = State.UNKNOWN
     for step, answer in zip(KEEP, (Answer.SHOWN_REGISTERED, Answer.LINKED, Answer.LISTED), strict=True):
         judgement = judge(state, step.action, answer)
-        assert judgement.verdict is Verdict.PASSED
+        assert judgement.verdict is StepVerdict.PASSED
         (state,) = judgement.states
     assert state is State.REGISTERED
 
@@ -148,7 +150,7 @@ def test_a_label_that_is_registered_already_goes_through_registration_to_the_lis
 )
 def test_an_answer_that_contradicts_what_the_service_said_before_fails_and_changes_nothing(state, action, answer):
     judgement = judge(state, action, answer)
-    assert judgement.verdict is Verdict.FAILED
+    assert judgement.verdict is StepVerdict.FAILED
     assert judgement.states == {state}
 
 

@@ -12,7 +12,7 @@ from simulator.labels.payload import label_text
 from simulator.onboarding.cases import ADVERSARIAL, Case, Label, transitions
 from simulator.onboarding.driver import drive_case
 from simulator.onboarding.journal import Journal, leftovers
-from simulator.onboarding.journey import STRANGERS, Action, State, Verdict, judge_together
+from simulator.onboarding.journey import STRANGERS, Action, State, StepVerdict, judge_together
 from simulator.onboarding.quota import QuotaGate, Timing
 from simulator.onboarding.steps import Account, LabelSession, RunContext, Subject
 from tests.onboarding_fakes import Clock, MemoryService
@@ -45,7 +45,7 @@ class Walk(RuleBasedStateMachine):
     def do(self, action):
         answer = self.session.perform(action).answer
         judgement = judge_together(self.states, [(action, answer)])
-        assert judgement.verdict is Verdict.PASSED, (self.states, action, answer)
+        assert judgement.verdict is StepVerdict.PASSED, (self.states, action, answer)
         self.states = judgement.states
 
     @invariant()
@@ -76,7 +76,7 @@ def play(case: Case, service, stranger=None):
 @pytest.mark.parametrize("case", [*transitions(), *ADVERSARIAL], ids=lambda case: case.name)
 def test_a_right_service_fails_no_case(case):
     report = play(case, MemoryService(("p-1", "p-2")))
-    assert {step.verdict for step in report.steps} <= {Verdict.PASSED, Verdict.ALLOWED}, report.steps
+    assert {step.verdict for step in report.steps} <= {StepVerdict.PASSED, StepVerdict.ALLOWED}, report.steps
 
 
 class Doubling(MemoryService):
@@ -151,7 +151,7 @@ def test_a_wrong_service_is_caught_by_the_cases_that_are_for_it(wrong, caught_by
 def test_after_a_race_that_no_order_explains_nothing_more_is_judged():
     case = next(case for case in ADVERSARIAL if case.name == "race_remove")
     report = play(case, Forgiving(("p-1", "p-2")))
-    assert [step.verdict for step in report.steps][2:] == [Verdict.FAILED] + [Verdict.SKIPPED] * 3
+    assert [step.verdict for step in report.steps][2:] == [StepVerdict.FAILED] + [StepVerdict.SKIPPED] * 3
 
 
 def test_a_stranger_who_is_let_in_is_caught():
@@ -164,6 +164,6 @@ def test_a_failure_skips_what_would_only_be_guessed_and_looks_after_a_known_devi
     case = next(case for case in ADVERSARIAL if case.name == "round_trip")
     report = play(case, MemoryService(("p-1",), ["none", "500"]))
     verdicts = [step.verdict for step in report.steps]
-    assert verdicts == [Verdict.PASSED, Verdict.FAILED] + [Verdict.SKIPPED] * 4
+    assert verdicts == [StepVerdict.PASSED, StepVerdict.FAILED] + [StepVerdict.SKIPPED] * 4
     report = play(case, MemoryService(("p-1",), ["none", "none", "500"]))
-    assert report.steps[3].verdict is Verdict.PASSED
+    assert report.steps[3].verdict is StepVerdict.PASSED

@@ -12,7 +12,7 @@ from simulator.service.core import token_family as pkce
 from simulator.service.core.authorize import AuthorizationRequest, ErrorPage, RedirectError, decide
 from simulator.service.core.client import SIGN_IN, Client, check_client, check_redirect_uri, check_secret, origin_of
 from simulator.service.core.parameters import parse_pairs, with_query
-from simulator.service.core.token_family import Code, Exchange, RefreshToken, Verdict, judge_code, judge_refresh
+from simulator.service.core.token_family import Code, Exchange, RefreshToken, TokenVerdict, judge_code, judge_refresh
 from simulator.service.oauth.token import Form, read_credentials
 
 CALLBACK = "https://partner.example/callback"
@@ -205,16 +205,16 @@ def test_a_form_shows_its_secrets_nowhere():
 
 def test_a_code_that_was_used_is_judged_by_that_alone():
     used = Code("c", CALLBACK, None, expires_ms=10, used_ms=5)
-    assert judge_code(used, Exchange("other", "x"), 20)[0] is Verdict.REUSED
+    assert judge_code(used, Exchange("other", "x"), 20)[0] is TokenVerdict.REUSED
     unused = dataclasses.replace(used, used_ms=None)
-    assert judge_code(unused, Exchange(CALLBACK, None), 9)[0] is Verdict.GOOD
-    assert judge_code(unused, Exchange(CALLBACK, None), 10)[0] is Verdict.OVER
+    assert judge_code(unused, Exchange(CALLBACK, None), 9)[0] is TokenVerdict.GOOD
+    assert judge_code(unused, Exchange(CALLBACK, None), 10)[0] is TokenVerdict.OVER
 
 
 def test_a_refresh_token_that_was_used_is_good_within_the_grace_only():
     used = RefreshToken(expires_ms=1_000, used_ms=100, revoked_ms=None)
-    assert judge_refresh(used, 100, 0)[0] is Verdict.REUSED
-    assert judge_refresh(used, 109, 10)[0] is Verdict.GOOD
-    assert judge_refresh(used, 110, 10)[0] is Verdict.REUSED
-    assert judge_refresh(used, 1_000, 10)[0] is Verdict.OVER
-    assert judge_refresh(dataclasses.replace(used, revoked_ms=101), 105, 10)[0] is Verdict.OVER
+    assert judge_refresh(used, 100, 0)[0] is TokenVerdict.REUSED
+    assert judge_refresh(used, 109, 10)[0] is TokenVerdict.GOOD
+    assert judge_refresh(used, 110, 10)[0] is TokenVerdict.REUSED
+    assert judge_refresh(used, 1_000, 10)[0] is TokenVerdict.OVER
+    assert judge_refresh(dataclasses.replace(used, revoked_ms=101), 105, 10)[0] is TokenVerdict.OVER

@@ -26,7 +26,7 @@ from simulator.fleet.record import (
     StreamAudit,
     ThresholdResult,
     Verdict,
-    Word,
+    VerdictStatus,
 )
 
 OK, LIMITED, TIMEOUT = OutcomeClass.OK, OutcomeClass.LIMITED, OutcomeClass.TIMEOUT
@@ -47,7 +47,7 @@ def run(seconds_of_exchanges, **changes) -> tuple[RunRecord, list[Second]]:
     record = RunRecord(
         name="r", seed=1, digest="", level="core", transport="http_poll", workers=1, devices=1, began_at="",
         ended_at="", duration_s=float(len(seconds)), machine="", version="", target="",
-        verdict=Verdict(Word.PASSED, 0), phases=(), faults=(), operations=merger.totals, health=merger.health,
+        verdict=Verdict(VerdictStatus.PASSED, 0), phases=(), faults=(), operations=merger.totals, health=merger.health,
     )  # fmt: skip
     return replace(record, **changes), seconds
 

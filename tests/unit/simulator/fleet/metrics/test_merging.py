@@ -9,7 +9,7 @@ from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.merging import Merger
 from simulator.fleet.metrics.recorder import Delta, Recorder, WorkerHealth
 from simulator.fleet.outcomes import Attempt, OutcomeClass
-from simulator.fleet.record import Gap, GeneratorHealth
+from simulator.fleet.record import GeneratorHealth, WorkerGap
 
 OK, LIMITED = OutcomeClass.OK, OutcomeClass.LIMITED
 ATTEMPTS = (*Attempt, Attempt.FIRST, Attempt.FIRST)
@@ -86,8 +86,8 @@ def test_a_killed_worker_holds_nobody_up_and_its_gap_is_declared():
     assert not merger.add(delta(1, 3))
     assert counts(merger.finish(8)) == [(6, 0), (7, 0)]
     assert merger.gaps == (
-        Gap(1, 2, 8, "killed by signal 9"),
-        Gap(0, 6, 8, "they came too late for the time line, if at all; the totals have what came"),
+        WorkerGap(1, 2, 8, "killed by signal 9"),
+        WorkerGap(0, 6, 8, "they came too late for the time line, if at all; the totals have what came"),
     )
 
 
@@ -117,7 +117,7 @@ def test_seconds_that_a_worker_skips_are_a_gap():
     for second in (0, 1, 4):
         merger.add(delta(0, second))
     assert counts(merger.ready()) == [(0, 1), (1, 1), (2, 0), (3, 0), (4, 1)]
-    assert merger.gaps == (Gap(0, 2, 4, "did not report"),)
+    assert merger.gaps == (WorkerGap(0, 2, 4, "did not report"),)
 
 
 def test_a_worker_that_is_far_behind_counts_in_the_totals_and_the_gap_says_so():
@@ -129,7 +129,9 @@ def test_a_worker_that_is_far_behind_counts_in_the_totals_and_the_gap_says_so():
         assert merger.add(delta(1, second))
     assert counts(merger.ready()) == [(3, 2), (4, 2), (5, 2)]
     assert merger.totals["http.poll"][OK].count == 12
-    assert merger.gaps == (Gap(1, 0, 3, "they came too late for the time line, if at all; the totals have what came"),)
+    assert merger.gaps == (
+        WorkerGap(1, 0, 3, "they came too late for the time line, if at all; the totals have what came"),
+    )
 
 
 def test_the_error_bars_are_those_of_the_worst_worker():

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from simulator.fleet.metrics.verdict import Findings, judge_run
-from simulator.fleet.record import AuditRecord, Gap, Reasons, StreamAudit, ThresholdResult, Word
+from simulator.fleet.record import AuditRecord, Reasons, StreamAudit, ThresholdResult, VerdictStatus, WorkerGap
 
 ENDED = "ended by hand before its time"
 CLEAN = StreamAudit(sent=10, accepted=10, stored=10, lost=0, doubled=0, reordered=0, altered=0, late=0, unknown=0)
@@ -18,23 +18,26 @@ MISSED = ThresholdResult("http.poll.p99 < 250ms over 1m", held=False, observed=0
 @pytest.mark.parametrize(
     ("found", "word", "code", "first"),
     [
-        (Findings(), Word.PASSED, 0, "it ran to its end; the scenario asks for nothing more"),
-        (Findings(AUDIT, [HELD]), Word.PASSED, 0, "the threshold held; nothing was lost, doubled or altered"),
+        (Findings(), VerdictStatus.PASSED, 0, "it ran to its end; the scenario asks for nothing more"),
+        (Findings(AUDIT, [HELD]), VerdictStatus.PASSED, 0, "the threshold held; nothing was lost, doubled or altered"),
         (Findings(AUDIT, [HELD, HELD], reasons=Reasons(held=("9 of 9 checks held",))),
-         Word.PASSED, 0,
+         VerdictStatus.PASSED, 0,
          "all 2 thresholds held; 9 of 9 checks held; nothing was lost, doubled or altered"),
-        (Findings(AUDIT, [HELD, MISSED]), Word.FAILED, 1, "http.poll.p99 < 250ms over 1m: it was 0.4 s at 61 s"),
-        (Findings(AUDIT, reasons=Reasons(failures=("the barrier never opened",))), Word.FAILED, 1,
+        (Findings(AUDIT, [HELD, MISSED]), VerdictStatus.FAILED, 1,
+         "http.poll.p99 < 250ms over 1m: it was 0.4 s at 61 s"),
+        (Findings(AUDIT, reasons=Reasons(failures=("the barrier never opened",))), VerdictStatus.FAILED, 1,
          "the barrier never opened"),
-        (Findings(AUDIT, [MISSED], reasons=Reasons(saturated=("too slow",))), Word.INCONCLUSIVE, 3, "too slow"),
-        (Findings(gaps=[Gap(1, 3.2, 9.0, "killed")]), Word.INCONCLUSIVE, 3,
+        (Findings(AUDIT, [MISSED], reasons=Reasons(saturated=("too slow",))), VerdictStatus.INCONCLUSIVE, 3,
+         "too slow"),
+        (Findings(gaps=[WorkerGap(1, 3.2, 9.0, "killed")]), VerdictStatus.INCONCLUSIVE, 3,
          "worker 1 did not report from 3 s to 9 s: killed"),
-        (Findings(replace(AUDIT, complete=False)), Word.INCONCLUSIVE, 3,
+        (Findings(replace(AUDIT, complete=False)), VerdictStatus.INCONCLUSIVE, 3,
          "the audit is not complete: not everything could be read back"),
-        (Findings(AUDIT, [MISSED], reasons=Reasons(interrupted=ENDED)), Word.INTERRUPTED, 130,
+        (Findings(AUDIT, [MISSED], reasons=Reasons(interrupted=ENDED)), VerdictStatus.INTERRUPTED, 130,
          "ended by hand before its time"),
-        (Findings(replace(AUDIT, complete=False), reasons=Reasons("gone", ENDED)), Word.UNREACHABLE, 5, "gone"),
-        (Findings(LOSS, [MISSED], reasons=Reasons("gone", ENDED)), Word.LOST, 4,
+        (Findings(replace(AUDIT, complete=False), reasons=Reasons("gone", ENDED)), VerdictStatus.UNREACHABLE, 5,
+         "gone"),
+        (Findings(LOSS, [MISSED], reasons=Reasons("gone", ENDED)), VerdictStatus.LOST, 4,
          "readings: 2 lost, 1 altered of 10 sent"),
     ],
 )  # fmt: skip
@@ -52,13 +55,15 @@ def test_a_run_that_ended_early_keeps_the_word_of_its_cause_and_says_what_its_fi
     unknown = replace(MISSED, observed=None, reason="no whole second of a phase 'hold'", judged=False)
     partial = "it ended after 12 s of 40 s"
     verdict = judge_run(Findings(AUDIT, [HELD, MISSED, unknown], partial=partial, reasons=Reasons(interrupted=ENDED)))
-    assert (verdict.word, verdict.exit_code) == (Word.INTERRUPTED, 130)
+    assert (verdict.word, verdict.exit_code) == (VerdictStatus.INTERRUPTED, 130)
     assert verdict.sentences == (
         "ended by hand before its time",
         "partial: it ended after 12 s of 40 s; of 3 thresholds 1 held so far, 1 did not, 1 could not be judged",
         "http.poll.p99 < 250ms over 1m: it was 0.4 s at 61 s",
     )
-    killed = judge_run(Findings(gaps=[Gap(1, 3, 9, "killed")], partial="1 of 2 workers did not come to their end"))
+    killed = judge_run(
+        Findings(gaps=[WorkerGap(1, 3, 9, "killed")], partial="1 of 2 workers did not come to their end")
+    )
     assert (killed.exit_code, killed.sentences[1]) == (3, "partial: 1 of 2 workers did not come to their end")
 
 
@@ -70,7 +75,7 @@ def test_a_threshold_without_a_measurement_says_so():
 def test_refused_readings_fail_the_run_and_what_cannot_be_judged_says_why():
     refused = replace(AUDIT, failures=("none of the 9 readings that were sent was accepted",))
     verdict = judge_run(Findings(audit=refused))
-    assert (verdict.word, verdict.exit_code) == (Word.FAILED, 1)
+    assert (verdict.word, verdict.exit_code) == (VerdictStatus.FAILED, 1)
     assert verdict.sentences == refused.failures
     unread = judge_run(Findings(audit=replace(AUDIT, complete=False, unjudged=("rows of no known shape",))))
-    assert (unread.word, unread.sentences) == (Word.INCONCLUSIVE, ("rows of no known shape",))
+    assert (unread.word, unread.sentences) == (VerdictStatus.INCONCLUSIVE, ("rows of no known shape",))

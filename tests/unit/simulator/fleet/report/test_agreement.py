@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from simulator.fleet.record import Gap, Verdict, Word
+from simulator.fleet.record import Verdict, VerdictStatus, WorkerGap
 from simulator.fleet.report.agreement import Agreement, doubted
 from tests.fleet_runs import Shape, a_run
 
@@ -24,14 +24,14 @@ def test_a_whole_run_leaves_no_doubt(tmp_path):
 
 
 def test_seconds_within_a_gap_are_accounted_for(tmp_path):
-    record = replace(RECORD, gaps=(Gap(0, 5.0, 7.0, "killed"),), verdict=Verdict(Word.INCONCLUSIVE, 3))
+    record = replace(RECORD, gaps=(WorkerGap(0, 5.0, 7.0, "killed"),), verdict=Verdict(VerdictStatus.INCONCLUSIVE, 3))
     assert doubts(tmp_path, record, SECONDS[:5] + SECONDS[7:]) == ()
     (said,) = doubts(tmp_path, record, SECONDS[:5] + SECONDS[8:])
     assert "lacks 1 of 20 seconds (7)" in said
 
 
 def test_a_run_that_ended_early_is_not_blamed_for_seconds_that_nobody_wrote(tmp_path):
-    record = replace(RECORD, partial="it ended after 9 s of 20 s", verdict=Verdict(Word.INTERRUPTED, 130))
+    record = replace(RECORD, partial="it ended after 9 s of 20 s", verdict=Verdict(VerdictStatus.INTERRUPTED, 130))
     assert doubts(tmp_path, record, SECONDS[:9]) == ()
 
 
@@ -42,7 +42,11 @@ def test_a_number_that_no_run_reaches_is_found_without_counting_up_to_it(tmp_pat
 
 @pytest.mark.parametrize(
     ("word", "code", "then"),
-    [(Word.PASSED, 0, Word.INCONCLUSIVE), (Word.FAILED, 1, Word.FAILED), (Word.LOST, 4, Word.LOST)],
+    [
+        (VerdictStatus.PASSED, 0, VerdictStatus.INCONCLUSIVE),
+        (VerdictStatus.FAILED, 1, VerdictStatus.FAILED),
+        (VerdictStatus.LOST, 4, VerdictStatus.LOST),
+    ],
 )
 def test_a_doubt_takes_a_pass_away_and_no_finding(word, code, then):
     found = doubted(Verdict(word, code, ("because",)), ("a second is missing",))

@@ -19,7 +19,7 @@ from simulator.fleet.metrics.histogram import Histogram, merged
 from simulator.fleet.metrics.judging import judge
 from simulator.fleet.metrics.thresholds import parse
 from simulator.fleet.outcomes import OutcomeClass
-from simulator.fleet.record import GeneratorHealth, RunRecord, Second, Tally, Verdict, Word
+from simulator.fleet.record import GeneratorHealth, RunRecord, Second, Tally, Verdict, VerdictStatus
 from simulator.fleet.report.compare import Finding, Terms, compare_runs, scenario_differences
 from simulator.fleet.report.folder import RunFolder
 from simulator.fleet.report.resampling import Drawings, Sample, block_length_s, blocks_of
@@ -128,7 +128,7 @@ def test_different_scenarios_are_refused_and_the_keys_are_named(base, tmp_path):
 
 def test_a_generator_at_its_limit_makes_the_comparison_worth_nothing(base, tmp_path):
     record, seconds = RUN
-    saturated = replace(record, verdict=Verdict(Word.INCONCLUSIVE, 3), machine="another", operations={})
+    saturated = replace(record, verdict=Verdict(VerdictStatus.INCONCLUSIVE, 3), machine="another", operations={})
     code, said = compare(base, kept(tmp_path / "b", (saturated, seconds)))
     assert code == 3
     assert "B is inconclusive: its generator was the limit" in said
@@ -198,7 +198,9 @@ def test_blocks_end_where_a_stretch_or_the_time_does():
 def test_a_run_that_did_not_end_is_neither_better_nor_worse_than_any_other(base, tmp_path, partial_is):
     record, seconds = a_run(replace(SHAPE, seed=2, slower=0.5))
     cut = replace(
-        record, verdict=Verdict(Word.INTERRUPTED, 130, ("ended by hand",)), partial="it ended after 80 s of 90 s"
+        record,
+        verdict=Verdict(VerdictStatus.INTERRUPTED, 130, ("ended by hand",)),
+        partial="it ended after 80 s of 90 s",
     )
     other = kept(tmp_path / "cut", (cut, seconds))
     folders = (other, base) if partial_is == "A" else (base, other)
@@ -210,7 +212,7 @@ def test_a_run_that_did_not_end_is_neither_better_nor_worse_than_any_other(base,
 
 def test_a_run_that_lost_data_is_worse_and_nothing_of_it_is_better(base, tmp_path):
     record, seconds = a_run(replace(SHAPE, seed=2, slower=0.5))
-    lost = replace(record, verdict=Verdict(Word.LOST, 4, ("2 readings are not there",)))
+    lost = replace(record, verdict=Verdict(VerdictStatus.LOST, 4, ("2 readings are not there",)))
     folder = kept(tmp_path / "lost", (lost, seconds))
     found = compare_runs(base, folder, Terms(drawings=200))
     assert found.count(Finding.BETTER) == 0
@@ -225,7 +227,11 @@ def test_a_threshold_that_held_before_and_does_not_now_is_worse(tmp_path):
     def run(name: str, slower: float) -> Path:
         record, seconds = a_run(replace(SHAPE, slower=slower))
         (result,) = judge([parse("http.poll.p50 < 10ms")], record, seconds)
-        verdict = Verdict(Word.PASSED, 0) if result.held else Verdict(Word.FAILED, 1, ("a threshold did not hold",))
+        verdict = (
+            Verdict(VerdictStatus.PASSED, 0)
+            if result.held
+            else Verdict(VerdictStatus.FAILED, 1, ("a threshold did not hold",))
+        )
         return kept(
             tmp_path / name, (replace(record, thresholds=(result,), scenario_text="", verdict=verdict), seconds)
         )
@@ -264,7 +270,9 @@ def test_page_and_junit_say_what_the_terminal_does(base, tmp_path):
 
 def test_what_is_not_judged_is_an_error_for_ci_and_no_colour_on_the_page(base, tmp_path):
     record, seconds = a_run(replace(SHAPE, seed=2, slower=0.5))
-    folder = kept(tmp_path / "b", (replace(record, verdict=Verdict(Word.INCONCLUSIVE, 3, ("CPU at 99 %",))), seconds))
+    folder = kept(
+        tmp_path / "b", (replace(record, verdict=Verdict(VerdictStatus.INCONCLUSIVE, 3, ("CPU at 99 %",))), seconds)
+    )
     assert compare(base, folder, "--html", tmp_path / "c.html", "--junit", tmp_path / "c.xml")[0] == 3
     suite = ET.parse(tmp_path / "c.xml").getroot()
     assert (suite.get("errors"), suite.get("failures")) == ("1", "0")

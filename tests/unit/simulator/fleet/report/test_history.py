@@ -17,7 +17,7 @@ from simulator.cli import program
 from simulator.fleet.metrics.ages import READING_AGE
 from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.outcomes import OutcomeClass
-from simulator.fleet.record import GeneratorHealth, RunRecord, Second, Tally, Verdict, Word
+from simulator.fleet.record import GeneratorHealth, RunRecord, Second, Tally, Verdict, VerdictStatus
 from simulator.fleet.report.compare import Finding
 from simulator.fleet.report.folder import RunFolder
 from simulator.fleet.report.history import BASELINE_MAX, BASELINE_MIN, History, headline_values, history_of
@@ -28,7 +28,7 @@ SCHEMA = Path(__file__).parents[2] / "report" / "junit.xsd"
 WHOLE, _ = a_run(Shape(duration_s=40, rate_per_s=40, good=True))
 PLAIN = replace(WHOLE, thresholds=(), scenario_text=WHOLE.scenario_text.partition("thresholds:")[0])
 LATE, POLLS = "readings.age p99", "http.poll p99"
-CUT = {"partial": "it ended after 9 s of 40 s", "verdict": Verdict(Word.INTERRUPTED, 130)}
+CUT = {"partial": "it ended after 9 s of 40 s", "verdict": Verdict(VerdictStatus.INTERRUPTED, 130)}
 
 
 def run_of(day: int, age_s: float = 1.0, *, accepted: int = 1000, **changes: object) -> RunRecord:
@@ -129,12 +129,12 @@ def test_a_lower_rate_is_worse_and_shares_are_held_against_points(tmp_path):
     ("changes", "said"),
     [
         (
-            {"verdict": Verdict(Word.INCONCLUSIVE, 3, ("the generator was late",))},
+            {"verdict": Verdict(VerdictStatus.INCONCLUSIVE, 3, ("the generator was late",))},
             "is inconclusive: the generator was late",
         ),
         (CUT, "did not run to its end: it ended after 9 s of 40 s"),
         (
-            {"verdict": Verdict(Word.UNREACHABLE, 5, ("the target went away",))},
+            {"verdict": Verdict(VerdictStatus.UNREACHABLE, 5, ("the target went away",))},
             "did not run to its end: the target went",
         ),
     ],
@@ -190,7 +190,7 @@ def test_a_run_whose_seconds_do_not_fit_its_record_is_not_judged_and_no_measure(
 
 
 def test_a_run_that_lost_data_is_worse_whatever_its_figures_are(tmp_path):
-    lost = run_of(6, 0.1, verdict=Verdict(Word.LOST, 4, ("2 readings are not there",)))
+    lost = run_of(6, 0.1, verdict=Verdict(VerdictStatus.LOST, 4, ("2 readings are not there",)))
     found = history(tmp_path, *days(*ALIKE), lost)
     assert findings(found)[-1] is Finding.NOT_JUDGED
     assert found.is_worse

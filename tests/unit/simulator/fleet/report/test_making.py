@@ -34,7 +34,7 @@ from simulator.fleet.record import (
     Tally,
     ThresholdResult,
     Verdict,
-    Word,
+    VerdictStatus,
 )
 from simulator.fleet.report.exports import summary_json
 from simulator.fleet.report.figures import run_figures
@@ -89,7 +89,13 @@ def test_a_run_that_ended_gets_every_report(tmp_path):
 
 def test_a_run_that_was_killed_gets_them_out_of_its_seconds(tmp_path):
     bare = replace(
-        RECORD, operations={}, audit=None, thresholds=(), scenario_text="", slowest=(), verdict=Verdict(Word.PASSED, 0)
+        RECORD,
+        operations={},
+        audit=None,
+        thresholds=(),
+        scenario_text="",
+        slowest=(),
+        verdict=Verdict(VerdictStatus.PASSED, 0),
     )
     folder = kept(tmp_path / "run", bare, ends=False, seconds=SECONDS[:20])
     with (folder / "seconds.jsonl").open("a") as file:
@@ -98,7 +104,7 @@ def test_a_run_that_was_killed_gets_them_out_of_its_seconds(tmp_path):
     assert code == 0
     assert "its figures cover 20 seconds" in said
     made = make_reports(folder).record
-    assert made.verdict.word is Word.INTERRUPTED
+    assert made.verdict.word is VerdictStatus.INTERRUPTED
     assert made.duration_s == 20
     polls = sum(second.operations["http.poll"][OutcomeClass.OK].count for second in SECONDS[:20])
     assert made.operations["http.poll"][OutcomeClass.OK].count == polls
@@ -110,11 +116,11 @@ def test_a_run_that_was_killed_gets_them_out_of_its_seconds(tmp_path):
 def test_a_run_that_was_killed_is_judged_by_what_it_left(tmp_path):
     wanted = ("http.poll.p99 < 1h", "http.poll.p99 < 1us", "http.poll.p99 < 1h in last", "audit.lost == 0")
     waiting = tuple(ThresholdResult(each, held=False, observed=None, judged=False) for each in wanted)
-    bare = replace(RECORD, operations={}, audit=None, thresholds=waiting, verdict=Verdict(Word.PASSED, 0))
+    bare = replace(RECORD, operations={}, audit=None, thresholds=waiting, verdict=Verdict(VerdictStatus.PASSED, 0))
     folder = kept(tmp_path / "run", bare, ends=False, seconds=SECONDS[:20])
     made = make_reports(folder).record
     assert [state_word(result) for result in made.thresholds] == ["held", "not held", "not judged", "not judged"]
-    assert (made.verdict.word, made.verdict.exit_code) == (Word.INTERRUPTED, 130)
+    assert (made.verdict.word, made.verdict.exit_code) == (VerdictStatus.INTERRUPTED, 130)
     assert made.verdict.sentences[1].startswith("http.poll.p99 < 1us: it was ")
     page = (folder / "report.html").read_text()
     assert "1 of 4 thresholds held so far" in page
@@ -403,7 +409,10 @@ def test_junit_has_every_finding_and_every_sentence_of_the_verdict_also_where_se
         *(missed_text(result) for result in RECORD.thresholds if not result.held),
     )
     record = replace(
-        RECORD, verdict=Verdict(Word.LOST, 4, sentences), audit=replace(RECORD.audit, took_s=3.5), duration_s=240.0
+        RECORD,
+        verdict=Verdict(VerdictStatus.LOST, 4, sentences),
+        audit=replace(RECORD.audit, took_s=3.5),
+        duration_s=240.0,
     )
     root = junit_of(record)
     assert failed_cases(root) == {
@@ -438,7 +447,7 @@ def test_a_threshold_of_a_phase_looked_at_as_much_as_the_phase_is_long():
 def test_junit_of_a_run_that_says_nothing_of_the_target_has_an_error_for_each_reason():
     reasons = ("the generator was the limit", "worker 1 did not report from 3 s to 4 s: killed")
     root = junit_of(
-        replace(RECORD, verdict=Verdict(Word.INCONCLUSIVE, 3, (*reasons, missed_text(RECORD.thresholds[1]))))
+        replace(RECORD, verdict=Verdict(VerdictStatus.INCONCLUSIVE, 3, (*reasons, missed_text(RECORD.thresholds[1]))))
     )
     errors = [error.get("message") for error in root.iter("error")]
     assert (tuple(errors), root.get("errors")) == (reasons, "2")
@@ -460,7 +469,7 @@ LIMITER = {
 def test_the_checks_of_a_limiter_are_told_by_every_report(tmp_path):
     record = replace(
         RECORD, kind="limiter", audit=None, thresholds=(), extras={"limiter": LIMITER}, gaps=(),
-        verdict=Verdict(Word.FAILED, 1, ("edge: let through 9.0 s before; promised: 429 until the edge",)),
+        verdict=Verdict(VerdictStatus.FAILED, 1, ("edge: let through 9.0 s before; promised: 429 until the edge",)),
     )  # fmt: skip
     cases = [case for case in junit_of(record).iter("testcase") if case.get("classname") == "limiter"]
     assert [[child.tag for child in case] for case in cases] == [[], ["failure"], ["skipped"]]
@@ -535,7 +544,8 @@ def test_the_page_escapes_everything_and_loads_nothing(tmp_path):
     nasty = replace(
         RECORD,
         name=ATTACK, scenario_text=ATTACK, target=ATTACK, machine=ATTACK,
-        verdict=Verdict(Word.FAILED, 1, (ATTACK,)), phases=(replace(RECORD.phases[0], name=ATTACK, kind=ATTACK),),
+        verdict=Verdict(VerdictStatus.FAILED, 1, (ATTACK,)),
+        phases=(replace(RECORD.phases[0], name=ATTACK, kind=ATTACK),),
         thresholds=(ThresholdResult(ATTACK, held=False, observed=1.0, unit=ATTACK),), extras={ATTACK: {ATTACK: 1}},
         slowest=(replace(RECORD.slowest[0], name=ATTACK, device_id=ATTACK, operation=ATTACK),),
         operations={ATTACK: RECORD.operations["http.poll"]}, command_stages={ATTACK: RECORD.command_stages["sent"]},

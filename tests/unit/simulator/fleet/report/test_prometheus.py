@@ -22,7 +22,7 @@ from simulator.fleet.metrics.histogram import LONGEST_S, Histogram, merged, plac
 from simulator.fleet.metrics.merging import merge_operations
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.outcomes import OutcomeClass
-from simulator.fleet.record import Gap, GeneratorHealth, Operations, RunRecord, Second, Span, Tally
+from simulator.fleet.record import GeneratorHealth, Operations, RunRecord, Second, Span, Tally, WorkerGap
 from simulator.fleet.report.page.plots import spans_with_drain
 from simulator.fleet.report.prometheus import counting
 from simulator.fleet.report.prometheus.address import MetricsAddress
@@ -71,7 +71,7 @@ def total(samples: dict[tuple[str, frozenset], float], name: str, **labels: str)
 def standing_at(second: int, *, dead: bool = False) -> Standing:
     workers = (WorkerStanding(0, WorkerState.RUNNING), WorkerStanding(1, WorkerState.DEAD if dead else "running"))
     phase = phase_under_way(RECORD.phases, second)
-    gaps = (Gap(1, 25, second + 1, "killed"),) if dead else ()
+    gaps = (WorkerGap(1, 25, second + 1, "killed"),) if dead else ()
     return Standing(phase, "", spans_under_way(RECORD.faults, second), workers, gaps=gaps)
 
 

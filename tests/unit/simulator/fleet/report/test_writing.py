@@ -11,7 +11,7 @@ import pytest
 
 from agent.errors import ConfigurationError, StorageError
 from simulator.fleet.outcomes import OutcomeClass
-from simulator.fleet.record import GeneratorHealth, RunRecord, Second, SlowDevice, Span, Tally, Verdict, Word
+from simulator.fleet.record import GeneratorHealth, RunRecord, Second, SlowDevice, Span, Tally, Verdict, VerdictStatus
 from simulator.fleet.report import writing
 from simulator.fleet.report.folder import RunFolder
 from simulator.fleet.report.writing import parse_record, read_record, read_seconds, record_text, second_line
@@ -21,7 +21,7 @@ SECOND = Second(0, {"http.poll": {OutcomeClass.LIMITED: TALLY}}, {"online": 5.0}
 RECORD = RunRecord(
     name="steady", seed=1, digest="d", level="core", transport="http_poll", workers=2, devices=10,
     began_at="2026-01-01T00:00:00Z", ended_at="2026-01-01T00:01:00Z", duration_s=60.0, machine="m", version="1",
-    target="http://127.0.0.1:1", verdict=Verdict(Word.LOST, 4, ("one reading is lost",)),
+    target="http://127.0.0.1:1", verdict=Verdict(VerdictStatus.LOST, 4, ("one reading is lost",)),
     phases=(Span("hold", "hold", 0.0, 60.0),), faults=(Span("f", "disconnect_storm", 1.0, 2.0, 5, {"share": 0.5}),),
     operations=SECOND.operations, health=GeneratorHealth(), extras={"limiter": {"edges": [1, None]}},
 )  # fmt: skip

@@ -13,7 +13,7 @@ from agent.errors import StorageError
 from simulator.fleet.metrics.ages import ages_of
 from simulator.fleet.metrics.stages import stages_of, without_stages
 from simulator.fleet.metrics.verdict import Findings, judge_run
-from simulator.fleet.record import AuditRecord, Reasons, RunRecord, StreamAudit, ThresholdResult, Verdict, Word
+from simulator.fleet.record import AuditRecord, Reasons, RunRecord, StreamAudit, ThresholdResult, Verdict, VerdictStatus
 from simulator.fleet.report.folder import RunFolder
 from simulator.fleet.report.making import make_reports
 from simulator.fleet.report.timeline import Totals
@@ -52,7 +52,7 @@ def run_with(audit: AuditRecord | None, reasons: Reasons | None = None) -> RunRe
 def kept(folder: Path, record: RunRecord, *, ends: bool = True) -> Path:
     with RunFolder(folder) as run:
         begun = replace(record, operations={}, reasons=None)
-        run.keep(replace(begun, verdict=Verdict(Word.INTERRUPTED, 130, ("not ended",))))
+        run.keep(replace(begun, verdict=Verdict(VerdictStatus.INTERRUPTED, 130, ("not ended",))))
         for second in SECONDS:
             run.append(second)
         if ends:
@@ -62,11 +62,11 @@ def kept(folder: Path, record: RunRecord, *, ends: bool = True) -> Path:
 
 def test_an_audit_that_was_cut_short_and_made_later_makes_the_run_pass(tmp_path):
     folder = kept(tmp_path / "run", run_with(CUT))
-    assert read_record(folder).verdict.word is Word.INCONCLUSIVE
+    assert read_record(folder).verdict.word is VerdictStatus.INCONCLUSIVE
     (told,) = merge_audit(folder, WHOLE).sentences
     assert told == f"the run: passed, exit code 0; {folder / 'report.html'}"
     record = read_record(folder)
-    assert (record.verdict.word, record.audit) == (Word.PASSED, WHOLE)
+    assert (record.verdict.word, record.audit) == (VerdictStatus.PASSED, WHOLE)
     assert [result.held for result in record.thresholds] == [True]
     assert record.audited_at
     assert "the service answered 503" in record.extras["earlier audits"][0]
@@ -90,10 +90,10 @@ def test_a_later_audit_that_finds_losses_says_so_in_record_and_reports(tmp_path)
 @pytest.mark.parametrize(
     ("reasons", "word"),
     [
-        (Reasons(failures=("the barrier never opened",)), Word.FAILED),
-        (Reasons(saturated=("too slow",)), Word.INCONCLUSIVE),
-        (Reasons(interrupted="ended by hand"), Word.INTERRUPTED),
-        (Reasons(unreachable="the target went away"), Word.UNREACHABLE),
+        (Reasons(failures=("the barrier never opened",)), VerdictStatus.FAILED),
+        (Reasons(saturated=("too slow",)), VerdictStatus.INCONCLUSIVE),
+        (Reasons(interrupted="ended by hand"), VerdictStatus.INTERRUPTED),
+        (Reasons(unreachable="the target went away"), VerdictStatus.UNREACHABLE),
     ],
 )
 def test_what_else_the_run_found_stays(reasons, word, tmp_path):
@@ -107,7 +107,7 @@ def test_a_run_that_was_killed_has_an_end_by_its_audit(tmp_path):
     (folder / ".running").write_bytes(b"")
     merge_audit(folder, LOSSY)
     record = make_reports(folder).record
-    assert (record.verdict.word, record.verdict.exit_code) == (Word.LOST, 4)
+    assert (record.verdict.word, record.verdict.exit_code) == (VerdictStatus.LOST, 4)
     assert "the run did not end: it was killed; its figures cover 40 seconds" in record.verdict.sentences
     assert record.operations == without_stages(TOTALS.operations)
     assert not (folder / ".running").exists()
@@ -130,7 +130,7 @@ def test_a_record_of_an_earlier_version_stays_as_it_is(tmp_path):
     folder = kept(tmp_path / "run", replace(run_with(WHOLE), reasons=None))
     (told,) = merge_audit(folder, LOSSY).sentences
     assert "earlier version" in told
-    assert read_record(folder).verdict.word is Word.PASSED
+    assert read_record(folder).verdict.word is VerdictStatus.PASSED
 
 
 @pytest.mark.parametrize("room", [1_000_000, 8_000])
@@ -156,7 +156,7 @@ def test_a_disk_that_is_full_at_the_end_still_takes_what_happened(room, tmp_path
                 run.finish(record)
         assert (tmp_path / "run" / ".running").stat().st_size == 0, "given back before the record is written"
     found = make_reports(tmp_path / "run").record
-    assert (found.verdict.word, found.verdict.exit_code) == (Word.FAILED, 1)
+    assert (found.verdict.word, found.verdict.exit_code) == (VerdictStatus.FAILED, 1)
     assert found.verdict.sentences[0] == "seconds are missing in the run's folder: no space left"
     assert found.audit == WHOLE
     assert found.operations == record.operations

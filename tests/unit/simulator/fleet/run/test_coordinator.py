@@ -11,7 +11,7 @@ from simulator.fleet.metrics.merging import Merger
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.play.base import PlaySummary
-from simulator.fleet.record import Gap, Second, Span
+from simulator.fleet.record import Second, Span, WorkerGap
 from simulator.fleet.run.coordinator import Coordinator, PhaseSchedule, PlannedPhase, RunOutcome
 from simulator.fleet.run.local_workers import WorkerLost
 from simulator.fleet.run.messages import (
@@ -52,7 +52,7 @@ class FakeRun:
     began_s: float | None = None
     second: int = 0
     seconds: list[tuple[int, str, str]] = field(default_factory=list)
-    shown_gaps: list[tuple[Gap, ...]] = field(default_factory=list)
+    shown_gaps: list[tuple[WorkerGap, ...]] = field(default_factory=list)
     sentences: list[str] = field(default_factory=list)
     full_from: int = 1 << 60
 
@@ -97,7 +97,7 @@ class FakeRun:
 
     # --- the listener ---
 
-    def on_second(self, second: Second, phase: Span | None, waiting_for: str, gaps: tuple[Gap, ...]) -> None:
+    def on_second(self, second: Second, phase: Span | None, waiting_for: str, gaps: tuple[WorkerGap, ...]) -> None:
         self.shown_gaps.append(gaps)
         if second.second >= self.full_from:
             raise StorageError("no space left")
@@ -187,7 +187,7 @@ def test_a_killed_worker_is_a_declared_gap_and_the_others_go_on():
     assert "gone 1" in stage.sentences
     assert set(done.summaries) == {0}
     (gap,) = merger.gaps
-    assert gap == Gap(1, 4, len(stage.seconds), "its process ended with signal 9")
+    assert gap == WorkerGap(1, 4, len(stage.seconds), "its process ended with signal 9")
     shown = [gaps[0].to_s if gaps else 0 for gaps in stage.shown_gaps]
     assert shown == [0, 0, 0, 0, *range(5, len(stage.seconds) + 1)], "whoever watches sees it grow"
 
@@ -198,7 +198,7 @@ def test_the_last_worker_that_dies_leaves_a_gap_to_the_end_of_the_run():
     assert done.unreachable is None
     end = math.ceil(done.duration_s)
     assert end > 5
-    assert set(merger.gaps) == {Gap(0, 4, end, "signal 9"), Gap(1, 5, end, "signal 9")}
+    assert set(merger.gaps) == {WorkerGap(0, 4, end, "signal 9"), WorkerGap(1, 5, end, "signal 9")}
 
 
 def test_a_target_that_goes_away_ends_the_run_without_waiting_for_what_nobody_takes():

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from agent.errors import StorageError
 from agent.wire.times import parse_time
 from simulator.fleet.metrics.merging import second_of
-from simulator.fleet.record import Gap, Span
+from simulator.fleet.record import Span, WorkerGap
 from simulator.fleet.run.coordinator import RunOutcome
 from simulator.fleet.run.reporter import RunReporter
 from tests.fleet_runs import Shape, a_run
@@ -20,7 +20,7 @@ class Watcher:
     """A view and a folder in one: keeps what it is given."""
 
     phases: list[Span | None] = field(default_factory=list)
-    gaps: list[tuple[Gap, ...]] = field(default_factory=list)
+    gaps: list[tuple[WorkerGap, ...]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def show(self, second, standing):
@@ -49,9 +49,9 @@ def test_whoever_watches_sees_when_the_phases_are_over_and_things_are_handed_ove
     for number in range(2):
         reporter.second(second_of(number, []), hold, "", ())
     reporter.drain(RunOutcome(began_s=0.0, phases=[hold], drained_from_s=2.0))
-    reporter.second(second_of(2, []), hold, "", (Gap(1, 1.0, 3.0, "gone"),))
+    reporter.second(second_of(2, []), hold, "", (WorkerGap(1, 1.0, 3.0, "gone"),))
     assert watcher.phases == [hold, hold, Span("drain", "drain", 2.0, 32.0)]
-    assert watcher.gaps == [(), (), (Gap(1, 1.0, 3.0, "gone"),)]
+    assert watcher.gaps == [(), (), (WorkerGap(1, 1.0, 3.0, "gone"),)]
 
 
 def test_a_second_that_comes_when_the_next_phase_has_begun_is_shown_in_the_one_that_it_was_measured_in():

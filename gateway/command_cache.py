@@ -1,4 +1,4 @@
-"""The open commands of every device, in memory, and who waits for a change of them. Thread-safe."""
+"""The open commands of every device, in memory, with callbacks for changes. Thread-safe."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class _Place:
     watchers: list[Callable[[], None]] = field(default_factory=list)
 
 
-class CommandBoard:
-    """What each device has to do.
+class CommandCache:
+    """The open commands of each device, oldest first, and the callbacks to call when they change.
 
     Args:
         service_now: epoch seconds on the service's clock, for what expires.
@@ -61,10 +61,10 @@ class CommandBoard:
             watchers = list(place.watchers) if is_news else []
             watchers_of_all = list(self._watchers) if is_news else []
             self._drop_if_empty(device_id, place)
-        for tell in watchers:
-            tell()
-        for tell_all in watchers_of_all:
-            tell_all(device_id)
+        for on_change in watchers:
+            on_change()
+        for on_any_change in watchers_of_all:
+            on_any_change(device_id)
         return is_news
 
     def get(self, device_id: str) -> OpenCommands:

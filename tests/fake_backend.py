@@ -1,4 +1,4 @@
-"""The gateway's desk and tokens, faked: in memory, and its store answers when the test lets it."""
+"""The gateway's backend and tokens, faked: in memory, and its store answers when the test lets it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from agent.wire.commands import CommandResult
 from gateway.ports import CommandTexts, Hints, NewReading, OpenCommands, Transport, UnknownCommand, UnknownDevice
 
 
-class FakeDesk:
-    """A :class:`~gateway.ports.DeviceDesk`. Thread-safe.
+class FakeBackend:
+    """A :class:`~gateway.ports.DeviceBackend`. Thread-safe.
 
     Attributes:
         readings: what was taken, with its device.

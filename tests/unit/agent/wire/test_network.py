@@ -13,7 +13,7 @@ import pytest
 
 from agent.errors import ServiceError, TransportError
 from agent.wire.connection import Connection
-from agent.wire.time_budget import HEAD_MAX_BYTES, TimeBudget, current
+from agent.wire.network import HEAD_MAX_BYTES, TimeBudget, current
 
 LIMIT_S = 0.3
 SOON_S = 20.0

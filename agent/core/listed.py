@@ -1,12 +1,40 @@
-"""What a server's lists of commands hold, found out by comparing each with the one before."""
+"""What a server's lists of commands say: which words for a command's state count, and what the lists hold."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from agent.core.listed_states import FINAL_STATUSES, OPEN_STATUSES
 from agent.wire.dialect import CommandLists
+
+OPEN_STATUSES: Final = frozenset({"queued", "delivered", "in_progress"})
+FINAL_STATUSES: Final = frozenset(
+    {"succeeded", "failed", "rejected", "expired", "timed_out", "canceled"}
+    # Other services' spellings of the same. A word that is in neither set counts as no word at all.
+    | {"cancelled", "completed", "done", "executed", "error", "timeout"}
+)
+_OPEN: Final = "queued"
+
+
+def listed_state(status: str | None, *, has_states: bool, only_open: bool) -> str | None:
+    """The state of a listed command, as far as the server can be taken at its word; None when it says nothing.
+
+    A final word counts everywhere: a command that has ended is not run. A word such as ``queued`` counts only where
+    the server is known to change it when the command ends: other servers write it once, when the command is sent, and
+    list it so for ever.
+
+    Args:
+        status: as it is listed.
+        has_states: the server announces ``command-status``, or the configuration does.
+        only_open: by the configuration lists hold open commands alone, whatever the server calls that.
+    """
+    word = (status or "").lower()
+    if word in FINAL_STATUSES or (only_open and word in OPEN_STATUSES):
+        return status
+    if only_open:
+        return _OPEN
+    return status if has_states else None
+
 
 _KEPT_MAX: Final = 64
 _WORDS_MAX: Final = 8

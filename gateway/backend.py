@@ -1,4 +1,4 @@
-"""The desk: what devices get and give, whatever they speak; on the store and the board."""
+"""What the fronts call for a device, over HTTP and MQTT alike: its commands, readings and results, stored and read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from agent.ports import Clock
 from agent.wire.commands import CommandResult
 from agent.wire.limits import ONLINE_WITHIN_S
 from agent.wire.secret import mask, mask_json
-from gateway.board import CommandBoard
+from gateway.command_cache import CommandCache
 from gateway.ports import (
     SHOWN_BYTES,
     SHOWN_MAX,
@@ -32,12 +32,12 @@ _In = TypeVar("_In")
 _Out = TypeVar("_Out")
 
 
-class Desk:
-    """The :class:`~gateway.ports.DeviceDesk`.
+class Backend:
+    """Implements :class:`~gateway.ports.DeviceBackend` on the store and the cache of open commands.
 
     Args:
         store: where everything is kept.
-        board: the open commands.
+        cache: the open commands.
         clock: for when things came.
         hints: what may be sent to a device, from the part that watches the quota.
         on_arrived: a device that was away is there: the service should be asked for its commands soon.
@@ -47,7 +47,7 @@ class Desk:
     def __init__(
         self,
         store: StoreWriter,
-        board: CommandBoard,
+        cache: CommandCache,
         clock: Clock,
         *,
         hints: Callable[[str], Hints],
@@ -56,7 +56,7 @@ class Desk:
         on_reading: Callable[[], None] = lambda: None,
     ) -> None:
         self._store = store
-        self._board = board
+        self._cache = cache
         self._clock = clock
         self._hints = hints
         self._on_arrived = on_arrived
@@ -76,33 +76,33 @@ class Desk:
         presence, commands = self._store.call(lambda store: (store.presence(), store.commands.open_ones()))
         with self._lock:
             self._presence.update(presence)
-        self._board.load(commands)
+        self._cache.load(commands)
 
     # --- for the fronts -------------------------------------------------------------------------------------------
 
     def open_commands(self, device_id: str) -> OpenCommands:
-        """The device's open commands, from memory. See :class:`gateway.ports.DeviceDesk`."""
+        """The device's open commands, from memory. See :class:`gateway.ports.DeviceBackend`."""
         self._refuse_unknown(device_id)
-        return self._board.get(device_id)
+        return self._cache.get(device_id)
 
     def watch(self, device_id: str, on_change: Callable[[], None]) -> Callable[[], None]:
         """Have ``on_change`` called after each change of the device's open commands, from a thread of the engine."""
-        return self._board.watch(device_id, on_change)
+        return self._cache.watch(device_id, on_change)
 
     def watch_all(self, on_change: Callable[[str], None]) -> Callable[[], None]:
         """As :meth:`watch`, for every device; ``on_change`` is called with its id."""
-        return self._board.watch_all(on_change)
+        return self._cache.watch_all(on_change)
 
     def busy_devices(self) -> list[str]:
-        """The devices with open commands, from memory. See :class:`gateway.ports.DeviceDesk`."""
-        return self._board.devices()
+        """The devices with open commands, from memory. See :class:`gateway.ports.DeviceBackend`."""
+        return self._cache.devices()
 
     def commands_of(self, device_id: str) -> Future[CommandTexts]:
         """The device's commands that the gateway remembers, concluded ones too; from the store."""
         return self._texts(lambda store: store.commands.of_device(device_id, SHOWN_MAX, SHOWN_BYTES))
 
     def command_of(self, device_id: str, command_id: str) -> Future[CommandTexts]:
-        """The texts of one command; empty when it is not known. See :class:`gateway.ports.DeviceDesk`."""
+        """The texts of one command; empty when it is not known. See :class:`gateway.ports.DeviceBackend`."""
         return self._texts(lambda store: store.commands.one(device_id, command_id))
 
     def canceled_of(self, device_id: str, command_ids: Collection[str]) -> Future[tuple[JsonObject, ...]]:
@@ -152,7 +152,7 @@ class Desk:
         return _then(self._store.submit(work), done)
 
     def seen(self, device_id: str, transport: Transport, *, online: bool = True, firmware: str | None = None) -> None:
-        """The device was heard of; kept in memory and saved once in a while. See :class:`gateway.ports.DeviceDesk`."""
+        """Note the device's sign of life; kept in memory and saved once in a while."""
         now_s = self._clock.now().wall_s
         with self._lock:
             before = self._presence.get(device_id)
@@ -164,14 +164,14 @@ class Desk:
             self._on_arrived(device_id)
 
     def hints(self, device_id: str) -> Hints:
-        """What a front may pass on (``notice``, ``Cache-Control``). See :class:`gateway.ports.DeviceDesk`."""
+        """What a front may pass on (``notice``, ``Cache-Control``). See :class:`gateway.ports.DeviceBackend`."""
         return self._hints(device_id)
 
     # --- for the engine -------------------------------------------------------------------------------------------
 
     def left_out(self, device_id: str, listed: Collection[str]) -> list[str]:
         """Commands that are open and in time here, and that the service's list does not have: it may say why."""
-        return [str(record["id"]) for record in self._board.get(device_id).records if record["id"] not in listed]
+        return [str(record["id"]) for record in self._cache.get(device_id).records if record["id"] not in listed]
 
     def take_listed(self, device_id: str, listed: Sequence[StoredCommand], look: Look) -> Reconciled:
         """The service lists these commands for a device, and maybe others; they are kept when this returns.
@@ -184,7 +184,7 @@ class Desk:
 
         def work(store: GatewayStore) -> Reconciled:
             found = store.commands.take_listed(device_id, listed, now_s, look)
-            store.after_commit(lambda: _put(self._board, device_id, found.open))
+            store.after_commit(lambda: _put(self._cache, device_id, found.open))
             return found
 
         return self._store.call(work)
@@ -226,7 +226,7 @@ class Desk:
 
         def work(store: GatewayStore) -> Reconciled:
             found = store.commands.admit(command, now_s, at_s)
-            store.after_commit(lambda: _put(self._board, command.device_id, found.open))
+            store.after_commit(lambda: _put(self._cache, command.device_id, found.open))
             return found
 
         return self._store.call(work)
@@ -307,11 +307,11 @@ class Desk:
     # --- inside ---------------------------------------------------------------------------------------------------
 
     def _texts(self, read: Callable[[GatewayStore], Sequence[tuple[str, float | None]]]) -> Future[CommandTexts]:
-        return self._store.submit(lambda store: CommandTexts(tuple(read(store)), self._board.service_now()))
+        return self._store.submit(lambda store: CommandTexts(tuple(read(store)), self._cache.service_now()))
 
     def _show(self, store: GatewayStore, device_id: str) -> None:
         now_open = store.commands.open_of(device_id)
-        store.after_commit(lambda: _put(self._board, device_id, now_open))
+        store.after_commit(lambda: _put(self._cache, device_id, now_open))
 
     def _fault_of(self, device_id: str) -> UnknownDevice | None:
         with self._lock:
@@ -329,8 +329,8 @@ class Desk:
             raise fault
 
 
-def _put(board: CommandBoard, device_id: str, commands: Sequence[StoredCommand]) -> None:
-    board.put(device_id, commands)
+def _put(cache: CommandCache, device_id: str, commands: Sequence[StoredCommand]) -> None:
+    cache.put(device_id, commands)
 
 
 def _failed(error: Exception) -> Future[Any]:

@@ -1,0 +1,463 @@
+"""What to do with a listed command: new or known, history or work, and why it is refused.
+
+Handled here: new or known, history or work, expired, too large, nameless, unknown, invalid, one too many, taken back;
+which lane.
+
+Never handled here: which moves a command may make (:mod:`agent.core.commands`), committing, running, reporting.
+
+Therefore the I/O layer must give the journal ``Triage.entries`` before it acknowledges the list to the transport, and
+do so at first contact even when there are no entries: only then is the journal no longer empty, and the first command
+that is ever sent to this device is work, not history.
+
+First contact is the first answer that this journal ever sees, on whichever way: a list, or a connection over which
+commands are pushed. Its moment is on the service's clock and is kept in the journal (setting :data:`FIRST_CONTACT`),
+committed with the first admission: what was sent before it is history for ever, also when it comes later, on another
+way or after a restart. A journal that was wiped has its first contact again. The service's clock may not be known at
+that moment, as over MQTT before the gateway's notice. Then the device's own monotonic clock is kept, and the moment is
+computed as soon as the time is known. After a reboot in between nobody can say how long ago it was: then the first
+contact counts from the moment at which the time became known, since a command that is not run is better than last
+week's command run today.
+
+A service that states ``queued``, ``delivered`` or ``in_progress`` says itself that a command is open, with an expiry
+that the sender chose: it is work also when it was sent while the device was off for its very first time. Which servers
+are believed about that is in :mod:`agent.core.listed`. The list of a plain server, which lists everything for ever, is
+no different from a log, so ``skip-history`` (the default) runs none of it: a command that was sent before a device's
+first contact with a plain server is not run. Else a new device would open the door for last week's command.
+
+``in_progress`` of a command that the journal does not know means that a life it does not remember began it (a wiped
+state directory, a second agent with the same id): only an idempotent handler runs then, one with a verify hook is
+asked (:attr:`TriageVerdict.VERIFY`), any other command ends as ``indeterminate``. The same holds for every open command
+after an unreadable journal was replaced.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from agent.core.commands import (
+    CommandEvent,
+    HandlerRule,
+    advance,
+    expiry,
+    faulty,
+    indeterminate,
+    rejected,
+    start_entry,
+    without_payload,
+)
+from agent.core.listed import FINAL_STATUSES, OPEN_STATUSES
+from agent.core.values import Command, CommandState, Contract, JournalEntry, JsonObject, Moment, Outcome, OutcomeStatus
+from agent.frozen import dataclass
+from agent.wire.limits import SIGNED_MEMBER
+
+if TYPE_CHECKING:
+    from agent.core.signed import SignaturePolicy, VerifiedCommands
+
+WAITING_MAX: Final = 1000
+"""So many commands wait for their lanes at most."""
+
+WAITING_PER_LANE_MAX: Final = 200
+"""So many commands wait for one lane at most."""
+
+FIRST_CONTACT: Final = "first_contact"
+"""Name of the journal's setting that holds when this device's first contact was."""
+
+RESOLUTION_S: Final = 2.0
+"""A command that is older than the first contact by less than this counts as sent after it: the time in ``Date`` and
+often ``created_at`` have whole seconds."""
+
+_MINUTE_S: Final = 60.0
+
+_AHEAD_S: Final = 5.0
+
+_BEGUN: Final = "in_progress"
+
+_CANCELED: Final = frozenset({"canceled", "cancelled"})
+
+
+# --- first contact ----------------------------------------------------------------------------------------------------
+
+
+class FirstContact(StrEnum):
+    """What to do with the history that a plain server lists at first contact."""
+
+    SKIP_HISTORY = "skip-history"
+    LATEST = "latest"
+    ALL = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class Contact:
+    """What the journal holds about the first contact.
+
+    Attributes:
+        at_s: seconds since the epoch on the service's clock; None while nobody can say.
+        text: the setting's value; None where there was no first contact, or a version before this one kept none.
+    """
+
+    at_s: float | None = None
+    text: str | None = None
+
+    def is_after(self, command: Command) -> bool:
+        """The command was sent, or first listed, before this contact; False where nobody can say."""
+        if self.at_s is None:
+            return False
+        times = (command.created_at, command.listed_at)
+        return any(at is not None and at < self.at_s - _resolution_s(at) for at in times)
+
+
+def lacks_time(text: str | None) -> bool:
+    """There was a first contact, and nobody could say yet when it was.
+
+    Args:
+        text: the setting's value; None when there is none.
+    """
+    return text is not None and _read_contact(text)[0] is None
+
+
+def look_at_contact(text: str | None, now: Moment, service_now_s: float | None, *, is_first: bool) -> Contact:
+    """The first contact as it has to be stored now.
+
+    Args:
+        text: the setting's value; None when there is none.
+        now: this instant, on the device's clocks.
+        service_now_s: this instant on the service's clock, seconds since the epoch; None when nobody can say.
+        is_first: this is the first contact.
+    """
+    if is_first:
+        return _dated_contact(service_now_s) if service_now_s is not None else _undated_contact(now)
+    if text is None:
+        return Contact()
+    at_s, monotonic_s, boot_id = _read_contact(text)
+    if at_s is None:
+        if service_now_s is None:
+            return Contact(None, text)
+        is_same_boot = boot_id == now.boot_id and monotonic_s is not None and monotonic_s <= now.monotonic_s
+        return _dated_contact(service_now_s - (now.monotonic_s - (monotonic_s or 0.0) if is_same_boot else 0.0))
+    if service_now_s is not None and at_s > service_now_s + _AHEAD_S:
+        # The service's clock was ahead and was set back: nothing new would run until it is there again.
+        return _dated_contact(service_now_s)
+    return Contact(at_s, text)
+
+
+def _resolution_s(at_s: float) -> float:
+    """How much later than a time its command may have been sent: some servers write times without seconds."""
+    return RESOLUTION_S + (_MINUTE_S if at_s % _MINUTE_S == 0 else 0.0)
+
+
+def _dated_contact(at_s: float) -> Contact:
+    return Contact(at_s, json.dumps({"at": at_s}))
+
+
+def _undated_contact(now: Moment) -> Contact:
+    return Contact(None, json.dumps({"mono": now.monotonic_s, "boot": now.boot_id}))
+
+
+def _read_contact(text: str) -> tuple[float | None, float | None, str]:
+    """The moment, or the monotonic clock and the boot that it has to be computed from."""
+    try:
+        kept = json.loads(text)
+        if "at" in kept:
+            return float(kept["at"]), None, ""
+        return None, float(kept["mono"]), str(kept["boot"])
+    except (ValueError, TypeError, KeyError):
+        return None, None, ""
+
+
+# --- rules and decisions ----------------------------------------------------------------------------------------------
+
+
+class TriageVerdict(StrEnum):
+    """What triage says of one listed command."""
+
+    ADMIT = "admit"
+    REFUSE = "refuse"
+    SKIP = "skip"
+    VERIFY = "verify"
+    """Another life may have run it: admitted as ``started``, and its handler is asked how it ended."""
+    CANCEL = "cancel"
+    """It waits or runs here, and the service lists it as canceled."""
+    DUPLICATE = "duplicate"
+    CLOSED = "closed"
+
+
+def _accept_all(_payload: JsonObject) -> str | None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class CommandRules:
+    """What triage goes by.
+
+    Attributes:
+        handlers: the usable handlers by name.
+        judge: why this whole ``command_payload`` is not acceptable, as ``code: sentence``, or None. It is asked only
+            for payloads within the size limit that name a handler, also one that is not in ``handlers``.
+        handler_key: the payload's member that names the handler.
+        max_payload_bytes: larger payloads are refused unread.
+        first_contact: the policy for history.
+        signatures: what signed commands have to be; None where none are taken.
+        max_waiting, max_waiting_per_lane: more commands may not wait; a lane in which none waits always takes one.
+    """
+
+    handlers: Mapping[str, HandlerRule]
+    judge: Callable[[JsonObject], str | None] = _accept_all
+    handler_key: str = "command"
+    max_payload_bytes: int = 65_536
+    first_contact: FirstContact = FirstContact.SKIP_HISTORY
+    signatures: SignaturePolicy | None = None
+    max_waiting: int = WAITING_MAX
+    max_waiting_per_lane: int = WAITING_PER_LANE_MAX
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """The journal's settings that :func:`triage` has to be given."""
+        return (FIRST_CONTACT,) if self.signatures is None else (FIRST_CONTACT, *self.signatures.settings)
+
+    def handler_of(self, payload: JsonObject) -> str:
+        """The name that the payload gives; empty when it gives none."""
+        name = payload.get(self.handler_key)
+        return name if isinstance(name, str) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionLimit:
+    """How many commands are in each lane, counted on with each that is admitted.
+
+    Attributes:
+        max_waiting, max_waiting_per_lane: more may not wait; a lane in which none waits always takes one.
+        lanes: lane -> how many are in it by now, the running one included.
+    """
+
+    max_waiting: int
+    max_waiting_per_lane: int
+    lanes: dict[str, int]
+
+    def refuse(self, lane: str) -> Outcome | None:
+        """Why this lane takes no more; None when it has taken one more."""
+        here = self.lanes.get(lane, 0)
+        # Whatever else waits, an idle lane takes its command: what cancels the others must get through.
+        if here and here >= self.max_waiting_per_lane:
+            return _too_many(f"{here} commands are in lane {lane!r} already")
+        everywhere = sum(self.lanes.values())
+        if here and everywhere >= self.max_waiting:
+            return _too_many(f"{everywhere} commands are under way on this device already")
+        self.lanes[lane] = here + 1
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What to do with one listed command.
+
+    Attributes:
+        entry: what the journal shall hold, or holds; None for ``CLOSED``, which needs no entry.
+        lane: where it runs; None unless it is admitted or to be verified.
+    """
+
+    command_id: str
+    verdict: TriageVerdict
+    entry: JournalEntry | None = None
+    lane: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Triage:
+    """The decisions on one list, in its order.
+
+    Attributes:
+        first_contact: ``entries`` goes to the journal even when it is empty.
+        settings: what the journal must store in the same transaction as ``entries``.
+        signers: command id -> who signed it, for the log.
+    """
+
+    decisions: tuple[Decision, ...] = ()
+    first_contact: bool = False
+    settings: Mapping[str, str] = field(default_factory=dict)
+    signers: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def must_be_stored(self) -> bool:
+        """The journal has to be written: new entries, the first contact, or its moment, which is known only now."""
+        return bool(self.entries) or self.first_contact or FIRST_CONTACT in self.settings
+
+    @property
+    def entries(self) -> tuple[JournalEntry, ...]:
+        """What the journal must commit, in this order."""
+        new = (TriageVerdict.ADMIT, TriageVerdict.REFUSE, TriageVerdict.SKIP, TriageVerdict.VERIFY)
+        return tuple(d.entry for d in self.decisions if d.verdict in new and d.entry is not None)
+
+    def of(self, verdict: TriageVerdict) -> tuple[Decision, ...]:
+        """The decisions with this verdict."""
+        return tuple(decision for decision in self.decisions if decision.verdict is verdict)
+
+
+# --- triage -----------------------------------------------------------------------------------------------------------
+
+
+def triage(
+    commands: Iterable[Command],
+    known: Mapping[str, JournalEntry],
+    rules: CommandRules,
+    *,
+    received: Moment,
+    service_now_s: float | None,
+    first_contact: bool = False,
+    history_lost: bool = False,
+    settings: Mapping[str, str] | None = None,
+    waiting: Mapping[str, int] | None = None,
+) -> Triage:
+    """Decide on a list of commands, oldest first. One pass; 10,000 old commands take milliseconds.
+
+    Args:
+        commands: what the service lists.
+        known: the journal's entries for these ids.
+        rules: handlers, limits and policies.
+        received: now, on the agent's clocks.
+        service_now_s: now, on the service's clock; None when nobody can say, and then nothing counts as expired.
+        first_contact: the journal is empty: it has never seen an answer.
+        history_lost: the journal replaced an unreadable one (setting :data:`HISTORY_LOST`): whether an open command
+            has run is not known, so only idempotent ones run and the others end as ``indeterminate``.
+        settings: the journal's, of the names in ``rules.settings``.
+        waiting: lane -> how many commands are in it by now, the running one included.
+    """
+    listed = list(commands)
+    verified: VerifiedCommands | None = None
+    if rules.signatures is not None:
+        verified = rules.signatures.unseal(
+            listed, known, settings or {}, max_bytes=rules.max_payload_bytes, service_now_s=service_now_s
+        )
+        listed = verified.commands
+    refusals = {} if verified is None else verified.refusals
+    limit = AdmissionLimit(rules.max_waiting, rules.max_waiting_per_lane, dict(waiting or {}))
+    is_first = first_contact or history_lost
+    stored = (settings or {}).get(FIRST_CONTACT)
+    contact = look_at_contact(stored, received, service_now_s, is_first=is_first)
+    pass_ = _Pass(rules, received, service_now_s, is_first, history_lost, refusals, limit, contact)
+    newest = pass_.newest_of_each_handler(listed) if rules.first_contact is FirstContact.LATEST else frozenset()
+    seen: set[str] = set()
+    decisions: list[Decision] = []
+    for command in listed:
+        entry = known.get(command.id)
+        if entry is not None and _is_taken_back(command, entry):
+            decisions.append(Decision(command.id, TriageVerdict.CANCEL, entry))
+        elif entry is not None or command.id in seen:
+            decisions.append(Decision(command.id, TriageVerdict.DUPLICATE, entry))
+        else:
+            decisions.append(pass_.decide(command, is_newest=command.id in newest))
+        seen.add(command.id)
+    to_store = {} if verified is None else dict(verified.settings)
+    if contact.text is not None and contact.text != stored:
+        to_store[FIRST_CONTACT] = contact.text
+    return Triage(tuple(decisions), is_first, to_store, {} if verified is None else verified.signers)
+
+
+def _is_taken_back(command: Command, entry: JournalEntry) -> bool:
+    is_open = entry.state in (CommandState.RECEIVED, CommandState.STARTED)
+    return is_open and (command.status or "").lower() in _CANCELED
+
+
+@dataclass(frozen=True, slots=True)
+class _Pass:
+    """One triage: what holds for all commands of the list."""
+
+    rules: CommandRules
+    received: Moment
+    service_now_s: float | None
+    first_contact: bool
+    history_lost: bool
+    refusals: Mapping[str, Outcome]
+    limit: AdmissionLimit
+    contact: Contact
+
+    def decide(self, command: Command, *, is_newest: bool) -> Decision:
+        """The decision on a command that the journal does not know."""
+        status = (command.status or "").lower()
+        if status in FINAL_STATUSES:
+            return Decision(command.id, TriageVerdict.CLOSED)
+        handler = self.rules.handler_of(command.payload)
+        is_history = status not in OPEN_STATUSES and (self.first_contact or self.contact.is_after(command))
+        if is_history and not self._is_wanted(is_newest=is_newest):
+            return self._put_away(command, handler, CommandEvent.SKIP, TriageVerdict.SKIP, None)
+        outcome = self._refusal(command, handler)
+        doubt = None if outcome is not None else self._doubt(handler, status)
+        rule = self.rules.handlers.get(handler)
+        if rule is not None and outcome is None and (doubt is None or rule.verifies):
+            outcome = self.limit.refuse(rule.lane)
+            if outcome is None:
+                return self._take(command, handler, rule, is_begun=doubt is not None)
+        return self._put_away(command, handler, CommandEvent.FINISH, TriageVerdict.REFUSE, outcome or doubt)
+
+    def _take(self, command: Command, handler: str, rule: HandlerRule, *, is_begun: bool) -> Decision:
+        entry = JournalEntry(command, advance(None, CommandEvent.ADMIT), handler, self.received)
+        if not is_begun:
+            return Decision(command.id, TriageVerdict.ADMIT, entry, rule.lane)
+        # As if this life had begun it: should it end before the handler was asked, the next one asks again.
+        return Decision(command.id, TriageVerdict.VERIFY, start_entry(entry, self.received), rule.lane)
+
+    def newest_of_each_handler(self, commands: Iterable[Command]) -> frozenset[str]:
+        """The ids of the last command in the list for each handler, among those that are not over."""
+        newest: dict[str, str] = {}
+        for command in commands:
+            if (command.status or "").lower() not in FINAL_STATUSES:
+                newest[self.rules.handler_of(command.payload)] = command.id
+        return frozenset(newest.values())
+
+    def _is_wanted(self, *, is_newest: bool) -> bool:
+        policy = self.rules.first_contact
+        # The latest of each handler is chosen among what came at first contact; what comes later and is older is none.
+        return policy is FirstContact.ALL or (policy is FirstContact.LATEST and is_newest and self.first_contact)
+
+    def _put_away(
+        self, command: Command, handler: str, event: CommandEvent, verdict: TriageVerdict, outcome: Outcome | None
+    ) -> Decision:
+        finished = self.received if outcome is not None else None
+        state = advance(None, event)
+        # A name out of a refused payload may be anything; the journal and the status page show its beginning.
+        entry = JournalEntry(
+            without_payload(command), state, handler[:128], self.received, finished=finished, outcome=outcome
+        )
+        return Decision(command.id, verdict, entry)
+
+    def _refusal(self, command: Command, handler: str) -> Outcome | None:
+        rules = self.rules
+        if command.size_bytes > rules.max_payload_bytes:
+            sizes = f"{command.size_bytes} bytes are more than this device's limit of {rules.max_payload_bytes}"
+            return rejected("payload_too_large", f"a command_payload of {sizes}")
+        refused = faulty(command) or self._seal_refusal(command) or expiry(command, self.service_now_s)
+        if refused is not None:
+            return refused
+        if not handler:
+            where = f"the command_payload has no text member {rules.handler_key!r} that names a handler"
+            return rejected("missing_command_name", where)
+        fault = rules.judge(command.payload)
+        if fault is not None:
+            return Outcome(OutcomeStatus.REJECTED, error=fault)
+        if handler not in rules.handlers:
+            return rejected("unknown_command", f"this device has no handler {handler[:80]!r}")
+        return None
+
+    def _seal_refusal(self, command: Command) -> Outcome | None:
+        """Why the signature, its absence, or an envelope that is still closed forbids the command."""
+        if command.id not in self.refusals and SIGNED_MEMBER in command.payload:
+            sentence = "this device takes no signed commands; set commands.signing.mode to accept, or send it unsigned"
+            return rejected("signature_not_accepted", sentence)
+        return self.refusals.get(command.id)
+
+    def _doubt(self, handler: str, status: str) -> Outcome | None:
+        """The outcome of a command that may have run in a life that this journal does not remember."""
+        if self.rules.handlers[handler].contract is Contract.IDEMPOTENT:
+            return None
+        if status == _BEGUN:
+            return indeterminate("it was in progress already, and this device's journal does not know it")
+        if self.history_lost:
+            return indeterminate("this device's journal was lost, so whether it has run is not known")
+        return None
+
+
+def _too_many(what: str) -> Outcome:
+    return Outcome(OutcomeStatus.REJECTED, error=f"too_many_waiting: {what}; send it again later")

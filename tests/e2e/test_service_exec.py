@@ -1,0 +1,165 @@
+"""``fleet-simulator service exec``: a command with a service of its own, and nothing left afterwards."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from urllib.parse import urlsplit
+
+import click
+import httpx
+import pytest
+
+from simulator.cli import program
+from simulator.service.execution import TARGET_COMMANDS, _Runner
+from simulator.watched import PartEnded
+
+EXEC = [sys.executable, "-m", "simulator.cli", "service", "exec"]
+ASK = """
+import os, sys
+import httpx
+keys = {"x-api-key": os.environ["DEVICE_SERVICE_API_KEY"], "x-secret-key": os.environ["DEVICE_SERVICE_SECRET_KEY"]}
+answer = httpx.get(os.environ["DEVICE_SERVICE_URL"] + "/products", headers=keys, trust_env=False, timeout=60)
+print(os.environ["DEVICE_SERVICE_URL"], answer.status_code, open(os.environ["DEVICE_SERVICE_SECRET_KEY_FILE"]).read())
+sys.exit(7)
+"""
+SERVE_UNTIL_TERM = """
+import os, signal, sys
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(9))
+print(os.getpid(), flush=True)
+signal.pause()
+"""
+
+
+def run(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*EXEC, *arguments], env={**os.environ, **environ}, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def test_the_command_reaches_the_service_gives_its_exit_code_and_nothing_is_left(tmp_path):
+    done = run("--", sys.executable, "-c", ASK, TMPDIR=str(tmp_path))
+    assert done.returncode == 7, done.stderr
+    url, status, secret = done.stdout.split()
+    assert (status, secret[:4]) == ("200", "msk_")
+    assert done.stderr == ""
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(ConnectionRefusedError), socket.create_connection(("127.0.0.1", urlsplit(url).port)):
+        pass
+
+
+def test_commands_of_the_simulator_find_service_and_keys_by_themselves():
+    sent = [sys.executable, "-m", "simulator.cli", "command", "send", "--device", "nobody", "--payload", "{}"]
+    done = run("--", *sent)
+    assert "device_not_found" in done.stderr, done.stdout + done.stderr
+
+
+def test_every_command_that_takes_an_address_is_among_those_that_get_it():
+    def taking(group: click.Group, words: tuple[str, ...]) -> set[str]:
+        found: set[str] = set()
+        context = click.Context(group)
+        for name in group.list_commands(context):
+            command = group.get_command(context, name)
+            assert command is not None
+            here = (*words, name)
+            if any("--base-url" in option.opts for option in command.params):
+                found.add("_".join(here).replace("-", "_").upper())
+            if isinstance(command, click.Group):
+                found |= taking(command, here)
+        return found
+
+    assert taking(program, ()) == set(TARGET_COMMANDS)
+
+
+def test_options_are_the_services_own_and_a_key_pair_may_be_chosen():
+    show = "import os; print(os.environ['DEVICE_SERVICE_API_KEY'], os.environ['DEVICE_SERVICE_SECRET_KEY'])"
+    done = run("--api-key", "mk_mine", "--secret-key", "msk_mine", sys.executable, "-c", show)
+    assert done.stdout.split() == ["mk_mine", "msk_mine"]
+
+
+def test_a_control_token_that_is_needed_is_exported():
+    show = "import os; print(os.environ['DEVICE_SERVICE_CONTROL_TOKEN'])"
+    done = run("--public-url", "https://devices.example.com", "--", sys.executable, "-c", show)
+    assert len(done.stdout.strip()) >= 16, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (("--", "no-such-program"), "there is no program 'no-such-program'"),
+        ((), "Missing argument"),
+        (("--rate-limit", "-1", "true"), "--rate-limit"),
+        (("--api-key", "mk_alone", "true"), "belong together"),
+    ],
+)
+def test_what_cannot_be_run_is_refused_with_exit_code_2_and_says_why(arguments, line):
+    done = run(*arguments)
+    assert done.returncode == 2
+    assert line in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_option_before_exec_is_refused_instead_of_ignored():
+    done = subprocess.run(
+        [sys.executable, "-m", "simulator.cli", "service", "--rate-limit", "5", "exec", "true"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "service exec --rate-limit ..." in done.stderr
+
+
+def test_a_signal_is_passed_on_and_the_commands_own_exit_code_stays():
+    with subprocess.Popen(
+        [*EXEC, "--", sys.executable, "-c", SERVE_UNTIL_TERM], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().strip().isdecimal()
+        process.terminate()
+        assert process.wait(120) == 9
+
+
+def test_a_command_that_a_signal_ends_gives_128_and_its_number():
+    done = run("--", "sh", "-c", "kill -KILL $$")
+    assert done.returncode == 128 + signal.SIGKILL
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends children with their parent")
+def test_the_command_does_not_outlive_a_service_exec_that_is_killed():
+    with subprocess.Popen(
+        [*EXEC, "--", sys.executable, "-c", SERVE_UNTIL_TERM], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().strip().isdecimal()
+        process.kill()
+        assert process.stdout.read() == ""  # returns when the command has closed its end, which is when it has ended
+
+
+def test_an_error_that_ends_the_service_ends_the_command_too():
+    runner = _Runner()
+    failure = PartEnded("service-writer", RuntimeError("planted"))
+    timer = threading.Timer(0.0, runner.service_failed, (failure,))  # before or after the command begins
+    timer.start()
+    with pytest.raises(PartEnded):
+        runner.run([sys.executable, "-c", "import signal; signal.pause()"], {})
+    timer.join()
+
+
+def test_the_service_serves_while_the_command_waits_on_its_input():
+    with subprocess.Popen(
+        [*EXEC, "--", sys.executable, "-c", "import os; print(os.environ['DEVICE_SERVICE_URL'], flush=True); input()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        url = process.stdout.readline().strip()
+        assert httpx.get(f"{url}/_emulator/health", trust_env=False, timeout=60).json()["status"] == "ok"
+        process.communicate("\n", timeout=120)
+        assert process.returncode == 0
