@@ -34,6 +34,7 @@ from simulator.service.routes import (
     control,
     control_clock,
     control_profiles,
+    control_requests,
     dashboards,
     database,
     devices,
@@ -85,7 +86,13 @@ def create_app(config: ServiceConfig) -> ASGIApp:
 def build_app(service: Service, lifespan: Lifespan[Any] | None = None) -> ASGIApp:
     """The application around a service that somebody else closes."""
     control_endpoints = (
-        (*control.ENDPOINTS, *control_clients.ENDPOINTS, *control_clock.ENDPOINTS, *control_profiles.ENDPOINTS)
+        (
+            *control.ENDPOINTS,
+            *control_clients.ENDPOINTS,
+            *control_clock.ENDPOINTS,
+            *control_profiles.ENDPOINTS,
+            *control_requests.ENDPOINTS,
+        )
         if service.config.control
         else ()
     )

@@ -78,6 +78,13 @@ def _learn(name: bytes) -> int:
     return rule
 
 
+def keeps_value(name: str) -> bool:
+    """Whether the log keeps the value of a header."""
+    raw = name.lower().encode()
+    rule = _HEADER_RULES.get(raw)
+    return (_learn(raw) if rule is None else rule) in {_KEEP, _PUBLIC_KEY}
+
+
 def _mask_value(rule: int, value: bytes) -> bytes:
     if rule == _PUBLIC_KEY:
         return value if _PUBLIC.fullmatch(value.decode("latin-1")) else _MASK

@@ -160,6 +160,12 @@ class RequestLog:
             younger.append(one)
         return reversed(younger)
 
+    def dropped_since(self, since_ms: int | None, after: int | None) -> int:
+        """How many requests of a time may have left the log, at most."""
+        if since_ms is not None and self.latest_dropped_ms < since_ms:
+            return 0
+        return self.dropped if after is None else min(self.dropped, max(0, self.last_dropped - after))
+
     def find(self, seq: int) -> Entry | None:
         """The entry; None when it is not there, or no longer."""
         self.settle()
