@@ -80,6 +80,7 @@ class StoreService:
         on_crash: see :class:`~agent.threads.WatchedThread`.
 
     Attributes:
+        on_readings: called after each commit that holds new readings, in the writer's thread. May be set later.
         progress: grows with each turn of the writer, at least every 10 s while it is healthy.
         incidents: what happened to the file since the start of this process, one sentence each; the last ones.
         fault: why the last commit failed; None when it went well.
@@ -104,6 +105,7 @@ class StoreService:
     ) -> None:
         self.path = path
         self.settles_lazily = settles_lazily
+        self.on_readings: Callable[[], object] = lambda: None
         self.progress = 0
         self.incidents: deque[str] = deque(maxlen=20)
         self.fault: str | None = None
@@ -422,6 +424,8 @@ class StoreService:
             buffer.due_s = self._now_s() + wait_s if buffer.drafts else None
             self._settle_due_s = None
             self._changed.notify_all()
+        if load.drafts or any(request.of_readings for request in writes):
+            self.on_readings()
         return None
 
     def _write(self, store: SqliteStore, load: Load, writes: Sequence[Request]) -> None:

@@ -126,6 +126,7 @@ class Agent:
         self._lanes: list[ServiceThread] = []
         self._build_sensors()
         self._build_uplinks()
+        store.on_readings = lambda: self._readings.post(ReadingUplink.READING)
         self._build_commands()
 
     def service_time(self) -> ServiceTime:
@@ -259,7 +260,6 @@ class Agent:
             clock=self._clock,
             health=self._health,
             post=self._post_to_sensing,
-            on_accepted=lambda: self._readings.post(ReadingUplink.READING),
             repeat_after_s=config.logging.repeat_after_s,
         )
         self._sensing = self._service(sensing)
@@ -275,7 +275,7 @@ class Agent:
             health=self._health,
             on_server_time=self._on_server_time,
             first_s=self._first_s,
-            settle_s=config.outbox.group_window_s + 0.05,
+            apart_s=config.outbox.group_window_s,
             repeat_after_s=config.logging.repeat_after_s,
             repeats_batches=self._links.repeats_batches,
             takes_arrays=self._links.takes_arrays,

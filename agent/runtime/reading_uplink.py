@@ -34,12 +34,13 @@ _AWAY_UNKNOWN_S: Final = 600.0
 class ReadingUplink(Actor):
     """Sends readings in batches: live ones first, then the backlog; a batch whose fate is unknown goes again as it was.
 
-    Messages: :data:`READING` says that there is something new, :data:`CONNECTED` that a back-off has lost its reason.
+    Messages: :data:`READING`: the outbox has committed a reading; :data:`CONNECTED`: the connection is back.
 
     Args:
         first_s: how long after the start the first request comes, seconds.
         batch_size: how many readings go at once.
-        settle_s: how long after a new reading the outbox has committed it, seconds.
+        apart_s: how far apart two batches are at least that are not full, seconds: a commit for another reason takes
+            readings along, and each is no request of its own.
         look_s: how often to look without a message, seconds.
         takes_arrays: one request carries many readings; else each is a request of its own, and a backlog is paced. May
             ask the service, and raise its errors.
@@ -63,7 +64,7 @@ class ReadingUplink(Actor):
         on_server_time: Callable[[float], None] = lambda _wall_s: None,
         first_s: float = 0.0,
         batch_size: int = 500,
-        settle_s: float = 1.0,
+        apart_s: float = 1.0,
         look_s: float = 300.0,
         last_s: float = 1.0,
         repeat_after_s: float = 300.0,
@@ -81,7 +82,7 @@ class ReadingUplink(Actor):
         self._health = health
         self._on_server_time = on_server_time
         self._batch_size = batch_size
-        self._settle_s = settle_s
+        self._apart_s = apart_s
         self._look_s = look_s
         self._last_s = last_s
         self._failure_log = FailureLog(_log, self._now_s, repeat_after_s)
@@ -93,6 +94,7 @@ class ReadingUplink(Actor):
         self._backlog_at_s = 0.0
         # What an earlier process left is sent at once.
         self._due_s = self._now_s()
+        self._began_s = self._due_s - apart_s
         self._not_before_s = self._due_s + first_s
 
     def begin(self) -> None:
@@ -113,9 +115,9 @@ class ReadingUplink(Actor):
     def receive(self, message: str) -> None:
         """Take a message: a new reading, or the connection is back."""
         if message == self.CONNECTED:
-            self._not_before_s = self._now_s()
-        delay_s = self._settle_s if message == self.READING else 0.0
-        self._due_s = min(self._due_s, self._now_s() + delay_s)
+            self._due_s = self._not_before_s = self._now_s()
+        else:
+            self._due_s = min(self._due_s, self._began_s + self._apart_s)
 
     def due_at(self) -> float:
         """When something waits, but never before a back-off is over."""
@@ -123,7 +125,8 @@ class ReadingUplink(Actor):
 
     def step(self) -> None:
         """Send one batch."""
-        self._due_s = self._now_s() + self._look_s
+        self._began_s = self._now_s()
+        self._due_s = self._began_s + self._look_s
         try:
             more = self._send_readings()
         except StorageError as error:

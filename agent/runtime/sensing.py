@@ -64,7 +64,6 @@ class SensingService(Actor):
         rules: sensor name -> which readings are sent; the sensors that exist.
         priorities: sensor name -> of its readings; the others' is normal.
         post: posts a message to this service, from any thread.
-        on_accepted: the outbox took a reading.
     """
 
     PART: Final = "sensors"
@@ -81,7 +80,6 @@ class SensingService(Actor):
         clock: Clock,
         health: Health,
         post: Callable[[object], bool],
-        on_accepted: Callable[[], object],
         priorities: Mapping[str, Priority] | None = None,
         repeat_after_s: float = 300.0,
     ) -> None:
@@ -93,7 +91,6 @@ class SensingService(Actor):
         self._clock = clock
         self._health = health
         self._post = post
-        self._on_accepted = on_accepted
         self._priorities = priorities or {}
         self._failure_log = FailureLog(_log, self._now_s, repeat_after_s)
         self._sensors = {name: self._scheduled(name, rule) for name, rule in rules.items()}
@@ -174,7 +171,6 @@ class SensingService(Actor):
         self._health.put("outbox", "ok")
         self._failure_log.recovered("outbox", "outbox=ok: readings are stored again")
         sensor.reported = reported
-        self._on_accepted()
 
     def _scheduled(self, name: str, rule: ReportRule) -> _Sensor:
         schedule = Schedule.of(self._device_id, name, self._intervals.get(name))

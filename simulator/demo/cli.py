@@ -28,6 +28,7 @@ from simulator.report.values import Tone
 from simulator.whole_files import write_whole
 
 _DEFAULTS: Final = DemoSettings()
+_TONES: Final = {ExitCode.GOOD: Tone.GOOD, ExitCode.INCONCLUSIVE: Tone.WARN}
 
 
 @click.command("demo", short_help="The whole story in under a minute, proven, with a report.")
@@ -62,7 +63,8 @@ def demo_command(*, out: Path, devices: int, seed: int, keep: bool, as_json: boo
     A service, a product, labels that are read back, registered devices, one real device-agent process beside virtual
     devices, commands to all of them, a SIGKILL and power cuts in the middle; then everything is read back and compared.
 
-    Exit codes: 0 every proof held, 1 one did not, 2 usage, 4 data was lost or changed, 5 the service did not start.
+    Exit codes: 0 every proof held, 1 one did not, 2 usage, 3 something was still on its way after a minute, so that not
+    every proof could be judged, 4 data was lost or changed, 5 the service did not start.
     """
     settings = DemoSettings(out, devices, seed, keep)
     console = Console(stderr=as_json)
@@ -90,7 +92,7 @@ def _perform(settings: DemoSettings, folder: DemoFolder, console: Console, *, as
         proofs = prove_all(outcome)
         code = exit_code(proofs)
         held = sum(proof.held for proof in proofs)
-        screen.show("proofs", f"{held} of {len(proofs)} held", Tone.GOOD if code is ExitCode.GOOD else Tone.BAD)
+        screen.show("proofs", f"{held} of {len(proofs)} held", _TONES.get(code, Tone.BAD))
         document = _write(outcome, proofs, screen, folder, began_s)
         _print_verdict(proofs, folder, screen, code)
         if as_json:
@@ -117,16 +119,19 @@ def _write(
 def _print_verdict(proofs: list[Proof], folder: DemoFolder, screen: Screen, code: ExitCode) -> None:
     screen.line()
     for proof in proofs:
-        sign = "[bold green]✓[/]" if proof.held else "[bold red]✕[/]"
-        screen.line(f" {sign} {escape(proof.name)}")
+        color, sign = ("green", "✓") if proof.held else ("yellow", "?") if proof.inconclusive else ("red", "✕")
+        screen.line(f" [bold {color}]{sign}[/] {escape(proof.name)}")
         screen.line(f"     [dim]{escape(proof.expected)}; {escape(proof.found)}[/]")
         for detail in proof.details:
-            screen.line(f"     [red]{escape(detail)}[/]")
+            screen.line(f"     [{color}]{escape(detail)}[/]")
     screen.line()
     if code is ExitCode.GOOD:
         screen.line(" [bold green]Everything held.[/] Nothing was lost, nothing happened twice.")
     elif code is ExitCode.DATA_LOST:
         screen.line(" [bold red]Data was lost or changed.[/]")
+    elif code is ExitCode.INCONCLUSIVE:
+        screen.line(" [bold yellow]Inconclusive.[/] Something was still on its way when the demo ended: it is neither")
+        screen.line(" lost nor proven. Try again on a machine that is less busy.")
     else:
         screen.line(" [bold red]Not every proof held.[/]")
     screen.line(f" report  {escape(str(folder.report))}")

@@ -86,24 +86,27 @@ def prove_all(outcome: DemoOutcome) -> list[Proof]:
 def _witness_readings(outcome: DemoOutcome) -> DeviceReadings:
     """The witness sensor's own file against the service.
 
-    What was made in the moments before the SIGKILL may not have been committed by the agent: it was not accepted, so it
-    may be stored or not, but never twice or altered.
+    What was made in the moments before a process of the agent ended may not have been committed: it was not accepted,
+    so it may be stored or not, but never twice or altered. What is missing while as many readings at least wait in the
+    outbox may be among them: it is not lost. (A lost one that hides there is missing in the outbox's own balance.)
     """
     real = outcome.onboarded.cast.real
     witnessed = outcome.agent.witnessed()
     device = outcome.read_back[real.device_id]
     stored = device.by_sequence()
     made_s = {made.fact.key: made.at_s for made in witnessed}
+    there = {fact.key for fact in stored}
+    in_outbox = outcome.outbox.waiting if outcome.outbox else 0
+    unsure: set[int] = set()
+    for ended_s, next_s in outcome.ends[:-1] if in_outbox else outcome.ends:
+        unsure |= cut_off(list(made_s.items()), there, ended_s=ended_s, restarted_s=next_s)
+    missing = made_s.keys() - there - unsure
     return DeviceReadings(
         device=real.name,
         accepted=tuple(made.fact for made in witnessed),
         stored=stored,
-        unsure=cut_off(
-            [(made.fact.key, made.at_s) for made in witnessed],
-            {fact.key for fact in stored},
-            killed_s=outcome.killed_s,
-            restarted_s=outcome.restarted_s,
-        ),
+        unsure=frozenset(unsure),
+        waiting=frozenset(missing if len(missing) <= in_outbox else ()),
         misdated=sum(abs(at_s - made_s.get(key, at_s)) > _OFF_S for key, at_s in device.times_by_sequence()),
     )
 
@@ -177,7 +180,7 @@ def demo_story(
         machine=f"{platform.system()} {platform.release()}, {os.cpu_count()} cores, Python {platform.python_version()}",
         version=version("device-agent"),
         figures=_figures(outcome, rows, duration_s),
-        claims=tuple(Claim(p.name, p.held, p.expected, p.found, p.details) for p in proofs),
+        claims=tuple(Claim(p.name, p.held, p.expected, p.found, p.details, p.inconclusive) for p in proofs),
         events=tuple(events),
         marks=tuple(marks),
         outages=tuple(outcome.outages),

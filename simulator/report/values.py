@@ -47,13 +47,14 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A proof as the report shows it."""
+    """A proof as the report shows it; ``inconclusive``: it neither held nor failed."""
 
     name: str
     held: bool
     expected: str
     found: str
     details: tuple[str, ...] = ()
+    inconclusive: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,6 @@ from simulator.service.gate import Gate
 from simulator.service.oauth import (
     account_pages,
     authorize_pages,
-    control_clients,
     playground,
     sign_in,
     token_endpoints,
@@ -32,6 +31,8 @@ from simulator.service.routes import (
     command_events,
     commands,
     control,
+    control_accounts,
+    control_clients,
     control_clock,
     control_profiles,
     control_requests,
@@ -88,6 +89,7 @@ def build_app(service: Service, lifespan: Lifespan[Any] | None = None) -> ASGIAp
     control_endpoints = (
         (
             *control.ENDPOINTS,
+            *control_accounts.ENDPOINTS,
             *control_clients.ENDPOINTS,
             *control_clock.ENDPOINTS,
             *control_profiles.ENDPOINTS,
@@ -116,6 +118,7 @@ def build_app(service: Service, lifespan: Lifespan[Any] | None = None) -> ASGIAp
         ids=service.ids,
         control=service.config.control,
         access=access,
+        epochs=service.epochs,
     )
     complete = Cors(gate, lambda: service.look_up(clients.browser_origins), closed=PAGES)
     dated = DateHeader(complete, service.clock.now_ms)

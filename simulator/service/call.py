@@ -17,7 +17,7 @@ from agent.wire.limits import BODY_BYTES
 from simulator.service.addresses import CONTROL_PREFIX
 from simulator.service.answers import Answer, WriteResult, replayed
 from simulator.service.errors import invalid, invalid_all, invalid_model, too_large
-from simulator.service.gate import CALLER, REQUEST_HEADERS
+from simulator.service.gate import CALLER, EPOCH, REQUEST_HEADERS, bearer_of, wrong_keys, wrong_token
 from simulator.service.http_errors import CallerGone, HttpError
 from simulator.service.storage import stored_answers
 from simulator.service.storage.keys import Caller
@@ -47,6 +47,12 @@ class Call:
         """Whom the request comes from."""
         caller: Caller = self.scope[CALLER]
         return caller
+
+    @property
+    def account(self) -> int | None:
+        """The row of the caller's account; None where nobody has to say who they are."""
+        caller: Caller | None = self.scope.get(CALLER)
+        return None if caller is None else caller.manufacturer_seq
 
     def path(self, name: str) -> str:
         """A parameter of the path."""
@@ -120,6 +126,7 @@ class Call:
         """Carry it out in the writing thread; with an ``Idempotency-Key`` it is carried out once only."""
         service = self.service
         key = self.request_key()
+        await self.check_epoch()
         if key is None:
             result = await service.writer.submit(operation, len(self.body_bytes))
         else:
@@ -133,6 +140,24 @@ class Call:
         if result.sent:
             service.feed.wake()
         return result.answer
+
+    async def check_epoch(self) -> None:
+        """Look again who this is, when an account was deleted since the request came. Called right before a write.
+
+        Raises:
+            HttpError: 401: the caller's account, key or token is gone.
+        """
+        number = self.service.epochs.number
+        while self.scope[EPOCH] != number:
+            caller: Caller | None = self.scope.get(CALLER)
+            if caller is not None and caller.scopes is None:
+                if self.service.callers.get(caller.api_key.encode()) != caller:
+                    raise wrong_keys()
+            elif caller is not None:
+                token = bearer_of(self.scope[REQUEST_HEADERS][b"authorization"])
+                if await self.service.find_bearer(token or "") != caller:
+                    raise wrong_token()
+            self.scope[EPOCH], number = number, self.service.epochs.number
 
     def request_key(self) -> RequestKey | None:
         """The ``Idempotency-Key`` of a POST, with what it stands for; the body must have been read."""

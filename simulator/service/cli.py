@@ -21,8 +21,7 @@ from simulator.credentials import read_secret_file
 from simulator.service.config import REFRESH_GRACE_S, ServiceConfig
 from simulator.service.profiles.model import COMPLETE
 from simulator.service.profiles.text import name_of, read_all
-from simulator.service.request_log.access_log import AccessLogStyle
-from simulator.service.request_log.store import KEEP_DEFAULT, KEEP_MAX
+from simulator.service.request_log.settings import KEEP_DEFAULT, KEEP_MAX, AccessLogStyle
 from simulator.watched import PartEnded
 
 if TYPE_CHECKING:

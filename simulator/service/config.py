@@ -15,8 +15,7 @@ from gateway.http.connection_limits import ConnectionLimits
 from simulator.service.client_address import parse_networks
 from simulator.service.clock import ServiceClock, SystemClock
 from simulator.service.profiles.model import ServerProfile
-from simulator.service.request_log.access_log import AccessLogStyle
-from simulator.service.request_log.store import KEEP_DEFAULT, KEEP_MAX
+from simulator.service.request_log.settings import KEEP_DEFAULT, KEEP_MAX, AccessLogStyle
 
 REFRESH_GRACE_S: Final = 300
 """The longest time that a rotated refresh token may stay good: a copy of it is good for as long."""
@@ -85,14 +84,8 @@ class ServiceConfig:
             raise ConfigurationError(faults, "service")
 
     def _faults(self) -> list[str]:
-        faults = []
-        if (self.api_key is None) != (not self.secret_key):
-            faults.append("api_key and secret_key belong together: give both, or neither to have them made")
-        if self.api_key is not None and not (self.api_key.startswith("mk_") and _KEY.fullmatch(self.api_key)):
-            faults.append("api_key must begin with 'mk_' and have only visible ASCII characters")
-        secret = self.secret_key.reveal() if self.secret_key else ""
-        if secret and not (secret.startswith("msk_") and _KEY.fullmatch(secret)):
-            faults.append("secret_key must begin with 'msk_' and have only visible ASCII characters")
+        found = fault_of_keys(self.api_key, self.secret_key.reveal() if self.secret_key else None)
+        faults = [f"{field} {issue}" for field, issue in found]
         if self.database is not None and self.data_dir is not None:
             faults.append("give --data (SQLite) or --database (PostgreSQL), not both")
         if self.rate_limit < 0:
@@ -118,3 +111,16 @@ def _is_public_url(url: str) -> bool:
         return False
     plain = _KEY.fullmatch(url) is not None and not url.endswith("/") and "?" not in url and "#" not in url
     return plain and parts.scheme in {"http", "https"} and bool(parts.hostname) and "@" not in parts.netloc
+
+
+def fault_of_keys(api_key: str | None, secret_key: str | None) -> list[tuple[str, str]]:
+    """What is wrong with a key pair that is given, as (field, issue); nothing where neither part is."""
+    faults = []
+    if (api_key is None) != (not secret_key):
+        missing = "api_key" if api_key is None else "secret_key"
+        faults.append((missing, "is missing: the two belong together; give both, or neither to have them made"))
+    if api_key is not None and not (api_key.startswith("mk_") and _KEY.fullmatch(api_key)):
+        faults.append(("api_key", "must begin with 'mk_' and have only visible ASCII characters"))
+    if secret_key and not (secret_key.startswith("msk_") and _KEY.fullmatch(secret_key)):
+        faults.append(("secret_key", "must begin with 'msk_' and have only visible ASCII characters"))
+    return faults

@@ -14,7 +14,7 @@ from starlette.types import Lifespan, Receive, Scope, Send
 from simulator.service.addresses import CONTROL_PREFIX
 from simulator.service.answers import Answer, send_answer
 from simulator.service.call import Call
-from simulator.service.gate import CALLER, RESPONSE_HEADERS
+from simulator.service.gate import CALLER, EPOCH, RESPONSE_HEADERS
 from simulator.service.http_errors import CallerGone, HttpError
 from simulator.service.matching import PathTemplates
 from simulator.service.service import Service
@@ -164,6 +164,8 @@ class _Path:
             call.query(frozenset())
         try:
             answer = await handler(call)
+            if scope[EPOCH] != self._service.epochs.number:
+                await call.check_epoch()
         except CallerGone:
             return
         await send_answer(send, answer, scope[RESPONSE_HEADERS])

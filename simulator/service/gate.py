@@ -21,11 +21,12 @@ from simulator.service.answers import Header, send_answer
 from simulator.service.clock import SettableClock
 from simulator.service.control_access import ControlAccess
 from simulator.service.core.client import hash_secret
+from simulator.service.epochs import Epochs
 from simulator.service.errors import ServiceError
 from simulator.service.failure_log import FailureLog
 from simulator.service.http_errors import HttpError, http_error_of
 from simulator.service.ids import IdSource
-from simulator.service.quota import Quota
+from simulator.service.quota import Limit, Quota, QuotaState
 from simulator.service.request_log.recording import RECORDING, Recording
 from simulator.service.storage.keys import Caller
 
@@ -34,6 +35,8 @@ log = logging.getLogger(__name__)
 CALLER: Final = "service.caller"
 RESPONSE_HEADERS: Final = "service.headers"
 """What every answer of this request carries."""
+EPOCH: Final = "service.epoch"
+"""The number of :class:`simulator.service.epochs.Epochs` when the request came."""
 REQUEST_HEADERS: Final = "service.given"
 """The request's own headers by name."""
 _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
@@ -47,9 +50,10 @@ class Gate:
     Args:
         callers: key -> whose it is; the service adds to it while it runs.
         find_bearer: access token -> whom it speaks for; None when it is unknown or over.
-        quota: None counts nothing.
+        quota: of the keys of all accounts.
         control: whether ``/_emulator/...`` exists.
         access: who may use it.
+        epochs: what has changed while requests are under way.
     """
 
     def __init__(
@@ -58,11 +62,12 @@ class Gate:
         *,
         callers: dict[bytes, Caller],
         find_bearer: Callable[[str], Awaitable[Caller | None]],
-        quota: Quota | None,
+        quota: Quota,
         clock: SettableClock,
         ids: IdSource,
         control: bool,
         access: ControlAccess,
+        epochs: Epochs,
     ) -> None:
         self._app = app
         self._callers = callers
@@ -73,6 +78,7 @@ class Gate:
         self._numbers = itertools.count(1)
         self._control = control
         self._access = access
+        self._epochs = epochs
         self._failure_log = FailureLog(log)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -97,6 +103,7 @@ class Gate:
             await send_answer(send, fault.answer(), headers)
 
     async def _admit(self, scope: Scope, headers: list[Header]) -> None:
+        scope[EPOCH] = self._epochs.number
         # Of a header that comes twice the last one counts.
         scope[REQUEST_HEADERS] = given = dict(scope["headers"])
         request_id = given.get(b"x-request-id")
@@ -119,8 +126,12 @@ class Gate:
         scope[CALLER] = caller = await self._authenticate(given)
         if recording is not None:
             recording.caller = caller
-        if self._quota is not None:
-            _count(self._quota, caller, self._clock.quota_ms(), headers)
+        limit = self._quota.limit_of(caller.manufacturer_seq)
+        if limit is not None:
+            state = self._quota.count(caller.api_key, self._clock.quota_ms(), limit)
+            headers.extend(state.headers)
+            if state.exceeded:
+                raise _too_many(limit, state)
         if path.startswith(CONTROL_PREFIX):
             raise HttpError(404, "not_found", "The control paths are off, or open to callers on this machine only.")
 
@@ -129,9 +140,9 @@ class Gate:
         api_key, secret_key = given.get(b"x-api-key"), given.get(b"x-secret-key")
         authorization = given.get(b"authorization")
         if api_key is None and secret_key is None and authorization is not None:
-            scheme, _, token = authorization.decode("latin-1").partition(" ")
-            if scheme.lower() == "bearer":
-                return await self._of_token(token.strip(" "))
+            token = bearer_of(authorization)
+            if token is not None:
+                return await self._of_token(token)
         if not api_key or not secret_key:
             raise HttpError(
                 401,
@@ -143,33 +154,41 @@ class Gate:
         # A header value is bytes; latin-1 gives each of them a character, so any value can be hashed.
         offered = hash_secret(secret_key.decode("latin-1"))
         if caller is None or not hmac.compare_digest(caller.secret_hash, offered):
-            raise HttpError(
-                401,
-                "invalid_credentials",
-                "There is no account with this pair of x-api-key and x-secret-key.",
-                headers=(KEY_CHALLENGE,),
-            )
+            raise wrong_keys()
         return caller
 
     async def _of_token(self, token: str) -> Caller:
         caller = await self._find_bearer(token)
         if caller is None:
-            raise HttpError(
-                401, "invalid_token", "The access token is expired, revoked or unknown.", headers=(_TOKEN_CHALLENGE,)
-            )
+            raise wrong_token()
         return caller
 
 
-def _count(quota: Quota, caller: Caller, now_ms: int, headers: list[Header]) -> None:
-    state = quota.count(caller.api_key, now_ms)
-    headers.extend(state.headers)
-    if state.exceeded:
-        raise HttpError(
-            429,
-            "rate_limit_exceeded",
-            f"More than {quota.per_minute} requests in this minute; go on in {state.reset_s} s.",
-            headers=((b"retry-after", b"%d" % state.reset_s),),
-        )
+def wrong_keys() -> HttpError:
+    """No account has this pair of keys."""
+    text = "There is no account with this pair of x-api-key and x-secret-key."
+    return HttpError(401, "invalid_credentials", text, headers=(KEY_CHALLENGE,))
+
+
+def wrong_token() -> HttpError:
+    """The token is good for nothing."""
+    text = "The access token is expired, revoked or unknown."
+    return HttpError(401, "invalid_token", text, headers=(_TOKEN_CHALLENGE,))
+
+
+def bearer_of(authorization: bytes) -> str | None:
+    """The token of an ``Authorization`` header with the scheme ``Bearer``."""
+    scheme, _, token = authorization.decode("latin-1").partition(" ")
+    return token.strip(" ") if scheme.lower() == "bearer" else None
+
+
+def _too_many(limit: Limit, state: QuotaState) -> HttpError:
+    return HttpError(
+        429,
+        "rate_limit_exceeded",
+        f"More than {limit.per_minute} requests in this minute; go on in {state.reset_s} s.",
+        headers=((b"retry-after", b"%d" % state.reset_s),),
+    )
 
 
 def is_local(scope: Scope) -> bool:

@@ -17,8 +17,6 @@ from agent.wire.limits import PAGE_DEFAULT, PAGE_MAX
 from simulator.service.answers import Answer, Header
 from simulator.service.call import Call
 from simulator.service.errors import invalid
-from simulator.service.gate import CALLER
-from simulator.service.storage.keys import Caller
 from simulator.service.storage.lists import Rows, Window
 from simulator.wire.base64url import from_base64url, to_base64url
 
@@ -66,8 +64,7 @@ def read_page(call: Call, query: Mapping[str, str], *, default_order: str, sort_
     limit = read_int(query, "limit", PAGE_DEFAULT, low=1, high=PAGE_MAX)
     filters = sorted((name, value) for name, value in query.items() if name not in PAGE_PARAMETERS)
     path: str = call.scope["path"]
-    caller: Caller | None = call.scope.get(CALLER)  # control paths have none
-    named = json.dumps([0 if caller is None else caller.manufacturer_seq, path, order, filters])
+    named = json.dumps([call.account, path, order, filters])
     list_name = hashlib.sha256(named.encode()).hexdigest()[:12]
     cursor = query.get("cursor")
     after = None if cursor is None else _read_cursor(cursor, list_name, sort_values)

@@ -9,7 +9,7 @@ from starlette.types import Scope
 
 from simulator.service.errors import ServiceError, invalid_all
 from simulator.service.matching import Issues, Matcher, RequestFacts, RequestMatch, make_matcher, named_ids
-from simulator.service.storage import devices, keys, products
+from simulator.service.storage import accounts, devices, products
 from simulator.service.storage.keys import Caller
 
 if TYPE_CHECKING:
@@ -39,10 +39,10 @@ def _look_up(connection: Connection, service: Service, wanted: RequestMatch) -> 
     issues: Issues = []
     account = None
     if wanted.account_id is not None:
-        caller = service.callers.get(wanted.account_id.encode())
-        account = keys.find_account(connection, wanted.account_id) if caller is None else caller.manufacturer_seq
-        if account is None:
-            issues.append(("account_id", f"there is no account with the id or the key {wanted.account_id[:80]!r}"))
+        try:
+            account = accounts.find(connection, wanted.account_id).seq
+        except ServiceError:
+            issues.append(("account_id", f"there is no account with the id, key or name {wanted.account_id[:80]!r}"))
     if wanted.api_key is not None and wanted.api_key.encode() not in service.callers:
         issues.append(("api_key", f"there is no key {wanted.api_key[:80]!r}"))
     if wanted.device_id is not None and not devices.find_products(connection, [wanted.device_id]):

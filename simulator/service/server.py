@@ -18,6 +18,7 @@ import uvicorn
 from agent.errors import ConfigurationError
 from agent.wire.secret import Secret
 from simulator.listening import refused_port
+from simulator.service.accounts import WantedUser
 from simulator.service.app import build_app
 from simulator.service.config import ServiceConfig
 from simulator.service.corked import CorkedProtocol
@@ -162,7 +163,7 @@ class RunningService:
 
     def add_account(self, name: str, made: Keys | None = None) -> Keys:
         """A further manufacturer, with keys of its own: these, or fresh ones."""
-        return self._service.add_account(name, made)
+        return self._service.accounts.add_now(name, made)
 
     def set_profile(self, profile: ServerProfile, api_key: str | None = None) -> None:
         """Answer an account by this profile from now on; the first account when no key is given.
@@ -170,7 +171,7 @@ class RunningService:
         Raises:
             ConfigurationError: there is no such account.
         """
-        self._service.set_profile_now(profile, api_key)
+        self._service.accounts.set_profile_now(profile, self._account(api_key))
 
     def add_user(
         self,
@@ -181,8 +182,25 @@ class RunningService:
         api_key: str | None = None,
         has_account: bool = True,
     ) -> str:
-        """A person who may sign in, see :meth:`simulator.service.service.Service.add_user`; the person's id."""
-        return self._service.add_user(email, password, user_id=user_id, api_key=api_key, has_account=has_account)
+        """A person who may sign in.
+
+        Args:
+            email: unique on the whole service.
+            password: stored as argon2id.
+            user_id: the person's id; made when None.
+            api_key: a key of the account that the person belongs to; the first account when None.
+            has_account: False for a person who is no manufacturer before the first approval of a partner.
+
+        Returns:
+            The person's id.
+
+        Raises:
+            ConfigurationError: the address or the password cannot be used, or there is no such account.
+            Conflict: the address or the id is taken.
+        """
+        secret = Secret(password) if isinstance(password, str) else password
+        account = self._account(api_key) if has_account else None
+        return self._service.accounts.add_user_now(WantedUser(email, secret, user_id), account)
 
     def add_client(
         self, name: str, redirect_uris: Sequence[str], *, api_key: str | None = None, **settings: Any
@@ -200,7 +218,10 @@ class RunningService:
             Conflict: the id is taken.
         """
         wanted = WantedClient(name, tuple(redirect_uris), **settings)
-        return self._service.add_client(wanted, api_key=api_key)
+        return self._service.accounts.add_client_now(wanted, self._account(api_key))
+
+    def _account(self, api_key: str | None) -> int:
+        return self._service.accounts.account_of(api_key or self.api_key)
 
     def __enter__(self) -> Self:
         return self.start()

@@ -8,7 +8,7 @@ import functools
 import logging
 import os
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
@@ -18,20 +18,20 @@ from starlette.types import Scope
 
 from agent.errors import ConfigurationError
 from agent.wire.secret import Secret
+from simulator.service.accounts import Accounts, read_held
 from simulator.service.attempts import Attempts
 from simulator.service.client_address import client_address, parse_networks
 from simulator.service.clock import SettableClock
 from simulator.service.config import ServiceConfig
 from simulator.service.due import Due, EndsOfCommands, OverdueCommands, TimersOfRules
-from simulator.service.errors import Unavailable
+from simulator.service.epochs import Epochs
+from simulator.service.errors import Conflict, Unavailable
 from simulator.service.failure_log import FailureLog, already_logged
 from simulator.service.ids import IdSource
 from simulator.service.ingest import ReadingStore
 from simulator.service.matching import PathTemplates
-from simulator.service.passwords import Passwords, hash_password
+from simulator.service.passwords import Passwords
 from simulator.service.presence import Presence
-from simulator.service.profiles.accounts import AccountProfiles
-from simulator.service.profiles.model import ServerProfile
 from simulator.service.quota import Quota
 from simulator.service.request_log.recorder import Recorder
 from simulator.service.request_log.store import RequestLog
@@ -39,7 +39,7 @@ from simulator.service.rules import Rules
 from simulator.service.seed import Seed, SeedFaultsError, read_seed
 from simulator.service.sessions import Sessions
 from simulator.service.storage import (
-    clients,
+    accounts,
     commands,
     grants,
     keys,
@@ -50,7 +50,6 @@ from simulator.service.storage import (
     stored_answers,
     tokens,
 )
-from simulator.service.storage.clients import NewClient, WantedClient
 from simulator.service.storage.database import READERS, Database
 from simulator.service.storage.keys import Caller, Keys
 from simulator.service.storage.seeding import Hashes, SeedTarget
@@ -107,7 +106,7 @@ class Service:
         self._trusted_proxies = parse_networks(config.trusted_proxies)
         self.sessions = Sessions(secure=(config.public_url or "").startswith("https:"))
         self.failure_log = FailureLog(log)
-        self.quota = Quota(config.rate_limit) if config.rate_limit else None
+        self.epochs = Epochs()
         self.started_ms = self.clock.now_ms()
         self.database = Database(config.data_dir, config.database)
         self.deadline = commands.Deadline()
@@ -126,11 +125,11 @@ class Service:
             due_work=OverdueCommands(self.deadline, self.clock, self.commands_have_ended),
             on_failure=self.fail,
         )
-        self.callers: dict[bytes, Caller] = {}
-        self.profiles = AccountProfiles()
+        self.made_keys: Keys | None = None
+        self.accounts = Accounts(self.writer, self.ids, self.clock, Quota(config.rate_limit))
+        self.callers, self.profiles, self.quota = self.accounts.callers, self.accounts.profiles, self.accounts.quota
         self.on_reset: list[Callable[[Connection], None]] = [self.rules.load]
         """What keeps something of the storage in memory reads it again here, inside the reset's transaction."""
-        self.made_keys: Keys | None = None
         self.public_url = config.public_url or f"http://{config.host}:{config.port}"
         """The address that partners know it by, without a slash at the end; a server that listens elsewhere says so."""
         self._is_remote = self.database.kind == "postgresql"
@@ -163,27 +162,17 @@ class Service:
 
     def _open(self, connection: Connection, seed: Seed, hashes: Hashes) -> Keys | None:
         config = self.config
-        given = Keys(config.api_key, config.secret_key) if config.api_key and config.secret_key else None
-        made = keys.ensure_first_account(connection, given, self.ids.next(), self.clock.now_ms())
-        self.callers.update(keys.load_callers(connection))
+        made = keys.ensure_first_account(connection, self._own_keys(), self.ids.next(), self.clock.now_ms())
+        if config.profile is not None:
+            self.profiles.store(connection, accounts.first(connection), config.profile)
+        self.accounts.hold(read_held(connection))
         self.deadline.load(connection)
         self.rules.load(connection)
-        self.profiles.load(connection, next(iter(self.callers.values())).manufacturer_seq, config.profile)
         # In the same transaction: a first start that fails must not leave an account whose keys nobody was shown.
         done = self._apply_seed(connection, seed, self._target(next(iter(self.callers.values())), hashes))
         if isinstance(done, SeedFaultsError):
             raise ConfigurationError([f"seed {config.seed_file} {line}" for line in done.lines()], "seed")
         return made
-
-    def set_profile_now(self, profile: ServerProfile, api_key: str | None = None) -> None:
-        """Answer an account otherwise; the first when no key is given. From any thread but the event loop's.
-
-        Raises:
-            ConfigurationError: there is no such account.
-        """
-        account = self._account(api_key)
-        self.writer.call(lambda connection: self.profiles.store(connection, account, profile))
-        self.profiles.show(account, profile)
 
     def _target(self, caller: Caller, hashes: Hashes) -> SeedTarget:
         return SeedTarget(caller.manufacturer_seq, self.ids.next, self.clock.now_ms(), hashes)
@@ -204,11 +193,10 @@ class Service:
 
     @property
     def api_key(self) -> str:
-        """The public key to use: the one given, made just now, or the oldest stored."""
-        if self.config.api_key:
-            return self.config.api_key
-        if self.made_keys:
-            return self.made_keys.api_key
+        """The public key to use: the one given, made just now, or the oldest stored of the first account."""
+        given = self._own_keys()
+        if given is not None and given.api_key.encode() in self.callers:
+            return given.api_key
         return next(iter(self.callers.values())).api_key
 
     @property
@@ -218,82 +206,18 @@ class Service:
         Raises:
             ConfigurationError: it was shown on the first start and only its hash was kept.
         """
-        if self.config.secret_key:
-            return self.config.secret_key
-        if self.made_keys:
-            return self.made_keys.secret_key
+        own = self._own_keys()
+        if own is not None and own.api_key == self.api_key:
+            return own.secret_key
         raise ConfigurationError(
             [f"the secret key of {self.api_key} was shown on the first start and is not kept: give it again"], "service"
         )
 
-    def add_account(self, name: str, made: Keys | None = None) -> Keys:
-        """A further manufacturer with keys of its own. Called from any thread but the event loop's.
-
-        Args:
-            name: of the account.
-            made: its keys, fresh ones by default; an account that has them already stays as it is.
-        """
-        made = made or keys.make_keys()
-        if made.api_key.encode() in self.callers:
-            return made
-        caller = self.writer.call(
-            lambda connection: keys.add_account(connection, name, self.ids.next(), made, self.clock.now_ms())
-        )
-        self.callers[caller.api_key.encode()] = caller
-        return made
-
-    def add_user(
-        self,
-        email: str,
-        password: Secret | str,
-        *,
-        user_id: str | None = None,
-        api_key: str | None = None,
-        has_account: bool = True,
-    ) -> str:
-        """A person who may sign in. Called from any thread but the event loop's.
-
-        Args:
-            email: unique on the whole service.
-            password: stored as argon2id.
-            user_id: the person's id; made when None.
-            api_key: a key of the account that the person belongs to; the first account when None.
-            has_account: False for a person who is no manufacturer before the first approval of a partner.
-
-        Returns:
-            The person's id.
-
-        Raises:
-            ConfigurationError: the address or the password cannot be used, or there is no such account.
-            Conflict: the address or the id is taken.
-        """
-        account = self._account(api_key) if has_account else None
-        password_hash = hash_password(people.check_password(password))
-        person = people.make(email, password_hash, user_id or self.ids.next(), account)
-        self.writer.call(lambda connection: people.add(connection, person, self.clock.now_ms()))
-        return person.user_id
-
-    def add_client(self, wanted: WantedClient, *, api_key: str | None = None) -> NewClient:
-        """Register a partner application. Called from any thread but the event loop's.
-
-        Args:
-            wanted: what it is to be.
-            api_key: a key of the account that it is registered by; the first account when None.
-
-        Raises:
-            ConfigurationError: it cannot be registered like that, or there is no such account.
-            Conflict: the id is taken.
-        """
-        account = self._account(api_key)
-        client, made = clients.make(wanted)
-        self.writer.call(lambda connection: clients.add(connection, account, client, self.clock.now_ms()))
-        return made
-
-    def _account(self, api_key: str | None) -> int:
-        caller = self.callers.get((api_key or self.api_key).encode())
-        if caller is None:
-            raise ConfigurationError([f"there is no account with the key {api_key!r}"], "service accounts")
-        return caller.manufacturer_seq
+    def _own_keys(self) -> Keys | None:
+        """The pair that this start was given, or made."""
+        if self.config.api_key and self.config.secret_key:
+            return Keys(self.config.api_key, self.config.secret_key)
+        return self.made_keys
 
     def address_of(self, scope: Scope) -> str:
         """The address that a request comes from, seen through the trusted proxies."""
@@ -373,20 +297,50 @@ class Service:
     async def reset(self, caller: Caller | None = None) -> None:
         """Delete everything but the accounts and their keys; what one account has when a caller is given."""
         account = None if caller is None else caller.manufacturer_seq
-        await self.writer.submit(lambda connection: self._delete(connection, account))
-        self.presence.forget_written()
-        if account is None:
-            self.clock.follow_base()  # a clock that somebody left standing would outlive everything that it was set for
-        if self.quota is not None:
-            of_account = [c.api_key for c in self.callers.values() if c.manufacturer_seq == account]
-            self.quota.clear(None if account is None else of_account)
-        self.sessions.sign_out_everybody()  # the row of a person who is gone may be the next one's
-        self.attempts.clear()
+        gone = await self.writer.submit(lambda connection: self._delete(connection, account))
+        of_account = [c.api_key for c in self.callers.values() if c.manufacturer_seq == account]
+        self.quota.clear(None if account is None else of_account)
+        self._forget(gone)
         self.requests.clear(account)
+        if account is None:
+            self.sessions.sign_out_everybody()
+            self.clock.follow_base()  # a clock that somebody left standing would outlive everything that it was set for
+
+    async def remove_account(self, account: int) -> None:
+        """Delete an account with its keys and all that it has.
+
+        Raises:
+            Conflict: ``first_account``: the service always has that one.
+        """
+        if account == self.first_caller().manufacturer_seq:
+            raise Conflict("first_account", "The service always has its first account: a reset empties it.")
+
+        def remove(connection: Connection) -> list[int]:
+            gone = self._delete(connection, account)
+            accounts.remove(connection, account)
+            return gone
+
+        # Nobody comes in with its keys any more, and what has come in before writes nothing after this.
+        self.accounts.forget(account)
+        self.epochs.account_deleted()
+        try:
+            self._forget(await self.writer.submit(remove))
+            self.requests.clear(account)
+        except BaseException:
+            self.accounts.hold(await self.look_up(read_held))
+            raise
+
+    def _forget(self, person_seqs: Collection[int]) -> None:
+        """Rows were deleted, whose numbers may be given out again: those of devices, and those of people."""
+        self.presence.forget_written()
+        self.sessions.sign_out_people(person_seqs)
+        self.attempts.clear()
         self.waiters.wake_all()
         self.feed.wake()
 
-    def _delete(self, connection: Connection, account: int | None) -> None:
+    def _delete(self, connection: Connection, account: int | None) -> list[int]:
+        """Delete what an account has, or everything; the people who were signed in to it."""
+        gone = people.of_account(connection, account)
         if account is None:
             self.presence.clear()
             reset.delete_all(connection)
@@ -396,6 +350,7 @@ class Service:
         self.deadline.load(connection)
         for reload in self.on_reset:
             reload(connection)
+        return gone
 
     def _apply_seed(self, connection: Connection, seed: Seed, target: SeedTarget) -> dict[str, int] | SeedFaultsError:
         try:

@@ -11,7 +11,7 @@ import hashlib
 import hmac
 import secrets
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -142,6 +142,13 @@ class Sessions:
         self._sessions.pop(_digest(visitor.cookie), None)
         self._notices.pop(_digest(visitor.cookie), None)
         return Visitor(secrets.token_urlsafe(32), True, None)
+
+    def sign_out_people(self, person_seqs: Collection[int]) -> None:
+        """These people are gone from the storage, and their row numbers may be given out again."""
+        gone = [digest for digest, session in self._sessions.items() if session.person_seq in person_seqs]
+        for digest in gone:
+            del self._sessions[digest]
+            self._notices.pop(digest, None)
 
     def sign_out_everybody(self) -> None:
         """Everything in the storage is new: nobody in it has signed in."""

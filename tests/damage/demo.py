@@ -216,6 +216,13 @@ def _readings() -> Iterator[Kind]:
     board = partial(planted, "the agent's readings of the machine")
     yield board("one deleted", _row("board", _DELETE), LOST, "are stored")
     yield board("one stored twice", _again("board"), FAILED, "1 readings are stored more than once")
+    waits = _outbox(delivered=-1, waiting=1)
+    yield witness("the newest still in the outbox", _both(_row("witness", _DELETE, -1), waits),
+                  ExitCode.INCONCLUSIVE, "1 reading was still in its outbox")  # fmt: skip
+    yield witness("one deleted, another in the outbox", _both(_row("witness", _DELETE), _outbox(accepted=1, waiting=1)),
+                  LOST, "are stored")  # fmt: skip
+    yield witness("two deleted, one in the outbox", _both(*[_row("witness", _DELETE)] * 2, waits), LOST,
+                  "2 lost")  # fmt: skip
     yield board("one deleted, another stored twice", _both(_again("board"), _row("board", _DELETE, 0)), LOST,
                 "1 readings are stored more than once")  # fmt: skip
 
@@ -296,6 +303,10 @@ def _own_files() -> Iterator[Kind]:
     outbox = partial(planted, "the counters of the outbox")
     yield outbox("one more delivered", _outbox(delivered=1), LOST, "but accounts for", "are stored")
     yield outbox("one more taken in", _outbox(accepted=1), LOST, "but accounts for")
+    yield outbox("one more that waits", _outbox(accepted=1, waiting=1), ExitCode.INCONCLUSIVE,
+                 "1 reading was still in its outbox")  # fmt: skip
+    yield outbox("one waits, though it is stored", _outbox(delivered=-1, waiting=1), ExitCode.INCONCLUSIVE,
+                 "1 reading was still in its outbox")  # fmt: skip
     yield outbox("one dropped", _outbox(dropped=1), LOST, "dropped 1 readings at a bound")
     yield outbox("one set aside", _outbox(set_aside=1, accepted=1), FAILED, "the service refused 1 readings for good")
 

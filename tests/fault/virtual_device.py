@@ -202,7 +202,6 @@ class VirtualDevice:
                 clock=clock,
                 health=health,
                 post=lambda message: self.sensing.post(message),  # noqa: PLW0108 - it is being made
-                on_accepted=lambda: self.readings.post(ReadingUplink.READING),
             ),
             clock,
         )
@@ -230,10 +229,12 @@ class VirtualDevice:
 
     def process_all(self) -> None:
         """Do what is due by now, and what follows from it."""
-        while sum(
-            driven.process_all() for driven in (self.sensing, self.source, *self._lanes, self.results, self.readings)
-        ):
-            pass
+        is_done = False
+        while not is_done:
+            if self.sensing.process_all():
+                self.readings.post(ReadingUplink.READING)
+            others = (self.source, *self._lanes, self.results, self.readings)
+            is_done = sum(driven.process_all() for driven in others) == 0
 
     def next_number(self) -> int:
         """The number of the next reading, whose true time is written down."""

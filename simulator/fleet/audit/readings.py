@@ -7,7 +7,7 @@ a key that is unique for its device, such as the millisecond it was recorded at 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -45,6 +45,7 @@ class DeviceReadings:
         accepted: what the service answered with 2xx, or what was durably taken in before it was sent.
         stored: what the service gives back.
         unsure: keys that may be stored or not: sent without an answer, or taken in while the power went.
+        waiting: keys that were still on their way when all was read back: neither stored nor lost.
         refused: how many the service refused for good.
         unanswered: how many were sent, got no good answer, and are not stored.
         misdated: how many are stored with another time than that at which they were made.
@@ -54,6 +55,7 @@ class DeviceReadings:
     accepted: tuple[ReadingFact, ...]
     stored: tuple[ReadingFact, ...]
     unsure: frozenset[int] = frozenset()
+    waiting: frozenset[int] = frozenset()
     refused: int = 0
     unanswered: int = 0
     misdated: int = 0
@@ -64,7 +66,7 @@ class ReadingFindings:
     """What is wrong with one device's readings, by key; all empty when nothing is.
 
     Attributes:
-        accepted: how many; of the unsure ones those that are stored.
+        accepted: how many; of the unsure and the waiting ones those that are stored.
         stored: how many.
         lost: accepted and not stored.
         doubled: stored more than once.
@@ -93,6 +95,7 @@ class ReadingFindings:
 
 def audit_readings(readings: DeviceReadings) -> ReadingFindings:
     """Compare both sides of one device."""
+    readings = replace(readings, unsure=readings.unsure | readings.waiting)
     keys = sorted({fact.key for fact in (*readings.accepted, *readings.stored)} | readings.unsure)
     sequences = {key: number for number, key in enumerate(keys, start=1)}
     found = Findings(keys_kept=len(keys))

@@ -20,7 +20,7 @@ from simulator.service.oauth import pages
 from simulator.service.oauth.scope_texts import describe
 from simulator.service.oauth.visit import Visit
 from simulator.service.service import Service
-from simulator.service.storage import clients
+from simulator.service.storage import accounts, clients
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +91,7 @@ def open_on(service: Service) -> bool:
         return False
 
     def register(connection: Connection) -> None:
-        clients.put(connection, service.first_caller().manufacturer_seq, client, service.clock.now_ms())
+        clients.put(connection, accounts.first(connection), client, service.clock.now_ms())
 
     try:
         service.writer.call(register)

@@ -24,28 +24,6 @@ class AccountProfiles:
         """The account's profile."""
         return self.active.get(account, COMPLETE)
 
-    def load(self, connection: Connection, first: int, wanted: ServerProfile | None) -> None:
-        """Read all from the storage.
-
-        Args:
-            connection: of the storage.
-            first: the first account's row.
-            wanted: that account's profile from now on; None leaves it as it is stored.
-
-        Raises:
-            ConfigurationError: a stored profile has an axis or a value that this release does not know.
-        """
-        if wanted is not None:
-            self.store(connection, first, wanted)
-        self.active = {}
-        for account, text in keys.load_profiles(connection).items():
-            try:
-                self.show(account, ServerProfile.model_validate_json(text))
-            except ValidationError as exc:
-                axes = ", ".join(dict.fromkeys(str(fault["loc"][0]) for fault in exc.errors(include_url=False)))
-                issue = f"an account's stored profile is of another release ({axes}): use that one, or another database"
-                raise ConfigurationError([issue], "service") from None
-
     def show(self, account: int, profile: ServerProfile) -> None:
         """Answer the account like this from now on. Called on the event loop, or before the service runs."""
         active = {**self.active, account: profile}
@@ -56,3 +34,20 @@ class AccountProfiles:
     def store(self, connection: Connection, account: int, profile: ServerProfile) -> None:
         """Keep it for the next start."""
         keys.save_profile(connection, account, None if profile == COMPLETE else profile.model_dump_json())
+
+
+def read_profiles(connection: Connection) -> dict[int, ServerProfile]:
+    """Account row -> profile, of the accounts that have one.
+
+    Raises:
+        ConfigurationError: a stored profile has an axis or a value that this release does not know.
+    """
+    found = {}
+    for account, text in keys.load_profiles(connection).items():
+        try:
+            found[account] = ServerProfile.model_validate_json(text)
+        except ValidationError as exc:
+            axes = ", ".join(dict.fromkeys(str(fault["loc"][0]) for fault in exc.errors(include_url=False)))
+            issue = f"an account's stored profile is of another release ({axes}): use that one, or another database"
+            raise ConfigurationError([issue], "service") from None
+    return found

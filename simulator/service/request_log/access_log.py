@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Final, Literal
+from typing import Final
 
 from pydantic_core import to_json
 
@@ -20,8 +20,8 @@ from simulator.service.addresses import CONTROL_PREFIX
 from simulator.service.matching import FoundPath
 from simulator.service.request_log.entry import ANSWERED
 from simulator.service.request_log.recording import Recording
+from simulator.service.request_log.settings import AccessLogStyle
 
-AccessLogStyle = Literal["text", "json", "off"]
 _KNOWN_PATHS: Final = 4_096
 
 

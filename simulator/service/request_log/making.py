@@ -8,7 +8,7 @@ from agent.wire import paths
 from simulator.service.addresses import PAGES
 from simulator.service.matching import FoundPath
 from simulator.service.request_log.entry import BODY_BYTES, ENTRY_BYTES, Entry
-from simulator.service.request_log.masking import mask_body, mask_headers, mask_target
+from simulator.service.request_log.masking import mask_body, mask_headers, mask_path, mask_query
 from simulator.service.request_log.recording import Recording
 
 _TARGET_MAX: Final = 4_096
@@ -27,8 +27,9 @@ def make_entry(recording: Recording, found: FoundPath | None) -> Entry:
     """
     path, query = recording.raw_path, recording.query
     is_partner_access = recording.path in _PARTNER_ACCESS
-    kept_path, kept_query = mask_target(path)[:_TARGET_MAX], mask_target(query)[:_TARGET_MAX]
+    kept_path, kept_query = mask_path(path)[:_TARGET_MAX], mask_query(query)[:_TARGET_MAX]
     body = mask_body(recording.body, is_partner_access=is_partner_access)
+    body_bytes = max(recording.body_bytes, _announced(recording))
     answer = b"" if recording.method == "HEAD" else recording.answer
     answer = mask_body(answer, is_partner_access=is_partner_access)
     headers, answer_headers = (
@@ -48,8 +49,8 @@ def make_entry(recording: Recording, found: FoundPath | None) -> Entry:
         client=recording.client[0] if recording.client else None,
         headers=headers,
         body=body[:BODY_BYTES],
-        body_bytes=recording.body_bytes,
-        body_is_cut=max(recording.body_bytes, len(body)) > BODY_BYTES,
+        body_bytes=body_bytes,
+        body_is_cut=max(body_bytes, len(body)) > BODY_BYTES or body_bytes > recording.body_bytes,
         has_secrets=kept_path != path or kept_query != query or body != recording.body,
         status=recording.status,
         answer_headers=answer_headers,
@@ -66,3 +67,11 @@ def make_entry(recording: Recording, found: FoundPath | None) -> Entry:
         + min(len(body), BODY_BYTES)
         + min(len(answer), BODY_BYTES),
     )
+
+
+def _announced(recording: Recording) -> int:
+    """How long the body is by its header: one that is refused by its length was not read."""
+    for name, value in recording.headers:
+        if name == b"content-length" and value.isdigit():
+            return int(value)
+    return 0

@@ -102,9 +102,18 @@ def is_secret(name: str) -> bool:
     return name not in _NO_SECRETS and _SECRET_NAME.search(name) is not None
 
 
-def mask_target(target: bytes) -> bytes:
-    """A path or a query without secrets; itself when there is none."""
-    return mask_fields(target) if _ADDRESS_HINT.search(target.lower()) else target
+def mask_path(path: bytes) -> bytes:
+    """A path without what looks like a key; itself when there is none."""
+    if b"_" not in path:
+        return path
+    return "/".join([_OF_OWN_MAKE.sub(MASK, redact(one)) for one in path.decode("latin-1").split("/")]).encode(
+        "latin-1"
+    )
+
+
+def mask_query(query: bytes) -> bytes:
+    """A query without secrets; itself when there is none."""
+    return mask_fields(query) if _ADDRESS_HINT.search(query.lower()) else query
 
 
 def mask_body(body: bytes, *, is_partner_access: bool = False) -> bytes:

@@ -19,8 +19,6 @@ from simulator.service.request_log.entry import Entry
 from simulator.service.request_log.making import make_entry
 from simulator.service.request_log.recording import Recording
 
-KEEP_DEFAULT: Final = 1_000
-KEEP_MAX: Final = 100_000
 TOTAL_BYTES: Final = 64 * 1024 * 1024
 """What all entries may take; then the oldest goes, however few there are."""
 SETTLE_S: Final = 5.0

@@ -20,7 +20,7 @@ from agent.wire import extensions, paths
 from simulator.service.answers import Answer
 from simulator.service.call import Call
 from simulator.service.endpoints import ERROR, Endpoint, Parameter, Reply
-from simulator.service.errors import Unavailable, invalid
+from simulator.service.errors import ServiceError, Unavailable, invalid
 from simulator.service.service import Service
 from simulator.service.storage import commands
 from simulator.service.waiting import STREAMS_MAX
@@ -85,7 +85,7 @@ async def _stream(call: Call, place: _Place, account: int) -> AsyncGenerator[byt
         yield b": commands as they are sent\nretry: 1000\n\n"
         while not gone.done() and not service.feed.closing and loop.time() < ends:
             news.clear()
-            text = await _read_events(service, account, place)
+            text = await _read_events(service, account, place) if await _still_open(call) else None
             if text is None:
                 return
             if text:
@@ -97,6 +97,15 @@ async def _stream(call: Call, place: _Place, account: int) -> AsyncGenerator[byt
         gone.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await gone
+
+
+async def _still_open(call: Call) -> bool:
+    """Whether the caller's account is still there."""
+    try:
+        await call.check_epoch()
+    except ServiceError:
+        return False
+    return True
 
 
 async def _no_chunks() -> AsyncGenerator[bytes]:

@@ -89,6 +89,7 @@ async def list_device_commands(call: Call) -> Answer:
                 raise CallerGone
         finally:
             service.waiters.leave(device.seq, change)
+        await call.check_epoch()
         # It may have been removed meanwhile; a device that waits for commands on a connection is online.
         device = await service.look_up(lambda c: devices.find(c, account, device_id))
         if polled:
@@ -146,7 +147,10 @@ async def _list(
         return answer, until_ms
 
     has_new, answer, until_ms = await (service.look_up(find) if polled else service.read(find))
-    return await service.writer.submit(deliver, len(answer.body)) if has_new else (answer, until_ms)
+    if not has_new:
+        return answer, until_ms
+    await call.check_epoch()
+    return await service.writer.submit(deliver, len(answer.body))
 
 
 async def show_command(call: Call) -> Answer:

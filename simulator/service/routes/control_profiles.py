@@ -11,10 +11,10 @@ from simulator.service.addresses import CONTROL_PREFIX
 from simulator.service.answers import Answer, ok
 from simulator.service.call import Call
 from simulator.service.endpoints import ERROR, Endpoint, Reply
-from simulator.service.errors import invalid, invalid_all, not_found
+from simulator.service.errors import invalid, invalid_all
 from simulator.service.profiles.model import COMPLETE, ServerProfile
 from simulator.service.profiles.text import ProfileFaultsError, change
-from simulator.service.storage import keys
+from simulator.service.storage import accounts
 
 _TAG: Final = "control"
 _PATH: Final = f"{CONTROL_PREFIX}accounts/{{account_id}}/profile"
@@ -60,19 +60,9 @@ async def _set(call: Call, account: int, before: ServerProfile) -> Answer:
 
 
 async def _account(call: Call) -> int:
-    """The account that has this public key, or this id.
-
-    Raises:
-        HttpError: 404 ``account_not_found``.
-    """
     account_id = call.path("account_id")
-    caller = call.service.callers.get(account_id.encode())
-    if caller is not None:
-        return caller.manufacturer_seq
-    found = await call.service.look_up(lambda connection: keys.find_account(connection, account_id))
-    if found is None:
-        raise not_found("account", account_id)
-    return found
+    row = await call.service.look_up(lambda connection: accounts.find(connection, account_id))
+    return int(row.seq)
 
 
 _NO_ACCOUNT: Final = Reply(404, "`account_not_found`", ERROR)
@@ -85,7 +75,7 @@ ENDPOINTS: Final = (
         _PATH,
         show_profile,
         "show_profile",
-        "How the service answers an account; account_id is a public key or the account's id",
+        "How the service answers an account; account_id is its id, a public key or its name",
         _TAG,
         (_SHOWN, _NO_ACCOUNT),
         public=True,

@@ -50,6 +50,7 @@ async def post_sensor_data(call: Call) -> Answer:
     reading.answer = _stored_answer(reading)
     reading.key = call.request_key()
     size = len(call.body_bytes)
+    await call.check_epoch()
     if reading.key is None:
         stored: Stored = await service.writer.submit_item(service.store_readings, reading, size)
     else:

@@ -87,6 +87,17 @@ def make(wanted: WantedClient) -> tuple[Client, NewClient]:
     return client, NewClient(client.client_id, secret)
 
 
+def make_checked(wanted: WantedClient) -> tuple[Client, NewClient]:
+    """As :func:`make`, of a client that can be registered.
+
+    Raises:
+        ConfigurationError: everything that speaks against it.
+    """
+    client, made = make(wanted)
+    check(client)
+    return client, made
+
+
 def add(connection: Connection, manufacturer_seq: int, client: Client, now_ms: int) -> None:
     """Register a client.
 
@@ -97,7 +108,8 @@ def add(connection: Connection, manufacturer_seq: int, client: Client, now_ms: i
     check(client)
     c = partner_clients.c
     if connection.execute(select(c.seq).where(c.client_id == client.client_id)).first() is not None:
-        raise Conflict("client_exists", f"There is a client with the client_id {client.client_id!r} already.")
+        issue = f"There is a client with the client_id {client.client_id!r} already."
+        raise Conflict("client_exists", issue, details=[("client_id", "is taken, on the whole service")])
     connection.execute(
         insert(partner_clients).values(manufacturer_seq=manufacturer_seq, created_at=now_ms, **_columns(client))
     )

@@ -73,9 +73,12 @@ def add(connection: Connection, person: Person, now_ms: int) -> None:
     Raises:
         Conflict: ``user_exists``: the address, on the whole service, or the id is taken.
     """
-    taken = select(people.c.seq).where(or_(people.c.email == person.email, people.c.id == person.user_id))
-    if connection.execute(taken).first() is not None:
-        raise Conflict("user_exists", f"There is a person with the address {person.email!r} or this id already.")
+    taken = select(people.c.email).where(or_(people.c.email == person.email, people.c.id == person.user_id))
+    row = connection.execute(taken).first()
+    if row is not None:
+        issue = f"There is a person with the address {person.email!r} or this id already."
+        field = "email" if row.email == person.email else "user_id"
+        raise Conflict("user_exists", issue, details=[(field, "is taken, on the whole service")])
     connection.execute(
         insert(people).values(
             id=person.user_id,
@@ -112,6 +115,11 @@ def find_anywhere(connection: Connection, email: str) -> Row[Any] | None:
 def find_by_seq(connection: Connection, seq: int) -> Row[Any] | None:
     """The person of this row."""
     return connection.execute(select(people).where(people.c.seq == seq)).one_or_none()
+
+
+def of_account(connection: Connection, manufacturer_seq: int | None) -> list[int]:
+    """The rows of an account's people; none for no account."""
+    return list(connection.execute(select(people.c.seq).where(people.c.manufacturer_seq == manufacturer_seq)).scalars())
 
 
 def provision(connection: Connection, seq: int, account_id: str, now_ms: int) -> int:

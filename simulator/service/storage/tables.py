@@ -41,6 +41,7 @@ manufacturers = Table(
     Column("name", Text, nullable=False),
     Column("created_at", BigInteger, nullable=False),
     Column("profile", Text),
+    Column("quota", BigInteger),
 )
 
 api_keys = Table(

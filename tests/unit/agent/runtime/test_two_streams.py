@@ -70,7 +70,7 @@ class Bench:
             clock=self.clock,
             retry_policy=RetryPolicy(lambda: 0.5),
             health=self.health,
-            settle_s=0.0,
+            apart_s=0.0,
         )
         self.results = ResultReporter(
             uplink=self.uplink,

@@ -172,11 +172,28 @@ def test_readings_that_were_not_accepted_prove_nothing_and_lose_nothing(change, 
 
 def test_an_agent_that_delivered_nothing_proves_nothing():
     proof = prove_outbox_balance(replace(BOOKS, delivered=0, stored=0, waiting=40))
-    assert (proof.held, proof.details) == (False, ("real-agent: delivered no reading at all",))
+    assert (proof.held, proof.details[0]) == (False, "real-agent: delivered no reading at all")
+    assert exit_code([proof]) is ExitCode.CHECK_FAILED
 
 
-def test_readings_that_still_wait_are_no_loss():
-    assert prove_outbox_balance(replace(BOOKS, accepted=42, waiting=2)).held
+@pytest.mark.parametrize("stored", [40, 42])
+def test_readings_that_still_wait_are_neither_lost_nor_proven(stored):
+    proof = prove_outbox_balance(replace(BOOKS, accepted=42, waiting=2, stored=stored))
+    assert (proof.held, proof.lost) == (False, 0)
+    assert proof.details == ("real-agent: 2 readings were still in its outbox when the demo ended",)
+    assert exit_code([proof]) is ExitCode.INCONCLUSIVE
+
+
+def test_a_reading_on_its_way_is_neither_lost_nor_proven_and_hides_no_other():
+    waits = replace(readings(stored=range(9)), waiting=frozenset({9}))
+    proof = prove_readings("readings", [waits, readings(device="virtual-03")])
+    assert (proof.held, proof.lost, proof.expected) == (False, 0, "19 accepted by 2 devices")
+    assert proof.details == ("virtual-02: 1 reading was still in its outbox when the demo ended",)
+    assert exit_code([proof]) is ExitCode.INCONCLUSIVE
+    lost = prove_readings("readings", [waits, readings(stored=range(1, 10), device="virtual-03")])
+    assert exit_code([lost]) is ExitCode.DATA_LOST
+    doubled = prove_readings("readings", [waits, readings(stored=[*range(10), 3], device="virtual-03")])
+    assert exit_code([doubled]) is ExitCode.CHECK_FAILED
 
 
 def test_a_label_that_does_not_read_or_reads_as_another_is_found():
@@ -240,4 +257,4 @@ def test_lost_data_outweighs_another_failed_proof():
 )
 def test_a_sigkill_excuses_the_last_readings_before_it_and_no_others(stored, caught):
     made = [(1, 90.0), (2, 96.0), (3, 97.0), (4, 98.0), (5, 99.0), (6, 100.2), (7, 102.5)]
-    assert cut_off(made, stored, killed_s=100.0, restarted_s=102.0) == caught
+    assert cut_off(made, stored, ended_s=100.0, restarted_s=102.0) == caught

@@ -11,8 +11,8 @@ import pytest
 from sqlalchemy import event
 
 from simulator.service.app import ENDPOINTS
-from simulator.service.oauth import account_pages, control_clients
-from simulator.service.routes import control, control_clock, control_profiles
+from simulator.service.oauth import account_pages
+from simulator.service.routes import control, control_clients, control_clock, control_profiles
 from simulator.service.storage.database import READERS, Database
 from tests.service_running import running
 

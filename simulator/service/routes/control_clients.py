@@ -12,11 +12,10 @@ from agent.wire.secret import Secret
 from simulator.service.addresses import CONTROL_PREFIX
 from simulator.service.answers import Answer
 from simulator.service.call import Call
-from simulator.service.core.client import GRANT_TYPES
+from simulator.service.core.client import GRANT_TYPES, Client
 from simulator.service.core.scopes import SCOPES
 from simulator.service.endpoints import ERROR, Endpoint, Parameter, Reply
 from simulator.service.errors import invalid_all
-from simulator.service.oauth.token import NO_STORE
 from simulator.service.records import NewClientRecord
 from simulator.service.routes.control import account_of
 from simulator.service.storage import clients
@@ -45,27 +44,34 @@ class ClientBody(Sent):
     home_url: Text | None = None
     logo_url: Text | None = None
 
+    def wanted(self) -> clients.WantedClient:
+        """What is to be registered."""
+        secret = None if self.client_secret is None else Secret(self.client_secret)
+        return clients.WantedClient(**self.model_dump() | {"client_secret": secret})
+
 
 async def add_client(call: Call) -> Answer:
     """Register it; its secret is in this answer and nowhere else."""
     caller = account_of(call, call.query(_OF_ACCOUNT)) or call.service.first_caller()
     body, service, now_ms = await call.message(ClientBody), call.service, call.service.clock.now_ms()
-    wanted = body.model_dump() | {"client_secret": Secret(body.client_secret) if body.client_secret else None}
     try:
-        client, made = clients.make(clients.WantedClient(**wanted))
-        clients.check(client)
+        client, made = clients.make_checked(body.wanted())
     except ConfigurationError as exc:
         raise invalid_all([("body", fault) for fault in exc.faults]) from None
     await service.writer.submit(lambda connection: clients.add(connection, caller.manufacturer_seq, client, now_ms))
-    record = {
+    return Answer(201, to_json(client_record(client, made)), ((b"cache-control", b"no-store"),))
+
+
+def client_record(client: Client, made: clients.NewClient) -> NewClientRecord:
+    """A client that was registered just now, with its secret."""
+    return {
         "client_id": made.client_id,
         "client_secret": None if made.client_secret is None else made.client_secret.reveal(),
         "name": client.name,
-        "redirect_uris": client.redirect_uris,
-        "scopes": client.scopes,
-        "grant_types": client.grant_types,
+        "redirect_uris": list(client.redirect_uris),
+        "scopes": list(client.scopes),
+        "grant_types": list(client.grant_types),
     }
-    return Answer(201, to_json(record), NO_STORE)
 
 
 ENDPOINTS: Final = (

@@ -1,0 +1,41 @@
+"""What the commands on a service's control surface share: where it is, and what to send there."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, Final
+
+import click
+
+from agent.errors import Forbidden
+from agent.wire.secret import Secret
+from simulator.terminal import WrongUse, errors_in_one_line, option
+from simulator.wire.control import ControlClient
+
+DEFAULT_URL: Final = "http://127.0.0.1:8080"
+
+_OPTIONS = (
+    option("--base-url", default=DEFAULT_URL, help="Address of the service; on this machine, or with a control token."),
+    option("--control-token", help="The service's control token, where it has one; it is shown at its start."),
+    option("--timeout-s", type=click.FloatRange(min=0.1), default=10.0, help="Patience with one request."),
+)
+
+
+def takes_control(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that lead to a control surface; the command gets the open ``client``.
+
+    An error of the service is one line on standard error, and exit code 1; 2 where it lets nobody in, 5 where it cannot
+    be reached.
+    """
+
+    @functools.wraps(command)
+    def wrapper(*, base_url: str, control_token: str | None, timeout_s: float, **given: Any) -> None:
+        token = Secret(control_token) if control_token else None
+        with errors_in_one_line(), ControlClient(base_url, token, timeout_s=timeout_s) as client:
+            try:
+                command(client=client, **given)
+            except Forbidden as error:
+                raise WrongUse(str(error)) from None  # it says itself what is missing
+
+    return functools.reduce(lambda made, add: add(made), reversed(_OPTIONS), wrapper)
