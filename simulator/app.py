@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 import click
 from click.core import ParameterSource
 
-from agent.bounded_text import bounded
+from agent.error_text import bounded
 from agent.errors import AgentError, ConfigurationError
 from agent.wire.auth import KeyPair
 from agent.wire.registration import RegisterDevice
@@ -30,6 +30,7 @@ from simulator.fleet.device.model import DeviceModel
 from simulator.fleet.engine.preflight import raise_descriptor_limit
 from simulator.fleet.products import load_product
 from simulator.fleet.runner import DeviceIdentity, FleetTarget, FleetThread
+from simulator.fleet.signals.scripted import make_signals
 from simulator.fleet.target.local import LocalService, remove_local, write_local
 from simulator.gateway.broker import PORT_OPTION as MQTT_PORT_OPTION
 from simulator.gateway.trial import HTTP_HOST, HTTP_PORT_OPTION, IDENTIFIERS, Trial, running_trial
@@ -235,6 +236,7 @@ def run_up(
         secret_key=keys.secret_key,
         rate_limit=settings.rate_limit,
         profile=COMPLETE,
+        make_signals=make_signals,
     )
     ended: queue.SimpleQueue[PartEnded] = queue.SimpleQueue()
     with ExitStack() as ends:

@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import click
 
-from agent.bounded_text import bounded
 from agent.cli.lazy import name_variables
-from agent.disk_refusal import disk_refusal
+from agent.error_text import bounded, disk_refusal
 from agent.errors import AgentError
-from agent.umask import close_umask
+from agent.process.at_start import close_umask
 from simulator.exit_codes import ExitCode, exit_code_of
+
+if TYPE_CHECKING:
+    from agent.wire.base import JsonObject
+    from simulator.service.scripted.script import Signals
 
 _PREFIX: Final = "FLEET_SIMULATOR"
 
@@ -115,6 +119,13 @@ def program() -> None:
     """The service on your machine, QR labels, onboarding, and a fleet of devices beside a real one."""
 
 
+def _make_signals(wanted: Mapping[str, JsonObject], device: str, seed: int) -> Signals:
+    """The signals of fleets, for devices that the service plays: its package may not import theirs."""
+    from simulator.fleet.signals.scripted import make_signals  # lazily: few services play devices that read anything
+
+    return make_signals(wanted, device, seed)
+
+
 def main(arguments: list[str] | None = None) -> Any:
     """Run the program and end the process with its exit code.
 
@@ -124,7 +135,7 @@ def main(arguments: list[str] | None = None) -> Any:
     code: object
     close_umask()
     try:
-        code = program.main(args=arguments, prog_name="fleet-simulator", standalone_mode=False)
+        code = program.main(args=arguments, prog_name="fleet-simulator", standalone_mode=False, obj=_make_signals)
     except click.exceptions.Abort:
         code = ExitCode.INTERRUPTED
     except click.ClickException as error:

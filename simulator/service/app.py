@@ -14,6 +14,7 @@ from simulator.service.config import ServiceConfig
 from simulator.service.control_access import ControlAccess
 from simulator.service.core import scopes
 from simulator.service.endpoints import Endpoint, Paths, path_templates, scoped
+from simulator.service.fault_layer.layer import FaultLayer
 from simulator.service.gate import Gate
 from simulator.service.oauth import (
     account_pages,
@@ -34,6 +35,8 @@ from simulator.service.routes import (
     control_accounts,
     control_clients,
     control_clock,
+    control_devices,
+    control_faults,
     control_profiles,
     control_requests,
     dashboards,
@@ -94,6 +97,8 @@ def build_app(service: Service, lifespan: Lifespan[Any] | None = None) -> ASGIAp
             *control_clock.ENDPOINTS,
             *control_profiles.ENDPOINTS,
             *control_requests.ENDPOINTS,
+            *control_devices.ENDPOINTS,
+            *control_faults.ENDPOINTS,
         )
         if service.config.control
         else ()
@@ -123,7 +128,7 @@ def build_app(service: Service, lifespan: Lifespan[Any] | None = None) -> ASGIAp
     complete = Cors(gate, lambda: service.look_up(clients.browser_origins), closed=PAGES)
     dated = DateHeader(complete, service.clock.now_ms)
     profiled = ProfileLayer(dated, served_paths, service, ENDPOINTS, access)
-    return recorded(service, profiled)
+    return recorded(service, FaultLayer(profiled, service, access))
 
 
 def recorded(service: Service, app: ASGIApp) -> ASGIApp:

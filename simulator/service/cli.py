@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 import click
 from click.core import ParameterSource
 
-from agent.bounded_text import bounded
+from agent.error_text import bounded
 from agent.errors import ConfigurationError
 from agent.wire.limits import QUOTA_PER_MINUTE
 from agent.wire.secret import Secret
@@ -195,7 +195,7 @@ def service_command(context: click.Context, /, **options: Any) -> None:
     with _errors_as_exit_codes(options["log_level"]):
         config = _configure(**options)
         # Its libraries take a second: not for --help or a wrong option.
-        from agent.process.allocator import use_one_arena
+        from agent.process.at_start import use_one_arena
         from simulator.service.server import serve
 
         use_one_arena()
@@ -307,6 +307,7 @@ def _configure(
         keep_requests=keep_requests,
         access_log=access_log,
         log_level=log_level,
+        make_signals=click.get_current_context().obj,  # of the program, which knows the fleet's signals
     )
 
 

@@ -16,6 +16,7 @@ from simulator.service.client_address import parse_networks
 from simulator.service.clock import ServiceClock, SystemClock
 from simulator.service.profiles.model import ServerProfile
 from simulator.service.request_log.settings import KEEP_DEFAULT, KEEP_MAX, AccessLogStyle
+from simulator.service.scripted.script import MakeSignals
 
 REFRESH_GRACE_S: Final = 300
 """The longest time that a rotated refresh token may stay good: a copy of it is good for as long."""
@@ -49,6 +50,7 @@ class ServiceConfig:
         profile: how the first account is answered; None keeps what is stored, the complete service at first.
         keep_requests: how many requests and answers the request log keeps; 0 = none.
         access_log: whether and how each request is a line on standard error; at level info and below.
+        make_signals: makes what scripted devices read; None leaves the service without signals.
         connection_limits: what one connection may send, and in what time.
     """
 
@@ -72,6 +74,7 @@ class ServiceConfig:
     profile: ServerProfile | None = None
     keep_requests: int = KEEP_DEFAULT
     access_log: AccessLogStyle = "off"
+    make_signals: MakeSignals | None = None
     connection_limits: ConnectionLimits = field(default_factory=ConnectionLimits)
 
     def __post_init__(self) -> None:

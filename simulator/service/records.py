@@ -26,6 +26,8 @@ __all__ = [
     "DiscoveryRecord",
     "ErrorDetailRecord",
     "ErrorRecord",
+    "FaultListRecord",
+    "FaultRecord",
     "HealthRecord",
     "IntrospectionRecord",
     "MetadataRecord",
@@ -37,6 +39,8 @@ __all__ = [
     "RuntimeRecord",
     "ScanRecord",
     "SchemaRecord",
+    "ScriptedDeviceRecord",
+    "ScriptedDevicesRecord",
     "SeedRecord",
     "SensorDataBucketRecord",
     "SensorDataRecord",
@@ -380,6 +384,29 @@ class ClockRecord(TypedDict):
     system_time: str
 
 
+class FaultRecord(TypedDict):
+    """A fault: `match`, `times` and `effect` as they were sent, `times.seed` made where it was left out.
+
+    Attributes:
+        matched: requests that it was asked about and that fit its `match`.
+        hits: of these, those that met its effect.
+    """
+
+    fault_id: str
+    match: JsonObject
+    times: JsonObject
+    effect: JsonObject
+    matched: int
+    hits: int
+    created_at: str
+
+
+class FaultListRecord(TypedDict):
+    """All faults, in the order in which they are asked."""
+
+    data: list[FaultRecord]
+
+
 class NewClientRecord(TypedDict):
     """A partner application that was registered just now; ``client_secret`` is null for a public one."""
 
@@ -441,6 +468,22 @@ class SeedRecord(TypedDict):
     created: int
     changed: int
     unchanged: int
+
+
+class ScriptedDeviceRecord(TypedDict):
+    """A device that the service plays: its script, how often it did what, and the commands that it has not ended."""
+
+    script: JsonObject
+    delivered: int
+    reported: int
+    readings: int
+    open: list[str]
+
+
+class ScriptedDevicesRecord(TypedDict):
+    """Every device that the service plays."""
+
+    data: list[ScriptedDeviceRecord]
 
 
 class ErrorDetailRecord(TypedDict):

@@ -43,8 +43,14 @@ def _look_up(connection: Connection, service: Service, wanted: RequestMatch) -> 
             account = accounts.find(connection, wanted.account_id).seq
         except ServiceError:
             issues.append(("account_id", f"there is no account with the id, key or name {wanted.account_id[:80]!r}"))
-    if wanted.api_key is not None and wanted.api_key.encode() not in service.callers:
-        issues.append(("api_key", f"there is no key {wanted.api_key[:80]!r}"))
+    if wanted.api_key is not None:
+        caller = service.callers.get(wanted.api_key.encode())
+        if caller is None:
+            issues.append(("api_key", f"there is no key {wanted.api_key[:80]!r}"))
+        elif account not in {None, caller.manufacturer_seq}:
+            issues.append(("api_key", "belongs to another account than account_id"))
+        else:
+            account = caller.manufacturer_seq
     if wanted.device_id is not None and not devices.find_products(connection, [wanted.device_id]):
         issues.append(("device_id", f"there is no device {wanted.device_id[:80]!r}"))
     if wanted.product_id is not None and not products.exists(connection, wanted.product_id):

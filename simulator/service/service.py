@@ -27,6 +27,7 @@ from simulator.service.due import Due, EndsOfCommands, OverdueCommands, TimersOf
 from simulator.service.epochs import Epochs
 from simulator.service.errors import Conflict, Unavailable
 from simulator.service.failure_log import FailureLog, already_logged
+from simulator.service.faults.rules import FaultRules
 from simulator.service.ids import IdSource
 from simulator.service.ingest import ReadingStore
 from simulator.service.matching import PathTemplates
@@ -36,6 +37,7 @@ from simulator.service.quota import Quota
 from simulator.service.request_log.recorder import Recorder
 from simulator.service.request_log.store import RequestLog
 from simulator.service.rules import Rules
+from simulator.service.scripted.devices import ScriptedDevices
 from simulator.service.seed import Seed, SeedFaultsError, read_seed
 from simulator.service.sessions import Sessions
 from simulator.service.storage import (
@@ -112,8 +114,6 @@ class Service:
         self.deadline = commands.Deadline()
         self.rules = Rules(self.ids, self.deadline, validate_commands=config.validate_commands)
         self.store_readings = ReadingStore(self.rules)
-        self.due.register(EndsOfCommands(self.deadline, self.settle_due))
-        self.due.register(TimersOfRules(self.rules, self.fire_timers))
         self._loop: asyncio.AbstractEventLoop | None = None
         self.failure: PartEnded | None = None
         """Which of its threads and tasks an error has ended; the server ends then."""
@@ -125,6 +125,9 @@ class Service:
             due_work=OverdueCommands(self.deadline, self.clock, self.commands_have_ended),
             on_failure=self.fail,
         )
+        self.faults = FaultRules()
+        self.scripted = self._make_scripted()
+        self._register_due()
         self.made_keys: Keys | None = None
         self.accounts = Accounts(self.writer, self.ids, self.clock, Quota(config.rate_limit))
         self.callers, self.profiles, self.quota = self.accounts.callers, self.accounts.profiles, self.accounts.quota
@@ -135,9 +138,11 @@ class Service:
         self._is_remote = self.database.kind == "postgresql"
         # Of their own, so that no device's poll waits behind four long lists, and no list behind four summaries;
         # threads begin when they are needed.
-        self._looking_up = ThreadPoolExecutor(READERS, thread_name_prefix="service-look-up")
-        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="service-reader")
-        self._summing = ThreadPoolExecutor(SUMMARIES, thread_name_prefix="service-summary")
+        self._looking_up, self._readers, self._summing = (
+            ThreadPoolExecutor(READERS, thread_name_prefix="service-look-up"),
+            ThreadPoolExecutor(READERS, thread_name_prefix="service-reader"),
+            ThreadPoolExecutor(SUMMARIES, thread_name_prefix="service-summary"),
+        )
         self._pruned_ms = 0
         self.writer.start()
         try:
@@ -152,6 +157,23 @@ class Service:
     def requests(self) -> RequestLog:
         """The last requests and their answers, which only the control surface shows."""
         return RequestLog(self.config.keep_requests if self.config.control else 0, self.templates.find)
+
+    def _make_scripted(self) -> ScriptedDevices:
+        return ScriptedDevices(
+            clock=self.clock,
+            ids=self.ids,
+            writer=self.writer,
+            waiters=self.waiters,
+            presence=self.presence,
+            store_readings=self.store_readings,
+            look_up=self.look_up,
+            wake_devices=self.wake_devices,
+        )
+
+    def _register_due(self) -> None:
+        self.due.register(EndsOfCommands(self.deadline, self.settle_due))
+        self.due.register(TimersOfRules(self.rules, self.fire_timers))
+        self.due.register(self.scripted)  # last: it acts on what the others have done
 
     def _hash_passwords(self, seed: Seed) -> Hashes:
         """Before the first account is there, or for it."""
@@ -302,9 +324,11 @@ class Service:
         self.quota.clear(None if account is None else of_account)
         self._forget(gone)
         self.requests.clear(account)
+        await self.scripted.refresh()
         if account is None:
             self.sessions.sign_out_everybody()
             self.clock.follow_base()  # a clock that somebody left standing would outlive everything that it was set for
+        self.faults.clear(account)
 
     async def remove_account(self, account: int) -> None:
         """Delete an account with its keys and all that it has.
@@ -322,10 +346,12 @@ class Service:
 
         # Nobody comes in with its keys any more, and what has come in before writes nothing after this.
         self.accounts.forget(account)
+        self.faults.clear(account)
         self.epochs.account_deleted()
         try:
             self._forget(await self.writer.submit(remove))
             self.requests.clear(account)
+            await self.scripted.refresh()
         except BaseException:
             self.accounts.hold(await self.look_up(read_held))
             raise
@@ -387,7 +413,10 @@ class Service:
     async def running(self, _app: object = None) -> AsyncIterator[None]:
         """What happens between requests, from the server's start to its end."""
         self._loop = asyncio.get_running_loop()
-        ticking = start_task(self._tick(), "service-tick", self.fail)
+        tasks = [
+            start_task(self._tick(), "service-tick", self.fail),
+            start_task(self.scripted.serve(), "service-scripted", self.fail),
+        ]
         try:
             yield
         except BaseException as error:
@@ -395,9 +424,10 @@ class Service:
                 self.fail("service-lifespan", error)
             raise
         finally:
-            ticking.cancel()
+            for task in tasks:
+                task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.wait([ticking])
+                await asyncio.wait(tasks)
             if self.writer.is_alive:
                 await self.flush_presence()
 
@@ -413,6 +443,7 @@ class Service:
     async def _do_due(self) -> None:
         now_ms = self.clock.now_ms()
         await self.due.run_due(now_ms)
+        self.scripted.tick(now_ms)
         if self.presence.is_due(now_ms):
             await self.flush_presence()
         if not 0 <= now_ms - self._pruned_ms < PRUNE_EVERY_MS and not await self._prune(now_ms):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -81,10 +82,12 @@ class Waiters:
 
     Attributes:
         cache: answers to polls; a change makes its device's one stale.
+        watchers: device row -> called with it after each change; of devices that the service plays.
     """
 
     def __init__(self) -> None:
         self.cache = PollCache()
+        self.watchers: dict[int, Callable[[int], object]] = {}
         self._waiting: dict[int, set[asyncio.Future[None]]] = {}
         self.closing = False
 
@@ -112,11 +115,13 @@ class Waiters:
         for future in self._waiting.pop(device_seq, ()):
             if not future.done():
                 future.set_result(None)
+        if self.watchers and device_seq in self.watchers:
+            self.watchers[device_seq](device_seq)
 
     def wake_all(self) -> None:
         """Everything may have changed."""
         self.cache.clear()
-        for device_seq in list(self._waiting):
+        for device_seq in [*self._waiting, *self.watchers]:
             self.wake(device_seq)
 
     def close(self) -> None:

@@ -8,6 +8,7 @@ import socket
 import subprocess
 from urllib.parse import urlsplit
 
+import httpx
 import pytest
 
 from agent.wire.secret import MASK
@@ -49,7 +50,7 @@ def test_a_request_and_its_answer_are_kept_as_they_went_over_the_wire(bench):
     (entry,) = entries(bench, path="/sensor-data")
     assert (entry["method"], entry["path"], entry["path_template"]) == ("POST", "/sensor-data", "/sensor-data")
     assert (entry["account"], entry["caller"]) == (bench.service.api_key, bench.service.api_key)
-    assert (entry["outcome"], entry["fault"], entry["replay_of"]) == ("answered", None, None)
+    assert (entry["outcome"], entry["faults"], entry["replay_of"]) == ("answered", [], None)
     assert entry["request_id"] == answer.headers["x-request-id"]
     assert json.loads(entry["request"]["body"]) == {"device_id": device_id, "sensor_data": {"t": 21.5}}
     assert header(entry["request"], "idempotency-key") == "key-1"
@@ -138,9 +139,11 @@ def test_a_filter_that_cannot_be_used_is_named(bench, query, field):
 @pytest.mark.one_database
 def test_what_is_refused_is_kept_too(bench):
     bench.http.get("/nowhere/at-all")
-    bench.http.post("/sensor-data", json={"x": 1}, headers={"x-secret-key": "msk_wrong"})
-    bench.http.post("/sensor-data", content=b"x" * 300_000, headers={"content-type": "application/json"})
     at = urlsplit(bench.service.base_url)
+    with socket.create_connection((at.hostname, at.port)) as connection:  # head and body in one piece
+        connection.sendall(b'POST /sensor-data HTTP/1.1\r\nHost: a\r\nContent-Length: 7\r\n\r\n{"x":1}')
+        assert connection.recv(100).startswith(b"HTTP/1.1 401")
+    bench.http.post("/sensor-data", content=b"x" * 300_000, headers={"content-type": "application/json"})
     with socket.create_connection((at.hostname, at.port)) as connection:
         connection.sendall(b"NONSENSE\r\n\r\n")
         assert connection.recv(100).startswith(b"HTTP/1.1 400")
@@ -326,3 +329,23 @@ def test_a_held_poll_counts_while_it_is_held_and_is_logged_at_its_end(bench):
     while len(found := entries(bench, path=match["path"])) < 2:
         pass
     assert (found[0]["outcome"], found[0]["answer"]) == ("caller_gone", None)
+
+
+@pytest.mark.one_database
+def test_a_request_that_met_a_fault_says_so_and_what_went_over_the_wire(bench):
+    device_id = bench.device()
+    body = {"match": {"path": "/sensor-data"}, "times": {"next": 1}, "effect": {"lose": "answer"}}
+    fault_id = bench.http.post("/_emulator/faults", json=body).json()["fault_id"]
+    with pytest.raises(httpx.RemoteProtocolError):
+        bench.post_reading(device_id)
+    reading = {"device_id": device_id, "sensor_data": {"t": 1.0}}
+    bench.http.post("/sensor-data", json=reading, headers={"x-emulator-fault": "answer=503"})
+    with pytest.raises(httpx.RemoteProtocolError):
+        bench.http.get("/products", headers={"x-emulator-fault": "truncate=5"})
+    cut, chosen, lost = entries(bench, limit=3)
+    assert (lost["outcome"], lost["answer"], lost["faults"]) == ("no_answer", None, [fault_id])
+    assert json.loads(lost["request"]["body"])["device_id"] == device_id
+    assert lost["account"] == bench.service.api_key  # it was carried out
+    assert (chosen["outcome"], chosen["answer"]["status"], chosen["faults"]) == ("answered", 503, ["header"])
+    assert chosen["account"] is None  # nobody looked at its keys
+    assert (cut["outcome"], cut["answer"]["body"]) == ("cut", '{"dat')

@@ -37,8 +37,8 @@ from gateway.config import GatewayConfig
 from gateway.core.budget import Budget
 from gateway.devices.issuing import service_client
 from gateway.mqtt.front import look_at_broker, mqtt_settings
-from gateway.service.client import make_client as make_gateway_client
 from gateway.service.meter import Meter
+from gateway.service.meter import make_client as make_gateway_client
 from simulator.cli import program
 from simulator.fleet.engine.pool import HttpPool
 from simulator.fleet.play.devices import Address, _broker
@@ -393,7 +393,7 @@ PLACES = {
     "agent/app/server_probe.py": {agent_look_at_server},
     "agent/doctor/network.py": {doctor_service, doctor_broker},
     "gateway/devices/issuing.py": {gateway_registrar},
-    "gateway/service/client.py": {gateway_service},
+    "gateway/service/meter.py": {gateway_service},
     "agent/wire/connection.py": {
         agent_service,
         agent_renewal,

@@ -24,6 +24,7 @@ GREETING_LINES: Final = 4
 ENDS: Final = {
     "service-writer": "service-writer ended unexpectedly: SuddenExit",
     "service-tick": "service-tick ended unexpectedly: Sudden",
+    "service-scripted": "service-scripted ended unexpectedly: Sudden",
     "LifespanOn.main": "service-lifespan ended unexpectedly: Sudden",
     "Server.serve": "tests.sudden_ends.Sudden",
 }

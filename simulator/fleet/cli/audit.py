@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from agent.bounded_text import bounded
+from agent.error_text import bounded
 from agent.errors import ConfigurationError, InvalidMessage
 from agent.wire import paths
 from agent.wire.extensions import LIST_PARAMETERS

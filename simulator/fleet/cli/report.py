@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from agent.bounded_text import bounded
+from agent.error_text import bounded
 from simulator.exit_codes import ExitCode
 from simulator.fleet.cli.options import takes_formats
 from simulator.fleet.report.exports import summary_json

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from agent.bounded_text import bounded
+from agent.error_text import bounded
 from agent.errors import ConfigurationError
 from simulator.exit_codes import ExitCode
 from simulator.fleet.cli.options import read_or_refuse, takes_formats, takes_python, takes_target

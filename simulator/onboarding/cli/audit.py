@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from agent.bounded_text import bounded
+from agent.error_text import bounded
 from simulator.exit_codes import ExitCode
 from simulator.onboarding.cli.options import PREFIX
 from simulator.onboarding.trail import is_torn, read_trail

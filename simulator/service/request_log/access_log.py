@@ -98,7 +98,7 @@ def _text_line(one: Recording, at: str, path: str | None) -> str:
     )
     if one.outcome != ANSWERED:
         line += f" outcome={one.outcome}"
-    return f"{line}\n" if one.fault is None else f"{line} fault={one.fault}\n"
+    return f"{line} faults={','.join(one.faults)}\n" if one.faults else f"{line}\n"
 
 
 def _json_line(one: Recording, at: str, path: str | None) -> str:
@@ -113,6 +113,6 @@ def _json_line(one: Recording, at: str, path: str | None) -> str:
         "account": None if one.caller is None else one.caller.api_key,
         "request_id": one.request_id.decode() or None,
         "outcome": one.outcome,
-        "fault": one.fault,
+        "faults": list(one.faults),
     }
     return f"{to_json(line).decode()}\n"

@@ -59,7 +59,7 @@ class Entry:
         answer_bytes: how long the whole is.
         answer_is_cut: whether ``answer`` is less than the whole.
         outcome: :data:`ANSWERED`, ...
-        fault: the fault that was wanted, see ``/_emulator/faults``.
+        faults: the wanted faults that it met, see ``/_emulator/faults``.
         replay_of: the place of the request that this one repeats.
     """
 
@@ -84,7 +84,7 @@ class Entry:
     answer_bytes: int
     answer_is_cut: bool
     outcome: str
-    fault: str | None
+    faults: Sequence[str]
     replay_of: int | None
     size_bytes: int
 
@@ -114,7 +114,7 @@ class Entry:
             "request": _message(self.headers, self.body, self.body_bytes, is_cut=self.body_is_cut),
             "answer": answer,
             "outcome": self.outcome,
-            "fault": self.fault,
+            "faults": list(self.faults),
             "replay_of": None if self.replay_of is None else str(self.replay_of),
         }
 

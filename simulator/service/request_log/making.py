@@ -58,7 +58,7 @@ def make_entry(recording: Recording, found: FoundPath | None) -> Entry:
         answer_bytes=recording.answer_bytes if answer else 0,
         answer_is_cut=max(recording.answer_bytes if answer else 0, len(answer)) > BODY_BYTES,
         outcome=recording.outcome,
-        fault=recording.fault,
+        faults=recording.faults,
         replay_of=recording.replay_of,
         size_bytes=ENTRY_BYTES
         + sum(len(name) + len(value) for name, value in (*headers, *answer_headers))

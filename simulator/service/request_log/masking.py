@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Final
 from urllib.parse import unquote_plus
 
@@ -41,7 +42,7 @@ _JSON_BEGINS: Final = b"{["
 
 # What becomes of a header's value.
 _KEEP, _HIDE, _HIDE_CREDENTIALS, _PUBLIC_KEY, _ADDRESS = range(5)
-_HEADER_RULES: Final[dict[bytes, int]] = {
+_HEADER_RULES: Final[Mapping[bytes, int]] = {
     b"authorization": _HIDE_CREDENTIALS,
     b"proxy-authorization": _HIDE_CREDENTIALS,
     b"cookie": _HIDE,
@@ -64,25 +65,23 @@ def mask_headers(headers: Iterable[Header]) -> list[Header]:
     for header in headers:
         rule = rules.get(header[0])
         if rule is None:
-            rule = _learn(header[0])
+            rule = _rule_by_name(header[0])
         kept.append(header if rule == _KEEP else (header[0], _mask_value(rule, header[1])))
     return kept
 
 
-def _learn(name: bytes) -> int:
-    """The rule of a header that is not in the table, by its name."""
+@lru_cache(maxsize=_RULES_MAX)
+def _rule_by_name(name: bytes) -> int:
+    """The rule of a header that is not in the table."""
     text = name.decode("latin-1").replace("-", "_")
-    rule = _HIDE if is_secret(text) or re.search(r"(?:^|_)(?:auth|session|signature)", text) else _KEEP
-    if len(_HEADER_RULES) < _RULES_MAX:
-        _HEADER_RULES[name] = rule
-    return rule
+    return _HIDE if is_secret(text) or re.search(r"(?:^|_)(?:auth|session|signature)", text) else _KEEP
 
 
 def keeps_value(name: str) -> bool:
     """Whether the log keeps the value of a header."""
     raw = name.lower().encode()
     rule = _HEADER_RULES.get(raw)
-    return (_learn(raw) if rule is None else rule) in {_KEEP, _PUBLIC_KEY}
+    return (_rule_by_name(raw) if rule is None else rule) in {_KEEP, _PUBLIC_KEY}
 
 
 def _mask_value(rule: int, value: bytes) -> bytes:

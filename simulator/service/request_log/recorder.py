@@ -7,6 +7,7 @@ from collections.abc import Callable
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from simulator.service.addresses import CONTROL_PREFIX
+from simulator.service.connection import RAW_SEND
 from simulator.service.request_log.access_log import AccessLog
 from simulator.service.request_log.entry import REFUSED
 from simulator.service.request_log.recording import RECORDING, REPLAY_OF, Recording
@@ -37,6 +38,7 @@ class Recorder:
             await self._app(scope, receive, send)
             return
         scope[RECORDING] = recording = Recording(scope, receive, send, self._now_ms())
+        scope[RAW_SEND] = send
         if REPLAY_OF in scope:
             recording.replay_of = scope[REPLAY_OF]
         under_way = self._log.under_way

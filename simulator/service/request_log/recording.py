@@ -7,9 +7,10 @@ from collections.abc import Awaitable, Sequence
 from typing import Any, Final
 
 from starlette.types import Message, Receive, Scope, Send
-from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from simulator.service.answers import Header
+from simulator.service.connection import cycle_of
+from simulator.service.faults.rules import FAULTS_MET
 from simulator.service.request_log.entry import ANSWERED, BODY_BYTES, CALLER_GONE, CUT, NO_ANSWER, REFUSED
 from simulator.service.storage.keys import Caller
 
@@ -48,7 +49,7 @@ class Recording:
         seq: its place in the log, once it has one.
         caller: set by who finds out whom it comes from.
         request_id: the one that the answer carries.
-        fault: what a wanted fault made of it.
+        faults: the wanted faults that it met.
         outcome: what became of it, once it has ended.
         duration_s: from its head to the end of its answer, of real time.
     """
@@ -57,7 +58,7 @@ class Recording:
     replay_of: int | None = None
     caller: Caller | None = None
     request_id = b""
-    fault: str | None = None
+    faults: Sequence[str] = ()
     outcome = ANSWERED
     duration_s = 0.0
     body = b""
@@ -110,9 +111,10 @@ class Recording:
     def end(self, scope: Scope) -> None:
         """Note that it has ended."""
         self.duration_s = time.perf_counter() - self._started_s
-        connection = getattr(self.send_on, "__self__", None)
-        if isinstance(connection, RequestResponseCycle):
-            if connection.disconnected:
+        self.faults = scope.get(FAULTS_MET, ())
+        connection = cycle_of(scope, self.send_on)
+        if connection is not None:
+            if connection.disconnected and not self.faults:  # a fault may close the connection itself
                 self.outcome = CALLER_GONE
             if connection.body and not self.body:
                 # What came of a body that nobody has read, as of a request without keys.
@@ -136,9 +138,3 @@ class Recording:
 def _joined(before: bytes, piece: bytes) -> bytes:
     """As much of both as is looked at."""
     return before + piece[: LOOKED_AT - len(before)]
-
-
-def connection_of(send: Any) -> object:
-    """What an answer goes out through: the server's own state of it, whether or not the request is recorded."""
-    owner = getattr(send, "__self__", None)
-    return getattr(owner.send_on, "__self__", None) if isinstance(owner, Recording) else owner

@@ -32,7 +32,8 @@ class LoggedRequestRecord(TypedDict):
     """A request and its answer.
 
     ``account`` is the account's public key, ``caller`` the key or the partner and user that sent it. ``outcome`` is
-    ``answered``, ``refused`` (by the connection), ``no_answer``, ``cut`` or ``caller_gone``.
+    ``answered``, ``refused`` (by the connection), ``no_answer``, ``cut`` or ``caller_gone``. ``faults`` are the ids of
+    the wanted faults that it met, ``header`` for the one of its header.
     """
 
     id: str
@@ -49,5 +50,5 @@ class LoggedRequestRecord(TypedDict):
     request: LoggedMessageRecord
     answer: LoggedAnswerRecord | None
     outcome: str
-    fault: str | None
+    faults: list[str]
     replay_of: str | None

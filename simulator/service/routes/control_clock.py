@@ -85,6 +85,7 @@ async def set_clock(call: Call) -> Answer:
     if at_ms > clock.now_ms():
         await due.advance(at_ms)
     clock.follow(mode, at_ms, wanted.rate or 1.0)
+    call.service.scripted.tick(clock.now_ms())
     return ok(_shown(call))
 
 
@@ -97,6 +98,7 @@ async def advance_clock(call: Call) -> Answer:
         raise invalid("to", f"lies before the service's time, {show_time(now_ms)}: PUT {_PATH} sets it back")
     _check_range(to_ms)
     await call.service.due.advance(to_ms)
+    call.service.scripted.tick(call.service.clock.now_ms())
     return ok(_shown(call))
 
 

@@ -13,7 +13,7 @@ from agent.wire.base import JsonObject
 from agent.wire.devices import DeviceStatus
 from agent.wire.limits import ONLINE_WITHIN_S
 from agent.wire.registration import RegisterDevice
-from simulator.service.errors import Conflict, not_found
+from simulator.service.errors import Conflict, NotFound, not_found
 from simulator.service.storage.lists import Rows, Window, fetch
 from simulator.service.storage.tables import devices, users
 from simulator.service.times import show_time, show_time_or_none
@@ -100,6 +100,19 @@ def find(connection: Connection, manufacturer_seq: int, device_id: str) -> Row[A
     ).one_or_none()
     if row is None:
         raise not_found("device", device_id)
+    return row
+
+
+def find_anywhere(connection: Connection, device_id: str) -> Row[Any]:
+    """One device that is registered now, of any account.
+
+    Raises:
+        NotFound: ``device_not_found``.
+    """
+    statement = select(devices).where(devices.c.id == device_id, devices.c.removed_at.is_(None))
+    row = connection.execute(statement).one_or_none()
+    if row is None:
+        raise NotFound("device_not_found", f"No account has a device {device_id[:80]!r}.")
     return row
 
 

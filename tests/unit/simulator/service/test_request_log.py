@@ -196,7 +196,7 @@ def test_an_access_line_has_the_template_and_nothing_that_a_caller_chose():
 
 def test_an_access_line_as_json_is_one_object():
     one = recording(path="/nowhere/at all", caller=Caller(1, "client c user u v", b"", frozenset()))
-    one.outcome, one.status, one.fault = "no_answer", None, "lost"
+    one.outcome, one.status, one.faults = "no_answer", None, ("3", "header")
     (line,) = lines_of("json", one)
     assert json.loads(line) == {
         "time": "2026-01-01T00:00:00.500Z",
@@ -209,10 +209,10 @@ def test_an_access_line_as_json_is_one_object():
         "account": "client c user u v",
         "request_id": None,
         "outcome": "no_answer",
-        "fault": "lost",
+        "faults": ["3", "header"],
     }
     (text,) = lines_of("text", one)
-    assert 'status=- duration_ms=0.0 account="client c user u v" request_id=- outcome=no_answer fault=lost' in text
+    assert 'status=- duration_ms=0.0 account="client c user u v" request_id=- outcome=no_answer faults=3,header' in text
 
 
 def test_a_standard_error_that_is_gone_ends_nothing():

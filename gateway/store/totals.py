@@ -1,8 +1,12 @@
-"""How much waits in the store, kept in memory so that taking one more needs no counting."""
+"""Numbers about the store that are kept in memory: how much waits, and counts that survive a restart.
+
+Both are part of the transaction: undone with it, and written with the next commit.
+"""
 
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
 
 from gateway.ports import StoreFull
 from gateway.store.values import StoreBounds
@@ -47,7 +51,7 @@ class Usage:
         """Count these in.
 
         Raises:
-            DeskFull: a bound is reached; nothing was counted.
+            StoreFull: a bound is reached; nothing was counted.
         """
         bounds = self.bounds
         if (
@@ -68,3 +72,41 @@ class Usage:
         self.readings -= readings
         self.results -= results
         self.size_bytes -= size_bytes
+
+
+class Counters:
+    """Named counts. A transaction that is undone forgets what it counted."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._db = connection
+        self._kept: Counter[str] = Counter(dict(connection.execute("SELECT name, value FROM counter").fetchall()))
+        self._new: Counter[str] = Counter()
+
+    def add(self, name: str, count: int) -> None:
+        """Count something that happened ``count`` times."""
+        if count:
+            self._new[name] += count
+
+    def mark(self) -> Counter[str]:
+        """What was counted so far in this transaction, for :meth:`back_to`."""
+        return self._new.copy()
+
+    def back_to(self, mark: Counter[str]) -> None:
+        """Forget what was counted since the mark."""
+        self._new = mark
+
+    def write(self) -> None:
+        """Put the new counts into the transaction."""
+        self._db.executemany(
+            "INSERT INTO counter VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = value + excluded.value",
+            list(self._new.items()),
+        )
+
+    def committed(self) -> None:
+        """Add the counts of the transaction to those that are kept: they are on the disk."""
+        self._kept.update(self._new)
+        self._new.clear()
+
+    def all(self) -> dict[str, int]:
+        """Name -> how often ever, sorted."""
+        return dict(sorted(self._kept.items()))

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.bounded_text import LINE_MAX, LINES_MAX, WORD_MAX, bounded
+from agent.error_text import LINE_MAX, LINES_MAX, WORD_MAX, bounded
 
 
 @given(st.text(max_size=WORD_MAX))
