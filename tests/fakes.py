@@ -377,7 +377,7 @@ class FakeOutbox(_Failing):
 
 def size_of(reading: Reading) -> int:
     """The length of a reading's JSON text, as the ports count it."""
-    from agent.adapters.store.waiting import encode_reading
+    from agent.adapters.store.outbox_rows import encode_reading
 
     return len(encode_reading(reading).body)
 

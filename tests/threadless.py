@@ -23,6 +23,7 @@ class ThreadlessService:
 
     def __init__(self, actor: Actor, clock: Clock) -> None:
         self.actor = actor
+        actor.post = self.post
         self._clock = clock
         self._messages: deque[Any] = deque()
         actor.begin()

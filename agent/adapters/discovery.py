@@ -61,7 +61,7 @@ class ServerBook:
 
     def is_withdrawn(self, feature: str) -> bool:
         """The server refused this feature; it is not used until the server changes."""
-        return self._findings.is_withdrawn(feature)
+        return any(name == feature for name, _ in self._findings.withdrawn)
 
     def announced(self, announcement: Announcement) -> None:
         """The server said this of itself. With another version or other extensions all findings are forgotten."""
@@ -90,7 +90,7 @@ class ServerBook:
     def withdraw(self, feature: str, reason: str) -> None:
         """Do not use this feature until the server changes: it refused it, and took the same request without it."""
         with self._lock:
-            if self._findings.is_withdrawn(feature):
+            if self.is_withdrawn(feature):
                 return
             _log.warning("server=refuses %s, so it is not used until the server changes: %s", feature, reason)
             withdrawn = tuple(sorted({**dict(self._findings.withdrawn), feature: shortened(reason)}.items()))

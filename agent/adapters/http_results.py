@@ -66,8 +66,10 @@ class HttpResults:
         self._failures = 0
         self._looked_at_s: float | None = None
 
-    def report(self, report: Report) -> None:
-        """Hand over how a command goes or ended. A table has no place for progress: it is left out there.
+    def report(self, report: Report) -> float | None:
+        """Send the service how a command goes or ended. A table has no place for progress: it is left out there.
+
+        See :meth:`agent.ports.Uplink.report`; the time of the answer goes the way of every answer's, so this is None.
 
         Raises:
             NoPlaceForResults: there is none, by the configuration, or since this device's product is not known.
@@ -81,6 +83,7 @@ class HttpResults:
                 raise NoPlaceForResults("service.dialect.results is none, so results stay on this device")
             self._record(report)
             self._taken(report)
+        return None
 
     def _place(self) -> ResultPlace:
         configured = self._discovery.dialect.results

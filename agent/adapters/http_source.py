@@ -99,7 +99,7 @@ class HttpSource:
         if answer.unchanged:
             if question.etag == self._looked_at is not None:
                 self._keep_lists(self._watch.saw_again(ended))
-            return CommandPoll(unchanged=True, server_time=answer.server_time, held=held)
+            return CommandPoll(unchanged=True, held=held)
         self._note(answer)
         commands, malformed = read_records(answer.records, self._device_id)
         # Only what is in the journal may be left out next time.
@@ -113,7 +113,6 @@ class HttpSource:
         return CommandPoll(
             commands=tuple(self._as_known(command) for command in commands),
             malformed=(*answer.malformed, *malformed),
-            server_time=answer.server_time,
             held=held,
             is_whole=is_whole,
             omitted=answer.omitted,

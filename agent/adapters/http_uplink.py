@@ -9,17 +9,17 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from agent.adapters.discovery import Discovery, Keyed
+from agent.adapters.discovery import Discovery
 from agent.adapters.http_results import HttpResults
 from agent.core.listed import ListWatch
 from agent.core.outbox import Disposition, judge_readings
 from agent.core.timekeeping import undated
-from agent.core.values import Moment, Report, SendOutcome, StoredReading
+from agent.core.values import Moment, SendOutcome, StoredReading
 from agent.errors import ErrorAnswer, InvalidMessage, NotFound, Refused, ServerFault, ServiceError
 from agent.frozen import dataclass
 from agent.wire.base import describe_faults
 from agent.wire.device_client import DeviceClient
-from agent.wire.extensions import BATCH_SENSOR_DATA, KEY_REUSED, RECORDED_AT
+from agent.wire.extensions import BATCH_SENSOR_DATA, IDEMPOTENCY_KEY, KEY_REUSED, RECORDED_AT
 from agent.wire.limits import BATCH_MAX
 from agent.wire.sensor_data import PostSensorData
 from agent.wire.times import to_rfc3339
@@ -48,8 +48,8 @@ class _Result:
     refused: dict[int, str]
 
 
-class HttpUplink:
-    """An :class:`~agent.ports.Uplink` on ``POST /sensor-data`` and the two ways of reporting a result.
+class HttpUplink(HttpResults):
+    """An :class:`~agent.ports.Uplink` on ``POST /sensor-data``, beside the two ways of reporting a result.
 
     What the service offers and then refuses (an array, ``recorded_at``, ``Idempotency-Key``) is left out from then on,
     and the readings that met the refusal go without it: none is lost by it.
@@ -74,14 +74,10 @@ class HttpUplink:
         *,
         watch: ListWatch | None = None,
     ) -> None:
-        self._client = client
-        self._device_id = device_id
-        self._discovery = discovery
+        super().__init__(client, device_id, product_id, discovery, watch)
         self._wall_of = wall_of
-        self._keyed = Keyed(discovery)
-        self._results = HttpResults(client, device_id, product_id, discovery, watch)
         # What this service took at least once, so that a refusal is the reading's own fault.
-        self._taken: set[str] = set()
+        self._accepted: set[str] = set()
         self._has_warned = False
 
     def send(self, readings: Sequence[StoredReading]) -> SendOutcome:
@@ -92,7 +88,7 @@ class HttpUplink:
         result = _Result([], {})
         good: list[_Item] = []
         # Asked before anything is dated: the answer carries the service's time.
-        takes_arrays = self._discovery.offers(BATCH_SENSOR_DATA)
+        takes_arrays = self.takes_arrays()
         for stored in readings:
             try:
                 good.append(_Item(stored, self._body(stored)))
@@ -111,16 +107,16 @@ class HttpUplink:
                 raise
         return SendOutcome(tuple(result.delivered), result.refused)
 
-    def report(self, report: Report) -> float | None:
-        """Send the service how a command goes or ended; the service's clock, if its answer has it.
+    def takes_arrays(self) -> bool:
+        """Whether one request carries many readings; may ask the service, and raise its errors."""
+        return self._discovery.offers(BATCH_SENSOR_DATA)
 
-        See :meth:`agent.ports.Uplink.report`. A table has no place for progress: it is left out there.
+    def settles_lazily(self, outcome: SendOutcome) -> bool:
+        """Whether what a crash undoes of this deletion may be sent again without being stored twice.
 
-        Raises:
-            NoPlaceForResults: this service takes no results.
+        An array would be put together anew after a crash, under another key, and count twice.
         """
-        self._results.report(report)
-        return None
+        return len(outcome.delivered) <= 1 and self._discovery.knows(IDEMPOTENCY_KEY)
 
     def close(self) -> None:
         """The client belongs to whoever made it; nothing else is held."""
@@ -176,7 +172,7 @@ class HttpUplink:
                 return
         else:
             if body.recorded_at is not None:
-                self._taken.add(RECORDED_AT)
+                self._accepted.add(RECORDED_AT)
         result.delivered.append(stored.key)
 
     def _goes_without_time(self, item: _Item, refusal: ErrorAnswer) -> bool:
@@ -192,7 +188,7 @@ class HttpUplink:
             if error.status == refusal.status:
                 return False
             raise
-        if RECORDED_AT not in self._taken:
+        if RECORDED_AT not in self._accepted:
             self._discovery.withdraw(RECORDED_AT, str(refusal))
         return True
 
@@ -209,7 +205,7 @@ class HttpUplink:
         before = self._discovery.book.findings.withdrawn
         taken = len(result.delivered)
         refusal = self._send_batch(items, result)
-        if refusal is None or BATCH_SENSOR_DATA in self._taken:
+        if refusal is None or BATCH_SENSOR_DATA in self._accepted:
             return
         is_array_at_fault = len(result.delivered) - taken == len(items)
         if is_array_at_fault and self._discovery.book.findings.withdrawn == before:
@@ -236,9 +232,9 @@ class HttpUplink:
             for item in items:
                 self._send_one(item, result)
             return None
-        self._taken.add(BATCH_SENSOR_DATA)
+        self._accepted.add(BATCH_SENSOR_DATA)
         if answer.accepted and any(body.recorded_at is not None for body in bodies):
-            self._taken.add(RECORDED_AT)
+            self._accepted.add(RECORDED_AT)
         self._settle(items, {each.index: f"{each.error}: {each.message}".strip(": ") for each in answer.errors}, result)
         return None
 
@@ -247,7 +243,7 @@ class HttpUplink:
         for index, item in enumerate(items):
             if index not in faults:
                 result.delivered.append(item.stored.key)
-            elif item.body.recorded_at is not None and RECORDED_AT not in self._taken:
+            elif item.body.recorded_at is not None and RECORDED_AT not in self._accepted:
                 # Its time may be what the service cannot take.
                 self._send_one(item, result)
             else:
@@ -258,7 +254,7 @@ class HttpUplink:
         if error.error == KEY_REUSED:
             result.delivered.extend(item.stored.key for item in items)
             return None
-        if error.status in _NOT_THERE and BATCH_SENSOR_DATA not in self._taken:
+        if error.status in _NOT_THERE and BATCH_SENSOR_DATA not in self._accepted:
             self._first_alone(items, result, error)
             return None
         if judge_readings(error) is not Disposition.SET_ASIDE:

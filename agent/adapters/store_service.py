@@ -22,11 +22,19 @@ from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from agent.adapters.sqlite_store import SqliteStore
 from agent.adapters.store.failures import says_full
-from agent.adapters.store.outbox_rows import OUTBOX_FULL
+from agent.adapters.store.outbox_rows import OUTBOX_FULL, EncodedReading
 from agent.adapters.store.room import FreeBytes, Reserve
 from agent.adapters.store.schema import load_bytes
-from agent.adapters.store.shared import SharedBootTimes, SharedJournal, SharedOutbox
-from agent.adapters.store.waiting import Buffer, EncodedReading, Load, PiggybackSetting, Request, putting
+from agent.adapters.store.shared import (
+    Buffer,
+    Load,
+    PiggybackSetting,
+    Request,
+    SharedBootTimes,
+    SharedJournal,
+    SharedOutbox,
+    putting,
+)
 from agent.core.outbox import Bounds
 from agent.core.values import SendOutcome
 from agent.errors import AgentError, StorageError

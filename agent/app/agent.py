@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from agent.adapters.clocks import is_synchronized
@@ -124,9 +125,9 @@ class Agent:
         store.settles_lazily = self._links.settles_lazily
         self._outbox = store.outbox
         self._lanes: list[ServiceThread] = []
-        self._build_sensors()
         self._build_uplinks()
-        store.on_readings = lambda: self._readings.post(ReadingUplink.READING)
+        self._build_sensors()
+        store.on_readings = partial(self._readings.post, ReadingUplink.READING)
         self._build_commands()
 
     def service_time(self) -> ServiceTime:
@@ -259,7 +260,6 @@ class Agent:
             outbox=self._outbox,
             clock=self._clock,
             health=self._health,
-            post=self._post_to_sensing,
             repeat_after_s=config.logging.repeat_after_s,
         )
         self._sensing = self._service(sensing)
@@ -392,9 +392,6 @@ class Agent:
         self._watch(lane)
         self._lanes.append(lane)
         return lane
-
-    def _post_to_sensing(self, message: object) -> bool:
-        return self._sensing.post(message)
 
     def _cancel(self, command_id: str, why: str) -> str:
         return self._dispatcher.cancel(command_id, why)

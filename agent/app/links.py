@@ -19,7 +19,6 @@ from agent.frozen import dataclass
 from agent.runtime.broker_watch import BrokerWatch
 from agent.runtime.health import Health
 from agent.runtime.retry_policy import RetryPolicy
-from agent.wire.extensions import BATCH_SENSOR_DATA, IDEMPOTENCY_KEY
 from agent.wire.secret import Secret
 from agent.wire.topics import user_name
 
@@ -130,16 +129,13 @@ def _http_links(config: AgentConfig, client: DeviceClient, parts: LinkParts) -> 
     discovery, device, watch = make_discovery(config, client, parts), config.device, ListWatch()
     client.connection.on_traffic = parts.on_traffic
 
-    def settles_lazily(outcome: SendOutcome) -> bool:
-        # An array would be put together anew after a crash, under another key, and count twice.
-        return len(outcome.delivered) <= 1 and discovery.knows(IDEMPOTENCY_KEY)
-
+    uplink = HttpUplink(client, device.device_id, device.product_id, discovery, parts.wall_of, watch=watch)
     return Links(
         source=list_source(config, client, discovery, watch),
-        uplink=HttpUplink(client, device.device_id, device.product_id, discovery, parts.wall_of, watch=watch),
+        uplink=uplink,
         poll_wait_s=lambda: 0.0 if parts.poll_is_set() else config.commands.long_poll_wait_s,
-        settles_lazily=settles_lazily,
-        takes_arrays=lambda: discovery.offers(BATCH_SENSOR_DATA),
+        settles_lazily=uplink.settles_lazily,
+        takes_arrays=uplink.takes_arrays,
     )
 
 

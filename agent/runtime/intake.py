@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final
 
-from agent.core.commands import OVER_STATES, start_entry
+from agent.core.commands import OVER_STATES, recover, start_entry
 from agent.core.listed import OPEN_STATUSES
 from agent.core.timekeeping import age_s, is_plausible
 from agent.core.triage import CommandRules, Triage, TriageVerdict, triage
@@ -246,8 +246,6 @@ def resume(
     for entry in journal.in_state(CommandState.STARTED):
         if is_held(entry):
             continue
-        from agent.core.commands import recover  # only after a crash in the middle of a command
-
         command_id, why = entry.command.id, taken_back.pop(entry.command.id, None)
         recovery = recover(entry, rules.handlers.get(entry.handler), process_started, canceled_by=why)
         if recovery.outcome is not None:

@@ -33,7 +33,7 @@ Day = tuple[int, int, int]
 
 
 class Ledger:
-    """Counts by day, UTC. Thread-safe. The store's :class:`~agent.adapters.store.waiting.PiggybackSetting`.
+    """Counts by day, UTC. Thread-safe. The store's :class:`~agent.adapters.store.shared.PiggybackSetting`.
 
     Args:
         clock: for the day and the hour.

@@ -131,20 +131,21 @@ class ResultReporter(Actor):
 
     def receive(self, message: Report | JournalEntry | str) -> None:
         """Take a message; see the class."""
+        now_s = self._now_s()
         if isinstance(message, JournalEntry):
             was_handled = self._handled.pop(message.command.id, False)
             if not was_handled and len(self._fresh) < _FRESH_KEPT:
                 self._fresh[message.command.id] = message
-        # What was reported already from the journal has ended: its progress may still have been on the way to here.
-        if isinstance(message, Report) and message.command_id not in self._handled:
-            self._progress.pop(message.command_id, None)
-            self._progress[message.command_id] = message
-            if len(self._progress) > _PROGRESS_KEPT:
-                del self._progress[next(iter(self._progress))]
-        now_s = self._now_s()
-        if message == self.CONNECTED:
+        elif isinstance(message, Report):
+            # What was reported already from the journal has ended: its progress may still have been on the way to here.
+            if message.command_id not in self._handled:
+                self._progress.pop(message.command_id, None)
+                self._progress[message.command_id] = message
+                if len(self._progress) > _PROGRESS_KEPT:
+                    del self._progress[next(iter(self._progress))]
+        elif message == self.CONNECTED:
             self._not_before_s = now_s
-        if message == self.SERVER_CHANGED:
+        elif message == self.SERVER_CHANGED:
             self._aside.wanted()
         self._due_s = min(self._due_s, now_s)
 

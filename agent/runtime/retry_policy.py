@@ -57,8 +57,8 @@ class RetryPolicy:
 
     def succeeded(self) -> None:
         """The other side is well."""
-        self._usual = self._usual.succeeded()
-        self._locked_out = self._locked_out.succeeded()
+        if self._usual.failures or self._locked_out.failures:
+            self._usual, self._locked_out = self._usual.succeeded(), self._locked_out.succeeded()
 
 
 def describe(error: ServiceError | InvalidMessage) -> tuple[str, str, float | None]:  # noqa: C901, PLR0911 - a table

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
@@ -63,7 +63,6 @@ class SensingService(Actor):
         device_id: spreads the instants of a fleet over the interval.
         rules: sensor name -> which readings are sent; the sensors that exist.
         priorities: sensor name -> of its readings; the others' is normal.
-        post: posts a message to this service, from any thread.
     """
 
     PART: Final = "sensors"
@@ -79,7 +78,6 @@ class SensingService(Actor):
         outbox: Outbox,
         clock: Clock,
         health: Health,
-        post: Callable[[object], bool],
         priorities: Mapping[str, Priority] | None = None,
         repeat_after_s: float = 300.0,
     ) -> None:
@@ -90,7 +88,6 @@ class SensingService(Actor):
         self._outbox = outbox
         self._clock = clock
         self._health = health
-        self._post = post
         self._priorities = priorities or {}
         self._failure_log = FailureLog(_log, self._now_s, repeat_after_s)
         self._sensors = {name: self._scheduled(name, rule) for name, rule in rules.items()}
@@ -146,7 +143,7 @@ class SensingService(Actor):
         sensor.read = read = self._reader.begin(name)
         sensor.timeout_at_s = now_s + read.timeout_s
         # A full mailbox loses the message: then the timeout finds the result.
-        read.result.add_done_callback(lambda _result: self._post(SensorRead(name, self._clock.now(), read)))
+        read.result.add_done_callback(lambda _result: self.post(SensorRead(name, self._clock.now(), read)))
 
     def _take(self, name: str, at: Moment, result: ReadOutcome) -> None:
         part = f"sensor:{name}"

@@ -75,10 +75,15 @@ class Actor(ABC):
         capacity: how many messages may wait.
         patience_s: how long one message or step may take before the watchdog calls the service stuck; None exempts it,
             since it waits for the network and a dead network is no ill health.
+
+    Attributes:
+        post: posts a message to this actor, from any thread; see :meth:`ServiceThread.post`. Whoever drives the actor
+            sets it.
     """
 
     capacity: int = 256
     patience_s: float | None = None
+    post: Callable[[Any], bool]
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -116,6 +121,7 @@ class ServiceThread:
 
     def __init__(self, actor: Actor, clock: Clock, on_crash: OnCrash) -> None:
         self.actor = actor
+        actor.post = self.post
         self._clock = clock
         self._on_crash = on_crash
         self._mailbox = Mailbox(actor.capacity)

@@ -25,7 +25,7 @@ from agent.errors import ConfigurationError, InvalidMessage, TransportError, Une
 from agent.wire.answers import Answer, one_line, read_begin, read_body
 from agent.wire.auth import Credential, origin_of
 from agent.wire.faults import FAULTS, TRUSTED_IN_HTML, explain, raise_for_status
-from agent.wire.identity import PROOF_PATH, Identity, PageVerdict, is_page, is_proof
+from agent.wire.identity import PROOF_PATH, Identity, PageVerdict, is_proof
 from agent.wire.limits import ANSWER_BYTES
 from agent.wire.lists import Page, Params, iterate_pages
 from agent.wire.network import TimeBudget, open_transport
@@ -325,22 +325,23 @@ class Connection:
                 self._end_if_interrupted()
             raise fault
         source = one_line(f"{request.method} {self.origin}{request.url.path}")
-        if response.status_code not in accepts:
-            is_meant = self._is_meant(request, response, content)
-            raise_for_status(response, content, source=source, redact=self._redact, page_is_meant=is_meant)
         answer = Answer(response.status_code, response.headers, content, source)
-        is_told = answer.status < 400 and not answer.is_page  # noqa: PLR2004 - RFC 9110, section 15.5
-        if self.on_date is not None and is_told and answer.server_time is not None:
+        is_page = answer.is_page
+        if response.status_code not in accepts:
+            if not is_page:
+                self._identity.note(request.method, request.url.path, answer.status)
+            if is_page or not (200 <= answer.status < 300 or answer.is_unchanged):  # noqa: PLR2004 - RFC 9110, section 15.3
+                is_meant = is_page and self._is_meant(request, answer)
+                raise_for_status(response, content, source=source, redact=self._redact, page_is_meant=is_meant)
+        is_from_service = answer.status < 400 and not is_page  # noqa: PLR2004 - RFC 9110, section 15.5
+        if self.on_date is not None and is_from_service and answer.server_time is not None:
             late_s = self._monotonic() - arrived_s  # the body took its time, and the header is as old by now
             self.on_date(answer.server_time + late_s, arrived_s - budget.began_s)
         return answer
 
-    def _is_meant(self, request: httpx.Request, response: httpx.Response, content: bytes) -> bool:
+    def _is_meant(self, request: httpx.Request, page: Answer) -> bool:
         """Whether a web page is the service's own; see :class:`~agent.wire.identity.Identity`."""
-        status, path = response.status_code, request.url.path
-        if not is_page(response.headers.get("content-type", ""), content):
-            self._identity.note(request.method, path, status)
-            return False
+        status, path, content = page.status, request.url.path, page.content
         is_judged = (200 <= status < 300 or 400 <= status < 500) and status not in TRUSTED_IN_HTML  # noqa: PLR2004
         if not is_judged:
             return False

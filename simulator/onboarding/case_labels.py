@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from agent.errors import Conflict, ErrorAnswer, RateLimited, ServerFault, Unauthorized
 from simulator.onboarding.cases import Case, Label
@@ -15,6 +16,8 @@ from simulator.wire.client import ServiceClient
 from simulator.wire.products import NewProduct, ProductChange
 from simulator.wire.qr import LabelText, encode_label
 from simulator.wire.qr.keys import ED25519, LabelSigner
+
+_NO_STRANGER: Final = "it needs a second account: give --other-api-key and --other-secret-key-file"
 
 
 class CaseUnavailable(Exception):
@@ -75,7 +78,7 @@ class CaseLabels:
             ServiceError: a product could not be made, for another reason than that it may not.
         """
         if case.needs_stranger and self._stranger is None:
-            raise CaseUnavailable("it needs a second account: give --other-api-key and --other-secret-key-file")
+            raise CaseUnavailable(_NO_STRANGER)
         identifier = f"OB-{self._run}-{tag}"
         return [self._label(label, identifier, case.labels) for label in case.labels]
 
@@ -140,5 +143,5 @@ class CaseLabels:
 
     def _make_strange(self) -> str:
         if self._stranger is None:
-            raise CaseUnavailable("it needs a second account: give --other-api-key and --other-secret-key-file")
+            raise CaseUnavailable(_NO_STRANGER)
         return self._make(self._stranger, "another account's product")

@@ -7,21 +7,21 @@ from typing import Any
 
 from agent.adapters.store.journal_rows import JournalRows
 from agent.adapters.store.outbox_rows import OutboxRows
-from agent.core import recovery
 from agent.core.commands import HandlerRule
 from agent.core.values import Contract, SendOutcome
+from agent.runtime import intake
 
 
 def once_runs_again() -> None:
     """An agent that takes every contract for ``idempotent`` after a crash."""
-    recover = recovery.recover
+    recover = intake.recover
 
     def careless(entry: Any, rule: HandlerRule | None, *rest: Any, **options: Any) -> Any:
         if rule is not None and rule.contract is Contract.ONCE:
             rule = replace(rule, contract=Contract.IDEMPOTENT)
         return recover(entry, rule, *rest, **options)
 
-    recovery.recover = careless
+    intake.recover = careless
 
 
 def forgets_what_is_over() -> None:

@@ -201,7 +201,6 @@ class VirtualDevice:
                 outbox=outbox,
                 clock=clock,
                 health=health,
-                post=lambda message: self.sensing.post(message),  # noqa: PLW0108 - it is being made
             ),
             clock,
         )

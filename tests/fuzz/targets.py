@@ -20,8 +20,8 @@ from agent.adapters.clocks import read_boot_id
 from agent.adapters.records import read_records
 from agent.adapters.sd_notify import SdNotifier, make_notifier
 from agent.adapters.sqlite_store import SqliteStore
+from agent.adapters.store.outbox_rows import decode_values
 from agent.adapters.store.snapshot import apply_wal
-from agent.adapters.store.waiting import decode_values
 from agent.app.status_file import read_status
 from agent.config.layer import parse_layer, read_trial
 from agent.config.load import load_config
@@ -52,7 +52,7 @@ from agent.wire.times import parse_received_time, parse_time
 from agent.wire.tokens import parse_token_set
 from gateway.http.answers import Fault
 from gateway.http.requests import HttpRequest
-from gateway.service.event_stream import read_events
+from gateway.service.events import read_events
 from simulator.command.counter import CounterFile
 from simulator.login.request import SignInFailed, begin, query_of
 from simulator.wire.qr import LabelText, base45, encode_label, parse_label

@@ -22,10 +22,9 @@ from typing import Any, Final
 
 from agent.adapters.store.boot_rows import BootRows
 from agent.adapters.store.counts import GapRows, Totals, read_stats
-from agent.adapters.store.failures import Transaction
+from agent.adapters.store.failures import Transaction, damage
 from agent.adapters.store.room import DiskRoom
 from agent.adapters.store.thinner import Thinner
-from agent.adapters.store.waiting import EncodedReading, decode_values, encode_reading
 from agent.core.gaps import Gap, gaps_of
 from agent.core.outbox import (
     RELIEVED_AT,
@@ -42,6 +41,7 @@ from agent.core.outbox import (
 )
 from agent.core.values import Moment, OutboxStats, Priority, Reading, SendOutcome, StoredReading
 from agent.errors import StorageError
+from agent.frozen import dataclass
 
 OUTBOX_FULL: Final = (
     "the outbox is full, so this reading was refused and counted: let the service take some, or raise outbox.max_bytes "
@@ -72,6 +72,40 @@ _THIN_MIN: Final = 16
 # The wall clock was set: ages across boots are others now.
 _CLOCK_STEP_S: Final = 30.0
 _TRIED_MAX: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedReading:
+    """A reading on its way into the store, with its JSON text."""
+
+    at: Moment
+    body: str
+    priority: Priority = Priority.NORMAL
+
+
+def encode_reading(reading: Reading) -> EncodedReading:
+    """The reading with its JSON text.
+
+    Raises:
+        ValueError: a value is not a finite number.
+    """
+    body = json.dumps(reading.values, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return EncodedReading(reading.at, body, reading.priority)
+
+
+def decode_values(body: str) -> dict[str, float]:
+    """The JSON text's named numbers.
+
+    Raises:
+        sqlite3.DatabaseError: it is none: the file is damaged where SQLite does not look.
+    """
+    try:
+        values = json.loads(body)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise damage(f"a reading cannot be read: {error}") from error
+    if not isinstance(values, dict):
+        raise damage("a reading is not an object")
+    return values
 
 
 class OutboxRows:

@@ -16,8 +16,8 @@ from typing import Any, Final
 
 from agent.adapters.store.failures import REPLACING
 from agent.adapters.store.journal_rows import to_entry
+from agent.adapters.store.outbox_rows import decode_values
 from agent.adapters.store.schema import PAGE_BYTES
-from agent.adapters.store.waiting import decode_values
 from agent.core.commands import HISTORY_LOST
 
 _KEPT: Final = {

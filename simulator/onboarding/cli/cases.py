@@ -13,7 +13,7 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from agent.bounded_text import bounded
+from agent.error_text import bounded
 from agent.wire.times import to_rfc3339
 from simulator.announced import ask_offers
 from simulator.exit_codes import ExitCode
@@ -21,7 +21,7 @@ from simulator.onboarding.case_labels import CaseLabels
 from simulator.onboarding.cases import CASES, Case, actions_of
 from simulator.onboarding.cleanup import CleanupReport, clean_up
 from simulator.onboarding.cli.options import PREFIX, check_ids, takes_access, takes_other
-from simulator.onboarding.connecting import Connected, ServiceAccess, connected, connected_if_given
+from simulator.onboarding.connecting import Connected, ServiceAccess, connected, second_account
 from simulator.onboarding.folder import OpenRun, open_run, write_reports, write_whole
 from simulator.onboarding.journey import StepVerdict
 from simulator.onboarding.profile import make_profile, profile_text
@@ -99,8 +99,9 @@ def cases_command(
 ) -> None:
     """Try every order of events: each action in each state of a label, clones, races, foreign and expired labels.
 
-    Makes products, labels and users of its own, marked with onboard: in their names. A second account is needed for
-    the cases in which strangers take part; they are skipped without one. A race is played --repeat times. A lost answer
+    Makes products, labels and users of its own, marked with onboard: in their names. The cases in which
+    strangers take part need a second account: the one of --other-api-key; else a local service makes one for the run,
+    unless --keep is given; elsewhere they are skipped. A race is played --repeat times. A lost answer
     costs its case; three cases in a row without one end the run. Exit code 0: nothing that was played was against the
     specification. 1: something was, or something could not be taken back. 2: usage, or the keys were refused.
     5: the service cannot be reached.
@@ -159,7 +160,8 @@ def profile_command(
 
 def _play(wanted: Wanted, access: ServiceAccess, other: ServiceAccess, out: Path | None) -> Played:
     began_at = to_rfc3339(time.time())
-    with connected(access) as home, connected_if_given(other, "other") as stranger:
+    is_needed = wanted.remove and any(case.needs_stranger for case in wanted.cases)
+    with connected(access) as home, second_account(other, home, is_needed=is_needed) as stranger:
         extensions = home.product_account.retrier.call(lambda: ask_offers(home.client))
         header = {"kind": "cases", "base_url": home.base_url}
         with open_run(out, header, resumable=False) as run:

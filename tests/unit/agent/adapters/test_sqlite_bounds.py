@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.adapters.sqlite_store import SqliteStore
+from agent.adapters.store.outbox_rows import encode_reading
 from agent.adapters.store.status import read_status
-from agent.adapters.store.waiting import encode_reading
 from agent.core.outbox import Bounds, WhenFull
 from agent.core.timekeeping import BootTime
 from agent.core.values import Priority, Reading, SendOutcome, StoredReading

@@ -83,10 +83,10 @@ class Bench:
             outbox=self.outbox,
             clock=self.clock,
             health=self.health,
-            post=self._post,
         )
         self.service = service
         self.driven = ThreadlessService(service, self.clock)
+        service.post = self._post
 
     def run(self, seconds: float) -> None:
         for _ in range(round(seconds)):
