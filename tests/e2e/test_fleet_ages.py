@@ -26,8 +26,8 @@ from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import RunRecord, Tally
 from simulator.fleet.report.live import SilentView
 from simulator.fleet.report.making import make_reports
-from simulator.fleet.run import performing
-from simulator.fleet.run.performing import RunOptions, perform
+from simulator.fleet.run import fleet_run
+from simulator.fleet.run.fleet_run import RunOptions, perform_run
 from simulator.fleet.run.reporter import RunReporter
 from simulator.fleet.scenario.reading import read_scenario_file
 from simulator.fleet.target.local import running_local
@@ -114,7 +114,7 @@ OTHER_COMBINATIONS = [
 @pytest.fixture(autouse=True)
 def _at_any_speed(monkeypatch: pytest.MonkeyPatch) -> None:
     limits = Limits(strained_share=1.0)
-    monkeypatch.setattr(performing, "RunReporter", lambda *given: RunReporter(*given, saturation=Saturation(limits)))
+    monkeypatch.setattr(fleet_run, "RunReporter", lambda *given: RunReporter(*given, saturation=Saturation(limits)))
 
 
 @pytest.fixture(scope="module")
@@ -150,7 +150,7 @@ def play(
         stage = RunOptions(read_scenario_file(path), way, folder / "run", permissions)
         with ThreadPoolExecutor(1) as pool:
             outage = pool.submit(meanwhile, proxy.log)
-            record = perform(stage, lambda _head: SilentView())
+            record = perform_run(stage, lambda _head: SilentView())
             outage.result()
     return record, proxy.log
 
