@@ -26,6 +26,8 @@ __all__ = [
     "DiscoveryRecord",
     "ErrorDetailRecord",
     "ErrorRecord",
+    "FaultListRecord",
+    "FaultRecord",
     "HealthRecord",
     "IntrospectionRecord",
     "MetadataRecord",
@@ -380,6 +382,29 @@ class ClockRecord(TypedDict):
     mode: str
     rate: float
     system_time: str
+
+
+class FaultRecord(TypedDict):
+    """A fault: `match`, `times` and `effect` as they were sent, `times.seed` made where it was left out.
+
+    Attributes:
+        matched: requests that it was asked about and that fit its `match`.
+        hits: of these, those that met its effect.
+    """
+
+    fault_id: str
+    match: JsonObject
+    times: JsonObject
+    effect: JsonObject
+    matched: int
+    hits: int
+    created_at: str
+
+
+class FaultListRecord(TypedDict):
+    """All faults, in the order in which they are asked."""
+
+    data: list[FaultRecord]
 
 
 class NewClientRecord(TypedDict):

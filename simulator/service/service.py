@@ -27,12 +27,15 @@ from simulator.service.due import Due, EndsOfCommands, OverdueCommands, TimersOf
 from simulator.service.epochs import Epochs
 from simulator.service.errors import Conflict, Unavailable
 from simulator.service.failure_log import FailureLog, already_logged
+from simulator.service.faults.rules import FaultRules
 from simulator.service.ids import IdSource
 from simulator.service.ingest import ReadingStore
 from simulator.service.matching import PathTemplates
 from simulator.service.passwords import Passwords
 from simulator.service.presence import Presence
 from simulator.service.quota import Quota
+from simulator.service.request_log.recorder import Recorder
+from simulator.service.request_log.store import RequestLog
 from simulator.service.rules import Rules
 from simulator.service.scripted.devices import ScriptedDevices
 from simulator.service.seed import Seed, SeedFaultsError, read_seed
@@ -84,6 +87,9 @@ class Service:
     templates = PathTemplates({})
     """The paths that it has, once it is served."""
 
+    recorder: Recorder | None = None
+    """What notes requests, once it is served; None where none are kept or logged."""
+
     def __init__(self, config: ServiceConfig) -> None:
         self.config = config
         self.clock = SettableClock(config.clock)
@@ -119,6 +125,7 @@ class Service:
             due_work=OverdueCommands(self.deadline, self.clock, self.commands_have_ended),
             on_failure=self.fail,
         )
+        self.faults = FaultRules()
         self.scripted = self._make_scripted()
         self._register_due()
         self.made_keys: Keys | None = None
@@ -131,9 +138,11 @@ class Service:
         self._is_remote = self.database.kind == "postgresql"
         # Of their own, so that no device's poll waits behind four long lists, and no list behind four summaries;
         # threads begin when they are needed.
-        self._looking_up = ThreadPoolExecutor(READERS, thread_name_prefix="service-look-up")
-        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="service-reader")
-        self._summing = ThreadPoolExecutor(SUMMARIES, thread_name_prefix="service-summary")
+        self._looking_up, self._readers, self._summing = (
+            ThreadPoolExecutor(READERS, thread_name_prefix="service-look-up"),
+            ThreadPoolExecutor(READERS, thread_name_prefix="service-reader"),
+            ThreadPoolExecutor(SUMMARIES, thread_name_prefix="service-summary"),
+        )
         self._pruned_ms = 0
         self.writer.start()
         try:
@@ -143,6 +152,11 @@ class Service:
         except BaseException:
             self.close()
             raise
+
+    @functools.cached_property
+    def requests(self) -> RequestLog:
+        """The last requests and their answers, which only the control surface shows."""
+        return RequestLog(self.config.keep_requests if self.config.control else 0, self.templates.find)
 
     def _make_scripted(self) -> ScriptedDevices:
         return ScriptedDevices(
@@ -309,10 +323,12 @@ class Service:
         of_account = [c.api_key for c in self.callers.values() if c.manufacturer_seq == account]
         self.quota.clear(None if account is None else of_account)
         self._forget(gone)
+        self.requests.clear(account)
         await self.scripted.refresh()
         if account is None:
             self.sessions.sign_out_everybody()
             self.clock.follow_base()  # a clock that somebody left standing would outlive everything that it was set for
+        self.faults.clear(account)
 
     async def remove_account(self, account: int) -> None:
         """Delete an account with its keys and all that it has.
@@ -330,9 +346,11 @@ class Service:
 
         # Nobody comes in with its keys any more, and what has come in before writes nothing after this.
         self.accounts.forget(account)
+        self.faults.clear(account)
         self.epochs.account_deleted()
         try:
             self._forget(await self.writer.submit(remove))
+            self.requests.clear(account)
             await self.scripted.refresh()
         except BaseException:
             self.accounts.hold(await self.look_up(read_held))
