@@ -52,6 +52,7 @@ COMMANDS: Final[dict[str, LazyCommand]] = {
     "accounts": LazyCommand(
         "simulator.control.accounts", "accounts_group", "Accounts of a running local service, and their keys."
     ),
+    "faults": LazyCommand("simulator.control.faults", "faults_group", "Make a running local service fail on purpose."),
     "command": LazyCommand("simulator.command.cli", "command_group", "Send commands to devices, signed or not."),
     "probe": LazyCommand("simulator.probe.cli", "probe_command", "What a server does where it may choose."),
     "labels": LazyCommand("simulator.labels.cli", "labels_command", "QR labels that are proven to read."),

@@ -25,6 +25,8 @@ from simulator.service.oauth import (
 )
 from simulator.service.oauth.cors import Cors
 from simulator.service.profile_layer.layer import ProfileLayer
+from simulator.service.request_log.access_log import AccessLog
+from simulator.service.request_log.recorder import Recorder
 from simulator.service.routes import (
     analytics,
     command_events,
@@ -36,6 +38,7 @@ from simulator.service.routes import (
     control_devices,
     control_faults,
     control_profiles,
+    control_requests,
     dashboards,
     database,
     devices,
@@ -93,6 +96,7 @@ def build_app(service: Service, lifespan: Lifespan[Any] | None = None) -> ASGIAp
             *control_clients.ENDPOINTS,
             *control_clock.ENDPOINTS,
             *control_profiles.ENDPOINTS,
+            *control_requests.ENDPOINTS,
             *control_devices.ENDPOINTS,
             *control_faults.ENDPOINTS,
         )
@@ -124,4 +128,19 @@ def build_app(service: Service, lifespan: Lifespan[Any] | None = None) -> ASGIAp
     complete = Cors(gate, lambda: service.look_up(clients.browser_origins), closed=PAGES)
     dated = DateHeader(complete, service.clock.now_ms)
     profiled = ProfileLayer(dated, served_paths, service, ENDPOINTS, access)
-    return FaultLayer(profiled, service, access)
+    return recorded(service, FaultLayer(profiled, service, access))
+
+
+def recorded(service: Service, app: ASGIApp) -> ASGIApp:
+    """The application behind the layer that notes requests; the application itself where none are kept or logged."""
+    config = service.config
+    writes_lines = config.access_log != "off" and config.log_level in {"debug", "info"}
+    if not (service.requests.keep or writes_lines):
+        return app
+    service.recorder = Recorder(
+        app,
+        log=service.requests,
+        access_log=AccessLog(config.access_log, service.templates.find) if writes_lines else None,
+        now_ms=service.clock.now_ms,
+    )
+    return service.recorder

@@ -15,6 +15,7 @@ from gateway.http.connection_limits import ConnectionLimits
 from simulator.service.client_address import parse_networks
 from simulator.service.clock import ServiceClock, SystemClock
 from simulator.service.profiles.model import ServerProfile
+from simulator.service.request_log.settings import KEEP_DEFAULT, KEEP_MAX, AccessLogStyle
 from simulator.service.scripted.script import MakeSignals
 
 REFRESH_GRACE_S: Final = 300
@@ -47,6 +48,8 @@ class ServiceConfig:
         trusted_proxies: addresses or networks whose ``X-Forwarded-For`` names the caller.
         refresh_grace_s: for so many seconds a rotated refresh token is good once more; 0 = never.
         profile: how the first account is answered; None keeps what is stored, the complete service at first.
+        keep_requests: how many requests and answers the request log keeps; 0 = none.
+        access_log: whether and how each request is a line on standard error; at level info and below.
         make_signals: makes what scripted devices read; None leaves the service without signals.
         connection_limits: what one connection may send, and in what time.
     """
@@ -69,6 +72,8 @@ class ServiceConfig:
     refresh_grace_s: int = 0
     trusted_proxies: tuple[str, ...] = ()
     profile: ServerProfile | None = None
+    keep_requests: int = KEEP_DEFAULT
+    access_log: AccessLogStyle = "off"
     make_signals: MakeSignals | None = None
     connection_limits: ConnectionLimits = field(default_factory=ConnectionLimits)
 
@@ -76,6 +81,8 @@ class ServiceConfig:
         faults = list(self._faults())
         if self.control_token is not None and not _TOKEN.fullmatch(self.control_token.reveal()):
             faults.append("control_token must be 16 to 256 visible ASCII characters: openssl rand -hex 16 makes one")
+        if not 0 <= self.keep_requests <= KEEP_MAX:
+            faults.append(f"keep_requests must lie in 0 (no request log) to {KEEP_MAX:,} requests")
         if faults:
             raise ConfigurationError(faults, "service")
 

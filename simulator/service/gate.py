@@ -27,6 +27,7 @@ from simulator.service.failure_log import FailureLog
 from simulator.service.http_errors import HttpError, http_error_of
 from simulator.service.ids import IdSource
 from simulator.service.quota import Limit, Quota, QuotaState
+from simulator.service.request_log.recording import RECORDING, Recording
 from simulator.service.storage.keys import Caller
 
 log = logging.getLogger(__name__)
@@ -109,6 +110,9 @@ class Gate:
         if request_id is None or _REQUEST_ID.fullmatch(request_id) is None:
             request_id = b"%s-%x" % (self._started, next(self._numbers))
         headers.append((b"x-request-id", request_id))
+        recording: Recording | None = scope.get(RECORDING)
+        if recording is not None:
+            recording.request_id = request_id
         raw_path: bytes = scope["raw_path"]
         if b"%" in raw_path:
             # Routes match the path as it was sent and decode each segment by itself: an id may hold an encoded slash.
@@ -120,6 +124,8 @@ class Gate:
             self._access.check(scope, given)
             return
         scope[CALLER] = caller = await self._authenticate(given)
+        if recording is not None:
+            recording.caller = caller
         limit = self._quota.limit_of(caller.manufacturer_seq)
         if limit is not None:
             state = self._quota.count(caller.api_key, self._clock.quota_ms(), limit)

@@ -22,7 +22,7 @@ async def find_matcher(service: Service, wanted: RequestMatch, field: str = "mat
     Args:
         service: whose paths, accounts, devices and products it may name.
         wanted: the match as it was given.
-        field: what the match is called in the body that it comes from; errors name it.
+        field: what the match is called in the body that it comes from, empty in a query; errors name it.
 
     Raises:
         Invalid: each member that names nothing that exists.
@@ -30,7 +30,7 @@ async def find_matcher(service: Service, wanted: RequestMatch, field: str = "mat
     account, issues = await service.look_up(lambda connection: _look_up(connection, service, wanted))
     matcher, found = make_matcher(wanted, service.templates, account)
     if issues := [*found, *issues]:
-        raise invalid_all([(f"{field}.{name}", issue) for name, issue in issues])
+        raise invalid_all([(f"{field}.{name}" if field else name, issue) for name, issue in issues])
     return matcher
 
 

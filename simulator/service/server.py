@@ -17,16 +17,19 @@ import uvicorn
 
 from agent.errors import ConfigurationError
 from agent.wire.secret import Secret
+from gateway.http.accepting import AcceptFailures
 from simulator.listening import refused_port
 from simulator.service.accounts import WantedUser
 from simulator.service.app import build_app
 from simulator.service.config import ServiceConfig
-from simulator.service.corked import CorkedProtocol
 from simulator.service.profiles.model import ServerProfile
+from simulator.service.request_log.protocol import RecordedProtocol
 from simulator.service.service import Service
 from simulator.service.storage.clients import NewClient, WantedClient
 from simulator.service.storage.keys import Keys
 from simulator.watched import PartEnded, make_thread
+
+_log = logging.getLogger(__name__)
 
 DRAIN_S: Final = 3
 """How long requests that are under way may take when the service ends."""
@@ -46,6 +49,7 @@ class _Server(uvicorn.Server):
         self.should_exit = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        asyncio.get_running_loop().set_exception_handler(AcceptFailures(_log, lambda: self.should_exit))
         await super().startup(sockets)
         if self.started:
             self._on_ready()
@@ -53,6 +57,7 @@ class _Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._service.waiters.close()
         self._service.feed.close()
+        self._service.requests.close()
         self._service.faults.close()
         await super().shutdown(sockets)
 
@@ -284,11 +289,13 @@ def base_url(listener: socket.socket) -> str:
 def make_server(service: Service, on_ready: Callable[[], None]) -> _Server:
     """Uvicorn around the service."""
     logging.getLogger("simulator.service").setLevel(service.config.log_level.upper())
+    app = build_app(service)
+    protocol = functools.partial(RecordedProtocol, limits=service.config.connection_limits, recorder=service.recorder)
     config = uvicorn.Config(
-        build_app(service),
+        app,
         loop=_loop(),
         # A class that uvicorn calls with arguments of its own.
-        http=cast("type[asyncio.Protocol]", functools.partial(CorkedProtocol, limits=service.config.connection_limits)),
+        http=cast("type[asyncio.Protocol]", protocol),
         ws="none",
         lifespan="on",
         log_config=None,

@@ -34,6 +34,8 @@ from simulator.service.matching import PathTemplates
 from simulator.service.passwords import Passwords
 from simulator.service.presence import Presence
 from simulator.service.quota import Quota
+from simulator.service.request_log.recorder import Recorder
+from simulator.service.request_log.store import RequestLog
 from simulator.service.rules import Rules
 from simulator.service.scripted.devices import ScriptedDevices
 from simulator.service.seed import Seed, SeedFaultsError, read_seed
@@ -84,6 +86,9 @@ class Service:
 
     templates = PathTemplates({})
     """The paths that it has, once it is served."""
+
+    recorder: Recorder | None = None
+    """What notes requests, once it is served; None where none are kept or logged."""
 
     def __init__(self, config: ServiceConfig) -> None:
         self.config = config
@@ -147,6 +152,11 @@ class Service:
         except BaseException:
             self.close()
             raise
+
+    @functools.cached_property
+    def requests(self) -> RequestLog:
+        """The last requests and their answers, which only the control surface shows."""
+        return RequestLog(self.config.keep_requests if self.config.control else 0, self.templates.find)
 
     def _make_scripted(self) -> ScriptedDevices:
         return ScriptedDevices(
@@ -313,6 +323,7 @@ class Service:
         of_account = [c.api_key for c in self.callers.values() if c.manufacturer_seq == account]
         self.quota.clear(None if account is None else of_account)
         self._forget(gone)
+        self.requests.clear(account)
         await self.scripted.refresh()
         if account is None:
             self.sessions.sign_out_everybody()
@@ -339,6 +350,7 @@ class Service:
         self.epochs.account_deleted()
         try:
             self._forget(await self.writer.submit(remove))
+            self.requests.clear(account)
             await self.scripted.refresh()
         except BaseException:
             self.accounts.hold(await self.look_up(read_held))

@@ -23,7 +23,7 @@ from simulator.service.fault_layer.answers import chosen_answer, portal_answer
 from simulator.service.fault_layer.inbox import Inbox
 from simulator.service.fault_layer.sending import Sending
 from simulator.service.faults.model import FaultEffect
-from simulator.service.faults.rules import Decision, draw_latency
+from simulator.service.faults.rules import FAULTS_MET, ONE_SHOT, Decision, draw_latency
 from simulator.service.faults.short_form import read_effect
 from simulator.service.gate import is_local
 from simulator.service.http_errors import HttpError, http_error_of
@@ -35,9 +35,6 @@ if TYPE_CHECKING:
 
 FAULT_HEADER: Final = b"x-emulator-fault"
 """Request header: an effect for this request alone."""
-FAULTS_MET: Final = "service.faults"
-"""In a request's scope: the ids of the faults that it met; :data:`ONE_SHOT` for the one of its header."""
-ONE_SHOT: Final = "header"
 
 
 class FaultLayer:

@@ -25,6 +25,9 @@ from simulator.service.times import show_time
 RULES_MAX: Final = 100
 """Rules at a time."""
 _SEEDS: Final = 2**32
+FAULTS_MET: Final = "service.faults"
+"""In a request's scope: the ids of the faults that it met; :data:`ONE_SHOT` for the one of its header."""
+ONE_SHOT: Final = "header"
 
 
 @dataclass(slots=True)
