@@ -20,6 +20,10 @@ _UNREAD_S: Final = 5.0
 _NO_LINGER: Final = struct.pack("hh" if sys.platform == "win32" else "ii", 1, 0)
 
 
+class NoConnectionError(RuntimeError):
+    """What is about a connection meets a request that came over none."""
+
+
 def cycle_of(scope: Scope, send: Send) -> RequestResponseCycle | None:
     """Uvicorn's own state of an answer; None where the service does not run in uvicorn."""
     owner = getattr(scope.get(RAW_SEND, send), "__self__", None)
@@ -30,11 +34,11 @@ def connection_of(scope: Scope, send: Send) -> RequestResponseCycle:
     """As :func:`cycle_of`, for what cannot do without a connection.
 
     Raises:
-        RuntimeError: the service does not run in its own server.
+        NoConnectionError: the service does not run in its own server, or has sent the request to itself.
     """
     cycle = cycle_of(scope, send)
     if cycle is None:
-        raise RuntimeError("this fault is about a connection: run the service in its own server")
+        raise NoConnectionError("this fault is about a connection: run the service in its own server")
     return cycle
 
 

@@ -76,7 +76,7 @@ async def read_facts(service: Service, scope: Scope, body: bytes = b"") -> Reque
     if device_ids:
         of_devices = await service.look_up(lambda connection: devices.find_products(connection, device_ids))
         product_ids = tuple(dict.fromkeys((*product_ids, *of_devices.values())))
-    caller = await find_account(service, headers)
+    caller = scope.get(AS_CALLER) or await find_account(service, headers)
     return RequestFacts(
         method=scope["method"],
         path=path,
