@@ -40,6 +40,15 @@ def make_signals(wanted: Mapping[str, JsonObject], device: str, seed: int) -> Si
         seed: of chance.
 
     Raises:
+        SignalFaultsError: as :func:`make_signal_set`.
+    """
+    return DeviceSignals(make_signal_set(wanted), Individual(seed, device))
+
+
+def make_signal_set(wanted: Mapping[str, JsonObject]) -> SignalSet:
+    """Signals out of JSON.
+
+    Raises:
         SignalFaultsError: every fault, by field. Kinds that read a file are among them: whoever may call the service
             may not have it open files.
     """
@@ -51,7 +60,7 @@ def make_signals(wanted: Mapping[str, JsonObject], device: str, seed: int) -> Si
     if files:
         raise SignalFaultsError([(f"{name}.kind", "reads a file: give a kind that needs none") for name in files])
     try:
-        return DeviceSignals(build_signals(settings, folder=Path()), Individual(seed, device))
+        return build_signals(settings, folder=Path())
     except ConfigurationError as error:
         faults = [fault.partition(": ") for fault in error.faults]
         raise SignalFaultsError([(name, issue) for name, _, issue in faults]) from None
