@@ -20,10 +20,6 @@ _UNREAD_S: Final = 5.0
 _NO_LINGER: Final = struct.pack("hh" if sys.platform == "win32" else "ii", 1, 0)
 
 
-class NoConnectionError(RuntimeError):
-    """What is about a connection meets a request that came over none."""
-
-
 def cycle_of(scope: Scope, send: Send) -> RequestResponseCycle | None:
     """Uvicorn's own state of an answer; None where the service does not run in uvicorn."""
     owner = getattr(scope.get(RAW_SEND, send), "__self__", None)
@@ -34,11 +30,11 @@ def connection_of(scope: Scope, send: Send) -> RequestResponseCycle:
     """As :func:`cycle_of`, for what cannot do without a connection.
 
     Raises:
-        NoConnectionError: the service does not run in its own server, or has sent the request to itself.
+        RuntimeError: the service does not run in its own server.
     """
     cycle = cycle_of(scope, send)
     if cycle is None:
-        raise NoConnectionError("this fault is about a connection: run the service in its own server")
+        raise RuntimeError("this fault is about a connection: run the service in its own server")
     return cycle
 
 

@@ -9,6 +9,7 @@ from starlette.types import Scope
 
 from simulator.service.errors import ServiceError, invalid_all
 from simulator.service.matching import Issues, Matcher, RequestFacts, RequestMatch, make_matcher, named_ids
+from simulator.service.request_log.recording import AS_CALLER
 from simulator.service.storage import accounts, devices, products
 from simulator.service.storage.keys import Caller
 

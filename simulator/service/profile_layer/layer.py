@@ -37,8 +37,8 @@ from simulator.service.profile_layer import (
 from simulator.service.profile_layer.exchange import Answered, Capture, Exchange, Reply, Rewrite, Step, fault, refusal
 from simulator.service.profiles.model import ServerProfile
 from simulator.service.request_log.recording import AS_CALLER
-from simulator.service.storage.keys import Caller
 from simulator.service.request_matches import find_account
+from simulator.service.storage.keys import Caller
 
 if TYPE_CHECKING:
     from simulator.service.service import Service

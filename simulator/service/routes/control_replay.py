@@ -1,7 +1,8 @@
 """``/_emulator/requests/{logged_id}/replay``: a logged request, sent again inside the service.
 
-The log has no secrets, so nobody could send the request as it was. It goes through every layer that a request of the
-network goes through, faults and profile included, but for the keys: it comes from whom the first one came from.
+The log has no secrets, so nobody could send the request as it was. It comes from whom the first one came from, without
+a look at keys, counts for the quota, is answered by the account's profile, and meets no faults: what is wanted is the
+service's answer.
 """
 
 from __future__ import annotations
@@ -14,14 +15,13 @@ from starlette.types import Message, Scope
 from agent.wire import paths
 from simulator.service.answers import ok
 from simulator.service.call import Call
-from simulator.service.connection import NoConnectionError
 from simulator.service.endpoints import ERROR, Endpoint, Reply
 from simulator.service.errors import Conflict
 from simulator.service.request_log.curl import CannotRepeatError, check_whole
 from simulator.service.request_log.entry import Entry
 from simulator.service.request_log.making import PARTNER_ACCESS
-from simulator.service.request_log.records import LoggedRequestRecord
 from simulator.service.request_log.recording import AS_CALLER, REPLAY_OF
+from simulator.service.request_log.records import LoggedRequestRecord
 from simulator.service.routes.control_requests import PATH, find_entry, show_entry
 
 if TYPE_CHECKING:
@@ -39,7 +39,6 @@ async def replay(call: Call) -> Answer:
         _check(service, entry)
     except CannotRepeatError as exc:
         raise Conflict("request_not_repeatable", f"It cannot be sent again: {exc}.") from None
-    await call.read_body()
     made = await send_again(call, entry)
     return ok(show_entry(service, made))
 
@@ -54,7 +53,7 @@ def _check(service: Service, entry: Entry) -> None:
     if entry.path in PARTNER_ACCESS:
         raise CannotRepeatError("codes, tokens and forms of partner access are good once, and the log has none of them")
     if entry.has_secrets:
-        raise CannotRepeatError("its path, query or body held a secret, which the log has not; its curl line asks for it")
+        raise CannotRepeatError("its path, query or body held a secret, which its curl line asks for")
     if entry.template == paths.COMMAND_EVENTS:
         raise CannotRepeatError("the answer is a stream without end")
     if entry.caller is None:
@@ -102,14 +101,7 @@ async def send_again(call: Call, entry: Entry) -> Entry:
     }
     if entry.caller is not None:
         scope[AS_CALLER] = entry.caller
-    try:
-        made = await recorder.send_through(scope, receive, send)
-    except NoConnectionError:
-        raise Conflict(
-            "request_not_repeatable",
-            "It met a fault that closes or slows a connection, and came over none: send it by its curl line.",
-        ) from None
-    return made
+    return await recorder.send_through(scope, receive, send)
 
 
 ENDPOINTS: Final = (

@@ -111,8 +111,8 @@ ENDPOINTS: Final = (
         f"{PATH}/events",
         stream_requests,
         "stream_requests",
-        "Requests as they end, as server-sent events: `id` and `event: request`, the logged request as `data`, a comment "
-        f"at least every {HEARTBEAT_S:.0f} s. `event: gap` with `missed` comes for what has left the log unsent",
+        "Requests as they end, as server-sent events: `id` and `event: request`, the logged request as `data`, "
+        f"a comment every {HEARTBEAT_S:.0f} s. `event: gap` with `missed` comes for what has left the log unsent",
         "control",
         (
             Reply(200, "Events without end", media_type=MEDIA_TYPE),

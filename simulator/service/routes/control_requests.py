@@ -99,7 +99,7 @@ def log_of(service: Service) -> RequestLog:
         Conflict: it is off.
     """
     if not service.requests.keep:
-        raise Conflict("requestlog_off", "The service keeps no requests: start it with --keep-requests above 0.")
+        raise Conflict("request_log_off", "The service keeps no requests: start it with --keep-requests above 0.")
     return service.requests
 
 
@@ -252,7 +252,7 @@ def _near_miss(judged: Judged) -> NearMissRecord:
 
 _INVALID: Final = Reply(400, "A filter cannot be used, or names nothing that exists", ERROR)
 _NOT_FOUND: Final = Reply(404, "`request_not_found`: it is not in the log, or no longer", ERROR)
-_OFF: Final = Reply(409, "`requestlog_off`: the service keeps no requests", ERROR)
+_OFF: Final = Reply(409, "`request_log_off`: the service keeps no requests", ERROR)
 FILTER_PARAMETERS: Final = (
     text_filter("method", "Such as `POST`"),
     text_filter("path", "A path template of the documents, or a path with ids in it"),
@@ -320,7 +320,7 @@ ENDPOINTS: Final = (
         (
             Reply(200, "The line", media_type="text/plain; charset=utf-8"),
             _NOT_FOUND,
-            Reply(409, "`request_not_repeatable`: too little of it was kept; or `requestlog_off`", ERROR),
+            Reply(409, "`request_not_repeatable`: too little of it was kept; or `request_log_off`", ERROR),
         ),
         public=True,
     ),
