@@ -38,6 +38,8 @@ from simulator.service.routes import (
     control_devices,
     control_faults,
     control_profiles,
+    control_replay,
+    control_request_events,
     control_requests,
     dashboards,
     database,
@@ -97,6 +99,8 @@ def build_app(service: Service, lifespan: Lifespan[Any] | None = None) -> ASGIAp
             *control_clock.ENDPOINTS,
             *control_profiles.ENDPOINTS,
             *control_requests.ENDPOINTS,
+            *control_request_events.ENDPOINTS,
+            *control_replay.ENDPOINTS,
             *control_devices.ENDPOINTS,
             *control_faults.ENDPOINTS,
         )

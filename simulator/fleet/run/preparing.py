@@ -16,7 +16,7 @@ from simulator.fleet.audit.file_ledger import LedgerTarget
 from simulator.fleet.audit.fleet_ledger import SEQUENCE_NAME, first_number_of
 from simulator.fleet.audit.folder import AuditedDevice, ledger_path, write_devices
 from simulator.fleet.audit.ledger_format import LedgerHeader
-from simulator.fleet.faults.kinds import plans_wrong_clocks
+from simulator.fleet.faults.registry import plans_wrong_clocks
 from simulator.fleet.plan.digest import deal
 from simulator.fleet.plan.plan import Plan
 from simulator.fleet.products import load_product
@@ -278,7 +278,7 @@ def _address(context: RunContext, provisioned: Provisioned) -> tuple[Address, fr
     Through a gateway each device gets a token of its own first.
     """
     target, settings = context.target, context.file.scenario.target
-    if settings.transport != "mqtt" and settings.through != "gateway":
+    if not settings.uses_gateway:
         return Address(target.base_url, target.key_files, ca_file=target.ca_file), None
     if target.gateway_url is None or target.gateway_folder is None:
         raise ConfigurationError(
@@ -304,4 +304,4 @@ def _address(context: RunContext, provisioned: Provisioned) -> tuple[Address, fr
 
 def _offers_used(scenario: Scenario, offers: frozenset[str]) -> frozenset[str]:
     """Devices that poll periodically do so although the service could hold their polls."""
-    return offers - {"long-poll"} if scenario.target.transport == "http_poll" else offers
+    return offers - {"long-poll"} if scenario.target.traits.polls == "periodic" else offers

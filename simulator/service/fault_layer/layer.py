@@ -12,7 +12,7 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from sqlalchemy.exc import SQLAlchemyError
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from simulator.service.addresses import CONTROL_PREFIX
 from simulator.service.answers import send_answer
@@ -27,6 +27,7 @@ from simulator.service.faults.rules import FAULTS_MET, ONE_SHOT, Decision, draw_
 from simulator.service.faults.short_form import read_effect
 from simulator.service.gate import is_local
 from simulator.service.http_errors import HttpError, http_error_of
+from simulator.service.request_log.recording import REPLAY_OF
 from simulator.service.request_matches import read_facts
 from simulator.service.waiting import hold
 
@@ -62,6 +63,9 @@ class FaultLayer:
             if name == FAULT_HEADER:
                 header = value
         if header is None and (not self._faults.live or scope["path"].startswith(CONTROL_PREFIX)):
+            await self._app(scope, receive, send)
+            return
+        if REPLAY_OF in scope:  # what the service sends to itself meets no faults
             await self._app(scope, receive, send)
             return
         try:
@@ -129,6 +133,8 @@ class FaultLayer:
             elif effect is not None and "request" in {effect.lose, effect.reset}:
                 (reset if effect.reset else close)(connection_of(scope, send))
             else:
+                if effect is not None and effect.duplicate:
+                    await self._carry_out_first(scope, inbox.copy())
                 sending = Sending(
                     scope,
                     send,
@@ -139,6 +145,23 @@ class FaultLayer:
                     self._service.clock.now_ms,
                 )
                 await self._app(scope, inbox.receive, sending.send)
+
+    async def _carry_out_first(self, scope: Scope, inbox: Inbox) -> None:
+        """Carry the request out once more than its caller knows: until its answer begins, which nobody gets."""
+        begun = asyncio.Event()
+
+        async def discard(_message: Message) -> None:
+            begun.set()
+
+        inner = {name: value for name, value in scope.items() if name != RAW_SEND}
+        carrying_out = asyncio.ensure_future(self._app(inner, inbox.receive, discard))
+        answered = asyncio.ensure_future(begun.wait())
+        try:
+            await asyncio.wait({carrying_out, answered}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (carrying_out, answered):
+                task.cancel()
+            await asyncio.wait({carrying_out, answered})
 
     async def _answer(self, effect: FaultEffect, send: Send) -> None:
         now_ms = self._service.clock.now_ms()
