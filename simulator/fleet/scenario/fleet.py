@@ -83,7 +83,7 @@ class ModelSettings(Section):
     )
     battery: BatterySettings | None = Field(default=None, description="What it lives on; left out: mains.")
     firmware: FirmwareSettings | None = Field(
-        default=None, description="Which firmware it has, and how updates go; left out: it does not tell."
+        default=None, description="Which firmware it has, and how updates go; left out: it reports none."
     )
     reboots: RebootSettings | None = Field(default=None, description="Power losses; left out: none.")
     clock: ClockSettings | None = Field(default=None, description="How wrong its clock is; left out: it is right.")
