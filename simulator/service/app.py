@@ -34,6 +34,7 @@ from simulator.service.routes import (
     control_clock,
     control_devices,
     control_profiles,
+    control_snapshots,
     dashboards,
     database,
     devices,
@@ -91,6 +92,7 @@ def build_app(service: Service, lifespan: Lifespan[Any] | None = None) -> ASGIAp
             *control_clients.ENDPOINTS,
             *control_clock.ENDPOINTS,
             *control_profiles.ENDPOINTS,
+            *control_snapshots.ENDPOINTS,
             *control_devices.ENDPOINTS,
         )
         if service.config.control

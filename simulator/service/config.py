@@ -48,6 +48,9 @@ class ServiceConfig:
         refresh_grace_s: for so many seconds a rotated refresh token is good once more; 0 = never.
         profile: how the first account is answered; None keeps what is stored, the complete service at first.
         make_signals: makes what scripted devices read; None leaves the service without signals.
+        snapshot: a snapshot to begin with, where nothing is stored yet.
+        snapshot_on_exit: where to leave one at the end, in place of one that is there.
+        snapshots_dir: folder of the snapshots with names; None takes ``snapshots`` in ``data_dir``, else a temporary one.
         connection_limits: what one connection may send, and in what time.
     """
 
@@ -70,6 +73,9 @@ class ServiceConfig:
     trusted_proxies: tuple[str, ...] = ()
     profile: ServerProfile | None = None
     make_signals: MakeSignals | None = None
+    snapshot: Path | None = None
+    snapshot_on_exit: Path | None = None
+    snapshots_dir: Path | None = None
     connection_limits: ConnectionLimits = field(default_factory=ConnectionLimits)
 
     def __post_init__(self) -> None:

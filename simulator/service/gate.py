@@ -16,7 +16,7 @@ from typing import Final
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from simulator.service.addresses import CONTROL_PREFIX, PUBLIC
+from simulator.service.addresses import CONTROL_PREFIX, HEALTH, PUBLIC
 from simulator.service.answers import Header, send_answer
 from simulator.service.clock import SettableClock
 from simulator.service.control_access import ControlAccess
@@ -115,10 +115,16 @@ class Gate:
             scope["path"] = raw_path.decode("ascii", "replace")
         path: str = scope["path"]
         if path in PUBLIC:
+            if self._epochs.settled is not None:
+                await self._wait(scope)
             return
         if self._control and path.startswith(CONTROL_PREFIX) and is_local(scope):
             self._access.check(scope, given)
+            if self._epochs.settled is not None and path != HEALTH:
+                await self._wait(scope)
             return
+        if self._epochs.settled is not None:
+            await self._wait(scope)
         scope[CALLER] = caller = await self._authenticate(given)
         limit = self._quota.limit_of(caller.manufacturer_seq)
         if limit is not None:
@@ -128,6 +134,11 @@ class Gate:
                 raise _too_many(limit, state)
         if path.startswith(CONTROL_PREFIX):
             raise HttpError(404, "not_found", "The control paths are off, or open to callers on this machine only.")
+
+    async def _wait(self, scope: Scope) -> None:
+        """Until the state is the one that the request can rely on."""
+        await self._epochs.wait()
+        scope[EPOCH] = self._epochs.number
 
     async def _authenticate(self, given: Mapping[bytes, bytes]) -> Caller:
         """Both keys win over a token; one of them alone is a mistake that no token covers up."""

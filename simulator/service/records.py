@@ -437,6 +437,28 @@ class NewAccountRecord(TypedDict):
     clients: list[NewClientRecord]
 
 
+class SnapshotClockRecord(TypedDict):
+    """The service's clock when a snapshot was saved."""
+
+    time: str
+    mode: str
+    rate: float
+
+
+class SnapshotRecord(TypedDict):
+    """A snapshot; ``rows`` by table. Of a file that is none, ``fault`` says why, and what it would have is null."""
+
+    name: str
+    file: str
+    size_bytes: int
+    schema: str | None
+    made_at: str | None
+    clock: SnapshotClockRecord | None
+    rows: dict[str, int] | None
+    sha256: str | None
+    fault: str | None
+
+
 class SeedRecord(TypedDict):
     """How many items of a seed were created, changed, and there already."""
 

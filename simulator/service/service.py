@@ -8,6 +8,7 @@ import functools
 import logging
 import os
 import secrets
+import threading
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
@@ -37,6 +38,8 @@ from simulator.service.rules import Rules
 from simulator.service.scripted.devices import ScriptedDevices
 from simulator.service.seed import Seed, SeedFaultsError, read_seed
 from simulator.service.sessions import Sessions
+from simulator.service.snapshots import loading
+from simulator.service.snapshots.folder import SnapshotFolder, check_target
 from simulator.service.storage import (
     accounts,
     commands,
@@ -134,9 +137,16 @@ class Service:
         self._looking_up = ThreadPoolExecutor(READERS, thread_name_prefix="service-look-up")
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="service-reader")
         self._summing = ThreadPoolExecutor(SUMMARIES, thread_name_prefix="service-summary")
+        self._saving = ThreadPoolExecutor(1, thread_name_prefix="service-snapshot")
+        self.is_closing = threading.Event()
+        self.whole = asyncio.Lock()
+        """Held by what saves or replaces everything that is stored."""
+        self.snapshots = SnapshotFolder(config.snapshots_dir, self.database.folder)
         self._pruned_ms = 0
         self.writer.start()
         try:
+            if config.snapshot_on_exit is not None:
+                check_target(config.snapshot_on_exit)
             seed = read_seed(config.seed_file) if config.seed_file else Seed()
             hashes = self._hash_passwords(seed)
             self.made_keys = self.writer.call(lambda connection: self._open(connection, seed, hashes))
@@ -170,7 +180,11 @@ class Service:
 
     def _open(self, connection: Connection, seed: Seed, hashes: Hashes) -> Keys | None:
         config = self.config
-        made = keys.ensure_first_account(connection, self._own_keys(), self.ids.next(), self.clock.now_ms())
+        if config.snapshot is not None:
+            header = loading.begin_with(connection, config.snapshot, self.database.where)
+            self.clock.restore(header.clock)
+            self.ids.restart(str(header.made_ms))
+        made = self.keep_own_keys(connection)
         if config.profile is not None:
             self.profiles.store(connection, accounts.first(connection), config.profile)
         self.accounts.hold(read_held(connection))
@@ -181,6 +195,17 @@ class Service:
         if isinstance(done, SeedFaultsError):
             raise ConfigurationError([f"seed {config.seed_file} {line}" for line in done.lines()], "seed")
         return made
+
+    def keep_own_keys(self, connection: Connection) -> Keys | None:
+        """The pair that this start was given, or made, opens the first account, whatever is stored.
+
+        Returns:
+            Keys that were made just now and nobody knows yet.
+
+        Raises:
+            ConfigurationError: the given key is stored with another secret.
+        """
+        return keys.ensure_first_account(connection, self._own_keys(), self.ids.next(), self.clock.now_ms())
 
     def _target(self, caller: Caller, hashes: Hashes) -> SeedTarget:
         return SeedTarget(caller.manufacturer_seq, self.ids.next, self.clock.now_ms(), hashes)
@@ -248,6 +273,10 @@ class Service:
         """A read of a page; as :meth:`look_up`."""
         return await self._read_within(READ_S, self._readers, query)
 
+    async def in_snapshot_thread(self, work: Callable[[], T]) -> T:
+        """What takes as long as everything that is stored: one at a time, in a thread of its own."""
+        return await asyncio.get_running_loop().run_in_executor(self._saving, work)
+
     async def summarise(self, query: Callable[[Connection], T]) -> T:
         """A read that looks at as many rows as there are; as :meth:`look_up`. Few run at once, the others wait."""
         return await self._read_within(READ_S, self._summing, query)
@@ -305,7 +334,8 @@ class Service:
     async def reset(self, caller: Caller | None = None) -> None:
         """Delete everything but the accounts and their keys; what one account has when a caller is given."""
         account = None if caller is None else caller.manufacturer_seq
-        gone = await self.writer.submit(lambda connection: self._delete(connection, account))
+        async with self.whole if account is None else contextlib.nullcontext():
+            gone = await self.writer.submit(lambda connection: self._delete(connection, account))
         of_account = [c.api_key for c in self.callers.values() if c.manufacturer_seq == account]
         self.quota.clear(None if account is None else of_account)
         self._forget(gone)
@@ -337,6 +367,12 @@ class Service:
         except BaseException:
             self.accounts.hold(await self.look_up(read_held))
             raise
+
+    def forget_people(self) -> None:
+        """Everything in the storage is new: nobody has signed in, asked for anything, or guessed a password."""
+        self.sessions.sign_out_everybody()
+        self.quota.clear()
+        self.attempts.clear()
 
     def _forget(self, person_seqs: Collection[int]) -> None:
         """Rows were deleted, whose numbers may be given out again: those of devices, and those of people."""
@@ -468,7 +504,9 @@ class Service:
 
     def close(self) -> None:
         """Write what waits and close the storage. Called after the server has ended."""
+        self.is_closing.set()
         self.writer.stop()
-        for threads in (self._looking_up, self._readers, self._summing):
+        for threads in (self._looking_up, self._readers, self._summing, self._saving):
             threads.shutdown()
         self.database.close()
+        self.snapshots.close()
