@@ -23,9 +23,9 @@ import uvloop
 
 from agent.core.poll_interval import PollIntervals
 from agent.wire.extensions import IDEMPOTENCY_KEY
-from simulator.fleet.device.driver import Driver, Member
+from simulator.fleet.device.gc_freeze import GcFreeze
+from simulator.fleet.device.http_driver import HttpDriver, Member
 from simulator.fleet.device.model import DeviceModel, Fleetwide
-from simulator.fleet.device.quiet_heap import QuietHeap
 from simulator.fleet.device.request_template import RequestTemplate
 from simulator.fleet.engine.addresses import loopback_addresses
 from simulator.fleet.engine.http.engine import Http1Engine, HttpOptions
@@ -126,7 +126,7 @@ def pss_kb() -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
 
 
-def _driver(given: argparse.Namespace, observer: Counting) -> tuple[Driver, Http1Engine]:
+def _driver(given: argparse.Namespace, observer: Counting) -> tuple[HttpDriver, Http1Engine]:
     period_s = given.period
     model = DeviceModel(
         signals=SIGNALS,
@@ -141,7 +141,7 @@ def _driver(given: argparse.Namespace, observer: Counting) -> tuple[Driver, Http
     engine = Http1Engine(options, wheel)
     members = [Member(str(UUID(int=_FIRST_ID + number)), "product", model) for number in range(given.devices)]
     fleet = Fleetwide(frozenset({IDEMPOTENCY_KEY}), 1, "benchmark", numbered=True)
-    driver = Driver(engine, wheel, [RequestTemplate(origin, KEYS)], members, fleet, observer=observer)
+    driver = HttpDriver(engine, wheel, [RequestTemplate(origin, KEYS)], members, fleet, observer=observer)
     return driver, engine
 
 
@@ -150,7 +150,7 @@ async def _perform(given: argparse.Namespace) -> None:
     driver, engine = _driver(given, observer)
     if not given.readings:
         driver.sample(on=False)
-    on, heap = 0, QuietHeap()  # as in a worker
+    on, heap = 0, GcFreeze()  # as in a worker
     for step in range(1, given.steps + 1):
         for number in range(on, on := given.devices * step // given.steps):
             driver.switch_on(number)
@@ -185,7 +185,7 @@ async def _perform(given: argparse.Namespace) -> None:
     await engine.close()
 
 
-async def _pass(observer: Counting, seconds: float, heap: QuietHeap) -> None:
+async def _pass(observer: Counting, seconds: float, heap: GcFreeze) -> None:
     end_s = time.monotonic() + seconds
     while (left_s := end_s - time.monotonic()) > 0:
         await asyncio.sleep(min(1.0, left_s))

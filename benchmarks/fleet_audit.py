@@ -47,10 +47,10 @@ from simulator.fleet.audit.digest import digest_values
 from simulator.fleet.audit.file_ledger import FileLedger
 from simulator.fleet.audit.fleet_ledger import with_sequence
 from simulator.fleet.audit.folder import AuditedDevice, ledger_path, write_devices
-from simulator.fleet.audit.frames import LedgerHeader
+from simulator.fleet.audit.ledger_format import LedgerHeader
 from simulator.fleet.audit.run_audit import AuditSettings, audit_run
 from simulator.fleet.record import AuditRecord
-from simulator.fleet.target.asking import Keyring, TargetDesk, for_each, open_desk
+from simulator.fleet.target.client import Keyring, TargetClient, for_each, open_client
 from simulator.fleet.target.local import LocalService, running_local
 from simulator.keys import Keys
 from simulator.wire.products import NewProduct
@@ -76,7 +76,7 @@ class Plant:
     sequence: int
 
 
-async def register(desk: TargetDesk, count: int) -> list[AuditedDevice]:
+async def register(desk: TargetClient, count: int) -> list[AuditedDevice]:
     """So many devices of a new product."""
     body = NewProduct(name="Audit benchmark").to_wire()
     product_id = (await desk.ask("POST", paths.PRODUCTS, body)).json()["product_id"]
@@ -91,7 +91,7 @@ async def register(desk: TargetDesk, count: int) -> list[AuditedDevice]:
     return [found[number] for number in range(count)]
 
 
-async def send_all(desk: TargetDesk, run: Path, devices: Sequence[AuditedDevice], readings: int) -> None:
+async def send_all(desk: TargetClient, run: Path, devices: Sequence[AuditedDevice], readings: int) -> None:
     """Every device sends its readings in batches, one after the other, and writes them down."""
     began_s, began_ms = time.monotonic(), round(time.time() * 1000)
     write_devices(run, devices)
@@ -191,7 +191,7 @@ def named_by(audit: AuditRecord) -> set[Plant]:
     return {Plant(each.kind, each.device_id, int(key)) for each in audit.findings for key in each.keys}
 
 
-async def audit(desk: TargetDesk, run: Path, settings: AuditSettings | None = None) -> AuditRecord:
+async def audit(desk: TargetClient, run: Path, settings: AuditSettings | None = None) -> AuditRecord:
     """Audit through the plain interface."""
     return await audit_run(run, desk.pages, settings or AuditSettings(), lambda _done, _total: None)
 
@@ -222,7 +222,7 @@ async def prove(
     base_url: str, keys: Keys, database: Path, run: Path, *, devices: int, readings: int, planted: int, seed: int
 ) -> Proof:
     """Send, audit, plant, audit."""
-    async with open_desk(base_url, Keyring((keys,)), timeout_s=60) as desk:
+    async with open_client(base_url, Keyring((keys,)), timeout_s=60) as desk:
         fleet = await register(desk, devices)
         await send_all(desk, run, fleet, readings)
         began_s = time.monotonic()

@@ -40,10 +40,10 @@ from benchmarks._fleet_target import Target, cores, find_locust, has_nginx, mach
 from benchmarks.fleet_frozen import LOCUSTFILE
 from simulator.fleet.engine.preflight import raise_descriptor_limit
 from simulator.fleet.metrics.recorder import Recorder
-from simulator.fleet.play.devices import Address
-from simulator.fleet.play.fleet import FleetJob, FleetPlay
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.target.target import KeyPairFile
+from simulator.fleet.workload.devices import Address
+from simulator.fleet.workload.fleet import FleetJob, FleetWorkload
 
 BAR = 0.005
 EDGE_S = 2
@@ -150,7 +150,7 @@ async def play(url: str, rate: float, seconds: float, folder: Path, drain_s: flo
         scenario, Address(url, keys), keys, url, 0, range(DEVICES), names, names, "p", folder, time.time(),
         (0,) * DEVICES, frozenset(), frozenset(), "run", None, 64,
     )  # fmt: skip
-    piece = FleetPlay(job, recorder)
+    piece = FleetWorkload(job, recorder)
     began_s = time.monotonic() + _LEAD_S
     piece.begin(began_s)
     piece.enter_phase(0, began_s)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from agent.app.lock import holder_of
 from agent.config.credentials import Credentials
 from agent.doctor.findings import Named, fault, no_answer, ok
-from agent.doctor.quick_check import check_state_dir
+from agent.doctor.quick_check import check_configuration, check_state_dir
 from agent.errors import ConfigurationError, InvalidMessage, ServiceError, TransportError, UnexpectedAnswer
 from agent.runtime.retry_policy import describe
 from gateway.config import GatewayConfig, LoadedGateway
@@ -17,8 +17,7 @@ from gateway.devices.token_file import FILE_NAME as TOKENS_FILE_NAME
 from gateway.devices.token_table import TokenTable
 from gateway.http.front import http_settings, tls_context
 from gateway.mqtt.front import look_at_broker, mqtt_settings
-from gateway.service.client import make_client
-from gateway.service.meter import Meter
+from gateway.service.meter import Meter, make_client
 from gateway.service.offer import offered_words
 
 
@@ -30,19 +29,10 @@ def check_gateway(load: Callable[[], LoadedGateway], environ: Mapping[str, str],
         environ: for systemd's credentials.
         online: ask the service and the broker too.
     """
-    try:
-        loaded = load()
-    except ConfigurationError as error:
-        return [("configuration", fault(each)) for each in error.faults]
-    source = str(loaded.path) if loaded.path else "the environment"
-    findings = [("configuration", ok(f"{source} is whole and consistent"))]
+    loaded, credentials, findings = check_configuration(load, lambda it: it.config.auth.credentials(environ))
+    if loaded is None:
+        return findings
     config = loaded.config
-    credentials: Credentials | None = None
-    try:
-        credentials = config.auth.credentials(environ)
-        findings.append(("credentials", ok("the key files can be read and only by this user")))
-    except ConfigurationError as error:
-        findings += [("configuration", fault(each)) for each in error.faults]
     findings.append(check_state_dir(config.state_dir, "gateway"))
     findings.append(check_tokens(config))
     findings += check_http(config)

@@ -26,10 +26,9 @@ from gateway.housekeeping import Housekeeper
 from gateway.http.front import HttpFront, http_settings
 from gateway.mqtt.front import MqttFront, mqtt_settings
 from gateway.ports import Front, Hints, TokenCheck
-from gateway.service.client import make_client
 from gateway.service.commands import CommandRequests
 from gateway.service.events import EventService
-from gateway.service.meter import Meter
+from gateway.service.meter import Meter, make_client
 from gateway.service.offer import Offer
 from gateway.service.readings import ReadingRequests
 from gateway.service.results import ResultRequests

@@ -10,16 +10,15 @@ from typing import Final
 
 from agent.adapters.store.failures import explain
 from agent.app.lock import holder_of
-from agent.app.status_file import StatusFile, read_status, status_path
+from agent.app.status_file import StatusFile, newest_status, process_state, status_path
 from agent.errors import ConfigurationError, StorageError
 from agent.frozen import dataclass
 from gateway.config import GatewayConfig
 from gateway.core.share import Share
 from gateway.store.command_rows import CommandRows
-from gateway.store.counter_rows import Counters
 from gateway.store.reading_rows import ReadingRows
 from gateway.store.schema import FILE_NAME, SCHEMA
-from gateway.store.usage import Usage
+from gateway.store.totals import Counters, Usage
 from gateway.store.values import StoreBounds, StoreStats
 
 WHO: Final = "gateway"
@@ -65,7 +64,7 @@ def look_at(config: GatewayConfig, environ: Mapping[str, str]) -> GatewayStatus:
     """Read files alone: nothing is written, and the running program is not disturbed."""
     state_dir = config.state_dir
     holder = holder_of(state_dir)
-    told = _newest([status_path(state_dir, environ), status_path(state_dir, {}), _RUNTIME])
+    told = newest_status([status_path(state_dir, environ), status_path(state_dir, {}), _RUNTIME], WHO)
     found: tuple[StoreStats | None, tuple[str, ...], tuple[str, ...]] = (None, (), ())
     fault = ""
     try:
@@ -73,7 +72,8 @@ def look_at(config: GatewayConfig, environ: Mapping[str, str]) -> GatewayStatus:
     except (StorageError, ConfigurationError) as error:
         fault = str(error)
     share = config.share.value()
-    return GatewayStatus(_state(holder, told, found[0]), state_dir, holder, share, told, *found, fault)
+    state = process_state(holder, told, has_store=found[0] is not None)
+    return GatewayStatus(state, state_dir, holder, share, told, *found, fault)
 
 
 def _read_store(path: Path) -> tuple[StoreStats | None, tuple[str, ...], tuple[str, ...]]:
@@ -102,16 +102,3 @@ def _read_store(path: Path) -> tuple[StoreStats | None, tuple[str, ...], tuple[s
             return stats, tuple(row[0] for row in reasons), tuple(row[0] for row in incidents)
     except sqlite3.Error as error:
         raise explain(error, path) from error
-
-
-def _newest(paths: list[Path]) -> StatusFile | None:
-    found = [status for path in dict.fromkeys(paths) if (status := read_status(path)) and status.device_id == WHO]
-    return max(found, key=lambda status: status.written_wall_s, default=None)
-
-
-def _state(holder: int | None, told: StatusFile | None, store: StoreStats | None) -> str:
-    if holder is not None:
-        return "running"
-    if told is None:
-        return "never started" if store is None else "stopped"
-    return "died" if told.state == "running" else "stopped"

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 import click
 from click.core import ParameterSource
 
-from agent.bounded_text import bounded
+from agent.error_text import bounded
 from agent.errors import AgentError, ConfigurationError
 from agent.wire.auth import KeyPair
 from agent.wire.registration import RegisterDevice

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import click
 
-from agent.bounded_text import bounded
 from agent.cli.lazy import name_variables
-from agent.disk_refusal import disk_refusal
+from agent.error_text import bounded, disk_refusal
 from agent.errors import AgentError
-from agent.umask import close_umask
+from agent.process.at_start import close_umask
 from simulator.exit_codes import ExitCode, exit_code_of
 
 if TYPE_CHECKING:
@@ -53,6 +52,7 @@ COMMANDS: Final[dict[str, LazyCommand]] = {
     "accounts": LazyCommand(
         "simulator.control.accounts", "accounts_group", "Accounts of a running local service, and their keys."
     ),
+    "faults": LazyCommand("simulator.control.faults", "faults_group", "Make a running local service fail on purpose."),
     "command": LazyCommand("simulator.command.cli", "command_group", "Send commands to devices, signed or not."),
     "probe": LazyCommand("simulator.probe.cli", "probe_command", "What a server does where it may choose."),
     "labels": LazyCommand("simulator.labels.cli", "labels_command", "QR labels that are proven to read."),

@@ -9,8 +9,8 @@ from typing import Final
 import numpy as np
 
 from simulator.fleet.metrics.histogram import Histogram
-from simulator.fleet.metrics.judging import judge
 from simulator.fleet.metrics.merging import merge_operations
+from simulator.fleet.metrics.threshold_judging import judge_thresholds
 from simulator.fleet.metrics.thresholds import parse
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import (
@@ -154,7 +154,7 @@ def run_of(shape: Shape, seconds: list[Second]) -> RunRecord:
     )
     # The folder of a good run fits together, as that of a real one does.
     wanted = [parse(result.expression) for result in record.thresholds]
-    return replace(record, thresholds=judge(wanted, record, seconds)) if shape.good else record
+    return replace(record, thresholds=judge_thresholds(wanted, record, seconds)) if shape.good else record
 
 
 def a_run(shape: Shape = Shape()) -> tuple[RunRecord, list[Second]]:

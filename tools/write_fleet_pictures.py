@@ -18,11 +18,18 @@ from rich.console import Console
 
 from simulator.fleet.record import RunRecord, Second, Verdict, VerdictStatus
 from simulator.fleet.report.folder import RunFolder
-from simulator.fleet.report.frame import Picture, frame
 from simulator.fleet.report.history import history_of
+from simulator.fleet.report.live_screen import ScreenState, frame
 from simulator.fleet.report.making import make_reports
 from simulator.fleet.report.page.comparison import history_page
-from simulator.fleet.report.standing import RunHead, Standing, StreamSoFar, WorkerStanding, WorkerState, spans_under_way
+from simulator.fleet.report.run_status import (
+    RunHead,
+    RunStatus,
+    StreamSoFar,
+    WorkerState,
+    WorkerStatus,
+    spans_under_way,
+)
 from tests.chromium import chromium
 from tests.fleet_runs import Shape, a_run
 
@@ -82,11 +89,11 @@ def _live(record: RunRecord, seconds: list[Second]) -> str:
         record.faults,
         record.duration_s,
     )
-    picture = Picture(head)
+    picture = ScreenState(head)
     for second in seconds[:_MOMENT]:
         picture.window.take(second)
-    workers = tuple(WorkerStanding(number, WorkerState.RUNNING, 5000, 0.003, 61 - number * 3) for number in (0, 1))
-    picture.standing = Standing(
+    workers = tuple(WorkerStatus(number, WorkerState.RUNNING, 5000, 0.003, 61 - number * 3) for number in (0, 1))
+    picture.standing = RunStatus(
         spans_under_way(record.phases, _MOMENT)[0],
         "online >= 99%",
         spans_under_way(record.faults, _MOMENT),

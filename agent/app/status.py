@@ -11,7 +11,7 @@ from agent.adapters.sqlite_store import FILE_NAME
 from agent.adapters.store.status import StoreStatus
 from agent.adapters.store.status import read_status as read_store_status
 from agent.app.lock import holder_of
-from agent.app.status_file import StatusFile, read_status, status_path
+from agent.app.status_file import StatusFile, newest_status, process_state, status_path
 from agent.app.tokens import look_at_tokens
 from agent.config import AgentConfig
 from agent.errors import StorageError
@@ -86,7 +86,7 @@ def look_at(config: AgentConfig, environ: Mapping[str, str]) -> AgentStatus:
     """Read files alone: nothing is written, and the running program is not disturbed."""
     state_dir = config.state_dir
     holder = holder_of(state_dir)
-    told = _newest(
+    told = newest_status(
         [
             status_path(state_dir, environ),
             state_dir / status_path(state_dir, {}).name,
@@ -103,18 +103,5 @@ def look_at(config: AgentConfig, environ: Mapping[str, str]) -> AgentStatus:
     tokens = look_at_tokens(config, environ, time.time()).text
     traffic = {} if store is None else read_days(store.settings.get(LEDGER))
     server = None if store is None else look_at_server(store.settings, config)
-    return AgentStatus(_state(holder, told, store), state_dir, holder, told, store, fault, traffic, tokens, server)
-
-
-def _newest(paths: list[Path], device_id: str) -> StatusFile | None:
-    """The newest status of an agent for this device; under systemd it lies on a RAM disk."""
-    found = [status for path in dict.fromkeys(paths) if (status := read_status(path)) and status.device_id == device_id]
-    return max(found, key=lambda status: status.written_wall_s, default=None)
-
-
-def _state(holder: int | None, told: StatusFile | None, store: StoreStatus | None) -> str:
-    if holder is not None:
-        return "running"
-    if told is None:
-        return "never started" if store is None else "stopped"
-    return "died" if told.state == "running" else "stopped"
+    state = process_state(holder, told, has_store=store is not None)
+    return AgentStatus(state, state_dir, holder, told, store, fault, traffic, tokens, server)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -118,3 +118,24 @@ def read_status(path: Path) -> StatusFile | None:
         return StatusFile(**members, parts=parts)
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
+
+
+def newest_status(paths: Iterable[Path], device_id: str) -> StatusFile | None:
+    """The newest status file of this device among ``paths``; under systemd it lies on a RAM disk."""
+    found = [status for path in dict.fromkeys(paths) if (status := read_status(path)) and status.device_id == device_id]
+    return max(found, key=lambda status: status.written_wall_s, default=None)
+
+
+def process_state(holder: int | None, told: StatusFile | None, *, has_store: bool) -> str:
+    """``running``, ``stopped``, ``died`` (it ended without saying so) or ``never started``.
+
+    Args:
+        holder: the process that holds the lock of the state directory.
+        told: the last status that a process wrote.
+        has_store: there is a store that can be read.
+    """
+    if holder is not None:
+        return "running"
+    if told is None:
+        return "stopped" if has_store else "never started"
+    return "died" if told.state == "running" else "stopped"

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from agent.umask import close_umask
+from agent.process.at_start import close_umask
 
 
 def main() -> None:

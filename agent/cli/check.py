@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from agent.bounded_text import bounded
 from agent.cli.options import (
     AS_ROOT,
     EXIT_CHECK_FAILED,
@@ -26,6 +25,7 @@ from agent.cli.options import (
     load,
     print_json,
 )
+from agent.error_text import bounded
 from agent.errors import ServiceError
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from typing import Any, Final
 
 import click
 
-from agent.bounded_text import bounded
-from agent.disk_refusal import disk_refusal
+from agent.error_text import bounded, disk_refusal
 
 _KNOW_DISKS: Final = frozenset({"run"})
 """Commands that wait for a disk instead of ending."""

@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from agent.bounded_text import bounded
 from agent.config.load import DEFAULT_PATH, FindLayer, LoadedConfig, find_layer, load_config
+from agent.error_text import bounded
 from agent.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from agent.app.status_file import StatusFile
 
 CONFIG_VARIABLE: Final = "DEVICE_AGENT_CONFIG"
 """Environment variable: stands for ``--config FILE``."""
@@ -75,6 +79,29 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     for row in (head, *rows):
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
         click.echo("  ".join(cells).rstrip())
+
+
+def print_parts(state: str, told: StatusFile) -> None:
+    """When a program wrote its last status, and how its parts were then."""
+    written = "stopped" if state == "stopped" else "written"
+    reason = f": {told.reason}" if told.reason else ""
+    click.echo(f"{written:<10} {ago(told.written_wall_s)}{reason}")
+    for name, part in told.parts.items():
+        detail = f": {part.detail}" if part.detail else ""
+        click.echo(f"  {name} {part.state} for {span(time.time() - part.since_wall_s)}{detail}")
+
+
+def ago(wall_s: float) -> str:
+    """How long ago a moment was, epoch seconds; 0 stands for an unknown one."""
+    return f"{span(time.time() - wall_s)} ago" if wall_s else "an unknown time"
+
+
+def span(seconds: float) -> str:
+    """A length of time in its largest unit of which it has two."""
+    for size_s, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size_s:
+            return f"{seconds / size_s:.0f} {unit}"
+    return f"{max(0.0, seconds):.0f} s"
 
 
 def load(config_path: Path, find_layer: FindLayer = find_layer) -> LoadedConfig:

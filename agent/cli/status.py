@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
-from agent.bounded_text import bounded
 from agent.cli.options import (
     AS_ROOT,
     EXIT_CHECK_FAILED,
     EXIT_CONFIGURATION,
+    ago,
     config_option,
     configuration_faults_end_it,
     is_root,
     json_option,
     load,
     print_json,
+    print_parts,
     print_table,
+    span,
 )
+from agent.error_text import bounded
 from agent.plugins import stale_packages
 
 if TYPE_CHECKING:
@@ -63,12 +65,7 @@ def _print(found: AgentStatus) -> None:
     click.echo(f"agent      {found.state}{process}, state in {found.state_dir}")
     if found.told is not None:
         click.echo(f"device     {found.told.device_id}, agent {found.told.version}")
-        since = "stopped" if found.state == "stopped" else "told"
-        reason = f": {found.told.reason}" if found.told.reason else ""
-        click.echo(f"{since:<10} {_ago(found.told.written_wall_s)}{reason}")
-        for name, part in found.told.parts.items():
-            detail = f": {part.detail}" if part.detail else ""
-            click.echo(f"  {name} {part.state} for {_span(time.time() - part.since_wall_s)}{detail}")
+        print_parts(found.state, found.told)
         for text in stale_packages(found.told.packages) if found.state == "running" else ():
             click.echo(f"plug-ins   {text}: systemctl restart device-agent")
     if found.tokens:
@@ -87,7 +84,7 @@ def _print_store(store: StoreStatus) -> None:
     outbox = store.outbox
     counts = ", ".join(f"{count} {state}" for state, count in store.commands.items()) or "none yet"
     click.echo(f"commands   {counts}")
-    oldest = f", the oldest from {_ago(outbox.oldest_wall_s)}" if outbox.oldest_wall_s else ""
+    oldest = f", the oldest from {ago(outbox.oldest_wall_s)}" if outbox.oldest_wall_s else ""
     click.echo(
         f"readings   {outbox.rows} waiting ({outbox.size_bytes} bytes{oldest}), {outbox.delivered} delivered, "
         f"{outbox.set_aside} refused, {outbox.dropped} dropped"
@@ -96,13 +93,13 @@ def _print_store(store: StoreStatus) -> None:
         click.echo(f"  {store.undated} of them are of a boot whose time is not known yet")
     click.echo(f"disk       {_size(store.disk_bytes)} taken by the store")
     for gap in store.gaps:
-        span = _span(gap.to_wall_s - gap.from_wall_s)
-        click.echo(f"  dropped for {gap.reason}: {gap.rows} readings over {span}, the last from {_ago(gap.to_wall_s)}")
+        length = span(gap.to_wall_s - gap.from_wall_s)
+        click.echo(f"  dropped for {gap.reason}: {gap.rows} readings over {length}, the last from {ago(gap.to_wall_s)}")
     if store.untold_gaps:
         click.echo(f"  {store.untold_gaps} gaps are not told to the service yet")
     _print_results(store)
     for reading in store.set_aside:
-        click.echo(f"  refused: reading {reading.key} from {_ago(reading.read_wall_s)}: {reading.reason}")
+        click.echo(f"  refused: reading {reading.key} from {ago(reading.read_wall_s)}: {reading.reason}")
         click.echo(f"    {reading.values[:_VALUES_SHOWN]}")
     for name, value in store.settings.items():
         if name.startswith(_FOR_PEOPLE):
@@ -112,7 +109,7 @@ def _print_store(store: StoreStatus) -> None:
     if store.last_commands:
         click.echo("")
         rows = [
-            (line.id, line.handler, line.outcome or line.state, _ago(line.received_wall_s), line.error or "")
+            (line.id, line.handler, line.outcome or line.state, ago(line.received_wall_s), line.error or "")
             for line in store.last_commands
         ]
         print_table(("COMMAND", "HANDLER", "STATE", "RECEIVED", "REASON"), rows)
@@ -123,7 +120,7 @@ def _print_results(store: StoreStatus) -> None:
         gave_way = f", {store.results.given_up} gave way to younger ones" if store.results.given_up else ""
         click.echo(f"results    {store.results.put_aside} put aside{gave_way}: the service does not take them")
     for result in store.put_aside:
-        when = "" if result.finished_wall_s is None else f" from {_ago(result.finished_wall_s)}"
+        when = "" if result.finished_wall_s is None else f" from {ago(result.finished_wall_s)}"
         click.echo(f"  put aside: {result.outcome} of command {result.id} ({result.handler}){when}: {result.reason}")
 
 
@@ -138,19 +135,6 @@ def _size(size_bytes: int) -> str:
         if size_bytes >= unit_bytes:
             return f"{size_bytes / unit_bytes:.1f} {unit}"
     return f"{size_bytes} bytes"
-
-
-def _ago(wall_s: float) -> str:
-    if not wall_s:
-        return "an unknown time"
-    return f"{_span(time.time() - wall_s)} ago"
-
-
-def _span(seconds: float) -> str:
-    for size_s, unit in ((86400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= 2 * size_s:
-            return f"{seconds / size_s:.0f} {unit}"
-    return f"{max(0.0, seconds):.0f} s"
 
 
 @click.command()

@@ -8,6 +8,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 from agent.app.links import open_client
 from agent.app.lock import holder_of
@@ -31,6 +32,14 @@ from agent.plugins import PluginStatus
 from agent.runtime.retry_policy import describe
 
 
+class _FromFile(Protocol):
+    @property
+    def path(self) -> Path | None: ...
+
+
+_Loaded = TypeVar("_Loaded", bound=_FromFile)
+
+
 def check_all(load: Callable[[], LoadedConfig], environ: Mapping[str, str], *, online: bool) -> list[Named]:
     """Every check; one that fails hides no other.
 
@@ -39,21 +48,12 @@ def check_all(load: Callable[[], LoadedConfig], environ: Mapping[str, str], *, o
         environ: for systemd's credentials.
         online: ask the service and the broker too.
     """
-    try:
-        loaded = load()
-    except ConfigurationError as error:
-        return [("configuration", fault(each)) for each in error.faults]
-    source = str(loaded.path) if loaded.path else "the environment"
-    findings = [("configuration", ok(f"{source} is whole and consistent"))]
+    loaded, credentials, findings = check_configuration(load, lambda it: read_credentials(it.config.auth, environ))
+    if loaded is None:
+        return findings
     config = loaded.config
-    credentials: Credentials | None = None
-    try:
-        credentials = read_credentials(config.auth, environ)
-        findings.append(("credentials", ok("the key files can be read and only by this user")))
-        if credentials.tokens is not None:
-            findings.append(_check_tokens(config, environ))
-    except ConfigurationError as error:
-        findings += [("configuration", fault(each)) for each in error.faults]
+    if credentials is not None and credentials.tokens is not None:
+        findings.append(_check_tokens(config, environ))
     if config.commands.signing.mode != "off":
         findings += _check_signing(config)
     findings += _check_handlers(config)
@@ -64,6 +64,31 @@ def check_all(load: Callable[[], LoadedConfig], environ: Mapping[str, str], *, o
     if online and credentials is not None and config.mqtt is not None:
         findings.append(_check_broker(config, config.mqtt, credentials))
     return findings
+
+
+def check_configuration(
+    load: Callable[[], _Loaded], read: Callable[[_Loaded], Credentials]
+) -> tuple[_Loaded | None, Credentials | None, list[Named]]:
+    """The first two checks of every program: configuration and key files.
+
+    Args:
+        load: gives the configuration or raises :class:`~agent.errors.ConfigurationError`.
+        read: the key files of a configuration; raises the same.
+
+    Returns:
+        The configuration and the credentials, each None when it cannot be used, and what was found.
+    """
+    try:
+        loaded = load()
+    except ConfigurationError as error:
+        return None, None, [("configuration", fault(each)) for each in error.faults]
+    source = str(loaded.path) if loaded.path else "the environment"
+    findings = [("configuration", ok(f"{source} is whole and consistent"))]
+    try:
+        credentials = read(loaded)
+    except ConfigurationError as error:
+        return loaded, None, [*findings, *(("configuration", fault(each)) for each in error.faults)]
+    return loaded, credentials, [*findings, ("credentials", ok("the key files can be read and only by this user"))]
 
 
 def _check_tokens(config: AgentConfig, environ: Mapping[str, str]) -> Named:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agent.cli import end_quietly
-from agent.umask import close_umask
+from agent.process.at_start import close_umask
 
 
 def main() -> None:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from agent.bounded_text import bounded
 from agent.cli.options import (
     EXIT_CHECK_FAILED,
     EXIT_UNREACHABLE,
@@ -22,6 +21,7 @@ from agent.cli.options import (
     print_json,
     print_table,
 )
+from agent.error_text import bounded
 from agent.errors import Advice, ServiceError
 from gateway.cli.options import gateway_config_option, load_without_keys
 

@@ -7,9 +7,9 @@ from typing import Any, Final
 import click
 
 from agent.app.version import VERSION
-from agent.bounded_text import bounded
 from agent.cli.lazy import LazyGroup
 from agent.cli.options import EXIT_CONFIGURATION
+from agent.error_text import bounded
 
 _COMMANDS: Final = {
     "broker-config": "gateway.cli.broker:broker_config",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import sys
-import time
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from agent.cli.check import end_with_examination, end_with_findings
-from agent.cli.options import EXIT_CHECK_FAILED, configuration_faults_end_it, json_option, print_json
+from agent.cli.options import EXIT_CHECK_FAILED, ago, configuration_faults_end_it, json_option, print_json, print_parts
 from gateway.cli.options import gateway_config_option, load, load_whole_without_keys, load_without_keys
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ def run(config_path: Path) -> None:
     SIGHUP takes over device tokens, the certificate and the log level as they are now; for anything else the log says
     that a restart is needed.
     """
-    from agent.process.allocator import use_one_arena
+    from agent.process.at_start import use_one_arena
     from gateway.app import run_gateway
 
     use_one_arena()
@@ -85,12 +84,7 @@ def _print(found: GatewayStatus) -> None:
     if found.share.count > 1:
         click.echo(f"share      {found.share}: other gateways fetch the commands of the other devices")
     if found.told is not None:
-        since = "stopped" if found.state == "stopped" else "told"
-        reason = f": {found.told.reason}" if found.told.reason else ""
-        click.echo(f"{since:<10} {_ago(found.told.written_wall_s)}{reason}")
-        for name, part in found.told.parts.items():
-            detail = f": {part.detail}" if part.detail else ""
-            click.echo(f"  {name} {part.state} for {_span(time.time() - part.since_wall_s)}{detail}")
+        print_parts(found.state, found.told)
     if found.store_fault:
         click.echo(f"store      {found.store_fault}")
     store = found.store
@@ -98,7 +92,7 @@ def _print(found: GatewayStatus) -> None:
         return
     counts = ", ".join(f"{count} {state}" for state, count in store.commands.items()) or "none yet"
     click.echo(f"commands   {counts}; {store.results} results wait")
-    oldest = f", the oldest from {_ago(store.oldest_wall_s)}" if store.oldest_wall_s else ""
+    oldest = f", the oldest from {ago(store.oldest_wall_s)}" if store.oldest_wall_s else ""
     click.echo(f"readings   {store.readings} waiting ({store.size_bytes} bytes{oldest}), {store.set_aside} set aside")
     for name, count in store.counters.items():
         click.echo(f"  {name.replace('_', ' ')}: {count}")
@@ -106,17 +100,6 @@ def _print(found: GatewayStatus) -> None:
         click.echo(f"set aside  {text}")
     for text in found.incidents:
         click.echo(f"incident   {text}")
-
-
-def _ago(wall_s: float) -> str:
-    return f"{_span(time.time() - wall_s)} ago"
-
-
-def _span(seconds: float) -> str:
-    for size_s, unit in ((86400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= 2 * size_s:
-            return f"{seconds / size_s:.0f} {unit}"
-    return f"{max(0.0, seconds):.0f} s"
 
 
 @click.command()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from typing import Final
+from typing import Any, Final
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
@@ -91,6 +91,7 @@ class HttpProtocol(HttpToolsProtocol):
         full = len(self.connections) >= self._limits.connections
         super().connection_made(transport)
         if full:
+            self.refused(_FULL.status)
             text = (
                 f"http=full {self._limits.connections} connections are open, and more are refused: raise LimitNOFILE= "
                 "of the unit or ulimit -n, or limit the connections of one caller in a proxy in front"
@@ -283,11 +284,20 @@ class HttpProtocol(HttpToolsProtocol):
                 return
             cycle.disconnected = True
             cycle.message_event.set()
+        self.refused(refusal.status, self.scope if in_body else None)
         self.transport.write(refusal.text())
         if self.transport.can_write_eof():
             self.transport.write_eof()
         self._due = self.loop.time() + self._limits.linger_s
         self._look_at(self._due)
+
+    def refused(self, status: int, scope: Any = None) -> None:
+        """Called with each answer that is sent without the application; here it does nothing.
+
+        Args:
+            status: of the answer.
+            scope: of the request, where the application has it already; None where it never gets it.
+        """
 
     def _end(self) -> None:
         if self.transport.get_write_buffer_size():

@@ -1,14 +1,18 @@
-"""The service's stream of commands (extension ``command-events``): each one is known as soon as it is sent."""
+"""The service's stream of commands (extension ``command-events``): each arrives as soon as it is sent.
+
+Server-sent events: WHATWG HTML, section 9.2.6, bounded.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from pydantic_core import from_json
 
 from agent.errors import InvalidMessage, Refused, ServiceError, StorageError, UnexpectedAnswer
+from agent.frozen import dataclass
 from agent.ports import Clock
 from agent.runtime.service import Actor
 from agent.wire import paths
@@ -16,10 +20,10 @@ from agent.wire.commands import CommandRecord
 from agent.wire.connection import Interrupted
 from agent.wire.device_client import DeviceClient
 from agent.wire.extensions import COMMAND_EVENTS
+from agent.wire.limits import BODY_BYTES
 from gateway.backend import Backend
 from gateway.core.budget import Grant, Kind
 from gateway.service.commands import CommandRequests, to_stored
-from gateway.service.event_stream import Event, read_events
 from gateway.service.meter import Meter
 from gateway.service.offer import UNKNOWN_LOOK_S, Offer
 from gateway.service.worker import RetryGate
@@ -169,3 +173,61 @@ class EventService(Actor):
 
     def _now_s(self) -> float:
         return self._clock.now().monotonic_s
+
+
+_MOST_BYTES: Final = 4 * BODY_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One event.
+
+    Attributes:
+        id: where to go on after a break; empty when the service gave none.
+        name: ``message`` unless the service named it.
+    """
+
+    id: str
+    name: str
+    data: str
+
+
+def read_events(chunks: Iterable[bytes]) -> Iterator[Event | None]:
+    """The events of a stream; None for each comment, which shows that the service is there.
+
+    Raises:
+        UnexpectedAnswer: a line or an event beyond 1 MiB.
+    """
+    last_id, name, size = "", "", 0
+    data: list[str] = []
+    for line in _lines(chunks):
+        size += len(line)
+        if size > _MOST_BYTES:
+            raise UnexpectedAnswer("the stream of events sends an event beyond 1 MiB: it is given up")
+        if not line:
+            if data:
+                yield Event(last_id, name or "message", "\n".join(data))
+            name, data, size = "", [], 0
+        elif line.startswith(b":"):
+            size = 0 if not data else size
+            yield None
+        else:
+            field, _, value = line.decode("utf-8", "replace").partition(":")
+            value = value.removeprefix(" ")
+            if field == "data":
+                data.append(value)
+            elif field == "event":
+                name = value
+            elif field == "id" and "\0" not in value:
+                last_id = value
+
+
+def _lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Lines without their ends; the last one only when it is whole. A lone CR is not taken for a line's end."""
+    rest = b""
+    for chunk in chunks:
+        *whole, rest = (rest + chunk).split(b"\n")
+        for line in whole:
+            yield line.removesuffix(b"\r")
+        if len(rest) > _MOST_BYTES:
+            raise UnexpectedAnswer("the stream of events sends a line beyond 1 MiB: it is given up")

@@ -1,4 +1,4 @@
-"""The one key's budget, shared by the gateway's threads, and the transport that reports each answer to it."""
+"""The one key's budget, shared by the gateway's threads, and the clients whose every request takes a grant of it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,16 @@ from typing import Final
 
 import httpx
 
+from agent.app.version import VERSION
+from agent.config.credentials import Credentials
+from agent.config.model import ServiceConfig
 from agent.errors import TransportError
 from agent.wire.answers import read_retry_after
-from agent.wire.network import current
+from agent.wire.auth import KeyPair
+from agent.wire.device_client import DeviceClient
+from agent.wire.network import current, open_transport
 from agent.wire.rate_limit import read_rate_limit
+from agent.wire.trust import service_trust
 from gateway.core.budget import Budget, BudgetState, Grant, Kind, Wait
 
 _TOO_MANY: Final = 429
@@ -131,3 +137,29 @@ class MeteredTransport(httpx.BaseTransport):
     def close(self) -> None:
         """Release the connections."""
         self._transport.close()
+
+
+def make_client(service: ServiceConfig, credentials: Credentials, meter: Meter, connections: int) -> DeviceClient:
+    """A client whose every request takes a grant.
+
+    Args:
+        service: where.
+        credentials: the key pair.
+        meter: the key's budget.
+        connections: at the same time.
+
+    Raises:
+        ConfigurationError: the address, the keys or the certificate file cannot be used.
+    """
+    network = open_transport(
+        service_trust(service.ca_file) if service.base_url.startswith("https:") else None,
+        httpx.Limits(max_connections=connections, max_keepalive_connections=connections, keepalive_expiry=60.0),
+    )
+    return DeviceClient(
+        service.base_url,
+        KeyPair(credentials.api_key, credentials.secret),
+        timeout_s=service.timeout_s,
+        max_answer_bytes=service.max_answer_bytes,
+        transport=MeteredTransport(network, meter),
+        user_agent=f"device-gateway/{VERSION}",
+    )

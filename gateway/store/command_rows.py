@@ -14,8 +14,7 @@ from agent.wire.commands import CommandResult
 from agent.wire.json_text import encode_json
 from agent.wire.times import to_rfc3339
 from gateway.ports import StoreFull, UnknownCommand
-from gateway.store.counter_rows import Counters
-from gateway.store.usage import Usage
+from gateway.store.totals import Counters, Usage
 from gateway.store.values import Look, Reconciled, StoredCommand, StoredState, WaitingResult
 
 FORGET_AFTER_S: Final = 7 * 86_400.0
@@ -238,7 +237,7 @@ class CommandRows:
 
         Raises:
             UnknownCommand: and it has decided that there is none, or that this device makes commands up.
-            DeskFull: a bound is reached; nothing was kept.
+            StoreFull: a bound is reached; nothing was kept.
         """
         row = self._db.execute(
             "SELECT state, record FROM command WHERE device_id = ? AND id = ?", (device_id, command_id)

@@ -11,10 +11,9 @@ from typing import TypeVar
 from agent.adapters.store.failures import explain, is_damage
 from agent.errors import AgentError, StorageError
 from gateway.store.command_rows import CommandRows
-from gateway.store.counter_rows import Counters
 from gateway.store.reading_rows import ReadingRows
 from gateway.store.schema import open_or_replace
-from gateway.store.usage import Usage
+from gateway.store.totals import Counters, Usage
 from gateway.store.values import Presence, StoreBounds, StoreStats
 
 _T = TypeVar("_T")

@@ -15,8 +15,7 @@ from agent.wire.limits import BATCH_MAX, BODY_BYTES
 from agent.wire.times import to_rfc3339
 from gateway.core.thinning import ThinningPolicy, Waiting, thin
 from gateway.ports import NewReading
-from gateway.store.counter_rows import Counters
-from gateway.store.usage import Usage
+from gateway.store.totals import Counters, Usage
 from gateway.store.values import Batch
 
 REMEMBER_KEYS_S: Final = 86_400.0
@@ -54,7 +53,7 @@ class ReadingRows:
         """Keep what is new; how many were.
 
         Raises:
-            DeskFull: a bound is reached; none was kept.
+            StoreFull: a bound is reached; none was kept.
         """
         new = 0
         for reading in readings:

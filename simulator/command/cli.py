@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from agent.bounded_text import bounded
+from agent.error_text import bounded
 from agent.errors import AgentError, ConfigurationError, InvalidMessage
 from agent.wire.commands import CommandRecord
 from agent.wire.limits import TTL_DEFAULT_S, TTL_MAX_S

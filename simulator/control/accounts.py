@@ -10,7 +10,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from agent.bounded_text import bounded
+from agent.error_text import bounded
 from agent.wire.paths import segment
 from simulator.control.options import takes_control
 from simulator.keys import write_secret

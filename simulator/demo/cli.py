@@ -12,7 +12,7 @@ import click
 from rich.console import Console
 from rich.markup import escape
 
-from agent.bounded_text import bounded
+from agent.error_text import bounded
 from agent.errors import AgentError, ConfigurationError
 from simulator.demo.folder import DemoFolder, open_folder
 from simulator.demo.proofs import Proof, exit_code

@@ -12,7 +12,7 @@ from typing import Final
 from agent.errors import UnexpectedAnswer
 from simulator.demo.folder import DemoFolder
 from simulator.demo.proofs import Proof, prove_labels, prove_onboarding
-from simulator.demo.stage import Cast
+from simulator.demo.stage import DemoDevices
 from simulator.fleet.products import load_product
 from simulator.fleet.runner import DeviceIdentity
 from simulator.labels import Batch, make_labels, read_label_files
@@ -34,7 +34,7 @@ class Onboarded:
         pictures: device id -> the PNG of its label.
     """
 
-    cast: Cast
+    cast: DemoDevices
     labels: Batch
     pictures: dict[str, Path]
 
@@ -88,7 +88,7 @@ def register(client: ServiceClient, batch: Batch, on_progress: OnProgress) -> tu
     pictures = {
         journey.device_id: Path(journey.subject.source) for journey in report.journeys if journey.subject.source
     }
-    return Onboarded(Cast(identities[0], tuple(identities[1:])), batch, pictures), report, proof
+    return Onboarded(DemoDevices(identities[0], tuple(identities[1:])), batch, pictures), report, proof
 
 
 def _name(index: int) -> str:

@@ -52,7 +52,7 @@ class ServiceNotStarted(ChildFailed):
 
 
 @dataclass(frozen=True, slots=True)
-class Cast:
+class DemoDevices:
     """The devices of the demo, by what happens to them.
 
     Attributes:

@@ -17,7 +17,7 @@ from simulator.demo.real_agent import INTERVAL_S, SENSOR, WITNESS, OutboxCounter
 from simulator.demo.screen import Screen
 from simulator.demo.service_process import ServiceProcess
 from simulator.demo.stage import DemoSettings, Stage, wait_online
-from simulator.fleet.device.vocabulary import SENSOR as VIRTUAL_SENSOR
+from simulator.fleet.device.handlers import SENSOR as VIRTUAL_SENSOR
 from simulator.fleet.runner import DeviceIdentity, FleetThread
 from simulator.gateway.broker import Broker
 from simulator.gateway.process import GatewayProcess

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 from uuid import uuid4
 
-from simulator.fleet.device.driver import Driver, Member
+from simulator.fleet.device.http_driver import HttpDriver, Member
 from simulator.fleet.device.memory_ledger import DeviceLedger, MemoryLedger
 from simulator.fleet.device.model import DeviceModel, Fleetwide
 from simulator.fleet.device.request_template import RequestTemplate
@@ -74,7 +74,7 @@ class Fleet:
         self._ledgers = [DeviceLedger(identity.device_id, identity.name) for identity in identities]
         self._numbers = {identity.device_id: number for number, identity in enumerate(identities)}
         ledger = MemoryLedger(self._ledgers)
-        self._driver = Driver(
+        self._driver = HttpDriver(
             self._engine,
             wheel,
             [RequestTemplate(origin, target.headers)],

@@ -12,10 +12,10 @@ from typing import Any
 
 from agent.errors import ConfigurationError
 from simulator import whole_files
+from simulator.onboarding import audit_trail
 from simulator.onboarding import journal as journals
-from simulator.onboarding import trail as trails
+from simulator.onboarding.audit_trail import AuditFile, NoTrail, Trail
 from simulator.onboarding.journal import Journal, leftovers, read_journal
-from simulator.onboarding.trail import AuditFile, NoTrail, Trail
 from simulator.report.checks import CheckRun
 from simulator.report.checks_page import checks_page
 from simulator.report.junit import junit_xml
@@ -56,7 +56,7 @@ def open_run(out: Path | None, header: dict[str, Any], *, resumable: bool) -> It
     _clear(out, resumable=resumable)
     with Journal(out / journals.NAME, {"run": run, **header}) as journal:
         run = str(journal.header["run"])
-        with AuditFile(out / trails.NAME, run) as trail:
+        with AuditFile(out / audit_trail.NAME, run) as trail:
             yield OpenRun(run, journal, trail)
 
 
@@ -72,7 +72,7 @@ def _clear(out: Path, *, resumable: bool) -> None:
     if left:
         fix = f"'fleet-simulator onboard cleanup {out}' takes them back, or give another --out"
         raise ConfigurationError([f"{out} holds a run that left {left} thing(s) at its service: {fix}"], "--out")
-    for name in (journals.NAME, trails.NAME):
+    for name in (journals.NAME, audit_trail.NAME):
         (out / name).unlink(missing_ok=True)
 
 

@@ -27,11 +27,11 @@ from agent.wire.devices import Device
 from agent.wire.identity import PROOF_PATH
 from agent.wire.registration import RegisterDevice
 from simulator.onboarding.agreement import Known, contradictions, is_same, near_miss, scan_contradictions
+from simulator.onboarding.audit_trail import NoTrail, Trail
 from simulator.onboarding.exchange import Exchange, RecordingTransport
 from simulator.onboarding.journal import Journal
 from simulator.onboarding.journey import STRANGERS, Action, Answer
 from simulator.onboarding.quota import QuotaGate
-from simulator.onboarding.trail import NoTrail, Trail
 from simulator.wire.messages import ScanAnswer
 
 MARK: Final = "onboard:"

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
+from simulator.onboarding.audit_trail import Trail
 from simulator.onboarding.exchange import Exchange
-from simulator.onboarding.trail import Trail
 
 _PERCENTILES: Final = (50, 95, 99)
 
@@ -38,7 +38,7 @@ class Tally:
         self._whole_s: dict[str, list[float]] = {}
 
     def record(self, *, device: str, what: str, attempt: int, intended_at: float, exchange: Exchange) -> None:
-        """One request. See :class:`~simulator.onboarding.trail.Trail`."""
+        """One request. See :class:`~simulator.onboarding.audit_trail.Trail`."""
         kind = class_of(exchange)
         with self._lock:
             self._counts[attempt > 1, what, kind] += 1

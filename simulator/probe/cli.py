@@ -8,7 +8,7 @@ from typing import Final
 
 import click
 
-from agent.bounded_text import bounded
+from agent.error_text import bounded
 from agent.errors import AgentError, ConfigurationError
 from agent.wire.probe.line import ProbeLine
 from agent.wire.probe.look import look

@@ -23,7 +23,7 @@ _MINUTE_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Wardrobe:
+class PageAssets:
     """Where a page takes its template, styles and scripts from; those of this package are the family's.
 
     Attributes:
@@ -36,10 +36,10 @@ class Wardrobe:
     styles: tuple[tuple[str, str], ...] = ((_HERE, "uPlot.min.css"), (_HERE, "report.css"))
 
 
-_OWN: Final = Wardrobe()
+_OWN: Final = PageAssets()
 
 
-def render_page(template: str, *, wardrobe: Wardrobe = _OWN, **context: Any) -> str:
+def render_page(template: str, *, wardrobe: PageAssets = _OWN, **context: Any) -> str:
     """A whole page out of a template.
 
     Args:

@@ -14,6 +14,7 @@ from simulator.service.config import ServiceConfig
 from simulator.service.control_access import ControlAccess
 from simulator.service.core import scopes
 from simulator.service.endpoints import Endpoint, Paths, path_templates, scoped
+from simulator.service.fault_layer.layer import FaultLayer
 from simulator.service.gate import Gate
 from simulator.service.oauth import (
     account_pages,
@@ -24,6 +25,8 @@ from simulator.service.oauth import (
 )
 from simulator.service.oauth.cors import Cors
 from simulator.service.profile_layer.layer import ProfileLayer
+from simulator.service.request_log.access_log import AccessLog
+from simulator.service.request_log.recorder import Recorder
 from simulator.service.routes import (
     analytics,
     command_events,
@@ -33,7 +36,9 @@ from simulator.service.routes import (
     control_clients,
     control_clock,
     control_devices,
+    control_faults,
     control_profiles,
+    control_requests,
     control_snapshots,
     dashboards,
     database,
@@ -92,8 +97,10 @@ def build_app(service: Service, lifespan: Lifespan[Any] | None = None) -> ASGIAp
             *control_clients.ENDPOINTS,
             *control_clock.ENDPOINTS,
             *control_profiles.ENDPOINTS,
+            *control_requests.ENDPOINTS,
             *control_snapshots.ENDPOINTS,
             *control_devices.ENDPOINTS,
+            *control_faults.ENDPOINTS,
         )
         if service.config.control
         else ()
@@ -122,4 +129,20 @@ def build_app(service: Service, lifespan: Lifespan[Any] | None = None) -> ASGIAp
     )
     complete = Cors(gate, lambda: service.look_up(clients.browser_origins), closed=PAGES)
     dated = DateHeader(complete, service.clock.now_ms)
-    return ProfileLayer(dated, served_paths, service, ENDPOINTS, access)
+    profiled = ProfileLayer(dated, served_paths, service, ENDPOINTS, access)
+    return recorded(service, FaultLayer(profiled, service, access))
+
+
+def recorded(service: Service, app: ASGIApp) -> ASGIApp:
+    """The application behind the layer that notes requests; the application itself where none are kept or logged."""
+    config = service.config
+    writes_lines = config.access_log != "off" and config.log_level in {"debug", "info"}
+    if not (service.requests.keep or writes_lines):
+        return app
+    service.recorder = Recorder(
+        app,
+        log=service.requests,
+        access_log=AccessLog(config.access_log, service.templates.find) if writes_lines else None,
+        now_ms=service.clock.now_ms,
+    )
+    return service.recorder

@@ -8,12 +8,12 @@ import logging
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 import click
 from click.core import ParameterSource
 
-from agent.bounded_text import bounded
+from agent.error_text import bounded
 from agent.errors import ConfigurationError
 from agent.wire.limits import QUOTA_PER_MINUTE
 from agent.wire.secret import Secret
@@ -21,6 +21,7 @@ from simulator.credentials import read_secret_file
 from simulator.service.config import REFRESH_GRACE_S, ServiceConfig
 from simulator.service.profiles.model import COMPLETE
 from simulator.service.profiles.text import name_of, read_all
+from simulator.service.request_log.settings import KEEP_DEFAULT, KEEP_MAX, AccessLogStyle
 from simulator.watched import PartEnded
 
 if TYPE_CHECKING:
@@ -155,6 +156,24 @@ _EXEC_DEFAULTS: Final[dict[str, object]] = {"port": 0, "rate_limit": 0, "log_lev
     "the service (--public-url, --trusted-proxy); else none is needed.",
 )
 @click.option(
+    "--keep-requests",
+    type=click.IntRange(0, KEEP_MAX),
+    default=KEEP_DEFAULT,
+    show_default=True,
+    envvar="FLEET_SIMULATOR_KEEP_REQUESTS",
+    show_envvar=True,
+    help="Requests and answers that /_emulator/requests shows, in memory; 0 = none.",
+)
+@click.option(
+    "--access-log",
+    type=click.Choice(get_args(AccessLogStyle)),
+    default="text",
+    show_default=True,
+    envvar="FLEET_SIMULATOR_ACCESS_LOG",
+    show_envvar=True,
+    help="A line for each request on standard error, where --log-level is info or debug.",
+)
+@click.option(
     "--log-level",
     type=click.Choice(_LEVELS),
     default="info",
@@ -176,7 +195,7 @@ def service_command(context: click.Context, /, **options: Any) -> None:
     with _errors_as_exit_codes(options["log_level"]):
         config = _configure(**options)
         # Its libraries take a second: not for --help or a wrong option.
-        from agent.process.allocator import use_one_arena
+        from agent.process.at_start import use_one_arena
         from simulator.service.server import serve
 
         use_one_arena()
@@ -265,6 +284,8 @@ def _configure(
     profiles: tuple[str, ...],
     no_control: bool,
     control_token: str | None,
+    keep_requests: int,
+    access_log: AccessLogStyle,
     log_level: str,
 ) -> ServiceConfig:
     return ServiceConfig(
@@ -283,6 +304,8 @@ def _configure(
         control=not no_control,
         control_token=Secret(control_token) if control_token else None,
         profile=read_all(profiles) if profiles else None,
+        keep_requests=keep_requests,
+        access_log=access_log,
         log_level=log_level,
         make_signals=click.get_current_context().obj,  # of the program, which knows the fleet's signals
     )
@@ -304,12 +327,14 @@ def _greet(service: Service, base_url: str) -> None:
     if profile != COMPLETE:
         click.echo(f"profile    {name_of(profile)}")
     click.echo(f"data       {service.database.where}")
-    click.echo(f"api key    {service.api_key}")
+    click.echo(f"api key    {service.accounts.api_key}")
     if made:
         click.echo(f"secret key {secret}   (shown this once: keep it)")
     if service.made_control_token is not None:
         token = service.made_control_token.reveal()
         click.echo(f"control    X-Emulator-Token: {token}   (for /_emulator/..., until it ends)")
-    click.echo(f"try        curl -H 'x-api-key: {service.api_key}' -H 'x-secret-key: {secret}' {base_url}/products")
+    click.echo(
+        f"try        curl -H 'x-api-key: {service.accounts.api_key}' -H 'x-secret-key: {secret}' {base_url}/products"
+    )
     click.echo("Ctrl-C ends it.")
     sys.stdout.flush()

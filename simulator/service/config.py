@@ -15,6 +15,7 @@ from gateway.http.connection_limits import ConnectionLimits
 from simulator.service.client_address import parse_networks
 from simulator.service.clock import ServiceClock, SystemClock
 from simulator.service.profiles.model import ServerProfile
+from simulator.service.request_log.settings import KEEP_DEFAULT, KEEP_MAX, AccessLogStyle
 from simulator.service.scripted.script import MakeSignals
 
 REFRESH_GRACE_S: Final = 300
@@ -47,10 +48,12 @@ class ServiceConfig:
         trusted_proxies: addresses or networks whose ``X-Forwarded-For`` names the caller.
         refresh_grace_s: for so many seconds a rotated refresh token is good once more; 0 = never.
         profile: how the first account is answered; None keeps what is stored, the complete service at first.
+        keep_requests: how many requests and answers the request log keeps; 0 = none.
+        access_log: whether and how each request is a line on standard error; at level info and below.
         make_signals: makes what scripted devices read; None leaves the service without signals.
         snapshot: a snapshot to begin with, where nothing is stored yet.
         snapshot_on_exit: where to leave one at the end, in place of one that is there.
-        snapshots_dir: folder of the snapshots with names; None takes ``snapshots`` in ``data_dir``, else a temporary one.
+        snapshots_dir: folder of the snapshots with names; None takes one in ``data_dir``, else a temporary one.
         connection_limits: what one connection may send, and in what time.
     """
 
@@ -72,6 +75,8 @@ class ServiceConfig:
     refresh_grace_s: int = 0
     trusted_proxies: tuple[str, ...] = ()
     profile: ServerProfile | None = None
+    keep_requests: int = KEEP_DEFAULT
+    access_log: AccessLogStyle = "off"
     make_signals: MakeSignals | None = None
     snapshot: Path | None = None
     snapshot_on_exit: Path | None = None
@@ -82,6 +87,8 @@ class ServiceConfig:
         faults = list(self._faults())
         if self.control_token is not None and not _TOKEN.fullmatch(self.control_token.reveal()):
             faults.append("control_token must be 16 to 256 visible ASCII characters: openssl rand -hex 16 makes one")
+        if not 0 <= self.keep_requests <= KEEP_MAX:
+            faults.append(f"keep_requests must lie in 0 (no request log) to {KEEP_MAX:,} requests")
         if faults:
             raise ConfigurationError(faults, "service")
 
@@ -100,6 +107,10 @@ class ServiceConfig:
             parse_networks(self.trusted_proxies)
         except ValueError as exc:
             faults.append(f"trusted_proxies: {exc}; give addresses or networks such as 10.0.0.0/8")
+        if self.snapshot_on_exit is not None and not self.snapshot_on_exit.parent.is_dir():
+            faults.append(f"snapshot_on_exit: there is no folder {self.snapshot_on_exit.parent}: make it first")
+        elif self.snapshot_on_exit is not None and self.snapshot_on_exit.is_dir():
+            faults.append(f"snapshot_on_exit: {self.snapshot_on_exit} is a folder: give the name of a file")
         if not 0 <= self.port <= 65535:  # noqa: PLR2004 - TCP's range
             faults.append("port must lie in 0 to 65535; 0 takes any free one")
         return faults

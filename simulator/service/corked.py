@@ -25,29 +25,56 @@ class CorkedTransport:
         self._transport = transport
         self._loop = loop
         self._held: list[bytes] = []
+        self._paced = False
+        self._closes = False
 
     def write(self, data: bytes) -> None:
         """Written at the end of this turn."""
         if not self._held:
-            self._loop.call_soon(self._flush)
+            self._loop.call_soon(self.flush)
         self._held.append(data)
 
     def write_eof(self) -> None:
         """End this direction after everything is written."""
-        self._flush()
+        self.flush()
         self._transport.write_eof()
 
     def close(self) -> None:
         """Close after everything is written."""
-        self._flush()
+        if self._paced:
+            self._closes = True
+            return
+        self.flush()
         self._transport.close()
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         """Hand the connection over."""
-        self._flush()
+        self.flush()
         self._transport.set_protocol(protocol)
 
-    def _flush(self) -> None:
+    def pace(self) -> None:
+        """From now on hold what is written, and a close, until it is taken piece by piece."""
+        self._paced = True
+
+    def write_piece(self, size_bytes: int) -> bool:
+        """Write so much of what is held; whether there was any."""
+        held = b"".join(self._held)
+        self._held = [held[size_bytes:]] if len(held) > size_bytes else []
+        if held:
+            self._transport.write(held[:size_bytes])
+        return bool(held)
+
+    def end_pace(self) -> None:
+        """Write as usual again, at first what is still held."""
+        self._paced = False
+        self.flush()
+        if self._closes:
+            self._transport.close()
+
+    def flush(self) -> None:
+        """Write what is held now."""
+        if self._paced:
+            return
         held, self._held = self._held, []
         if held and not self._transport.is_closing():
             self._transport.write(b"".join(held))

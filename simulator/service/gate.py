@@ -27,6 +27,7 @@ from simulator.service.failure_log import FailureLog
 from simulator.service.http_errors import HttpError, http_error_of
 from simulator.service.ids import IdSource
 from simulator.service.quota import Limit, Quota, QuotaState
+from simulator.service.request_log.recording import RECORDING, Recording
 from simulator.service.storage.keys import Caller
 
 log = logging.getLogger(__name__)
@@ -102,43 +103,43 @@ class Gate:
             await send_answer(send, fault.answer(), headers)
 
     async def _admit(self, scope: Scope, headers: list[Header]) -> None:
-        scope[EPOCH] = self._epochs.number
         # Of a header that comes twice the last one counts.
         scope[REQUEST_HEADERS] = given = dict(scope["headers"])
         request_id = given.get(b"x-request-id")
         if request_id is None or _REQUEST_ID.fullmatch(request_id) is None:
             request_id = b"%s-%x" % (self._started, next(self._numbers))
         headers.append((b"x-request-id", request_id))
+        recording: Recording | None = scope.get(RECORDING)
+        if recording is not None:
+            recording.request_id = request_id
         raw_path: bytes = scope["raw_path"]
         if b"%" in raw_path:
             # Routes match the path as it was sent and decode each segment by itself: an id may hold an encoded slash.
             scope["path"] = raw_path.decode("ascii", "replace")
         path: str = scope["path"]
+        if self._epochs.settled is not None and path != HEALTH:
+            await self._epochs.wait()
+        scope[EPOCH] = self._epochs.number
         if path in PUBLIC:
-            if self._epochs.settled is not None:
-                await self._wait(scope)
             return
         if self._control and path.startswith(CONTROL_PREFIX) and is_local(scope):
             self._access.check(scope, given)
-            if self._epochs.settled is not None and path != HEALTH:
-                await self._wait(scope)
             return
-        if self._epochs.settled is not None:
-            await self._wait(scope)
         scope[CALLER] = caller = await self._authenticate(given)
-        limit = self._quota.limit_of(caller.manufacturer_seq)
-        if limit is not None:
-            state = self._quota.count(caller.api_key, self._clock.quota_ms(), limit)
-            headers.extend(state.headers)
-            if state.exceeded:
-                raise _too_many(limit, state)
+        if recording is not None:
+            recording.caller = caller
+        self._count(caller, headers)
         if path.startswith(CONTROL_PREFIX):
             raise HttpError(404, "not_found", "The control paths are off, or open to callers on this machine only.")
 
-    async def _wait(self, scope: Scope) -> None:
-        """Until the state is the one that the request can rely on."""
-        await self._epochs.wait()
-        scope[EPOCH] = self._epochs.number
+    def _count(self, caller: Caller, headers: list[Header]) -> None:
+        limit = self._quota.limit_of(caller.manufacturer_seq)
+        if limit is None:
+            return
+        state = self._quota.count(caller.api_key, self._clock.quota_ms(), limit)
+        headers.extend(state.headers)
+        if state.exceeded:
+            raise _too_many(limit, state)
 
     async def _authenticate(self, given: Mapping[bytes, bytes]) -> Caller:
         """Both keys win over a token; one of them alone is a mistake that no token covers up."""

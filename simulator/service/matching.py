@@ -52,7 +52,7 @@ class RequestMatch(Sent):
     ] = None
     account_id: Annotated[
         Text | None,
-        Field(description="The account that the key or token belongs to: its id or one of its keys."),
+        Field(description="The account that the key or token belongs to: id, name or key."),
     ] = None
     api_key: Annotated[Text | None, Field(description="One public key: the requests that carry it.")] = None
     headers: Annotated[
@@ -166,7 +166,7 @@ class Matcher:
         wanted: as it was given.
         template: of the path; None for every path.
         ids: what the path's parameters must be, where the path was given with ids.
-        account: row of the account; None for every one.
+        account: row of the account that ``account_id`` or ``api_key`` names; None for every one.
     """
 
     wanted: RequestMatch
@@ -202,7 +202,7 @@ class Matcher:
             found.append(Difference("device_id", wanted.device_id, _list(request.device_ids)))
         if wanted.product_id is not None and wanted.product_id not in request.product_ids:
             found.append(Difference("product_id", wanted.product_id, _list(request.product_ids)))
-        if self.account is not None and self.account != request.account:
+        if wanted.account_id is not None and self.account != request.account:
             found.append(Difference("account_id", wanted.account_id, request.api_key))
         if wanted.api_key is not None and wanted.api_key != request.api_key:
             found.append(Difference("api_key", wanted.api_key, request.api_key))
@@ -222,7 +222,7 @@ def make_matcher(wanted: RequestMatch, templates: PathTemplates, account: int | 
     Args:
         wanted: the match as it was given.
         templates: the paths that the service has.
-        account: the row of the account that ``account_id`` names; the caller has looked it up.
+        account: the row of the account that is named; the caller has looked it up.
     """
     issues: Issues = []
     found = None if wanted.path is None else _find_path(wanted.path, templates, issues)

@@ -26,6 +26,8 @@ __all__ = [
     "DiscoveryRecord",
     "ErrorDetailRecord",
     "ErrorRecord",
+    "FaultListRecord",
+    "FaultRecord",
     "HealthRecord",
     "IntrospectionRecord",
     "MetadataRecord",
@@ -382,6 +384,29 @@ class ClockRecord(TypedDict):
     system_time: str
 
 
+class FaultRecord(TypedDict):
+    """A fault: `match`, `times` and `effect` as they were sent, `times.seed` made where it was left out.
+
+    Attributes:
+        matched: requests that it was asked about and that fit its `match`.
+        hits: of these, those that met its effect.
+    """
+
+    fault_id: str
+    match: JsonObject
+    times: JsonObject
+    effect: JsonObject
+    matched: int
+    hits: int
+    created_at: str
+
+
+class FaultListRecord(TypedDict):
+    """All faults, in the order in which they are asked."""
+
+    data: list[FaultRecord]
+
+
 class NewClientRecord(TypedDict):
     """A partner application that was registered just now; ``client_secret`` is null for a public one."""
 
@@ -391,72 +416,6 @@ class NewClientRecord(TypedDict):
     redirect_uris: list[str]
     scopes: list[str]
     grant_types: list[str]
-
-
-class KeyRecord(TypedDict):
-    """A key pair of an account, without its secret."""
-
-    api_key: str
-    created_at: str
-
-
-class NewKeyRecord(KeyRecord):
-    """A key pair that was made just now."""
-
-    secret_key: str
-
-
-class AccountRecord(TypedDict):
-    """An account; ``quota`` is null where the service's holds, ``profile`` a name or what differs from ``complete``."""
-
-    account_id: str
-    name: str
-    created_at: str
-    quota: int | None
-    profile: str
-    keys: list[KeyRecord]
-
-
-class NewUserRecord(TypedDict):
-    """A person who may sign in."""
-
-    user_id: str
-    email: str
-
-
-class NewAccountRecord(TypedDict):
-    """An account that was made just now, with its secrets."""
-
-    account_id: str
-    name: str
-    created_at: str
-    quota: int | None
-    profile: str
-    keys: list[NewKeyRecord]
-    users: list[NewUserRecord]
-    clients: list[NewClientRecord]
-
-
-class SnapshotClockRecord(TypedDict):
-    """The service's clock when a snapshot was saved."""
-
-    time: str
-    mode: str
-    rate: float
-
-
-class SnapshotRecord(TypedDict):
-    """A snapshot; ``rows`` by table. Of a file that is none, ``fault`` says why, and what it would have is null."""
-
-    name: str
-    file: str
-    size_bytes: int
-    schema: str | None
-    made_at: str | None
-    clock: SnapshotClockRecord | None
-    rows: dict[str, int] | None
-    sha256: str | None
-    fault: str | None
 
 
 class SeedRecord(TypedDict):

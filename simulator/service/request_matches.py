@@ -22,7 +22,7 @@ async def find_matcher(service: Service, wanted: RequestMatch, field: str = "mat
     Args:
         service: whose paths, accounts, devices and products it may name.
         wanted: the match as it was given.
-        field: what the match is called in the body that it comes from; errors name it.
+        field: what the match is called in the body that it comes from, empty in a query; errors name it.
 
     Raises:
         Invalid: each member that names nothing that exists.
@@ -30,7 +30,7 @@ async def find_matcher(service: Service, wanted: RequestMatch, field: str = "mat
     account, issues = await service.look_up(lambda connection: _look_up(connection, service, wanted))
     matcher, found = make_matcher(wanted, service.templates, account)
     if issues := [*found, *issues]:
-        raise invalid_all([(f"{field}.{name}", issue) for name, issue in issues])
+        raise invalid_all([(f"{field}.{name}" if field else name, issue) for name, issue in issues])
     return matcher
 
 
@@ -43,8 +43,14 @@ def _look_up(connection: Connection, service: Service, wanted: RequestMatch) -> 
             account = accounts.find(connection, wanted.account_id).seq
         except ServiceError:
             issues.append(("account_id", f"there is no account with the id, key or name {wanted.account_id[:80]!r}"))
-    if wanted.api_key is not None and wanted.api_key.encode() not in service.callers:
-        issues.append(("api_key", f"there is no key {wanted.api_key[:80]!r}"))
+    if wanted.api_key is not None:
+        caller = service.callers.get(wanted.api_key.encode())
+        if caller is None:
+            issues.append(("api_key", f"there is no key {wanted.api_key[:80]!r}"))
+        elif account not in {None, caller.manufacturer_seq}:
+            issues.append(("api_key", "belongs to another account than account_id"))
+        else:
+            account = caller.manufacturer_seq
     if wanted.device_id is not None and not devices.find_products(connection, [wanted.device_id]):
         issues.append(("device_id", f"there is no device {wanted.device_id[:80]!r}"))
     if wanted.product_id is not None and not products.exists(connection, wanted.product_id):

@@ -21,8 +21,8 @@ from simulator.listening import refused_port
 from simulator.service.accounts import WantedUser
 from simulator.service.app import build_app
 from simulator.service.config import ServiceConfig
-from simulator.service.corked import CorkedProtocol
 from simulator.service.profiles.model import ServerProfile
+from simulator.service.request_log.protocol import RecordedProtocol
 from simulator.service.service import Service
 from simulator.service.storage.clients import NewClient, WantedClient
 from simulator.service.storage.keys import Keys
@@ -54,6 +54,8 @@ class _Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._service.waiters.close()
         self._service.feed.close()
+        self._service.requests.close()
+        self._service.faults.close()
         await super().shutdown(sockets)
 
     @contextlib.contextmanager
@@ -153,7 +155,7 @@ class RunningService:
     @property
     def api_key(self) -> str:
         """The first account's public key."""
-        return self._service.api_key
+        return self._service.accounts.api_key
 
     @property
     def secret_key(self) -> Secret:
@@ -162,7 +164,7 @@ class RunningService:
         Raises:
             ConfigurationError: an earlier start made it, and it was not given to this one.
         """
-        return self._service.secret_key
+        return self._service.accounts.secret_key
 
     @property
     def control_token(self) -> Secret | None:
@@ -295,11 +297,13 @@ def base_url(listener: socket.socket) -> str:
 def make_server(service: Service, on_ready: Callable[[], None]) -> _Server:
     """Uvicorn around the service."""
     logging.getLogger("simulator.service").setLevel(service.config.log_level.upper())
+    app = build_app(service)
+    protocol = functools.partial(RecordedProtocol, limits=service.config.connection_limits, recorder=service.recorder)
     config = uvicorn.Config(
-        build_app(service),
+        app,
         loop=_loop(),
         # A class that uvicorn calls with arguments of its own.
-        http=cast("type[asyncio.Protocol]", functools.partial(CorkedProtocol, limits=service.config.connection_limits)),
+        http=cast("type[asyncio.Protocol]", protocol),
         ws="none",
         lifespan="on",
         log_config=None,

@@ -8,7 +8,6 @@ import functools
 import logging
 import os
 import secrets
-import threading
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
@@ -28,18 +27,21 @@ from simulator.service.due import Due, EndsOfCommands, OverdueCommands, TimersOf
 from simulator.service.epochs import Epochs
 from simulator.service.errors import Conflict, Unavailable
 from simulator.service.failure_log import FailureLog, already_logged
+from simulator.service.faults.rules import FaultRules
 from simulator.service.ids import IdSource
 from simulator.service.ingest import ReadingStore
 from simulator.service.matching import PathTemplates
 from simulator.service.passwords import Passwords
 from simulator.service.presence import Presence
 from simulator.service.quota import Quota
+from simulator.service.request_log.recorder import Recorder
+from simulator.service.request_log.store import RequestLog
 from simulator.service.rules import Rules
 from simulator.service.scripted.devices import ScriptedDevices
 from simulator.service.seed import Seed, SeedFaultsError, read_seed
 from simulator.service.sessions import Sessions
 from simulator.service.snapshots import loading
-from simulator.service.snapshots.folder import SnapshotFolder, check_target
+from simulator.service.snapshots.folder import Snapshots
 from simulator.service.storage import (
     accounts,
     commands,
@@ -87,6 +89,9 @@ class Service:
     templates = PathTemplates({})
     """The paths that it has, once it is served."""
 
+    recorder: Recorder | None = None
+    """What notes requests, once it is served; None where none are kept or logged."""
+
     def __init__(self, config: ServiceConfig) -> None:
         self.config = config
         self.clock = SettableClock(config.clock)
@@ -97,15 +102,13 @@ class Service:
         self.due = Due(self.clock)
         self.ids = IdSource(self.clock, config.seed)
         self.presence = Presence()
-        self.waiters = Waiters()
-        self.feed = Feed()
+        self.waiters, self.feed, self.epochs = Waiters(), Feed(), Epochs()
         self.running_keys = RunningKeys()
         self.passwords = Passwords()
         self.attempts = Attempts()
         self._trusted_proxies = parse_networks(config.trusted_proxies)
         self.sessions = Sessions(secure=(config.public_url or "").startswith("https:"))
         self.failure_log = FailureLog(log)
-        self.epochs = Epochs()
         self.started_ms = self.clock.now_ms()
         self.database = Database(config.data_dir, config.database)
         self.deadline = commands.Deadline()
@@ -122,10 +125,12 @@ class Service:
             due_work=OverdueCommands(self.deadline, self.clock, self.commands_have_ended),
             on_failure=self.fail,
         )
+        self.faults = FaultRules()
         self.scripted = self._make_scripted()
         self._register_due()
         self.made_keys: Keys | None = None
-        self.accounts = Accounts(self.writer, self.ids, self.clock, Quota(config.rate_limit))
+        own = Keys(config.api_key, config.secret_key) if config.api_key and config.secret_key else None
+        self.accounts = Accounts(self.writer, self.ids, self.clock, Quota(config.rate_limit), own)
         self.callers, self.profiles, self.quota = self.accounts.callers, self.accounts.profiles, self.accounts.quota
         self.on_reset: list[Callable[[Connection], None]] = [self.rules.load]
         """What keeps something of the storage in memory reads it again here, inside the reset's transaction."""
@@ -134,25 +139,27 @@ class Service:
         self._is_remote = self.database.kind == "postgresql"
         # Of their own, so that no device's poll waits behind four long lists, and no list behind four summaries;
         # threads begin when they are needed.
-        self._looking_up = ThreadPoolExecutor(READERS, thread_name_prefix="service-look-up")
-        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="service-reader")
-        self._summing = ThreadPoolExecutor(SUMMARIES, thread_name_prefix="service-summary")
-        self._saving = ThreadPoolExecutor(1, thread_name_prefix="service-snapshot")
-        self.is_closing = threading.Event()
-        self.whole = asyncio.Lock()
-        """Held by what saves or replaces everything that is stored."""
-        self.snapshots = SnapshotFolder(config.snapshots_dir, self.database.folder)
+        self._looking_up, self._readers, self._summing = (
+            ThreadPoolExecutor(READERS, thread_name_prefix="service-look-up"),
+            ThreadPoolExecutor(READERS, thread_name_prefix="service-reader"),
+            ThreadPoolExecutor(SUMMARIES, thread_name_prefix="service-summary"),
+        )
+        self.snapshots = Snapshots(config.snapshots_dir, self.database.folder)
         self._pruned_ms = 0
         self.writer.start()
         try:
-            if config.snapshot_on_exit is not None:
-                check_target(config.snapshot_on_exit)
             seed = read_seed(config.seed_file) if config.seed_file else Seed()
             hashes = self._hash_passwords(seed)
             self.made_keys = self.writer.call(lambda connection: self._open(connection, seed, hashes))
+            self.accounts.own = self.made_keys or own
         except BaseException:
             self.close()
             raise
+
+    @functools.cached_property
+    def requests(self) -> RequestLog:
+        """The last requests and their answers, which only the control surface shows."""
+        return RequestLog(self.config.keep_requests if self.config.control else 0, self.templates.find)
 
     def _make_scripted(self) -> ScriptedDevices:
         return ScriptedDevices(
@@ -184,7 +191,7 @@ class Service:
             header = loading.begin_with(connection, config.snapshot, self.database.where)
             self.clock.restore(header.clock)
             self.ids.restart(str(header.made_ms))
-        made = self.keep_own_keys(connection)
+        made = self.accounts.keep_own(connection)
         if config.profile is not None:
             self.profiles.store(connection, accounts.first(connection), config.profile)
         self.accounts.hold(read_held(connection))
@@ -195,17 +202,6 @@ class Service:
         if isinstance(done, SeedFaultsError):
             raise ConfigurationError([f"seed {config.seed_file} {line}" for line in done.lines()], "seed")
         return made
-
-    def keep_own_keys(self, connection: Connection) -> Keys | None:
-        """The pair that this start was given, or made, opens the first account, whatever is stored.
-
-        Returns:
-            Keys that were made just now and nobody knows yet.
-
-        Raises:
-            ConfigurationError: the given key is stored with another secret.
-        """
-        return keys.ensure_first_account(connection, self._own_keys(), self.ids.next(), self.clock.now_ms())
 
     def _target(self, caller: Caller, hashes: Hashes) -> SeedTarget:
         return SeedTarget(caller.manufacturer_seq, self.ids.next, self.clock.now_ms(), hashes)
@@ -223,34 +219,6 @@ class Service:
         self._on_failure.append(call)
         if self.failure is not None:
             call(self.failure)
-
-    @property
-    def api_key(self) -> str:
-        """The public key to use: the one given, made just now, or the oldest stored of the first account."""
-        given = self._own_keys()
-        if given is not None and given.api_key.encode() in self.callers:
-            return given.api_key
-        return next(iter(self.callers.values())).api_key
-
-    @property
-    def secret_key(self) -> Secret:
-        """The secret that belongs to :attr:`api_key`.
-
-        Raises:
-            ConfigurationError: it was shown on the first start and only its hash was kept.
-        """
-        own = self._own_keys()
-        if own is not None and own.api_key == self.api_key:
-            return own.secret_key
-        raise ConfigurationError(
-            [f"the secret key of {self.api_key} was shown on the first start and is not kept: give it again"], "service"
-        )
-
-    def _own_keys(self) -> Keys | None:
-        """The pair that this start was given, or made."""
-        if self.config.api_key and self.config.secret_key:
-            return Keys(self.config.api_key, self.config.secret_key)
-        return self.made_keys
 
     def address_of(self, scope: Scope) -> str:
         """The address that a request comes from, seen through the trusted proxies."""
@@ -272,10 +240,6 @@ class Service:
     async def read(self, query: Callable[[Connection], T]) -> T:
         """A read of a page; as :meth:`look_up`."""
         return await self._read_within(READ_S, self._readers, query)
-
-    async def in_snapshot_thread(self, work: Callable[[], T]) -> T:
-        """What takes as long as everything that is stored: one at a time, in a thread of its own."""
-        return await asyncio.get_running_loop().run_in_executor(self._saving, work)
 
     async def summarise(self, query: Callable[[Connection], T]) -> T:
         """A read that looks at as many rows as there are; as :meth:`look_up`. Few run at once, the others wait."""
@@ -334,15 +298,17 @@ class Service:
     async def reset(self, caller: Caller | None = None) -> None:
         """Delete everything but the accounts and their keys; what one account has when a caller is given."""
         account = None if caller is None else caller.manufacturer_seq
-        async with self.whole if account is None else contextlib.nullcontext():
+        async with self.snapshots.turn if account is None else contextlib.nullcontext():
             gone = await self.writer.submit(lambda connection: self._delete(connection, account))
         of_account = [c.api_key for c in self.callers.values() if c.manufacturer_seq == account]
         self.quota.clear(None if account is None else of_account)
         self._forget(gone)
+        self.requests.clear(account)
         await self.scripted.refresh()
         if account is None:
             self.sessions.sign_out_everybody()
             self.clock.follow_base()  # a clock that somebody left standing would outlive everything that it was set for
+        self.faults.clear(account)
 
     async def remove_account(self, account: int) -> None:
         """Delete an account with its keys and all that it has.
@@ -360,19 +326,15 @@ class Service:
 
         # Nobody comes in with its keys any more, and what has come in before writes nothing after this.
         self.accounts.forget(account)
+        self.faults.clear(account)
         self.epochs.account_deleted()
         try:
             self._forget(await self.writer.submit(remove))
+            self.requests.clear(account)
             await self.scripted.refresh()
         except BaseException:
             self.accounts.hold(await self.look_up(read_held))
             raise
-
-    def forget_people(self) -> None:
-        """Everything in the storage is new: nobody has signed in, asked for anything, or guessed a password."""
-        self.sessions.sign_out_everybody()
-        self.quota.clear()
-        self.attempts.clear()
 
     def _forget(self, person_seqs: Collection[int]) -> None:
         """Rows were deleted, whose numbers may be given out again: those of devices, and those of people."""
@@ -425,7 +387,7 @@ class Service:
 
     def first_caller(self) -> Caller:
         """The account that the service always has."""
-        return self.callers[self.api_key.encode()]
+        return self.callers[self.accounts.api_key.encode()]
 
     @contextlib.asynccontextmanager
     async def running(self, _app: object = None) -> AsyncIterator[None]:
@@ -504,9 +466,8 @@ class Service:
 
     def close(self) -> None:
         """Write what waits and close the storage. Called after the server has ended."""
-        self.is_closing.set()
+        self.snapshots.close()
         self.writer.stop()
-        for threads in (self._looking_up, self._readers, self._summing, self._saving):
+        for threads in (self._looking_up, self._readers, self._summing):
             threads.shutdown()
         self.database.close()
-        self.snapshots.close()

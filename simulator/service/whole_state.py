@@ -23,10 +23,10 @@ async def save_to(service: Service, target: Path) -> None:
     Raises:
         Unavailable: ``snapshot_not_saved``: it cannot be written; ``storage_unavailable``.
     """
-    async with service.whole:
+    async with service.snapshots.turn:
         await service.flush_presence()
         await service.settle_due()
-        await service.in_snapshot_thread(functools.partial(_save, service, target))
+        await service.snapshots.run(functools.partial(_save, service, target))
 
 
 def save_at_end(service: Service, target: Path) -> None:
@@ -45,7 +45,7 @@ def save_at_end(service: Service, target: Path) -> None:
 def _save(service: Service, target: Path) -> Header:
     def save(connection: Connection) -> Header:
         state = service.clock.state()
-        return writing.save(connection, target, state, service.clock.base_ms(), service.is_closing)
+        return writing.save(connection, target, state, service.clock.base_ms(), service.snapshots.stopping)
 
     try:
         return service.read_now(save)
@@ -65,8 +65,8 @@ async def load_from(service: Service, path: Path) -> Header:
         Invalid: ``invalid_snapshot``: what is wrong with the file; everything is as it was.
         Unavailable: the storage cannot be written; everything is as it was.
     """
-    async with service.whole:
-        await service.in_snapshot_thread(functools.partial(reading.check, path))
+    async with service.snapshots.turn:
+        await service.snapshots.run(functools.partial(reading.check, path))
         async with service.due.standing():
             return await _replace(service, path)
 
@@ -87,7 +87,10 @@ async def _replace(service: Service, path: Path) -> Header:
         service.accounts.hold(held)
     finally:
         if is_replaced:
-            service.forget_people()
+            # Everything in the storage is new: nobody has signed in, asked for anything, or guessed a password.
+            service.sessions.sign_out_everybody()
+            service.quota.clear()
+            service.attempts.clear()
         else:
             load.undo()
         service.epochs.end_replacing(is_replaced=is_replaced)
@@ -113,7 +116,7 @@ class _Load:
         self._seen = self._seen or service.presence.set_aside()  # rows of devices that are gone
         header = loading.replace_all(connection, self._path)
         try:
-            service.keep_own_keys(connection)
+            service.accounts.keep_own(connection)
             held = read_held(connection)
         except ConfigurationError as exc:
             raise unfit("rows.api_keys", f"cannot be used: {exc.in_one_line}") from None

@@ -9,11 +9,11 @@ from click.testing import CliRunner
 
 from agent.wire.auth import KeyPair
 from simulator.labels.cli import labels_command
-from simulator.labels.corpus.asking import RetryPolicy, ask_all
 from simulator.labels.corpus.case import Setting
 from simulator.labels.corpus.collection import collect
 from simulator.labels.corpus.report import sentences
 from simulator.labels.corpus.run import NAMES
+from simulator.labels.corpus.sending import RetryPolicy, send_all
 from simulator.wire.client import ServiceClient
 from simulator.wire.qr.keys import KINDS, LabelSigner
 from tests.service_running import running
@@ -41,7 +41,7 @@ def test_every_answer_is_as_documented(bench, kind):
     entries = collect(Setting(product_id, signed_id, signer, seed=KINDS.index(kind)))
     keys = KeyPair(bench.service.api_key, bench.service.secret_key)
     with ServiceClient(bench.service.base_url, keys) as client:
-        asked = ask_all(client.connection, entries, RetryPolicy(lambda _: None))
+        asked = send_all(client.connection, entries, RetryPolicy(lambda _: None))
     assert sentences(asked, any_refusal=False) == []
     assert len(asked) > 700
     assert bench.http.get("/devices").json()["data"] == []

@@ -18,8 +18,8 @@ from agent.wire.dialect import CommandLists, Dialect
 from agent.wire.secret import Secret
 from agent.wire.sensor_data import PostSensorData
 from simulator.fleet.device.answers import HttpAnswer, judge
-from simulator.fleet.device.exchange import Operation, PagedPoll, Request, Speaker, read_refusals
-from simulator.fleet.device.pages import Pages, is_proof_answer
+from simulator.fleet.device.http_codec import HttpCodec, Operation, PagedPoll, Request, read_refusals
+from simulator.fleet.device.web_pages import WebPages, is_proof_answer
 from tests.fakes import FakeClock
 
 STATUSES = (200, 201, 202, 204, 302, 400, 401, 403, 404, 405, 409, 413, 422, 429, 500, 503)
@@ -106,7 +106,7 @@ def test_a_list_of_commands_means_the_same_to_both(kind):
         try:
             pairs = [(name.encode(), value.encode()) for name, value in headers_of(kind).items()]
             reading = PagedPoll(
-                Speaker("d1", "p1", frozenset()), Request(Operation.POLL, "GET", "/devices/d1/commands")
+                HttpCodec("d1", "p1", frozenset()), Request(Operation.POLL, "GET", "/devices/d1/commands")
             )
             listing = reading.take(HttpAnswer(status, pairs, body))
             assert listing is not None
@@ -132,7 +132,7 @@ def test_a_listed_state_means_the_same_to_both(offers, lists):
         book = ServerBook("http://service", dialect)
         source = HttpSource(client, "d1", Discovery(client, FakeClock(), book))
         agents = [command.status for command in source.poll(0).commands]
-    speaker = Speaker("d1", "p1", frozenset(offers), dialect)
+    speaker = HttpCodec("d1", "p1", frozenset(offers), dialect)
     listing = PagedPoll(speaker, speaker.poll(0, None)).take(HttpAnswer(200, [], body))
     assert listing is not None
     assert agents == [command.status for command in listing.poll.commands]
@@ -200,7 +200,7 @@ def fleets_sequence(sequence, proof):
         asked.append("/devices")
         proved(proof is not None and is_proof_answer(answer_of(proof)))
 
-    pages, found = Pages(prove, lambda: 100.0), []
+    pages, found = WebPages(prove, lambda: 100.0), []
     for each in sequence:
         answer = answer_of(each)
 

@@ -37,13 +37,13 @@ from gateway.config import GatewayConfig
 from gateway.core.budget import Budget
 from gateway.devices.issuing import service_client
 from gateway.mqtt.front import look_at_broker, mqtt_settings
-from gateway.service.client import make_client as make_gateway_client
 from gateway.service.meter import Meter
+from gateway.service.meter import make_client as make_gateway_client
 from simulator.cli import program
 from simulator.fleet.engine.pool import HttpPool
-from simulator.fleet.play.devices import Address, _broker
 from simulator.fleet.target.discovery import find_offers
 from simulator.fleet.target.target import KeyPairFile, TargetOptions, find_target
+from simulator.fleet.workload.devices import Address, _broker
 from simulator.wire.client import ServiceClient
 from tests.certificates import Authority
 
@@ -393,7 +393,7 @@ PLACES = {
     "agent/app/server_probe.py": {agent_look_at_server},
     "agent/doctor/network.py": {doctor_service, doctor_broker},
     "gateway/devices/issuing.py": {gateway_registrar},
-    "gateway/service/client.py": {gateway_service},
+    "gateway/service/meter.py": {gateway_service},
     "agent/wire/connection.py": {
         agent_service,
         agent_renewal,
@@ -405,7 +405,7 @@ PLACES = {
     "agent/wire/probe/line.py": {probe},
     "simulator/credentials.py": {probe, command_send, onboard, corpus, login, fleet_cleanup},
     "simulator/fleet/engine/http/origin.py": {fleet_devices},
-    "simulator/fleet/play/devices.py": {fleet_sessions},
+    "simulator/fleet/workload/devices.py": {fleet_sessions},
     "simulator/fleet/target/target.py": {fleet_discovery},
     "simulator/onboarding/exchange.py": {onboard},
     "simulator/probe/cli.py": {probe},

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from simulator.fleet.audit.frames import Frame, ReadingKind, make_json_frame
+from simulator.fleet.audit.ledger_format import Frame, ReadingKind, make_json_frame
 from simulator.fleet.audit.records import Records
 from tests.damage.run import INCONCLUSIVE, LOST, USAGE, Case, Kind, planted
 

@@ -21,7 +21,7 @@ import yaml
 from agent.wire.secret import Secret
 from simulator.cli import main
 from simulator.exit_codes import ExitCode
-from simulator.fleet.audit.frames import (
+from simulator.fleet.audit.ledger_format import (
     Frame,
     make_frame,
     make_json_frame,
@@ -30,7 +30,7 @@ from simulator.fleet.audit.frames import (
 )
 from simulator.fleet.audit.records import Records, records_of
 from simulator.fleet.report.live import SilentView
-from simulator.fleet.run.performing import RunOptions, perform
+from simulator.fleet.run.fleet_run import RunOptions, perform_run
 from simulator.fleet.scenario.reading import read_scenario_file
 from simulator.fleet.target.safety import permit
 from simulator.fleet.target.target import TargetOptions, find_target
@@ -112,7 +112,7 @@ def played(root: Path, document: Mapping[str, Any], base_url: str) -> Recorded:
     target = find_target(TargetOptions(base_url, API_KEY, recorded.secret))
     permission = permit(target.base_url, (), owned=False)
     options = RunOptions(read_scenario_file(scenario), target, recorded.run, (permission,))
-    found = perform(options, lambda _head: SilentView())
+    found = perform_run(options, lambda _head: SilentView())
     assert found.verdict.exit_code == 0, found.verdict
     return recorded
 

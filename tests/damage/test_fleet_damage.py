@@ -12,9 +12,9 @@ import pytest
 
 from agent.core.backoff import Backoff
 from simulator.fleet.metrics.saturation import Limits, Saturation
-from simulator.fleet.run import performing
+from simulator.fleet.run import fleet_run
 from simulator.fleet.run.reporter import RunReporter
-from simulator.fleet.target import asking
+from simulator.fleet.target import client
 from tests.damage.kinds import AUDITED, JUDGED, MENTIONED, REPORTED
 from tests.damage.other_kinds import RECORD
 from tests.damage.run import INCONCLUSIVE, USAGE, Kind, Recorded, audit_of, called, case_of, record, report_of, serving
@@ -26,7 +26,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     with pytest.MonkeyPatch.context() as patched:
         # The generator is never the limit: how busy this machine is with other tests is not what is tested here.
         any_speed = Limits(strained_share=1.0)
-        patched.setattr(performing, "RunReporter", lambda *given: RunReporter(*given, saturation=Saturation(any_speed)))
+        patched.setattr(fleet_run, "RunReporter", lambda *given: RunReporter(*given, saturation=Saturation(any_speed)))
         return record(tmp_path_factory.mktemp("recorded"))
 
 
@@ -41,7 +41,7 @@ def served(recorded: Recorded) -> Iterator[str]:
 
 @pytest.fixture(autouse=True)
 def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asking, "_BACKOFF", Backoff(base_s=0.001, cap_s=0.002))
+    monkeypatch.setattr(client, "_BACKOFF", Backoff(base_s=0.001, cap_s=0.002))
 
 
 def test_an_undamaged_copy_is_good(recorded, served, tmp_path):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,8 +26,8 @@ from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import RunRecord, Tally
 from simulator.fleet.report.live import SilentView
 from simulator.fleet.report.making import make_reports
-from simulator.fleet.run import performing
-from simulator.fleet.run.performing import RunOptions, perform
+from simulator.fleet.run import fleet_run
+from simulator.fleet.run.fleet_run import RunOptions, perform_run
 from simulator.fleet.run.reporter import RunReporter
 from simulator.fleet.scenario.reading import read_scenario_file
 from simulator.fleet.target.local import running_local
@@ -36,6 +36,7 @@ from simulator.fleet.target.target import Target, TargetOptions, find_target, ta
 from tests.conftest import require_program
 from tests.e2e.arrival_proxy import Log, arrival_proxy
 from tests.exhaustive import EXHAUSTIVE
+from tests.fault.processes import ForkedProcess, ForkServer
 from tests.mosquitto import find_mosquitto
 from tests.ports import free_port
 
@@ -113,7 +114,7 @@ OTHER_COMBINATIONS = [
 @pytest.fixture(autouse=True)
 def _at_any_speed(monkeypatch: pytest.MonkeyPatch) -> None:
     limits = Limits(strained_share=1.0)
-    monkeypatch.setattr(performing, "RunReporter", lambda *given: RunReporter(*given, saturation=Saturation(limits)))
+    monkeypatch.setattr(fleet_run, "RunReporter", lambda *given: RunReporter(*given, saturation=Saturation(limits)))
 
 
 @pytest.fixture(scope="module")
@@ -149,7 +150,7 @@ def play(
         stage = RunOptions(read_scenario_file(path), way, folder / "run", permissions)
         with ThreadPoolExecutor(1) as pool:
             outage = pool.submit(meanwhile, proxy.log)
-            record = perform(stage, lambda _head: SilentView())
+            record = perform_run(stage, lambda _head: SilentView())
             outage.result()
     return record, proxy.log
 
@@ -177,7 +178,7 @@ def agree_on_readings(record: RunRecord, log: Log) -> None:
 def agree_on_commands(record: RunRecord, log: Log, ordered: int) -> None:
     """Every command that was ordered has ended, and stands by its name and by its end state."""
     ended, shown = list(log.commands([PING, REFUSED])), shown_ages(record.ages)
-    assert len(ended) == ordered
+    assert len(ended) == ordered, record.commands
     agree(shown[COMMAND_AGE][OutcomeClass.OK], [age_s for _, _, age_s in ended])
     for kind, member in ((f"{COMMAND_AGE}[%s]", 0), (f"{COMMAND_AGE}.%s", 1)):
         for value in {each[member] for each in ended}:
@@ -202,12 +203,17 @@ def test_the_ages_of_readings_and_commands_are_what_a_log_between_fleet_and_targ
 
 
 class ServiceProcess:
-    """A service with its data on disk, which can be killed and started again at the same port."""
+    """A service with its data on disk, which can be killed and started again at the same port.
 
-    def __init__(self, folder: Path) -> None:
+    It is forked from a process that has imported everything: on a machine that is busy a start may else take longer
+    than a run waits for its target.
+    """
+
+    def __init__(self, folder: Path, server: ForkServer) -> None:
         self.port = free_port()
         self._folder = folder
-        self._process: subprocess.Popen[bytes] | None = None
+        self._server = server
+        self._process: ForkedProcess | None = None
         self.start()
 
     @property
@@ -217,7 +223,7 @@ class ServiceProcess:
     def start(self) -> None:
         program = [str(program_path("fleet-simulator")), "service", "--port", str(self.port), "--rate-limit", "0"]
         program += ["--data", str(self._folder), "--api-key", "mk_test", "--secret-key", "msk_test"]
-        self._process = subprocess.Popen(program, stdout=subprocess.DEVNULL)
+        self._process = self._server.start(program, self._folder.with_suffix(".log"))
         until_s = time.monotonic() + START_S
         while time.monotonic() < until_s:
             with contextlib.suppress(httpx.TransportError):
@@ -228,16 +234,21 @@ class ServiceProcess:
 
     def send(self, number: signal.Signals) -> None:
         assert self._process is not None
-        self._process.send_signal(number)
+        assert self._process.pid is not None
+        os.kill(self._process.pid, number)
 
     def kill(self) -> None:
         assert self._process is not None
         self._process.kill()
-        self._process.wait()
 
 
 def test_the_ages_are_right_when_the_service_itself_is_killed_and_later_frozen(tmp_path):
-    service, secret = ServiceProcess(tmp_path / "data"), tmp_path / "secret"
+    with ForkServer() as server:
+        _killed_and_frozen(ServiceProcess(tmp_path / "data", server), tmp_path)
+
+
+def _killed_and_frozen(service: ServiceProcess, folder: Path) -> None:
+    secret = folder / "secret"
     secret.write_text("msk_test")
     secret.chmod(0o600)
 
@@ -258,7 +269,7 @@ def test_the_ages_are_right_when_the_service_itself_is_killed_and_later_frozen(t
     document["phases"][0]["duration_s"] = 20
     way = find_target(TargetOptions(service.url, "mk_test", secret))
     try:
-        record, log = play(document, way, tmp_path, away=never, frozen=never, meanwhile=meanwhile)
+        record, log = play(document, way, folder, away=never, frozen=never, meanwhile=meanwhile)
     finally:
         service.send(signal.SIGCONT)
         service.kill()

@@ -13,8 +13,8 @@ from agent.core.backoff import Backoff
 from agent.core.poll_interval import PollIntervals
 from agent.wire.extensions import BATCH_SENSOR_DATA
 from agent.wire.secret import Secret
-from simulator.fleet.device.driver import Member
-from simulator.fleet.device.load_parts import RequestKind, Subject
+from simulator.fleet.device.http_driver import Member
+from simulator.fleet.device.load_base import LoadDevice, RequestKind
 from simulator.fleet.device.memory_ledger import DeviceLedger, MemoryLedger
 from simulator.fleet.device.model import DeviceModel, Fleetwide
 from simulator.fleet.device.mqtt_driver import MqttDriver
@@ -24,10 +24,10 @@ from simulator.fleet.engine.wheel import LoopClock, Wheel
 from simulator.fleet.faults.kinds import build_faults, read_fault
 from simulator.fleet.faults.link import LinkFault
 from simulator.fleet.outcomes import OutcomeClass
-from simulator.fleet.play.link_state import LinkFaults
-from simulator.fleet.play.loris import SlowConnections, over_mqtt
-from simulator.fleet.play.mqtt_links import MqttLinks
 from simulator.fleet.signals.base import Individual
+from simulator.fleet.workload.link_state import LinkFaults
+from simulator.fleet.workload.mqtt_links import MqttLinks
+from simulator.fleet.workload.slow_connections import SlowConnections, over_mqtt
 from tests.gateway_stand_in import GatewayStandIn
 from tests.mosquitto import Mosquitto, write_passwords
 
@@ -93,7 +93,7 @@ class Bench:
                 await self._changed.wait()
 
     def load(self) -> MqttLoad:
-        subjects = [Subject(device_id) for device_id in self.ids]
+        subjects = [LoadDevice(device_id) for device_id in self.ids]
         return MqttLoad(self.links, self.wheel, subjects, self.fleet, observer=self.observed, on_news=self._changed.set)
 
 

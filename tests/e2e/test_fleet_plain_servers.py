@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from simulator.cli import program
 from simulator.fleet.metrics.saturation import Limits, Saturation
-from simulator.fleet.run import performing
+from simulator.fleet.run import fleet_run
 from simulator.fleet.run.reporter import RunReporter
 from simulator.terminal import WrongUse
 from tests.e2e.plain_server import Choices, plain_server
@@ -38,7 +38,7 @@ drain_s: 20s
 def _at_any_speed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The generator is never the limit: how busy this machine is with other tests is not what is tested here."""
     limits = Limits(strained_share=1.0)
-    monkeypatch.setattr(performing, "RunReporter", lambda *given: RunReporter(*given, saturation=Saturation(limits)))
+    monkeypatch.setattr(fleet_run, "RunReporter", lambda *given: RunReporter(*given, saturation=Saturation(limits)))
 
 
 def fleet(

@@ -25,9 +25,9 @@ from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import RunRecord, Second, VerdictStatus
 from simulator.fleet.report.live import SilentView
 from simulator.fleet.report.prometheus.address import MeteredView, MetricsAddress
-from simulator.fleet.report.standing import Standing
+from simulator.fleet.report.run_status import RunStatus
 from simulator.fleet.report.writing import read_seconds
-from simulator.fleet.run.performing import RunOptions, perform
+from simulator.fleet.run.fleet_run import RunOptions, perform_run
 from simulator.fleet.scenario.reading import read_scenario_file
 from simulator.fleet.target.safety import permit
 from simulator.fleet.target.target import TargetOptions, find_target
@@ -65,7 +65,7 @@ class Watcher(SilentView):
         self.killed = False
         self.read_s = 0.0
 
-    def show(self, second: Second, standing: Standing) -> None:
+    def show(self, second: Second, standing: RunStatus) -> None:
         del standing
         self.latest = second.second
         if second.second >= KILLED_AT_S and not self.killed:
@@ -120,7 +120,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
         )
         begin_s = time.time()
         watcher = Watcher(server)
-        record = perform(stage, lambda head: MeteredView(watcher, MetricsAddress(port, head)))
+        record = perform_run(stage, lambda head: MeteredView(watcher, MetricsAddress(port, head)))
         # Not now: the address is gone, and once Prometheus has noticed, none of its series has a value any more.
         yield Watched(server, record, list(read_seconds(folder / "run")), begin_s, watcher.read_s)
 

@@ -20,10 +20,10 @@ from simulator.children import ChildProcess
 from simulator.fleet.metrics.saturation import Limits, Saturation
 from simulator.fleet.record import RunRecord, VerdictStatus
 from simulator.fleet.report.live import RunView, SilentView
-from simulator.fleet.report.standing import RunHead
+from simulator.fleet.report.run_status import RunHead
 from simulator.fleet.report.writing import read_record, read_seconds
-from simulator.fleet.run import performing, watch
-from simulator.fleet.run.performing import RunOptions, perform
+from simulator.fleet.run import fleet_run, target_watch
+from simulator.fleet.run.fleet_run import RunOptions, perform_run
 from simulator.fleet.run.reporter import RunReporter
 from simulator.fleet.scenario.reading import read_scenario_file
 from simulator.fleet.target.safety import Permission, permit
@@ -42,7 +42,7 @@ ANY_SPEED = Limits(strained_share=1.0)
 
 @pytest.fixture(autouse=True)
 def _at_any_speed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(performing, "RunReporter", lambda *given: RunReporter(*given, saturation=Saturation(ANY_SPEED)))
+    monkeypatch.setattr(fleet_run, "RunReporter", lambda *given: RunReporter(*given, saturation=Saturation(ANY_SPEED)))
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def run(
     way = replace(find_target(TargetOptions(service.base_url, API_KEY, secret_file(tmp_path))), **(through or {}))
     file = read_scenario_file(scenario(tmp_path, **changes))
     permission = permit(way.base_url, (), owned=False)
-    return perform(RunOptions(file, way, tmp_path / "run", (permission,)), view or (lambda _head: SilentView()))
+    return perform_run(RunOptions(file, way, tmp_path / "run", (permission,)), view or (lambda _head: SilentView()))
 
 
 def secret_file(tmp_path: Path) -> Path:
@@ -230,8 +230,8 @@ def test_whoever_watches_sees_what_goes_on_before_and_after_the_load(service, tm
 
 
 def test_a_run_that_is_ended_while_its_reports_are_made_says_how_to_make_them(service, tmp_path, monkeypatch):
-    monkeypatch.setattr(performing, "finish_run", lambda *_given: signal.raise_signal(signal.SIGINT))
-    with pytest.raises(performing.EndedByHand) as ended:
+    monkeypatch.setattr(fleet_run, "finish_run", lambda *_given: signal.raise_signal(signal.SIGINT))
+    with pytest.raises(fleet_run.EndedByHand) as ended:
         run(service, tmp_path)
     fix = f"'fleet-simulator report {tmp_path / 'run'}' makes the reports of what there is"
     assert str(ended.value) == f"ended by hand at once: {fix}"
@@ -255,7 +255,7 @@ def test_ctrl_c_ends_a_run_in_order_with_an_audit(service, tmp_path):
 
 
 def test_a_target_that_goes_away_ends_the_run_with_the_report_kept(service, tmp_path, monkeypatch):
-    monkeypatch.setattr(watch, "GONE_AFTER_S", 3)
+    monkeypatch.setattr(target_watch, "GONE_AFTER_S", 3)
     stop = threading.Thread(target=lambda: service.__exit__(None, None, None))
     onlooker = Onlooker(1, stop.start)
     phases = [{"name": "hold", "kind": "hold", "duration_s": 600}]
@@ -386,5 +386,5 @@ def test_a_target_with_caps_is_not_loaded_beyond_them(service, tmp_path):
         (Permission("listed", max_requests_per_s=3.0), r"requests/s are more than the 3 "),
     ):
         with pytest.raises(ConfigurationError, match=fault):
-            perform(RunOptions(file, way, tmp_path / "run", (permission,)), lambda _head: SilentView())
+            perform_run(RunOptions(file, way, tmp_path / "run", (permission,)), lambda _head: SilentView())
     assert not (tmp_path / "run").exists()

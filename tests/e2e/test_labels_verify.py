@@ -13,7 +13,7 @@ from PIL import Image
 
 from simulator.cli import main
 from simulator.labels import make_labels
-from simulator.labels.damage.chance import Chance
+from simulator.labels.damage.chance import PortableRandom
 from simulator.labels.damage.kinds import KINDS
 from simulator.labels.damage.label import CleanLabel
 from simulator.labels.printing.grid import fit_grid
@@ -55,7 +55,7 @@ def _photographed(page):
     """From the side, with a shadow over it, by a noisy camera."""
     shown = CleanLabel("sheet", "", page, 0, 0, min(page.shape), 1)
     for kind, severity in (("perspective", 0.25), ("uneven_light", 0.6), ("noise", 0.1)):
-        pixels = KINDS[kind].apply(shown, severity, Chance(1, kind))
+        pixels = KINDS[kind].apply(shown, severity, PortableRandom(1, kind))
         shown = dataclasses.replace(shown, pixels=pixels)
     return shown.pixels
 

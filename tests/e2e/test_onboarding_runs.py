@@ -14,8 +14,8 @@ from agent.wire.secret import Secret
 from agent.wire.tokens import TokenSet, token_set_text
 from simulator.cli import program
 from simulator.labels.payload import label_text
+from simulator.onboarding.audit_trail import read_trail
 from simulator.onboarding.journal import leftovers, read_journal
-from simulator.onboarding.trail import read_trail
 from tests.fault.fault_proxy import Fault, fault_proxy
 from tests.service_running import running
 

@@ -19,10 +19,10 @@ from simulator.fleet.record import RunRecord, VerdictStatus
 from simulator.fleet.report import making
 from simulator.fleet.report.live import RunView, SilentView
 from simulator.fleet.report.prometheus.address import MeteredView, MetricsAddress
-from simulator.fleet.report.standing import RunHead
+from simulator.fleet.report.run_status import RunHead
 from simulator.fleet.report.writing import read_record, read_seconds
-from simulator.fleet.run import performing
-from simulator.fleet.run.performing import RunOptions, perform
+from simulator.fleet.run import fleet_run
+from simulator.fleet.run.fleet_run import RunOptions, perform_run
 from simulator.fleet.run.reporter import RunReporter
 from simulator.fleet.scenario.reading import read_scenario_file
 from simulator.fleet.target.local import running_local
@@ -102,7 +102,7 @@ OF_KINDS: Final = {"arrivals", "sudden", "StormPlay._register", "StormPlay._remo
 
 @pytest.fixture(autouse=True)
 def _at_any_speed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(performing, "RunReporter", lambda *given: RunReporter(*given, saturation=Saturation(ANY_SPEED)))
+    monkeypatch.setattr(fleet_run, "RunReporter", lambda *given: RunReporter(*given, saturation=Saturation(ANY_SPEED)))
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +143,7 @@ def run(
     secret.chmod(0o600)
     way = find_target(TargetOptions(service.base_url, API_KEY, secret))
     permission = permit(way.base_url, (), owned=False)
-    return perform(RunOptions(read_scenario_file(path), way, tmp_path / "run", (permission,)), make_view)
+    return perform_run(RunOptions(read_scenario_file(path), way, tmp_path / "run", (permission,)), make_view)
 
 
 def check_inconclusive(record: RunRecord, tmp_path: Path, sentence: str) -> None:
@@ -155,7 +155,7 @@ def check_inconclusive(record: RunRecord, tmp_path: Path, sentence: str) -> None
 
 
 def test_every_thread_and_task_of_a_worker_stands_in_the_tables(service, tmp_path, monkeypatch):
-    monkeypatch.setattr(performing, "work", sudden_ends.work)
+    monkeypatch.setattr(fleet_run, "work", sudden_ends.work)
     monkeypatch.setenv(LIST, str(tmp_path / "parts"))
     record = run(service, tmp_path)
     assert record.verdict.word is VerdictStatus.PASSED, record.verdict
@@ -166,7 +166,7 @@ def test_every_thread_and_task_of_a_worker_stands_in_the_tables(service, tmp_pat
 
 @pytest.mark.parametrize("part", WORKER_ENDS)
 def test_a_run_is_inconclusive_when_a_part_of_its_worker_ends(part, service, tmp_path, monkeypatch):
-    monkeypatch.setattr(performing, "work", sudden_ends.work)
+    monkeypatch.setattr(fleet_run, "work", sudden_ends.work)
     monkeypatch.setenv(END, part)
     record = run(service, tmp_path)
     check_inconclusive(record, tmp_path, WORKER_ENDS[part])
@@ -177,7 +177,7 @@ def test_a_run_is_inconclusive_when_a_part_of_its_worker_ends(part, service, tmp
 @pytest.mark.parametrize("case", OTHER_ENDS, ids=[part for _, part, _ in OTHER_ENDS])
 def test_a_run_is_inconclusive_when_a_part_of_its_kind_ends(case, service, tmp_path, monkeypatch):
     changes, part, name = case
-    monkeypatch.setattr(performing, "work", sudden_ends.work)
+    monkeypatch.setattr(fleet_run, "work", sudden_ends.work)
     monkeypatch.setenv(END, part)
     record = run(service, tmp_path, **changes)
     check_inconclusive(record, tmp_path, f"worker 0: {name}")
@@ -187,7 +187,7 @@ def test_a_run_is_inconclusive_when_a_part_of_its_kind_ends(case, service, tmp_p
 @pytest.mark.parametrize("case", [(STORM, "arrivals"), (LIMITER, "limiter"), (BACKFILL, "backfill")])
 def test_every_thread_and_task_of_other_kinds_of_runs_stands_in_the_tables(case, service, tmp_path, monkeypatch):
     changes, part = case
-    monkeypatch.setattr(performing, "work", sudden_ends.work)
+    monkeypatch.setattr(fleet_run, "work", sudden_ends.work)
     monkeypatch.setenv(END, part)  # the limiter's test takes four minutes to its end
     monkeypatch.setenv(LIST, str(tmp_path / "parts"))
     run(service, tmp_path, **changes)
@@ -281,11 +281,11 @@ def run_over_mqtt(standing: Any, tmp_path: Path) -> RunRecord:
     path.write_text(yaml.safe_dump(scenario(**MQTT)))
     way = target_of(standing)
     permissions = tuple(permit(address, (), owned=False) for address in sorted(way.addresses))
-    return perform(RunOptions(read_scenario_file(path), way, tmp_path / "run", permissions), silent)
+    return perform_run(RunOptions(read_scenario_file(path), way, tmp_path / "run", permissions), silent)
 
 
 def test_every_thread_and_task_of_a_run_over_mqtt_stands_in_the_tables(standing, tmp_path, monkeypatch):
-    monkeypatch.setattr(performing, "work", sudden_ends.work)
+    monkeypatch.setattr(fleet_run, "work", sudden_ends.work)
     monkeypatch.setenv(LIST, str(tmp_path / "parts"))
     record = run_over_mqtt(standing, tmp_path)
     assert record.verdict.word is VerdictStatus.PASSED, record.verdict
@@ -296,7 +296,7 @@ def test_every_thread_and_task_of_a_run_over_mqtt_stands_in_the_tables(standing,
 
 @pytest.mark.parametrize("part", ["next:mqtt-connect", "plan"])
 def test_a_run_over_mqtt_is_inconclusive_when_a_part_of_it_ends(part, standing, tmp_path, monkeypatch):
-    monkeypatch.setattr(performing, "work", sudden_ends.work)
+    monkeypatch.setattr(fleet_run, "work", sudden_ends.work)
     monkeypatch.setenv(END, part)
     record = run_over_mqtt(standing, tmp_path)
     name = "plan" if part == "plan" else "mqtt-connect"

@@ -52,7 +52,7 @@ from agent.wire.times import parse_received_time, parse_time
 from agent.wire.tokens import parse_token_set
 from gateway.http.answers import Fault
 from gateway.http.requests import HttpRequest
-from gateway.service.event_stream import read_events
+from gateway.service.events import read_events
 from simulator.command.counter import CounterFile
 from simulator.login.request import SignInFailed, begin, query_of
 from simulator.wire.qr import LabelText, base45, encode_label, parse_label

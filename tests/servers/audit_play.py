@@ -14,10 +14,10 @@ from simulator.fleet.audit.digest import digest_values
 from simulator.fleet.audit.file_ledger import FileLedger
 from simulator.fleet.audit.fleet_ledger import with_sequence
 from simulator.fleet.audit.folder import AuditedDevice, ledger_path, write_devices
-from simulator.fleet.audit.frames import LedgerHeader
+from simulator.fleet.audit.ledger_format import LedgerHeader
 from simulator.fleet.audit.run_audit import AuditSettings, audit_run, exit_code_of_audit
 from simulator.fleet.record import AuditRecord
-from simulator.fleet.target.asking import Keyring, open_desk
+from simulator.fleet.target.client import Keyring, open_client
 from simulator.keys import Keys
 from tests.servers.accounts import LocalAccount
 from tests.servers.expectations import Expectations, check_elsewhere
@@ -82,7 +82,7 @@ def _audit(account: LocalAccount, folder: Path, wanted: Expectations) -> AuditRe
     keyring = Keyring((Keys(account.api_key, Secret(account.secret_key)),))
 
     async def read() -> AuditRecord:
-        async with open_desk(account.front.url, keyring, offers=wanted.offers) as desk:
+        async with open_client(account.front.url, keyring, offers=wanted.offers) as desk:
             return await audit_run(folder, desk.pages, AuditSettings(), lambda _done, _whole: None)
 
     return asyncio.run(read())

@@ -10,8 +10,8 @@ import pytest
 from simulator.fleet.metrics.saturation import Limits, Saturation
 from simulator.fleet.record import VerdictStatus
 from simulator.fleet.report.live import SilentView
-from simulator.fleet.run import performing
-from simulator.fleet.run.performing import RunOptions, perform
+from simulator.fleet.run import fleet_run
+from simulator.fleet.run.fleet_run import RunOptions, perform_run
 from simulator.fleet.run.reporter import RunReporter
 from simulator.fleet.scenario.reading import read_scenario_file
 from simulator.fleet.target.safety import permit
@@ -61,7 +61,7 @@ thresholds: ["audit.lost == 0"]
 def _at_any_speed(monkeypatch: pytest.MonkeyPatch) -> None:
     """How busy this machine is with other tests is not what is tested here."""
     limits = Limits(strained_share=1.0)
-    monkeypatch.setattr(performing, "RunReporter", lambda *given: RunReporter(*given, saturation=Saturation(limits)))
+    monkeypatch.setattr(fleet_run, "RunReporter", lambda *given: RunReporter(*given, saturation=Saturation(limits)))
 
 
 @pytest.fixture(scope="module", name="fronts")
@@ -102,7 +102,7 @@ def test_a_fleet_runs_and_its_audit_finds_every_reading_and_command(account: Exp
     scenario.write_text(SCENARIO)
     way = find_target(TargetOptions(account.front.url, account.api_key, secret))
     stage = RunOptions(read_scenario_file(scenario), way, tmp_path / "run", (permit(way.base_url, (), owned=False),))
-    record = perform(stage, lambda _head: SilentView())
+    record = perform_run(stage, lambda _head: SilentView())
     assert record.verdict.word is VerdictStatus.PASSED, record.verdict
     assert record.audit is not None
     readings = record.audit.readings

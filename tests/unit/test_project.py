@@ -243,11 +243,9 @@ def test_the_simulator_uses_only_the_shared_rooms_of_the_agent():
     # What a scenario says of a server is what the agent's configuration says of it.
     # And one parser of HTTP bounds what comes, and keeps trailers apart from headers, for both servers.
     shared = {
-        "agent.bounded_text",
+        "agent.error_text",
         "agent.cli.lazy",
-        "agent.disk_refusal",
-        "agent.process.allocator",
-        "agent.umask",
+        "agent.process.at_start",
         "agent.config.dialect",
         "gateway.http.connection_limits",
         "gateway.http.protocol",

@@ -76,7 +76,7 @@ class Engines:
 
 @dataclass
 class SlowOnes:
-    """See :class:`~simulator.fleet.play.loris.SlowConnections`.
+    """See :class:`~simulator.fleet.workload.slow_connections.SlowConnections`.
 
     Attributes:
         begun_s, ended_s: since the run's begin.

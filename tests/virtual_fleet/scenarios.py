@@ -16,8 +16,8 @@ import yaml
 from pydantic import BaseModel
 
 from simulator.fleet.plan.forecast import Forecast, forecast
+from simulator.fleet.plan.forecast_text import describe
 from simulator.fleet.plan.plan import Plan
-from simulator.fleet.plan.words import describe
 from simulator.fleet.scenario.reading import read_scenario_file
 from tests.certificates import Authority
 from tests.virtual_fleet.service import BEFORE_S, NEVER, Sent

@@ -16,12 +16,12 @@ from unittest.mock import patch
 from agent.wire.extensions import ALL, COMMAND_EVENTS
 from agent.wire.secret import Secret
 from simulator.fleet.metrics.recorder import Recorder
-from simulator.fleet.play.base import Play
 from simulator.fleet.record import RunRecord, Second
 from simulator.fleet.report.live import run_view
 from simulator.fleet.report.writing import read_seconds
-from simulator.fleet.run import performing
+from simulator.fleet.run import fleet_run
 from simulator.fleet.run.coordinator import Coordinator
+from simulator.fleet.run.fleet_run import RunOptions, perform_run
 from simulator.fleet.run.messages import (
     Begin,
     Drain,
@@ -34,9 +34,9 @@ from simulator.fleet.run.messages import (
     Stop,
     ToWorker,
 )
-from simulator.fleet.run.performing import RunOptions, perform
 from simulator.fleet.scenario.reading import ScenarioFile
 from simulator.fleet.target.target import Target
+from simulator.fleet.workload.base import Workload
 from simulator.keys import Keys
 from tests.virtual_fleet.engines import Engines
 from tests.virtual_fleet.service import BEFORE_S, Sent, Service
@@ -123,7 +123,7 @@ class VirtualWorkers:
     service: Service
     clock: Time
     jobs: Sequence[Any]
-    members: dict[int, tuple[Play, Recorder]] = field(default_factory=dict)
+    members: dict[int, tuple[Workload, Recorder]] = field(default_factory=dict)
     said: list[FromWorker] = field(default_factory=list)
     tasks: list[asyncio.Task[Any]] = field(default_factory=list)
 
@@ -162,7 +162,7 @@ class VirtualWorkers:
                 del self.members[message.worker]
             yield message
 
-    async def _take(self, number: int, play: Play, recorder: Recorder, message: ToWorker) -> None:
+    async def _take(self, number: int, play: Workload, recorder: Recorder, message: ToWorker) -> None:
         match message:
             case Begin(at_s):
                 self.service.began_s = at_s
@@ -181,7 +181,7 @@ class VirtualWorkers:
                 for task in self.tasks:
                     task.cancel()
 
-    async def _cut(self, number: int, play: Play, recorder: Recorder, began_s: float) -> None:
+    async def _cut(self, number: int, play: Workload, recorder: Recorder, began_s: float) -> None:
         second = 0
         while number in self.members:
             await asyncio.sleep(max(0.0, began_s + second + 1 - self.clock.now_s))
@@ -191,7 +191,7 @@ class VirtualWorkers:
                 self.said.append(Measured(number, second, recorder.cut(second).delta()))
             second += 1
 
-    async def _drain(self, number: int, play: Play, from_s: float, until_s: float) -> None:
+    async def _drain(self, number: int, play: Workload, from_s: float, until_s: float) -> None:
         left = await play.drain(from_s, until_s)
         self.said.append(Drained(number, left.names, left.count))
 
@@ -223,14 +223,14 @@ def play(
         ends.enter_context(virtual_time(clock))
         ends.enter_context(_patched(clock, service, engines, prepared))
         stage = RunOptions(file, _way(file, folder), folder / "run", (), is_audited)
-        record = perform(stage, lambda head: run_view(SimpleNamespace(), head, quiet=True))  # type: ignore[arg-type]
+        record = perform_run(stage, lambda head: run_view(SimpleNamespace(), head, quiet=True))  # type: ignore[arg-type]
     return Run(service, engines, prepared[0].jobs, record, list(read_seconds(folder / "run")))
 
 
 @contextmanager
 def _patched(clock: Time, service: Service, engines: Engines, prepared: list[Any]) -> Iterator[None]:
     loop = VirtualLoop(clock)
-    real_prepare = performing.prepare
+    real_prepare = fleet_run.prepare
     http = engines.http_class()
 
     async def prepare(*arguments: Any) -> Any:
@@ -241,26 +241,26 @@ def _patched(clock: Time, service: Service, engines: Engines, prepared: list[Any
         return {device_id: Secret(f"token-of-{device_id}") for device_id in device_ids}
 
     patches = {
-        "run.performing.prepare": prepare,
-        "run.performing.asyncio": SimpleNamespace(run=loop.run_until_complete),
-        "run.performing.LocalWorkers": lambda _work, jobs: VirtualWorkers(loop, service, clock, jobs),
-        "run.performing.Coordinator": partial(Coordinator, now=clock.monotonic),
-        "run.performing.claimed_devices": lambda *_arguments: ExitStack(),
-        "run.performing.finish_run": lambda folder, record, *_more: (
+        "run.fleet_run.prepare": prepare,
+        "run.fleet_run.asyncio": SimpleNamespace(run=loop.run_until_complete),
+        "run.fleet_run.LocalWorkers": lambda _work, jobs: VirtualWorkers(loop, service, clock, jobs),
+        "run.fleet_run.Coordinator": partial(Coordinator, now=clock.monotonic),
+        "run.fleet_run.claimed_devices": lambda *_arguments: ExitStack(),
+        "run.fleet_run.finish_run": lambda folder, record, *_more: (
             folder.finish(record),
             SimpleNamespace(missing=(), doubts=()),
         )[1],
-        "run.performing.wait_until_handed_on": lambda *_arguments: 0,
+        "run.fleet_run.wait_until_handed_on": lambda *_arguments: 0,
         "run.preparing.find_offers": lambda _way, dialect: (
             service.offers if dialect.extensions is None else dialect.extensions
         ),
         "run.preparing.find_gateway_offers": lambda *_arguments: service.offers,
         "run.preparing.issue_gateway_tokens": tokens,
         "engine.pool.Http1Engine": http,
-        "play.fleet.Http1Engine": http,
-        "play.devices.Http1Engine": http,
-        "play.faults.SlowConnections": engines.make_slow,
-        "play.devices.MqttSessions": engines.mqtt_class(),
+        "workload.fleet.Http1Engine": http,
+        "workload.devices.Http1Engine": http,
+        "workload.faults.SlowConnections": engines.make_slow,
+        "workload.devices.MqttSessions": engines.mqtt_class(),
     }
     with ExitStack() as ends:
         for name, value in patches.items():

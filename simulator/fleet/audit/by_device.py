@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from agent.core.values import OutcomeStatus
 from simulator.fleet.audit.folder import AuditedDevice, find_ledgers, read_devices
-from simulator.fleet.audit.frames import CommandEvent, CommandKind
+from simulator.fleet.audit.ledger_format import CommandEvent, CommandKind
 from simulator.fleet.audit.reading_findings import NEVER, SEQUENCE_BITS, facts_of
 from simulator.fleet.audit.sorting import RANGE_READINGS, DeviceRange, cut_ranges, sorted_ranges, survey_ledger
 

@@ -19,7 +19,7 @@ from typing import Final
 from agent.core.values import Contract, OutcomeStatus
 from agent.wire.command_states import RESULT_STATES, CommandStatus
 from simulator.fleet.audit.findings import Findings
-from simulator.fleet.audit.frames import CommandEvent, CommandKind
+from simulator.fleet.audit.ledger_format import CommandEvent, CommandKind
 
 _NOT_TAKEN: Final = frozenset(CommandStatus) - RESULT_STATES
 

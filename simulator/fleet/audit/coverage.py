@@ -10,7 +10,7 @@ from typing import Final
 from agent.errors import ConfigurationError
 from agent.wire.times import to_rfc3339
 from simulator.fleet.audit.folder import AuditedDevice
-from simulator.fleet.audit.frames import LedgerHeader
+from simulator.fleet.audit.ledger_format import LedgerHeader
 from simulator.fleet.audit.sorting import LedgerSurvey
 
 _NAMES_SHOWN: Final = 3

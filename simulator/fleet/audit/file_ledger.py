@@ -24,7 +24,7 @@ from typing import Final, Self
 from agent.core.values import Contract, OutcomeStatus
 from agent.errors import ConfigurationError
 from simulator.fleet.audit.fleet_ledger import LedgerCounts
-from simulator.fleet.audit.frames import (
+from simulator.fleet.audit.ledger_format import (
     CONTRACTS,
     COUNT_MAX,
     LEDGER_FORMAT,

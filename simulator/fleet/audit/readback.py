@@ -27,7 +27,7 @@ from agent.wire.sensor_data import SensorDataRecord
 from simulator.fleet.audit.digest import digest_values
 from simulator.fleet.audit.fleet_ledger import NUMBERS_OF_A_RUN
 from simulator.fleet.audit.folder import AuditedDevice
-from simulator.fleet.audit.frames import NO_TIME, STORED_RECORD, make_records_frame, pack_listed
+from simulator.fleet.audit.ledger_format import NO_TIME, STORED_RECORD, make_records_frame, pack_listed
 
 Query = Mapping[str, str | int]
 Pages = Callable[[str, Query], AsyncIterator[list[Any]]]

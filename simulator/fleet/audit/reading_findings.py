@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from agent.core.timekeeping import DATE_RESOLUTION_S
 from simulator.fleet.audit.findings import Findings
-from simulator.fleet.audit.frames import NO_TIME, ReadingKind
+from simulator.fleet.audit.ledger_format import NO_TIME, ReadingKind
 from simulator.fleet.audit.records import Records
 
 Ints = npt.NDArray[np.int64]
@@ -52,7 +52,7 @@ class ReadingRules:
         late_after_ms: from made to accepted.
         read: by device index: whether it was read back to the end; what was not is not judged.
         whole: by device index: whether its ledger is; where it is not, what is unknown may have been sent.
-        dated_when_made: see :class:`~simulator.fleet.audit.frames.LedgerHeader`.
+        dated_when_made: see :class:`~simulator.fleet.audit.ledger_format.LedgerHeader`.
         keeps_times: the service announces that it keeps ``recorded_at``: another time is no choice of its then.
     """
 

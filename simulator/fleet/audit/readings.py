@@ -14,7 +14,7 @@ import numpy as np
 
 from simulator.fleet.audit.digest import digest_values
 from simulator.fleet.audit.findings import Findings
-from simulator.fleet.audit.frames import NO_TIME, ReadingKind
+from simulator.fleet.audit.ledger_format import NO_TIME, ReadingKind
 from simulator.fleet.audit.reading_findings import ReadingRules, judge_readings
 from simulator.fleet.audit.records import READING_TYPE, STORED_TYPE, Records
 

@@ -1,4 +1,7 @@
-"""Records of readings as arrays. Apart from :mod:`simulator.fleet.audit.frames`: a worker writes them without numpy."""
+"""Records of readings as arrays.
+
+Apart from :mod:`simulator.fleet.audit.ledger_format`, since a worker writes them without numpy.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from simulator.fleet.audit.frames import READING_RECORD, STORED_RECORD, Frame
+from simulator.fleet.audit.ledger_format import READING_RECORD, STORED_RECORD, Frame
 
 READING_TYPE: Final = np.dtype(
     [
@@ -23,7 +26,7 @@ READING_TYPE: Final = np.dtype(
         ("recorded", "<i8"),
     ]
 )
-"""The layout of :data:`~simulator.fleet.audit.frames.READING_RECORD`."""
+"""The layout of :data:`~simulator.fleet.audit.ledger_format.READING_RECORD`."""
 STORED_TYPE: Final = np.dtype(
     [
         ("device", "<u4"),
@@ -34,7 +37,7 @@ STORED_TYPE: Final = np.dtype(
         ("received", "<i8"),
     ]
 )
-"""The layout of :data:`~simulator.fleet.audit.frames.STORED_RECORD`."""
+"""The layout of :data:`~simulator.fleet.audit.ledger_format.STORED_RECORD`."""
 Records = npt.NDArray[np.void]
 """An array of :data:`READING_TYPE` or :data:`STORED_TYPE`."""
 

@@ -19,14 +19,14 @@ from agent.config.dialect import DialectConfig
 from agent.wire.dialect import CommandLists
 from agent.wire.extensions import COMMAND_RESULTS, COMMAND_STATUS, IDEMPOTENCY_KEY, RECORDED_AT
 from simulator.exit_codes import ExitCode
+from simulator.fleet.audit.audit_text import audit_sentences, time_sentences
 from simulator.fleet.audit.command_findings import CommandRules, CommandSums, judge_commands
 from simulator.fleet.audit.coverage import Coverage, RecordedRun, check_of_one_run, cover
 from simulator.fleet.audit.findings import Findings
 from simulator.fleet.audit.folder import AuditedDevice, find_ledgers, read_devices, readback_path
-from simulator.fleet.audit.frames import LedgerHeader
+from simulator.fleet.audit.ledger_format import LedgerHeader
 from simulator.fleet.audit.readback import OnProgress, Pages, ReadBackResult, ReadBackTask, TimeRange, read_back
 from simulator.fleet.audit.reading_findings import ReadingRules, ReadingSums, judge_readings
-from simulator.fleet.audit.sentences import audit_sentences, time_sentences
 from simulator.fleet.audit.sorting import (
     RANGE_READINGS,
     LedgerSurvey,

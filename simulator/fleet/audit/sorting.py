@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from agent.errors import ConfigurationError, StorageError
 from simulator.fleet.audit.fleet_ledger import LedgerCounts
-from simulator.fleet.audit.frames import (
+from simulator.fleet.audit.ledger_format import (
     LEDGER_FORMAT,
     NO_TIME,
     CommandEvent,

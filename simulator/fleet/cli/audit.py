@@ -10,22 +10,22 @@ from pathlib import Path
 
 import click
 
-from agent.bounded_text import bounded
+from agent.error_text import bounded
 from agent.errors import ConfigurationError, InvalidMessage
 from agent.wire import paths
 from agent.wire.extensions import LIST_PARAMETERS
 from agent.wire.times import parse_time
 from simulator.exit_codes import ExitCode
+from simulator.fleet.audit.audit_text import lines_of
 from simulator.fleet.audit.coverage import RecordedRun
 from simulator.fleet.audit.run_audit import AuditSettings, audit_run, exit_code_of_audit, offers_of
-from simulator.fleet.audit.sentences import lines_of
 from simulator.fleet.cli.options import takes_target
 from simulator.fleet.faults.kinds import plans_refusals
 from simulator.fleet.record import AuditRecord, RunRecord
-from simulator.fleet.report.words import in_few_lines
+from simulator.fleet.report.formatting import in_few_lines
 from simulator.fleet.report.writing import RUN_FILE, read_record
 from simulator.fleet.run.auditing import Merged, merge_audit
-from simulator.fleet.target.asking import Keyring, open_desk
+from simulator.fleet.target.client import Keyring, open_client
 from simulator.fleet.target.safety import permit, read_targets
 from simulator.fleet.target.target import Target, TargetOptions, find_target
 from simulator.terminal import errors_in_one_line, show_progress
@@ -99,7 +99,7 @@ def _recorded(record: RunRecord, run: Path) -> RecordedRun:
 async def _audit(run: Path, way: Target, settings: AuditSettings) -> AuditRecord:
     with show_progress("devices read back") as on_progress:
         offers = offers_of(run)
-        async with open_desk(way.base_url, Keyring(way.keys), offers=offers, ca_file=way.ca_file) as desk:
+        async with open_client(way.base_url, Keyring(way.keys), offers=offers, ca_file=way.ca_file) as desk:
             # Wrong keys and wrong addresses are reported at once.
             await desk.ask("GET", f"{paths.DEVICES}?limit=1" if LIST_PARAMETERS in offers else paths.DEVICES)
             return await audit_run(run, desk.pages, settings, on_progress)

@@ -9,8 +9,8 @@ import click
 
 from simulator.exit_codes import ExitCode
 from simulator.fleet.cli.options import takes_target
-from simulator.fleet.report.words import plural
-from simulator.fleet.target.asking import Keyring, open_desk
+from simulator.fleet.report.formatting import plural
+from simulator.fleet.target.client import Keyring, open_client
 from simulator.fleet.target.discovery import find_offers
 from simulator.fleet.target.provisioning import CleanupCount, clean_up
 from simulator.fleet.target.safety import permit, read_targets
@@ -52,5 +52,5 @@ def cleanup_command(
 
 async def _clean(way: Target, prefix: str, *, dry_run: bool) -> CleanupCount:
     with show_progress("removed") as on_progress:
-        async with open_desk(way.base_url, Keyring(way.keys), offers=find_offers(way), ca_file=way.ca_file) as desk:
+        async with open_client(way.base_url, Keyring(way.keys), offers=find_offers(way), ca_file=way.ca_file) as desk:
             return await clean_up(desk, on_progress, prefix=prefix, dry_run=dry_run)

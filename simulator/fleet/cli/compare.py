@@ -14,9 +14,9 @@ from simulator.fleet.report.compare import CONFIDENCE, MARGIN, Terms, compare_ru
 from simulator.fleet.report.comparison_checks import comparison_checks, history_checks
 from simulator.fleet.report.comparison_text import comparison_json, print_comparison
 from simulator.fleet.report.folder import write_whole
+from simulator.fleet.report.formatting import plural
 from simulator.fleet.report.history_text import history_json, print_history
 from simulator.fleet.report.page.comparison import comparison_page, history_page
-from simulator.fleet.report.words import plural
 from simulator.report.junit import junit_xml
 from simulator.terminal import errors_in_one_line
 

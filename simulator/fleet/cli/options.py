@@ -11,7 +11,7 @@ import click
 
 from agent.errors import ConfigurationError
 from simulator.credentials import takes_ca_file
-from simulator.fleet.report.sheet_files import FORMATS
+from simulator.fleet.report.table_files import FORMATS
 from simulator.fleet.scenario.reading import ScenarioFile, read_scenario_file
 from simulator.fleet.target.target import TargetOptions
 from simulator.terminal import WrongUse

@@ -15,11 +15,11 @@ from simulator.exit_codes import ExitCode
 from simulator.fleet.cli.options import read_or_refuse, takes_python
 from simulator.fleet.plan.digest import digest_of
 from simulator.fleet.plan.forecast import forecast
+from simulator.fleet.plan.forecast_text import describe
 from simulator.fleet.plan.plan import plan_of
-from simulator.fleet.plan.words import describe
-from simulator.fleet.play.preview import preview
 from simulator.fleet.report.signal_plots import signals_page, terminal_plots
 from simulator.fleet.scenario.model import schema_text
+from simulator.fleet.workload.preview import preview
 from simulator.terminal import errors_in_one_line
 from simulator.whole_files import cannot_write, write_whole
 

@@ -7,14 +7,14 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from agent.bounded_text import bounded
+from agent.error_text import bounded
 from simulator.exit_codes import ExitCode
 from simulator.fleet.cli.options import takes_formats
 from simulator.fleet.report.exports import summary_json
+from simulator.fleet.report.formatting import in_few_lines
 from simulator.fleet.report.making import make_reports
-from simulator.fleet.report.sheet_files import check_formats
 from simulator.fleet.report.summary import print_summary
-from simulator.fleet.report.words import in_few_lines
+from simulator.fleet.report.table_files import check_formats
 from simulator.terminal import errors_in_one_line
 
 

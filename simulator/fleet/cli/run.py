@@ -10,16 +10,16 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from agent.bounded_text import bounded
+from agent.error_text import bounded
 from agent.errors import ConfigurationError
 from simulator.exit_codes import ExitCode
 from simulator.fleet.cli.options import read_or_refuse, takes_formats, takes_python, takes_target
 from simulator.fleet.report.live import RunView, run_view
 from simulator.fleet.report.prometheus.address import MeteredView, MetricsAddress
-from simulator.fleet.report.sheet_files import check_formats
-from simulator.fleet.report.standing import RunHead
+from simulator.fleet.report.run_status import RunHead
+from simulator.fleet.report.table_files import check_formats
 from simulator.fleet.report.writing import record_text
-from simulator.fleet.run.performing import EndedByHand, RunOptions, perform
+from simulator.fleet.run.fleet_run import EndedByHand, RunOptions, perform_run
 from simulator.fleet.scenario.reading import ScenarioFile
 from simulator.fleet.target.local import running_local
 from simulator.fleet.target.safety import permit, read_targets
@@ -96,7 +96,7 @@ def run_command(
             view = run_view(console, head, quiet=quiet)
             return view if metrics_port is None else MeteredView(view, MetricsAddress(metrics_port, head))
 
-        record = perform(RunOptions(file, way, folder, permissions, audit, formats), make_view)
+        record = perform_run(RunOptions(file, way, folder, permissions, audit, formats), make_view)
     if as_json:
         click.echo(record_text(record), nl=False)
     elif not quiet and (folder / "report.html").exists():  # a disk that is full may have refused it

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from simulator.fleet.device.exchange import Request
+from simulator.fleet.device.http_codec import Request
 from simulator.fleet.device.model import Fleetwide
 from simulator.fleet.device.observer import Observer
 from simulator.fleet.engine.mqtt.faults import class_of_reason

@@ -13,7 +13,7 @@ from typing import Final, Protocol, TypeVar
 
 from agent.core.schedule import Schedule
 from agent.core.values import Moment
-from simulator.fleet.device.exchange import Request
+from simulator.fleet.device.http_codec import Request
 from simulator.fleet.models.condition import ALWAYS_ON
 from simulator.fleet.models.fault_hooks import ActiveFaults, Hook, Pace, Values
 from simulator.fleet.models.model import Model
@@ -25,7 +25,7 @@ _LOOKS_MAX: Final = 100
 Item = TypeVar("Item")
 
 
-class Kind(Protocol):
+class DeviceKind(Protocol):
     """What a device is, as far as environment need it: a :class:`~simulator.fleet.device.model.DeviceModel`."""
 
     @property
@@ -69,7 +69,7 @@ class Environment:
         """Whether every device shows the true time."""
         return not (self._clocks or self.faults.any(Hook.CONDITION))
 
-    def moment(self, individual: Individual, kind: Kind, now: Moment) -> Moment:
+    def moment(self, individual: Individual, kind: DeviceKind, now: Moment) -> Moment:
         """This instant as the device sees it: by its own wall clock."""
         true_s = self.true_s(now.monotonic_s)
         condition = ALWAYS_ON
@@ -78,7 +78,7 @@ class Environment:
         clock = self.faults.condition(individual, true_s, condition).clock
         return Moment(now.monotonic_s, clock.at(true_s), now.boot_id)
 
-    def values(self, individual: Individual, kind: Kind, now: Moment) -> dict[str, float]:
+    def values(self, individual: Individual, kind: DeviceKind, now: Moment) -> dict[str, float]:
         """What the device reads now."""
         true_s = self.true_s(now.monotonic_s)
         nature = kind.nature
@@ -91,7 +91,7 @@ class Environment:
 
         return dict(self.faults.values(individual, true_s, read(true_s), read))
 
-    def next_reading_s(self, individual: Individual, kind: Kind, schedule: Schedule, after_s: float) -> float:
+    def next_reading_s(self, individual: Individual, kind: DeviceKind, schedule: Schedule, after_s: float) -> float:
         """When the device reads next, on the monotonic clock.
 
         Args:

@@ -1,6 +1,6 @@
 """The fast path for the usual answers, without parsing them: nothing new for a poll, and readings accepted.
 
-Whatever is not surely one of these is None here; then :mod:`simulator.fleet.device.exchange` parses the whole answer.
+Whatever is not surely one of these is None here; then :mod:`simulator.fleet.device.http_codec` parses the whole answer.
 A property test compares both: where the fast path gives a result, it is the same.
 """
 

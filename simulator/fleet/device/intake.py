@@ -5,10 +5,10 @@ from __future__ import annotations
 from agent.core.commands import OPEN_STATES
 from agent.core.triage import TriageVerdict, triage
 from agent.core.values import CommandPoll, JournalEntry, Moment
-from simulator.fleet.device.body import Body
+from simulator.fleet.device.runtime import DeviceRuntime
 
 
-def take_in(body: Body, poll: CommandPoll, now: Moment) -> bool:
+def take_in(body: DeviceRuntime, poll: CommandPoll, now: Moment) -> bool:
     """Decide on commands, commit, queue; whether they brought something new.
 
     What is over is forgotten when a list comes without it. Pushed commands are no list: they say nothing about others.
@@ -36,7 +36,7 @@ def take_in(body: Body, poll: CommandPoll, now: Moment) -> bool:
     return bool(decided.entries)
 
 
-def _note(body: Body, entry: JournalEntry, now: Moment) -> None:
+def _note(body: DeviceRuntime, entry: JournalEntry, now: Moment) -> None:
     """Count a new entry and write it down for the audit."""
     if entry.state not in OPEN_STATES:
         return

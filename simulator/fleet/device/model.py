@@ -15,7 +15,7 @@ from agent.core.values import Moment
 from agent.wire.dialect import Dialect
 from simulator.fleet.audit.fleet_ledger import FleetLedger, NoLedger
 from simulator.fleet.device.environment import Environment
-from simulator.fleet.device.vocabulary import VOCABULARY, VirtualHandler, rules_of
+from simulator.fleet.device.handlers import VOCABULARY, VirtualHandler, rules_of
 from simulator.fleet.metrics.ages import Ages, NoAges
 from simulator.fleet.models.model import Model
 from simulator.fleet.signals.base import SignalSet

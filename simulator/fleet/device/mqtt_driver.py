@@ -16,15 +16,15 @@ from agent.errors import Offline
 from agent.wire.extensions import BATCH_SENSOR_DATA
 from agent.wire.secret import Secret
 from simulator.fleet.device.copies import Unawaited, send_copies
-from simulator.fleet.device.driver import Member
-from simulator.fleet.device.exchange import Request
 from simulator.fleet.device.fast_path import KnownAnswers
+from simulator.fleet.device.http_codec import Request
+from simulator.fleet.device.http_driver import Member
 from simulator.fleet.device.model import Clocks, Fleetwide
 from simulator.fleet.device.mqtt_attempts import Attempts
-from simulator.fleet.device.mqtt_life import MqttDevice, no_receipt, why_unsent
-from simulator.fleet.device.mqtt_speech import OPERATIONS, MqttOperation, MqttSpeaker, renamed
+from simulator.fleet.device.mqtt_codec import OPERATIONS, MqttCodec, MqttOperation, renamed
+from simulator.fleet.device.mqtt_device import VirtualMqttDevice, no_receipt, why_unsent
 from simulator.fleet.device.observer import NoObserver, Observer
-from simulator.fleet.device.places import Places, Site
+from simulator.fleet.device.slots import DeviceSlots, SlotBase
 from simulator.fleet.engine.mqtt.faults import class_of_reason
 from simulator.fleet.engine.mqtt.ports import Arrival, Established, MqttEngine
 from simulator.fleet.engine.wheel import Wheel
@@ -36,7 +36,7 @@ SPREAD_S: Final = 2.0
 _NEVER_S: Final = float("inf")
 
 
-class MqttDriver(Places["_Place"]):
+class MqttDriver(DeviceSlots["_Place"]):
     """Runs devices; all calls come from the loop's thread. A device connects within ``SPREAD_S`` of its power.
 
     Args:
@@ -85,14 +85,14 @@ class MqttDriver(Places["_Place"]):
     def end(self) -> None:
         """The run is over: what is under way never ended, and counts as a timeout with what it has waited.
 
-        See :class:`~simulator.fleet.device.places.Places`: messages, receipts and connections under way.
+        See :class:`~simulator.fleet.device.slots.DeviceSlots`: messages, receipts and connections under way.
         """
         super().end()
         for place in self._places:
             place.end(self.phases_end_s)
 
 
-class _Place(Site):
+class _Place(SlotBase):
     """One device's place: its disk for ever, its life while the power is on. Listener of its engine's session."""
 
     __slots__ = (
@@ -108,8 +108,8 @@ class _Place(Site):
     def __init__(self, driver: MqttDriver, index: int, member: Member) -> None:
         super().__init__(driver.fleet, index, member.model)
         self.driver = driver
-        self.device: MqttDevice | None = None
-        self._speaker = MqttSpeaker(member.device_id, member.product_id, driver.fleet.offers)
+        self.device: VirtualMqttDevice | None = None
+        self._speaker = MqttCodec(member.device_id, member.product_id, driver.fleet.offers)
         self._attempts = Attempts(driver.observer, index, member.model.backoff, self._chance)
         self._busy: Request | None = None  # what was published and is not settled
         self._sent_s = 0.0
@@ -122,7 +122,7 @@ class _Place(Site):
             return
         driver = self.driver
         now = self.moment(driver.clocks.now())
-        self.device = MqttDevice(self.body(self._speaker, driver.known_answers, now), self._speaker, now)
+        self.device = VirtualMqttDevice(self.body(self._speaker, driver.known_answers, now), self._speaker, now)
         if not sampling:
             self.device.sample(on=False)
         driver.fleet.gauges.online += 1
@@ -252,7 +252,7 @@ class _Place(Site):
             self._notify()
         self._turn(device, now)
 
-    def _turn(self, device: MqttDevice, now: Moment) -> None:
+    def _turn(self, device: VirtualMqttDevice, now: Moment) -> None:
         """Do what is due, and wake up for what is not."""
         device.advance(now)
         attempts = self._attempts
@@ -294,7 +294,7 @@ class _Place(Site):
             now_s = driver.clocks.monotonic()
             send_copies(request, self.index, driver.fleet, driver.wheel, now_s, renamed=renamed, send=send)
 
-    def _receipted(self, device: MqttDevice, request: Request, now: Moment) -> None:
+    def _receipted(self, device: VirtualMqttDevice, request: Request, now: Moment) -> None:
         outcome = OutcomeClass.REFUSED if device.not_understood or any(device.confirmed.values()) else OutcomeClass.OK
         self._count(MqttOperation.RECEIPT, outcome, request, self._sent_s, now)
         device.receipted(request, now)
@@ -303,7 +303,7 @@ class _Place(Site):
 
     # --- measuring ---------------------------------------------------------------------------------------------------
 
-    def _settle_fault(self, device: MqttDevice, operation: MqttOperation) -> None:
+    def _settle_fault(self, device: VirtualMqttDevice, operation: MqttOperation) -> None:
         """End the message under way, and report what was wrong with it."""
         self._busy = None
         self._receipt_due_s = _NEVER_S

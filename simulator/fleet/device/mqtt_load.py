@@ -1,8 +1,9 @@
 """The level ``wire`` over MQTT: sensor data with QoS 1 in sessions of their own, without devices behind them.
 
-As :mod:`simulator.fleet.device.load`: every message is made for its moment and nothing is sent twice. A message ends
-with the gateway's receipt, since a PUBACK says only that the broker has it: until then a closed user waits, and the
-audit counts nothing as accepted. Sessions come back with the agent's own back-off; what is due meanwhile is not sent.
+As :mod:`simulator.fleet.device.http_load`: every message is made for its moment and nothing is sent twice. A message
+ends with the gateway's receipt, since a PUBACK says only that the broker has it: until then a closed user waits, and
+the audit counts nothing as accepted. Sessions come back with the agent's own back-off; what is due meanwhile is not
+sent.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ from agent.errors import InvalidMessage, Offline
 from agent.wire import topics
 from agent.wire.mqtt_messages import Refusal, read_receipt
 from agent.wire.secret import Secret
-from simulator.fleet.device.chance import Chance
-from simulator.fleet.device.driver import TIMEOUT_S
-from simulator.fleet.device.exchange import Request
-from simulator.fleet.device.load_parts import LoadBase, OnEnd, ReadingMaker, RequestKind, Subject
+from simulator.fleet.device.hashed_random import HashedRandom
+from simulator.fleet.device.http_codec import Request
+from simulator.fleet.device.http_driver import TIMEOUT_S
+from simulator.fleet.device.load_base import LoadBase, LoadDevice, OnEnd, ReadingMaker, RequestKind
 from simulator.fleet.device.model import Clocks, Fleetwide
 from simulator.fleet.device.mqtt_attempts import Attempts
-from simulator.fleet.device.mqtt_life import error_of, no_receipt
-from simulator.fleet.device.mqtt_speech import MqttOperation, MqttSpeaker
+from simulator.fleet.device.mqtt_codec import MqttCodec, MqttOperation
+from simulator.fleet.device.mqtt_device import error_of, no_receipt
 from simulator.fleet.device.observer import Observer
 from simulator.fleet.engine.mqtt import faults
 from simulator.fleet.engine.mqtt.ports import Arrival, Established, MqttEngine, Opening
@@ -60,7 +61,7 @@ class MqttLoad(LoadBase):
         self,
         engine: MqttEngine,
         wheel: Wheel,
-        subjects: Sequence[Subject],
+        subjects: Sequence[LoadDevice],
         fleet: Fleetwide,
         *,
         tokens: Callable[[int], Secret | None] = lambda _index: None,
@@ -93,7 +94,7 @@ class MqttLoad(LoadBase):
     def send(self, kind: RequestKind, device: int, due_s: float, on_end: OnEnd | None = None) -> None:
         """Send one request now.
 
-        See :class:`~simulator.fleet.device.load_parts.LoadBase`; only sensor data goes over MQTT.
+        See :class:`~simulator.fleet.device.load_base.LoadBase`; only sensor data goes over MQTT.
         """
         if kind is not RequestKind.SENSOR_DATA:
             raise ValueError(f"{kind}: the scenario's check lets only sensor_data go over MQTT")
@@ -115,7 +116,7 @@ class MqttLoad(LoadBase):
     def can_send(self, device: int) -> bool:
         """Whether a closed user can make a request for this device now.
 
-        See :class:`~simulator.fleet.device.load_parts.LoadBase`: there is a session.
+        See :class:`~simulator.fleet.device.load_base.LoadBase`: there is a session.
         """
         return self._line(device).is_up
 
@@ -131,9 +132,9 @@ class _Line(Timer):
     def __init__(self, load: MqttLoad, device: int, device_id: str) -> None:
         super().__init__()
         self.device = device
-        self.speaker = MqttSpeaker(device_id, "", load.fleet.offers)
+        self.speaker = MqttCodec(device_id, "", load.fleet.offers)
         self.load = load
-        self._attempts = Attempts(load.observer, device, _BACKOFF, Chance(load.fleet.seed, device))
+        self._attempts = Attempts(load.observer, device, _BACKOFF, HashedRandom(load.fleet.seed, device))
         self._waiting: dict[_Sending, None] = {}  # for the connection
         self._awaited: dict[str, _Sending] = {}  # by key, oldest first: published, and no receipt yet
         self._is_on = False

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from agent.errors import ConfigurationError
-from simulator.fleet.device.exchange import Request
+from simulator.fleet.device.http_codec import Request
 from simulator.fleet.engine.http.origin import Origin
 
 USER_AGENT: Final = "fleet-simulator"

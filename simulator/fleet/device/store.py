@@ -18,7 +18,7 @@ from agent.core.outbox import ROW_BYTES, Bounds, Held, Shortage, choose_next, ev
 from agent.core.timekeeping import age_s
 from agent.core.unreported import put_aside_entry
 from agent.core.values import CommandState, JournalEntry, Moment, Outcome
-from simulator.fleet.device.exchange import Request
+from simulator.fleet.device.http_codec import Request
 
 _BOUNDS: Final = Bounds(max_rows=10_000, max_bytes=1024 * 1024)
 _NO_ENTRIES: Final[Mapping[str, JournalEntry]] = MappingProxyType({})

@@ -22,10 +22,10 @@ from agent.errors import ServiceError
 from simulator.fleet.audit.digest import digest_values
 from simulator.fleet.audit.fleet_ledger import SEQUENCE_NAME
 from simulator.fleet.device.answers import HttpAnswer
-from simulator.fleet.device.body import VERSION, Body
-from simulator.fleet.device.exchange import Operation, Request, values_text
-from simulator.fleet.device.handing_over import HandingOver
-from simulator.fleet.device.listening import Listening
+from simulator.fleet.device.command_polling import CommandPolling
+from simulator.fleet.device.http_codec import Operation, Request, values_text
+from simulator.fleet.device.runtime import VERSION, DeviceRuntime
+from simulator.fleet.device.uplink import DeviceUplink
 from simulator.fleet.outcomes import Attempt, OutcomeClass
 from simulator.fleet.signals.base import READING, device_key
 
@@ -67,14 +67,14 @@ class VirtualDevice:
 
     __slots__ = ("_body", "_sample_due_s", "_sampling", "_schedule", "commands", "own_due_s", "uplink")
 
-    def __init__(self, body: Body, now: Moment) -> None:
+    def __init__(self, body: DeviceRuntime, now: Moment) -> None:
         self._body = body
         self._sampling = True
         self.own_due_s = _AT_ONCE_S
         self._schedule = self._scheduled()
         self._sample_due_s = self._next_s(now)
-        self.commands = Listening(body, now)
-        self.uplink = HandingOver(body)
+        self.commands = CommandPolling(body, now)
+        self.uplink = DeviceUplink(body)
         if not body.disk.journal.is_idle:
             body.need_lanes().resume(now)
 

@@ -71,7 +71,7 @@ class Demand:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ResourceCheck:
     """One thing that a run needs.
 
     Attributes:
@@ -117,13 +117,13 @@ def read_host(proc: Path = Path("/proc")) -> Host:
     )
 
 
-def examine(demand: Demand, host: Host) -> tuple[Finding, ...]:
+def examine(demand: Demand, host: Host) -> tuple[ResourceCheck, ...]:
     """Every need of the run with what there is, in a fixed order."""
     return (
         _descriptors(demand, host),
         _ports(demand, host),
         _memory(demand, host),
-        Finding(
+        ResourceCheck(
             "cores for the workers",
             demand.workers + demand.target_is_here,
             host.cores,
@@ -132,7 +132,7 @@ def examine(demand: Demand, host: Host) -> tuple[Finding, ...]:
             + (", or the target on another machine" if demand.target_is_here else ""),
             refuses=False,
         ),
-        Finding(
+        ResourceCheck(
             "connections that wait to be accepted, if all come at once",
             demand.sockets if demand.target_is_here else 0,
             host.backlog,
@@ -144,7 +144,7 @@ def examine(demand: Demand, host: Host) -> tuple[Finding, ...]:
     )
 
 
-def missing(findings: tuple[Finding, ...]) -> list[str]:
+def missing(findings: tuple[ResourceCheck, ...]) -> list[str]:
     """Why the run cannot be what the scenario says, one sentence each with the numbers and the fix; empty if it can."""
     return [str(finding) for finding in findings if finding.refuses and not finding.fits]
 
@@ -164,21 +164,21 @@ def raise_descriptor_limit() -> int:
     return wanted
 
 
-def _descriptors(demand: Demand, host: Host) -> Finding:
+def _descriptors(demand: Demand, host: Host) -> ResourceCheck:
     asked = math.ceil(demand.sockets / demand.workers) + _SPARE_DESCRIPTORS
     workers = math.ceil(demand.sockets / max(host.descriptors - _SPARE_DESCRIPTORS, 1))
     fix = f"ulimit -n {asked} (as root, or LimitNOFILE= of the unit), or workers: {workers}"
-    return Finding("descriptors of each worker", asked, host.descriptors, "", fix)
+    return ResourceCheck("descriptors of each worker", asked, host.descriptors, "", fix)
 
 
-def _ports(demand: Demand, host: Host) -> Finding:
+def _ports(demand: Demand, host: Host) -> ResourceCheck:
     held = int(host.ports * _PORT_SHARE)  # some are taken, or wait for a minute in TIME_WAIT
     addresses = math.ceil(demand.sockets / max(held, 1))
     fix = f"target.source_addresses: {addresses}, or sysctl net.ipv4.ip_local_port_range='1024 65535'"
-    return Finding("ports", demand.sockets, held * demand.source_addresses, "", fix)
+    return ResourceCheck("ports", demand.sockets, held * demand.source_addresses, "", fix)
 
 
-def _memory(demand: Demand, host: Host) -> Finding:
+def _memory(demand: Demand, host: Host) -> ResourceCheck:
     user_bytes = TLS_SOCKET_BYTES if demand.tls else SOCKET_BYTES
     ends = 2 if demand.target_is_here else 1
     devices = demand.devices * demand.device_bytes
@@ -191,7 +191,7 @@ def _memory(demand: Demand, host: Host) -> Finding:
     )
     number = int((held // _MIB * _MIB - fixed) / max(with_devices / max(demand.devices, 1), 1))
     fix = f"fleet.devices: {max(number, 0)}" + (", or connections: pooled" if sockets > devices else "")
-    return Finding("memory", math.ceil((devices + sockets + workers) / _MIB), held // _MIB, "MiB", fix)
+    return ResourceCheck("memory", math.ceil((devices + sockets + workers) / _MIB), held // _MIB, "MiB", fix)
 
 
 def _hard_limit() -> int:

@@ -24,4 +24,7 @@ class SlowLorisSettings(LastingBasis):
 
 @register_fault(SlowLorisSettings)
 class SlowLoris(LinkFault[SlowLorisSettings]):
-    """Applies :class:`SlowLorisSettings` to one run; :mod:`simulator.fleet.play.loris` makes the connections."""
+    """Applies :class:`SlowLorisSettings` to one run.
+
+    :mod:`simulator.fleet.workload.slow_connections` makes the connections.
+    """

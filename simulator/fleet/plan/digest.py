@@ -13,8 +13,8 @@ from typing import Final
 
 import numpy as np
 
-from simulator.fleet.plan.chance import mix, stream
 from simulator.fleet.plan.events import EventTable
+from simulator.fleet.plan.hashed_random import mix, stream
 from simulator.fleet.plan.plan import Plan
 
 _LONG_S: Final = 120.0

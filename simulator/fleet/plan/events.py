@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from simulator.fleet.plan.chance import Floats, Indices
+from simulator.fleet.plan.hashed_random import Floats, Indices
 
 
 class EventKind(IntEnum):

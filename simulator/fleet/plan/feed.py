@@ -14,8 +14,8 @@ from typing import Final
 
 import numpy as np
 
-from simulator.fleet.plan.chance import Floats, Indices
 from simulator.fleet.plan.events import EventKind, EventTable
+from simulator.fleet.plan.hashed_random import Floats, Indices
 from simulator.fleet.plan.plan import Plan
 from simulator.fleet.plan.power import (
     Causes,

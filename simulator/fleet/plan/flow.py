@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from simulator.fleet.plan.chance import Floats
+from simulator.fleet.plan.hashed_random import Floats
 from simulator.fleet.plan.timeline import Timeline
 
 _FLAT: Final = 1e-12

@@ -13,8 +13,8 @@ from typing import Final
 import numpy as np
 
 from agent.core.schedule import Schedule
-from simulator.fleet.plan.chance import Indices
 from simulator.fleet.plan.events import EVERY_KIND, Event, EventKind, EventTable
+from simulator.fleet.plan.hashed_random import Indices
 from simulator.fleet.plan.power import Losses, Switching, contact_of, model_of, own_losses, power_of
 from simulator.fleet.plan.schedules import Periodic, periodic_of
 from simulator.fleet.plan.streams import StreamPlan, streams_of

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from simulator.fleet.models.build import ModelParts, power_sources
 from simulator.fleet.models.condition import PowerLoss
 from simulator.fleet.models.power import losses
-from simulator.fleet.plan.chance import Floats, Indices, mix, shuffled, stream, unit
+from simulator.fleet.plan.hashed_random import Floats, Indices, mix, shuffled, stream, unit
 from simulator.fleet.plan.timeline import PhaseSpan, Timeline
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.phases import StormPhase

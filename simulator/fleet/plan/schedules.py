@@ -10,8 +10,8 @@ from typing import Final
 import numpy as np
 
 from agent.core.schedule import phase_s
-from simulator.fleet.plan.chance import Floats, Indices
 from simulator.fleet.plan.events import EventKind, EventTable
+from simulator.fleet.plan.hashed_random import Floats, Indices
 from simulator.fleet.scenario.fleet import ModelSettings
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.signals.base import READING, device_key

@@ -9,9 +9,9 @@ from typing import Final
 
 import numpy as np
 
-from simulator.fleet.plan.chance import Floats, Indices, mix, shuffled, stream, unit
 from simulator.fleet.plan.events import EventKind, EventTable
 from simulator.fleet.plan.flow import Flow
+from simulator.fleet.plan.hashed_random import Floats, Indices, mix, shuffled, stream, unit
 from simulator.fleet.plan.timeline import Timeline
 from simulator.fleet.scenario.kinds import OnboardingSettings
 from simulator.fleet.scenario.load import OpenArrivals, Spacing

@@ -13,10 +13,9 @@ from typing import Final
 
 from simulator.fleet.audit.folder import has_ledgers
 from simulator.fleet.metrics.ages import ages_of
-from simulator.fleet.metrics.judging import judge
 from simulator.fleet.metrics.stages import stages_of, without_stages
+from simulator.fleet.metrics.threshold_judging import judge_thresholds
 from simulator.fleet.metrics.thresholds import parse
-from simulator.fleet.metrics.verdict import Findings, judge_run
 from simulator.fleet.record import (
     CHECKS,
     EXIT_CODES,
@@ -28,9 +27,10 @@ from simulator.fleet.record import (
     Verdict,
     VerdictStatus,
 )
+from simulator.fleet.report.formatting import plural
 from simulator.fleet.report.timeline import Totals
-from simulator.fleet.report.words import plural
 from simulator.fleet.report.writing import RUN_FILE, SECONDS_FILE, read_seconds
+from simulator.fleet.verdict import RunFindings, judge_run
 from simulator.yaml_document import read_document
 
 _SHOWN: Final = 5
@@ -112,7 +112,9 @@ class Agreement:
         if record.gaps or record.partial or not record.thresholds:
             return
         wanted = [parse(result.expression) for result in record.thresholds]
-        again = judge(wanted, replace(record, operations=self._totals.operations), read_seconds(self._folder))
+        again = judge_thresholds(
+            wanted, replace(record, operations=self._totals.operations), read_seconds(self._folder)
+        )
         for result, recorded in zip(again, record.thresholds, strict=True):
             if not _is_same(result, recorded):
                 yield f"{RUN_FILE} says of the threshold {recorded.expression!r} what its seconds and its audit do not"
@@ -179,7 +181,7 @@ def _without_reason(record: RunRecord) -> Iterator[str]:
     verdict, reasons = record.verdict, record.reasons
     if reasons is None or not record.ended_at:
         return
-    follows = judge_run(Findings(record.audit, record.thresholds, record.gaps, record.partial, reasons))
+    follows = judge_run(RunFindings(record.audit, record.thresholds, record.gaps, record.partial, reasons))
     # What was missing when the reports were made is added to a verdict, and takes a pass away.
     was_doubted = follows.word is VerdictStatus.PASSED and verdict.word is VerdictStatus.INCONCLUSIVE
     if verdict.word is not follows.word and not was_doubted:

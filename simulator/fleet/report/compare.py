@@ -20,9 +20,9 @@ from simulator.fleet.metrics.subjects import ThresholdError
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import RunRecord, Second, Span, VerdictStatus
 from simulator.fleet.report.agreement import doubts_of
+from simulator.fleet.report.formatting import percentile_name
 from simulator.fleet.report.resampling import BLOCKS_MIN, DRAWINGS, Block, Drawings, Drawn, Sample, Stretch, blocks_of
 from simulator.fleet.report.unended_run import unended
-from simulator.fleet.report.words import percentile_name
 from simulator.fleet.report.writing import read_record, read_seconds
 from simulator.yaml_document import read_document
 

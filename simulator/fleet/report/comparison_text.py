@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from simulator.fleet.report.compare import Comparison, Difference, Estimate, FigureKind, Finding
-from simulator.fleet.report.words import DASH, count_text, percent_text, time_text
+from simulator.fleet.report.formatting import DASH, count_text, percent_text, time_text
 
 STYLES: Final = {
     Finding.BETTER: "bold green",

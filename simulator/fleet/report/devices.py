@@ -10,20 +10,20 @@ from typing import Final
 from simulator.fleet.audit.by_device import AGE_PERCENTILES, device_figures
 from simulator.fleet.record import AuditRecord, RunRecord
 from simulator.fleet.report.figures import name_of
-from simulator.fleet.report.sheets import Kind, Row, Sheet
+from simulator.fleet.report.tables import CellKind, Row, RunTable
 
 _FOUND: Final = ("lost", "doubled", "altered", "unknown", "reordered", "late", "misdated")
 _WITHOUT_AGES: Final = frozenset({"backfill"})
-BY_DEVICE: Final = Sheet(
+BY_DEVICE: Final = RunTable(
     "by-device",
     "a row for each device",
     (
-        ("device", Kind.TEXT),
-        ("device_id", Kind.TEXT),
-        *((f"readings_{name}", Kind.WHOLE) for name in ("sent", "accepted", "refused", "unanswered", "resent")),
-        *((f"age_{name_of(percent)}_s", Kind.NUMBER) for percent in AGE_PERCENTILES),
-        *((f"commands_{name}", Kind.WHOLE) for name in ("received", "succeeded", "reported")),
-        *((name, Kind.WHOLE) for name in _FOUND),
+        ("device", CellKind.TEXT),
+        ("device_id", CellKind.TEXT),
+        *((f"readings_{name}", CellKind.WHOLE) for name in ("sent", "accepted", "refused", "unanswered", "resent")),
+        *((f"age_{name_of(percent)}_s", CellKind.NUMBER) for percent in AGE_PERCENTILES),
+        *((f"commands_{name}", CellKind.WHOLE) for name in ("received", "succeeded", "reported")),
+        *((name, CellKind.WHOLE) for name in _FOUND),
     ),
 )
 

@@ -16,10 +16,10 @@ from simulator.fleet.metrics.ages import AGE_OPERATIONS, COMMAND_AGE, shown_ages
 from simulator.fleet.metrics.histogram import Histogram, merged
 from simulator.fleet.metrics.stages import without_stages
 from simulator.fleet.metrics.subjects import FAILED, HELD, WAITED
-from simulator.fleet.metrics.unended import count_unended
+from simulator.fleet.metrics.unended_commands import count_unended
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import Operations, RunRecord, Tally
-from simulator.fleet.report.words import count_text, percentile_name
+from simulator.fleet.report.formatting import count_text, percentile_name
 from simulator.report.values import Tone
 
 _LONGEST: Final = 100.0

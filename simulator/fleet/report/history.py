@@ -23,7 +23,7 @@ from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import RunRecord, VerdictStatus
 from simulator.fleet.report.compare import FigureKind, Finding, disagreements, read_run, scenario_differences, unfit
 from simulator.fleet.report.figures import run_figures
-from simulator.fleet.report.words import plural
+from simulator.fleet.report.formatting import plural
 from simulator.fleet.report.writing import RUN_FILE
 
 BASELINE_MIN: Final = 5

@@ -12,9 +12,9 @@ from rich.text import Text
 
 from simulator.fleet.report.compare import Finding
 from simulator.fleet.report.comparison_text import SHORT, STYLES, WIDE, figure_text, finite
-from simulator.fleet.report.frame import sparkline
+from simulator.fleet.report.formatting import plural
 from simulator.fleet.report.history import BASELINE_MAX, BASELINE_MIN, FAR, Headline, History, HistoryRun, Judged
-from simulator.fleet.report.words import plural
+from simulator.fleet.report.live_screen import sparkline
 
 _SPARK_CELLS: Final = 12
 _NUMBER: Final = 8

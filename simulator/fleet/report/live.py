@@ -14,11 +14,19 @@ from rich.text import Text
 
 from simulator.fleet.metrics.ages import COMMAND_AGE, READING_AGE
 from simulator.fleet.record import RunRecord, Second
-from simulator.fleet.report.frame import Picture, frame
-from simulator.fleet.report.standing import RunHead, Standing, WorkerState
+from simulator.fleet.report.formatting import (
+    clock_text,
+    count_text,
+    gaps_text,
+    percent_text,
+    plural,
+    short_count,
+    time_text,
+)
+from simulator.fleet.report.live_screen import ScreenState, frame
+from simulator.fleet.report.run_status import RunHead, RunStatus, WorkerState
 from simulator.fleet.report.summary import print_summary
 from simulator.fleet.report.window import Window
-from simulator.fleet.report.words import clock_text, count_text, gaps_text, percent_text, plural, short_count, time_text
 from simulator.report.values import Tone
 
 LINE_EVERY_S: Final = 5
@@ -43,7 +51,7 @@ class RunView(Protocol):
         """Show one event."""
         ...
 
-    def show(self, second: Second, standing: Standing) -> None:
+    def show(self, second: Second, standing: RunStatus) -> None:
         """Show the latest second and how the run stands; what begins or ends by it is noted by itself."""
         ...
 
@@ -85,7 +93,7 @@ class SilentView:
     def note(self, text: str, tone: Tone = Tone.PLAIN) -> None:
         """Nothing."""
 
-    def show(self, second: Second, standing: Standing) -> None:
+    def show(self, second: Second, standing: RunStatus) -> None:
         """Nothing."""
 
     def end(self, record: RunRecord) -> None:
@@ -97,7 +105,7 @@ class ScreenView:
 
     def __init__(self, console: Console, head: RunHead) -> None:
         self._console = console
-        self._picture = Picture(head)
+        self._picture = ScreenState(head)
         self._live = Live(get_renderable=self._frame, console=console, screen=True, auto_refresh=False)
 
     def __enter__(self) -> Self:
@@ -125,7 +133,7 @@ class ScreenView:
         self._picture.notes.append((_STYLES[tone], f"{clock_text(at_s):>7}  {text}"))
         del self._picture.notes[:-_NOTES_KEPT]
 
-    def show(self, second: Second, standing: Standing) -> None:
+    def show(self, second: Second, standing: RunStatus) -> None:
         """Show the latest second and how the run stands; what begins or ends by it is noted by itself."""
         for change in changes(self._picture.standing, standing):
             self._keep(*change)
@@ -158,7 +166,7 @@ class LineView:
         self._head = head
         self._every_s = every_s
         self._window = Window()
-        self._standing = Standing()
+        self._standing = RunStatus()
         self._stage = ""
         self._shown = -1
 
@@ -186,7 +194,7 @@ class LineView:
         """Show one event. See :class:`RunView`."""
         self._print(f"{self._clock()}  {text}", _STYLES[tone])
 
-    def show(self, second: Second, standing: Standing) -> None:
+    def show(self, second: Second, standing: RunStatus) -> None:
         """Show the latest second and how the run stands; what begins or ends by it is noted by itself."""
         for at_s, text, tone in changes(self._standing, standing):
             self._print(f"{clock_text(at_s):>7}  {text}", _STYLES[tone])
@@ -210,7 +218,7 @@ class LineView:
         self._console.print(Text(text, style), highlight=False, soft_wrap=True)
 
 
-def changes(before: Standing, after: Standing) -> list[tuple[float, str, Tone]]:
+def changes(before: RunStatus, after: RunStatus) -> list[tuple[float, str, Tone]]:
     """What begins and what ends between two moments: when, seconds since the run's begin, and in words."""
     found = []
     phase = after.phase
@@ -228,7 +236,7 @@ def changes(before: Standing, after: Standing) -> list[tuple[float, str, Tone]]:
     ]
 
 
-def run_line(window: Window, head: RunHead, standing: Standing) -> str:
+def run_line(window: Window, head: RunHead, standing: RunStatus) -> str:
     """How the run stands, in one line."""
     row, health = window.whole(), window.health
     ages = [(age.name.partition(".")[0], age) for name in (READING_AGE, COMMAND_AGE) if (age := window.age(name))]

@@ -18,12 +18,13 @@ from simulator.fleet.report.by_phase import ByPhase
 from simulator.fleet.report.devices import BY_DEVICE, by_device_rows
 from simulator.fleet.report.exports import summary_json
 from simulator.fleet.report.folder import RunFolder, write_whole
+from simulator.fleet.report.formatting import error_text
 from simulator.fleet.report.page import fleet_page
 from simulator.fleet.report.page.plots import spans_with_drain
 from simulator.fleet.report.prometheus.of_record import RecordCounting
 from simulator.fleet.report.run_checks import checks_of
-from simulator.fleet.report.sheet_files import PARQUET, OpenSheet, check_formats
-from simulator.fleet.report.sheets import (
+from simulator.fleet.report.table_files import PARQUET, OpenTable, check_formats
+from simulator.fleet.report.tables import (
     FAULT_DEVICES,
     FAULTS,
     FINDINGS,
@@ -34,7 +35,7 @@ from simulator.fleet.report.sheets import (
     SUMMARY,
     Moments,
     Row,
-    Sheet,
+    RunTable,
     fault_device_rows,
     fault_rows,
     finding_rows,
@@ -46,7 +47,6 @@ from simulator.fleet.report.sheets import (
 )
 from simulator.fleet.report.timeline import slice_width_s, slices_of
 from simulator.fleet.report.unended_run import unended
-from simulator.fleet.report.words import error_text
 from simulator.fleet.report.writing import read_record, read_seconds
 from simulator.report.junit import junit_xml
 
@@ -90,7 +90,7 @@ def finish_run(folder: RunFolder, record: RunRecord, formats: Collection[str] = 
     Args:
         folder: of the run.
         record: of it.
-        formats: of tables, beside CSV; see :data:`~simulator.fleet.report.sheet_files.FORMATS`.
+        formats: of tables, beside CSV; see :data:`~simulator.fleet.report.table_files.FORMATS`.
 
     Raises:
         ConfigurationError: somebody damaged the folder during the run.
@@ -179,15 +179,15 @@ class _Tables:
         self.missing: list[str] = []
 
     @contextlib.contextmanager
-    def opened(self, sheet: Sheet) -> Iterator[OpenSheet]:
+    def opened(self, sheet: RunTable) -> Iterator[OpenTable]:
         """A table to add rows to."""
-        made = OpenSheet(self._folder, sheet, self._formats)
+        made = OpenTable(self._folder, sheet, self._formats)
         with made:
             yield made
         self.names += made.names
         self.missing += made.missing
 
-    def write(self, sheet: Sheet, rows: Iterable[Row]) -> None:
+    def write(self, sheet: RunTable, rows: Iterable[Row]) -> None:
         """A table as a whole."""
         with self.opened(sheet) as made:
             made.add(rows)

@@ -23,7 +23,7 @@ from simulator.fleet.metrics.subjects import WAITED
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import Second
 from simulator.fleet.report.figures import waited
-from simulator.fleet.report.words import ERRORS
+from simulator.fleet.report.formatting import ERRORS
 
 DRAWINGS: Final = 1000
 BLOCKS_MAX: Final = 200

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from simulator.fleet.metrics.judging import missed_text
+from simulator.fleet.metrics.threshold_judging import missed_text
 from simulator.fleet.record import AuditRecord, RunRecord, ThresholdResult, VerdictStatus
+from simulator.fleet.report.formatting import VERDICT_WORDS, clock_text
 from simulator.fleet.report.page.plots import spans_with_drain
 from simulator.fleet.report.summary import WRONGS, LimiterCheck, limiter_checks, observed_text, streams_of
-from simulator.fleet.report.words import VERDICT_WORDS, clock_text
 from simulator.report.checks import Check, CheckRun, Mark
 
 _INCOMPLETE: Final = {VerdictStatus.INCONCLUSIVE, VerdictStatus.UNREACHABLE, VerdictStatus.INTERRUPTED}

@@ -21,7 +21,7 @@ from simulator.fleet.record import (
     VerdictStatus,
 )
 from simulator.fleet.report.figures import COLUMNS, SHOWN_PERCENTILES, figures_of, name_of, run_figures, times_at
-from simulator.fleet.report.words import (
+from simulator.fleet.report.formatting import (
     DASH,
     VERDICT_WORDS,
     clock_text,

@@ -8,13 +8,13 @@ from pathlib import Path
 from agent.errors import ConfigurationError
 from simulator.exit_codes import ExitCode
 from simulator.fleet.metrics.ages import ages_of
-from simulator.fleet.metrics.judging import judge, missed_text
 from simulator.fleet.metrics.stages import stages_of, without_stages
+from simulator.fleet.metrics.threshold_judging import judge_thresholds, missed_text
 from simulator.fleet.metrics.thresholds import parse
 from simulator.fleet.record import RunRecord, Verdict, VerdictStatus
 from simulator.fleet.report.folder import state_of
+from simulator.fleet.report.formatting import plural
 from simulator.fleet.report.timeline import Totals
-from simulator.fleet.report.words import plural
 from simulator.fleet.report.writing import RUN_FILE, SECONDS_FILE, read_seconds
 
 
@@ -43,7 +43,7 @@ def unended(record: RunRecord, folder: Path) -> RunRecord:
         partial=f"{plural(seconds, 'second')} were written down",
     )
     wanted = [parse(result.expression) for result in record.thresholds]
-    results = judge(wanted, replace(found, operations=totals.operations), read_seconds(folder))
+    results = judge_thresholds(wanted, replace(found, operations=totals.operations), read_seconds(folder))
     missed = tuple(map(missed_text, (result for result in results if result.judged and not result.held)))
     if record.reasons is not None:
         verdict = record.verdict

@@ -13,7 +13,7 @@ from simulator.fleet.metrics.stages import without_stages
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import GeneratorHealth, Second
 from simulator.fleet.report.figures import ALL, SHOWN_PERCENTILES, OperationFigures, figures_of
-from simulator.fleet.report.words import ERRORS
+from simulator.fleet.report.formatting import ERRORS
 
 WINDOW_S: Final = 10
 HISTORY_S: Final = 240

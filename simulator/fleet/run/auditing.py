@@ -9,15 +9,15 @@ from typing import Final
 
 from agent.errors import StorageError
 from agent.wire.times import to_rfc3339
-from simulator.fleet.metrics.judging import judge
 from simulator.fleet.metrics.subjects import ThresholdError
+from simulator.fleet.metrics.threshold_judging import judge_thresholds
 from simulator.fleet.metrics.thresholds import parse
-from simulator.fleet.metrics.verdict import Findings, judge_run
 from simulator.fleet.record import AuditRecord, Reasons, RunRecord, ThresholdResult
 from simulator.fleet.report.folder import RUNNING, forget_running, state_of, write_whole
 from simulator.fleet.report.making import make_reports
 from simulator.fleet.report.unended_run import unended
 from simulator.fleet.report.writing import RUN_FILE, read_record, record_text
+from simulator.fleet.verdict import RunFindings, judge_run
 
 _EARLIER: Final = "earlier audits"
 _OF_AUDIT: Final = "audit."
@@ -74,7 +74,7 @@ def with_audit(record: RunRecord, audit: AuditRecord) -> RunRecord:
     reasons = record.reasons or Reasons()
     found = replace(record, audit=audit, audited_at=to_rfc3339(time.time()))
     thresholds = tuple(_judged(result, found) for result in record.thresholds)
-    verdict = judge_run(Findings(audit, thresholds, record.gaps, record.partial, reasons))
+    verdict = judge_run(RunFindings(audit, thresholds, record.gaps, record.partial, reasons))
     before = [*record.extras.get(_EARLIER, ()), _in_words(record)]
     return replace(found, thresholds=thresholds, verdict=verdict, extras={**record.extras, _EARLIER: before})
 
@@ -84,7 +84,7 @@ def _judged(result: ThresholdResult, record: RunRecord) -> ThresholdResult:
     if not result.expression.startswith(_OF_AUDIT):
         return result
     try:
-        return judge([parse(result.expression)], record, iter(()))[0]
+        return judge_thresholds([parse(result.expression)], record, iter(()))[0]
     except ThresholdError:
         return result
 

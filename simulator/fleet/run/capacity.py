@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from agent.errors import ConfigurationError
-from simulator.fleet.engine.preflight import Demand, Finding, Host, examine, missing, read_host
+from simulator.fleet.engine.preflight import Demand, Host, ResourceCheck, examine, missing, read_host
 from simulator.fleet.scenario.model import Scenario
 
 CORE_DEVICE_BYTES: Final = 12 * 1024
@@ -43,7 +43,7 @@ def demand_of(scenario: Scenario, workers: int, *, target_is_here: bool) -> Dema
 
 def check_capacity(
     scenario: Scenario, workers: int, *, target_is_here: bool, host: Host | None = None
-) -> tuple[Finding, ...]:
+) -> tuple[ResourceCheck, ...]:
     """Compare what a scenario asks with this machine, before anything is made on the target.
 
     Args:

@@ -16,7 +16,6 @@ from typing import Final, Protocol
 from agent.errors import StorageError, TransportError
 from simulator.fleet.metrics.merging import Merger
 from simulator.fleet.plan.timeline import Timeline
-from simulator.fleet.play.base import PlaySummary
 from simulator.fleet.record import Second, Span, WorkerGap
 from simulator.fleet.run.local_workers import WorkerLost
 from simulator.fleet.run.messages import (
@@ -33,8 +32,9 @@ from simulator.fleet.run.messages import (
     Stop,
     ToWorker,
 )
-from simulator.fleet.run.watch import TargetWatch
+from simulator.fleet.run.target_watch import TargetWatch
 from simulator.fleet.scenario.conditions import Condition
+from simulator.fleet.workload.base import WorkloadSummary
 from simulator.watched import describe
 
 _log = logging.getLogger(__name__)
@@ -121,7 +121,7 @@ class RunOutcome:
     faults: tuple[Span, ...] = ()
     began_s: float = 0.0
     duration_s: float = 0.0
-    summaries: dict[int, PlaySummary] = field(default_factory=dict)
+    summaries: dict[int, WorkloadSummary] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)

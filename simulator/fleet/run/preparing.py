@@ -15,27 +15,27 @@ from agent.wire.extensions import LIST_PARAMETERS, RECORDED_AT
 from simulator.fleet.audit.file_ledger import LedgerTarget
 from simulator.fleet.audit.fleet_ledger import SEQUENCE_NAME, first_number_of
 from simulator.fleet.audit.folder import AuditedDevice, ledger_path, write_devices
-from simulator.fleet.audit.frames import LedgerHeader
+from simulator.fleet.audit.ledger_format import LedgerHeader
 from simulator.fleet.faults.kinds import plans_wrong_clocks
 from simulator.fleet.plan.digest import deal
 from simulator.fleet.plan.plan import Plan
-from simulator.fleet.play.backfill import BackfillJob, history_name, window_of
-from simulator.fleet.play.devices import Address
-from simulator.fleet.play.fleet import FleetJob
-from simulator.fleet.play.limiter import LimiterJob
-from simulator.fleet.play.storm import StormJob
 from simulator.fleet.products import load_product
 from simulator.fleet.run.worker import Job
 from simulator.fleet.scenario.identities import read_identifiers
 from simulator.fleet.scenario.kinds import LimiterSettings
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.reading import ScenarioFile
-from simulator.fleet.target.asking import Keyring, open_desk
+from simulator.fleet.target.client import Keyring, open_client
 from simulator.fleet.target.discovery import find_gateway_offers, find_offers
 from simulator.fleet.target.gateway_tokens import issue_gateway_tokens
 from simulator.fleet.target.limiter.values import LimiterRules
 from simulator.fleet.target.provisioning import Provisioned, Wanted, provision
 from simulator.fleet.target.target import Target
+from simulator.fleet.workload.backfill import BackfillJob, history_name, window_of
+from simulator.fleet.workload.devices import Address
+from simulator.fleet.workload.fleet import FleetJob
+from simulator.fleet.workload.limiter import LimiterJob
+from simulator.fleet.workload.storm import StormJob
 from simulator.keys import write_secret
 
 _BACKFILL_CONNECTIONS: Final = 32
@@ -111,7 +111,7 @@ async def prepare(context: RunContext, on_progress: OnProgress) -> Prepared:
         )
     is_storm = scenario.kind == "onboarding_storm"
     wanted = Wanted(product, scenario.scenario, scenario.fleet.identities.user_id, [] if is_storm else identifiers)
-    async with open_desk(
+    async with open_client(
         target.base_url,
         Keyring(target.keys),
         timeout_s=scenario.target.timeout_s,

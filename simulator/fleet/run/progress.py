@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from simulator.fleet.plan.words import clock
+from simulator.fleet.plan.forecast_text import clock
 from simulator.fleet.report.live import RunView
 from simulator.fleet.scenario.preparation import REGISTERED_PER_S
 

@@ -12,16 +12,14 @@ from typing import Any, Final
 
 from agent.wire.times import to_rfc3339
 from simulator.fleet.metrics.ages import ages_of
-from simulator.fleet.metrics.judging import judge
 from simulator.fleet.metrics.merging import Merger
 from simulator.fleet.metrics.stages import stages_of, without_stages
+from simulator.fleet.metrics.threshold_judging import judge_thresholds
 from simulator.fleet.metrics.thresholds import parse
-from simulator.fleet.metrics.verdict import Findings, judge_run
 from simulator.fleet.plan.digest import digest_of
 from simulator.fleet.plan.plan import Plan
-from simulator.fleet.play.fleet import FleetJob
 from simulator.fleet.record import AuditRecord, Reasons, RunRecord, Span, ThresholdResult, Verdict, VerdictStatus
-from simulator.fleet.report.standing import RunHead
+from simulator.fleet.report.run_status import RunHead
 from simulator.fleet.report.writing import read_seconds
 from simulator.fleet.run.command_ends import ended_otherwise, joined_ends
 from simulator.fleet.run.coordinator import PhaseSchedule, PlannedPhase, RunOutcome
@@ -30,6 +28,8 @@ from simulator.fleet.scenario.conditions import parse_condition
 from simulator.fleet.scenario.faults import count_concerned, fault_end_s, fault_title
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.reading import ScenarioFile
+from simulator.fleet.verdict import RunFindings, judge_run
+from simulator.fleet.workload.fleet import FleetJob
 
 _SLOWEST_KEPT: Final = 20
 _WITH_DRAIN: Final = frozenset({"load", "command_round_trip", "onboarding_storm"})
@@ -167,7 +167,7 @@ def last_record(reporter: RunReporter, outcome: RunOutcome, merger: Merger, audi
     )
     phases = [phase.name for phase in scenario.phases]
     wanted = [parse(expression, phases=phases) for expression in scenario.thresholds]
-    results = judge(wanted, replace(record, operations=totals), read_seconds(reporter.folder.path))
+    results = judge_thresholds(wanted, replace(record, operations=totals), read_seconds(reporter.folder.path))
     failures = [*outcome.failures, *(failure for summary in summaries for failure in summary.failures)]
     failures += ended_otherwise(record.commands, whole=not partial)
     failures += assessment.failures
@@ -182,7 +182,7 @@ def last_record(reporter: RunReporter, outcome: RunOutcome, merger: Merger, audi
         failures=tuple(failures),
         held=tuple(summary.held for summary in summaries if summary.held),
     )
-    verdict = judge_run(Findings(audit, results, merger.gaps, partial, reasons))
+    verdict = judge_run(RunFindings(audit, results, merger.gaps, partial, reasons))
     return replace(record, thresholds=results, verdict=verdict, reasons=reasons)
 
 

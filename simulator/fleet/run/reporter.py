@@ -13,11 +13,11 @@ from simulator.fleet.metrics.saturation import Saturation
 from simulator.fleet.record import RunRecord, Second, Span, WorkerGap
 from simulator.fleet.report.folder import RunFolder
 from simulator.fleet.report.live import RunView
-from simulator.fleet.report.standing import (
-    Standing,
+from simulator.fleet.report.run_status import (
+    RunStatus,
     StreamSoFar,
-    WorkerStanding,
     WorkerState,
+    WorkerStatus,
     phase_under_way,
     spans_under_way,
 )
@@ -41,7 +41,7 @@ class RunReporter:
     prepared: Prepared
     scenario: Scenario
     saturation: Saturation = field(default_factory=Saturation)
-    workers: dict[int, WorkerStanding] = field(default_factory=dict)
+    workers: dict[int, WorkerStatus] = field(default_factory=dict)
 
     def second(self, second: Second, phase: Span | None, waiting_for: str, gaps: tuple[WorkerGap, ...]) -> None:
         """A second is complete; ``gaps`` are those of the run so far."""
@@ -99,14 +99,14 @@ class RunReporter:
             return None
         return Span(_DRAIN, _DRAIN, begin_s, begin_s + self.scenario.drain_s)
 
-    def _worker(self, number: int) -> WorkerStanding:
-        return self.workers.get(number) or WorkerStanding(number, WorkerState.STARTING)
+    def _worker(self, number: int) -> WorkerStatus:
+        return self.workers.get(number) or WorkerStatus(number, WorkerState.STARTING)
 
     def warn(self, sentence: str) -> None:
         """Show a person this sentence at once. See :class:`~simulator.fleet.run.coordinator.RunListener`."""
         self.view.note(sentence, Tone.WARN)
 
-    def _standing(self, second: Second, phase: Span | None, waiting_for: str, gaps: tuple[WorkerGap, ...]) -> Standing:
+    def _standing(self, second: Second, phase: Span | None, waiting_for: str, gaps: tuple[WorkerGap, ...]) -> RunStatus:
         gauges = second.gauges
         workers = tuple(map(self._worker, range(len(self.prepared.jobs))))
         audit = {}
@@ -117,4 +117,4 @@ class RunReporter:
             ordered, reported = int(gauges["commands_ordered"]), int(gauges["commands_reported"])
             audit["commands"] = StreamSoFar(ordered, reported, ordered - reported)
         faults = spans_under_way(self.record.faults, second.second)
-        return Standing(phase, waiting_for, faults, workers, audit, gaps)
+        return RunStatus(phase, waiting_for, faults, workers, audit, gaps)

@@ -23,7 +23,6 @@ from agent.errors import AgentError, ConfigurationError
 from simulator.fleet.engine.preflight import raise_descriptor_limit
 from simulator.fleet.metrics.health import HealthProbe, ProcessHealth
 from simulator.fleet.metrics.recorder import Cut, Recorder
-from simulator.fleet.play.base import Play
 from simulator.fleet.run.messages import (
     Begin,
     Drain,
@@ -38,6 +37,7 @@ from simulator.fleet.run.messages import (
     Stop,
     ToWorker,
 )
+from simulator.fleet.workload.base import Workload
 from simulator.watched import ENDED, PartEnded, describe, into_loop, make_thread, start_task
 
 _PULSE_S: Final = 1.0
@@ -49,7 +49,7 @@ _LOST_SENDER: Final = 71
 class Job(Protocol):
     """What a worker is given, pickled: it makes the play."""
 
-    def make(self, recorder: Recorder) -> Play:
+    def make(self, recorder: Recorder) -> Workload:
         """Build everything; called in the running loop. Nothing is sent yet.
 
         Raises:
@@ -154,7 +154,7 @@ def _fail(
         loop.default_exception_handler(context)
 
 
-async def _cut_seconds(play: Play, recorder: Recorder, began_s: float, sender: _Sender) -> None:
+async def _cut_seconds(play: Workload, recorder: Recorder, began_s: float, sender: _Sender) -> None:
     """At the end of each second: what was measured in it. The one under way at the end is sent, too."""
     second = 0
 

@@ -11,7 +11,7 @@ from jsonschema.exceptions import SchemaError
 
 from agent.errors import ConfigurationError
 from agent.wire.key_files import read_key_file
-from simulator.fleet.device.vocabulary import SENSOR, VOCABULARY, VirtualHandler, payload_fault
+from simulator.fleet.device.handlers import SENSOR, VOCABULARY, VirtualHandler, payload_fault
 from simulator.fleet.models.build import ModelParts, build_model
 from simulator.fleet.products import load_product
 from simulator.fleet.scenario.finding import Finding

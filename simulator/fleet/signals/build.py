@@ -193,7 +193,7 @@ class _Builder:
             settings.noise,
         )
 
-    def battery(self, name: str, settings: kinds.BatterySettings) -> Signal:
+    def battery(self, name: str, settings: kinds.BatterySignalSettings) -> Signal:
         return Battery(
             name,
             settings.full,
@@ -216,5 +216,5 @@ _MAKERS: Final[Mapping[type, Callable[[_Builder, str, Any], Signal]]] = {
     kinds.CsvSettings: _Builder.csv,
     kinds.FormulaSettings: _Builder.formula,
     kinds.CorrelatedSettings: _Builder.correlated,
-    kinds.BatterySettings: _Builder.battery,
+    kinds.BatterySignalSettings: _Builder.battery,
 }

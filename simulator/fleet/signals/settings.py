@@ -231,7 +231,7 @@ class CorrelatedSettings(Shape):
     noise: float = key("standard deviation of what each reading adds", ge=0, default=0.0)
 
 
-class BatterySettings(Shape):
+class BatterySignalSettings(Shape):
     """A battery: full, empty, and charged (or changed) again; each device at its own point."""
 
     kind: Literal["battery"]
@@ -264,7 +264,7 @@ SignalSettings = Annotated[
     | GpsRouteSettings
     | FormulaSettings
     | CorrelatedSettings
-    | BatterySettings,
+    | BatterySignalSettings,
     Field(discriminator="kind"),
 ]
 """One signal of a scenario. ``SignalMap`` is what a model's ``signals`` takes."""

@@ -1,8 +1,8 @@
 """Key pairs that share what belongs to no device: provisioning, cleanup, the audit's reading back.
 
 Each request takes the key that may be used soonest. Devices are dealt out over the pairs by their number instead, so
-that each keeps its key for ever, as it would in the field (:class:`~simulator.fleet.device.driver.Driver`). Pure:
-``now`` comes in.
+that each keeps its key for ever, as it would in the field (:class:`~simulator.fleet.device.http_driver.HttpDriver`).
+Pure: ``now`` comes in.
 """
 
 from __future__ import annotations

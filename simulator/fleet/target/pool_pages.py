@@ -12,14 +12,14 @@ from agent.errors import ServiceError
 from agent.wire.answers import Answer
 from agent.wire.identity import PROOF_PATH
 from simulator.fleet.device.answers import HttpAnswer, judge
-from simulator.fleet.device.pages import Pages, Proved, is_proof_answer
+from simulator.fleet.device.web_pages import Proved, WebPages, is_proof_answer
 from simulator.fleet.engine.pool import HttpAnswer as PoolAnswer
 from simulator.fleet.engine.pool import HttpPool
 from simulator.watched import start_task
 
 
 class PoolPages:
-    """Judges answers as :class:`~simulator.fleet.device.pages.Pages` does, and awaits the proof where one is needed.
+    """Judges answers as :class:`~simulator.fleet.device.web_pages.WebPages` does; awaits the proof where one is needed.
 
     Args:
         pool: the connections to the target.
@@ -32,7 +32,7 @@ class PoolPages:
     ) -> None:
         self._pool = pool
         self._headers = headers
-        self._pages = Pages(self._prove, now)
+        self._pages = WebPages(self._prove, now)
         self._proof: asyncio.Task[None] | None = None
 
     async def judge(self, method: str, target: str, answer: PoolAnswer) -> Answer:

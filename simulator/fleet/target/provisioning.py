@@ -14,7 +14,7 @@ from agent.wire.devices import Device
 from agent.wire.registration import RegisterDevice
 from simulator.fleet.device.answers import read_written
 from simulator.fleet.runner import DeviceIdentity
-from simulator.fleet.target.asking import TargetDesk, for_each
+from simulator.fleet.target.client import TargetClient, for_each
 from simulator.wire.products import NewProduct, Product
 
 MARK: Final = "fleet-simulator"
@@ -57,7 +57,7 @@ class Provisioned:
     made: int
 
 
-async def provision(desk: TargetDesk, wanted: Wanted, on_progress: OnProgress) -> Provisioned:
+async def provision(desk: TargetClient, wanted: Wanted, on_progress: OnProgress) -> Provisioned:
     """Find or make the product and every device.
 
     Registering a device again answers the same record, so a run that was killed in the middle goes on from there.
@@ -112,7 +112,7 @@ async def provision(desk: TargetDesk, wanted: Wanted, on_progress: OnProgress) -
     return Provisioned(product_id, devices, len(missing))
 
 
-async def _product(desk: TargetDesk, wanted: Wanted) -> str:
+async def _product(desk: TargetClient, wanted: Wanted) -> str:
     name = f"{MARK} {wanted.product.name}"
     if product_id := await _product_named(desk, name):
         return product_id
@@ -131,7 +131,7 @@ async def _product(desk: TargetDesk, wanted: Wanted) -> str:
     return product_id
 
 
-async def _product_named(desk: TargetDesk, name: str) -> str:
+async def _product_named(desk: TargetClient, name: str) -> str:
     """The id of this program's product of that name; empty where there is none."""
     with contextlib.suppress(NotFound):  # a service may say so where there is no product at all
         async for items in desk.pages(paths.PRODUCTS, desk.paging):
@@ -142,7 +142,7 @@ async def _product_named(desk: TargetDesk, name: str) -> str:
     return ""
 
 
-async def _registered(desk: TargetDesk, wanted: Wanted, product_id: str) -> dict[str, str]:
+async def _registered(desk: TargetClient, wanted: Wanted, product_id: str) -> dict[str, str]:
     """Identifier -> device id, of those that are there already."""
     names = set(wanted.identifiers)
     found: dict[str, str] = {}
@@ -178,7 +178,7 @@ class CleanupCount:
 
 
 async def clean_up(
-    desk: TargetDesk, on_progress: OnProgress, *, prefix: str = "", dry_run: bool = False
+    desk: TargetClient, on_progress: OnProgress, *, prefix: str = "", dry_run: bool = False
 ) -> CleanupCount:
     """Take away the products that carry the mark, with their devices.
 
@@ -231,7 +231,7 @@ def _emptied(marked: Iterable[str], ours: Iterable[Device], chosen: Iterable[Dev
     return [] if None in there else [one for one in marked if leaving[one] and leaving[one] == there[one]]
 
 
-async def _delete(desk: TargetDesk, target: str) -> None:
+async def _delete(desk: TargetClient, target: str) -> None:
     # Not there any more: somebody else took it away, and that is what was wanted.
     with contextlib.suppress(NotFound):
         await desk.ask("DELETE", target)

@@ -10,7 +10,7 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from agent.bounded_text import bounded
+from agent.error_text import bounded
 from agent.errors import AgentError, ConfigurationError, ErrorAnswer, TransportError
 from simulator.credentials import takes_ca_file
 from simulator.exit_codes import ExitCode

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from agent.bounded_text import bounded
+from agent.error_text import bounded
 from simulator.labels.cli.options import open_profile, profile_options, words_of
 from simulator.labels.errors import LabelError, UnreadableLabel
 from simulator.labels.payload import Payload

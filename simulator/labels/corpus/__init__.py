@@ -1,9 +1,9 @@
 """Payloads that a server must refuse, some that it must take, and what the service of the specification answers."""
 
-from simulator.labels.corpus.asking import AnsweredEntry, ScanOutcome, ask_all
 from simulator.labels.corpus.case import Case, Expected, Setting
 from simulator.labels.corpus.collection import CLASSES, collect
 from simulator.labels.corpus.folder import write_corpus
+from simulator.labels.corpus.sending import AnsweredEntry, ScanOutcome, send_all
 
 __all__ = [
     "CLASSES",
@@ -12,7 +12,7 @@ __all__ = [
     "Expected",
     "ScanOutcome",
     "Setting",
-    "ask_all",
     "collect",
+    "send_all",
     "write_corpus",
 ]

@@ -9,7 +9,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from simulator.labels.corpus.asking import AnsweredEntry, ScanOutcome, others
+from simulator.labels.corpus.sending import AnsweredEntry, ScanOutcome, others
 
 
 def as_json(asked: Sequence[AnsweredEntry], *, any_refusal: bool) -> dict[str, Any]:

@@ -12,10 +12,10 @@ from typing import Final
 from agent.errors import ServiceError
 from agent.wire.auth import KeyPair
 from simulator.credentials import read_secret_file
-from simulator.labels.corpus.asking import AnsweredEntry, RetryPolicy, ask_all, others
 from simulator.labels.corpus.case import Setting
 from simulator.labels.corpus.collection import Entry, collect
 from simulator.labels.corpus.folder import WrittenCorpus, write_corpus
+from simulator.labels.corpus.sending import AnsweredEntry, RetryPolicy, others, send_all
 from simulator.labels.errors import LabelError
 from simulator.wire.client import ServiceClient
 from simulator.wire.products import NewProduct
@@ -104,7 +104,7 @@ def run_corpus(
             )
         asked = None
         if client is not None:
-            asked = ask_all(client.connection, entries, RetryPolicy(sleep, options.max_wait_s), on_progress)
+            asked = send_all(client.connection, entries, RetryPolicy(sleep, options.max_wait_s), on_progress)
     return CorpusRun(entries, written, asked, options.any_refusal)
 
 

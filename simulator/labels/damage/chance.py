@@ -20,7 +20,7 @@ _LANE: Final = 0xFFFF
 _LANES: Final = 4
 
 
-class Chance:
+class PortableRandom:
     """A stream of random numbers that its name alone decides.
 
     Args:
@@ -60,10 +60,10 @@ class Chance:
 
 
 BELL_DEVIATION: Final = 37837
-"""Standard deviation of :meth:`Chance.bell`: 65536 * sqrt(4 / 12)."""
+"""Standard deviation of :meth:`PortableRandom.bell`: 65536 * sqrt(4 / 12)."""
 
 
-def add_grain(pixels: Pixels, deviation: float, chance: Chance) -> Pixels:
+def add_grain(pixels: Pixels, deviation: float, chance: PortableRandom) -> Pixels:
     """The picture with a camera's noise: bell-shaped, of this standard deviation in grey levels."""
     grain = chance.bell(*pixels.shape) * part(deviation) // (BELL_DEVIATION * part(1))
     return to_pixels(pixels + grain)

@@ -12,7 +12,7 @@ from PIL import Image, ImageDraw, ImageFont
 from simulator.labels.damage.documents import Run
 from simulator.labels.damage.flip import Flip, FlipOutcome
 from simulator.labels.damage.kinds import KINDS
-from simulator.labels.damage.measuring import Finding
+from simulator.labels.damage.measuring import DamageFinding
 from simulator.labels.damage.pixels import Pixels
 from simulator.labels.damage.verdict import PictureVerdict
 
@@ -40,7 +40,7 @@ _CHARS: Final = 34
 _LINES: Final = 3
 
 
-def draw_contact(run: Run, findings: Sequence[Finding]) -> bytes:
+def draw_contact(run: Run, findings: Sequence[DamageFinding]) -> bytes:
     """The contact sheet of one label as PNG.
 
     Args:
@@ -80,7 +80,7 @@ def _draw_severities(draw: ImageDraw.ImageDraw, run: Run, left: int) -> None:
 
 
 def _draw_row(
-    sheet: Image.Image, draw: ImageDraw.ImageDraw, run: Run, finding: Finding, corner: tuple[int, int]
+    sheet: Image.Image, draw: ImageDraw.ImageDraw, run: Run, finding: DamageFinding, corner: tuple[int, int]
 ) -> None:
     left, top = corner
     kind = KINDS[finding.kind]

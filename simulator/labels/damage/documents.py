@@ -11,7 +11,7 @@ from importlib.metadata import version
 from typing import Any, Final
 
 from simulator.labels.damage.kinds import KINDS
-from simulator.labels.damage.measuring import Finding, Sample
+from simulator.labels.damage.measuring import DamageFinding, Sample
 
 FORMAT: Final = "device-agent/damaged-labels/1"
 _DIGITS: Final = 6
@@ -36,17 +36,17 @@ class Run:
     judged_by: tuple[str, ...] = ()
 
 
-def sample_file(finding: Finding, number: int) -> str:
+def sample_file(finding: DamageFinding, number: int) -> str:
     """The path of a picture in the folder; ``number`` counts the severities from 1."""
     return f"{finding.kind}/{finding.label}-{number}.png"
 
 
-def must_fail_file(finding: Finding) -> str:
+def must_fail_file(finding: DamageFinding) -> str:
     """The path of a picture in the folder of labels that must not scan."""
     return f"{finding.label}-{finding.kind}.png"
 
 
-def as_json(run: Run, findings: Sequence[Finding]) -> bytes:
+def as_json(run: Run, findings: Sequence[DamageFinding]) -> bytes:
     """The manifest of a run."""
     document = {
         **_head(run),
@@ -56,17 +56,17 @@ def as_json(run: Run, findings: Sequence[Finding]) -> bytes:
     return _dump(document)
 
 
-def pictures_csv(run: Run, findings: Sequence[Finding]) -> bytes:
+def pictures_csv(run: Run, findings: Sequence[DamageFinding]) -> bytes:
     """A row for each picture, a column for each decoder."""
     return _table(_flat(row) for finding in findings for row in _samples(run, finding))
 
 
-def flips_csv(run: Run, findings: Sequence[Finding]) -> bytes:
+def flips_csv(run: Run, findings: Sequence[DamageFinding]) -> bytes:
     """A row for each label, kind and decoder."""
     return _table(row for finding in findings for row in _flips(run, finding))
 
 
-def must_fail_json(run: Run, findings: Sequence[Finding]) -> bytes:
+def must_fail_json(run: Run, findings: Sequence[DamageFinding]) -> bytes:
     """The manifest of the labels that must not scan, and for which label and kind there is none.
 
     ``no_answer`` names the decoders that failed at such a picture or took too long, so that it could not be judged.
@@ -80,7 +80,7 @@ def must_fail_json(run: Run, findings: Sequence[Finding]) -> bytes:
     return _dump({**head, "pictures": _must_fail(run, findings), "without": without})
 
 
-def must_fail_csv(run: Run, findings: Sequence[Finding]) -> bytes:
+def must_fail_csv(run: Run, findings: Sequence[DamageFinding]) -> bytes:
     """The same as a table."""
     return _table(_flat(row) for row in _must_fail(run, findings))
 
@@ -96,18 +96,18 @@ def _head(run: Run) -> dict[str, Any]:
     }
 
 
-def _samples(run: Run, finding: Finding) -> list[dict[str, Any]]:
+def _samples(run: Run, finding: DamageFinding) -> list[dict[str, Any]]:
     return [
         _row(run, finding, sample, sample_file(finding, number))
         for number, sample in enumerate(finding.samples, start=1)
     ]
 
 
-def _must_fail(run: Run, findings: Sequence[Finding]) -> list[dict[str, Any]]:
+def _must_fail(run: Run, findings: Sequence[DamageFinding]) -> list[dict[str, Any]]:
     return [_row(run, finding, finding.must_fail, must_fail_file(finding)) for finding in findings if finding.must_fail]
 
 
-def _row(run: Run, finding: Finding, sample: Sample, file: str) -> dict[str, Any]:
+def _row(run: Run, finding: DamageFinding, sample: Sample, file: str) -> dict[str, Any]:
     return {
         "label": finding.label,
         "text": finding.text,
@@ -123,7 +123,7 @@ def _row(run: Run, finding: Finding, sample: Sample, file: str) -> dict[str, Any
     }
 
 
-def _flips(run: Run, finding: Finding) -> list[dict[str, Any]]:
+def _flips(run: Run, finding: DamageFinding) -> list[dict[str, Any]]:
     kind = KINDS[finding.kind]
 
     def rounded(value: float | None) -> float | None:

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from simulator.labels.damage.chance import Chance
+from simulator.labels.damage.chance import PortableRandom
 from simulator.labels.damage.label import CleanLabel
 from simulator.labels.damage.pixels import Pixels
 
-Apply = Callable[[CleanLabel, float, Chance], Pixels]
+Apply = Callable[[CleanLabel, float, PortableRandom], Pixels]
 """The label, a severity above 0 up to 1, and the chance in; the damaged picture out.
 
 The label is never changed. The chance is fresh for each call, and the same for every severity of a label.

@@ -14,7 +14,7 @@ from simulator.labels.damage.documents import Run
 from simulator.labels.damage.folder import DamageFolder
 from simulator.labels.damage.kinds import KINDS
 from simulator.labels.damage.label import load_labels
-from simulator.labels.damage.measuring import Finding
+from simulator.labels.damage.measuring import DamageFinding
 from simulator.labels.damage.workers import Measuring, Task, run_in_processes
 from simulator.labels.errors import LabelError
 from simulator.labels.symbol.decoders import ANSWER_S, Decoder, panel, title
@@ -41,7 +41,7 @@ class DamagedBatch:
 
     folder: Path
     run: Run
-    findings: tuple[Finding, ...]
+    findings: tuple[DamageFinding, ...]
     must_fail: Path | None
     not_asked: tuple[str, ...] = ()
 
@@ -102,7 +102,7 @@ def damage_labels(
         for kind in run.kinds
     ]
     if jobs is None:
-        working: Iterable[Finding] = (task.run(readers, extra) for task in tasks)
+        working: Iterable[DamageFinding] = (task.run(readers, extra) for task in tasks)
     else:
         work = Measuring(make_panel, tuple if must_fail is None else partial(make_extra, jsqr, answer_s))
         working = run_in_processes(tasks, work, jobs=jobs, answer_s=answer_s)
@@ -144,10 +144,10 @@ class _Pictures:
         self._run = run
         self._folder = folder
         self._failing = failing
-        self.findings: list[Finding] = []
+        self.findings: list[DamageFinding] = []
         """Those that were written; of finished labels without their pictures."""
 
-    def write(self, finding: Finding) -> None:
+    def write(self, finding: DamageFinding) -> None:
         """Write what came of the next task."""
         for place, sample in enumerate(finding.samples, start=1):
             self._folder.write_picture(documents.sample_file(finding, place), finding.pictures[sample.severity])

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from simulator.labels.damage.chance import Chance
+from simulator.labels.damage.chance import PortableRandom
 from simulator.labels.damage.flip import Flip, Probes, find_flips, must_not_scan
 from simulator.labels.damage.kind import Kind
 from simulator.labels.damage.label import CleanLabel
@@ -41,7 +41,7 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class DamageFinding:
     """What one kind of damage does to one label.
 
     Attributes:
@@ -78,7 +78,7 @@ def damage(label: CleanLabel, kind: Kind, severity: float, seed: int) -> Pixels:
     """
     if severity <= 0:
         return label.pixels
-    return kind.apply(label, severity, Chance(seed, kind.name, label.text))
+    return kind.apply(label, severity, PortableRandom(seed, kind.name, label.text))
 
 
 def measure(
@@ -91,7 +91,7 @@ def measure(
     flips: bool,
     must_fail: bool,
     extra: Sequence[Decoder] = (),
-) -> Finding:
+) -> DamageFinding:
     """Damage a label at each severity and ask the panel about it.
 
     Args:
@@ -122,7 +122,7 @@ def measure(
         severity: Sample(severity, kind.measure(severity), verdicts, *_facts(pictures[severity]))
         for severity, verdicts in wanted.items()
     }
-    return Finding(
+    return DamageFinding(
         label=label.name,
         text=label.text,
         kind=kind.name,

@@ -16,7 +16,7 @@ from typing import Final
 from simulator.labels.damage.flip import Flip, FlipOutcome
 from simulator.labels.damage.kinds import KINDS
 from simulator.labels.damage.label import CleanLabel, load_labels
-from simulator.labels.damage.measuring import Finding, Sample, measure
+from simulator.labels.damage.measuring import DamageFinding, Sample, measure
 from simulator.labels.damage.verdict import PictureVerdict
 from simulator.labels.errors import LabelError
 from simulator.labels.processes import ProcessEnded, run_alone, run_ordered
@@ -51,7 +51,7 @@ class Task:
     decoders: tuple[str, ...]
     extra: tuple[str, ...] = ()
 
-    def run(self, panel: Sequence[Decoder], extra: Sequence[Decoder]) -> Finding:
+    def run(self, panel: Sequence[Decoder], extra: Sequence[Decoder]) -> DamageFinding:
         """What these decoders say, as far as they are to be asked."""
         return measure(
             _label(self.picture),
@@ -83,13 +83,13 @@ class Measuring:
     make_panel: PanelMaker
     make_extra: PanelMaker
 
-    def start(self) -> Callable[[Task], Finding]:
+    def start(self) -> Callable[[Task], DamageFinding]:
         """Make the decoders of this process."""
         panel, extra = self.make_panel(), self.make_extra()
         return lambda task: task.run(panel, extra)
 
 
-def run_in_processes(tasks: Sequence[Task], work: Measuring, *, jobs: int, answer_s: float) -> Iterator[Finding]:
+def run_in_processes(tasks: Sequence[Task], work: Measuring, *, jobs: int, answer_s: float) -> Iterator[DamageFinding]:
     """Each task's finding, in order.
 
     Args:
@@ -102,17 +102,17 @@ def run_in_processes(tasks: Sequence[Task], work: Measuring, *, jobs: int, answe
         LabelError: processes end before they work.
     """
 
-    def alone(task: Task, ended: ProcessEnded) -> Finding:
+    def alone(task: Task, ended: ProcessEnded) -> DamageFinding:
         del ended  # it may have been another decoder's fault than the next try shows
         return _run_alone(task, work, answer_s)
 
     return run_ordered(work, ([task] for task in tasks), jobs, on_lost=alone, answer_s=answer_s)
 
 
-def _run_alone(task: Task, work: Measuring, answer_s: float) -> Finding:
+def _run_alone(task: Task, work: Measuring, answer_s: float) -> DamageFinding:
     """A task whose process was ended by a decoder: each decoder alone, and what the others say."""
 
-    def attempt(narrowed: Task) -> Finding | ProcessEnded:
+    def attempt(narrowed: Task) -> DamageFinding | ProcessEnded:
         try:
             return run_alone(work, narrowed, answer_s=answer_s)
         except ProcessEnded as ended:
@@ -143,8 +143,8 @@ def _verdict_of(ended: ProcessEnded) -> PictureVerdict:
 
 
 def _with_failed(
-    finding: Finding, decoders: tuple[str, ...], sound: tuple[str, ...], failed: dict[str, PictureVerdict]
-) -> Finding:
+    finding: DamageFinding, decoders: tuple[str, ...], sound: tuple[str, ...], failed: dict[str, PictureVerdict]
+) -> DamageFinding:
     """The finding of the sound decoders with the verdict of each that failed."""
 
     def widened(sample: Sample) -> Sample:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import click
 
-from agent.bounded_text import bounded
+from agent.error_text import bounded
 from simulator.exit_codes import ExitCode
+from simulator.onboarding.audit_trail import is_torn, read_trail
 from simulator.onboarding.cli.options import PREFIX
-from simulator.onboarding.trail import is_torn, read_trail
 from simulator.terminal import end, errors_in_one_line, option
 
 

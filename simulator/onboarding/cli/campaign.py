@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from agent.bounded_text import bounded
+from agent.error_text import bounded
 from agent.wire.times import to_rfc3339
 from simulator.announced import ask_offers
 from simulator.exit_codes import ExitCode

@@ -13,7 +13,7 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from agent.bounded_text import bounded
+from agent.error_text import bounded
 from agent.wire.times import to_rfc3339
 from simulator.announced import ask_offers
 from simulator.exit_codes import ExitCode

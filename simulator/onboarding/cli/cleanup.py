@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from agent.bounded_text import bounded
+from agent.error_text import bounded
 from simulator.exit_codes import ExitCode
 from simulator.onboarding.case_labels import ProductAccount
 from simulator.onboarding.cleanup import CleanupReport, clean_up_file, find_marked, remove_marked

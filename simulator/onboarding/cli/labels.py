@@ -12,7 +12,7 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from agent.bounded_text import bounded
+from agent.error_text import bounded
 from agent.wire.times import to_rfc3339
 from simulator.exit_codes import ExitCode
 from simulator.onboarding.cli.options import PREFIX, check_ids, takes_access

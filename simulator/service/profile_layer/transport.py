@@ -8,12 +8,13 @@ from __future__ import annotations
 import asyncio
 import codecs
 import gzip
-from typing import Any, Final
+from typing import Final
 
 from starlette.types import Send
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from simulator.service.answers import http_date
+from simulator.service.connection import cycle_of
 from simulator.service.profile_layer.exchange import JSON, Exchange
 
 _PIECE_BYTES: Final = 1024 * 1024
@@ -39,7 +40,7 @@ def encode(exchange: Exchange) -> bytes:
 async def send_reply(exchange: Exchange, body: bytes, send: Send) -> None:
     """Send the reply with this body as the profile has it."""
     reply, profile = exchange.reply, exchange.profile
-    cycle = _cycle(send)
+    cycle = cycle_of(exchange.scope, send)
     headers = list(reply.headers)
     if body:
         media_type = _TYPES[profile.content_type] if reply.media_type == JSON else reply.media_type
@@ -71,9 +72,3 @@ def _ends_otherwise(exchange: Exchange, cycle: RequestResponseCycle | None, size
         cycle.expected_content_length = size
         return True
     return exchange.profile.framing == "chunked" and exchange.scope["http_version"] != "1.0"
-
-
-def _cycle(send: Any) -> RequestResponseCycle | None:
-    """Uvicorn's own state of this answer, where the service runs in uvicorn."""
-    owner = getattr(send, "__self__", None)
-    return owner if isinstance(owner, RequestResponseCycle) else None

@@ -10,9 +10,9 @@ from agent.wire.base import Sent, Text
 from simulator.service.addresses import CONTROL_PREFIX
 from simulator.service.answers import NO_CONTENT, Answer, created, ok
 from simulator.service.call import Call
+from simulator.service.control_records import SnapshotRecord
 from simulator.service.endpoints import ERROR, Endpoint, Reply
 from simulator.service.paging import whole
-from simulator.service.records import SnapshotRecord
 from simulator.service.snapshots.folder import Named
 from simulator.service.whole_state import load_from, save_to
 
@@ -44,7 +44,7 @@ async def list_snapshots(call: Call) -> Answer:
     def show() -> list[SnapshotRecord]:
         return [_record(folder.show(name)) for name in folder.names()]
 
-    return whole(await call.service.in_snapshot_thread(show))
+    return whole(await call.service.snapshots.run(show))
 
 
 async def show_snapshot(call: Call) -> Answer:
@@ -67,7 +67,7 @@ async def delete_snapshot(call: Call) -> Answer:
 
 
 async def _show(call: Call, name: str) -> SnapshotRecord:
-    return _record(await call.service.in_snapshot_thread(lambda: call.service.snapshots.show(name)))
+    return _record(await call.service.snapshots.run(lambda: call.service.snapshots.show(name)))
 
 
 def _record(found: Named) -> SnapshotRecord:

@@ -92,9 +92,8 @@ def read_header(line: bytes, schema: str) -> Header:
     if document is None or document.get("format") != FORMAT:
         raise unfit("format", f"is not {FORMAT!r}: the file is no snapshot of this service")
     if document.get("version") != VERSION:
-        raise unfit(
-            "version", f"is {str(document.get('version'))[:20]!r}: this release reads {VERSION}, use a newer one"
-        )
+        given = str(document.get("version"))[:20]
+        raise unfit("version", f"is {given!r}: this release reads {VERSION}, use a newer one")
     found = document.get("schema")
     if found != schema:
         which = "of a newer release: use that one" if str(found) > schema else "of an older release: save it there anew"
@@ -164,7 +163,7 @@ class Rows:
         """
         if not isinstance(values, dict) or values.keys() != self._columns.keys():
             raise unfit(place, f"has not the columns of {self.table.name}")
-        row = {}
+        row: dict[str, Any] = {}
         for name, value in values.items():
             read, nullable = self._columns[name]
             if value is None and nullable:

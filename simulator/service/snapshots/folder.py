@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import re
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
-from agent.errors import ConfigurationError
 from simulator.service.errors import Conflict, Invalid, Unavailable, invalid, not_found
 from simulator.service.snapshots.document import Header
 from simulator.service.snapshots.reading import look
 from simulator.service.snapshots.writing import part_of
 from simulator.service.storage.temporary import TemporaryFolder
+
+T = TypeVar("T")
 
 SNAPSHOTS_MAX: Final = 100
 """Snapshots in the folder."""
@@ -39,8 +44,12 @@ class Named:
     fault: str | None = None
 
 
-class SnapshotFolder:
-    """The folder; it is made with the first snapshot.
+class Snapshots:
+    """The folder, which is made with the first snapshot, and the thread that reads and writes what is in it.
+
+    Attributes:
+        turn: held by what saves, replaces or deletes everything that is stored.
+        stopping: set when the service ends: a snapshot that is being written is given up.
 
     Args:
         given: the folder; None takes the service's own one.
@@ -51,11 +60,20 @@ class SnapshotFolder:
         self._temporary = TemporaryFolder() if given is None and data is None else None
         own = self._temporary.path if self._temporary is not None else data
         self.path = given or (own or Path()) / "snapshots"
+        self.turn = asyncio.Lock()
+        self.stopping = threading.Event()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="service-snapshot")
         if given is None:
             self._clean()
 
+    async def run(self, work: Callable[[], T]) -> T:
+        """What takes as long as everything that is stored: one at a time, in the thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
     def close(self) -> None:
-        """A temporary one is removed."""
+        """End what is under way; a temporary folder is removed."""
+        self.stopping.set()
+        self._thread.shutdown()
         if self._temporary is not None:
             self._temporary.close()
             self._temporary = None
@@ -80,9 +98,8 @@ class SnapshotFolder:
         path = self._path(name)
         if path.exists():
             issue = f"there is a snapshot {name!r} already"
-            raise Conflict(
-                "snapshot_exists", f"name: {issue}: delete it, or take another name.", details=[("name", issue)]
-            )
+            text = f"name: {issue}: delete it, or take another name."
+            raise Conflict("snapshot_exists", text, details=[("name", issue)])
         if len(self.names()) >= SNAPSHOTS_MAX:
             raise Conflict("snapshot_limit_reached", f"There are {SNAPSHOTS_MAX} snapshots: delete one first.")
         try:
@@ -142,17 +159,3 @@ def not_saved(path: Path, error: OSError) -> Unavailable:
     """The error for a snapshot that cannot be written."""
     issue = f"{path} cannot be written: {error.strerror or error}"
     return Unavailable("snapshot_not_saved", f"name: {issue}. Nothing was changed.", details=[("name", issue)])
-
-
-def check_target(path: Path) -> None:
-    """Refuse a place for a snapshot that nothing could be written to.
-
-    Raises:
-        ConfigurationError: its folder is not there, or it is no file.
-    """
-    if not path.parent.is_dir():
-        raise ConfigurationError(
-            [f"--snapshot-on-exit {path}: there is no folder {path.parent}: make it first"], "service"
-        )
-    if path.exists() and not path.is_file():
-        raise ConfigurationError([f"--snapshot-on-exit {path}: is no file: give another name"], "service")

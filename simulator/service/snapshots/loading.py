@@ -89,5 +89,6 @@ def _raise_sequences(connection: Connection) -> None:
         sequence = connection.execute(named).scalar()
         highest = connection.execute(select(func.max(column))).scalar()
         if sequence is not None and highest is not None:
-            raised = f"SELECT setval('{sequence}', GREATEST({int(highest)}, (SELECT last_value FROM {sequence})))"
-            connection.execute(text(raised))
+            last = text(f"SELECT last_value FROM {sequence}")  # noqa: S608 - PostgreSQL's own name of it, quoted
+            reached = max(highest, connection.execute(last).scalar_one())
+            connection.execute(text("SELECT setval(:sequence, :reached)"), {"sequence": sequence, "reached": reached})

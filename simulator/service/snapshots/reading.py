@@ -1,4 +1,4 @@
-"""Reads a snapshot line by line: each line is checked, and the checksum at the end. No more than a line is in memory."""
+"""Reads a snapshot line by line, and checks each of them and the checksum. No more than a line is in memory."""
 
 from __future__ import annotations
 

@@ -11,10 +11,10 @@ from simulator.fleet.report.figures import run_figures
 from simulator.fleet.report.page.content import content_of, phase_rows
 from simulator.fleet.report.page.plots import plots_of
 from simulator.fleet.report.timeline import Slice
-from simulator.report.page import Wardrobe, render_page
+from simulator.report.page import PageAssets, render_page
 
 _FAMILY: Final = "simulator.report"
-_WARDROBE: Final = Wardrobe(
+_WARDROBE: Final = PageAssets(
     __name__,
     scripts=((_FAMILY, "uPlot.iife.min.js"), (__name__, "fleet.js")),
     styles=((_FAMILY, "uPlot.min.css"), (_FAMILY, "report.css"), (__name__, "fleet.css")),

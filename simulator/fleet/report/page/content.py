@@ -23,11 +23,7 @@ from simulator.fleet.report.figures import (
     phase_figures,
     times_at,
 )
-from simulator.fleet.report.page.plots import spans_with_drain
-from simulator.fleet.report.sheets import devices_of
-from simulator.fleet.report.summary import WRONGS, LimiterCheck, limiter_checks, observed_text, streams_of
-from simulator.fleet.report.timeline import Slice
-from simulator.fleet.report.words import (
+from simulator.fleet.report.formatting import (
     DASH,
     OUTCOME_WORDS,
     VERDICT_WORDS,
@@ -39,6 +35,10 @@ from simulator.fleet.report.words import (
     state_word,
     time_text,
 )
+from simulator.fleet.report.page.plots import spans_with_drain
+from simulator.fleet.report.summary import WRONGS, LimiterCheck, limiter_checks, observed_text, streams_of
+from simulator.fleet.report.tables import devices_of
+from simulator.fleet.report.timeline import Slice
 from simulator.report.page import duration_text
 from simulator.report.values import Figure, Tone
 

@@ -17,7 +17,7 @@ from simulator.fleet.record import RunRecord, Second, Span
 from simulator.fleet.report.live import RunView
 from simulator.fleet.report.prometheus.counting import Counting, period_of, planned_periods
 from simulator.fleet.report.prometheus.families import counter, counting_health, gauge, info, measured, text_of
-from simulator.fleet.report.standing import RunHead, Standing, WorkerState
+from simulator.fleet.report.run_status import RunHead, RunStatus, WorkerState
 from simulator.report.values import Tone
 from simulator.watched import PartEnded, make_thread
 
@@ -39,7 +39,7 @@ class MetricsAddress:
         self._head = head
         self._lock = threading.Lock()
         self._counting = Counting(planned_periods(head.phases, head.faults))
-        self._standing = Standing()
+        self._standing = RunStatus()
         try:
             self._server = _Server(("127.0.0.1", port), self.text)
         except OSError as error:
@@ -82,7 +82,7 @@ class MetricsAddress:
         self._thread.start()
         return f"the figures for Prometheus: {ended}; they are served again"
 
-    def take(self, second: Second, standing: Standing) -> None:
+    def take(self, second: Second, standing: RunStatus) -> None:
         """Add a second, and how the run stood in it."""
         with self._lock:
             self._counting.take(second, period_of(standing.phase, standing.faults))
@@ -95,7 +95,7 @@ class MetricsAddress:
         return text_of(_families(self._head, counting, standing, restarts))
 
 
-def _families(head: RunHead, counting: Counting, standing: Standing, restarts: int) -> Iterator[Metric]:
+def _families(head: RunHead, counting: Counting, standing: RunStatus, restarts: int) -> Iterator[Metric]:
     """A run that goes on. What has no second yet is missing: 0 would be a measurement."""
     name = head.name
     about = {"scenario": name, "level": head.level, "transport": head.transport, "target": head.target}
@@ -167,7 +167,7 @@ class MeteredView:
         """Show one event. See :class:`~simulator.fleet.report.live.RunView`."""
         self._view.note(text, tone)
 
-    def show(self, second: Second, standing: Standing) -> None:
+    def show(self, second: Second, standing: RunStatus) -> None:
         """Show the latest second and how the run stands; what begins or ends by it is noted by itself."""
         self._address.take(second, standing)
         if sentence := self._address.go_on():

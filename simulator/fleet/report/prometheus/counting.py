@@ -20,7 +20,7 @@ from simulator.fleet.metrics.stages import FAMILY, STAGE_OPERATIONS
 from simulator.fleet.outcomes import Attempt, OutcomeClass
 from simulator.fleet.record import GeneratorHealth, Operations, Second, Span, Tally
 from simulator.fleet.report.figures import resends_of, waited
-from simulator.fleet.report.standing import phase_under_way, spans_under_way
+from simulator.fleet.report.run_status import phase_under_way, spans_under_way
 from simulator.fleet.report.window import worst_health
 
 HEALTH_S: Final = 15

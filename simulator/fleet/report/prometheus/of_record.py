@@ -10,7 +10,7 @@ from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import RunRecord, Second, Span, Tally
 from simulator.fleet.report.prometheus.counting import Counting, Period, period_of
 from simulator.fleet.report.prometheus.families import gauge, health_metrics, info, measured, text_of
-from simulator.fleet.report.standing import phase_under_way, spans_under_way
+from simulator.fleet.report.run_status import phase_under_way, spans_under_way
 from simulator.fleet.report.summary import WRONGS, streams_of
 
 _AUDITED: Final = ("sent", "accepted", "stored", *WRONGS, "ambiguous", "resent", "resent_ambiguous")

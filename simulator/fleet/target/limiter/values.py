@@ -92,7 +92,7 @@ class Reply:
             return None
 
 
-class Outcome(StrEnum):
+class CheckOutcome(StrEnum):
     """What became of one check."""
 
     HELD = "held"
@@ -110,25 +110,25 @@ class CheckResult:
     """
 
     name: str
-    outcome: Outcome
+    outcome: CheckOutcome
     expected: str
     observed: str
 
     @property
     def sentence(self) -> str:
         """For a person."""
-        if self.outcome is Outcome.HELD:
+        if self.outcome is CheckOutcome.HELD:
             return f"{self.name}: {self.observed}"
-        if self.outcome is Outcome.SKIPPED:
+        if self.outcome is CheckOutcome.SKIPPED:
             return f"{self.name}: not checked, {self.observed}"
         return f"{self.name}: {self.observed}; promised: {self.expected}"
 
 
 def judged(name: str, expected: str, observed: str, *, held: bool) -> CheckResult:
     """A check that could be made."""
-    return CheckResult(name, Outcome.HELD if held else Outcome.BROKEN, expected, observed)
+    return CheckResult(name, CheckOutcome.HELD if held else CheckOutcome.BROKEN, expected, observed)
 
 
 def skipped(name: str, expected: str, why: str) -> CheckResult:
     """A check that could not be made."""
-    return CheckResult(name, Outcome.SKIPPED, expected, why)
+    return CheckResult(name, CheckOutcome.SKIPPED, expected, why)

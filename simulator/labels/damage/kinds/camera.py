@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from simulator.labels.damage.chance import Chance, add_grain
+from simulator.labels.damage.chance import PortableRandom, add_grain
 from simulator.labels.damage.kind import damage_kind
 from simulator.labels.damage.label import CleanLabel, blank_like
 from simulator.labels.damage.pixels import Pixels, convolve, distances, mix, part, scale_light, soft_edge
@@ -31,7 +31,7 @@ _LIGHT_LOST: Final = 0.99
 
 
 @damage_kind("out of focus", unit="modules of standard deviation", measure=lambda severity: _BLUR_MODULES * severity)
-def blur(label: CleanLabel, severity: float, chance: Chance) -> Pixels:
+def blur(label: CleanLabel, severity: float, chance: PortableRandom) -> Pixels:
     """Blur the whole picture with a Gaussian."""
     del chance
     return gaussian_blur(label.pixels, _BLUR_MODULES * severity * label.module_px)
@@ -40,7 +40,7 @@ def blur(label: CleanLabel, severity: float, chance: Chance) -> Pixels:
 @damage_kind(
     "moved while the shutter was open", unit="modules moved", measure=lambda severity: _MOTION_MODULES * severity
 )
-def motion_blur(label: CleanLabel, severity: float, chance: Chance) -> Pixels:
+def motion_blur(label: CleanLabel, severity: float, chance: PortableRandom) -> Pixels:
     """Blur the picture along a straight way, across or down."""
     length = _MOTION_MODULES * severity * label.module_px
     reach = math.ceil(length / 2)
@@ -56,7 +56,7 @@ def motion_blur(label: CleanLabel, severity: float, chance: Chance) -> Pixels:
     unit="grey levels of standard deviation",
     measure=lambda severity: _NOISE_DEVIATION * severity,
 )
-def noise(label: CleanLabel, severity: float, chance: Chance) -> Pixels:
+def noise(label: CleanLabel, severity: float, chance: PortableRandom) -> Pixels:
     """Add bell-shaped noise to each pixel."""
     return add_grain(label.pixels, _NOISE_DEVIATION * severity, chance)
 
@@ -66,7 +66,7 @@ def noise(label: CleanLabel, severity: float, chance: Chance) -> Pixels:
     unit="% of contrast lost",
     measure=lambda severity: 100 * _CONTRAST_LOST * severity,
 )
-def contrast(label: CleanLabel, severity: float, chance: Chance) -> Pixels:
+def contrast(label: CleanLabel, severity: float, chance: PortableRandom) -> Pixels:
     """Fade all pixels to one grey."""
     share = np.full(label.pixels.shape, part(_CONTRAST_LOST * severity), np.int64)
     faded = mix(label.pixels, blank_like(label, _FADED_GREY), share)
@@ -78,7 +78,7 @@ def contrast(label: CleanLabel, severity: float, chance: Chance) -> Pixels:
     unit="% of the code's edge, radius",
     measure=lambda severity: 100 * _GLARE_RADIUS * severity,
 )
-def glare(label: CleanLabel, severity: float, chance: Chance) -> Pixels:
+def glare(label: CleanLabel, severity: float, chance: PortableRandom) -> Pixels:
     """Put a white spot with a soft edge on the code."""
     x = label.left + label.edge * chance.between(0.25, 0.75)
     y = label.top + label.edge * chance.between(0.25, 0.75)
@@ -92,7 +92,7 @@ def glare(label: CleanLabel, severity: float, chance: Chance) -> Pixels:
     unit="% of light lost on the dark side",
     measure=lambda severity: 100 * _LIGHT_LOST * severity,
 )
-def uneven_light(label: CleanLabel, severity: float, chance: Chance) -> Pixels:
+def uneven_light(label: CleanLabel, severity: float, chance: PortableRandom) -> Pixels:
     """Darken the picture evenly from one side to the other."""
     angle = chance.between(0, 2 * math.pi)
     height, width = label.pixels.shape

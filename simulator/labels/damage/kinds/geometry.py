@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from simulator.labels.damage.chance import Chance
+from simulator.labels.damage.chance import PortableRandom
 from simulator.labels.damage.kind import damage_kind
 from simulator.labels.damage.label import CleanLabel
 from simulator.labels.damage.pixels import Pixels, part, scale_light, soft_edge, warp
@@ -25,7 +25,7 @@ _FOLD_SHADE: Final = 0.5
 
 
 @damage_kind("photographed from the side", unit="degrees of tilt", measure=lambda severity: _TILT_DEGREES * severity)
-def perspective(label: CleanLabel, severity: float, chance: Chance) -> Pixels:
+def perspective(label: CleanLabel, severity: float, chance: PortableRandom) -> Pixels:
     """Tilt the label away from the camera in any direction."""
     angle = chance.between(0, 2 * math.pi)
     height, width = label.pixels.shape
@@ -46,7 +46,7 @@ def perspective(label: CleanLabel, severity: float, chance: Chance) -> Pixels:
 
 
 @damage_kind("turned in the picture", unit="degrees", measure=lambda severity: _TURN_DEGREES * severity)
-def rotation(label: CleanLabel, severity: float, chance: Chance) -> Pixels:
+def rotation(label: CleanLabel, severity: float, chance: PortableRandom) -> Pixels:
     """Turn the label to the left or to the right; the picture grows so that all of it is shown."""
     angle = math.radians(_TURN_DEGREES * severity) * (1, -1)[chance.index(2)]
     height, width = label.pixels.shape
@@ -63,7 +63,7 @@ def rotation(label: CleanLabel, severity: float, chance: Chance) -> Pixels:
     unit="degrees of the cylinder that the code covers",
     measure=lambda severity: _CYLINDER_DEGREES * severity,
 )
-def curvature(label: CleanLabel, severity: float, chance: Chance) -> Pixels:
+def curvature(label: CleanLabel, severity: float, chance: PortableRandom) -> Pixels:
     """Bend the label round a cylinder such as a pipe or a bottle, upright or lying."""
     upright = chance.index(2)
     pixels = label.pixels if upright else label.pixels.T
@@ -83,7 +83,7 @@ def curvature(label: CleanLabel, severity: float, chance: Chance) -> Pixels:
     unit="modules gone in the fold",
     measure=lambda severity: _FOLDED_MODULES * severity,
 )
-def crease(label: CleanLabel, severity: float, chance: Chance) -> Pixels:
+def crease(label: CleanLabel, severity: float, chance: PortableRandom) -> Pixels:
     """Take a strip out of the label, across or down, and darken the fold."""
     upright = chance.index(2)
     pixels = label.pixels if upright else label.pixels.T

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from simulator.labels.damage.chance import Chance
+from simulator.labels.damage.chance import PortableRandom
 from simulator.labels.damage.kind import damage_kind
 from simulator.labels.damage.label import CleanLabel, blank_like
 from simulator.labels.damage.pixels import Pixels, distances, mix, pad, part, scale_light, soft_edge
@@ -36,7 +36,7 @@ _DUST_GREY: Final = 225
     unit="modules of quiet zone lost on each side",
     measure=lambda severity: _CUT_MODULES * severity,
 )
-def quiet_zone(label: CleanLabel, severity: float, chance: Chance) -> Pixels:
+def quiet_zone(label: CleanLabel, severity: float, chance: PortableRandom) -> Pixels:
     """Cut the quiet zone on all sides and put a dark ground around it."""
     del chance
     left = round((QUIET_MODULES - _CUT_MODULES * severity) * label.module_px)
@@ -51,7 +51,7 @@ def quiet_zone(label: CleanLabel, severity: float, chance: Chance) -> Pixels:
     unit="modules, width of a scratch",
     measure=lambda severity: _SCRATCH_MODULES * severity,
 )
-def scratches(label: CleanLabel, severity: float, chance: Chance) -> Pixels:
+def scratches(label: CleanLabel, severity: float, chance: PortableRandom) -> Pixels:
     """Draw straight scratches, in which the light paper shows, across the code."""
     height, width = label.pixels.shape
     across = np.arange(width) + 0.5
@@ -73,7 +73,7 @@ def scratches(label: CleanLabel, severity: float, chance: Chance) -> Pixels:
     unit="% of the code's edge, largest radius",
     measure=lambda severity: 100 * _STAIN_RADIUS * severity,
 )
-def stains(label: CleanLabel, severity: float, chance: Chance) -> Pixels:
+def stains(label: CleanLabel, severity: float, chance: PortableRandom) -> Pixels:
     """Put round stains that take light on the code."""
     taken = np.zeros(label.pixels.shape, np.int64)
     for number in range(_STAINS):
@@ -89,7 +89,7 @@ def stains(label: CleanLabel, severity: float, chance: Chance) -> Pixels:
     unit="% of the area covered",
     measure=lambda severity: 100 * _DIRT_COVERED * severity,
 )
-def dirt(label: CleanLabel, severity: float, chance: Chance) -> Pixels:
+def dirt(label: CleanLabel, severity: float, chance: PortableRandom) -> Pixels:
     """Cover small squares of the picture with dark or light specks."""
     height, width = label.pixels.shape
     edge = max(1, round(_SPECK_MODULES * label.module_px))

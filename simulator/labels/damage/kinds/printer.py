@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from simulator.labels.damage.chance import Chance
+from simulator.labels.damage.chance import PortableRandom
 from simulator.labels.damage.kind import damage_kind
 from simulator.labels.damage.label import CleanLabel, blank_like
 from simulator.labels.damage.pixels import WHITE, Pixels, part, spread_dark
@@ -26,7 +26,7 @@ _SPREAD_MODULES: Final = 0.5
     unit="% of the code that is missing",
     measure=lambda severity: 100 * _MISSING * severity,
 )
-def partial_print(label: CleanLabel, severity: float, chance: Chance) -> Pixels:
+def partial_print(label: CleanLabel, severity: float, chance: PortableRandom) -> Pixels:
     """Leave one side of the code white, with a ragged end."""
     turns = chance.index(4)
     pixels = np.rot90(label.pixels, turns).copy()
@@ -44,7 +44,7 @@ def partial_print(label: CleanLabel, severity: float, chance: Chance) -> Pixels:
     unit="% of the head's dots",
     measure=lambda severity: 100 * _DEAD_DOTS * severity,
 )
-def dead_dots(label: CleanLabel, severity: float, chance: Chance) -> Pixels:
+def dead_dots(label: CleanLabel, severity: float, chance: PortableRandom) -> Pixels:
     """Draw a light line through the code, across or down, for each dead dot of a thermal print head."""
     down = chance.index(2)
     count = label.modules * _DOTS_PER_MODULE
@@ -65,7 +65,7 @@ def dead_dots(label: CleanLabel, severity: float, chance: Chance) -> Pixels:
     unit="modules that the ink spread on each side",
     measure=lambda severity: _SPREAD_MODULES * severity,
 )
-def ink_spread(label: CleanLabel, severity: float, chance: Chance) -> Pixels:
+def ink_spread(label: CleanLabel, severity: float, chance: PortableRandom) -> Pixels:
     """Let dark modules grow on every side."""
     del chance
     return spread_dark(label.pixels, _SPREAD_MODULES * severity * label.module_px)

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from PIL import Image
 
-from simulator.labels.damage.chance import Chance
+from simulator.labels.damage.chance import PortableRandom
 from simulator.labels.damage.kind import damage_kind
 from simulator.labels.damage.label import PIXELS_PER_MODULE, CleanLabel
 from simulator.labels.damage.pixels import Pixels, shrink
@@ -27,7 +27,7 @@ def _modules_per_pixel(severity: float) -> float:
 
 
 @damage_kind("too few pixels for its modules", unit="modules for each pixel", measure=_modules_per_pixel)
-def low_resolution(label: CleanLabel, severity: float, chance: Chance) -> Pixels:
+def low_resolution(label: CleanLabel, severity: float, chance: PortableRandom) -> Pixels:
     """Show the label to a sensor with larger pixels, whose grid lies anywhere."""
     shift = chance.between(0, 1), chance.between(0, 1)
     return shrink(label.pixels, max(1.0, _modules_per_pixel(severity) * label.module_px), shift)
@@ -39,7 +39,7 @@ def _quality_lost(severity: float) -> float:
 
 
 @damage_kind("sent through a messenger, compressed", unit="quality points lost of 100", measure=_quality_lost)
-def jpeg(label: CleanLabel, severity: float, chance: Chance) -> Pixels:
+def jpeg(label: CleanLabel, severity: float, chance: PortableRandom) -> Pixels:
     """Scale the picture down and compress it as JPEG."""
     del chance
     small = shrink(label.pixels, max(1.0, label.module_px / _MESSENGER_PIXELS_PER_MODULE))

@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from simulator.labels.damage.chance import Chance, add_grain
+from simulator.labels.damage.chance import PortableRandom, add_grain
 from simulator.labels.damage.kind import damage_kind
 from simulator.labels.damage.label import CleanLabel, blank_like, draw_label
 from simulator.labels.damage.pixels import WHITE, Pixels, canvas, mix, pad, part, spread_dark
@@ -27,7 +27,7 @@ _GAP_MODULES: Final = 8.0
     unit="modules that the ink spread on each side",
     measure=lambda severity: _SPREAD_MODULES * severity,
 )
-def inverted(label: CleanLabel, severity: float, chance: Chance) -> Pixels:
+def inverted(label: CleanLabel, severity: float, chance: PortableRandom) -> Pixels:
     """Print light on dark at every severity; what grows with the severity is the ink that spread."""
     del chance
     negative = (WHITE - label.pixels).astype(np.uint8)
@@ -40,7 +40,7 @@ def inverted(label: CleanLabel, severity: float, chance: Chance) -> Pixels:
     unit="% of contrast lost in the film",
     measure=lambda severity: 100 * _CONTRAST_LOST * severity,
 )
-def mirrored(label: CleanLabel, severity: float, chance: Chance) -> Pixels:
+def mirrored(label: CleanLabel, severity: float, chance: PortableRandom) -> Pixels:
     """Mirror the label at every severity; what grows with the severity is how milky the film is."""
     share = np.full(label.pixels.shape, part(_CONTRAST_LOST * severity), np.int64)
     behind = mix(np.ascontiguousarray(label.pixels[:, ::-1]), blank_like(label, _FILM_GREY), share)
@@ -52,7 +52,7 @@ def mirrored(label: CleanLabel, severity: float, chance: Chance) -> Pixels:
     unit="modules by which the others come nearer",
     measure=lambda severity: _GAP_MODULES * severity,
 )
-def several_codes(label: CleanLabel, severity: float, chance: Chance) -> Pixels:
+def several_codes(label: CleanLabel, severity: float, chance: PortableRandom) -> Pixels:
     """Put three labels of the same batch beside this one, nearer with the severity."""
     gap = round((_GAP_MODULES - _GAP_MODULES * severity) * label.module_px)
     others = [_other_code(label.text, number, chance) for number in (1, 2, 3)]
@@ -66,7 +66,7 @@ def several_codes(label: CleanLabel, severity: float, chance: Chance) -> Pixels:
     return picture
 
 
-def _other_code(text: str, number: int, chance: Chance) -> Pixels:
+def _other_code(text: str, number: int, chance: PortableRandom) -> Pixels:
     """The code of another label of the same batch: the last digit or letter of the text is another one."""
     at = max((place for place, char in enumerate(text) if char.isalnum()), default=len(text) - 1)
     other = "0123456789"[(chance.index(10) + number) % 10]

@@ -17,7 +17,7 @@ from simulator.fleet.audit.digest import digest_values
 from simulator.fleet.audit.file_ledger import FileLedger
 from simulator.fleet.audit.fleet_ledger import SEQUENCE_NAME, with_sequence
 from simulator.fleet.audit.folder import AuditedDevice, ledger_path, write_devices
-from simulator.fleet.audit.frames import LedgerHeader
+from simulator.fleet.audit.ledger_format import LedgerHeader
 from simulator.fleet.audit.run_audit import AuditSettings, audit_run
 from simulator.fleet.record import AuditRecord
 

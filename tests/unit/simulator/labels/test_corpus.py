@@ -27,12 +27,12 @@ from agent.errors import (
 from agent.wire.answers import Answer
 from simulator.labels.cli import labels_command
 from simulator.labels.corpus import ScanOutcome, collect, write_corpus
-from simulator.labels.corpus.asking import RetryPolicy, ask_all
 from simulator.labels.corpus.case import QR, Setting, case
 from simulator.labels.corpus.classes import other_texts
 from simulator.labels.corpus.drawing import draw_case
 from simulator.labels.corpus.report import as_json, sentences
 from simulator.labels.corpus.run import made_up_setting, made_up_signer
+from simulator.labels.corpus.sending import RetryPolicy, send_all
 from simulator.labels.errors import LabelError, LabelsExist
 from simulator.labels.symbol.decoders import Zxing
 from simulator.labels.symbol.pictures import load_picture
@@ -239,7 +239,7 @@ PRODUCT, IDENTIFIER = GOOD.case.shows
 )
 def test_an_answer_is_judged(entry, answer, outcome):
     server = Server(answer)
-    [asked] = ask_all(server, [entry], RetryPolicy(lambda _: None))
+    [asked] = send_all(server, [entry], RetryPolicy(lambda _: None))
     assert asked.outcome is outcome
     assert server.bodies == [("POST", "/onboarding/scan-qr", entry.case.request)]
     assert asked.good(any_refusal=False) == (outcome is ScanOutcome.AS_EXPECTED)
@@ -251,8 +251,8 @@ def test_an_answer_is_judged(entry, answer, outcome):
 def test_silence_at_the_beginning_ends_the_run_and_later_it_is_an_answer_missing():
     gone = TransportError("refused")
     with pytest.raises(TransportError):
-        ask_all(Server(gone), [BAD], RetryPolicy(lambda _: None))
-    asked = ask_all(Server(Refused(400, "invalid_qr"), gone), [BAD, BAD], RetryPolicy(lambda _: None))
+        send_all(Server(gone), [BAD], RetryPolicy(lambda _: None))
+    asked = send_all(Server(Refused(400, "invalid_qr"), gone), [BAD, BAD], RetryPolicy(lambda _: None))
     assert [each.outcome for each in asked] == [ScanOutcome.AS_EXPECTED, ScanOutcome.NO_ANSWER]
     assert "answered no answer (refused)" in sentences(asked, any_refusal=True)[0]
 
@@ -260,22 +260,22 @@ def test_silence_at_the_beginning_ends_the_run_and_later_it_is_an_answer_missing
 @pytest.mark.parametrize("error", [Unauthorized(401, "invalid_credentials"), Forbidden(403, "insufficient_scope")])
 def test_refused_keys_end_the_run(error):
     with pytest.raises(type(error)):
-        ask_all(Server(error), [BAD], RetryPolicy(lambda _: None))
+        send_all(Server(error), [BAD], RetryPolicy(lambda _: None))
 
 
 def test_a_quota_is_waited_for_and_not_for_ever():
     slept: list[float] = []
     limit = RateLimited(429, "rate_limit_exceeded", retry_after_s=10)
-    [asked] = ask_all(Server(limit, limit, Refused(400, "invalid_qr")), [BAD], RetryPolicy(slept.append, 30))
+    [asked] = send_all(Server(limit, limit, Refused(400, "invalid_qr")), [BAD], RetryPolicy(slept.append, 30))
     assert (asked.outcome, slept) == (ScanOutcome.AS_EXPECTED, [10, 10])
-    [asked] = ask_all(Server(limit), [BAD], RetryPolicy(slept.append, 30))
+    [asked] = send_all(Server(limit), [BAD], RetryPolicy(slept.append, 30))
     assert (asked.outcome, len(slept)) == (ScanOutcome.NO_ANSWER, 5)
 
 
 def test_what_no_scanner_hands_over_is_not_sent():
     entry = next(entry for entry in ENTRIES if entry.case.expected is None)
     server = Server({})
-    [asked] = ask_all(server, [entry], RetryPolicy(lambda _: None))
+    [asked] = send_all(server, [entry], RetryPolicy(lambda _: None))
     assert (asked.outcome, server.bodies) == (ScanOutcome.NOT_SENT, [])
 
 

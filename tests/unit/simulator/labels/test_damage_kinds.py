@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from simulator.labels.damage import kinds
-from simulator.labels.damage.chance import BELL_DEVIATION, Chance
+from simulator.labels.damage.chance import BELL_DEVIATION, PortableRandom
 from simulator.labels.damage.kind import REGISTERED, damage_kind
 from simulator.labels.damage.kinds import KINDS
 from simulator.labels.damage.label import PIXELS_PER_MODULE, draw_label, find_code, load_labels
@@ -191,12 +191,12 @@ def test_two_labels_of_one_name_are_refused(tmp_path):
 
 def test_chance_gives_the_same_numbers_on_every_machine():
     """Raw bits of PCG64, which numpy promises for good; these are from numpy 2.4."""
-    assert Chance(1, "noise", "a").between(0, 1) == 0.7255194776095627
-    assert Chance("seed").field(1, 4).tolist() == [[23116, 50595, 22399, 2614]]
+    assert PortableRandom(1, "noise", "a").between(0, 1) == 0.7255194776095627
+    assert PortableRandom("seed").field(1, 4).tolist() == [[23116, 50595, 22399, 2614]]
 
 
 def test_bell_noise_has_the_deviation_that_it_says():
-    bell = Chance("bell").bell(200, 200)
+    bell = PortableRandom("bell").bell(200, 200)
     assert bell.std() == pytest.approx(BELL_DEVIATION, rel=0.02)
     assert abs(bell.mean()) < 0.02 * BELL_DEVIATION
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from agent.errors import ConfigurationError, Forbidden, TransportError, Unauthorized
 from simulator.labels.payload import label_text
+from simulator.onboarding.audit_trail import NoTrail
 from simulator.onboarding.campaign import Campaign, key_of
 from simulator.onboarding.campaign_report import campaign_json, campaign_lines, checks_of_campaign
 from simulator.onboarding.case_labels import ProductAccount
@@ -25,7 +26,6 @@ from simulator.onboarding.quota import QuotaGate, Timing
 from simulator.onboarding.retrying import Retrier
 from simulator.onboarding.steps import MARK, Account, RunContext, Subject
 from simulator.onboarding.tally import Tally
-from simulator.onboarding.trail import NoTrail
 from simulator.report.checks import Mark
 from tests.onboarding_fakes import FAULTS, Clock, MemoryService
 

@@ -30,6 +30,10 @@ OF_ONE_REQUEST = {
         "Reply.headers",
         "Capture._parts",
         "CorkedTransport._held",
+        "Inbox._kept",
+        "Sending._body",
+        "RequestFacts.headers",
+        "RequestFacts.ids",
     ),
     *("RuntimeFilter.data", "_Firing.changed", "_States.moved", "Schemas._found", "Schemas.components"),
 }

@@ -9,7 +9,7 @@ from agent.wire.times import to_rfc3339
 from simulator.exit_codes import ExitCode
 from simulator.fleet.audit.file_ledger import FileLedger
 from simulator.fleet.audit.folder import AuditedDevice, ledger_path, write_devices
-from simulator.fleet.audit.frames import LedgerHeader, read_frames
+from simulator.fleet.audit.ledger_format import LedgerHeader, read_frames
 from simulator.fleet.audit.run_audit import exit_code_of_audit
 from tests.unit.simulator.fleet.fleet_audit import BEGAN_MS, Story, story
 

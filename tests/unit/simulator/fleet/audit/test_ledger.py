@@ -13,7 +13,7 @@ from agent.errors import ConfigurationError
 from simulator.fleet.audit.digest import digest_values
 from simulator.fleet.audit.file_ledger import FileLedger
 from simulator.fleet.audit.fleet_ledger import SEQUENCE_NAME, LedgerCounts, with_sequence
-from simulator.fleet.audit.frames import (
+from simulator.fleet.audit.ledger_format import (
     NO_TIME,
     CommandEvent,
     CommandKind,

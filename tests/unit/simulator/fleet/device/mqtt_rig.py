@@ -12,8 +12,8 @@ from agent.wire import topics
 from agent.wire.extensions import BATCH_SENSOR_DATA
 from agent.wire.mqtt_messages import Receipt, Refusal, encode, read_readings
 from agent.wire.secret import Secret
-from simulator.fleet.device.driver import Member
 from simulator.fleet.device.environment import Environment
+from simulator.fleet.device.http_driver import Member
 from simulator.fleet.device.memory_ledger import DeviceLedger, MemoryLedger
 from simulator.fleet.device.model import Clocks, DeviceModel, Fleetwide
 from simulator.fleet.device.mqtt_driver import SPREAD_S, MqttDriver
@@ -23,9 +23,9 @@ from simulator.fleet.faults.kinds import build_faults, read_fault
 from simulator.fleet.faults.link import LinkFault
 from simulator.fleet.models.fault_hooks import ActiveFaults
 from simulator.fleet.outcomes import Attempt, OutcomeClass
-from simulator.fleet.play.link_state import LinkFaults
-from simulator.fleet.play.mqtt_links import MqttLinks
 from simulator.fleet.signals.base import Individual
+from simulator.fleet.workload.link_state import LinkFaults
+from simulator.fleet.workload.mqtt_links import MqttLinks
 from tests.virtual_clock import VirtualClock
 
 ID = "dev-1"

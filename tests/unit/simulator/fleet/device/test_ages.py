@@ -19,10 +19,10 @@ from agent.core.poll_interval import PollIntervals
 from agent.wire import extensions, topics
 from agent.wire.mqtt_messages import Receipt, encode
 from agent.wire.times import parse_time
-from simulator.fleet.device.driver import Driver, Member
-from simulator.fleet.device.load import Load
-from simulator.fleet.device.load_parts import RequestKind as Wanted
-from simulator.fleet.device.load_parts import Subject
+from simulator.fleet.device.http_driver import HttpDriver, Member
+from simulator.fleet.device.http_load import HttpLoad
+from simulator.fleet.device.load_base import LoadDevice
+from simulator.fleet.device.load_base import RequestKind as Wanted
 from simulator.fleet.device.model import Clocks, DeviceModel, Fleetwide
 from simulator.fleet.device.mqtt_driver import MqttDriver
 from simulator.fleet.device.mqtt_load import MqttLoad
@@ -122,7 +122,7 @@ def assert_right(measured: Measured, tallies: dict[OutcomeClass, Tally]) -> None
 def test_devices_over_http_tell_what_their_readings_waited_through_an_outage_and_a_restart(offers):
     world = Http(offers)
     members = [Member(f"d{number}", "p", MODEL) for number in range(10)]
-    driver = Driver(world.engine, world.wheel, world.heads, members, world.fleet, clocks=world.clocks)
+    driver = HttpDriver(world.engine, world.wheel, world.heads, members, world.fleet, clocks=world.clocks)
     for number in range(10):
         driver.switch_on(number)
     world.clock.run_until(REFUSED_FROM_S + 2)
@@ -144,8 +144,8 @@ def test_devices_over_http_tell_what_their_readings_waited_through_an_outage_and
 
 def test_pure_load_over_http_tells_the_age_of_what_was_accepted_and_counts_the_rest_by_its_outcome():
     world = Http()
-    subjects = [Subject(f"d{number}") for number in range(10)]
-    load = Load(world.engine, world.wheel, world.heads, subjects, world.fleet, clocks=world.clocks)
+    subjects = [LoadDevice(f"d{number}") for number in range(10)]
+    load = HttpLoad(world.engine, world.wheel, world.heads, subjects, world.fleet, clocks=world.clocks)
     for number in range(round((END_S - BEGAN_S) * 20)):
         due_s = BEGAN_S + number / 20
         world.clock.call_at(due_s, lambda due_s=due_s, n=number: load.send(Wanted.SENSOR_DATA, n % 10, due_s))
@@ -207,7 +207,7 @@ def test_a_device_over_mqtt_tells_what_its_readings_waited_for_the_gateways_rece
 
 def test_pure_load_over_mqtt_tells_the_age_of_what_the_gateway_has():
     world = Broker()
-    load = MqttLoad(world.engine, world.wheel, [Subject(ID)], world.fleet, clocks=world.clocks)
+    load = MqttLoad(world.engine, world.wheel, [LoadDevice(ID)], world.fleet, clocks=world.clocks)
     load.switch_on(0)
     for number in range(round((END_S - BEGAN_S) * 4) - 8):
         due_s = BEGAN_S + 2 + number / 4
@@ -225,7 +225,7 @@ def test_a_reading_that_is_never_accepted_has_waited_until_the_end_and_a_refused
     answers = {"status": 400}
     world.engine = FakeEngine(world.clock, lambda request: (answers["status"], {}, b'{"error":"validation_error"}'))
     members = [Member("d0", "p", replace(MODEL, interval_s=10.0))]
-    driver = Driver(world.engine, world.wheel, world.heads, members, world.fleet, clocks=world.clocks)
+    driver = HttpDriver(world.engine, world.wheel, world.heads, members, world.fleet, clocks=world.clocks)
     driver.switch_on(0)
     world.clock.run_until(BEGAN_S + 20)
     answers["status"] = 503

@@ -7,8 +7,8 @@ import pytest
 from agent.core.poll_interval import PollIntervals
 from agent.wire import extensions
 from agent.wire.times import parse_time
-from simulator.fleet.device.driver import Driver, Member
 from simulator.fleet.device.environment import Environment
+from simulator.fleet.device.http_driver import HttpDriver, Member
 from simulator.fleet.device.model import Clocks, DeviceModel, Fleetwide
 from simulator.fleet.device.request_template import RequestTemplate
 from simulator.fleet.engine.http.origin import read_origin
@@ -51,7 +51,7 @@ class Bench:
         has_clocks = nature is not None and nature.clock is not None
         around = Environment(1000.0, START_S + 1000.0, ActiveFaults(built), has_clocks=has_clocks)
         fleet = Fleetwide(offers, 1, "run", numbered=True, ledger=self.ledger, began_s=1000.0, environment=around)
-        self.driver = Driver(
+        self.driver = HttpDriver(
             self.engine,
             Wheel(self.clock),
             [RequestTemplate(read_origin("http://service"), {})],

@@ -17,9 +17,9 @@ from agent.wire.json_text import encode_json
 from agent.wire.sensor_data import PostSensorData
 from agent.wire.times import to_rfc3339
 from simulator.fleet.device.answers import HttpAnswer, judge
-from simulator.fleet.device.exchange import Operation, PagedPoll, Request, Speaker, read_refusals, values_text
 from simulator.fleet.device.fast_path import KnownAnswers, stamps_of
-from simulator.fleet.device.known_time import KnownTime
+from simulator.fleet.device.http_codec import HttpCodec, Operation, PagedPoll, Request, read_refusals, values_text
+from simulator.fleet.device.service_clock import ServiceClock
 from simulator.fleet.device.store import MemoryOutbox, Row
 from tests.unit.simulator.fleet.device.fleet_fakes import START_S
 
@@ -61,7 +61,7 @@ def test_a_poll_on_the_fast_path_means_the_same_as_the_parsed_one(answers):
     known_answers = KnownAnswers()
     for answer in [*answers, *answers]:
         try:
-            listing = PagedPoll(Speaker("d", "", frozenset()), POLL).take(answer)
+            listing = PagedPoll(HttpCodec("d", "", frozenset()), POLL).take(answer)
         except ServiceError:
             assert known_answers.unchanged(answer) is None or stamps_of(answer.headers) is None
             continue
@@ -112,7 +112,7 @@ def test_the_usual_answers_take_the_fast_path():
 @settings(max_examples=100)
 @given(st.dictionaries(TEXT, NUMBERS, min_size=1, max_size=5), TEXT, st.integers(0, 4_000_000_000_000))
 def test_a_body_of_readings_is_the_models_own_text(values, device_id, recorded_ms):
-    speaker = Speaker(device_id, "p", frozenset({extensions.RECORDED_AT}))
+    speaker = HttpCodec(device_id, "p", frozenset({extensions.RECORDED_AT}))
     row = Row(1, values_text(values), 0, Moment(0, 0, "b"), 0.0)
     row.recorded_ms = recorded_ms
     body = PostSensorData(device_id=device_id, sensor_data=values, recorded_at=to_rfc3339(recorded_ms / 1000))
@@ -122,7 +122,7 @@ def test_a_body_of_readings_is_the_models_own_text(values, device_id, recorded_m
 
 @given(TEXT)
 def test_a_polls_path_is_the_contracts(device_id):
-    target = Speaker(device_id, "p", frozenset({extensions.COMMAND_STATUS})).poll(0.0, None).target
+    target = HttpCodec(device_id, "p", frozenset({extensions.COMMAND_STATUS})).poll(0.0, None).target
     assert target == f"{paths.device_commands(device_id)}?status=open"
 
 
@@ -141,7 +141,7 @@ OBSERVATIONS = st.lists(
 @settings(max_examples=150)
 @given(OBSERVATIONS)
 def test_what_a_device_knows_of_the_time_is_what_the_core_says(observations):
-    known, core = KnownTime(), ServiceTime(trust_wall=True)
+    known, core = ServiceClock(), ServiceTime(trust_wall=True)
     for off_s, at_s, boot_id, wall_off_s, took_s in observations:
         moment = Moment(at_s, START_S + at_s + wall_off_s, boot_id)
         server_time = None if off_s is None else float(int(START_S + at_s + off_s))

@@ -6,7 +6,7 @@ import pytest
 
 from agent.core.backoff import Backoff
 from agent.errors import RateLimited, TransportError
-from simulator.fleet.device.driver import Driver, Member
+from simulator.fleet.device.http_driver import HttpDriver, Member
 from simulator.fleet.device.model import Clocks, DeviceModel, Fleetwide
 from simulator.fleet.device.request_template import RequestTemplate
 from simulator.fleet.device.retry_policy import RetryPolicy
@@ -58,7 +58,7 @@ def test_the_devices_are_dealt_out_over_the_keys_by_their_number_in_every_worker
     fleet = Fleetwide(frozenset({"long-poll"}), seed=1, run="r")
     clock = HandClock()
     clocks = Clocks(clock.time, lambda: 1_767_225_600.0 + clock.time())
-    driver = Driver(post, Wheel(clock), templates, members, fleet, first_index=5, clocks=clocks)
+    driver = HttpDriver(post, Wheel(clock), templates, members, fleet, first_index=5, clocks=clocks)
     for device in range(5, 10):
         driver.switch_on(device)
     while len(post.sent) < 5:

@@ -11,7 +11,7 @@ from agent.errors import Offline
 from agent.wire import extensions, topics
 from agent.wire.mqtt_messages import Receipt, Refusal, encode
 from simulator.fleet.audit.digest import digest_values
-from simulator.fleet.device.load_parts import RequestKind, Subject
+from simulator.fleet.device.load_base import LoadDevice, RequestKind
 from simulator.fleet.device.model import Clocks, Fleetwide
 from simulator.fleet.device.mqtt_load import MqttLoad
 from simulator.fleet.engine.wheel import Wheel
@@ -40,7 +40,7 @@ class Bench:
         self.load = MqttLoad(
             self.engine,
             Wheel(self.clock),
-            [Subject(ID)],
+            [LoadDevice(ID)],
             fleet,
             first_index=10,
             observer=self.observer,

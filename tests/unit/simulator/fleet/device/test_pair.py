@@ -21,15 +21,15 @@ from agent.wire import extensions
 from agent.wire.times import to_rfc3339
 from simulator.fleet.audit.readings import ReadingFact, audit_readings
 from simulator.fleet.device.answers import HttpAnswer
-from simulator.fleet.device.body import Body
-from simulator.fleet.device.chance import Chance
-from simulator.fleet.device.exchange import Operation, Request, Speaker
 from simulator.fleet.device.fast_path import KnownAnswers
+from simulator.fleet.device.handlers import VOCABULARY
+from simulator.fleet.device.hashed_random import HashedRandom
+from simulator.fleet.device.http_codec import HttpCodec, Operation, Request
 from simulator.fleet.device.memory_ledger import DeviceLedger, MemoryLedger
 from simulator.fleet.device.model import DeviceModel, Fleetwide
+from simulator.fleet.device.runtime import DeviceRuntime
 from simulator.fleet.device.store import Disk
 from simulator.fleet.device.virtual_device import Channel, VirtualDevice
-from simulator.fleet.device.vocabulary import VOCABULARY
 from tests.unit.simulator.fleet.device.answering import answer_of
 
 START_S = 1_767_225_600.0
@@ -128,9 +128,9 @@ class World:
         model = DeviceModel(
             interval_s=5.0, polling=PollIntervals(1.0, 2.0, 4.0), backoff=Backoff(base_s=0.5, cap_s=4.0), batch=4
         )
-        speaker = Speaker("d1", "p1", self.offers)
-        parts = {"chance": Chance(1, 0), "known_answers": self.known_answers, "now": self.moment()}
-        return VirtualDevice(Body(0, speaker, model, self.fleet, self.disk, **parts), self.moment())
+        speaker = HttpCodec("d1", "p1", self.offers)
+        parts = {"chance": HashedRandom(1, 0), "known_answers": self.known_answers, "now": self.moment()}
+        return VirtualDevice(DeviceRuntime(0, speaker, model, self.fleet, self.disk, **parts), self.moment())
 
     def moment(self) -> Moment:
         return Moment(self.now_s, START_S + self.now_s, "boot")

@@ -10,15 +10,15 @@ from agent.core.values import OutcomeStatus
 from simulator.fleet.audit.fleet_ledger import NoLedger
 from simulator.fleet.metrics.ages import ages_of, shown_ages, with_shown_ages
 from simulator.fleet.metrics.histogram import Histogram
-from simulator.fleet.metrics.judging import judge
 from simulator.fleet.metrics.merging import Merger
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.metrics.stages import CommandTracker, without_stages
+from simulator.fleet.metrics.threshold_judging import judge_thresholds
 from simulator.fleet.metrics.thresholds import ThresholdError, parse
-from simulator.fleet.metrics.verdict import Findings, judge_run
 from simulator.fleet.outcomes import OutcomeClass
-from simulator.fleet.play.measurement import StagedLedger
 from simulator.fleet.record import CommandEnds, Reasons, Second, ThresholdResult
+from simulator.fleet.verdict import RunFindings, judge_run
+from simulator.fleet.workload.measurement import StagedLedger
 from tests.fleet_runs import Shape, a_run
 
 OK, TIMEOUT = OutcomeClass.OK, OutcomeClass.TIMEOUT
@@ -133,7 +133,7 @@ def judged(expression: str, played: Played, commands: tuple[CommandEnds, ...], p
     operations = {**seconds[0].operations}
     record, _ = a_run(Shape(duration_s=20))
     record = replace(record, phases=(), drained_from_s=None, operations=operations, commands=commands, partial=partial)
-    (result,) = judge([parse(expression)], record, seconds)
+    (result,) = judge_thresholds([parse(expression)], record, seconds)
     return result
 
 
@@ -182,10 +182,10 @@ def test_what_holds_of_the_commands_whose_end_is_known_is_not_judged_while_there
     assert (result.held, result.judged) == (is_judged, is_judged)
     if not is_judged:
         assert "no known end" in result.reason
-        verdict = judge_run(Findings(thresholds=[result]))
+        verdict = judge_run(RunFindings(thresholds=[result]))
         assert (verdict.word, verdict.exit_code) == ("inconclusive", 3)
         assert verdict.sentences == (f"{expression} cannot be judged: {result.reason}",)
-        both = judge_run(Findings(thresholds=[result], reasons=Reasons(failures=("something failed",))))
+        both = judge_run(RunFindings(thresholds=[result], reasons=Reasons(failures=("something failed",))))
         assert (both.word, len(both.sentences)) == ("failed", 2)
 
 

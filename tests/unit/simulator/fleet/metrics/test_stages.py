@@ -12,7 +12,7 @@ from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.metrics.stages import STAGE_OPERATIONS, CommandTracker, EndState, Stage, stages_of, without_stages
 from simulator.fleet.metrics.subjects import OPERATIONS
 from simulator.fleet.outcomes import OutcomeClass
-from simulator.fleet.play.measurement import StagedLedger
+from simulator.fleet.workload.measurement import StagedLedger
 
 NAMES = ("ping", "open_valve")
 AT = {

@@ -14,8 +14,8 @@ from simulator.cli import program
 from simulator.fleet.faults.kinds import build_faults
 from simulator.fleet.plan.events import EventKind
 from simulator.fleet.plan.forecast import Forecast, forecast
+from simulator.fleet.plan.forecast_text import clock, describe
 from simulator.fleet.plan.plan import Plan
-from simulator.fleet.plan.words import clock, describe
 from simulator.fleet.run.recording import schedule_of
 from simulator.fleet.scenario.preparation import REGISTERED_PER_S
 from simulator.fleet.scenario.reading import parse_scenario

@@ -17,11 +17,11 @@ from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import CommandEnds, Second, Span
 from simulator.fleet.report.figures import run_figures
 from simulator.fleet.report.folder import RunFolder
-from simulator.fleet.report.frame import Picture, frame
 from simulator.fleet.report.live import run_line
+from simulator.fleet.report.live_screen import ScreenState, frame
 from simulator.fleet.report.making import finish_run, make_reports
 from simulator.fleet.report.page.content import content_of
-from simulator.fleet.report.standing import RunHead, Standing
+from simulator.fleet.report.run_status import RunHead, RunStatus
 from simulator.fleet.report.summary import print_summary
 from simulator.fleet.report.timeline import ALL, slices_of
 from simulator.fleet.report.window import Window
@@ -104,12 +104,12 @@ def test_the_terminal_tells_ages_before_the_operations():
 
 def test_the_live_view_has_the_age_of_what_was_accepted_in_the_last_seconds():
     window, without = Window(), Window()
-    picture = Picture(RunHead("r", "core", "http_poll", "http://t", 10, 1), window)
+    picture = ScreenState(RunHead("r", "core", "http_poll", "http://t", 10, 1), window)
     for second, plain in zip(SECONDS, PLAIN_SECONDS, strict=True):
         window.take(second)
         without.take(plain)
-    assert "age of readings p99 4.00 s" in run_line(window, picture.head, Standing())
-    assert "age of readings" not in run_line(without, picture.head, Standing())
+    assert "age of readings p99 4.00 s" in run_line(window, picture.head, RunStatus())
+    assert "age of readings" not in run_line(without, picture.head, RunStatus())
     assert window.counts == without.counts
     lines = frame(picture, 120, 40).plain.splitlines()
     [line] = [line for line in lines if line.startswith("age of readings")]
@@ -216,8 +216,8 @@ def test_the_terminal_and_the_live_view_tell_the_age_of_commands_and_how_many_ha
     assert any("response p50" in line for line in lines)
     for second in COMMANDED:
         window.take(second)
-    picture = Picture(RunHead("r", "core", "http_poll", "http://t", 10, 1), window)
-    line = run_line(window, picture.head, Standing())
+    picture = ScreenState(RunHead("r", "core", "http_poll", "http://t", 10, 1), window)
+    line = run_line(window, picture.head, RunStatus())
     assert "age of readings p99 4.00 s | age of commands p99 30.0 s | response p50 " in line
     [line] = [line for line in frame(picture, 120, 40).plain.splitlines() if line.startswith("age of commands")]
     assert "9 ended per s" in line

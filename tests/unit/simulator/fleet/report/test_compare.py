@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from agent.errors import ConfigurationError
 from simulator.cli import program
 from simulator.fleet.metrics.histogram import Histogram, merged
-from simulator.fleet.metrics.judging import judge
+from simulator.fleet.metrics.threshold_judging import judge_thresholds
 from simulator.fleet.metrics.thresholds import parse
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import GeneratorHealth, RunRecord, Second, Tally, Verdict, VerdictStatus
@@ -226,7 +226,7 @@ def test_a_run_that_lost_data_is_worse_and_nothing_of_it_is_better(base, tmp_pat
 def test_a_threshold_that_held_before_and_does_not_now_is_worse(tmp_path):
     def run(name: str, slower: float) -> Path:
         record, seconds = a_run(replace(SHAPE, slower=slower))
-        (result,) = judge([parse("http.poll.p50 < 10ms")], record, seconds)
+        (result,) = judge_thresholds([parse("http.poll.p50 < 10ms")], record, seconds)
         verdict = (
             Verdict(VerdictStatus.PASSED, 0)
             if result.held

@@ -11,18 +11,18 @@ from rich.console import Console
 from rich.text import Text
 
 from simulator.fleet.record import GeneratorHealth, Second, Span
-from simulator.fleet.report.frame import Picture, columns, fit, frame, sparkline
+from simulator.fleet.report.formatting import DASH, clock_text, count_text, percent_text, short_count, time_text
 from simulator.fleet.report.live import LineView, ScreenView, SilentView, run_view
-from simulator.fleet.report.standing import (
+from simulator.fleet.report.live_screen import ScreenState, columns, fit, frame, sparkline
+from simulator.fleet.report.run_status import (
     RunHead,
-    Standing,
+    RunStatus,
     StreamSoFar,
-    WorkerStanding,
     WorkerState,
+    WorkerStatus,
     spans_under_way,
 )
 from simulator.fleet.report.window import Window
-from simulator.fleet.report.words import DASH, clock_text, count_text, percent_text, short_count, time_text
 from simulator.report.values import Tone
 from tests.fleet_runs import Shape, a_run
 
@@ -31,13 +31,13 @@ RECORD, SECONDS = a_run(SHAPE)
 HEAD = RunHead("steady", "core", "http_poll", "http://t", 10_000, 2, RECORD.phases, RECORD.faults, 40.0)
 
 
-def standing_at(second: int) -> Standing:
+def standing_at(second: int) -> RunStatus:
     phases = spans_under_way(RECORD.phases, second)
     workers = (
-        WorkerStanding(0, WorkerState.RUNNING, 5000),
-        WorkerStanding(1, WorkerState.DEAD if second > 23 else WorkerState.RUNNING, 5000),
+        WorkerStatus(0, WorkerState.RUNNING, 5000),
+        WorkerStatus(1, WorkerState.DEAD if second > 23 else WorkerState.RUNNING, 5000),
     )
-    return Standing(
+    return RunStatus(
         phases[0] if phases else None,
         "online >= 99%",
         spans_under_way(RECORD.faults, second),
@@ -47,8 +47,8 @@ def standing_at(second: int) -> Standing:
     )
 
 
-def picture_at(second: int) -> Picture:
-    picture = Picture(HEAD)
+def picture_at(second: int) -> ScreenState:
+    picture = ScreenState(HEAD)
     for each in SECONDS:
         if each.second <= second:
             picture.window.take(each)
@@ -96,7 +96,7 @@ def test_commands_under_way_are_no_readings_without_an_answer_and_never_fewer_th
 
 
 def test_the_phase_that_is_under_way_is_marked_wherever_barriers_have_moved_it():
-    def marked(picture: Picture) -> list[str]:
+    def marked(picture: ScreenState) -> list[str]:
         text = frame(picture, 80, 45)
         return [text.plain[span.start : span.end].strip() for span in text.spans if span.style == "black on cyan"]
 

@@ -22,7 +22,7 @@ from rich.console import Console
 from agent.errors import ConfigurationError
 from simulator.cli import program
 from simulator.fleet.metrics.histogram import Histogram, merged
-from simulator.fleet.metrics.judging import missed_text
+from simulator.fleet.metrics.threshold_judging import missed_text
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import (
     AuditRecord,
@@ -39,13 +39,13 @@ from simulator.fleet.record import (
 from simulator.fleet.report.exports import summary_json
 from simulator.fleet.report.figures import run_figures
 from simulator.fleet.report.folder import RunFolder
+from simulator.fleet.report.formatting import state_word
 from simulator.fleet.report.making import FILES, finish_run, make_reports
 from simulator.fleet.report.page.content import content_of
 from simulator.fleet.report.page.plots import curve
 from simulator.fleet.report.run_checks import checks_of
 from simulator.fleet.report.summary import audit_lines, print_summary
 from simulator.fleet.report.timeline import ALL, Totals, slice_width_s, slices_of
-from simulator.fleet.report.words import state_word
 from simulator.report.junit import junit_xml
 from tests.fleet_runs import Shape, a_run
 

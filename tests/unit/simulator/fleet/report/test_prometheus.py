@@ -36,11 +36,11 @@ from simulator.fleet.report.prometheus.counting import (
     planned_periods,
 )
 from simulator.fleet.report.prometheus.of_record import RecordCounting
-from simulator.fleet.report.standing import (
+from simulator.fleet.report.run_status import (
     RunHead,
-    Standing,
-    WorkerStanding,
+    RunStatus,
     WorkerState,
+    WorkerStatus,
     phase_under_way,
     spans_under_way,
 )
@@ -68,11 +68,11 @@ def total(samples: dict[tuple[str, frozenset], float], name: str, **labels: str)
     return sum(value for (each, own), value in samples.items() if each == name and labels.items() <= dict(own).items())
 
 
-def standing_at(second: int, *, dead: bool = False) -> Standing:
-    workers = (WorkerStanding(0, WorkerState.RUNNING), WorkerStanding(1, WorkerState.DEAD if dead else "running"))
+def standing_at(second: int, *, dead: bool = False) -> RunStatus:
+    workers = (WorkerStatus(0, WorkerState.RUNNING), WorkerStatus(1, WorkerState.DEAD if dead else "running"))
     phase = phase_under_way(RECORD.phases, second)
     gaps = (WorkerGap(1, 25, second + 1, "killed"),) if dead else ()
-    return Standing(phase, "", spans_under_way(RECORD.faults, second), workers, gaps=gaps)
+    return RunStatus(phase, "", spans_under_way(RECORD.faults, second), workers, gaps=gaps)
 
 
 def so_far(seconds: Iterable[Second], head: RunHead = HEAD) -> str:

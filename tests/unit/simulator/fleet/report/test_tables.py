@@ -20,9 +20,9 @@ from agent.wire.times import to_rfc3339
 from simulator.cli import program
 from simulator.fleet.audit.file_ledger import FileLedger
 from simulator.fleet.audit.folder import AuditedDevice, ledger_path, write_devices
-from simulator.fleet.audit.frames import LedgerHeader
+from simulator.fleet.audit.ledger_format import LedgerHeader
 from simulator.fleet.record import AuditRecord, DeviceFinding, RunRecord, Span, StreamAudit
-from simulator.fleet.report import sheet_files
+from simulator.fleet.report import table_files
 from simulator.fleet.report.folder import RunFolder
 from simulator.fleet.report.making import FILES, finish_run
 from tests.fleet_runs import Shape, a_run
@@ -207,7 +207,7 @@ def test_ages_of_history_are_left_out(rows, tmp_path):
 def test_without_pyarrow_parquet_is_refused_with_the_line_that_installs_it_and_nothing_is_sent(tmp_path, monkeypatch):
     folder = made(tmp_path / "run", formats=())
     assert not list(folder.glob("*.parquet"))
-    monkeypatch.setattr(sheet_files, "find_spec", lambda _name: None)
+    monkeypatch.setattr(table_files, "find_spec", lambda _name: None)
     scenario = tmp_path / "small.yaml"
     scenario.write_text("scenario: small\nfleet: {devices: 1}\nphases: [{name: hold, kind: hold, duration_s: 1s}]\n")
     for given in (["report", str(folder)], ["run", str(scenario), "--local", "--out", str(tmp_path / "new")]):

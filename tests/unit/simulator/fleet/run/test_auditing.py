@@ -12,13 +12,13 @@ import pytest
 from agent.errors import StorageError
 from simulator.fleet.metrics.ages import ages_of
 from simulator.fleet.metrics.stages import stages_of, without_stages
-from simulator.fleet.metrics.verdict import Findings, judge_run
 from simulator.fleet.record import AuditRecord, Reasons, RunRecord, StreamAudit, ThresholdResult, Verdict, VerdictStatus
 from simulator.fleet.report.folder import RunFolder
 from simulator.fleet.report.making import make_reports
 from simulator.fleet.report.timeline import Totals
 from simulator.fleet.report.writing import read_record, record_text
 from simulator.fleet.run.auditing import merge_audit
+from simulator.fleet.verdict import RunFindings, judge_run
 from tests.fleet_runs import Shape, a_run
 
 PLAIN, SECONDS = a_run(Shape(duration_s=40, rate_per_s=60, good=True))
@@ -45,7 +45,7 @@ def run_with(audit: AuditRecord | None, reasons: Reasons | None = None) -> RunRe
         health=TOTALS.health,
         scenario_text="",
     )
-    verdict = judge_run(Findings(audit, (threshold,), reasons=reasons))
+    verdict = judge_run(RunFindings(audit, (threshold,), reasons=reasons))
     return replace(measured, audit=audit, thresholds=(threshold,), verdict=verdict, reasons=reasons)
 
 

@@ -10,7 +10,6 @@ from agent.errors import StorageError, TransportError
 from simulator.fleet.metrics.merging import Merger
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.outcomes import OutcomeClass
-from simulator.fleet.play.base import PlaySummary
 from simulator.fleet.record import Second, Span, WorkerGap
 from simulator.fleet.run.coordinator import Coordinator, PhaseSchedule, PlannedPhase, RunOutcome
 from simulator.fleet.run.local_workers import WorkerLost
@@ -27,8 +26,9 @@ from simulator.fleet.run.messages import (
     Stop,
     ToWorker,
 )
-from simulator.fleet.run.watch import GONE_AFTER_S
+from simulator.fleet.run.target_watch import GONE_AFTER_S
 from simulator.fleet.scenario.conditions import parse_condition
+from simulator.fleet.workload.base import WorkloadSummary
 
 Happening = Callable[[], FromWorker | WorkerLost | None]
 
@@ -78,7 +78,7 @@ class FakeRun:
                 yield Drained(worker, (f"late-{worker}",), 2)
             elif isinstance(last, Stop):
                 self.alive.discard(worker)
-                yield Finished(worker, PlaySummary())
+                yield Finished(worker, WorkloadSummary())
         while self.began_s is not None and self.now_s >= self.began_s + self.second + 1:
             happening = self.happenings.get(self.second)
             message = happening() if happening else None

@@ -13,9 +13,9 @@ from multiprocessing.connection import Connection
 
 from agent.errors import ConfigurationError
 from simulator.fleet.metrics.recorder import Recorder
-from simulator.fleet.play.base import Leftover, PlaySummary
 from simulator.fleet.run.messages import Begin, Drain, Finished, FromWorker, Problem, Ready, Stop
 from simulator.fleet.run.worker import work
+from simulator.fleet.workload.base import Leftover, WorkloadSummary
 
 SENTENCE = "telemetry(device 3, 7.000): 'one' is None, and has to be a number"
 
@@ -52,8 +52,8 @@ class Piece:
         self.recorder.record("http.poll", "ok", intended_s=from_s - 1, sent_s=from_s - 1, now_s=until_s)
         return Leftover()
 
-    async def close(self) -> PlaySummary:
-        return PlaySummary()
+    async def close(self) -> WorkloadSummary:
+        return WorkloadSummary()
 
 
 def performed(piece: Piece, *orders: object) -> list[FromWorker]:

@@ -11,9 +11,9 @@ import pytest
 from agent.errors import ConfigurationError
 from simulator.fleet.plan.digest import digest_of
 from simulator.fleet.plan.plan import plan_of
-from simulator.fleet.play.models import build_models
 from simulator.fleet.scenario.reading import read_scenario_file
 from simulator.fleet.signals.base import Individual
+from simulator.fleet.workload.models import build_models
 
 SCENARIO = """
 def scenario():

@@ -11,10 +11,10 @@ from jsonschema import Draft202012Validator
 
 from agent.core.values import Moment
 from agent.errors import ConfigurationError
-from simulator.fleet.device.vocabulary import VOCABULARY, Surroundings, parse_payload
+from simulator.fleet.device.handlers import VOCABULARY, HandlerContext, parse_payload
 from simulator.fleet.plan.forecast import forecast
+from simulator.fleet.plan.forecast_text import describe
 from simulator.fleet.plan.plan import Plan
-from simulator.fleet.plan.words import describe
 from simulator.fleet.scenario.load import CommandSettings
 from simulator.fleet.scenario.model import scenario_schema
 from simulator.fleet.scenario.reading import read_scenario, read_scenario_file
@@ -27,7 +27,7 @@ SCHEMA = Draft202012Validator(scenario_schema())
 
 def assert_ends_as_expected(command: CommandSettings) -> None:
     handler = VOCABULARY[command.payload["command"]]
-    around = Surroundings("device-1", Moment(1.0, 1e9, "boot"), {"temperature_celsius": 21.0}, 30.0)
+    around = HandlerContext("device-1", Moment(1.0, 1e9, "boot"), {"temperature_celsius": 21.0}, 30.0)
     work = handler.handle(parse_payload(handler, command.payload), around)
     assert work.outcome.status == command.expect, work.outcome.error
     if command.payload["command"] == "set_interval":

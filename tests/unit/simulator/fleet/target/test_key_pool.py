@@ -12,7 +12,7 @@ from agent.errors import ServerFault, Unauthorized
 from agent.wire.rate_limit import RateLimit
 from agent.wire.secret import Secret
 from simulator.fleet.device.answers import HttpAnswer
-from simulator.fleet.target.asking import Keyring, TargetDesk
+from simulator.fleet.target.client import Keyring, TargetClient
 from simulator.fleet.target.key_pool import KeyPool
 from simulator.keys import Keys
 
@@ -61,7 +61,7 @@ class Limited:
         self.used.clear()
 
     def desk(self, pairs=PAIRS):
-        return TargetDesk(self, Keyring(pairs), sleep=self.sleep, clock=lambda: self.now_s)
+        return TargetClient(self, Keyring(pairs), sleep=self.sleep, clock=lambda: self.now_s)
 
 
 def test_a_429_of_one_key_sends_the_request_with_another_one_at_once():

@@ -11,10 +11,10 @@ import pytest
 from agent.errors import TransportError
 from agent.wire.secret import Secret
 from simulator.fleet.engine.pool import HttpPool
-from simulator.fleet.target.limiter.asking import LimiterDesk
 from simulator.fleet.target.limiter.checks import check_headers
+from simulator.fleet.target.limiter.client import LimiterClient
 from simulator.fleet.target.limiter.trial import LimiterTrial, Pace
-from simulator.fleet.target.limiter.values import LimiterRules, Outcome, Reply
+from simulator.fleet.target.limiter.values import CheckOutcome, LimiterRules, Reply
 from simulator.keys import Keys
 from tests.service_running import running
 
@@ -108,7 +108,7 @@ def outcomes(limiter, *, keys=2, **rules):
 
 
 def broken(results):
-    return {name for name, result in results.items() if result.outcome is Outcome.BROKEN}
+    return {name for name, result in results.items() if result.outcome is CheckOutcome.BROKEN}
 
 
 ALL = {
@@ -129,7 +129,7 @@ ALL = {
 def test_a_limiter_that_keeps_its_promise_holds_in_every_check(quota, begin_s):
     limiter = MadeUpLimiter(quota=quota, told_quota=quota, now_s=T0_S + begin_s)
     results = outcomes(limiter, quota=quota)
-    assert {result.outcome for result in results.values()} == {Outcome.HELD}, results
+    assert {result.outcome for result in results.values()} == {CheckOutcome.HELD}, results
     assert set(results) == ALL
     assert limiter.now_s - T0_S < 4 * 60 + 2
 
@@ -166,10 +166,10 @@ def test_a_server_that_writes_its_date_once_a_second_keeps_its_promise():
 @pytest.mark.parametrize(
     ("date_ages_s", "x_reset_off_s", "outcome"),
     [
-        ((0.2, 1.0, 2.6), 0, Outcome.HELD),
-        ((0.0, 0.0, 0.0), 3, Outcome.BROKEN),
-        ((0.2, 1.0, 2.6), 5, Outcome.BROKEN),
-        ((0.2, 1.0, 2.6), -3, Outcome.BROKEN),
+        ((0.2, 1.0, 2.6), 0, CheckOutcome.HELD),
+        ((0.0, 0.0, 0.0), 3, CheckOutcome.BROKEN),
+        ((0.2, 1.0, 2.6), 5, CheckOutcome.BROKEN),
+        ((0.2, 1.0, 2.6), -3, CheckOutcome.BROKEN),
     ],
 )
 def test_a_busy_server_with_an_old_date_does_not_contradict_itself(date_ages_s, x_reset_off_s, outcome):
@@ -191,9 +191,9 @@ def test_a_busy_server_with_an_old_date_does_not_contradict_itself(date_ages_s, 
 def test_a_limiter_that_tells_nothing_is_checked_by_what_it_does():
     results = outcomes(MadeUpLimiter(dialects=()))
     assert broken(results) == {"retry_after"}
-    skipped = {name for name, result in results.items() if result.outcome is Outcome.SKIPPED}
+    skipped = {name for name, result in results.items() if result.outcome is CheckOutcome.SKIPPED}
     assert skipped == {"headers", "edge", "calendar", "recovery"}
-    assert results["count"].outcome is results["unauthorized"].outcome is Outcome.HELD
+    assert results["count"].outcome is results["unauthorized"].outcome is CheckOutcome.HELD
 
 
 def test_a_target_without_a_limiter_breaks_its_promise():
@@ -204,13 +204,13 @@ def test_a_target_without_a_limiter_breaks_its_promise():
 
 def test_one_key_alone_cannot_tell_about_fairness():
     results = outcomes(MadeUpLimiter(), keys=1)
-    assert results["fairness"].outcome is Outcome.SKIPPED
+    assert results["fairness"].outcome is CheckOutcome.SKIPPED
     assert "target.keys" in results["fairness"].sentence
 
 
 def test_a_tolerance_takes_counts_that_are_a_little_off_and_tells_them():
     results = outcomes(MadeUpLimiter(quota=21), tolerance=0.05)
-    assert results["count"].outcome is Outcome.HELD
+    assert results["count"].outcome is CheckOutcome.HELD
     assert "21 were let through" in results["count"].observed
 
 
@@ -239,7 +239,7 @@ def test_our_own_service_keeps_every_promise(quota):
                 bench.clock.advance(max(0.0, seconds))
 
             pool = HttpPool(bench.service.base_url, {}, connections=8)
-            desk = LimiterDesk(pool, keys, now)
+            desk = LimiterClient(pool, keys, now)
 
             async def ask(key, good):
                 reply = await desk.ask(key, good)
@@ -254,7 +254,10 @@ def test_our_own_service_keeps_every_promise(quota):
 
         results = {result.name: result for result in asyncio.run(run())}
     assert broken(results) == set(), results
-    assert {name for name, result in results.items() if result.outcome is Outcome.SKIPPED} == {"fairness", "calendar"}
+    assert {name for name, result in results.items() if result.outcome is CheckOutcome.SKIPPED} == {
+        "fairness",
+        "calendar",
+    }
 
 
 def test_a_key_pair_is_made_wrong_without_changing_the_key():
@@ -265,7 +268,7 @@ def test_a_key_pair_is_made_wrong_without_changing_the_key():
             sent.append(headers)
             raise TransportError("refused")
 
-    desk = LimiterDesk(Pool(), [Keys("mk_a", Secret("msk_a"))], lambda: 1.0)
+    desk = LimiterClient(Pool(), [Keys("mk_a", Secret("msk_a"))], lambda: 1.0)
     assert asyncio.run(desk.ask(0, False)) == Reply(0, {}, 1.0, 1.0)
     assert sent[0]["x-api-key"] == "mk_a"
     assert sent[0]["x-secret-key"] != "msk_a"

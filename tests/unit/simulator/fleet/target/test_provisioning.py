@@ -11,7 +11,7 @@ from agent.wire.auth import KeyPair
 from agent.wire.registration import RegisterDevice
 from agent.wire.secret import Secret
 from simulator.fleet.products import load_product
-from simulator.fleet.target.asking import Keyring, TargetDesk, open_desk
+from simulator.fleet.target.client import Keyring, TargetClient, open_client
 from simulator.fleet.target.provisioning import MARK, Provisioned, Wanted, clean_up, provision
 from simulator.keys import Keys
 from simulator.service.config import ServiceConfig
@@ -35,9 +35,9 @@ def client(service: RunningService) -> Iterator[ServiceClient]:
         yield made
 
 
-def at_desk(service: RunningService, work: Callable[[TargetDesk], Any], keys: Keys = KEYS) -> Any:
+def at_desk(service: RunningService, work: Callable[[TargetClient], Any], keys: Keys = KEYS) -> Any:
     async def run() -> Any:
-        async with open_desk(service.base_url, Keyring((keys,))) as desk:
+        async with open_client(service.base_url, Keyring((keys,))) as desk:
             return await work(desk)
 
     return asyncio.run(run())

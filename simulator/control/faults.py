@@ -1,0 +1,124 @@
+"""``fleet-simulator faults``: click commands, no logic."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from agent.wire.paths import segment
+from simulator.control.options import takes_control
+from simulator.terminal import WrongUse, option
+from simulator.wire.control import ControlClient
+
+_PATH: Final = "/_emulator/faults"
+
+
+@click.group("faults", context_settings={"auto_envvar_prefix": "FLEET_SIMULATOR_FAULTS"})
+def faults_group() -> None:
+    """Make a running local service fail on purpose: docs/faults.md has every effect.
+
+    Exit codes: 0 done, 1 the service refused it, 2 usage, 5 it cannot be reached.
+    """
+
+
+@faults_group.command("add")
+@click.argument("effect")
+@takes_control
+@option("--method", help="Only requests with this method.")
+@option("--path", help="Only this path: /devices/{device_id}/commands, or one with ids in it.")
+@option("--device-id", help="Only requests that name this device.")
+@option("--product-id", help="Only requests that name this product, or one of its devices.")
+@option("--account-id", help="Only requests of this account: its id, its name or one of its keys.")
+@option("--api-key", help="Only requests with this public key.")
+@option(
+    "--header",
+    "headers",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Only requests with this header; * in the value is any text. Again for each header.",
+)
+@option("--without-header", "absent", multiple=True, metavar="NAME", help="Only requests that lack this header.")
+@option("--after", type=click.IntRange(min=0), help="Not the first so many requests that fit.")
+@option("--next", "next_", type=click.IntRange(min=1), help="So many times, then never again.")
+@option("--probability", type=click.FloatRange(0, 1, min_open=True), help="Of each request, by chance.")
+@option("--seed", type=click.IntRange(min=0), help="Of what is drawn; the same one draws the same.")
+@option("--from", "from_", metavar="TIME", help="From this time of the service's clock on: 2026-01-01T12:00:00Z.")
+@option("--until", metavar="TIME", help="Before this time of the service's clock.")
+@option("--json", "as_json", is_flag=True, help="Print the fault as JSON.")
+def add_command(
+    *,
+    client: ControlClient,
+    effect: str,
+    headers: tuple[str, ...],
+    absent: tuple[str, ...],
+    as_json: bool,
+    **given: Any,
+) -> None:
+    """Have requests meet EFFECT, after the faults that are there.
+
+    EFFECT is such as lose=answer, answer=503, latency:min_s=1,max_s=3, or JSON. Without options every request meets it.
+    """
+    from simulator.service.errors import Invalid  # half of the service: not for the other commands
+    from simulator.service.faults.short_form import read_effect
+
+    try:
+        wanted = read_effect(effect, "EFFECT")
+    except Invalid as error:
+        raise WrongUse(error.message) from None
+    times = {name.rstrip("_"): given.pop(name) for name in ("after", "next_", "probability", "seed", "from_", "until")}
+    if headers or absent:
+        given["headers"] = _headers(headers) | dict.fromkeys(absent)
+    body = {"match": _given(given), "times": _given(times), "effect": wanted.model_dump(mode="json", exclude_none=True)}
+    made = client.request("POST", _PATH, body)
+    click.echo(json.dumps(made, ensure_ascii=False) if as_json else f"fault       {made['fault_id']}")
+
+
+@faults_group.command("list")
+@takes_control
+@option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def list_command(*, client: ControlClient, as_json: bool) -> None:
+    """All faults in the order in which they are asked, with how many requests fitted and met each."""
+    found = client.request("GET", _PATH)
+    if as_json:
+        click.echo(json.dumps({"faults": found["data"]}, ensure_ascii=False))
+        return
+    table = Table("fault_id", "match", "times", "effect", "matched", "hits", box=None, pad_edge=False)
+    for one in found["data"]:
+        shown = (_show(one["match"]) or "every request", _show(one["times"]) or "always", _show(one["effect"]))
+        table.add_row(one["fault_id"], *shown, str(one["matched"]), str(one["hits"]))
+    Console(highlight=False, markup=False, soft_wrap=True).print(table)
+
+
+@faults_group.command("clear")
+@click.argument("fault_ids", nargs=-1, metavar="[FAULT_ID]...")
+@takes_control
+def clear_command(*, client: ControlClient, fault_ids: tuple[str, ...]) -> None:
+    """Delete the faults with each FAULT_ID that is given; all of them when none is."""
+    for fault_id in fault_ids:
+        client.request("DELETE", f"{_PATH}/{segment(fault_id)}")
+    if not fault_ids:
+        client.request("DELETE", _PATH)
+
+
+def _headers(pairs: tuple[str, ...]) -> dict[str, str | None]:
+    headers: dict[str, str | None] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise WrongUse(f"--header {pair}: must be NAME=VALUE; --without-header NAME is for requests that lack it")
+        headers[name] = value
+    return headers
+
+
+def _given(members: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in members.items() if value is not None}
+
+
+def _show(members: dict[str, Any]) -> str:
+    """A member for each line: ``lose: answer``."""
+    lines = (f"{name}: {one if isinstance(one, str) else json.dumps(one)}" for name, one in members.items())
+    return "\n".join(lines)

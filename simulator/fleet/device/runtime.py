@@ -1,0 +1,235 @@
+"""One life of a device: what its channels share, and its handlers at work. No I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from agent.core.commands import HandlerRule, recover, refuse_at_start
+from agent.core.values import CommandState, JournalEntry, Moment, Outcome, Report
+from simulator.fleet.device.handlers import HandlerContext, Work, parse_payload
+from simulator.fleet.device.hashed_random import HashedRandom
+from simulator.fleet.device.http_codec import IN_PROGRESS
+from simulator.fleet.device.service_clock import ServiceClock
+from simulator.fleet.signals.base import Individual
+
+if TYPE_CHECKING:
+    from simulator.fleet.device.fast_path import KnownAnswers
+    from simulator.fleet.device.http_codec import HttpCodec
+    from simulator.fleet.device.model import DeviceModel, Fleetwide
+    from simulator.fleet.device.store import Disk
+
+
+VERSION: Final = "firmware"
+"""The setting on the disk that holds the version after an update."""
+# Shorter works are over before anybody could look.
+_PROGRESS_FROM_S: Final = 0.5
+_PROGRESS_KEPT: Final = 16
+_NEVER_S: Final = float("inf")
+
+
+class DeviceRuntime:
+    """One life of one device, without its channels.
+
+    Attributes:
+        index: in the fleet.
+        speaker: who it is for the service.
+        model: what it is.
+        fleet: what it has in common with all others.
+        disk: what it remembers.
+        chance: its random numbers; they go on over restarts.
+        individual: identifies its signals.
+        time: what it knows of the service's clock.
+        known_answers: bodies that need not be parsed.
+        lanes: its handlers at work; None while there never was a command.
+        began_s: when this life began, on the monotonic clock.
+    """
+
+    __slots__ = (
+        "began_s",
+        "chance",
+        "disk",
+        "fleet",
+        "index",
+        "individual",
+        "known_answers",
+        "lanes",
+        "model",
+        "speaker",
+        "time",
+    )
+
+    def __init__(
+        self,
+        index: int,
+        speaker: HttpCodec,
+        model: DeviceModel,
+        fleet: Fleetwide,
+        disk: Disk,
+        *,
+        chance: HashedRandom,
+        known_answers: KnownAnswers,
+        now: Moment,
+    ) -> None:
+        self.index = index
+        self.speaker = speaker
+        self.model = model
+        self.fleet = fleet
+        self.disk = disk
+        self.chance = chance
+        self.known_answers = known_answers
+        self.time = ServiceClock()
+        self.individual = Individual.at(fleet.seed, index)
+        self.lanes: Lanes | None = None
+        self.began_s = now.monotonic_s
+
+    def need_lanes(self) -> Lanes:
+        """Its lanes, made with its first command."""
+        if self.lanes is None:
+            self.lanes = Lanes(self)
+        return self.lanes
+
+    def run_s(self, now: Moment) -> float:
+        """Seconds since the run's begin, as the audit's ledger counts them."""
+        return now.monotonic_s - self.fleet.began_s
+
+    def values(self, now: Moment) -> dict[str, float]:
+        """The values of its sensors now, by reading name."""
+        around = self.fleet.environment
+        if around is not None:
+            return around.values(self.individual, self.model, now)
+        return self.model.signals.read(self.individual, now.wall_s)
+
+    def around(self, now: Moment) -> HandlerContext:
+        """What a handler may see."""
+        return HandlerContext(
+            device_id=self.speaker.device_id,
+            now=now,
+            values=self.values(now),
+            interval_s=self.model.interval_s,
+            version=self._version(now),
+            firmware=self.model.nature.firmware if self.model.nature is not None else None,
+        )
+
+    def _version(self, now: Moment) -> str:
+        """Of its firmware: what an update left on the disk, else what it left the factory with."""
+        nature, around = self.model.nature, self.fleet.environment
+        factory = nature.firmware.factory_version(self.individual) if nature and nature.firmware else ""
+        version = self.disk.journal.settings.get(VERSION, factory)
+        return version if around is None else around.version(self.individual, version, now)
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    command_id: str
+    work: Work
+    ends_s: float
+
+
+class Lanes:
+    """Runs what the journal has admitted; every step is in the journal before it counts. Each handler is a lane.
+
+    Args:
+        body: the device's.
+    """
+
+    __slots__ = ("_body", "_progress", "_running", "_waiting")
+
+    def __init__(self, body: DeviceRuntime) -> None:
+        self._body = body
+        self._waiting: dict[str, list[str]] = {}
+        self._running: dict[str, _Running] = {}
+        self._progress: list[Report] = []
+
+    @property
+    def busy(self) -> bool:
+        """Whether a command is running or waits for its lane."""
+        return bool(self._running or self._waiting)
+
+    @property
+    def due_s(self) -> float:
+        """When the next running command ends, on the monotonic clock; infinity when none runs."""
+        return min([running.ends_s for running in self._running.values()], default=_NEVER_S)
+
+    def resume(self, started: Moment) -> None:
+        """After power-on: judge what the last life left in ``started``, and queue what it left waiting.
+
+        Args:
+            started: when this life began.
+        """
+        journal, handlers = self._body.disk.journal, self._body.model.handlers
+        for entry in journal.in_state(CommandState.STARTED):
+            handler = handlers.get(entry.handler)
+            rule = HandlerRule(handler.contract, entry.handler) if handler else None
+            recovery = recover(entry, rule, started)
+            if recovery.outcome is not None:
+                self._finish(entry.command.id, recovery.outcome, started)
+            else:
+                self.queue(entry)
+        for entry in journal.in_state(CommandState.RECEIVED):
+            self.queue(entry)
+
+    def queue(self, entry: JournalEntry) -> None:
+        """Let an admitted command wait for its lane."""
+        self._waiting.setdefault(entry.handler, []).append(entry.command.id)
+
+    def advance(self, now: Moment, service_now_s: float | None) -> list[Work]:
+        """End what is due and begin what can; the works that ended."""
+        ended: list[Work] = []
+        self._begin(now, service_now_s)
+        # Works without a duration end in the instant they begin, and the next one of their lane begins then.
+        while due := [lane for lane, running in self._running.items() if running.ends_s <= now.monotonic_s]:
+            for lane in due:
+                running = self._running.pop(lane)
+                self._finish(running.command_id, running.work.outcome, now)
+                ended.append(running.work)
+            self._begin(now, service_now_s)
+        return ended
+
+    def next_progress(self) -> Report | None:
+        """That a command is under way, for the service; None when there is nothing to report. Not repeated."""
+        while self._progress:
+            report = self._progress.pop(0)
+            if any(running.command_id == report.command_id for running in self._running.values()):
+                return report
+        return None
+
+    @property
+    def has_progress(self) -> bool:
+        """Whether :meth:`next_progress` may have something."""
+        return bool(self._progress)
+
+    def _begin(self, now: Moment, service_now_s: float | None) -> None:
+        for lane in list(self._waiting):
+            while lane in self._waiting and lane not in self._running:
+                entry = self._next(lane)
+                refusal = refuse_at_start(entry, service_now_s)
+                if refusal is not None:
+                    self._finish(entry.command.id, refusal, now)
+                else:
+                    self._running[lane] = self._start(entry, now)
+
+    def _next(self, lane: str) -> JournalEntry:
+        command_id = self._waiting[lane].pop(0)
+        if not self._waiting[lane]:
+            del self._waiting[lane]
+        return self._body.disk.journal.known([command_id])[command_id]
+
+    def _start(self, entry: JournalEntry, now: Moment) -> _Running:
+        body = self._body
+        payload = entry.command.payload
+        started = body.disk.journal.start(entry.command.id, now)
+        handler = body.model.handlers[entry.handler]
+        body.fleet.ledger.command_started(
+            body.index, entry.command.id, handler.contract, started.attempts, body.run_s(now)
+        )
+        work = handler.handle(parse_payload(handler, payload), body.around(now))
+        if work.duration_s >= _PROGRESS_FROM_S:
+            self._progress.append(Report(entry.command.id, IN_PROGRESS, started_at=now.wall_s))
+            del self._progress[:-_PROGRESS_KEPT]
+        return _Running(entry.command.id, work, now.monotonic_s + work.duration_s)
+
+    def _finish(self, command_id: str, outcome: Outcome, now: Moment) -> None:
+        body = self._body
+        body.disk.journal.finish(command_id, outcome, now)
+        body.fleet.ledger.command_finished(body.index, command_id, outcome.status, body.run_s(now), outcome.error)

@@ -1,0 +1,244 @@
+"""A run from its scenario to its record: in the order that docs/fleet.md draws, read from top to bottom."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+from agent.errors import AgentError, StorageError
+from simulator.fleet.audit.coverage import RecordedRun
+from simulator.fleet.audit.run_audit import AuditSettings, audit_run
+from simulator.fleet.faults.kinds import plans_refusals
+from simulator.fleet.metrics.merging import Merger
+from simulator.fleet.plan.forecast import peak_rates
+from simulator.fleet.plan.plan import Plan, plan_of
+from simulator.fleet.plan.workers import count_workers
+from simulator.fleet.record import AuditRecord, RunRecord
+from simulator.fleet.report.agreement import doubted
+from simulator.fleet.report.folder import RunFolder
+from simulator.fleet.report.formatting import error_text
+from simulator.fleet.report.live import RunView
+from simulator.fleet.report.making import finish_run
+from simulator.fleet.report.run_status import RunHead
+from simulator.fleet.run.capacity import check_capacity
+from simulator.fleet.run.coordinator import Coordinator, RunOutcome
+from simulator.fleet.run.device_lock import claimed_devices
+from simulator.fleet.run.local_workers import LocalWorkers
+from simulator.fleet.run.preparing import Prepared, RunContext, prepare
+from simulator.fleet.run.progress import Registering
+from simulator.fleet.run.recording import first_record, head_of, last_record, schedule_of
+from simulator.fleet.run.reporter import RunReporter
+from simulator.fleet.run.worker import work
+from simulator.fleet.scenario.model import Scenario
+from simulator.fleet.scenario.reading import ScenarioFile
+from simulator.fleet.target.client import Keyring, open_client
+from simulator.fleet.target.gateway_tokens import wait_until_handed_on
+from simulator.fleet.target.safety import Permission, is_here
+from simulator.fleet.target.target import Target
+from simulator.report.values import Tone
+from simulator.watched import describe
+
+_log = logging.getLogger(__name__)
+
+_GATEWAY_S: Final = 300.0
+
+MakeView = Callable[[RunHead], RunView]
+
+
+class EndedByHand(Exception):
+    """Somebody ended the run before its load began, or at once while it ended in order; the text says how far it was.
+
+    Attributes:
+        registered: devices that are at the target at least.
+    """
+
+    def __init__(self, text: str, registered: int = 0) -> None:
+        super().__init__(text)
+        self.registered = registered
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """Where a run is to be performed.
+
+    Attributes:
+        file: the scenario.
+        target: how to reach it.
+        folder: of the run; must hold none yet.
+        permissions: to load each machine that the target is made of, with its caps.
+        is_audited: keep ledgers and read everything back at the end.
+        formats: of the tables, beside CSV.
+    """
+
+    file: ScenarioFile
+    target: Target
+    folder: Path
+    permissions: tuple[Permission, ...]
+    is_audited: bool = True
+    formats: tuple[str, ...] = ()
+
+
+def perform_run(options: RunOptions, make_view: MakeView) -> RunRecord:
+    """The whole run; its folder has record and seconds afterwards, whatever happened since it began.
+
+    Raises:
+        ConfigurationError: it cannot be run as the scenario says; nothing was sent.
+        ServiceError: the target could not be prepared; no load was made, and there is no folder of a run.
+        EndedByHand: Ctrl-C, or a signal like it, before the load began, or once more while the run was ended in order:
+            during the load, and while everything is read back, the first one does that.
+    """
+    scenario, plan = options.file.scenario, plan_of(options.file)
+    workers = count_workers(scenario)
+    _check_caps(options, plan)
+    needs = check_capacity(scenario, workers, target_is_here=is_here(options.target.base_url))
+    head = head_of(scenario, options.target.base_url, workers)
+    with ExitStack() as ends:
+        ends.enter_context(claimed_devices(scenario, options.target.base_url))
+        secrets = Path(ends.enter_context(TemporaryDirectory(prefix="fleet-simulator-")))
+        context = RunContext(options.file, plan, options.target, options.folder, secrets, workers, options.is_audited)
+        folder = ends.enter_context(RunFolder(options.folder))
+        view = ends.enter_context(make_view(head))
+        for need in needs:
+            if not need.fits:
+                view.note(str(need), Tone.WARN)
+        record, prepared = _prepare(context, head, folder, view)
+        try:
+            record = _play(options, context, prepared, RunReporter(folder, view, record, prepared, scenario))
+        except KeyboardInterrupt:
+            fix = f"'fleet-simulator report {options.folder}' makes the reports of what there is"
+            raise EndedByHand(f"ended by hand at once: {fix}") from None
+        view.end(record)
+    return record
+
+
+def _prepare(context: RunContext, head: RunHead, folder: RunFolder, view: RunView) -> tuple[RunRecord, Prepared]:
+    """What is known before the first second, and the devices; the folder is gone when there is no run."""
+    registering = Registering(view)
+    try:
+        view.stage("planning")
+        record = first_record(context.file, context.target.base_url, context.plan, head)
+        folder.keep(record)
+        view.stage("preparing devices")
+        prepared = asyncio.run(prepare(context, registering))
+        view.stage("")
+    except AgentError:
+        folder.discard()
+        raise
+    except KeyboardInterrupt:
+        folder.discard()
+        far = f", at {registering.done:,} of {registering.whole:,}" if registering.whole else ""
+        sentence = f"ended by hand while devices were being prepared{far}: no load was made"
+        raise EndedByHand(sentence, registering.done) from None
+    return record, prepared
+
+
+def _play(options: RunOptions, context: RunContext, prepared: Prepared, reporter: RunReporter) -> RunRecord:
+    """The load, the audit, the record and its reports."""
+    outcome, merger = _conduct(context.file.scenario, prepared, reporter)
+    audit = _audit(context, prepared, outcome, reporter.view)
+    record = last_record(reporter, outcome, merger, audit)
+    return _report(reporter.folder, record, reporter.view, options.formats)
+
+
+def _report(folder: RunFolder, record: RunRecord, view: RunView, formats: tuple[str, ...]) -> RunRecord:
+    """All reports of the record; it passes no more when an error ends the making of them."""
+    try:
+        with _stage(view, "making the reports"):
+            made = finish_run(folder, record, formats)
+        missing = (*made.missing, *made.doubts)
+    except AgentError:
+        raise
+    except Exception as error:  # noqa: BLE001 - a mistake of this program's: the record is to say so
+        _log.exception("the reports could not be made")
+        missing = (f"the reports could not be made: {describe(error)}; make them with 'fleet-simulator report'",)
+        with suppress(StorageError):
+            folder.finish(replace(record, verdict=doubted(record.verdict, missing)))
+    for sentence in missing:
+        view.note(sentence, Tone.BAD)
+    # After a full disk not in the record: 'fleet-simulator report' makes what is missing, and the run is what it was.
+    return replace(record, verdict=doubted(record.verdict, missing))
+
+
+def _check_caps(options: RunOptions, plan: Plan) -> None:
+    """Whether every machine of the target allows a run of this size."""
+    busiest = sum(peak_rates(plan).values())
+    for permission in options.permissions:
+        permission.check(devices=plan.scenario.fleet.devices, requests_per_s=busiest)
+
+
+def _conduct(scenario: Scenario, prepared: Prepared, reporter: RunReporter) -> tuple[RunOutcome, Merger]:
+    merger = Merger(range(len(prepared.jobs)))
+    with LocalWorkers(work, prepared.jobs) as workers:
+        outcome = Coordinator(workers, schedule_of(scenario), merger, reporter).conduct()
+    return outcome, merger
+
+
+def _audit(context: RunContext, prepared: Prepared, outcome: RunOutcome, view: RunView) -> AuditRecord | None:
+    """What the service gives back; None without ledgers."""
+    for summary in outcome.summaries.values():
+        if summary.audit is not None:
+            return summary.audit
+    if not prepared.is_audited:
+        return None
+    if outcome.unreachable:
+        again = "the target was gone: audit the folder with 'fleet-simulator audit' when it is back"
+        return AuditRecord(None, None, complete=False, sentences=(again,))
+    target = context.target
+
+    async def read() -> AuditRecord:
+        timeout_s = context.file.scenario.target.timeout_s
+        async with open_client(
+            target.base_url, Keyring(target.keys), timeout_s=timeout_s, offers=prepared.offers, ca_file=target.ca_file
+        ) as desk:
+            return await audit_run(
+                context.folder,
+                desk.pages,
+                AuditSettings(
+                    late_after_s=context.file.scenario.audit.late_after_s,
+                    recorded=RecordedRun(prepared.began_ms / 1000, time.time(), context.file.scenario.fleet.devices),
+                    refusals_planned=plans_refusals(fault.kind for fault in context.file.scenario.faults),
+                ),
+                lambda done, whole: view.stage("reading everything back", done, whole),
+            )
+
+    try:
+        _let_gateway_finish(context, view)
+        with _stage(view, "reading everything back"):
+            audit = asyncio.run(read())
+    except (AgentError, KeyboardInterrupt) as error:
+        why = error_text(error) if isinstance(error, AgentError) else "the audit was ended by hand"
+        return AuditRecord(None, None, complete=False, unjudged=(why,))
+    except Exception as error:  # noqa: BLE001 - a mistake of this program's: the run's record is to be written
+        _log.exception("reading everything back ended unexpectedly")
+        sentence = f"reading everything back ended unexpectedly: {describe(error)}"
+        return AuditRecord(None, None, complete=False, unjudged=(sentence,))
+    missed = sum(summary.missed for summary in outcome.summaries.values())
+    whole = audit.complete and not missed and len(outcome.summaries) == len(prepared.jobs)
+    return replace(audit, complete=whole)
+
+
+def _let_gateway_finish(context: RunContext, view: RunView) -> None:
+    """What a gateway has confirmed may not be in the service yet; read back before, it would count as lost."""
+    settings, folder = context.file.scenario.target, context.target.gateway_folder
+    if folder is None or (settings.transport != "mqtt" and settings.through != "gateway"):
+        return
+    with _stage(view, "the gateway hands on what it holds"):
+        left = wait_until_handed_on(folder, _GATEWAY_S, lambda _left: None)
+    if left:
+        view.note(f"the gateway still holds {left} readings and results: they count as lost below", Tone.WARN)
+
+
+@contextmanager
+def _stage(view: RunView, text: str) -> Iterator[None]:
+    view.stage(text)
+    try:
+        yield
+    finally:
+        view.stage("")

@@ -1,0 +1,190 @@
+"""Many requests to the target's own interface before and after a run: concurrent, patient, and each until it is clear.
+
+The load of a run is measured and never repeated here; what is asked here prepares it and is repeated until it is done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar
+from urllib.parse import urlencode
+
+import httpx
+
+from agent.core.backoff import Backoff
+from agent.errors import Advice, ErrorAnswer, RateLimited, ServiceError
+from agent.wire.answers import Answer
+from agent.wire.extensions import LIST_PARAMETERS, NONE
+from agent.wire.json_text import encode_json
+from agent.wire.limits import PAGE_MAX
+from agent.wire.lists import PageWalk, Params
+from agent.wire.rate_limit import read_rate_limit
+from simulator.fleet.device.retry_policy import RequestRetries
+from simulator.fleet.engine.pool import HttpPool
+from simulator.fleet.target.key_pool import KeyPool, headers_of
+from simulator.fleet.target.pool_pages import PoolPages
+from simulator.keys import Keys
+
+PATIENCE_S: Final = 30.0
+"""For one answer, at least."""
+_TRIES_MAX: Final = 8
+_CONCURRENCY: Final = 32
+_BACKOFF: Final = Backoff(base_s=0.2, cap_s=5.0)
+
+Item = TypeVar("Item")
+Sleep = Callable[[float], Awaitable[object]]
+
+
+@dataclass(frozen=True, slots=True)
+class Keyring:
+    """The key pairs that take turns, as headers."""
+
+    pairs: tuple[Keys, ...]
+
+    def headers(self, index: int) -> Mapping[str, str]:
+        """The headers of the pair whose turn it is."""
+        return headers_of(self.pairs[index % len(self.pairs)])
+
+
+class TargetClient:
+    """Requests to one service with a pool of keys; each key's quota is kept, and a key that has to wait lets others go.
+
+    Attributes:
+        paging: query parameters that make the pages of a list large.
+
+    Args:
+        pool: the connections; it carries no credential.
+        keys: they share the load.
+        offers: the service's extensions: what is beyond the specification is asked for where it has them.
+        sleep: waits that many seconds.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        pool: HttpPool,
+        keys: Keyring,
+        offers: frozenset[str] = NONE,
+        *,
+        sleep: Sleep = asyncio.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._base = httpx.URL(pool.base_url)
+        self._prefix = self._base.raw_path.decode("ascii").rstrip("/")
+        self._pool = pool
+        self._pages = PoolPages(pool, lambda: keys.headers(0), clock)
+        self._keys = KeyPool(keys.pairs)
+        self._sleep = sleep
+        self._clock = clock
+        self.paging: Params = {"limit": PAGE_MAX} if LIST_PARAMETERS in offers else {}
+
+    async def ask(self, method: str, target: str, body: Any = None, *, once: str | None = None) -> Answer:
+        """One request until it is answered for good; what may pass by itself is asked again.
+
+        Args:
+            method: ``GET``, ``POST`` ...
+            target: path and query below the base address, percent-encoded.
+            body: JSON value, or None.
+            once: the idempotency key of a request that must not be carried out twice.
+
+        Raises:
+            ServiceError: the service refused it, or did not answer through all tries.
+        """
+        retries = RequestRetries(_BACKOFF, random.random)
+        text = None if body is None else encode_json(body)
+        extra = {} if once is None else {"idempotency-key": once}
+        while True:
+            key = await self._free_key()
+            headers = {**self._keys.headers(key), **extra}
+            try:
+                answer = await self._pages.judge(
+                    method, target, await self._pool.request(method, target, body=text, headers=headers)
+                )
+            except RateLimited as error:
+                self._keys.refused(key, error.retry_after_s, self._clock())
+            except ServiceError as error:
+                lasting = isinstance(error, ErrorAnswer) and error.advice is not Advice.RETRY
+                if lasting or retries.failures >= _TRIES_MAX:
+                    raise
+                await self._sleep(retries.failed())
+            else:
+                self._keys.note_limit(key, read_rate_limit(answer.headers), self._clock())
+                return answer
+
+    async def _free_key(self) -> int:
+        while True:
+            key, wait_s = self._keys.soonest(self._clock())
+            if wait_s <= 0:
+                self._keys.taken(key)
+                return key
+            await self._sleep(wait_s)
+
+    async def pages(self, path: str, query: Mapping[str, str | int]) -> AsyncIterator[list[Any]]:
+        """The pages of a list, one after the other, by cursor or by link.
+
+        Raises:
+            ServiceError: a page did not come, or the list never ends.
+        """
+        walk = PageWalk(path, query, self._base.copy_with(raw_path=f"{self._prefix}{path}".encode("ascii")))
+        while not walk.done:
+            answer = await self.ask("GET", self._below(walk.target, walk.params))
+            page = walk.take(answer)
+            yield page.items
+            walk.proceed(answer, page)
+
+    def _below(self, target: str, params: Params) -> str:
+        """Path and query below the base address; a link comes as an absolute URL of the same origin."""
+        path = target.removeprefix(str(self._base.copy_with(raw_path=b"/")).rstrip("/")).removeprefix(self._prefix)
+        return f"{path}?{urlencode(params)}" if params else path
+
+
+@asynccontextmanager
+async def open_client(
+    base_url: str,
+    keys: Keyring,
+    *,
+    timeout_s: float = PATIENCE_S,
+    offers: frozenset[str] = NONE,
+    ca_file: Path | None = None,
+) -> AsyncIterator[TargetClient]:
+    """A desk with connections of its own, for the length of the block.
+
+    Args:
+        base_url: of the service.
+        keys: they share the load.
+        offers: as for :class:`TargetClient`.
+        timeout_s: the devices' patience. The desk has more, since a page that a hurried client gives up is one that
+            nobody has looked at.
+        ca_file: the authorities that alone are trusted there; None trusts the system's.
+
+    Raises:
+        ConfigurationError: the address is none.
+    """
+    patience_s = max(timeout_s, PATIENCE_S)
+    pool = HttpPool(base_url, {}, connections=_CONCURRENCY, timeout_s=patience_s, ca_file=ca_file)
+    try:
+        yield TargetClient(pool, keys, offers)
+    finally:
+        await pool.close()
+
+
+async def for_each(items: Iterable[Item], work: Callable[[Item], Awaitable[None]]) -> None:
+    """Do the work for every item, a few at once; the first error stops the rest and is raised."""
+    waiting = iter(items)
+
+    async def take() -> None:
+        for item in waiting:
+            await work(item)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(_CONCURRENCY):
+                group.create_task(take())
+    except* ServiceError as errors:
+        raise errors.exceptions[0] from None

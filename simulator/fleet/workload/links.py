@@ -1,0 +1,180 @@
+"""The devices' links: an engine in front of the engine, where connections are lost, slow, or somebody else's.
+
+Losing the connection is not losing the power: the device lives on, its requests under way end without an answer, and
+new ones do not get through. What faults of the network do to single requests is decided by them
+(:mod:`simulator.fleet.faults.link`), kept in :mod:`simulator.fleet.workload.link_state`, and done here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from simulator.fleet.engine.ports import Caller, Headers, HttpEngine
+from simulator.fleet.engine.wheel import Clock, Wheel
+from simulator.fleet.faults.link import FREE, Passage
+from simulator.fleet.outcomes import OutcomeClass
+from simulator.fleet.workload.link_state import DOWN, LinkState
+
+_CLOSED: Final = "the engine was closed"
+_TIMED_OUT: Final = "no answer within {:g} s"
+_SECRET: Final = re.compile(rb"(?im)^(x-secret-key|authorization):[^\r\n]*")
+_WRONG: Final = rb"\1: msk_not_the_one"
+
+
+class Links:
+    """An :class:`~simulator.fleet.engine.ports.HttpEngine` whose devices can lose their connections.
+
+    Args:
+        engine: carries what gets through.
+        clock: the engine's.
+        wheel: for what is late.
+    """
+
+    def __init__(self, engine: HttpEngine, clock: Clock, wheel: Wheel) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._wheel = wheel
+        self._under_way: dict[int, set[_Relay]] = {}
+        self.state = LinkState(clock)
+        """Which devices have a link, and what faults do to it."""
+        self.apply_link_faults = self.state.apply_link_faults
+        self.has_link_fault = self.state.has_link_fault
+
+    def send(self, device: int, message: bytes, caller: Caller, timeout_s: float) -> None:
+        """Send one whole request (head and body, ready for the wire); it waits its turn where no connection is free."""
+        state = self.state
+        if state.is_down(device):
+            self._refuse(caller, OutcomeClass.TRANSPORT, DOWN)
+            return
+        relay = _Relay(self, self._under_way.setdefault(device, set()), caller)
+        passage = FREE if state.is_plain else state.passage(device, len(message))
+        if passage == FREE:
+            self._engine.send(device, message, relay, timeout_s)
+        else:
+            self._pass(device, message, relay, timeout_s, passage)
+
+    def lose(self, device: int) -> None:
+        """The connection goes in this instant: what is under way may have arrived, and no answer comes."""
+        if not self.state.lose(device):
+            return
+        self._engine.cut(device)
+        now_s = self._clock.time()
+        for relay in list(self._under_way.pop(device, ())):
+            relay.lose(OutcomeClass.TRANSPORT, DOWN, now_s)
+
+    def cut(self, device: int) -> None:
+        """The device's power goes: its requests are forgotten, its callers are not called, its own socket is reset."""
+        for relay in list(self._under_way.pop(device, ())):
+            relay.forget()
+        self._engine.cut(device)
+
+    async def close(self) -> None:
+        """Close every connection; open requests end as ``TRANSPORT``.
+
+        See :class:`~simulator.fleet.engine.ports.HttpEngine`; what was lost on the way ends with it.
+        """
+        await self._engine.close()
+        for relay in [relay for place in self._under_way.values() for relay in place]:
+            relay.give_up(_CLOSED)
+
+    def now(self) -> float:
+        """On the engine's clock."""
+        return self._clock.time()
+
+    def later(self, delay_s: float, call: Callable[[], None]) -> None:
+        """Call it after a while."""
+        self._wheel.at(self._clock.time() + delay_s, call)
+
+    def _refuse(self, caller: Caller, outcome: OutcomeClass, why: str) -> None:
+        # Not from within: the caller expects its answer later.
+        self._clock.call_at(self._clock.time(), lambda: caller.failed(outcome, why, None, self._clock.time()))
+
+    def _pass(self, device: int, message: bytes, relay: _Relay, timeout_s: float, passage: Passage) -> None:
+        now_s = self._clock.time()
+        if passage.refused is not None:
+            relay.forget()
+            self._refuse(relay.caller, passage.outcome, passage.refused)
+            return
+        relay.slow_down(now_s, passage)
+        if passage.is_lost:
+            ended = partial(relay.give_up, _TIMED_OUT.format(timeout_s))
+            self.later(timeout_s, ended)
+        if passage.request_lost:
+            return
+        if passage.foreign is not None:
+            foreign = passage.foreign
+            answer = partial(relay.answered, foreign.status, list(foreign.headers), foreign.body, now_s)
+            self.later(passage.out_s, lambda: answer(self._clock.time()))
+            return
+        if passage.wrong_key:
+            message = _SECRET.sub(_WRONG, message, count=1)
+        go = partial(self._go, device, message, relay, timeout_s)
+        if passage.out_s > 0:
+            self.later(passage.out_s, go)
+        else:
+            go()
+
+    def _go(self, device: int, message: bytes, relay: _Relay, timeout_s: float) -> None:
+        if relay.is_wanted:
+            self._engine.send(device, message, relay, timeout_s)
+
+
+class _Relay:
+    """Between a caller and the engine, as long as the link may be lost."""
+
+    __slots__ = ("_links", "_passage", "_place", "_sent_s", "caller", "is_wanted")
+
+    def __init__(self, links: Links, place: set[_Relay], caller: Caller) -> None:
+        self._links = links
+        self._place = place
+        self._passage: Passage = FREE
+        self._sent_s: float | None = None
+        self.caller = caller
+        self.is_wanted = True
+        place.add(self)
+
+    def slow_down(self, now_s: float, passage: Passage) -> None:
+        """It goes out now, and gets through like this."""
+        self._sent_s = now_s
+        self._passage = passage
+
+    def answered(self, status: int, headers: Headers, body: bytes, sent_s: float, now_s: float) -> None:
+        """The answer came. See :class:`~simulator.fleet.engine.ports.Caller`."""
+        if self._passage.answer_lost:
+            return
+        if self._passage.back_s > 0 and self.is_wanted:
+            delay_s = self._passage.back_s
+            self._passage = FREE
+            late = partial(self.answered, status, headers, body, sent_s)
+            self._links.later(delay_s, lambda: late(now_s + delay_s))
+        elif self._end():
+            self.caller.answered(status, headers, body, sent_s if self._sent_s is None else self._sent_s, now_s)
+
+    def failed(self, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:
+        """No answer. See :class:`~simulator.fleet.engine.ports.Caller`."""
+        if self._passage.answer_lost:
+            return
+        if self._end():
+            self.caller.failed(outcome, reason, sent_s, now_s)
+
+    def give_up(self, reason: str) -> None:
+        """Report that no answer came in time."""
+        if self._end():
+            self.caller.failed(OutcomeClass.TIMEOUT, reason, self._sent_s, self._links.now())
+
+    def lose(self, outcome: OutcomeClass, reason: str, now_s: float) -> None:
+        """The link is lost: nobody knows whether the request arrived, so it counts as sent."""
+        if self._end():
+            self.caller.failed(outcome, reason, now_s, now_s)
+
+    def forget(self) -> None:
+        """End it without an answer: its device is gone."""
+        self._end()
+
+    def _end(self) -> bool:
+        self._place.discard(self)
+        wanted, self.is_wanted = self.is_wanted, False
+        return wanted

@@ -1,0 +1,334 @@
+"""The storm as a worker plays it: open arrivals, one coroutine for each label under way."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+
+from agent.core.backoff import Backoff
+from agent.errors import AgentError, ServiceError, TransportError, UnexpectedAnswer
+from agent.wire import paths
+from agent.wire.answers import Answer, read_retry_after
+from agent.wire.devices import Device
+from agent.wire.extensions import NONE
+from agent.wire.json_text import encode_json
+from agent.wire.registration import RegisterDevice
+from simulator.fleet.device.answers import read_written
+from simulator.fleet.device.retry_policy import RequestRetries
+from simulator.fleet.engine.pool import HttpAnswer, HttpPool
+from simulator.fleet.metrics.recorder import Recorder
+from simulator.fleet.outcomes import REFUSALS, Attempt, OutcomeClass, class_of
+from simulator.fleet.record import STORM
+from simulator.fleet.target.client import Keyring, TargetClient
+from simulator.fleet.target.pool_pages import PoolPages
+from simulator.fleet.target.provisioning import MARK
+from simulator.fleet.target.target import KeyPairFile, read_keys
+from simulator.fleet.workload.base import Leftover, WorkloadSummary
+from simulator.fleet.workload.storm_journeys import Journey, judge_storm, plan_course
+from simulator.watched import start_task
+from simulator.wire.messages import ScanAnswer, ScanQr
+from simulator.wire.qr import LabelText, encode_label
+
+SCAN: Final = "http.scan_qr"
+REGISTER: Final = "http.register"
+REMOVE: Final = "http.remove"
+_TRIES: Final = 6
+_BACKOFF: Final = Backoff(base_s=0.2, cap_s=5.0)
+_CONFLICT: Final = 409
+_GONE: Final = 404
+_LATER: Final = frozenset({OutcomeClass.LIMITED, OutcomeClass.SERVER_ERROR})
+_FAULT_CHARACTERS: Final = 200
+_SOURCE: Final = "the service"
+_NO_HEADERS: Final = httpx.Headers()
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One request of a journey; ``also_good`` is a status that is a good answer, too: somebody else was first."""
+
+    operation: str
+    method: str
+    target: str
+    body: Any
+    also_good: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StormJob:
+    """What a storm needs, pickled.
+
+    Attributes:
+        keys: they take turns.
+        identifiers: one for each label; none of them is registered before.
+        users: the two people.
+        rate_factors: of the scenario's phases: how much faster labels arrive in each.
+        races, remove: shares of the labels.
+        offers: the service's extensions.
+        ca_file: the authorities that alone are trusted there; None trusts the system's.
+    """
+
+    base_url: str
+    keys: tuple[KeyPairFile, ...]
+    product_id: str
+    scenario: str
+    identifiers: tuple[str, ...]
+    users: tuple[str, str]
+    rate_per_s: float
+    rate_factors: tuple[float, ...]
+    races: float
+    remove: float
+    seed: int
+    connections: int = 256
+    timeout_s: float = 10.0
+    offers: frozenset[str] = NONE
+    ca_file: Path | None = None
+
+    def make(self, recorder: Recorder) -> StormWorkload:
+        """Build everything; called in the running loop. Nothing is sent yet."""
+        return StormWorkload(self, recorder)
+
+
+class StormWorkload:
+    """Plays an ``onboarding_storm`` scenario: registrations from labels at a planned rate.
+
+    Args:
+        job: what is to be done.
+        recorder: of the worker.
+        now: the loop's monotonic clock.
+    """
+
+    def __init__(self, job: StormJob, recorder: Recorder, now: Callable[[], float] = time.monotonic) -> None:
+        self._job = job
+        self._keys = Keyring(read_keys(job.keys))
+        self._recorder = recorder
+        self._now = now
+        self._pool = HttpPool(
+            job.base_url, {}, connections=job.connections, timeout_s=job.timeout_s, ca_file=job.ca_file
+        )
+        self._pages = PoolPages(self._pool, lambda: self._keys.headers(0))
+        self._journeys: list[Journey] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._arrivals: asyncio.Task[None] | None = None
+        self._factor = 1.0
+        self._requests = 0
+        self._due_s = 0.0
+        self._unbegun = 0
+
+    @property
+    def devices(self) -> int:
+        """One label for each device."""
+        return len(self._job.identifiers)
+
+    def begin(self, at_s: float) -> None:
+        """Labels begin to arrive."""
+        self._arrivals = start_task(self._arrive(at_s), "arrivals")
+
+    def enter_phase(self, index: int, at_s: float) -> None:
+        """From now on labels arrive as fast as this phase says."""
+        del at_s
+        self._factor = self._job.rate_factors[index]
+
+    def gauges(self) -> Mapping[str, float]:
+        """Labels that were begun, are under way, and are registered."""
+        return {
+            "labels": len(self._journeys),
+            "under_way": len(self._tasks),
+            "registered": sum(1 for journey in self._journeys if journey.should_be_there),
+        }
+
+    async def drain(self, from_s: float, until_s: float) -> Leftover:
+        """No new label; those under way come to their end."""
+        if self._arrivals is not None:
+            self._arrivals.cancel()
+            await asyncio.wait([self._arrivals])
+            self._count_unbegun(from_s)
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=max(0.0, until_s - self._now()))
+        return Leftover(tuple(sorted(task.get_name() for task in self._tasks)[:10]), len(self._tasks))
+
+    def _count_unbegun(self, until_s: float) -> None:
+        """Labels that were due by then and never begun; their scans are load that was not made."""
+        while self._due_s < until_s and len(self._journeys) + self._unbegun < self.devices and self._factor > 0:
+            self._unbegun += 1
+            self._recorder.intended += 1
+            self._recorder.undelivered += 1
+            self._due_s += 1.0 / (self._job.rate_per_s * self._factor)
+
+    async def close(self) -> WorkloadSummary:
+        """Read back what is listed for both people, judge it, and close the connections."""
+        # A run that was not drained, since the target is gone, has labels to come as well.
+        unfinished = [*self._tasks, *([self._arrivals] if self._arrivals is not None else [])]
+        for task in unfinished:
+            task.cancel()
+        await asyncio.gather(*unfinished, return_exceptions=True)
+        try:
+            listed, complete = await self._listed()
+        finally:
+            await self._pool.close()
+        tally = judge_storm(self._journeys, listed, complete=complete)
+        undecided = tally.races - tally.races_decided
+        failures = [f"{sentence}: {count} times" for sentence, count in tally.faults.items()]
+        if undecided:
+            failures.append(f"{undecided} of {tally.races} races were won by nobody or by both")
+        numbers = {key: value for key, value in asdict(tally).items() if key not in {"audit", "faults"}}
+        races = f"of {tally.races:,} labels that two people wanted, each went to exactly one" if tally.races else ""
+        return WorkloadSummary(failures=tuple(failures), audit=tally.audit, extras={STORM: numbers}, held=races)
+
+    async def _arrive(self, at_s: float) -> None:
+        """Labels at the scenario's rate, whatever the target does."""
+        job = self._job
+        self._due_s = at_s
+        for number, identifier in enumerate(job.identifiers):
+            await asyncio.sleep(max(0.0, self._due_s - self._now()))
+            while self._factor <= 0:  # a phase of rest
+                await asyncio.sleep(0.05)
+                self._due_s = self._now()
+            course = plan_course(job.seed, number, identifier, races=job.races, remove=job.remove)
+            journey = Journey(course)
+            self._journeys.append(journey)
+            task = start_task(self._travel(journey, self._due_s), identifier)
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            self._due_s += 1.0 / (job.rate_per_s * self._factor)
+
+    async def _travel(self, journey: Journey, due_s: float) -> None:
+        """Scan, register, and for some: remove."""
+        course, job = journey.course, self._job
+        label = encode_label(LabelText(job.product_id, course.identifier))
+        scan = _Step(SCAN, "POST", paths.SCAN_QR, ScanQr(qr_data=label).to_wire())
+        answer = await self._ask(journey, scan, due_s)
+        if answer is None:
+            return
+        found = read_written(ScanAnswer, self._as_read(answer), "scan", {})
+        journey.scanned = found.device_identifier in {None, course.identifier}
+        if not journey.scanned:
+            journey.faults.append("scan-qr named another device than the label")
+        people = job.users if course.raced else job.users[course.number % 2 :][:1]
+        due_s = self._now()
+        await asyncio.gather(*(self._register(journey, user, found.qr_info, due_s) for user in people))
+        if course.removed and journey.device_id:
+            due_s = self._now()
+            await asyncio.gather(*(self._remove(journey, due_s) for _ in people))
+            if journey.removals > 1:
+                journey.faults.append("a removed device was removed once more")
+
+    async def _register(self, journey: Journey, user: str, qr_info: dict[str, Any], due_s: float) -> None:
+        course = journey.course
+        body = RegisterDevice(
+            user_id=user,
+            product_id=self._job.product_id,
+            device_name=f"{MARK} {self._job.scenario} {course.number:06d}",
+            device_identifier=course.identifier,
+            qr_info=qr_info,
+        )
+        also_good = _CONFLICT if course.raced else None
+        step = _Step(REGISTER, "POST", paths.ONBOARDING_DEVICES, body.to_wire(), also_good)
+        answer = await self._ask(journey, step, due_s)
+        if answer is not None and answer.status != _CONFLICT:
+            journey.winners.append(user)
+            device = read_written(Device, self._as_read(answer), "device", {})
+            journey.device_id = device.device_id or journey.device_id or await self._listed_id(user, course.identifier)
+
+    @staticmethod
+    def _as_read(answer: HttpAnswer) -> Answer:
+        return Answer(answer.status, _NO_HEADERS, answer.body, _SOURCE)
+
+    async def _listed_id(self, user: str, identifier: str) -> str:
+        """The id of a device whose registration did not name it; empty where the list does not, either."""
+        desk = TargetClient(self._pool, self._keys, self._job.offers)
+        with contextlib.suppress(AgentError):
+            async for items in desk.pages(paths.user_devices(user), desk.paging):
+                for item in items:
+                    with contextlib.suppress(AgentError):
+                        device = Device.receive(item)
+                        if device.device_identifier == identifier:
+                            return device.device_id
+        return ""
+
+    async def _remove(self, journey: Journey, due_s: float) -> None:
+        path = paths.onboarding_device(journey.device_id)
+        # 404: the other one's removal, or the first try of this one, which got no answer, was carried out.
+        answer = await self._ask(journey, _Step(REMOVE, "DELETE", path, None, _GONE), due_s)
+        if answer is not None and answer.status != _GONE:
+            journey.removals += 1
+
+    async def _ask(self, journey: Journey, step: _Step, due_s: float) -> HttpAnswer | None:
+        """One step until it is answered for good; None when it never was, or was refused, which the journey notes."""
+        retries, unanswered = RequestRetries(_BACKOFF, random.random), 0
+        for _ in range(_TRIES):
+            try:
+                answer = await self._send(step, due_s, retries.attempt)
+                if answer.status == step.also_good:
+                    journey.unsure = journey.unsure or (answer.status == _GONE and bool(unanswered))
+                    return answer
+                if class_of(answer.status) not in _LATER:
+                    await self._pages.judge(step.method, step.target, answer)
+                    return answer
+                wait_s = read_retry_after(httpx.Headers(answer.headers))
+                pause_s = retries.failed(wait_s, refused=class_of(answer.status) in REFUSALS)
+            except TransportError:
+                unanswered += 1
+                pause_s = retries.failed()
+            except ServiceError as error:
+                journey.faults.append(f"{step.operation}: {error}"[:_FAULT_CHARACTERS])
+                return None
+            due_s = self._now() + pause_s
+            await asyncio.sleep(pause_s)
+        journey.unsure = True
+        return None
+
+    async def _send(self, step: _Step, due_s: float, attempt: Attempt) -> HttpAnswer:
+        sent_s = self._now()
+        self._requests += 1
+        self._recorder.intended += 1
+        self._recorder.sent += 1
+        headers = self._keys.headers(self._requests)
+        text = None if step.body is None else encode_json(step.body)
+        outcome = OutcomeClass.TRANSPORT
+        try:
+            answer = await self._pool.request(step.method, step.target, body=text, headers=headers)
+            outcome = OutcomeClass.OK if answer.status == step.also_good else class_of(answer.status)
+        except UnexpectedAnswer:
+            outcome = OutcomeClass.UNEXPECTED
+            raise
+        except asyncio.CancelledError:
+            outcome = OutcomeClass.TIMEOUT  # the run was over before the answer
+            self._recorder.undelivered += 1
+            raise
+        except TransportError as error:
+            outcome = OutcomeClass.TIMEOUT if "no answer within" in str(error) else OutcomeClass.TRANSPORT
+            raise
+        finally:
+            now_s = self._now()
+            self._recorder.record(
+                step.operation, outcome, intended_s=due_s, sent_s=sent_s, now_s=now_s, attempt=attempt
+            )
+        return answer
+
+    async def _listed(self) -> tuple[dict[str, list[str]], bool]:
+        """The identifiers that the service lists for each of the two; False when it could not be read to the end."""
+        desk, wanted = TargetClient(self._pool, self._keys, self._job.offers), set(self._job.identifiers)
+
+        async def read(user: str) -> list[str]:
+            names: list[str] = []
+            async for items in desk.pages(paths.user_devices(user), desk.paging):
+                names += [name for name in (Device.receive(item).device_identifier for item in items) if name in wanted]
+            return names
+
+        listed: dict[str, list[str]] = {}
+        for user in self._job.users:
+            try:
+                listed[user] = await read(user)
+            except AgentError as error:
+                if getattr(error, "status", None) != _GONE:
+                    return listed, False
+                listed[user] = []  # nobody registered anything for this one
+        return listed, True

@@ -1,0 +1,118 @@
+"""One line for each request on standard error.
+
+The lines do not pass through :mod:`logging`, which takes several times as long for each as the rest of the log
+together: those of one turn of the event loop are written at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import time
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Final
+
+from pydantic_core import to_json
+
+from simulator.service.addresses import CONTROL_PREFIX
+from simulator.service.matching import FoundPath
+from simulator.service.request_log.entry import ANSWERED
+from simulator.service.request_log.recording import Recording
+from simulator.service.request_log.settings import AccessLogStyle
+
+_KNOWN_PATHS: Final = 4_096
+
+
+def _write(text: str) -> None:
+    sys.stderr.write(text)
+    sys.stderr.flush()
+
+
+class AccessLog:
+    """Writes the lines.
+
+    Args:
+        style: ``text`` as ``name=value``, or ``json`` as an object on each line.
+        find: path -> its template; None when the service has no such path.
+        write: where they go; many lines at once.
+        now_s: seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        style: AccessLogStyle,
+        find: Callable[[str], FoundPath | None],
+        write: Callable[[str], object] = _write,
+        now_s: Callable[[], float] = time.time,
+    ) -> None:
+        self._line = _json_line if style == "json" else _text_line
+        self._find = lru_cache(maxsize=_KNOWN_PATHS)(find)
+        self._write = write
+        self._now_s = now_s
+        self._waiting: list[Recording] = []
+        self._second = -1
+        self._prefix = ""
+
+    def add(self, recording: Recording) -> None:
+        """Write a request's line at the end of this turn of the event loop."""
+        if not self._waiting:
+            asyncio.get_running_loop().call_soon(self.flush)
+        self._waiting.append(recording)
+
+    def _path(self, recording: Recording) -> str | None:
+        """The template of its path: ids, and what else callers write into paths, do not go into logs."""
+        path = recording.path
+        if path.startswith(CONTROL_PREFIX):
+            return CONTROL_PREFIX + path[len(CONTROL_PREFIX) :].partition("/")[0]
+        found = self._find(path)
+        return None if found is None else found.template
+
+    def flush(self) -> None:
+        """Write what waits. A standard error that is gone ends nothing."""
+        waiting, self._waiting = self._waiting, []
+        if waiting:
+            at = self._time()
+            try:
+                self._write("".join([self._line(one, at, self._path(one)) for one in waiting]))
+            except (OSError, ValueError):  # a pipe without a reader, or a file that is closed
+                logging.getLogger(__name__).debug("the access log cannot be written")
+
+    def _time(self) -> str:
+        now_s = self._now_s()
+        second = int(now_s)
+        if second != self._second:
+            self._second = second
+            self._prefix = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
+        return f"{self._prefix}.{int((now_s - second) * 1000):03d}Z"
+
+
+def _text_line(one: Recording, at: str, path: str | None) -> str:
+    caller = "-" if one.caller is None else one.caller.api_key
+    if " " in caller:  # a partner and its user
+        caller = to_json(caller).decode()
+    line = (
+        f"{at} INFO access: method={one.method or '-'} path={path or '-'} status={one.status or '-'} "
+        f"duration_ms={one.duration_s * 1000:.1f} account={caller} request_id={one.request_id.decode() or '-'}"
+    )
+    if one.outcome != ANSWERED:
+        line += f" outcome={one.outcome}"
+    return f"{line} faults={','.join(one.faults)}\n" if one.faults else f"{line}\n"
+
+
+def _json_line(one: Recording, at: str, path: str | None) -> str:
+    line = {
+        "time": at,
+        "level": "info",
+        "logger": "access",
+        "method": one.method or None,
+        "path": path,
+        "status": one.status,
+        "duration_ms": round(one.duration_s * 1000, 1),
+        "account": None if one.caller is None else one.caller.api_key,
+        "request_id": one.request_id.decode() or None,
+        "outcome": one.outcome,
+        "faults": list(one.faults),
+    }
+    return f"{to_json(line).decode()}\n"

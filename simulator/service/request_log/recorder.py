@@ -1,0 +1,72 @@
+"""The outermost ASGI layer: notes each request and its answer as they go over the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from simulator.service.addresses import CONTROL_PREFIX
+from simulator.service.connection import RAW_SEND
+from simulator.service.request_log.access_log import AccessLog
+from simulator.service.request_log.entry import REFUSED
+from simulator.service.request_log.recording import RECORDING, REPLAY_OF, Recording
+from simulator.service.request_log.store import RequestLog
+
+
+class Recorder:
+    """Passes each request on to ``app`` and notes what became of it.
+
+    Args:
+        app: what answers.
+        log: where requests are kept; those of the control paths are not.
+        access_log: where their lines go; None for nowhere.
+        now_ms: the service's clock.
+    """
+
+    def __init__(
+        self, app: ASGIApp, *, log: RequestLog, access_log: AccessLog | None, now_ms: Callable[[], int]
+    ) -> None:
+        self._app = app
+        self._log = log
+        self._access_log = access_log
+        self._now_ms = now_ms
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request, or the server's start and end."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        scope[RECORDING] = recording = Recording(scope, receive, send, self._now_ms())
+        scope[RAW_SEND] = send
+        if REPLAY_OF in scope:
+            recording.replay_of = scope[REPLAY_OF]
+        under_way = self._log.under_way
+        if not scope["path"].startswith(CONTROL_PREFIX):
+            under_way.add(recording)
+        try:
+            await self._app(scope, recording.receive, recording.send)
+        finally:
+            recording.end(scope)
+            if recording in under_way:
+                under_way.remove(recording)
+                self._log.add(recording)
+            if self._access_log is not None:
+                self._access_log.add(recording)
+
+    def note_refusal(self, status: int, client: tuple[str, int] | None) -> None:
+        """Note a request that the connection has refused before there was one to pass on."""
+        scope: Scope = {"method": "", "path": "", "raw_path": b"", "query_string": b"", "headers": [], "client": client}
+        recording = Recording(scope, _nothing, _nowhere, self._now_ms())
+        recording.status, recording.outcome = status, REFUSED
+        self._log.add(recording)
+        if self._access_log is not None:
+            self._access_log.add(recording)
+
+
+async def _nothing() -> dict[str, object]:
+    return {"type": "http.disconnect"}
+
+
+async def _nowhere(_message: object) -> None:
+    return None

@@ -1,0 +1,140 @@
+"""A request that is under way: it is noted as its parts pass."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Sequence
+from typing import Any, Final
+
+from starlette.types import Message, Receive, Scope, Send
+
+from simulator.service.answers import Header
+from simulator.service.connection import cycle_of
+from simulator.service.faults.rules import FAULTS_MET
+from simulator.service.request_log.entry import ANSWERED, BODY_BYTES, CALLER_GONE, CUT, NO_ANSWER, REFUSED
+from simulator.service.storage.keys import Caller
+
+RECORDING: Final = "service.recording"
+"""In the scope of a request: its :class:`Recording`, where requests are recorded."""
+REFUSAL: Final = "service.refusal"
+"""In the scope of a request: the status that the connection answered in place of the service."""
+REPLAY_OF: Final = "service.replay_of"
+"""In the scope of a request: ``seq`` of the one that it repeats."""
+_MARGIN: Final = 8 * 1024
+"""So much more of a body is looked at, so that no half of a secret is left where it is cut."""
+LOOKED_AT: Final = BODY_BYTES + _MARGIN
+
+
+class Recording:
+    """What is noted of a request, with its secrets: it is kept for a moment only.
+
+    Nearly all of this is on the service's hot path, so what most requests leave as it is stands in the class. It does
+    not refer to the request's scope, which refers to it: what goes in a circle waits for the garbage collector.
+
+    Args:
+        scope: of the request.
+        receive: brings it.
+        send: takes the answer.
+        received_ms: when it came, milliseconds of the service's clock.
+
+    Attributes:
+        send_on: where the answer goes; until it has ended.
+        method: as it was sent; empty where nobody could read it.
+        raw_path: as it was sent, percent-encoded.
+        path: the same as text, or decoded, see :class:`simulator.service.gate.Gate`.
+        query: what follows the ``?``.
+        headers: of the request.
+        client: the address and port of the other end.
+        replay_of: ``seq`` of the request that this one repeats.
+        seq: its place in the log, once it has one.
+        caller: set by who finds out whom it comes from.
+        request_id: the one that the answer carries.
+        faults: the wanted faults that it met.
+        outcome: what became of it, once it has ended.
+        duration_s: from its head to the end of its answer, of real time.
+    """
+
+    seq = 0
+    replay_of: int | None = None
+    caller: Caller | None = None
+    request_id = b""
+    faults: Sequence[str] = ()
+    outcome = ANSWERED
+    duration_s = 0.0
+    body = b""
+    body_bytes = 0
+    status: int | None = None
+    answer_headers: Sequence[Header] = ()
+    answer = b""
+    answer_bytes = 0
+    _is_complete = False
+    _is_disconnected = False
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, received_ms: int) -> None:
+        self.method: str = scope["method"]
+        self.path: str = scope["path"]
+        self.raw_path: bytes = scope["raw_path"]
+        self.query: bytes = scope["query_string"]
+        self.headers: Sequence[Header] = scope["headers"]
+        self.client: Sequence[Any] | None = scope["client"]
+        self._receive_on = receive
+        self.send_on = send
+        self.received_ms = received_ms
+        self._started_s = time.perf_counter()
+
+    async def receive(self) -> Message:
+        """Pass on what comes."""
+        message = await self._receive_on()
+        if message["type"] == "http.request":
+            body = message["body"]
+            if body:
+                self.body_bytes += len(body)
+                self.body = _joined(self.body, body) if self.body else body[:LOOKED_AT]
+        else:
+            self._is_disconnected = True
+        return message
+
+    def send(self, message: Message) -> Awaitable[None]:
+        """Pass on what goes; without a coroutine of its own, which would cost as much as all the rest here."""
+        if message["type"] == "http.response.body":
+            body = message.get("body")
+            if body:
+                self.answer_bytes += len(body)
+                self.answer = _joined(self.answer, body) if self.answer else body[:LOOKED_AT]
+            if not message.get("more_body"):
+                self._is_complete = True
+        else:
+            self.status = message["status"]
+            self.answer_headers = message["headers"]
+        return self.send_on(message)
+
+    def end(self, scope: Scope) -> None:
+        """Note that it has ended."""
+        self.duration_s = time.perf_counter() - self._started_s
+        self.faults = scope.get(FAULTS_MET, ())
+        connection = cycle_of(scope, self.send_on)
+        if connection is not None:
+            if connection.disconnected and not self.faults:  # a fault may close the connection itself
+                self.outcome = CALLER_GONE
+            if connection.body and not self.body:
+                # What came of a body that nobody has read, as of a request without keys.
+                self.body, self.body_bytes = bytes(connection.body[:LOOKED_AT]), len(connection.body)
+        if not self._is_complete:
+            self._end_early(scope)
+        del self._receive_on, self.send_on
+
+    def _end_early(self, scope: Scope) -> None:
+        refusal = scope.get(REFUSAL)
+        if self.status is not None:
+            self.outcome = CUT
+        elif refusal is not None:
+            self.status, self.outcome = refusal, REFUSED
+        elif self._is_disconnected:
+            self.outcome = CALLER_GONE
+        elif self.outcome == ANSWERED:
+            self.outcome = NO_ANSWER
+
+
+def _joined(before: bytes, piece: bytes) -> bytes:
+    """As much of both as is looked at."""
+    return before + piece[: LOOKED_AT - len(before)]

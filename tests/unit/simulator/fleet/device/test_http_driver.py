@@ -1,0 +1,457 @@
+"""The driver on virtual time, over an engine without sockets."""
+
+from __future__ import annotations
+
+import gc
+import json
+import tracemalloc
+from collections import Counter
+from dataclasses import replace
+from email.utils import formatdate
+
+import pytest
+
+from agent.core.poll_interval import PollIntervals
+from agent.wire import extensions
+from agent.wire.times import parse_time
+from simulator.fleet.device.http_driver import HttpDriver, Member
+from simulator.fleet.device.model import Clocks, DeviceModel, Fleetwide
+from simulator.fleet.device.request_template import RequestTemplate
+from simulator.fleet.engine.http.origin import read_origin
+from simulator.fleet.engine.wheel import Wheel
+from simulator.fleet.outcomes import Attempt, OutcomeClass
+from tests.unit.simulator.fleet.device.fleet_fakes import START_S, FakeEngine, RecordingLedger, RecordingObserver
+from tests.virtual_clock import VirtualClock
+
+NOTHING = (200, {}, b'{"data":[],"next_cursor":null,"has_more":false}')
+MINUTE = DeviceModel(interval_s=60.0, polling=PollIntervals(60.0, 60.0, 60.0), wait_s=0.0)
+PLAIN = extensions.ALL - {extensions.LONG_POLL, extensions.BATCH_SENSOR_DATA}
+PING = b'{"data":[{"id":"c1","command_payload":{"command":"ping"},"status":"queued"}]}'
+
+
+def well(request):
+    return NOTHING if request.method == "GET" else (201, {}, b"{}")
+
+
+class Bench:
+    def __init__(self, devices=4, answer=well, model=MINUTE, first_index=0, offers=PLAIN) -> None:
+        self.clock = VirtualClock(1000.0)
+        self.engine = FakeEngine(self.clock, self._answered)
+        self.answer = answer
+        self.ledger = RecordingLedger()
+        self.observer = RecordingObserver()
+        self.news = 0
+        fleet = Fleetwide(offers, seed=1, run="run", numbered=True, ledger=self.ledger, began_s=1000.0)
+        self.driver = HttpDriver(
+            self.engine,
+            Wheel(self.clock),
+            [RequestTemplate(read_origin("http://service/api"), {"x-api-key": "k"})],
+            [Member(f"d{first_index + number}", "p", model) for number in range(devices)],
+            fleet,
+            first_index=first_index,
+            observer=self.observer,
+            clocks=Clocks(self.clock.time, lambda: START_S + self.clock.time()),
+            on_news=self._count,
+        )
+        self.indices = range(first_index, first_index + devices)
+
+    def _answered(self, request):
+        return self.answer(request)
+
+    def _count(self) -> None:
+        self.news += 1
+
+    def switch_on(self) -> None:
+        for index in self.indices:
+            self.driver.switch_on(index)
+
+    def run(self, seconds: float) -> None:
+        self.clock.run_until(self.clock.time() + seconds)
+
+    def written(self, name: str) -> list[tuple]:
+        return [call[1:] for call in self.ledger.calls if call[0] == name]
+
+
+def test_each_device_polls_and_reads_in_its_own_rhythm_and_each_exchange_is_told():
+    bench = Bench(devices=20)
+    bench.switch_on()
+    bench.run(600)
+    methods = Counter((request.device, request.method) for request in bench.engine.requests)
+    assert set(methods) == {(device, method) for device in bench.indices for method in ("GET", "POST")}
+    assert all(9 <= count <= 11 for count in methods.values())
+    assert len(bench.observer.exchanges) == len(bench.engine.requests) == bench.news
+    assert {told.operation for told in bench.observer.exchanges} == {"http.poll", "http.sensor_data"}
+    assert all(told.sent_s == told.ready_s == told.intended_s for told in bench.observer.exchanges)
+    seconds = Counter(int(request.sent_s) % 60 for request in bench.engine.requests if request.method == "POST")
+    assert len(seconds) > 10
+
+
+def test_devices_in_step_read_in_the_same_instant():
+    bench = Bench(model=DeviceModel(interval_s=60.0, in_step=True, polling=MINUTE.polling, wait_s=0.0))
+    bench.switch_on()
+    bench.run(130)
+    assert {request.sent_s for request in bench.engine.requests if request.method == "POST"} == {1060.0, 1120.0}
+
+
+def test_a_channel_has_one_request_on_its_way_however_long_it_takes():
+    bench = Bench(devices=3, model=DeviceModel(interval_s=1.0, polling=PollIntervals(1.0, 1.0, 1.0), wait_s=0.0))
+    bench.engine.takes_s = 5.0
+    bench.switch_on()
+    bench.run(100)
+    assert bench.engine.most_at_once == 2
+    assert max(told.ready_s - told.intended_s for told in bench.observer.exchanges) > 3.0
+    assert all(told.sent_s >= told.ready_s for told in bench.observer.exchanges)
+
+
+def test_a_device_that_waits_for_answers_only_is_not_woken_before_its_sensor_is_due():
+    bench = Bench(devices=1, answer=lambda _request: None)
+    bench.switch_on()
+    bench.run(300)
+    assert len(bench.engine.requests) == 2
+    assert bench.driver.gauges.waiting_readings == 5
+
+
+def test_the_power_goes_without_a_word_and_what_was_on_its_way_goes_again_as_it_was():
+    bench = Bench(devices=1, answer=lambda request: None if request.method == "POST" else NOTHING)
+    bench.switch_on()
+    bench.run(90)
+    first = [request for request in bench.engine.requests if request.method == "POST"]
+    bench.driver.switch_off(0)
+    assert (bench.engine.cuts, bench.driver.gauges.online) == ([0], 0)
+    assert bench.written("readings_unanswered") == [(0, (1,), 90.0)]
+    told = len(bench.observer.exchanges)
+    bench.run(600)
+    assert len(bench.observer.exchanges) == told
+    bench.answer = well
+    bench.driver.switch_on(0)
+    bench.run(30)
+    again = [request for request in bench.engine.requests if request.method == "POST"][len(first) :]
+    assert (again[0].body, again[0].headers) == (first[0].body, first[0].headers)
+    assert [(device, keys, ambiguous) for device, keys, _, ambiguous in bench.written("readings_resent")[:1]] == [
+        (0, (1,), True)
+    ]
+    assert bench.written("readings_accepted")[0][:2] == (0, (1,))
+    told = next(told for told in bench.observer.exchanges if told.operation == "http.sensor_data")
+    assert told.attempt is Attempt.AMBIGUOUS
+
+
+def test_time_without_power_is_no_time_that_the_generator_kept_a_request_waiting():
+    """Readings that waited for the end of a back-off when the power went are due when it is there again."""
+    refused = (503, {}, b"")
+    bench = Bench(devices=4, answer=lambda request: refused if request.method == "POST" else NOTHING)
+    bench.switch_on()
+    bench.run(300)
+    for device in bench.indices:
+        bench.driver.switch_off(device)
+    bench.run(600)
+    bench.answer = well
+    booted_s = bench.clock.time()
+    bench.switch_on()
+    told = len(bench.observer.exchanges)
+    bench.run(60)
+    sent = [each for each in bench.observer.exchanges[told:] if each.operation == "http.sensor_data"]
+    assert {each.outcome for each in sent} == {OutcomeClass.OK}
+    assert len(sent) > len(bench.indices)
+    assert all(booted_s <= each.intended_s <= each.ready_s <= (each.sent_s or 0.0) for each in sent)
+
+
+def test_what_never_went_out_is_not_in_doubt():
+    bench = Bench(devices=1)
+
+    def refuse(device, message, caller, timeout_s):
+        now_s = bench.clock.time()
+        bench.clock.call_at(now_s, lambda: caller.failed(OutcomeClass.TRANSPORT, "refused", None, now_s))
+
+    bench.engine.send = refuse
+    bench.switch_on()
+    bench.run(70)
+    assert bench.written("readings_unanswered") == []
+    assert {told.sent_s for told in bench.observer.exchanges} == {None}
+    assert ("http.poll", 0, "refused") in bench.observer.faults
+
+
+def test_a_command_is_followed_from_the_list_to_the_report():
+    def answer(request):
+        reported = any("result" in each.target for each in bench.engine.requests)
+        return (200, {}, PING) if request.method == "GET" and not reported else well(request)
+
+    bench = Bench(devices=1, answer=answer)
+    bench.switch_on()
+    bench.run(61)
+    names = [call[0] for call in bench.ledger.calls if call[0].startswith("command")]
+    assert names == ["command_received", "command_started", "command_finished", "command_reported"]
+    assert bench.driver.gauges.open_commands == 0
+    assert {told.operation for told in bench.observer.exchanges} >= {"http.poll", "http.report"}
+
+
+def test_a_report_that_was_not_answered_goes_again_as_a_resend():
+    reports = []
+
+    def answer(request):
+        if request.method == "GET":
+            return (200, {}, PING) if not reports else well(request)
+        if "result" not in request.target:
+            return well(request)
+        reports.append(request)
+        return OutcomeClass.TIMEOUT if len(reports) < 3 else well(request)
+
+    bench = Bench(devices=1, answer=answer)
+    bench.switch_on()
+    bench.run(120)
+    told = [(told.outcome, told.attempt) for told in bench.observer.exchanges if told.operation == "http.report"]
+    timeout = OutcomeClass.TIMEOUT
+    assert told == [(timeout, Attempt.FIRST), (timeout, Attempt.AMBIGUOUS), (OutcomeClass.OK, Attempt.AMBIGUOUS)]
+
+
+LIMITED = (429, {"retry-after": "1"}, b'{"error":"rate_limited","message":"slowly"}')
+UNWELL = (503, {}, b'{"error":"unavailable","message":"later"}')
+RUNNING = (409, {}, b'{"error":"idempotency_key_in_use","message":"one with this key is still running"}')
+CONFLICT = (409, {}, b'{"error":"conflict","message":"says a service with words of its own"}')
+FIRST, REFUSED, AMBIGUOUS = Attempt
+
+
+@pytest.mark.parametrize("path", ["sensor-data", "result"])
+@pytest.mark.parametrize(
+    ("answers", "attempts"),
+    [
+        ([LIMITED, LIMITED], [FIRST, REFUSED, REFUSED]),
+        ([(401, {}, b"{}")], [FIRST, REFUSED]),
+        ([UNWELL], [FIRST, AMBIGUOUS]),
+        ([OutcomeClass.TIMEOUT], [FIRST, AMBIGUOUS]),
+        ([RUNNING], [FIRST, AMBIGUOUS]),
+        # Once somebody may have it, no refusal takes that back.
+        ([LIMITED, OutcomeClass.TRANSPORT, LIMITED], [FIRST, REFUSED, AMBIGUOUS, AMBIGUOUS]),
+    ],
+    ids=["limited", "locked-out", "5xx", "no-answer", "still-running", "mixed"],
+)
+def test_resends_after_refusals_are_told_apart_from_those_that_the_service_may_have(path, answers, attempts):
+    left = list(answers)
+
+    def answer(request):
+        if request.method == "GET":
+            return (200, {}, PING) if path == "result" and left else well(request)
+        return left.pop(0) if path in request.target and left else well(request)
+
+    bench = Bench(devices=1, answer=answer, model=replace(MINUTE, interval_s=3600.0 if path == "result" else 60.0))
+    bench.switch_on()
+    bench.run(500)
+    operation = "http.report" if path == "result" else "http.sensor_data"
+    told = [told.attempt for told in bench.observer.exchanges if told.operation == operation]
+    assert told[: len(attempts)] == attempts
+    assert set(told[len(attempts) :]) <= {FIRST}
+    if path == "sensor-data":
+        written = [(keys, ambiguous) for _, keys, _, ambiguous in bench.written("readings_resent")]
+        assert written == [((1,), attempt is AMBIGUOUS) for attempt in attempts[1:]]
+        doubts = sum(answer not in (LIMITED, (401, {}, b"{}")) for answer in answers)
+        assert len(bench.written("readings_unanswered")) == doubts
+
+
+def test_a_conflict_with_a_request_that_still_runs_leaves_open_what_becomes_of_that():
+    left = [CONFLICT]
+    bench = Bench(devices=1, answer=lambda request: left.pop() if request.method == "POST" and left else well(request))
+    bench.switch_on()
+    bench.run(110)
+    told = [told.attempt for told in bench.observer.exchanges if told.operation == "http.sensor_data"]
+    assert told[:2] == [FIRST, AMBIGUOUS]
+
+
+def test_what_never_left_goes_again_as_the_first_attempt():
+    bench = Bench(devices=1)
+    send, refused = bench.engine.send, []
+
+    def refuse_once(device, message, caller, timeout_s):
+        if message.startswith(b"POST") and not refused:
+            refused.append(message)
+            now_s = bench.clock.time()
+            bench.clock.call_at(now_s, lambda: caller.failed(OutcomeClass.TRANSPORT, "refused", None, now_s))
+        else:
+            send(device, message, caller, timeout_s)
+
+    bench.engine.send = refuse_once
+    bench.switch_on()
+    bench.run(110)
+    told = [told for told in bench.observer.exchanges if told.operation == "http.sensor_data"]
+    assert [each.outcome for each in told[:2]] == [OutcomeClass.TRANSPORT, OutcomeClass.OK]
+    assert {each.attempt for each in told} == {FIRST}
+    assert bench.written("readings_resent") == []
+
+
+@pytest.mark.parametrize(("before", "attempt"), [([], REFUSED), ([OutcomeClass.TIMEOUT], AMBIGUOUS)])
+def test_the_readings_of_a_batch_that_was_refused_go_again_as_what_the_batch_was(before, attempt):
+    left = [*before, (400, {}, b'{"error":"invalid","message":"one of them"}')]
+
+    def answer(request):
+        if request.method == "GET" or not isinstance(request.json(), list):
+            return well(request)
+        return left.pop(0) if left else (201, {}, b'{"accepted":%d,"errors":[]}' % len(request.json()))
+
+    model = replace(MINUTE, interval_s=10.0, batch=3)
+    bench = Bench(devices=1, answer=answer, model=model, offers=extensions.ALL - {extensions.LONG_POLL})
+    bench.engine.takes_s = 25.0  # so that a batch waits when the first reading is there
+    bench.switch_on()
+    bench.run(60)
+    bench.engine.takes_s = 0.01
+    bench.run(200)
+    (_, batch, *_) = bench.written("readings_unanswered" if before else "readings_resent")[0]
+    written = [(keys, ambiguous) for _, keys, _, ambiguous in bench.written("readings_resent")]
+    again = written[len(before) :]
+    assert (left, len(again[0][0])) == ([], 1)
+    assert {ambiguous for _, ambiguous in again} == {attempt is AMBIGUOUS}
+    assert len([key for keys, _ in again for key in keys]) == len({key for keys, _ in again for key in keys}) > 1
+    assert not before or {key for keys, _ in again for key in keys} == set(batch)
+
+
+def test_a_worker_has_a_range_of_the_fleet_and_two_workers_make_what_one_makes():
+    whole, late = Bench(devices=6), Bench(devices=3, first_index=3)
+    for bench in (whole, late):
+        bench.switch_on()
+        bench.run(300)
+    mine = [(r.device, r.sent_s, r.body) for r in whole.engine.requests if r.device >= 3]
+    assert mine == [(r.device, r.sent_s, r.body) for r in late.engine.requests]
+
+
+def test_a_fleet_that_stopped_reading_settles_also_devices_that_come_later():
+    bench = Bench()
+    bench.driver.switch_on(0)
+    bench.run(61)
+    bench.driver.sample(on=False)
+    bench.driver.switch_on(1)
+    bench.run(1)
+    assert bench.driver.has_settled()
+    assert bench.driver.unsettled() == []
+    posts = sum(request.method == "POST" for request in bench.engine.requests)
+    bench.run(600)
+    assert sum(request.method == "POST" for request in bench.engine.requests) == posts == 1
+
+
+def test_switching_twice_is_switching_once():
+    bench = Bench(devices=1)
+    bench.driver.switch_on(0)
+    bench.driver.switch_on(0)
+    assert bench.driver.gauges.online == 1
+    bench.driver.switch_off(0)
+    bench.driver.switch_off(0)
+    assert (bench.driver.gauges.online, bench.engine.cuts) == (0, [0])
+
+
+def test_a_device_at_rest_is_small():
+    """The objects of a device; benchmarks/fleet_memory.py measures the whole process."""
+    tracemalloc.start()
+    try:
+        small, large = (_traced_bytes(devices) for devices in (20, 120))
+    finally:
+        tracemalloc.stop()
+    assert (large - small) / 100 < 4000
+
+
+def _traced_bytes(devices: int) -> int:
+    bench = Bench(devices=devices)
+    bench.switch_on()
+    bench.run(65)
+    for kept in (bench.engine.requests, bench.observer.exchanges, bench.ledger.calls):
+        kept.clear()
+    gc.collect()
+    size = tracemalloc.get_traced_memory()[0]
+    assert bench.driver.gauges.online == devices
+    return size
+
+
+HTML = {"content-type": "text/html"}
+
+
+def paged(proof):
+    """A server whose answers to writes are web pages, and whose list of devices is this."""
+
+    def answer(request):
+        if request.method == "POST":
+            return 200, HTML, b"<html><body>Created</body></html>"
+        return proof if request.target.endswith("/devices") else NOTHING
+
+    return answer
+
+
+def proofs_of(bench):
+    return [request for request in bench.engine.requests if request.target.endswith("/devices")]
+
+
+def test_a_server_that_answers_writes_with_its_own_pages_is_believed_after_one_proof_for_all_devices():
+    bench = Bench(devices=20, answer=paged((200, {"content-type": "application/json"}, b"[]")))
+    bench.engine.takes_s = 3.0
+    bench.switch_on()
+    bench.run(300)
+    assert len(proofs_of(bench)) == 1
+    accepted = {(device, key) for device, keys, _ in bench.written("readings_accepted") for key in keys}
+    assert {device for device, _ in accepted} == set(bench.indices)
+    readings = [told for told in bench.observer.exchanges if told.operation == "http.sensor_data"]
+    assert {told.outcome for told in readings} == {OutcomeClass.OK}
+
+
+def test_pages_without_a_proof_are_a_captive_portal_and_no_reading_is_taken_as_delivered():
+    bench = Bench(devices=5, answer=paged((200, HTML, b"<html>Sign in</html>")))
+    bench.switch_on()
+    bench.run(290)
+    assert bench.written("readings_accepted") == []
+    assert 1 <= len(proofs_of(bench)) <= 5
+
+
+def test_the_power_goes_while_the_proof_is_on_its_way_and_the_others_go_on():
+    bench = Bench(devices=3, answer=paged(None))
+    bench.switch_on()
+    while not proofs_of(bench):
+        bench.run(1)
+    bench.driver.switch_off(proofs_of(bench)[0].device)
+    bench.answer = paged((200, {"content-type": "application/json"}, b"[]"))
+    bench.run(300)
+    others = {device for device, _, _ in bench.written("readings_accepted")}
+    assert len(others) == 2
+
+
+@pytest.mark.parametrize("wall_off_s", [0.0, -86_400.0])
+def test_the_date_of_a_held_poll_is_that_of_its_begin_and_readings_carry_the_right_time_nevertheless(wall_off_s):
+    """A server may write the head of an answer before it waits: such a ``Date`` is as old as the poll was long."""
+    begun = {}
+
+    def answer(request):
+        if request.method == "POST":
+            now_s = bench.clock.time()
+            body = [] if request.target.endswith("result") else json.loads(request.body)
+            carried.extend(
+                (now_s, parse_time(each["recorded_at"])) for each in ([body] if isinstance(body, dict) else body)
+            )
+            return 201, {"date": formatdate(START_S + now_s, usegmt=True)}, b"{}"
+        begun[request.device] = request.sent_s
+        status, headers, body = NOTHING
+        return status, {**headers, "date": formatdate(START_S + request.sent_s, usegmt=True)}, body
+
+    carried: list[tuple[float, float]] = []
+    model = DeviceModel(interval_s=30.0, polling=PollIntervals(1.0, 1.0, 1.0), wait_s=20.0)
+    bench = Bench(devices=20, model=model, answer=answer, offers=extensions.ALL)
+    bench.driver.clocks = Clocks(bench.clock.time, lambda: START_S + bench.clock.time() + wall_off_s)
+    bench.engine.delay_s = lambda request: 20.0 if request.method == "GET" else 0.0
+    bench.switch_on()
+    bench.run(100)
+    assert len(begun) == 20
+    # A right wall clock is believed; a wrong one gives way, once a quick answer came, to bounds two seconds apart.
+    first_s, off_s = (1000, 0.02) if not wall_off_s else (1035, 2.1)
+    dated = [recorded_s - START_S - now_s for now_s, recorded_s in carried if now_s > first_s]
+    assert len(dated) >= 40
+    assert max(map(abs, dated)) < off_s
+
+
+def test_the_time_in_a_pings_result_is_that_of_the_ping_though_the_poll_that_brought_it_was_held():
+    def answer(request):
+        if request.method == "POST":
+            if "result" in request.target:
+                reported.append((request.sent_s, json.loads(request.body)))
+            return 201, {}, b"{}"
+        status, headers, body = NOTHING if reported else (200, {}, PING)
+        return status, {**headers, "date": formatdate(START_S + request.sent_s, usegmt=True)}, body
+
+    reported: list[tuple[float, dict]] = []
+    model = DeviceModel(interval_s=600.0, polling=PollIntervals(1.0, 1.0, 1.0), wait_s=20.0)
+    bench = Bench(devices=1, model=model, answer=answer, offers=extensions.ALL)
+    bench.engine.delay_s = lambda request: 20.0 if request.method == "GET" else 0.0
+    bench.switch_on()
+    bench.run(60)
+    [sent_s, body] = reported[-1]
+    assert abs(parse_time(body["result"]["agent_time"]) - START_S - sent_s) < 0.1

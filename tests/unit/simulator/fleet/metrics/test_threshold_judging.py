@@ -1,0 +1,332 @@
+"""Thresholds held against a run: worst windows, phases, and what was not measured never holds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simulator.fleet.metrics.ages import ReadingAges, ages_of
+from simulator.fleet.metrics.histogram import Histogram
+from simulator.fleet.metrics.merging import Merger, second_of
+from simulator.fleet.metrics.recorder import Recorder
+from simulator.fleet.metrics.sliding import SlidingHistogram
+from simulator.fleet.metrics.stages import CommandTracker, Stage, stages_of, without_stages
+from simulator.fleet.metrics.threshold_judging import judge_thresholds
+from simulator.fleet.metrics.thresholds import parse
+from simulator.fleet.outcomes import OutcomeClass
+from simulator.fleet.record import (
+    AuditRecord,
+    GeneratorHealth,
+    RunRecord,
+    Second,
+    Span,
+    StreamAudit,
+    ThresholdResult,
+    Verdict,
+    VerdictStatus,
+)
+
+OK, LIMITED, TIMEOUT = OutcomeClass.OK, OutcomeClass.LIMITED, OutcomeClass.TIMEOUT
+CLEAN = StreamAudit(10, 10, 10, 0, 0, 0, 0, 0, 0)
+
+
+def run(seconds_of_exchanges, **changes) -> tuple[RunRecord, list[Second]]:
+    """A run; an exchange is (outcome, seconds), of ``http.poll``."""
+    merger, recorder, seconds = Merger((0,)), Recorder(), []
+    for number, exchanges in enumerate(seconds_of_exchanges):
+        recorder.gauge("online", 10 * number)
+        recorder.intended += len(exchanges)
+        recorder.sent += len(exchanges)
+        for outcome, took_s in exchanges:
+            recorder.record("http.poll", outcome, intended_s=0.0, sent_s=took_s / 4, now_s=took_s)
+        merger.add(recorder.cut(number).delta())
+        seconds += merger.ready()
+    record = RunRecord(
+        name="r", seed=1, digest="", level="core", transport="http_poll", workers=1, devices=1, began_at="",
+        ended_at="", duration_s=float(len(seconds)), machine="", version="", target="",
+        verdict=Verdict(VerdictStatus.PASSED, 0), phases=(), faults=(), operations=merger.totals, health=merger.health,
+    )  # fmt: skip
+    return replace(record, **changes), seconds
+
+
+def result_of(expression: str, seconds_of_exchanges, **changes) -> ThresholdResult:
+    record, seconds = run(seconds_of_exchanges, **changes)
+    (result,) = judge_thresholds([parse(expression)], record, iter(seconds))
+    return result
+
+
+QUICK, SLOW = [(OK, 0.1)] * 20, [(OK, 1.0)] * 20
+
+
+def test_the_run_as_a_whole_may_hold_while_its_worst_window_does_not():
+    seconds = [QUICK] * 50 + [SLOW] * 3 + [QUICK] * 50
+    whole = result_of("http.poll.p95 < 500ms", seconds)
+    window = result_of("http.poll.p95 < 500ms over 10s", seconds)
+    assert (whole.held, whole.observed, whole.at_s, whole.unit) == (True, pytest.approx(0.1, rel=0.001), None, "s")
+    assert (window.held, window.observed, window.at_s) == (False, pytest.approx(1.0, rel=0.001), 51.0)
+
+
+def test_timeouts_count_as_waiting_and_quick_refusals_do_not_help():
+    seconds = [[(OK, 0.1)] * 90 + [(TIMEOUT, 10.0)] * 10 + [(LIMITED, 0.001)] * 900] * 3
+    assert result_of("http.poll.p99 < 1s", seconds).observed == pytest.approx(10.0, rel=0.001)
+    assert result_of("http.poll.ok.p99 < 1s", seconds).held
+    assert result_of("http.poll.limited.rate < 89%", seconds).observed == pytest.approx(90.0)
+    assert result_of("http.poll.failed.rate == 1%", seconds).held
+    assert result_of("http.poll.failed.count == 30", seconds).held
+    assert result_of("http.poll.rate == 90/s", seconds).held
+    assert result_of("http.all.rate == 1000/s over 2s", seconds).held
+
+
+def test_intended_and_sent_time_are_told_apart():
+    assert result_of("http.poll.p50 < 2s", [QUICK]).observed == pytest.approx(0.1, rel=0.001)
+    assert result_of("http.poll.service.max == 75ms", [QUICK]).observed == pytest.approx(0.075)
+    assert result_of("generator.send_lag.p99 < 10ms over 1s", [QUICK]).observed == pytest.approx(0.025, rel=0.001)
+    assert result_of("http.poll.min >= 100ms", [QUICK]).held
+    assert result_of("http.poll.mean < 101ms", [QUICK]).held
+
+
+def test_a_poll_that_is_held_on_purpose_has_no_part_in_the_times_of_its_family():
+    record, seconds = run([QUICK] * 3)
+    held = {"http.long_poll": run([[(OK, 20.0)] * 20])[0].operations["http.poll"]}
+    record = replace(record, operations={**record.operations, **held})
+    seconds = [*seconds[:-1], replace(seconds[-1], operations={**seconds[-1].operations, **held})]
+    texts = ("http.p99 < 1s", "http.long_poll.p50 > 10s", "http.count == 80")
+    assert [result.held for result in judge_thresholds([parse(text) for text in texts], record, seconds)] == [
+        True,
+        True,
+        True,
+    ]
+
+
+def test_the_slowest_window_of_a_rate_is_the_one_that_counts():
+    seconds = [QUICK] * 5 + [[], []] + [QUICK] * 5
+    assert result_of("http.poll.rate >= 15/s", seconds).held
+    worst = result_of("http.poll.rate >= 15/s over 4s", seconds)
+    assert (worst.held, worst.observed, worst.at_s, worst.unit) == (False, 10.0, 7.0, "/s")
+
+
+def test_what_was_not_measured_never_holds():
+    quiet = [QUICK] * 3 + [[]] * 4 + [QUICK] * 3
+    window = result_of("http.poll.p99 < 1h over 2s", quiet)
+    assert (window.held, window.observed, window.reason) == (False, None, "nothing was measured from 3 s to 5 s")
+    for expression, reason in (
+        ("http.report.count == 0", "http.report never ran (what did: http.poll)"),
+        ("mqtt.p99 < 1h", "mqtt.* never ran (what did: http.poll)"),
+        ("http.poll.timeout.p99 < 1h", "nothing was measured in 10 s"),
+        ("http.poll.p99 < 1h over 1m", "no 60 s in one piece, the longest is 10 s"),
+        ("http.poll.p99 < 1h in hold", "no whole second of a phase 'hold' (phases: none)"),
+        ("gauges.offline.min >= 0", "nothing was measured in 10 s"),
+        ("audit.lost == 0", "nothing was audited"),
+        ("audit.commands.lost == 0", "nothing was audited"),
+    ):
+        result = result_of(expression, quiet)
+        assert (result.held, result.observed, result.reason) == (False, None, reason)
+    assert result_of("http.poll.timeout.count == 0", quiet).held
+    stages = {"round_trip": ""}
+    near = result_of("http.report.count == 0", quiet, command_stages=stages)
+    assert near.reason == "http.report never ran (what did: http.poll)"
+
+
+def test_a_phase_is_judged_by_its_own_whole_seconds():
+    seconds = [SLOW] * 3 + [QUICK] * 5 + [SLOW] * 2 + [QUICK] * 5
+    phases = (Span("ramp", "ramp", 0.0, 2.5), Span("hold", "hold", 2.5, 8.0), Span("hold", "hold", 10.0, 15.0))
+    assert result_of("http.poll.max < 500ms in hold", seconds, phases=phases).held
+    assert result_of("http.poll.max < 500ms in hold over 5s", seconds, phases=phases).held
+    short = result_of("http.poll.max < 500ms in hold over 6s", seconds, phases=phases)
+    assert (short.held, short.reason) == (False, "no 6 s in one piece, the longest is 5 s")
+    assert result_of("http.poll.min >= 1s in ramp", seconds, phases=phases).held
+    assert result_of("http.poll.rate == 20/s in hold", seconds, phases=phases).held
+    gone = result_of("http.poll.max < 1s in hodl", seconds, phases=phases)
+    assert gone.reason == "no whole second of a phase 'hodl' (phases: ramp, hold)"
+
+
+def test_gauges_and_the_generators_own_figures():
+    seconds = [QUICK] * 6
+    assert result_of("gauges.online.min == 0", seconds).held
+    assert result_of("gauges.online.max == 50", seconds).held
+    assert result_of("gauges.online.last == 50", seconds).held
+    assert result_of("gauges.online.mean == 25", seconds).held
+    worst = result_of("gauges.online.min >= 10 over 2s", seconds)
+    assert (worst.observed, worst.at_s) == (0.0, 2.0)
+    assert result_of("generator.sent == 100%", seconds).held
+    record, recorded = run(seconds)
+    recorded[2] = replace(recorded[2], health=GeneratorHealth(cpu_percent=97.0, loop_lag_max_s=0.5))
+    cpu, lag = judge_thresholds(
+        [parse("generator.cpu.max < 90% over 1s"), parse("generator.loop_lag.max < 1s")], record, recorded
+    )
+    assert (cpu.held, cpu.observed, cpu.at_s) == (False, 97.0, 3.0)
+    assert (lag.held, lag.observed) == (True, 0.5)
+
+
+def test_the_audit_counts_readings_and_commands_together_or_apart():
+    lossy = replace(CLEAN, lost=3)
+    audit = AuditRecord(readings=CLEAN, commands=lossy, complete=True)
+    assert not result_of("audit.lost == 0", [QUICK], audit=audit).held
+    assert result_of("audit.readings.lost == 0", [QUICK], audit=audit).held
+    assert result_of("audit.stored == 20", [QUICK], audit=audit).held
+    resent = AuditRecord(replace(CLEAN, resent=5, resent_ambiguous=2), CLEAN, complete=True)
+    assert result_of("audit.resent == 5", [QUICK], audit=resent).held
+    assert result_of("audit.readings.resent_ambiguous == 2", [QUICK], audit=resent).held
+    only = AuditRecord(readings=CLEAN, commands=None, complete=True)
+    assert result_of("audit.commands.lost == 0", [QUICK], audit=only).reason == "no commands were read back"
+
+
+def test_an_audit_that_is_not_complete_proves_loss_and_not_its_absence():
+    lossy = AuditRecord(readings=replace(CLEAN, lost=3), commands=None, complete=False)
+    clean = AuditRecord(readings=CLEAN, commands=None, complete=False)
+    assert result_of("audit.lost == 0", [QUICK], audit=lossy).observed == 3
+    unknown = result_of("audit.lost == 0", [QUICK], audit=clean)
+    assert (unknown.held, unknown.observed) == (False, None)
+    assert "not complete" in unknown.reason
+
+
+def test_stages_that_stand_apart_in_the_record_are_found_in_its_seconds():
+    recorder = Recorder()
+    ways = CommandTracker(recorder, ("ping",))
+    for number in (1, 2, 3):
+        ways.mark(f"c{number}", Stage.PLANNED, 0.0)
+        ways.mark(f"c{number}", Stage.REPORTED, float(number))
+    seconds = [second_of(0, [recorder.cut(0).delta()])]
+    record, _ = run([QUICK], command_stages=stages_of(seconds[0].operations))
+    (result,) = judge_thresholds([parse("commands.round_trip.p50 < 3s")], record, seconds)
+    assert (result.held, result.observed) == (True, pytest.approx(2.0, rel=0.001))
+
+
+def drained(*, stalled_s: float = 6.0) -> tuple[RunRecord, list[Second]]:
+    """Four seconds of 20 requests, of which the last ten wait for the drain; in it, 20 more that nobody waits for."""
+    merger, recorder, seconds = Merger((0,)), Recorder(), []
+    for number in range(4):
+        recorder.intended, recorder.sent = (25, 25) if number else (0, 0)
+        recorder.gauge("online", 100)
+        for at in range(20 if number < 3 else 10):
+            due_s = number + at / 20
+            recorder.record("http.poll", OK, intended_s=due_s, sent_s=due_s, now_s=due_s + 0.1)
+        merger.add(recorder.cut(number).delta())
+    recorder.record("http.poll", OK, intended_s=3.99, sent_s=3.99, now_s=4.002)  # ended before the worker heard of it
+    recorder.drain(4.0)
+    recorder.gauge("online", 0)
+    for at in range(9):
+        recorder.record("http.poll", TIMEOUT, intended_s=3.5, sent_s=3.5, now_s=3.5 + stalled_s + at / 1000)
+    for _ in range(20):
+        recorder.record("http.poll", OutcomeClass.REFUSED, intended_s=4.5, sent_s=4.5, now_s=34.5)
+    recorder.intended, recorder.sent, recorder.undelivered = 25, 20, 15
+    merger.add(recorder.cut(4).delta())
+    seconds = merger.finish()
+    record, _ = run([])
+    return replace(
+        record, operations=merger.totals, phases=(Span("hold", "hold", 0.0, 4.0),), drained_from_s=4.0
+    ), seconds
+
+
+@pytest.mark.parametrize(
+    ("expression", "observed"),
+    [
+        ("http.poll.max < 1h", 6.008),  # what fell due in the phases has waited in them, wherever it ended
+        ("http.poll.max < 1h in hold", 6.008),
+        ("http.poll.timeout.count == 0", 9.0),
+        ("http.poll.refused.count == 0", 0.0),  # the drain's own requests are the audit's business
+        ("http.poll.failed.rate < 1%", 100 * 9 / 80),
+        ("http.poll.rate >= 1/s", 70 / 4),  # done while the phases lasted
+        ("http.poll.rate >= 1/s over 2s", 15.0),
+        ("gauges.online.min > 0", 100.0),
+        ("generator.sent >= 99%", 95.0),  # known in the drain only
+        ("generator.delivered >= 99%", 85.0),
+    ],
+)
+def test_thresholds_judge_the_phases_and_not_the_drain(expression, observed):
+    record, seconds = drained()
+    (result,) = judge_thresholds([parse(expression)], record, seconds)
+    assert result.observed == pytest.approx(observed, rel=0.001)
+    assert result.judged
+
+
+def test_phases_shorter_than_a_second_are_judged_by_what_fell_due_in_them():
+    recorder = Recorder()
+    recorder.record("http.poll", OK, intended_s=0.1, sent_s=0.1, now_s=0.3)
+    recorder.drain(0.5)
+    recorder.record("http.poll", OK, intended_s=0.6, sent_s=0.6, now_s=0.7)
+    record, _ = run([], drained_from_s=0.5)
+    record = replace(record, operations={"http.poll": {}})
+    (result,) = judge_thresholds([parse("http.poll.count == 1")], record, [second_of(0, [recorder.cut(0).delta()])])
+    assert result.held
+
+
+def test_a_run_that_ended_early_is_judged_by_what_it_measured_and_by_no_more():
+    wanted = (
+        "http.poll.p99 < 500ms",
+        "http.poll.p99 < 10ms",
+        "http.poll.p99 < 1s over 1m",
+        "http.poll.p99 < 1s in hold",
+    )
+    record, seconds = run([QUICK] * 12, partial="it ended after 12 s of 90 s")
+    states = [(result.judged, result.held) for result in judge_thresholds([*map(parse, wanted)], record, seconds)]
+    assert states == [(True, True), (True, False), (False, False), (False, False)]
+    whole = [
+        (result.judged, result.held)
+        for result in judge_thresholds([*map(parse, wanted)], replace(record, partial=""), seconds)
+    ]
+    assert whole == [(True, True), (True, False), (True, False), (True, False)]
+
+
+def test_a_whole_run_is_judged_without_keeping_its_seconds():
+    window = SlidingHistogram(forgets=False)
+    record, seconds = run([QUICK, SLOW, QUICK])
+    for second in seconds:
+        window.take([second.operations["http.poll"][OK].response])
+    assert len(window._parts) == 0
+    assert window.histogram().encode() == record.operations["http.poll"][OK].response
+
+
+@pytest.mark.parametrize(
+    ("operator", "worst"), [("<", 6.0), ("<=", 6.0), (">", 1.0), (">=", 1.0), ("==", 6.0), ("!=", 3.0)]
+)
+def test_the_worst_window_is_the_one_furthest_on_the_wrong_side(operator, worst):
+    seconds = [[(OK, 0.1)] * count for count in (3, 1, 6, 2)]
+    result = result_of(f"http.poll.count {operator} 3 over 1s", seconds)
+    assert result.observed == worst
+
+
+@settings(max_examples=25)
+@given(st.lists(st.lists(st.floats(1e-6, 3600), max_size=5), max_size=12), st.integers(1, 4))
+def test_a_window_is_the_histogram_of_its_own_seconds(seconds, length):
+    sliding = SlidingHistogram()
+    for number, values in enumerate(seconds):
+        one = Histogram()
+        one.record_many(values)
+        sliding.take([one.encode()])
+        if number >= length:
+            sliding.drop()
+        truth = Histogram()
+        truth.record_many([value for each in seconds[max(0, number - length + 1) : number + 1] for value in each])
+        assert sliding.histogram() == truth
+
+
+def test_the_age_of_readings_and_their_rate_can_stand_in_a_threshold_each_reading_counted():
+    """Ten requests in ten milliseconds, one of which brought ninety readings that had waited for four seconds."""
+    recorder, merger = Recorder(), Merger((0,))
+    ages = ReadingAges(recorder)
+    for _ in range(10):
+        recorder.record("http.sensor_data", OK, intended_s=100.0, sent_s=100.0, now_s=100.01)
+    ages.accepted([99.99] * 9, 100.01)
+    ages.accepted([96.01] * 90, 100.01)
+    ages.given_up([90.01], TIMEOUT, 100.01)
+    merger.add(recorder.cut(0).delta())
+    (second,) = merger.ready()
+    record, _ = run([QUICK], operations=without_stages(merger.totals), ages=ages_of(merger.totals))
+    held = {
+        "http.sensor_data.p99 < 20ms": True,
+        "http.count == 10": True,
+        "readings.age.p50 < 1s": False,
+        "readings.age.p99 < 5s": True,
+        "readings.age.max < 5s": False,  # what still waited at the end has waited, too
+        "readings.rate >= 99/s": True,
+        "readings.age.failed.rate <= 1%": True,
+        "readings.age.p50 < 1s over 1s": False,
+    }
+    results = judge_thresholds([parse(text) for text in held], record, [second])
+    assert {result.expression: result.held for result in results} == held
+    # Ages are no requests: the generator's lag is that of the ten alone.
+    assert Histogram.decode(second.health.send_lag).count == 10

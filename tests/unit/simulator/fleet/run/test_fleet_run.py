@@ -1,0 +1,72 @@
+"""What is left of a run that could not begin."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from simulator.cli import program
+from simulator.exit_codes import ExitCode
+from simulator.fleet.report.folder import RunFolder
+from simulator.fleet.run import fleet_run
+from simulator.fleet.run.preparing import Prepared, RunContext
+
+SCENARIO = "scenario: s\nfleet: {devices: 1}\nphases: [{name: hold, kind: hold, duration_s: 1s}]\n"
+
+
+def test_a_target_that_is_down_at_the_start_is_told_and_the_same_command_can_be_given_again(tmp_path: Path) -> None:
+    scenario, secret, out = tmp_path / "s.yaml", tmp_path / "secret", tmp_path / "out"
+    scenario.write_text(SCENARIO)
+    secret.write_text("msk_secret")
+    secret.chmod(0o600)
+    where = ["--base-url", "http://127.0.0.1:9", "--api-key", "mk_key", "--secret-key-file", str(secret)]
+    for _ in range(2):
+        done = CliRunner().invoke(program, ["run", str(scenario), *where, "--out", str(out)], standalone_mode=False)
+        assert getattr(done.exception, "exit_code", None) == ExitCode.UNREACHABLE, done.output
+        assert "cannot connect to http://127.0.0.1:9" in str(done.exception)
+        assert not out.exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("registered", [300, 0])
+def test_a_run_that_is_ended_while_devices_are_prepared_says_what_is_left_and_leaves_no_folder(
+    number: signal.Signals, registered: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def prepare(context: RunContext, told: Callable[[int, int], None]) -> Prepared:
+        if registered:
+            told(registered, 1000)
+        signal.raise_signal(number)
+        await asyncio.sleep(60)
+        raise AssertionError("it goes on")
+
+    monkeypatch.setattr(fleet_run, "prepare", prepare)
+    scenario, secret, out = tmp_path / "s.yaml", tmp_path / "secret", tmp_path / "out"
+    scenario.write_text(SCENARIO)
+    secret.write_text("msk_secret")
+    secret.chmod(0o600)
+    where = ["--base-url", "http://127.0.0.1:9", "--api-key", "mk_key", "--secret-key-file", str(secret)]
+    done = CliRunner().invoke(program, ["run", str(scenario), *where, "--out", str(out)], standalone_mode=False)
+    assert getattr(done.exception, "exit_code", done.return_value) == ExitCode.INTERRUPTED
+    last = done.output.strip().splitlines()[-1]
+    begun = "ended by hand while devices were being prepared"
+    assert last == (
+        f"{begun}, at 300 of 1,000: no load was made; the devices that are registered stay at the target: the next run "
+        "takes them, and 'fleet-simulator cleanup' removes them"
+        if registered
+        else f"{begun}: no load was made"
+    )
+    assert not out.exists()
+
+
+def test_what_somebody_else_has_in_the_folder_stays(tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("x")
+    with RunFolder(tmp_path) as folder:
+        folder.discard()
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+    with RunFolder(tmp_path):
+        pass

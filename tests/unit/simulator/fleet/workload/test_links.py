@@ -1,0 +1,196 @@
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from simulator.fleet.engine.ports import Caller
+from simulator.fleet.engine.wheel import Wheel
+from simulator.fleet.faults.kinds import build_faults, read_fault
+from simulator.fleet.faults.link import LinkFault
+from simulator.fleet.outcomes import OutcomeClass
+from simulator.fleet.signals.base import Individual
+from simulator.fleet.workload.link_state import LinkFaults
+from simulator.fleet.workload.links import Links
+from tests.virtual_clock import VirtualClock
+
+HEAD = (
+    b"POST /sensor-data HTTP/1.1\r\nhost: x\r\nx-api-key: mk_1\r\nx-secret-key: msk_secret\r\n"
+    b"content-length: 2\r\n\r\n{}"
+)
+
+
+@dataclass
+class FakeEngine:
+    """Answers each request after 20 ms of virtual time."""
+
+    clock: VirtualClock
+    sent: list[tuple[float, int, bytes]] = field(default_factory=list)
+    gone: set[int] = field(default_factory=set)
+
+    def send(self, device: int, message: bytes, caller: Caller, timeout_s: float) -> None:
+        del timeout_s
+        sent_s = self.clock.time()
+        self.sent.append((sent_s, device, message))
+
+        def answer() -> None:
+            if device not in self.gone:
+                caller.answered(201, [], b"{}", sent_s, self.clock.time())
+
+        self.clock.call_at(sent_s + 0.02, answer)
+
+    def cut(self, device: int) -> None:
+        self.gone.add(device)
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+@dataclass
+class Witness:
+    """Who sent a request."""
+
+    clock: VirtualClock
+    ends: list[tuple[object, ...]] = field(default_factory=list)
+
+    def answered(
+        self, status: int, headers: list[tuple[bytes, bytes]], body: bytes, sent_s: float, now_s: float
+    ) -> None:
+        del headers, body
+        self.ends.append((status, round(sent_s, 3), round(now_s, 3)))
+
+    def failed(self, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:
+        self.ends.append((outcome, reason, sent_s, round(now_s, 3)))
+
+
+class World:
+    def __init__(self, *faults: dict[str, object]) -> None:
+        self.clock = VirtualClock()
+        self.engine = FakeEngine(self.clock)
+        self.links = Links(self.engine, self.clock, Wheel(self.clock))
+        built = build_faults([read_fault(fault) for fault in faults], origin_s=0.0)
+        links = [fault for fault in built if isinstance(fault, LinkFault)]
+        self.links.apply_link_faults(LinkFaults(links, lambda device: Individual.at(1, device), lambda now_s: now_s))
+
+    def send(self, device: int = 0, timeout_s: float = 5.0) -> Witness:
+        witness = Witness(self.clock)
+        self.links.send(device, HEAD, witness, timeout_s)
+        return witness
+
+    def ends(self, **given: float) -> list[tuple[object, ...]]:
+        witness = self.send(**given)  # type: ignore[arg-type]
+        self.clock.run_until(self.clock.time() + 10)
+        return witness.ends
+
+
+def test_without_faults_a_request_goes_straight_through():
+    assert World().ends() == [(201, 0.0, 0.02)]
+
+
+def test_a_lost_link_ends_what_is_under_way_refuses_what_is_new_and_can_be_restored():
+    world = World()
+    under_way = world.send()
+    world.clock.run_until(0.01)
+    world.links.lose(0)
+    refused = world.send()
+    world.clock.run_until(1.0)
+    assert under_way.ends == [(OutcomeClass.TRANSPORT, "the link is down", 0.01, 0.01)]
+    assert refused.ends == [(OutcomeClass.TRANSPORT, "the link is down", None, 0.01)]
+    assert world.send(device=1).ends == []
+    world.links.lose(0)  # a second cause
+    world.links.state.restore(0)
+    assert world.links.state.down == 1
+    world.links.state.restore(0)
+    world.engine.gone.clear()
+    assert world.ends()[0][0] == 201
+
+
+def test_a_power_cut_forgets_what_is_under_way():
+    world = World()
+    witness = world.send()
+    world.links.cut(0)
+    world.clock.run_until(10)
+    assert witness.ends == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "ends", "arrived"),
+    [
+        ({"kind": "tls_failure"}, [(OutcomeClass.TRANSPORT, "TLS: certificate has expired", None, 0.0)], 0),
+        ({"kind": "half_open"}, [(OutcomeClass.TIMEOUT, "no answer within 5 s", 0.0, 5.0)], 0),
+        ({"kind": "half_open", "arrives": 1.0}, [(OutcomeClass.TIMEOUT, "no answer within 5 s", 0.0, 5.0)], 1),
+    ],
+)
+def test_what_a_fault_does_to_a_request_is_what_the_device_sees(fault, ends, arrived):
+    world = World({"at_s": 0, "duration_s": 60, **fault})
+    assert world.ends() == ends
+    assert len(world.engine.sent) == arrived
+
+
+def test_a_captive_portal_answers_in_the_services_place():
+    world = World({"kind": "link_profile", "profile": "captive_portal", "at_s": 0, "duration_s": 60})
+    ((status, sent_s, now_s),) = world.ends()
+    assert (status, sent_s) == (302, 0.0)
+    assert 0.005 <= float(str(now_s)) < 0.02
+    assert world.engine.sent == []
+
+
+def test_a_slow_link_delays_by_its_bandwidth_and_both_ways():
+    world = World({"kind": "link_profile", "profile": "2g", "at_s": 0, "duration_s": 600})
+    ((status, sent_s, now_s),) = world.ends()
+    assert (status, sent_s) == (201, 0.0)
+    on_the_way_s = 2 * 0.15 + len(HEAD) * 8 / 35_000 + 0.02
+    assert on_the_way_s <= float(str(now_s)) <= on_the_way_s + 0.1 + 0.3 + 0.01
+
+
+def test_revoked_keys_go_out_and_only_the_secret_is_another_one():
+    world = World({"kind": "revoked_keys", "at_s": 0, "duration_s": 60})
+    world.ends()
+    ((_, _, message),) = world.engine.sent
+    assert b"msk_secret" not in message
+    assert message.replace(b"msk_not_the_one", b"msk_secret") == HEAD
+
+
+def test_rotated_keys_are_wrong_until_a_device_is_told():
+    world = World({"kind": "rotated_keys", "at_s": 0, "duration_s": 10})
+    wrong = []
+    for at_s in range(0, 12, 2):
+        world.clock.run_until(float(at_s))
+        for device in range(40):
+            world.send(device=device)
+        wrong.append(sum(b"msk_not_the_one" in message for _, _, message in world.engine.sent[-40:]))
+    assert wrong[0] == 40
+    assert wrong[-1] == 0
+    assert wrong == sorted(wrong, reverse=True)
+    assert 5 < wrong[2] < 35
+
+
+def test_a_fault_that_is_over_does_nothing():
+    world = World({"kind": "tls_failure", "at_s": 0, "duration_s": 1})
+    world.clock.run_until(2.0)
+    assert world.ends()[0][0] == 201
+
+
+@pytest.mark.parametrize(
+    ("fault", "windows"),
+    [
+        ({"kind": "disconnect_storm", "at_s": 10, "duration_s": 30, "waves": 3, "away_s": 2},
+         [(10, 12), (20, 22), (30, 32)]),
+        ({"kind": "blackout", "at_s": 10, "duration_s": 30}, [(10, 40)]),
+    ],
+)  # fmt: skip
+def test_links_are_away_when_the_scenario_says(fault, windows):
+    (built,) = build_faults([read_fault(fault)], origin_s=100.0)
+    assert isinstance(built, LinkFault)
+    assert list(built.away(Individual.at(1, 7))) == [(100.0 + begin, 100.0 + end) for begin, end in windows]
+
+
+def test_a_recovery_spreads_over_its_time():
+    (built,) = build_faults(
+        [read_fault({"kind": "blackout", "at_s": 0, "duration_s": 10, "recovery_s": 20, "share": 0.5})], origin_s=0.0
+    )
+    assert isinstance(built, LinkFault)
+    ends = [window[1] for device in range(400) for window in built.away(Individual.at(1, device))]
+    assert 150 < len(ends) < 250
+    assert 10 <= min(ends) < 12
+    assert 28 < max(ends) <= 30

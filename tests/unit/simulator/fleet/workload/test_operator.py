@@ -1,0 +1,91 @@
+"""The operator on virtual time: which orders go out again, and what each sending counts as."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent.wire.extensions import IDEMPOTENCY_KEY
+from simulator.fleet.device.request_template import RequestTemplate
+from simulator.fleet.engine.http.origin import read_origin
+from simulator.fleet.engine.wheel import Wheel
+from simulator.fleet.outcomes import Attempt, OutcomeClass
+from simulator.fleet.workload.operator import Operator, OrderContext, Tally
+from tests.unit.simulator.fleet.device.fleet_fakes import FakeEngine, RecordingLedger, RecordingObserver
+from tests.virtual_clock import VirtualClock
+
+LIMITED = (429, {"retry-after": "2"}, b'{"error":"rate_limited"}')
+RUNNING = (409, {}, b'{"error":"idempotency_key_in_use"}')
+UNWELL = (503, {}, b"{}")
+TAKEN = (201, {}, b'{"id":"c1","device_id":"d0","command_payload":{"command":"ping"},"status":"queued"}')
+FIRST, REFUSED, AMBIGUOUS = Attempt
+
+
+class UnreachableOnce(FakeEngine):
+    """Nobody listens at first: nothing leaves."""
+
+    def __init__(self, *given, refusals=0):
+        super().__init__(*given)
+        self.refusals = refusals
+
+    def send(self, device, message, caller, timeout_s):
+        if self.refusals:
+            self.refusals -= 1
+            caller.failed(OutcomeClass.TRANSPORT, "nobody listens", None, self._clock.time())
+        else:
+            super().send(device, message, caller, timeout_s)
+
+
+class Bench:
+    def __init__(self, answers, offers=frozenset({IDEMPOTENCY_KEY}), refusals=0):
+        left = [*answers, TAKEN]
+        clock = VirtualClock(100.0)
+        self.engine = UnreachableOnce(clock, lambda _request: left.pop(0), refusals=refusals)
+        self.ledger, self.observer, self.ordered = RecordingLedger(), RecordingObserver(), []
+        template = RequestTemplate(read_origin("http://service/api"), {"x-api-key": "k"})
+        self.operator = Operator(
+            OrderContext(self.engine, template, Wheel(clock), clock.time, 10.0, offers, "run"),
+            ["d0"],
+            0,
+            [({"command": "ping"}, 60.0)],
+            ledger=self.ledger,
+            observer=self.observer,
+            began_s=100.0,
+            on_ordered=lambda ordered: self.ordered.append((ordered.command_id, ordered.due_s)),
+        )
+        self.operator.send(0, 0, 1, 100.0)
+        clock.run_until(400.0)
+
+    @property
+    def attempts(self) -> list[Attempt]:
+        return [told.attempt for told in self.observer.exchanges]
+
+
+@pytest.mark.parametrize(
+    ("answers", "attempts"),
+    [
+        ([LIMITED, LIMITED], [FIRST, REFUSED, REFUSED]),
+        ([UNWELL], [FIRST, AMBIGUOUS]),
+        ([RUNNING, LIMITED], [FIRST, AMBIGUOUS, AMBIGUOUS]),
+        ([LIMITED, OutcomeClass.TIMEOUT, LIMITED], [FIRST, REFUSED, AMBIGUOUS, AMBIGUOUS]),
+    ],
+    ids=["limited", "5xx", "still-running", "mixed"],
+)
+def test_an_order_goes_out_until_it_is_taken_and_tells_what_each_sending_is(answers, attempts):
+    bench = Bench(answers)
+    assert bench.attempts == attempts
+    assert bench.ordered == [("c1", 100.0)]
+    assert len({request.headers["idempotency-key"] for request in bench.engine.requests}) == 1
+    assert bench.operator.tally == Tally(1, 0, {}, 0)
+
+
+def test_an_order_that_never_left_goes_again_as_the_first():
+    bench = Bench([], refusals=2)
+    assert bench.attempts == [FIRST] * 3
+    assert bench.ordered == [("c1", 100.0)]
+
+
+def test_without_idempotency_keys_only_a_refused_order_goes_again():
+    bench = Bench([LIMITED, UNWELL], offers=frozenset())
+    assert bench.attempts == [FIRST, REFUSED]
+    assert bench.ordered == []
+    assert [call[0] for call in bench.ledger.calls] == ["order_unanswered"]

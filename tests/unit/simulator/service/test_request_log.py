@@ -1,0 +1,263 @@
+"""The log of requests: what it keeps, for how long, and what it says of what has left it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simulator.service.errors import TooManyStreams
+from simulator.service.logged_requests import FAILS, HOLDS, INCONCLUSIVE, Expectation, Judged, verify
+from simulator.service.matching import Difference, PathTemplates
+from simulator.service.request_log.access_log import AccessLog
+from simulator.service.request_log.entry import BODY_BYTES, ENTRY_BYTES
+from simulator.service.request_log.recorder import Recorder
+from simulator.service.request_log.recording import Recording
+from simulator.service.request_log.store import READERS_MAX, WAITING_MAX, RequestLog
+from simulator.service.storage.keys import Caller
+
+TEMPLATES = PathTemplates({"/sensor-data": ["POST"], "/devices/{device_id}/commands": ["GET"]})
+CALLER = Caller(3, "mk_a", b"")
+
+
+async def nothing():
+    raise AssertionError("nobody reads here")
+
+
+def recording(path="/sensor-data", received_ms=0, body=b"", caller=CALLER, method="POST"):
+    scope = {
+        "method": method,
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "headers": [(b"x-secret-key", b"msk_a")],
+        "client": ("127.0.0.1", 5),
+    }
+    made = Recording(scope, nothing, nothing, received_ms)
+    made.body, made.body_bytes, made.caller, made.status = body, len(body), caller, 201
+    return made
+
+
+def run(scene):
+    """Play a scene on an event loop."""
+
+    async def play():
+        scene()
+
+    asyncio.run(play())
+
+
+@given(keep=st.integers(1, 8), steps=st.lists(st.sampled_from(["add", "settle", "clear", "clear one"]), max_size=40))
+def test_the_last_requests_are_kept_and_what_has_left_is_counted(keep, steps):
+    def scene():
+        log = RequestLog(keep, TEMPLATES.find)
+        model, dropped = [], 0
+        for step in steps:
+            if step == "add":
+                log.add(recording(caller=Caller(len(model) % 2, "mk_a", b"")))
+                model.append((log.last_seq, len(model) % 2))
+                if len(model) > keep:
+                    del model[0]
+                    dropped += 1
+            elif step == "settle":
+                log.settle()
+            elif step == "clear":
+                log.clear()
+                model, dropped = [], 0
+            else:
+                log.clear(1)
+                model = [one for one in model if one[1] != 1]
+            assert log.dropped == dropped
+        assert [one.seq for one in log.entries()] == [seq for seq, _ in model]
+
+    run(scene)
+
+
+def test_the_bytes_of_all_entries_are_bounded():
+    def scene():
+        log = RequestLog(1_000, TEMPLATES.find, total_bytes=5 * (ENTRY_BYTES + BODY_BYTES))
+        for _ in range(20):
+            log.add(recording(body=b"x" * 100_000))
+        entries = log.entries()
+        assert [one.seq for one in entries] == [17, 18, 19, 20]
+        assert [len(one.body) for one in entries] == [BODY_BYTES] * 4
+        assert log.dropped == 16
+
+    run(scene)
+
+
+def test_what_waits_is_bounded_whatever_is_kept():
+    def scene():
+        log = RequestLog(5 * WAITING_MAX, TEMPLATES.find)
+        for _ in range(3 * WAITING_MAX):
+            log.add(recording())
+        assert len(log._waiting) <= WAITING_MAX
+        assert len(log.entries()) == 3 * WAITING_MAX
+
+    run(scene)
+
+
+def test_what_waits_is_settled_without_anybody_reading(monkeypatch):
+    monkeypatch.setattr("simulator.service.request_log.store.SETTLE_S", 0.001)
+
+    async def play():
+        log = RequestLog(500, TEMPLATES.find)
+        for _ in range(200):
+            log.add(recording())
+        await eventually(lambda: not log._waiting)
+        log.add(recording())
+        await eventually(lambda: not log._waiting)
+        assert len(log._entries) == 201
+
+    asyncio.run(asyncio.wait_for(play(), 60))
+
+
+async def eventually(holds):
+    for _ in range(60_000):
+        if holds():
+            return
+        await asyncio.sleep(0.001)
+    raise AssertionError("it never came to hold")
+
+
+def test_how_many_requests_of_a_time_have_left():
+    def scene():
+        log = RequestLog(2, TEMPLATES.find)
+        for at_ms in (10, 20, 30, 40):
+            log.add(recording(received_ms=at_ms))
+        assert (log.dropped_since(None, None), log.dropped_since(21, None), log.dropped_since(20, None)) == (2, 0, 2)
+        assert (log.dropped_since(None, 1), log.dropped_since(None, 2)) == (1, 0)
+
+    run(scene)
+
+
+def test_readers_are_bounded():
+    def scene():
+        log = RequestLog(2, TEMPLATES.find)
+        readers = [log.join() for _ in range(READERS_MAX)]
+        with pytest.raises(TooManyStreams):
+            log.join()
+        log.leave(readers[0])
+        log.join()
+
+    run(scene)
+
+
+def judged(count, unclear):
+    entry, difference = SimpleNamespace(seq=1), Difference("path", "/a", "/b")
+    return [Judged(entry, ())] * count + [Judged(entry, (difference,), is_open=True)] * unclear
+
+
+@given(
+    count=st.integers(0, 4),
+    unclear=st.integers(0, 2),
+    dropped=st.integers(0, 2),
+    at_least=st.integers(0, 5),
+    more=st.integers(0, 3) | st.none(),
+)
+def test_an_expectation_holds_or_fails_only_where_it_does_so_whatever_the_unknown_ones_were(
+    count, unclear, dropped, at_least, more
+):
+    at_most = None if more is None else at_least + more
+    true_counts = range(count, count + unclear + dropped + 1)
+    possible = {at_least <= true and (at_most is None or true <= at_most) for true in true_counts}
+    found = verify(judged(count, unclear), dropped, Expectation(at_least, at_most))
+    assert found.verdict == {frozenset({True}): HOLDS, frozenset({False}): FAILS}.get(frozenset(possible), INCONCLUSIVE)
+    assert (found.reason is None) == (found.verdict != INCONCLUSIVE)
+    assert found.unknown == unclear + dropped
+
+
+def lines_of(style, *requests):
+    written = []
+
+    def scene():
+        log = AccessLog(style, TEMPLATES.find, written.append, lambda: 1_767_225_600.5)
+        for one in requests:
+            log.add(one)
+        log.flush()
+
+    run(scene)
+    return "".join(written).splitlines()
+
+
+def test_an_access_line_has_the_template_and_nothing_that_a_caller_chose():
+    one = recording(path="/devices/secret%20id/commands", method="GET")
+    one.request_id, one.duration_s = b"r-1", 0.0025
+    (line,) = lines_of("text", one)
+    assert line == (
+        "2026-01-01T00:00:00.500Z INFO access: method=GET path=/devices/{device_id}/commands status=201 "
+        "duration_ms=2.5 account=mk_a request_id=r-1"
+    )
+
+
+def test_an_access_line_as_json_is_one_object():
+    one = recording(path="/nowhere/at all", caller=Caller(1, "client c user u v", b"", frozenset()))
+    one.outcome, one.status, one.faults = "no_answer", None, ("3", "header")
+    (line,) = lines_of("json", one)
+    assert json.loads(line) == {
+        "time": "2026-01-01T00:00:00.500Z",
+        "level": "info",
+        "logger": "access",
+        "method": "POST",
+        "path": None,
+        "status": None,
+        "duration_ms": 0.0,
+        "account": "client c user u v",
+        "request_id": None,
+        "outcome": "no_answer",
+        "faults": ["3", "header"],
+    }
+    (text,) = lines_of("text", one)
+    assert 'status=- duration_ms=0.0 account="client c user u v" request_id=- outcome=no_answer faults=3,header' in text
+
+
+def test_a_standard_error_that_is_gone_ends_nothing():
+    def gone(_text):
+        raise BrokenPipeError
+
+    def scene():
+        log = AccessLog("text", TEMPLATES.find, gone)
+        log.add(recording())
+        log.flush()
+
+    run(scene)
+
+
+def test_a_request_that_ends_without_an_answer_is_kept_as_such():
+    async def app(_scope, receive, _send):
+        await receive()
+
+    async def disconnected():
+        return {"type": "http.disconnect"}
+
+    async def body():
+        return {"type": "http.request", "body": b"{}", "more_body": False}
+
+    async def send(_message):
+        raise AssertionError("nothing is answered")
+
+    async def play():
+        log = RequestLog(5, TEMPLATES.find)
+        recorder = Recorder(app, log=log, access_log=None, now_ms=lambda: 1)
+        for receive in (body, disconnected):
+            scope = {
+                "type": "http",
+                "method": "POST",
+                "path": "/sensor-data",
+                "raw_path": b"/sensor-data",
+                "query_string": b"",
+                "headers": [],
+                "client": None,
+            }
+            await recorder(scope, receive, send)
+        assert [(one.outcome, one.status, one.body) for one in log.entries()] == [
+            ("no_answer", None, b"{}"),
+            ("caller_gone", None, b""),
+        ]
+        assert not log.under_way
+
+    asyncio.run(play())
