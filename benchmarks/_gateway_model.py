@@ -171,7 +171,7 @@ class _Run:
         for device_id in self._ids:
             self._polling.add(device_id, 0.0)
         if self.scenario.events:
-            self._polling.news_are_told(0.0, told=True)
+            self._polling.stream_changed(0.0, is_connected=True)
         self._at(self._pause_between_commands(), self._send_command)
         if self.scenario.others_per_s:
             self._at(0.0, self._others_ask)

@@ -38,7 +38,7 @@ from simulator.fleet.models.settings import BatterySettings, StateSettings
 from simulator.fleet.signals.base import Individual
 from simulator.fleet.signals.build import build_signals
 from simulator.fleet.signals.climate import CLIMATE
-from simulator.fleet.signals.settings import SignalMap
+from simulator.fleet.signals.registry import SignalMap
 
 BAR_US = 10.0
 BEGIN_S = 1_767_225_600.0

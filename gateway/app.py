@@ -97,7 +97,7 @@ class GatewayLife(ProgramLife):
         ending = Ending("never started", EXIT_CRASHED)
         self._tokens = TokenTable(
             config.state_dir / TOKENS_FILE_NAME,
-            tell=lambda state, detail: self._health.put("tokens", state, detail),
+            on_state=lambda state, detail: self._health.put("tokens", state, detail),
             on_crash=self._supervisor.crashed,
         )
         self._tokens.start()

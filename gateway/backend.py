@@ -39,9 +39,9 @@ class Backend:
         store: where everything is kept.
         cache: the open commands.
         clock: for when things came.
-        hints: what may be sent to a device, from the part that watches the quota.
-        on_arrived: a device that was away is there: the service should be asked for its commands soon.
-        on_result, on_reading: something new waits for the service.
+        hints: poll interval and quota state for a device.
+        on_arrived: called when a device that was away is back: its commands should be fetched soon.
+        on_result, on_reading: called when something new waits for the service.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Backend:
         self._unsaved: set[str] = set()
 
     def begin(self) -> None:
-        """Take over what an earlier process left.
+        """Load presence and open commands of an earlier process.
 
         Raises:
             StorageError: it cannot be read.
@@ -164,13 +164,13 @@ class Backend:
             self._on_arrived(device_id)
 
     def hints(self, device_id: str) -> Hints:
-        """What a front may pass on (``notice``, ``Cache-Control``). See :class:`gateway.ports.DeviceBackend`."""
+        """Poll interval and quota state for the device. See :class:`gateway.ports.DeviceBackend`."""
         return self._hints(device_id)
 
     # --- for the engine -------------------------------------------------------------------------------------------
 
     def left_out(self, device_id: str, listed: Collection[str]) -> list[str]:
-        """Commands that are open and in time here, and that the service's list does not have: it may say why."""
+        """Ids of commands that are open here and missing on the service's list: the service may have canceled them."""
         return [str(record["id"]) for record in self._cache.get(device_id).records if record["id"] not in listed]
 
     def take_listed(self, device_id: str, listed: Sequence[StoredCommand], look: Look) -> Reconciled:
@@ -232,7 +232,7 @@ class Backend:
         return self._store.call(work)
 
     def expire(self, service_now_s: float) -> None:
-        """Close what has expired.
+        """Close the commands that have expired.
 
         Raises:
             StorageError: nothing was closed.
@@ -281,13 +281,13 @@ class Backend:
             return here | self._unknown
 
     def online(self, within_s: float) -> int:
-        """How many devices were heard of lately, and did not say that they go."""
+        """How many devices were seen within this time and did not sign off, seconds."""
         since_s = self._clock.now().wall_s - within_s
         with self._lock:
             return sum(seen.online and seen.seen_wall_s >= since_s for seen in self._presence.values())
 
     def save_presence(self) -> None:
-        """Write down who was heard of since the last time.
+        """Save the presence of devices seen since the last call.
 
         Raises:
             StorageError: it is tried again with the next call.
@@ -347,7 +347,7 @@ def _then(first: Future[_In], follow: Callable[[_In], _Out]) -> Future[_Out]:
         error = ended.exception()
         result = follow(ended.result()) if error is None else None
         if not second.set_running_or_notify_cancel():
-            return  # the device hung up; what it gave is kept all the same
+            return  # the device hung up; its data is kept all the same
         if error is None:
             second.set_result(cast("_Out", result))
         else:

@@ -68,9 +68,9 @@ def make_certificates(directory: Path, hosts: Sequence[str], now: datetime, *, r
     files = CertificateFiles(directory / "ca.pem", directory / "server.pem", directory / "server.key")
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        authority, authority_key, told = _authority(directory, now)
+        authority, authority_key, lines = _authority(directory, now)
         if not renew and _is_good(files, authority, names, now):
-            return _with(files, told, f"kept {files.certificate}: it is for these names and not near its end")
+            return _with(files, lines, f"kept {files.certificate}: it is for these names and not near its end")
         key = ec.generate_private_key(ec.SECP256R1())
         certificate = _server_certificate(key, names, authority, authority_key, now)
         replace_file(files.private_key, _pem_key(key), 0o600)
@@ -79,7 +79,7 @@ def make_certificates(directory: Path, hosts: Sequence[str], now: datetime, *, r
         fault = f"{error.filename or directory} cannot be written: {error.strerror}; give another directory or use sudo"
         raise ConfigurationError([fault], "certificates") from None
     ends = f"{certificate.not_valid_after_utc:%Y-%m-%d}"
-    return _with(files, told, f"wrote {files.certificate} and {files.private_key} (mode 600), good until {ends}")
+    return _with(files, lines, f"wrote {files.certificate} and {files.private_key} (mode 600), good until {ends}")
 
 
 def certificate_trouble(path: Path, now_s: float) -> str:
@@ -230,5 +230,5 @@ def _pem_key(key: ec.EllipticCurvePrivateKey) -> bytes:
     )
 
 
-def _with(files: CertificateFiles, told: Sequence[str], line: str) -> CertificateFiles:
-    return CertificateFiles(files.authority, files.certificate, files.private_key, (*told, line))
+def _with(files: CertificateFiles, lines: Sequence[str], line: str) -> CertificateFiles:
+    return CertificateFiles(files.authority, files.certificate, files.private_key, (*lines, line))

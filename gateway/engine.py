@@ -104,7 +104,7 @@ class Engine:
     # --- life -----------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Take over what an earlier process left, then the service side, then the fronts.
+        """Load the state of an earlier process, then start the service side, then the fronts.
 
         Raises:
             ConfigurationError, OSError: a front cannot serve.
@@ -149,15 +149,15 @@ class Engine:
 
     @property
     def stats(self) -> StoreStats:
-        """What the store held lately."""
+        """Counts of the store, at most some seconds old."""
         return self._housekeeper.stats
 
     def budget(self) -> BudgetState:
-        """Where the key's quota stands."""
+        """State of the key's quota."""
         return self._meter.state()
 
     def look_at_fronts(self) -> None:
-        """Put how the fronts do into the health."""
+        """Put the state of each front into the health."""
         for front in self.fronts:
             status = front.status()
             is_well = status.state in {"listening", "connected"}
@@ -166,7 +166,7 @@ class Engine:
     # --- building -------------------------------------------------------------------------------------------------
 
     def _request_ended(self, name: str, error: Exception | None) -> None:
-        """See what to do about the service's clock when a request brought none."""
+        """After a request that brought no time: ask the service for it, or go on without."""
         if self._time_settled.is_set():
             return
         if isinstance(error, TransportError) or (error is None and name == self.commands.name):
@@ -191,7 +191,7 @@ class Engine:
             on_change=self._offer_changed,
             dialect=config.service.dialect.dialect(),
             store=self._store,
-            tell=lambda text: self._health.put("service", "ok", text),
+            on_described=lambda text: self._health.put("service", "ok", text),
         )
         intervals = FairIntervals(config.commands.fast_s, config.commands.idle_s, config.commands.reconcile_s)
         commands_gate = self._make_gate("commands")
@@ -338,7 +338,7 @@ class Engine:
 
 
 _BRING_THE_TIME: Final = frozenset({Offer.name, CommandRequests.name})
-"""What asks the service first after a start."""
+"""The kinds of request that come first after a start: their answers bring the service's time."""
 _GOES_ON: Final = frozenset({"ok", "rate_limited"})
 
 

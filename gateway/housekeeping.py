@@ -1,4 +1,4 @@
-"""What has to be done once in a while: who is served, what expires, what is too old, what is written down."""
+"""Regular work of the gateway: served devices, expired commands, old rows, the presence of devices."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Housekeeper(Actor):
         self._rounds += 1
 
     def finish(self) -> None:
-        """Write down who was heard of."""
+        """Save when each device was last seen."""
         try:
             self._backend.save_presence()
         except StorageError as error:

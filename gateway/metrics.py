@@ -20,7 +20,7 @@ _PREFIX = "device_gateway"
 
 
 class GatewayCollector(Collector):
-    """What the gateway knows about itself.
+    """Metrics of the gateway.
 
     Args:
         engine: the gateway.
@@ -74,7 +74,7 @@ class GatewayCollector(Collector):
         yield GaugeMetricFamily(f"{_PREFIX}_devices", "Devices with a valid token", len(engine.roster.devices()))
         yield GaugeMetricFamily(f"{_PREFIX}_devices_own", "Of them, in this gateway's share", len(engine.roster.own()))
         online = engine.backend.online(ONLINE_WITHIN_S)
-        yield GaugeMetricFamily(f"{_PREFIX}_devices_online", f"Heard of within {ONLINE_WITHIN_S} s", online)
+        yield GaugeMetricFamily(f"{_PREFIX}_devices_online", f"Seen within {ONLINE_WITHIN_S} s", online)
         open_commands, held = engine.command_cache.counts()
         yield GaugeMetricFamily(f"{_PREFIX}_open_commands", "Commands that devices have not concluded", open_commands)
         yield GaugeMetricFamily(f"{_PREFIX}_held_polls", "Polls that are held open", held)

@@ -73,7 +73,7 @@ class NewReading:
 
 @dataclass(frozen=True, slots=True)
 class OpenCommands:
-    """The commands of one device that wait for a final result, as the gateway knows them.
+    """The commands of one device that wait for a final result.
 
     Attributes:
         records: command records in the service's shape, oldest first; what has expired is left out.
@@ -112,7 +112,7 @@ class CommandTexts:
 
 @dataclass(frozen=True, slots=True)
 class Hints:
-    """What the gateway may send a device about the load.
+    """Load hints for a device.
 
     Attributes:
         poll_interval_s: how often polling makes sense for this device, seconds.
@@ -124,10 +124,10 @@ class Hints:
 
 
 class DeviceBackend(Protocol):
-    """What the engine does for devices. Every method may be called from any thread and returns at once.
+    """Commands, readings and results of devices, for the fronts.
 
-    A returned future ends from the store's thread after the commit; an asyncio front awaits
-    ``asyncio.wrap_future(future)``. Its exceptions: :class:`StoreFull`, another
+    Every method may be called from any thread and returns at once. A returned future ends from the store's thread after
+    the commit; an asyncio front awaits ``asyncio.wrap_future(future)``. Its exceptions: :class:`StoreFull`, another
     :class:`~agent.errors.StorageError` (nothing was stored: HTTP 503, MQTT no acknowledgement),
     :class:`UnknownDevice`, :class:`UnknownCommand`.
     """
@@ -191,7 +191,7 @@ class DeviceBackend(Protocol):
         ...
 
     def seen(self, device_id: str, transport: Transport, *, online: bool = True, firmware: str | None = None) -> None:
-        """The device was heard of; kept in memory and saved once in a while.
+        """Note a sign of life of the device; kept in memory and saved once in a while.
 
         For a device that was away the service is asked soon, so call this before :meth:`open_commands`.
 
@@ -204,7 +204,7 @@ class DeviceBackend(Protocol):
         ...
 
     def hints(self, device_id: str) -> Hints:
-        """What a front may pass on (``notice``, ``Cache-Control``)."""
+        """Poll interval and quota state, to be passed on (``notice``, ``Cache-Control``)."""
         ...
 
 
@@ -234,7 +234,7 @@ class TokenCheck(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FrontStatus:
-    """How a front does, for ``gateway status`` and the metrics.
+    """State of a front, for ``gateway status`` and the metrics.
 
     Attributes:
         state: one word, such as ``listening``, ``connected``, ``unreachable``.
@@ -266,5 +266,5 @@ class Front(Protocol):
         ...
 
     def status(self) -> FrontStatus:
-        """How it does."""
+        """Its state and counts."""
         ...

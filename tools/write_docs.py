@@ -294,6 +294,7 @@ def scenario_sections(schema: dict[str, Any]) -> list[ScenarioSection]:
                 waiting.append((f"{path}.{name}" if path else name, inner))
             if isinstance(form.get("additionalProperties"), dict):
                 waiting.append((f"{path}.<name>", form["additionalProperties"]))
+            waiting += [(f"{path}.<name>", inner) for inner in form.get("patternProperties", {}).values()]
             if isinstance(form.get("items"), dict):
                 waiting.append((f"{path}[]", form["items"]))
     return list(found.values())

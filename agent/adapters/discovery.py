@@ -35,6 +35,9 @@ class ServerBook:
         dialect: what the configuration says.
         journal: keeps the findings over restarts; written only when they change. None keeps them in memory.
         on_changed: what was found out was forgotten, since it is another server now. Called from any thread.
+
+    Attributes:
+        findings: as they are now; replaced as a whole.
     """
 
     def __init__(
@@ -47,27 +50,22 @@ class ServerBook:
         self.dialect = Dialect() if dialect is None else dialect
         self._journal = journal
         self._lock = threading.Lock()
-        self._findings = ServerFindings(address)
+        self.findings = ServerFindings(address)
         self._kept: str | None = None
         self._words: tuple[str, ...] = ()
         self._on_changed = on_changed
         self._was_elsewhere = False
         self._load(address)
 
-    @property
-    def findings(self) -> ServerFindings:
-        """As they are now."""
-        return self._findings
-
     def is_withdrawn(self, feature: str) -> bool:
         """The server refused this feature; it is not used until the server changes."""
-        return any(name == feature for name, _ in self._findings.withdrawn)
+        return any(name == feature for name, _ in self.findings.withdrawn)
 
     def announced(self, announcement: Announcement) -> None:
         """The server said this of itself. With another version or other extensions all findings are forgotten."""
         names = tuple(sorted(announcement.extensions))
         with self._lock:
-            found = self._findings
+            found = self.findings
             is_other = found.announced is not None and found.announced != names
             if found.version and announcement.version and found.version != announcement.version:
                 is_other = True
@@ -85,7 +83,7 @@ class ServerBook:
             name: shortened(value) if type(value) is str else value for name, value in changes.items()
         }
         with self._lock:
-            self._take(replace(self._findings, **short))
+            self._take(replace(self.findings, **short))
 
     def withdraw(self, feature: str, reason: str) -> None:
         """Do not use this feature until the server changes: it refused it, and took the same request without it."""
@@ -93,8 +91,8 @@ class ServerBook:
             if self.is_withdrawn(feature):
                 return
             _log.warning("server=refuses %s, so it is not used until the server changes: %s", feature, reason)
-            withdrawn = tuple(sorted({**dict(self._findings.withdrawn), feature: shortened(reason)}.items()))
-            self._take(replace(self._findings, withdrawn=withdrawn))
+            withdrawn = tuple(sorted({**dict(self.findings.withdrawn), feature: shortened(reason)}.items()))
+            self._take(replace(self.findings, withdrawn=withdrawn))
 
     def _load(self, address: str) -> None:
         if self._journal is None:
@@ -105,12 +103,12 @@ class ServerBook:
             _log.warning("server=unknown what was found out about it cannot be read: %s", error)
         found = read_findings(self._kept)
         if found is not None and found.address == address:
-            self._findings = found
+            self.findings = found
             self._words = describe(found, self.dialect)
         self._was_elsewhere = found is not None and found.address != address
 
     def _take(self, found: ServerFindings) -> None:
-        self._findings = found
+        self.findings = found
         text = found.to_json()
         if text == self._kept:
             return

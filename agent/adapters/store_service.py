@@ -15,6 +15,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -148,8 +149,6 @@ class StoreService:
         self._closing = False
         self._store: SqliteStore | None = None
         self._thread: WatchedThread | None = None
-        self._opened = threading.Event()
-        self._opening_errors: list[BaseException] = []
         self._mark_s: float | None = None
         self._gave_up = False
         self.journal = SharedJournal(self)
@@ -165,15 +164,13 @@ class StoreService:
             StorageError: it cannot be opened now, as :class:`SqliteStore` says; nothing runs then.
             ConfigurationError: it is a newer program's file, or another program's.
         """
-        self._opened.clear()
-        self._opening_errors.clear()
-        self._thread = WatchedThread(self._run, name="store", on_crash=self._on_crash)
+        opened: Future[None] = Future()
+        self._thread = WatchedThread(partial(self._run, opened), name="store", on_crash=self._on_crash)
         self._thread.start()
-        self._opened.wait()
-        if self._opening_errors:
+        if (error := opened.exception()) is not None:
             self._thread.join()
             self._thread = None
-            raise self._opening_errors[0]
+            raise error
 
     def stop(self, timeout_s: float) -> bool:
         """Take nothing more, commit what waits, close. True when all of it is on the disk and the thread has ended."""
@@ -189,15 +186,14 @@ class StoreService:
         """For how long one turn has lasted beyond patience; 0 when the writer is healthy or waits for work."""
         return 0.0 if (mark_s := self._mark_s) is None else max(0.0, now_s - mark_s - _PATIENCE_S)
 
-    def _run(self) -> None:
+    def _run(self, opened: Future[None]) -> None:
         try:
             self._store = self._open()
             self._report_incidents(self._store)
         except BaseException as error:  # noqa: BLE001 - handed to the thread that called start
-            self._opening_errors.append(error)
+            opened.set_exception(error)
             return
-        finally:
-            self._opened.set()
+        opened.set_result(None)
         try:
             while self._wait():
                 self._turn(self._store)
@@ -241,23 +237,17 @@ class StoreService:
 
     # --- what other threads do ------------------------------------------------------------------------------------
 
-    def call(self, work: Callable[[SqliteStore], _T], *, writes: bool) -> _T:
+    def call(self, work: Callable[[SqliteStore], _T], *, writes: bool, may_write: bool = False) -> _T:
         """Have the writer do this, and wait for its result and, if it writes, the commit.
+
+        With ``may_write`` it looks, and the work that it returns is done and committed in the same turn, if any.
 
         Raises:
             StorageError: nothing was written, or the disk does not answer and it is not known.
         """
-        request = Request(work, writes=writes)
+        request = Request(work, writes=writes, may_write=may_write)
         self._have_done(request)
         return cast("_T", request.result)
-
-    def look_and_write(self, look: Callable[[SqliteStore], Callable[[SqliteStore], None] | None]) -> None:
-        """Have the writer look, and commit what follows from it, in one turn; None means that nothing does.
-
-        Raises:
-            StorageError: as :meth:`call`.
-        """
-        self._have_done(Request(look, writes=False, may_write=True))
 
     def submit(self, work: Callable[[SqliteStore], object], *, writes: bool) -> None:
         """Have the writer do this soon and, if it writes, commit it; the caller does not learn whether it failed."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agent.config import AgentConfig
-from agent.core.reporting import ReportRule, ReportWhen
+from agent.core.schedule import ReportRule, ReportWhen
 from agent.core.values import Priority
 from agent.handlers.registry import GROUP, HandlerRegistry, HandlerSection
 from agent.plugins import installed_entry_points

@@ -1,17 +1,26 @@
-"""When periodic work falls due: a hashed phase for each device, and missed ticks are skipped.
+"""When periodic work falls due, and which of the readings taken then are worth sending.
 
-Handled here: which instants a period has for this device and name, the next one.
+Handled here: which instants a period has for this device and name (a hashed phase; missed ticks are skipped), the next
+one. Of readings: every one, only changes, or only moves beyond a deadband; and a bound on silence, for each named
+reading on its own.
 
-Never handled here: waiting, reading a clock.
+Never handled here: waiting, reading a clock, storing.
 
-Therefore the caller must take all times from one monotonic clock, and ask for the next instant *after* the work is
-done: work that took three periods is followed by one tick, not by three in a bunch.
+Therefore the caller must
+
+- take all times from one monotonic clock, and ask for the next instant *after* the work is done: work that took three
+  periods is followed by one tick, not by three in a bunch;
+- keep one :class:`Reported` for each sensor and replace it only once the outbox took the values: otherwise a failed
+  write would count as reported.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Mapping
+from dataclasses import field
+from enum import StrEnum
 
 from agent.frozen import dataclass
 
@@ -49,3 +58,67 @@ class Schedule:
         due_s = self.phase_s + (math.floor((now_s - self.phase_s) / self.period_s) + 1) * self.period_s
         # Rounding may land on now_s, which would make the caller run twice at once.
         return due_s if due_s > now_s else due_s + self.period_s
+
+
+class ReportWhen(StrEnum):
+    """The strategies."""
+
+    PERIOD = "period"
+    CHANGE = "change"
+    DEADBAND = "deadband"
+
+
+@dataclass(frozen=True, slots=True)
+class ReportRule:
+    """One sensor's strategy.
+
+    Attributes:
+        when: which strategy.
+        deadband: how far a value must move from the last one sent, in the reading's unit, for ``DEADBAND``: one number
+            for all readings, or one for each by name (a reading without one is sent on change).
+        percent: ``deadband`` is in percent of the last value sent instead.
+        at_least_every_s: send after this long even if nothing moved; None means never.
+    """
+
+    when: ReportWhen = ReportWhen.PERIOD
+    deadband: float | Mapping[str, float] = 0.0
+    percent: bool = False
+    at_least_every_s: float | None = None
+
+    def select(self, values: Mapping[str, float], last: Reported, now_s: float) -> tuple[dict[str, float], Reported]:
+        """The values to send, and what counts as reported once they are stored.
+
+        Args:
+            values: reading name -> number.
+            last: what was reported before; ``Reported()`` at the start, and then everything is sent.
+            now_s: on the monotonic clock.
+        """
+        chosen = {
+            name: value for name, value in values.items() if self._is_due(name, value, last.sent.get(name), now_s)
+        }
+        if not chosen:
+            return chosen, last
+        return chosen, Reported({**last.sent, **{name: (value, now_s) for name, value in chosen.items()}})
+
+    def _is_due(self, name: str, value: float, sent: tuple[float, float] | None, now_s: float) -> bool:
+        if sent is None or self.when is ReportWhen.PERIOD:
+            return True
+        before, at_s = sent
+        if self.at_least_every_s is not None and now_s - at_s >= self.at_least_every_s:
+            return True
+        if self.when is ReportWhen.CHANGE:
+            return value != before
+        return self._moved(name, value, before)
+
+    def _moved(self, name: str, value: float, before: float) -> bool:
+        band = self.deadband if isinstance(self.deadband, int | float) else self.deadband.get(name, 0.0)
+        if self.percent:
+            band = abs(before) * band / 100
+        return value != before and abs(value - before) >= band
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """What was last sent: reading name -> (value, when on the monotonic clock)."""
+
+    sent: Mapping[str, tuple[float, float]] = field(default_factory=dict)

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
-from agent.core.reporting import Reported, ReportRule
-from agent.core.schedule import Schedule
+from agent.core.schedule import Reported, ReportRule, Schedule
 from agent.core.values import Moment, Priority, Reading
 from agent.errors import StorageError
 from agent.frozen import dataclass

@@ -24,18 +24,22 @@ _LONGEST_WAIT_S: Final = 300.0
 
 
 class Mailbox:
-    """Messages for one service: bounded, in order, closed at the stop."""
+    """Messages for one service: bounded, in order, closed at the stop.
+
+    Attributes:
+        closed: True once :meth:`close` was called.
+    """
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
         self._messages: deque[Any] = deque()
         self._changed = threading.Condition()
-        self._closed = False
+        self.closed = False
 
     def put(self, message: Any) -> bool:
         """Add a message. False when the box is full or closed: the sender must keep it or be able to do without."""
         with self._changed:
-            if self._closed or len(self._messages) >= self._capacity:
+            if self.closed or len(self._messages) >= self._capacity:
                 return False
             self._messages.append(message)
             self._changed.notify()
@@ -44,7 +48,7 @@ class Mailbox:
     def take(self, timeout_s: float | None) -> Any | None:
         """The next message; None after ``timeout_s``, at a nudge, or when the box was closed."""
         with self._changed:
-            if not self._messages and not self._closed and (timeout_s is None or timeout_s > 0):
+            if not self._messages and not self.closed and (timeout_s is None or timeout_s > 0):
                 self._changed.wait(timeout_s)
             return self._messages.popleft() if self._messages else None
 
@@ -56,13 +60,8 @@ class Mailbox:
     def close(self) -> None:
         """Take nothing more and wake the waiting thread."""
         with self._changed:
-            self._closed = True
+            self.closed = True
             self._changed.notify_all()
-
-    @property
-    def closed(self) -> bool:
-        """True once :meth:`close` was called."""
-        return self._closed
 
     def __len__(self) -> int:
         return len(self._messages)

@@ -92,12 +92,12 @@ class ServiceClock:
     def now(self) -> float | None:
         """The service's clock now, epoch seconds; None when it is not known."""
         self.look()
-        return self.estimate.at(self._clock.now())
+        return self._time.at(self._clock.now())
 
     def recorded_at(self, moment: Moment) -> float | None:
         """When something happened, also in an earlier boot, for the wire; None when it is not known."""
         self.look()
-        found = self.estimate.recorded_at(moment)
+        found = self._time.recorded_at(moment)
         if found is None and moment.boot_id in self._earlier:
             return self._earlier[moment.boot_id].date(moment)
         if found is None and moment.boot_id == self._clock.now().boot_id:

@@ -342,11 +342,9 @@ class DeviceClient(Calls):
 
         path = paths.command_result(device_id, command_id)
         answer = self._write("POST", path, result, idempotency_key=idempotency_key)
-        if answer.json_or_none() is None:
-            return None
         try:
             return read_record(CommandRecord, answer, "command")
-        except UnexpectedAnswer:  # JSON of another shape: reporting again would not change it
+        except UnexpectedAnswer:  # no JSON, or JSON of another shape: reporting again would not change it
             return None
 
     def post_sensor_data(self, reading: PostSensorData, *, idempotency_key: str | None = None) -> SensorDataRecord:

@@ -161,7 +161,7 @@ def broker_config(
     elif written.reload:
         click.echo("next: systemctl reload mosquitto (or SIGHUP): connections stay, those of revoked devices end")
     else:
-        click.echo("nothing changed: mosquitto need not be told")
+        click.echo("nothing changed: mosquitto need not read it again")
 
 
 def _certificates(

@@ -165,8 +165,8 @@ def list_devices(*, config_path: Path, as_json: bool, show_all: bool) -> None:
     head = ("device", "state", "issued", "last used", "old token until", *(["commands"] if share.count > 1 else []))
     print_table(head, [device.row(with_share=share.count > 1) for device in found])
     own = sum(device.is_own for device in found)
-    told = "" if share.count == 1 else f"; the commands of {own} are fetched here ({share})"
-    click.echo(f"{len(found)} device(s){told}")
+    where = "" if share.count == 1 else f"; the commands of {own} are fetched here ({share})"
+    click.echo(f"{len(found)} device(s){where}")
 
 
 @devices.command()
@@ -226,7 +226,7 @@ def revoke(*, config_path: Path, as_json: bool, device_ids: tuple[str, ...]) -> 
             click.echo(f"{device_id}: {count} token(s) revoked")
         elif not count:
             click.echo(bounded(f"{device_id} has no valid token"), err=True)
-    _tell_broker(config, any(revoked.values()))
+    _remind_of_broker(config, any(revoked.values()))
     if not all(revoked.values()):
         raise SystemExit(EXIT_CHECK_FAILED)
 
@@ -282,7 +282,7 @@ def _show(added: Added, config: GatewayConfig, given: dict[str, Any], *, as_json
         _show_text(added, given)
     for line in added.failed:
         click.echo(bounded(line), err=True)
-    _tell_broker(config, bool(added.issued))
+    _remind_of_broker(config, bool(added.issued))
 
 
 def _show_text(added: Added, given: dict[str, Any]) -> None:
@@ -321,6 +321,6 @@ def _as_json(added: Added) -> dict[str, Any]:
     }
 
 
-def _tell_broker(config: GatewayConfig, changed: bool) -> None:  # noqa: FBT001 - one word says it
+def _remind_of_broker(config: GatewayConfig, changed: bool) -> None:  # noqa: FBT001 - one word says it
     if changed and config.mqtt.enabled:
         click.echo("for MQTT: device-gateway broker-config, then reload the broker", err=True)

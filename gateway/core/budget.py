@@ -62,7 +62,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """How the quota is divided while every kind wants more than it gets: any numbers above 0."""
+    """Weights by which the quota is divided when all kinds need more than they get: any numbers above 0."""
 
     commands: float = 0.45
     results: float = 0.30
@@ -112,7 +112,7 @@ class BudgetState:
 
     Attributes:
         quota: requests in one window; None when the service announces none and has never answered 429.
-        told: the service announced it; False for a guess out of answers 429.
+        announced: the service announced it; False for a guess out of answers 429.
         left: requests that may still be made in this window; None without a quota.
         ends_in_s: until the window ends, seconds; 0 without a quota.
         blocked_s: how long a 429 still keeps everything waiting, seconds; 0 when nothing does.
@@ -122,7 +122,7 @@ class BudgetState:
     """
 
     quota: int | None
-    told: bool
+    announced: bool
     left: int | None
     ends_in_s: float
     blocked_s: float
@@ -176,7 +176,7 @@ class Budget:
         return grant
 
     def pace_per_s(self, kind: Kind) -> float | None:
-        """What this kind can count on while every kind wants more, requests per second; None without a quota."""
+        """The rate that this kind is sure of when all kinds are busy, requests per second; None without a quota."""
         if self._window.quota is None:
             return None
         even_per_s = self._window.even_per_s
@@ -188,7 +188,7 @@ class Budget:
         has_quota = self._window.quota is not None
         return BudgetState(
             self._window.quota,
-            self._window.is_told,
+            self._window.is_announced,
             max(0, self._spendable) if has_quota else None,
             max(0.0, self._window.ends_s - now_s) if has_quota else 0.0,
             max(0.0, self._blocked_until_s - now_s),
@@ -199,41 +199,42 @@ class Budget:
 
     # --- what became of a request -------------------------------------------------------------------------------------
 
-    def answered(self, grant: Grant, now_s: float, told: RateLimit | None = None) -> None:
+    def answered(self, grant: Grant, now_s: float, announced: RateLimit | None = None) -> None:
         """An answer other than 429 came, good or bad.
 
         Args:
             grant: the request.
             now_s: when the answer came; for one that is held open, when its headers came.
-            told: what its headers say (:func:`agent.wire.rate_limit.read_rate_limit`); None when nothing.
+            announced: what its headers say (:func:`agent.wire.rate_limit.read_rate_limit`); None when nothing.
         """
         self._end(grant, now_s)
         if grant.at_s >= self._blocked_until_s:
             self._silence_s = _FIRST_SILENCE_S
         had_quota = self._window.quota is not None
-        self._window.answered(grant.number, self._newest, now_s, told)
+        self._window.answered(grant.number, self._newest, now_s, announced)
         self._fill_at_first(had_quota=had_quota, now_s=now_s)
 
     def refused(
-        self, grant: Grant, now_s: float, retry_after_s: float | None = None, told: RateLimit | None = None
+        self, grant: Grant, now_s: float, retry_after_s: float | None = None, announced: RateLimit | None = None
     ) -> None:
         """429 came: no request is granted until it is over, and where no header has the quota it is guessed.
 
         Args:
             grant: the request.
             now_s: when the answer came.
-            retry_after_s: what the service asked for; None takes it out of ``told``, else doubles from 1 s to a window.
-            told: what its headers say.
+            retry_after_s: what the service asked for; None takes it out of ``announced``, else doubles from 1 s to a
+                window.
+            announced: what its headers say.
         """
         self._end(grant, now_s)
         self._refused += 1
-        asked_s = retry_after_s if retry_after_s is not None or told is None else told.reset_s
+        asked_s = retry_after_s if retry_after_s is not None or announced is None else announced.reset_s
         wait_s = self._silence_s if asked_s is None else min(max(asked_s, _FIRST_SILENCE_S), RETRY_AFTER_CAP_S)
         if grant.at_s >= self._blocked_until_s:  # not one of several that were under way together
             self._silence_s = min(self._window.window_s, 2 * self._silence_s)
         self._blocked_until_s = max(self._blocked_until_s, now_s + wait_s)
         had_quota = self._window.quota is not None
-        self._window.refused(grant.number, self._newest, now_s, told, wait_s=wait_s, is_asked=asked_s is not None)
+        self._window.refused(grant.number, self._newest, now_s, announced, wait_s=wait_s, is_asked=asked_s is not None)
         self._fill_at_first(had_quota=had_quota, now_s=now_s)
 
     def lost(self, grant: Grant, now_s: float) -> None:

@@ -48,9 +48,9 @@ class FairIntervals:
     idle_s: float = 60.0
     reconcile_s: float = 900.0
 
-    def after(self, quiet_s: float, *, is_told: bool) -> float:
+    def after(self, quiet_s: float, *, has_stream: bool) -> float:
         """How soon to ask again about a device whose last activity is ``quiet_s`` ago."""
-        if is_told:
+        if has_stream:
             return self.reconcile_s
         return min(self.idle_s, max(self.fast_s, quiet_s * _AGE_PART))
 
@@ -92,7 +92,7 @@ class FairPolling:
         self._passes = dict.fromkeys(PollClass, 0.0)
         self._virtual = 0.0
         self._numbers = itertools.count(1)
-        self._is_told = False
+        self._has_stream = False
 
     def __len__(self) -> int:
         return len(self._devices)
@@ -183,14 +183,14 @@ class FairPolling:
 
     # --- news by themselves -------------------------------------------------------------------------------------------
 
-    def news_are_told(self, now_s: float, *, told: bool) -> None:
+    def stream_changed(self, now_s: float, *, is_connected: bool) -> None:
         """The service's stream of events began, or ended.
 
         While it runs, each device is still asked about once when its turn comes (news from before the stream began are
         in no event), then only every ``reconcile_s``. When it ends, all are asked about within ``idle_s``.
         """
-        was_told, self._is_told = self._is_told, told
-        if told or not was_told:
+        had_stream, self._has_stream = self._has_stream, is_connected
+        if is_connected or not had_stream:
             return
         for device_id, device in self._devices.items():
             latest_s = now_s + phase_s(device_id, "poll", self._intervals.idle_s)
@@ -214,12 +214,12 @@ class FairPolling:
         if device.entry:
             return  # it was not handed out
         quiet_s = now_s - device.active_s
-        device.due_s = now_s + self._intervals.after(quiet_s, is_told=self._is_told)
+        device.due_s = now_s + self._intervals.after(quiet_s, has_stream=self._has_stream)
         device.lane = self._lane_of(device, now_s)
         self._enqueue(device_id, device)
 
     def _lane_of(self, device: _Device, now_s: float) -> PollClass:
-        interval_s = self._intervals.after(now_s - device.active_s, is_told=False)
+        interval_s = self._intervals.after(now_s - device.active_s, has_stream=False)
         return PollClass.ACTIVE if interval_s < self._intervals.idle_s else PollClass.IDLE
 
     def _enqueue(self, device_id: str, device: _Device) -> None:

@@ -10,8 +10,8 @@ off :attr:`QuotaWindow.left` before it spends any of it.
 
 Why that is enough: ``remaining`` counts everybody, so an answer to a request that was made *after* the last one was
 learned knows more, whatever it says; of requests that were under way together the lowest ``remaining`` is the newest.
-A window ends for us a moment later than told, since services round: until then requests are spent out of the old one,
-and the first answer out of the new one shows that it has begun.
+A window ends for us a moment later than announced, since services round: until then requests are spent out of the old
+one, and the first answer out of the new one shows that it has begun.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class QuotaWindow:
 
     Attributes:
         quota: requests in one window; None when the service announces none and has never answered 429.
-        is_told: headers announced it; False for a guess.
+        is_announced: headers announced it; False for a guess.
         left: how many of them are left; those under way are not yet taken off.
         window_s: how long a window is, seconds.
         ends_s: when the next one has certainly begun.
@@ -51,15 +51,15 @@ class QuotaWindow:
 
     def __init__(self) -> None:
         self.quota: int | None = None
-        self.is_told = False
+        self.is_announced = False
         self.left = 0
         self.window_s = WINDOW_S
         self.ends_s = 0.0
         self.others_per_s = 0.0
         self._learned_at = 0
         self._mine = 0
-        self._told_s = float("-inf")
-        self._untold_s = float("-inf")
+        self._announced_s = float("-inf")
+        self._unannounced_s = float("-inf")
         self._answers = _Trail()
         self._guess = 0.0
         self._growths = 0
@@ -83,29 +83,29 @@ class QuotaWindow:
 
     # --- learning -----------------------------------------------------------------------------------------------------
 
-    def answered(self, number: int, newest: int, now_s: float, told: RateLimit | None) -> None:
+    def answered(self, number: int, newest: int, now_s: float, announced: RateLimit | None) -> None:
         """An answer other than 429 came.
 
         Args:
             number: the request's.
             newest: the newest request's.
             now_s: when it came.
-            told: what it announces.
+            announced: what it announces.
         """
         self._answers.note(now_s)
-        if told is None or told.remaining is None:
-            self._untold_s = now_s
+        if announced is None or announced.remaining is None:
+            self._unannounced_s = now_s
             self.spent()
         else:
-            self._learn(number, newest, told, told.remaining, now_s)
+            self._learn(number, newest, announced, announced.remaining, now_s)
 
     def refused(
-        self, number: int, newest: int, now_s: float, told: RateLimit | None, *, wait_s: float, is_asked: bool
+        self, number: int, newest: int, now_s: float, announced: RateLimit | None, *, wait_s: float, is_asked: bool
     ) -> None:
         """429 came; arguments as :meth:`answered`, and how long to wait, seconds, and whether the service said so."""
-        if told is not None and told.remaining is not None:
-            self._learn(number, newest, told, told.remaining, now_s)
-        elif self.is_told:
+        if announced is not None and announced.remaining is not None:
+            self._learn(number, newest, announced, announced.remaining, now_s)
+        elif self.is_announced:
             self._start(0, now_s + wait_s, newest)
         elif self.quota is None or number > self._learned_at:
             self._guess_quota(now_s, now_s + wait_s if is_asked and wait_s <= WINDOW_S else None)
@@ -120,10 +120,11 @@ class QuotaWindow:
         """Go to the window of this instant when the last one is over and no answer has shown it; its beginning."""
         if self.quota is None or now_s < self.ends_s:
             return None
-        if self.is_told and self._told_s < self.ends_s - self.window_s <= self._untold_s:
-            self.is_told = False  # answers without headers: what was announced is a guess from here on, and may grow
+        if self.is_announced and self._announced_s < self.ends_s - self.window_s <= self._unannounced_s:
+            # Answers without headers: what was announced is a guess from here on, and may grow.
+            self.is_announced = False
             self._guess, self._growths = float(self.quota), 0
-        if not self.is_told and self._mine >= max(1, min(self.quota - 1, int(self.quota * _USED_UP))):
+        if not self.is_announced and self._mine >= max(1, min(self.quota - 1, int(self.quota * _USED_UP))):
             self._growths += 1
             self._guess *= 1 + _GROWTH * self._growths
             self.quota = int(self._guess)
@@ -133,13 +134,13 @@ class QuotaWindow:
         self._start(max(1, self.quota), began_s + self.window_s, newest)
         return began_s
 
-    def _learn(self, number: int, newest: int, told: RateLimit, left: int, now_s: float) -> None:
-        is_first, is_later = not self.is_told, number > self._learned_at
-        limit = told.limit if told.limit is not None else 0 if is_first else self.quota or 0
+    def _learn(self, number: int, newest: int, announced: RateLimit, left: int, now_s: float) -> None:
+        is_first, is_later = not self.is_announced, number > self._learned_at
+        limit = announced.limit if announced.limit is not None else 0 if is_first else self.quota or 0
         self.quota = max(limit, left)
-        self.window_s = max(_ROUNDING_S, told.window_s or WINDOW_S)
-        self.is_told, self._told_s = True, now_s
-        ends_s = self._end_told(told.reset_s, now_s, is_first=is_first)
+        self.window_s = max(_ROUNDING_S, announced.window_s or WINDOW_S)
+        self.is_announced, self._announced_s = True, now_s
+        ends_s = self._announced_end(announced.reset_s, now_s, is_first=is_first)
         if is_first:
             self._mine = self.quota - left  # the requests until now count as ours: nothing is known of other users
             self._start(left, ends_s, newest)
@@ -154,7 +155,7 @@ class QuotaWindow:
             self._start(left, ends_s, newest)
         # Otherwise it is a late answer out of a window that is over.
 
-    def _end_told(self, reset_s: float | None, now_s: float, *, is_first: bool) -> float:
+    def _announced_end(self, reset_s: float | None, now_s: float, *, is_first: bool) -> float:
         if reset_s is None:
             return now_s + self.window_s if is_first else self.ends_s
         rounding_s = min(_ROUNDING_S, self.window_s / 10)
@@ -177,7 +178,7 @@ class QuotaWindow:
 
     def _taken_by_others(self) -> int:
         # Without headers it is not known.
-        return max(0, (self.quota or 0) - max(0, self.left) - self._mine) if self.is_told else 0
+        return max(0, (self.quota or 0) - max(0, self.left) - self._mine) if self.is_announced else 0
 
     def _note_others(self) -> None:
         self.others_per_s = (self.others_per_s + self._taken_by_others() / self.window_s) / 2

@@ -132,7 +132,7 @@ def thin(waiting: Sequence[Waiting], policy: ThinningPolicy) -> Thinned:
 
     Args:
         waiting: readings of one device, oldest first.
-        policy: what the manufacturer wants.
+        policy: ``readings.when_short`` of the configuration.
     """
     match policy.mode:
         case ThinningMode.KEEP_ALL:

@@ -195,7 +195,7 @@ def reach_of(
     if url is None and broker is None and http.enabled and is_this_machine(http.host):
         url = f"{'http' if http.certificate is None else 'https'}://{http.host}:{http.port}"
     if needed and url is None and broker is None:
-        text = "devices must be told where the gateway is: give --url https://HOST:PORT, or --broker HOST:PORT"
+        text = "devices need the address of the gateway: give --url https://HOST:PORT, or --broker HOST:PORT"
         raise ConfigurationError([text], "address")
     if authority is None and http.certificate is not None:
         beside = http.certificate.parent / AUTHORITY

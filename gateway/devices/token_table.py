@@ -36,7 +36,7 @@ class TokenTable:
         path: the file; it is made where there is none.
         wall: epoch seconds.
         monotonic: seconds on the monotonic clock.
-        tell: called with a state and a sentence when that changes: ``stale`` while the file cannot be read, so that
+        on_state: called with a state and a sentence when that changes: ``stale`` while the file cannot be read, so that
             nothing that is revoked counts; ``damaged`` while it holds tokens that are refused for their row's fault;
             ``ok`` afterwards.
         on_crash: see :class:`~agent.threads.WatchedThread`.
@@ -51,13 +51,13 @@ class TokenTable:
         *,
         wall: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
-        tell: Callable[[str, str], None] = lambda _state, _detail: None,
+        on_state: Callable[[str, str], None] = lambda _state, _detail: None,
         on_crash: OnCrash = only_logged,
     ) -> None:
         self._path = path
         self._wall = wall
         self._monotonic = monotonic
-        self._tell = tell
+        self._on_state = on_state
         self._on_crash = on_crash
         self._failure_log = FailureLog(_log, monotonic, HOURLY_S)
         self._state = _OK
@@ -139,7 +139,7 @@ class TokenTable:
             self._take_over()
         except (sqlite3.Error, OSError) as error:
             raise ConfigurationError([f"{self._path} cannot be read: {_one_line(error)}"], "device tokens") from None
-        self._tell_damage()
+        self._report_damage()
 
     @property
     def damage(self) -> str:
@@ -162,7 +162,7 @@ class TokenTable:
             self._put_state("stale", text)
         else:
             self._failure_log.recovered("read", "tokens=fresh the file of the tokens can be read again")
-            self._tell_damage()
+            self._report_damage()
             if self._ended or self._monotonic() - self._noted_at_s >= _NOTE_EVERY_S:
                 self._note_use()
 
@@ -255,7 +255,7 @@ class TokenTable:
             self._ended.append((device_id, newest, now_s))
         _log.info("tokens=rotated device %s uses its new token, so the old one ended", device_id)
 
-    def _tell_damage(self) -> None:
+    def _report_damage(self) -> None:
         damage = self.damage
         if damage:
             # Another number of them is another line.
@@ -264,7 +264,7 @@ class TokenTable:
 
     def _put_state(self, state: str, detail: str) -> None:
         if state != _OK or state != self._state:
-            self._tell(state, detail)
+            self._on_state(state, detail)
         self._state = state
 
     def _note_use(self) -> None:

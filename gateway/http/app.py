@@ -146,7 +146,7 @@ class GatewayApp:
         except CallerGone:
             return
         except Fault as fault:
-            self._tell(request, fault)
+            self._log_fault(request, fault)
             answer = fault.answer()
         except Exception:  # noqa: BLE001 - one request never ends the front; the log has the traceback
             _log.exception("http=failed %s %s", request.method, scope["path"])
@@ -228,7 +228,7 @@ class GatewayApp:
 
     def _check_own(self, request: HttpRequest, device_id: str) -> None:
         if device_id != request.device_id:
-            self._tell_foreign(request, device_id)
+            self._log_foreign(request, device_id)
             raise not_found("device", device_id)
 
     # --- commands -------------------------------------------------------------------------------------------------
@@ -355,7 +355,7 @@ class GatewayApp:
 
     # --- what the log says ----------------------------------------------------------------------------------------
 
-    def _tell(self, request: HttpRequest, fault: Fault) -> None:
+    def _log_fault(self, request: HttpRequest, fault: Fault) -> None:
         """One line for each kind of gate and device, not one for each request."""
         self.counts[fault.error] += 1
         who = f"device {request.device_id}" if request.device_id else f"a caller from {request.client}"
@@ -364,7 +364,7 @@ class GatewayApp:
         text = "".join(character if character.isprintable() else "?" for character in text)
         self._failure_log.report(f"{fault.error} {who}", text)
 
-    def _tell_foreign(self, request: HttpRequest, device_id: str) -> None:
+    def _log_foreign(self, request: HttpRequest, device_id: str) -> None:
         self.counts["foreign_device"] += 1
         text = f"http=foreign device {request.device_id} used its token for device {device_id[:80]!r}: refused"
         self._failure_log.report(f"foreign {request.device_id}", text)
@@ -399,7 +399,7 @@ def _not_allowed(allow: str) -> Fault:
 
 
 async def _stored(future: Future[Value]) -> Value:
-    """What the backend says once it is on the disk.
+    """The backend's result, once the data is on the disk.
 
     A wait that is given up ends nothing in the backend: what is stored late is stored once, when the device comes again
     with the same key.

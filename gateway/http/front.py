@@ -12,16 +12,16 @@ import time
 from collections.abc import Callable
 from dataclasses import field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import uvicorn
 
 from agent.errors import ConfigurationError
 from agent.frozen import dataclass
-from agent.runtime.failure_log import FailureLog
 from agent.threads import OnCrash, WatchedThread, only_logged
 from gateway.certificates import certificate_trouble
 from gateway.config import HttpConfig
+from gateway.http.accepting import AcceptFailures
 from gateway.http.app import GatewayApp, Limits
 from gateway.http.connection_limits import ConnectionLimits
 from gateway.http.protocol import HttpProtocol
@@ -32,7 +32,6 @@ _log = logging.getLogger(__name__)
 _BACKLOG: Final = 2048
 _DRAIN_S: Final = 3
 _KEEP_ALIVE_S: Final = 75
-_COMPLAIN_EVERY_S: Final = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +187,6 @@ class _Server(uvicorn.Server):
         )
         self._gateway_app = app
         self._limits = limits
-        self._failure_log = FailureLog(_log, time.monotonic, _COMPLAIN_EVERY_S)
         self._ready = threading.Event()
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
@@ -201,7 +199,7 @@ class _Server(uvicorn.Server):
         # As uvicorn does it, but for the time that a TLS handshake may take.
         await self.lifespan.startup()
         loop = asyncio.get_running_loop()
-        loop.set_exception_handler(self._complain)
+        loop.set_exception_handler(AcceptFailures(_log, lambda: self.should_exit))
         self.servers = [
             await loop.create_server(
                 self._accept,
@@ -214,16 +212,6 @@ class _Server(uvicorn.Server):
         ]
         self.started = True
         asyncio.get_running_loop().call_soon(self._ready.set)
-
-    def _complain(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """The loop of asyncio reports each attempt to accept a connection: thousands in a second."""
-        error = context.get("exception")
-        if isinstance(error, OSError) and error.errno in {errno.EMFILE, errno.ENFILE}:
-            text = f"http=full no connection can be accepted: {error.strerror}; raise LimitNOFILE= of the unit"
-            self._failure_log.report("files", text)
-        elif not (self.should_exit and "_start_serving" in context["message"]):
-            # Asyncio tries again a second after each failed attempt, also on a listener that was closed meanwhile.
-            loop.default_exception_handler(context)
 
     def _accept(self) -> HttpProtocol:
         return HttpProtocol(self.config, self.server_state, self.lifespan.state, limits=self._limits)

@@ -5,7 +5,7 @@ the device id as one topic level (:func:`agent.wire.topics.user_name`), so rule 
 ``use_username_as_clientid`` makes the client id of a connection its user name, too: no device can push another one off
 the broker by taking its client id.
 
-mosquitto knows one password for each user, so the newest token of a device is the one that counts: over MQTT there is
+mosquitto has one password for each user, so the newest token of a device is the one that counts: over MQTT there is
 no overlap when a token is rotated.
 
 Source: mosquitto.conf(5), mosquitto_passwd(1), mosquitto 2.0.
@@ -136,9 +136,9 @@ def write_broker_config(
         fault = f"{error.filename or settings.directory} cannot be written: {error.strerror}; use sudo, or name others"
         raise ConfigurationError([fault], "broker-config") from None
     lines = (
-        _told(passwords, f"{len(devices)} device(s), {len(gateways)} gateway(s)", changed=changed_passwords),
-        _told(settings.directory / RULES, "each device reaches its own topics only", changed=changed_rules),
-        _told(settings.configuration, f"port {settings.port}, {'TLS' if settings.tls else 'no TLS'}", changed=changed),
+        _line(passwords, f"{len(devices)} device(s), {len(gateways)} gateway(s)", changed=changed_passwords),
+        _line(settings.directory / RULES, "each device reaches its own topics only", changed=changed_rules),
+        _line(settings.configuration, f"port {settings.port}, {'TLS' if settings.tls else 'no TLS'}", changed=changed),
     )
     return WrittenBroker(lines, restart=changed, reload=changed_passwords or changed_rules or any(changed_tls))
 
@@ -263,5 +263,5 @@ def _state_of(settings: BrokerSettings) -> Path:
     return settings.directory / "state"
 
 
-def _told(path: Path, what: str, *, changed: bool) -> str:
+def _line(path: Path, what: str, *, changed: bool) -> str:
     return f"{'wrote' if changed else 'kept'} {path}: {what}"

@@ -2,7 +2,7 @@
 
 Each message from a device is acknowledged to the broker only when the backend has committed it (or never will), after
 the receipt that the device waits for: see :mod:`agent.wire.mqtt_messages`. A shared subscription lets several gateways
-behind one broker, or a cluster of brokers, split the devices' readings and results; each of them hears that a device
+behind one broker, or a cluster of brokers, split the devices' readings and results; each of them receives that a device
 comes and goes, since any of them may hold its commands.
 """
 
@@ -154,7 +154,7 @@ class MqttFront:
             self._post,
             lambda: self._connection.is_up,
             service_now or (lambda: clock.now().wall_s),
-            self._notices.tell,
+            self._notices.notify,
             on_crash=on_crash,
         )
         self._receipts = ReceiptSender(
@@ -312,7 +312,7 @@ class MqttFront:
         self._backend.seen(device_id, Transport.MQTT, online=online, firmware=status.firmware_version)
         if online:
             if device_id in self._own():
-                self._notices.tell(device_id)
+                self._notices.notify(device_id)
             self._publisher.publish(device_id, again=True)
         self._connection.acknowledge(arrival)
 

@@ -43,11 +43,11 @@ class NoticeSender:
         self._post = post
         self._clock = clock
         self._lock = threading.Lock()
-        self._told_s: dict[str, float] = {}
+        self._sent_s: dict[str, float] = {}
         self._to_greet: deque[str] = deque()
 
     def greet(self, device_ids: Collection[str]) -> None:
-        """The gateway is there again: who heard nothing and backs off need not any longer. See :meth:`greet_some`."""
+        """Queue a notice for each device, after a start: one that backed off may try again. See :meth:`greet_some`."""
         with self._lock:
             self._to_greet = deque(device_ids)
 
@@ -63,17 +63,17 @@ class NoticeSender:
         if not self._backend.hints(device_id).quota_used_up:
             return
         with self._lock:
-            if self._now_s() - self._told_s.get(device_id, float("-inf")) < EVERY_S:
+            if self._now_s() - self._sent_s.get(device_id, float("-inf")) < EVERY_S:
                 return
-        self.tell(device_id)
+        self.notify(device_id)
 
-    def tell(self, device_id: str) -> None:
+    def notify(self, device_id: str) -> None:
         """Send this device a notice now."""
         with self._lock:
-            self._told_s.pop(device_id, None)
-            self._told_s[device_id] = self._now_s()
-            if len(self._told_s) > _REMEMBERED_MAX:
-                del self._told_s[next(iter(self._told_s))]
+            self._sent_s.pop(device_id, None)
+            self._sent_s[device_id] = self._now_s()
+            if len(self._sent_s) > _REMEMBERED_MAX:
+                del self._sent_s[next(iter(self._sent_s))]
         self._send(device_id)
 
     def _send(self, device_id: str) -> None:

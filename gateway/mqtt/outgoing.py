@@ -24,14 +24,14 @@ _STORE_S: Final = 10.0
 
 
 class CommandPublisher:
-    """A thread that publishes what the backend has.
+    """A thread that publishes the open commands of devices.
 
     Args:
-        backend: says what is open, and when that changes.
+        backend: has the open commands, and calls back when they change.
         post: hands a message to the broker; False when it cannot now.
         is_up: there is a connection.
         service_now: epoch seconds on the service's clock, for what is left of a command's time.
-        notify: sends a device the time: before its commands, so that it knows which are history.
+        notify: sends a device the time, before its commands: by it the device finds those that are history.
         on_crash: see :class:`~agent.threads.WatchedThread`.
     """
 
@@ -123,8 +123,8 @@ class CommandPublisher:
         now_open = {str(record["id"]): record for record in records}
         done = before & now_open.keys()
         sent: list[str] = []
-        told, took_all = self._take_back(device_id, self._published.get(device_id, set()) - now_open.keys())
-        done |= told
+        taken_back, took_all = self._take_back(device_id, self._published.get(device_id, set()) - now_open.keys())
+        done |= taken_back
         for command_id, record in now_open.items():
             if command_id in done:
                 continue

@@ -120,10 +120,10 @@ class CommandRequests(RequestSource[str]):
             self._polling.active(device_id, self._now_s())
         self._wake()
 
-    def news_are_told(self, *, told: bool) -> None:
+    def stream_changed(self, *, is_connected: bool) -> None:
         """The stream of events runs, or does not."""
         with self._lock:
-            self._polling.news_are_told(self._now_s(), told=told)
+            self._polling.stream_changed(self._now_s(), is_connected=is_connected)
         self._wake()
 
     def overdue(self) -> int:
@@ -143,19 +143,19 @@ class CommandRequests(RequestSource[str]):
         return due_s if self._offer.is_known else max(due_s, now_s + UNKNOWN_LOOK_S)
 
     def take(self) -> str | None:
-        """The next thing to do, for this worker alone until :meth:`release`; None when there is nothing."""
+        """The next item, for this worker alone until :meth:`release`; None when there is none."""
         with self._lock:
             found = self._polling.next_due(self._now_s())
         return found[0] if found else None
 
     def release(self, item: str) -> None:
-        """The worker is through with it, well or not.
+        """The worker is done with the item, successful or not.
 
-        See :class:`RequestSource`; :meth:`run` has told the scheduler.
+        See :class:`RequestSource`; :meth:`run` has passed the outcome to the scheduler.
         """
 
     def run(self, item: str) -> None:
-        """Make the request and keep what came of it. See :class:`RequestSource`."""
+        """Make the request and store its outcome. See :class:`RequestSource`."""
         try:
             news = self._look(item)
         except NotFound as error:
@@ -164,7 +164,7 @@ class CommandRequests(RequestSource[str]):
                 f"commands=unknown_device the service does not know {item[:80]} ({error}): register it, or take its "
                 "token back; if this is said of every device, check service.base_url"
             )
-            self._gate.tell("unknown_device", text)
+            self._gate.report("unknown_device", text)
             with self._lock:
                 self._polling.saw(item, self._now_s(), news=False)
         except (ServiceError, InvalidMessage, StorageError):
@@ -229,26 +229,26 @@ class CommandRequests(RequestSource[str]):
                 f"commands=too_many device={device} {listing.omitted} or more of its commands are not looked at, since "
                 f"one answer lists more than {ITEMS_MAX}; let the service list open commands alone"
             )
-            self._gate.tell(f"too_many {listing.device_id}", text)
+            self._gate.report(f"too_many {listing.device_id}", text)
         if listing.left:
             text = (
                 f"commands=held_back device={device} {listing.left} commands stay at the service: this device has "
                 f"{OPEN_MAX} open ones here already; look who sends it so many"
             )
-            self._gate.tell(f"held_back {listing.device_id}", text)
+            self._gate.report(f"held_back {listing.device_id}", text)
         if listing.dropped:
             text = (
                 f"commands=dropped device={device} {listing.dropped} of its oldest open commands are not handed out "
                 f"any more: {OPEN_MAX} newer ones are open, and this service does not say which have ended"
             )
-            self._gate.tell(f"dropped {listing.device_id}", text)
+            self._gate.report(f"dropped {listing.device_id}", text)
 
     def _take_part(self, listing: _Listing, part: CommandList, rest: Iterable[CommandList]) -> None:
         """Keep a part of a list, before the service is asked for the next one: it may list each command once only."""
         device_id = listing.device_id
         listed, malformed = to_stored(part.records, device_id, listing.state_of)
         for sentence in (*part.malformed, *malformed, *part.notes.values()):
-            self._gate.tell("malformed", f"commands=malformed device={device_id[:80]} {sentence}")
+            self._gate.report("malformed", f"commands=malformed device={device_id[:80]} {sentence}")
         listing.ids.update(command.id for command in listed)
         try:
             found = self._backend.take_listed(device_id, listed, listing.look)
@@ -297,9 +297,9 @@ class CommandRequests(RequestSource[str]):
             answer = self._client.device_commands(device_id, status=CommandStatus.CANCELED)
         except (Refused, NotFound):
             return []  # a service that lists no states gives no reason either
-        told, _ = to_stored(answer.records, device_id, self._offer.state_of)
+        answered, _ = to_stored(answer.records, device_id, self._offer.state_of)
         # A service that ignores the filter lists others, too.
-        return [each for each in told if each.id in left_out and each.record["status"] == CommandStatus.CANCELED]
+        return [each for each in answered if each.id in left_out and each.record["status"] == CommandStatus.CANCELED]
 
     def _now_s(self) -> float:
         return self._clock.now().monotonic_s

@@ -41,7 +41,7 @@ _NOT_OFFERED_S: Final = 600.0
 
 
 class EventService(Actor):
-    """Holds the stream, and says so to the poller, which then only reconciles.
+    """Holds the stream open; while it is, the poller only reconciles.
 
     Args:
         client: of its own, since :meth:`interrupt` ends its stream.
@@ -82,7 +82,7 @@ class EventService(Actor):
         self._clock = clock
         self._gate = gate
         self._due_s = 0.0
-        self._is_told = False
+        self._is_connected = False
         self._last_id: str | None = None
 
     def begin(self) -> None:
@@ -105,7 +105,7 @@ class EventService(Actor):
         """Hold the stream until it ends."""
         try:
             if not self._offer.knows(COMMAND_EVENTS):
-                self._tell(told=False)
+                self._set_connected(is_connected=False)
                 self._due_s = self._now_s() + (_NOT_OFFERED_S if self._offer.is_known else UNKNOWN_LOOK_S)
                 return
             answer = self._meter.ask(Kind.UPKEEP)
@@ -117,7 +117,7 @@ class EventService(Actor):
         except Interrupted:
             return
         except (ServiceError, InvalidMessage, StorageError) as error:
-            self._tell(told=False)
+            self._set_connected(is_connected=False)
             self._gate.failed(error)
 
     def interrupt(self) -> None:
@@ -132,7 +132,7 @@ class EventService(Actor):
         try:
             with self._client.connection.stream(paths.COMMAND_EVENTS, headers=headers, silence_s=_SILENCE_S) as chunks:
                 for event in read_events(chunks):
-                    self._tell(told=True)
+                    self._set_connected(is_connected=True)
                     self._gate.succeeded()
                     if event is not None and event.name == "command":
                         self._take(event)
@@ -146,12 +146,12 @@ class EventService(Actor):
             raise UnexpectedAnswer("the service ends its stream of command events at once: commands are polled")
 
     def _take(self, event: Event) -> None:
-        """Keep a command, then the place: a crash in between meets it again, and knows it."""
+        """Store a command, then the place: after a crash in between the command comes again and is a duplicate."""
         try:
             # Not into the parser's own cache: it keeps 16,384 strings, and those of commands never come again.
             record = CommandRecord.receive(from_json(event.data, cache_strings=False), self._client.reading)
         except (ValueError, InvalidMessage) as error:
-            self._gate.tell("event", f"events=malformed an event is no command and is skipped: {error}")
+            self._gate.report("event", f"events=malformed an event is no command and is skipped: {error}")
         else:
             if record.device_id is not None and self._fetches(record.device_id):
                 for command in to_stored([record], record.device_id, self._offer.state_of)[0]:
@@ -164,12 +164,13 @@ class EventService(Actor):
         self._last_id = event_id
         self._store.call(lambda store: store.put_setting(LAST_EVENT, event_id))
 
-    def _tell(self, *, told: bool) -> None:
-        if told is self._is_told:
+    def _set_connected(self, *, is_connected: bool) -> None:
+        if is_connected is self._is_connected:
             return
-        self._is_told = told
-        self._commands.news_are_told(told=told)
-        _log.info("events=%s", "connected commands come as they are sent" if told else "off commands are polled")
+        self._is_connected = is_connected
+        self._commands.stream_changed(is_connected=is_connected)
+        state = "connected commands come as they are sent" if is_connected else "off commands are polled"
+        _log.info("events=%s", state)
 
     def _now_s(self) -> float:
         return self._clock.now().monotonic_s

@@ -44,7 +44,7 @@ class Meter:
         self._closing = threading.Event()
 
     def ask(self, kind: Kind) -> Grant | Wait:
-        """May one request of this kind be made now? See :meth:`gateway.core.budget.Budget.ask`."""
+        """A grant for one request of this kind, or how long to wait for one; see :meth:`Budget.ask`."""
         with self._lock:
             return self._budget.ask(kind, self._monotonic())
 
@@ -61,12 +61,12 @@ class Meter:
                     self._budget.unused(unused, self._monotonic())
 
     def state(self) -> BudgetState:
-        """Where the budget stands."""
+        """State of the budget."""
         with self._lock:
             return self._budget.state(self._monotonic())
 
     def pace_per_s(self, kind: Kind) -> float | None:
-        """What this kind can count on while every kind wants more, requests per second; None without a quota."""
+        """The rate that this kind is sure of when all kinds are busy, requests per second; None without a quota."""
         with self._lock:
             return self._budget.pace_per_s(kind)
 
@@ -94,13 +94,13 @@ class Meter:
 
     def answered(self, grant: Grant, response: httpx.Response) -> None:
         """Count an answer; its headers have the quota."""
-        told = read_rate_limit(response.headers)
+        announced = read_rate_limit(response.headers)
         with self._lock:
             now_s = self._monotonic()
             if response.status_code == _TOO_MANY:
-                self._budget.refused(grant, now_s, read_retry_after(response.headers), told)
+                self._budget.refused(grant, now_s, read_retry_after(response.headers), announced)
             else:
-                self._budget.answered(grant, now_s, told)
+                self._budget.answered(grant, now_s, announced)
 
     def failed(self, grant: Grant, error: httpx.RequestError) -> None:
         """No answer came."""

@@ -1,4 +1,4 @@
-"""What the service offers, asked by one errand and read by all the others without waiting.
+"""What the service offers: asked for by one worker, read by all others without waiting.
 
 A thread that holds a grant must never wait for a thread that waits for one: so the service is never asked on the way.
 """
@@ -44,7 +44,7 @@ class Offer(Discovery, RequestSource[str]):
         on_change: the answer is another one than before.
         dialect: what the configuration says of the service.
         store: keeps what was found out; None keeps it in memory.
-        tell: called with a sentence about what the service takes, after each change.
+        on_described: called with a sentence about what the service takes, after each change.
     """
 
     name = "discovery"
@@ -58,7 +58,7 @@ class Offer(Discovery, RequestSource[str]):
         *,
         dialect: Dialect | None = None,
         store: StoreWriter | None = None,
-        tell: Callable[[str], None] = lambda _text: None,
+        on_described: Callable[[str], None] = lambda _text: None,
     ) -> None:
         server = str(client.connection.base_url)
         super().__init__(client, clock, ServerBook(server, dialect))
@@ -66,7 +66,7 @@ class Offer(Discovery, RequestSource[str]):
         self._on_change = on_change
         self._configured = dialect or Dialect()
         self._store = store
-        self._tell = tell
+        self._on_described = on_described
         self._server = server
         self._mutex = threading.Lock()
         self._names: frozenset[str] | None = self._configured.extensions
@@ -139,7 +139,7 @@ class Offer(Discovery, RequestSource[str]):
         text = "service=withdrawn %s is announced, and the service refuses it: it is not used any more (%s)"
         _log.warning(text, feature, reason)
         self._keep()
-        self._tell(self.describe())
+        self._on_described(self.describe())
 
     def describe(self) -> str:
         """What the service takes, in one line."""
@@ -152,14 +152,14 @@ class Offer(Discovery, RequestSource[str]):
         return self._due_s
 
     def take(self) -> str | None:
-        """The next thing to do, for this worker alone until :meth:`release`; None when there is nothing.
+        """The next item, for this worker alone until :meth:`release`; None when there is none.
 
         See :class:`RequestSource`; there is one thing to do.
         """
         return self.name
 
     def run(self, item: str) -> None:
-        """Make the request and keep what came of it. See :class:`RequestSource`."""
+        """Make the request and store its outcome. See :class:`RequestSource`."""
         del item
         try:
             announcement = ask_for_announcement(self._asker.connection)
@@ -185,12 +185,12 @@ class Offer(Discovery, RequestSource[str]):
         if not is_kept:
             self._keep()
         if is_news:
-            self._tell(self.describe())
+            self._on_described(self.describe())
             self.has_changed = is_other
             self._on_change()
 
     def release(self, item: str) -> None:
-        """The worker is through with it, well or not. See :class:`RequestSource`."""
+        """The worker is done with the item, successful or not. See :class:`RequestSource`."""
 
     def _keep(self) -> None:
         if self._store is None:
@@ -235,5 +235,5 @@ def describe(names: frozenset[str] | None, withdrawn: frozenset[str], dialect: D
         text += f"; the time of reading goes {f'into the reading {name}' if name else 'nowhere'}"
     lists = dialect.command_lists
     is_truth = COMMAND_STATUS in used if lists is None else lists is CommandLists.OPEN
-    what = "tells" if is_truth else "does not tell"
+    what = "shows" if is_truth else "does not show"
     return f"{text}; the list of a device's commands {what} which ones have ended"

@@ -43,7 +43,7 @@ _NO_DEVICE: Final = "device_not_found"
 
 
 class ReadingRequests(RequestSource[Batch]):
-    """Hands readings on, oldest first; what the service refuses for good is set aside with the reason.
+    """Sends readings to the service, oldest first; what the service refuses for good is set aside with the reason.
 
     Args:
         client: for the requests.
@@ -104,7 +104,7 @@ class ReadingRequests(RequestSource[Batch]):
         return self._due_s if self._offer.is_known else max(self._due_s, now_s + UNKNOWN_LOOK_S)
 
     def take(self) -> Batch | None:
-        """The next thing to do, for this worker alone until :meth:`release`; None when there is nothing."""
+        """The next item, for this worker alone until :meth:`release`; None when there is none."""
         limit = BATCH_MAX if self._offer.offers(BATCH_SENSOR_DATA) else 1
         policy = self._policy if limit == 1 else None
         pace_per_s = self._pace_per_s()
@@ -155,13 +155,13 @@ class ReadingRequests(RequestSource[Batch]):
         _log.warning(text, merged - before[0], left_out - before[1], merged, left_out)
 
     def release(self, item: Batch) -> None:
-        """The worker is through with it, well or not. See :class:`RequestSource`."""
+        """The worker is done with the item, successful or not. See :class:`RequestSource`."""
         with self._lock:
             self._in_hand.discard(item.id)
             self._due_s = min(self._due_s, self._clock.now().monotonic_s + self._gather_s)
 
     def run(self, item: Batch) -> None:
-        """Make the request and keep what came of it. See :class:`RequestSource`."""
+        """Make the request and store its outcome. See :class:`RequestSource`."""
         if len(item.items) > 1 and not self._offer.offers(BATCH_SENSOR_DATA):
             # It was made for a service that took arrays; this one does not.
             self._store.call(lambda store: store.readings.split(item))
@@ -256,7 +256,7 @@ class ReadingRequests(RequestSource[Batch]):
         self._store.call(lambda store: store.readings.batch_stored(item, refused, now_s))
         for reason in sorted(set(refused.values())):
             text = f"readings=refused the service will never take some and they are set aside: {reason}"
-            self._gate.tell(f"refused {reason.split(':', 1)[0]}", text)
+            self._gate.report(f"refused {reason.split(':', 1)[0]}", text)
 
     def _of_unknown_device(self, item: Batch, error: NotFound) -> dict[int, str]:
         """404 speaks of the address, or of a device that was removed: only the latter is the reading's own fault."""

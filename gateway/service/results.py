@@ -32,7 +32,7 @@ NO_HOME: Final = "no_home"
 
 
 class ResultRequests(RequestSource[WaitingResult]):
-    """Reports to the service what became of commands, oldest first.
+    """Reports the results of commands to the service, oldest first.
 
     Args:
         client: for the requests.
@@ -67,7 +67,7 @@ class ResultRequests(RequestSource[WaitingResult]):
         return self._due_s if self._offer.is_known else max(self._due_s, now_s + UNKNOWN_LOOK_S)
 
     def take(self) -> WaitingResult | None:
-        """The next thing to do, for this worker alone until :meth:`release`; None when there is nothing.
+        """The next item, for this worker alone until :meth:`release`; None when there is none.
 
         See :class:`RequestSource`. A command's progress and its end never travel at the same time.
         """
@@ -87,16 +87,16 @@ class ResultRequests(RequestSource[WaitingResult]):
         return None
 
     def release(self, item: WaitingResult) -> None:
-        """The worker is through with it, well or not. See :class:`RequestSource`."""
+        """The worker is done with the item, successful or not. See :class:`RequestSource`."""
         with self._lock:
             del self._in_hand[item.seq]
             self._due_s = 0.0
 
     def run(self, item: WaitingResult) -> None:
-        """Make the request and keep what came of it. See :class:`RequestSource`."""
+        """Make the request and store its outcome. See :class:`RequestSource`."""
         refusal, state = None, StoredState.REPORTED
         try:
-            self._tell(item)
+            self._report(item)
         except NotFound as error:
             refusal = f"{NO_HOME}: {error}"  # no endpoint, no table: another version may have one
             if error.error == _NO_COMMAND:
@@ -143,7 +143,7 @@ class ResultRequests(RequestSource[WaitingResult]):
                 del self._tries[next(iter(self._tries))]
         return f"{NO_HOME}: {error}" if tries >= _TRIES else None
 
-    def _tell(self, item: WaitingResult) -> None:
+    def _report(self, item: WaitingResult) -> None:
         finished_s = item.finished_wall_s
         report = Report(item.command_id, item.status, item.result, item.error, None, finished_s)
         uplink = HttpUplink(self._client, item.device_id, self._product_of(item.device_id), self._offer)

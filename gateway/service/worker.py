@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 Item = TypeVar("Item")
 
 WAKE: Final = "wake"
-"""The message that says: look again."""
+"""The message after which a worker looks for work again."""
 
 _STORE_RETRY_S: Final = 5.0
 
@@ -75,7 +75,7 @@ class RetryGate:
                 return
             state, text, every_s = describe(error)
             if isinstance(error, RateLimited):
-                # The budget knows until when; its next grant is the end of the waiting.
+                # The next grant of the budget ends the wait.
                 self._failure_log.report("quota", f"{self.name}=rate_limited: {text}")
                 self._health.put(self.name, state, text)
                 return
@@ -99,14 +99,14 @@ class RetryGate:
             self._failure_log.recovered("quota", f"{self.name}=ok: the quota has room again")
             self._health.put(self.name, "ok")
 
-    def tell(self, topic: str, text: str) -> None:
-        """Write one line about something else, unless it was logged lately."""
+    def report(self, topic: str, text: str) -> None:
+        """Log a failure of another topic, unless it was logged lately."""
         with self._lock:
             self._failure_log.report(topic, text)
 
 
 class RequestSource(ABC, Generic[Item]):
-    """What one kind of request is made for. Shared by its workers, so thread-safe."""
+    """Where one kind of request comes from. Shared by its workers, so thread-safe."""
 
     name: str
     kind: Kind
@@ -117,7 +117,7 @@ class RequestSource(ABC, Generic[Item]):
 
     @abstractmethod
     def take(self) -> Item | None:
-        """The next thing to do, for this worker alone until :meth:`release`; None when there is nothing.
+        """The next item, for this worker alone until :meth:`release`; None when there is none.
 
         Raises:
             StorageError: the store cannot be read.
@@ -125,7 +125,7 @@ class RequestSource(ABC, Generic[Item]):
 
     @abstractmethod
     def run(self, item: Item) -> None:
-        """Make the request and keep what came of it.
+        """Make the request and store its outcome.
 
         Raises:
             ServiceError, InvalidMessage, StorageError: try again later.
@@ -133,7 +133,7 @@ class RequestSource(ABC, Generic[Item]):
 
     @abstractmethod
     def release(self, item: Item) -> None:
-        """The worker is through with it, well or not."""
+        """The worker is done with the item, successful or not."""
 
 
 class Worker(Actor):

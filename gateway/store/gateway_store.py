@@ -78,16 +78,16 @@ class GatewayStore:
             self.roll_back()
             raise explain(error, self.path) from error
         self.counters.committed()
-        tell, self._after_commit = self._after_commit, []
-        for each in tell:
-            each()
+        callbacks, self._after_commit = self._after_commit, []
+        for callback in callbacks:
+            callback()
 
-    def after_commit(self, tell: Callable[[], None]) -> None:
-        """Have something done right after this transaction's commit, in the store's thread; never when it fails.
+    def after_commit(self, callback: Callable[[], None]) -> None:
+        """Have ``callback`` called right after this transaction's commit, in the store's thread; never when it fails.
 
         What is done there is in the order of the commits, so an older state never replaces a newer one.
         """
-        self._after_commit.append(tell)
+        self._after_commit.append(callback)
 
     def roll_back(self) -> None:
         """Undo the transaction, if there is one."""
@@ -108,7 +108,7 @@ class GatewayStore:
             sqlite3.Error: the disk failed, and with it the whole transaction.
         """
         counted, used = self.counters.mark(), self.usage.mark()
-        told = len(self._after_commit)
+        before = len(self._after_commit)
         self._db.execute("SAVEPOINT part")
         try:
             result = work(self)
@@ -121,7 +121,7 @@ class GatewayStore:
             self._db.execute("RELEASE part")
             self.counters.back_to(counted)
             self.usage.back_to(used)
-            del self._after_commit[told:]
+            del self._after_commit[before:]
             if isinstance(error, AgentError):
                 raise
             raise StorageError(f"{self.path}: this cannot be stored: {error}") from error
@@ -131,7 +131,7 @@ class GatewayStore:
     # --- what belongs to no group ---------------------------------------------------------------------------------
 
     def put_presence(self, devices: Mapping[str, Presence]) -> None:
-        """When these devices were heard of."""
+        """Save when these devices were last seen."""
         self._db.executemany(
             "INSERT INTO device VALUES (?, ?, ?, ?, ?) ON CONFLICT (device_id) DO UPDATE SET"
             " transport = excluded.transport, online = excluded.online, seen_wall_s = excluded.seen_wall_s,"
@@ -143,7 +143,7 @@ class GatewayStore:
         )
 
     def presence(self) -> dict[str, Presence]:
-        """Every device that was ever heard of."""
+        """When each device was last seen."""
         rows = self._db.execute("SELECT device_id, transport, online, seen_wall_s, firmware FROM device")
         return {row[0]: Presence(row[1], bool(row[2]), row[3], row[4]) for row in rows}
 

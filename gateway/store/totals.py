@@ -13,7 +13,7 @@ from gateway.store.values import StoreBounds
 
 
 class Usage:
-    """What waits for the service, and whether there is room for more.
+    """Rows and bytes that wait for the service, and the bounds for them.
 
     Args:
         connection: of the store.
@@ -40,7 +40,7 @@ class Usage:
         ).fetchone()
 
     def mark(self) -> tuple[int, int, int]:
-        """Where it stands, for :meth:`back_to`."""
+        """The numbers now, for :meth:`back_to`."""
         return self.readings, self.results, self.size_bytes
 
     def back_to(self, mark: tuple[int, int, int]) -> None:
@@ -88,7 +88,7 @@ class Counters:
             self._new[name] += count
 
     def mark(self) -> Counter[str]:
-        """What was counted so far in this transaction, for :meth:`back_to`."""
+        """The counts of this transaction so far, for :meth:`back_to`."""
         return self._new.copy()
 
     def back_to(self, mark: Counter[str]) -> None:

@@ -132,7 +132,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Presence:
-    """When and how a device was heard of last."""
+    """When and over which transport a device was last seen."""
 
     transport: str
     online: bool

@@ -39,8 +39,6 @@ __all__ = [
     "RuntimeRecord",
     "ScanRecord",
     "SchemaRecord",
-    "ScriptedDeviceRecord",
-    "ScriptedDevicesRecord",
     "SeedRecord",
     "SensorDataBucketRecord",
     "SensorDataRecord",
@@ -424,22 +422,6 @@ class SeedRecord(TypedDict):
     created: int
     changed: int
     unchanged: int
-
-
-class ScriptedDeviceRecord(TypedDict):
-    """A device that the service plays: its script, how often it did what, and the commands that it has not ended."""
-
-    script: JsonObject
-    delivered: int
-    reported: int
-    readings: int
-    open: list[str]
-
-
-class ScriptedDevicesRecord(TypedDict):
-    """Every device that the service plays."""
-
-    data: list[ScriptedDeviceRecord]
 
 
 class ErrorDetailRecord(TypedDict):

@@ -17,6 +17,7 @@ import uvicorn
 
 from agent.errors import ConfigurationError
 from agent.wire.secret import Secret
+from gateway.http.accepting import AcceptFailures
 from simulator.listening import refused_port
 from simulator.service.accounts import WantedUser
 from simulator.service.app import build_app
@@ -28,6 +29,8 @@ from simulator.service.storage.clients import NewClient, WantedClient
 from simulator.service.storage.keys import Keys
 from simulator.service.whole_state import save_at_end
 from simulator.watched import PartEnded, make_thread
+
+_log = logging.getLogger(__name__)
 
 DRAIN_S: Final = 3
 """How long requests that are under way may take when the service ends."""
@@ -47,6 +50,7 @@ class _Server(uvicorn.Server):
         self.should_exit = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        asyncio.get_running_loop().set_exception_handler(AcceptFailures(_log, lambda: self.should_exit))
         await super().startup(sockets)
         if self.started:
             self._on_ready()

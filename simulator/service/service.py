@@ -42,6 +42,7 @@ from simulator.service.seed import Seed, SeedFaultsError, read_seed
 from simulator.service.sessions import Sessions
 from simulator.service.snapshots import loading
 from simulator.service.snapshots.folder import Snapshots
+from simulator.service.snapshots.reading import look
 from simulator.service.storage import (
     accounts,
     commands,
@@ -190,7 +191,7 @@ class Service:
         if config.snapshot is not None:
             header = loading.begin_with(connection, config.snapshot, self.database.where)
             self.clock.restore(header.clock)
-            self.ids.restart(str(header.made_ms))
+            self.ids.restart(look(config.snapshot)[1])
         made = self.accounts.keep_own(connection)
         if config.profile is not None:
             self.profiles.store(connection, accounts.first(connection), config.profile)

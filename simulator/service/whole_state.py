@@ -96,7 +96,7 @@ async def _replace(service: Service, path: Path) -> Header:
         service.epochs.end_replacing(is_replaced=is_replaced)
         service.waiters.wake_all()
         service.feed.wake()
-    service.ids.restart(str(header.made_ms))
+    service.ids.restart(reading.look(path)[1])
     await service.scripted.refresh()
     return header
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import resource
+import signal
 import socket
 import ssl
 import subprocess
@@ -224,9 +226,13 @@ def is_served_again(http: httpx.Client) -> bool:
 FRONT = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))
+from gateway.http import front as http_front
 from gateway.http.front import HttpFront, HttpSettings
+from simulator.service import server
 from simulator.service.server import RunningService
 from tests.fake_backend import FakeBackend, FakeTokens
+if len(sys.argv) > 2:
+    http_front._loop = server._loop = lambda: sys.argv[2]
 front = HttpFront(HttpSettings(port=0), FakeBackend(), FakeTokens()) if sys.argv[1] == "gateway" else RunningService()
 front.start()
 print(front.base_url, flush=True)
@@ -258,6 +264,34 @@ def test_more_connections_than_files_may_be_open_leave_the_process_its_own(name)
             assert is_served_again(http)
         process.stdin.close()
         assert process.wait(60) == 0
+
+
+@pytest.mark.parametrize("name", ["gateway", "service"])
+def test_connections_that_come_all_at_once_and_leave_no_file_free_do_not_flood_the_log(name):
+    """The loop of asyncio accepts all that wait before a protocol sees the first of them."""
+    with (
+        subprocess.Popen(
+            [sys.executable, "-c", FRONT, name, "asyncio"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process,
+        contextlib.ExitStack() as stack,
+    ):
+        base_url = process.stdout.readline().strip()
+        process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED)
+        connections = [stack.enter_context(connect(base_url)) for _ in range(300)]
+        process.send_signal(signal.SIGCONT)
+        assert any("no connection can be accepted" in line for line in process.stderr)
+        for connection in connections:
+            connection.close()
+        with other(base_url) as http:
+            assert is_served_again(http)
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == 0
+    assert len(errors.splitlines()) < 10, errors
 
 
 SILENT = """

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
 import subprocess
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx
@@ -13,6 +15,7 @@ import pytest
 
 from agent.wire.secret import MASK
 from simulator.service.profiles.model import PLAIN
+from tests.node_packages import node_with
 from tests.service_running import running
 
 PATH = "/_emulator/requests"
@@ -349,3 +352,137 @@ def test_a_request_that_met_a_fault_says_so_and_what_went_over_the_wire(bench):
     assert (chosen["outcome"], chosen["answer"]["status"], chosen["faults"]) == ("answered", 503, ["header"])
     assert chosen["account"] is None  # nobody looked at its keys
     assert (cut["outcome"], cut["answer"]["body"]) == ("cut", '{"dat')
+
+
+class Tail:
+    """A reader of ``/_emulator/requests/events``: curl, in a process of its own."""
+
+    def __init__(self, bench, query="", *options):
+        url = f"{bench.service.base_url}{PATH}/events{query}"
+        self._curl = subprocess.Popen(["curl", "-sN", *options, url], stdout=subprocess.PIPE, text=True)
+
+    def __enter__(self):
+        assert self._lines() == [": requests as they end", "retry: 1000"]
+        return self
+
+    def __exit__(self, *_):
+        self._curl.kill()
+        self._curl.stdout.close()
+        self._curl.wait(60)
+
+    def _lines(self):
+        return list(iter(lambda: self._curl.stdout.readline().rstrip("\n"), ""))
+
+    def next(self):
+        """The next event: its kind, its id and its data."""
+        fields = dict(line.split(": ", 1) for line in self._lines())
+        return fields["event"], fields["id"], json.loads(fields["data"])
+
+
+@pytest.mark.one_database
+def test_a_live_tail_shows_requests_as_they_end_and_goes_on_where_it_was(bench, require_program):
+    require_program("curl", "curl")
+    bench.http.get("/products")
+    with Tail(bench, "?path=/products") as tail:
+        bench.http.get("/devices")
+        bench.http.get("/products")
+        assert tail.next() == ("request", "3", bench.http.get(f"{PATH}/3").json())
+    with Tail(bench, "", "-H", "Last-Event-ID: 1") as tail:
+        assert [tail.next()[1] for _ in range(2)] == ["2", "3"]
+        bench.http.get("/products")
+        assert tail.next()[1] == "4"
+    with Tail(bench, "", "-H", "Last-Event-ID: 99") as tail:  # of a service before this one
+        assert tail.next()[1] == "1"
+
+
+@pytest.mark.one_database
+def test_a_reader_that_is_too_slow_is_sent_a_gap(require_program):
+    require_program("curl", "curl")
+    with running(keep_requests=3) as bench:
+        for _ in range(5):
+            bench.http.get("/products")
+        with Tail(bench, "", "-H", "Last-Event-ID: 1") as tail:
+            assert tail.next() == ("gap", "2", {"missed": 1})
+            assert [tail.next()[1] for _ in range(3)] == ["3", "4", "5"]
+
+
+@pytest.mark.one_database
+def test_tails_are_bounded_and_end_with_the_service(require_program):
+    require_program("curl", "curl")
+    with contextlib.ExitStack() as tails, running() as bench:
+        for _ in range(16):
+            tails.enter_context(Tail(bench))
+        answer = bench.http.get(f"{PATH}/events")
+        assert (answer.status_code, answer.json()["error"]) == (429, "too_many_streams")
+        assert bench.http.head(f"{PATH}/events").status_code == 200
+
+
+@pytest.mark.one_database
+def test_an_event_source_of_node_reads_a_live_tail(bench):
+    folder = Path(__file__).with_name("event_source")
+    url = f"{bench.service.base_url}{PATH}/events"
+    with subprocess.Popen([node_with(folder), folder / "follow.mjs", url], stdout=subprocess.PIPE, text=True) as node:
+        try:
+            assert node.stdout.readline() == "open\n"
+            bench.http.get("/products")
+            assert node.stdout.readline() == "1 GET /products 200\n"
+        finally:
+            node.kill()
+
+
+def test_a_request_is_sent_again_from_the_same_account_without_its_secrets(bench):
+    device_id = bench.device()
+    bench.post_reading(device_id)
+    original = entries(bench)[0]
+    again = bench.http.post(f"{PATH}/{original['id']}/replay").json()
+    assert (again["replay_of"], again["answer"]["status"], again["account"]) == (
+        original["id"],
+        201,
+        bench.service.api_key,
+    )
+    assert again["request"]["body"] == original["request"]["body"]
+    assert entries(bench)[0] == again
+    assert len(bench.http.get("/sensor-data", params={"device_id": device_id}).json()["data"]) == 2
+    bench.post_reading(device_id, "key-1")
+    again = bench.http.post(f"{PATH}/{entries(bench)[0]['id']}/replay").json()
+    assert header(again["answer"], "idempotent-replayed") == "true"
+
+
+@pytest.mark.one_database
+def test_a_request_of_a_token_is_sent_again_with_its_rights_under_its_accounts_profile(bench):
+    ada = {"email": "ada@example.com", "password": "correct horse battery staple"}
+    made = bench.http.post("/_emulator/accounts", json={"users": [ada], "profile": {"list_shape": "bare"}}).json()
+    (pair,) = made["keys"]
+    keys = {"x-api-key": pair["api_key"], "x-secret-key": pair["secret_key"]}
+    token = bench.http.post("/auth/signin", json=ada, headers=keys).json()["access_token"]
+    answer = httpx.get(f"{bench.service.base_url}/products", headers={"authorization": f"Bearer {token}"})
+    assert answer.text == "[]"
+    again = bench.http.post(f"{PATH}/{entries(bench)[0]['id']}/replay").json()
+    assert (again["answer"]["body"], again["account"], again["caller"][:7]) == ("[]", pair["api_key"], "client ")
+
+
+@pytest.mark.one_database
+def test_what_would_not_be_the_same_request_is_not_sent_again(bench):
+    bench.http.post("/products", json={"name": "a", "metadata": {"password": "x"}})
+    bench.http.post("/products", json={"name": "x" * 20_000})
+    bench.http.post("/functions/v1/partner-oauth-token", data={"grant_type": "refresh_token", "refresh_token": "x"})
+    bench.http.get("/products", headers={"x-emulator-fault": "answer=503"})
+    with pytest.raises(httpx.RemoteProtocolError):
+        bench.http.get("/products", headers={"x-emulator-fault": "lose=answer"})
+    for number, why in ((1, "a secret"), (2, "the beginning"), (3, "partner access"), (4, "a fault")):
+        answer = bench.http.post(f"{PATH}/{number}/replay")
+        assert (answer.status_code, answer.json()["error"]) == (409, "request_not_repeatable"), number
+        assert why in answer.json()["message"]
+    lost = bench.http.post(f"{PATH}/5/replay").json()
+    assert (lost["outcome"], lost["answer"]["status"], lost["faults"]) == ("answered", 200, [])
+    bench.http.get("/products", headers={"x-secret-key": "msk_wrong"})
+    refused = entries(bench)[0]
+    assert bench.http.post(f"{PATH}/{refused['id']}/replay").json()["answer"]["status"] == 401
+    assert bench.http.post(f"{PATH}/99/replay").json()["error"] == "request_not_found"
+    (pair,) = bench.http.post("/_emulator/accounts", json={}).json()["keys"]
+    account = f"/_emulator/accounts/{pair['api_key']}"
+    spare = bench.http.post(f"{account}/keys", json={}).json()
+    bench.http.get("/products", headers={"x-api-key": spare["api_key"], "x-secret-key": spare["secret_key"]})
+    assert bench.http.delete(f"{account}/keys/{spare['api_key']}").status_code == 204
+    answer = bench.http.post(f"{PATH}/{entries(bench)[0]['id']}/replay")
+    assert "is no longer good" in answer.json()["message"]

@@ -281,6 +281,20 @@ def test_a_clock_that_is_set_back_does_not_stop_a_device(bench):
     until(lambda: bench.http.get(f"{PATH}/{device_id}").json()["readings"], before + 1)
 
 
+def test_a_clock_that_is_set_back_leaves_no_command_unseen_and_no_answer_for_later(bench):
+    device_id = bench.device()
+    freeze(bench)
+    play(bench, device_id, answers=[{"after_s": 60}])
+    before = bench.send(device_id, ttl_seconds=172_800)
+    until(lambda: bench.http.get(f"{PATH}/{device_id}").json()["delivered"], 1)
+    wanted = {"mode": "frozen", "time": "2025-12-31T12:00:00Z"}
+    assert bench.http.put("/_emulator/clock", json=wanted).status_code == 200
+    after = bench.send(device_id, ttl_seconds=600)
+    until(lambda: bench.http.get(f"{PATH}/{device_id}").json()["delivered"], 2)
+    advance(bench, 61)
+    assert [status(bench, device_id, one) for one in (before, after)] == ["succeeded", "succeeded"]
+
+
 @pytest.mark.one_database
 def test_a_service_without_signals_says_so():
     with running() as bare:

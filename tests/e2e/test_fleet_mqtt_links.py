@@ -21,8 +21,8 @@ from simulator.fleet.device.mqtt_driver import MqttDriver
 from simulator.fleet.device.mqtt_load import MqttLoad
 from simulator.fleet.engine.mqtt.engine import BrokerAddress, MqttSessions
 from simulator.fleet.engine.wheel import LoopClock, Wheel
-from simulator.fleet.faults.kinds import build_faults, read_fault
 from simulator.fleet.faults.link import LinkFault
+from simulator.fleet.faults.registry import build_faults, read_fault
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.signals.base import Individual
 from simulator.fleet.workload.link_state import LinkFaults

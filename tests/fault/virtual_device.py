@@ -13,8 +13,7 @@ from typing import Protocol
 
 from agent.core.commands import HandlerRule, RunLimits
 from agent.core.poll_interval import PollIntervals
-from agent.core.reporting import ReportRule
-from agent.core.schedule import phase_s
+from agent.core.schedule import ReportRule, phase_s
 from agent.core.triage import CommandRules
 from agent.core.values import Command, Contract, JournalEntry, Moment, Outcome, OutcomeStatus
 from agent.ports import Clock, CommandSource, Journal, Outbox, Uplink

@@ -153,11 +153,8 @@ class Store(Protocol):
 class Writer(Protocol):
     """Does work in the store's own thread: :class:`~agent.adapters.store_service.StoreService`, which says how."""
 
-    def call(self, work: Callable[[Store], _T], *, writes: bool) -> _T:
+    def call(self, work: Callable[[Store], _T], *, writes: bool, may_write: bool = False) -> _T:
         """Wait for the result of this work and, if it writes, for its commit."""
-
-    def look_and_write(self, look: Callable[[Store], Callable[[Store], None] | None]) -> None:
-        """Wait for a look, and for the commit of the work that it returns."""
 
     def submit(self, work: Callable[[Store], object], *, writes: bool) -> None:
         """Have this work done soon, without waiting."""
@@ -196,7 +193,7 @@ class SharedJournal:
                 return None
             return lambda then: then.journal.admit(admission.entries, admission.settings)
 
-        self._writer.look_and_write(look)
+        self._writer.call(look, writes=False, may_write=True)
 
     def admit(self, entries: Sequence[JournalEntry], settings: Mapping[str, str] | None = None) -> None:
         """Add new entries and store these settings, all or none; an id that is there already is left as it is."""

@@ -19,12 +19,11 @@ from simulator.fleet.models.settings import (
     FirmwareSettings,
     StateSettings,
 )
-from simulator.fleet.signals.base import Shaped, SignalSet
-from simulator.fleet.signals.battery import Battery
+from simulator.fleet.signals.base import Shaped, SignalSet, Since
 from simulator.fleet.signals.build import build_signals
 from simulator.fleet.signals.chain import Chain, ChainState
-from simulator.fleet.signals.plain import Since
-from simulator.fleet.signals.settings import SignalSettings
+from simulator.fleet.signals.kinds.battery import Battery
+from simulator.fleet.signals.registry import SignalSettings
 
 _MILLION: Final = 1e6
 

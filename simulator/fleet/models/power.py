@@ -9,8 +9,8 @@ from typing import Protocol
 
 from simulator.fleet.models.condition import PowerLoss
 from simulator.fleet.signals.base import Individual
-from simulator.fleet.signals.battery import Battery, BatteryState
 from simulator.fleet.signals.chain import Chain
+from simulator.fleet.signals.kinds.battery import Battery, BatteryState
 
 
 @dataclass(frozen=True, slots=True)

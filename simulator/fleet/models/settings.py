@@ -10,7 +10,8 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import Field, model_validator
 
 from simulator.fleet.settings import Delay, Lifetime, ReadingName, Seconds, Section, Share, key
-from simulator.fleet.signals.settings import STATES_MAX, SignalSettings, StateName, check_ways
+from simulator.fleet.signals.chain import STATES_MAX, StateName, check_ways
+from simulator.fleet.signals.registry import SignalSettings
 
 _DAY_S: Final = 86_400.0
 

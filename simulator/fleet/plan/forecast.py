@@ -21,7 +21,7 @@ from simulator.fleet.scenario.load import ClosedArrivals, OpenArrivals
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.phases import StormPhase
 from simulator.fleet.scenario.preparation import REGISTERED_PER_S, preparing_s
-from simulator.fleet.signals.settings import GpsRouteSettings, SignalSettings
+from simulator.fleet.signals.registry import SignalSettings
 
 _PORTS: Final = 28_000
 _SCAN: Final = "http.scan_qr"
@@ -334,11 +334,8 @@ def _readings(model: ModelSettings) -> Iterator[str]:
     for state in (model.states or {}).values():
         every = {**state.signals, **every}
     for name, signal in every.items():
-        if isinstance(signal, GpsRouteSettings):
-            yield from signal.names
-        else:
-            unit = getattr(signal, "unit", None)
-            yield f"{name} ({unit})" if unit else name
+        unit = getattr(signal, "unit", None)
+        yield from (f"{reading} ({unit})" if unit else reading for reading in signal.names(name))
     if model.battery is not None and model.battery.reading is not None:
         yield model.battery.reading
 

@@ -15,7 +15,7 @@ from typing import Final
 from agent.errors import AgentError, StorageError
 from simulator.fleet.audit.coverage import RecordedRun
 from simulator.fleet.audit.run_audit import AuditSettings, audit_run
-from simulator.fleet.faults.kinds import plans_refusals
+from simulator.fleet.faults.registry import plans_refusals
 from simulator.fleet.metrics.merging import Merger
 from simulator.fleet.plan.forecast import peak_rates
 from simulator.fleet.plan.plan import Plan, plan_of

@@ -16,7 +16,7 @@ from simulator.fleet.audit.file_ledger import LedgerTarget
 from simulator.fleet.audit.fleet_ledger import SEQUENCE_NAME, first_number_of
 from simulator.fleet.audit.folder import AuditedDevice, ledger_path, write_devices
 from simulator.fleet.audit.ledger_format import LedgerHeader
-from simulator.fleet.faults.kinds import plans_wrong_clocks
+from simulator.fleet.faults.registry import plans_wrong_clocks
 from simulator.fleet.plan.digest import deal
 from simulator.fleet.plan.plan import Plan
 from simulator.fleet.products import load_product

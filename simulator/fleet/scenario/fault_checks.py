@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Final
 
 from agent.errors import ConfigurationError
-from simulator.fleet.faults.kinds import LINK_KINDS
+from simulator.fleet.faults.registry import LINK_KINDS
 from simulator.fleet.metrics.subjects import nearest
 from simulator.fleet.scenario.faults import FaultSettings, fault_end_s
 from simulator.fleet.scenario.files import product_of, signals_of_models
 from simulator.fleet.scenario.finding import Finding
 from simulator.fleet.scenario.fleet import ModelSettings
 from simulator.fleet.scenario.model import Scenario
-from simulator.fleet.signals.settings import GpsRouteSettings, SignalSettings
+from simulator.fleet.signals.registry import SignalSettings
 
 _NO_FAULTS: Final = {
     "backfill": "history is lived through in virtual time and sent as it is",
@@ -90,7 +90,7 @@ def _names_of_model(model: ModelSettings, signals: Mapping[str, SignalSettings])
 
 def _names_of(signals: Mapping[str, SignalSettings]) -> Iterator[str]:
     for name, settings in signals.items():
-        yield from settings.names if isinstance(settings, GpsRouteSettings) else (name,)
+        yield from settings.names(name)
 
 
 def _new_names(fault: FaultSettings) -> Iterator[str]:

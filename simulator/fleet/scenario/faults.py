@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from simulator.fleet.faults.kinds import DeviceFaultSettings, build_faults
+from simulator.fleet.faults.registry import DeviceFaultSettings, build_faults
 from simulator.fleet.signals.base import Individual
 
 FaultSettings = DeviceFaultSettings

@@ -20,7 +20,7 @@ from simulator.fleet.scenario.identities import read_identifiers
 from simulator.fleet.scenario.load import CommandSettings
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.signals.from_product import signals_of_product
-from simulator.fleet.signals.settings import SignalSettings
+from simulator.fleet.signals.registry import SignalSettings
 from simulator.wire.products import NewProduct
 from simulator.yaml_document import KeyPath
 

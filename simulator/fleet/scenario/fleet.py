@@ -17,7 +17,7 @@ from simulator.fleet.models.settings import (
 )
 from simulator.fleet.scenario.section import Name
 from simulator.fleet.settings import Seconds, Section, Share
-from simulator.fleet.signals.settings import SignalMap
+from simulator.fleet.signals.registry import SignalMap
 
 FROM_PRODUCT: Final = "from_product"
 DEVICES_MAX: Final = 1_000_000

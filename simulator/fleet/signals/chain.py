@@ -11,7 +11,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Final
+from typing import Annotated, Final
+
+from pydantic import Field
 
 from simulator.fleet.signals.base import Individual, salt_of, turn_at
 
@@ -19,6 +21,9 @@ _LONGEST_STAYS: Final = 100
 _STAYS_MAX: Final = 2000
 _ROUNDS: Final = 2_000
 _SHORTEST_S: Final = 1e-3
+STATES_MAX: Final = 32
+
+StateName = Annotated[str, Field(min_length=1, max_length=64)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,3 +170,20 @@ def _pick(weighted: Weighted, chance: float) -> str:
         if chance < total:
             return name
     return weighted[-1][0]
+
+
+def check_ways(ways: dict[str, dict[str, float]]) -> None:
+    """Every state's ways lead to states that there are, and not to itself.
+
+    Args:
+        ways: of each state, the next states and their weights.
+
+    Raises:
+        ValueError: they do not; the text names the states that there are.
+    """
+    for name, nexts in ways.items():
+        for other in nexts:
+            if other not in ways:
+                raise ValueError(f"state {name}: next names {other!r}, which is none of {', '.join(ways)}")
+            if other == name:
+                raise ValueError(f"state {name}: next names itself; make stay_s longer instead")

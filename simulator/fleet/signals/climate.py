@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from simulator.fleet.signals.base import Shaped, SignalSet
-from simulator.fleet.signals.battery import Battery
-from simulator.fleet.signals.walk import RandomWalk
+from simulator.fleet.signals.kinds.battery import Battery
+from simulator.fleet.signals.kinds.random_walk import RandomWalk
 
 CLIMATE: Final = SignalSet(
     {

@@ -23,7 +23,7 @@ from pydantic import TypeAdapter, ValidationError
 from agent.core.values import JsonObject
 from agent.errors import ConfigurationError
 from agent.wire.base import describe_faults
-from simulator.fleet.signals.settings import SignalMap, SignalSettings
+from simulator.fleet.signals.registry import SignalMap, SignalSettings
 from simulator.wire.products import NewProduct
 
 _NUMBERS: Final = frozenset({"number", "integer", "boolean"})

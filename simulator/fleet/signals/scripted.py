@@ -13,7 +13,7 @@ from agent.errors import ConfigurationError
 from agent.wire.base import JsonObject, list_faults
 from simulator.fleet.signals.base import Individual, SignalSet
 from simulator.fleet.signals.build import build_signals
-from simulator.fleet.signals.settings import CsvSettings, GpsRouteSettings, SignalMap
+from simulator.fleet.signals.registry import KINDS, SignalMap
 from simulator.service.scripted.script import SignalFaultsError, Signals
 
 _MAP: Final[TypeAdapter[SignalMap]] = TypeAdapter(SignalMap)
@@ -40,6 +40,15 @@ def make_signals(wanted: Mapping[str, JsonObject], device: str, seed: int) -> Si
         seed: of chance.
 
     Raises:
+        SignalFaultsError: as :func:`make_signal_set`.
+    """
+    return DeviceSignals(make_signal_set(wanted), Individual(seed, device))
+
+
+def make_signal_set(wanted: Mapping[str, JsonObject]) -> SignalSet:
+    """Signals out of JSON.
+
+    Raises:
         SignalFaultsError: every fault, by field. Kinds that read a file are among them: whoever may call the service
             may not have it open files.
     """
@@ -47,11 +56,11 @@ def make_signals(wanted: Mapping[str, JsonObject], device: str, seed: int) -> Si
         settings = _MAP.validate_python(dict(wanted))
     except ValidationError as error:
         raise SignalFaultsError(list_faults(error)) from None
-    files = [name for name, one in settings.items() if isinstance(one, CsvSettings | GpsRouteSettings)]
+    files = [name for name, one in settings.items() if KINDS[one.kind].reads_file]
     if files:
         raise SignalFaultsError([(f"{name}.kind", "reads a file: give a kind that needs none") for name in files])
     try:
-        return DeviceSignals(build_signals(settings, folder=Path()), Individual(seed, device))
+        return build_signals(settings, folder=Path())
     except ConfigurationError as error:
         faults = [fault.partition(": ") for fault in error.faults]
         raise SignalFaultsError([(name, issue) for name, _, issue in faults]) from None

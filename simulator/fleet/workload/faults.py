@@ -11,9 +11,9 @@ from typing import Any
 from simulator.fleet.device.environment import Environment
 from simulator.fleet.engine.wheel import FIRES_PER_TURN, Clock, Wheel
 from simulator.fleet.faults.base import DeviceFault
-from simulator.fleet.faults.kinds import KINDS, DeviceFaultSettings, build_faults
+from simulator.fleet.faults.kinds.slow_loris import SlowLoris
 from simulator.fleet.faults.link import LinkFault
-from simulator.fleet.faults.slow_loris import SlowLoris
+from simulator.fleet.faults.registry import KINDS, DeviceFaultSettings, build_faults
 from simulator.fleet.models.condition import ALWAYS_ON
 from simulator.fleet.models.fault_hooks import ActiveFaults, Hook
 from simulator.fleet.record import Span

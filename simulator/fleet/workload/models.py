@@ -14,7 +14,7 @@ from simulator.fleet.scenario.fleet import ModelSettings
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.programs import programmed
 from simulator.fleet.scenario.python_file import Program, load_telemetry
-from simulator.fleet.signals.settings import SignalSettings
+from simulator.fleet.signals.registry import SignalSettings
 
 
 def build_models(

@@ -36,7 +36,9 @@ from simulator.service.profile_layer import (
 )
 from simulator.service.profile_layer.exchange import Answered, Capture, Exchange, Reply, Rewrite, Step, fault, refusal
 from simulator.service.profiles.model import ServerProfile
+from simulator.service.request_log.recording import AS_CALLER
 from simulator.service.request_matches import find_account
+from simulator.service.storage.keys import Caller
 
 if TYPE_CHECKING:
     from simulator.service.service import Service
@@ -178,6 +180,9 @@ class ProfileLayer:
 
     async def _account(self, scope: Scope) -> int:
         """The account that a request names; the first one where it names none."""
+        as_caller: Caller | None = scope.get(AS_CALLER)
+        if as_caller is not None:
+            return as_caller.manufacturer_seq
         caller = await find_account(self._service, dict(scope["headers"]))
         return (caller or self._service.first_caller()).manufacturer_seq
 

@@ -15,7 +15,7 @@ _TARGET_MAX: Final = 4_096
 """Of a longer path or query the beginning is kept."""
 _VALUE_MAX: Final = 4_096
 """Of a longer header the beginning is kept."""
-_PARTNER_ACCESS: Final = frozenset({paths.OAUTH_TOKEN, paths.OAUTH_REVOKE, paths.OAUTH_INTROSPECT, *PAGES})
+PARTNER_ACCESS: Final = frozenset({paths.OAUTH_TOKEN, paths.OAUTH_REVOKE, paths.OAUTH_INTROSPECT, *PAGES})
 
 
 def make_entry(recording: Recording, found: FoundPath | None) -> Entry:
@@ -26,7 +26,7 @@ def make_entry(recording: Recording, found: FoundPath | None) -> Entry:
         found: its path's template.
     """
     path, query = recording.raw_path, recording.query
-    is_partner_access = recording.path in _PARTNER_ACCESS
+    is_partner_access = recording.path in PARTNER_ACCESS
     kept_path, kept_query = mask_path(path)[:_TARGET_MAX], mask_query(query)[:_TARGET_MAX]
     body = mask_body(recording.body, is_partner_access=is_partner_access)
     body_bytes = max(recording.body_bytes, _announced(recording))

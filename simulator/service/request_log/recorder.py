@@ -9,7 +9,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from simulator.service.addresses import CONTROL_PREFIX
 from simulator.service.connection import RAW_SEND
 from simulator.service.request_log.access_log import AccessLog
-from simulator.service.request_log.entry import REFUSED
+from simulator.service.request_log.entry import REFUSED, Entry
 from simulator.service.request_log.recording import RECORDING, REPLAY_OF, Recording
 from simulator.service.request_log.store import RequestLog
 
@@ -53,6 +53,11 @@ class Recorder:
                 self._log.add(recording)
             if self._access_log is not None:
                 self._access_log.add(recording)
+
+    async def send_through(self, scope: Scope, receive: Receive, send: Send) -> Entry:
+        """Have a request answered that the service sends to itself; what the log says of it."""
+        await self(scope, receive, send)
+        return self._log.entry_of(scope[RECORDING])
 
     def note_refusal(self, status: int, client: tuple[str, int] | None) -> None:
         """Note a request that the connection has refused before there was one to pass on."""

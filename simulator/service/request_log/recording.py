@@ -18,6 +18,8 @@ RECORDING: Final = "service.recording"
 """In the scope of a request: its :class:`Recording`, where requests are recorded."""
 REFUSAL: Final = "service.refusal"
 """In the scope of a request: the status that the connection answered in place of the service."""
+AS_CALLER: Final = "service.as_caller"
+"""In the scope of a request that the service sends to itself: whom it comes from; its keys are not looked at."""
 REPLAY_OF: Final = "service.replay_of"
 """In the scope of a request: ``seq`` of the one that it repeats."""
 _MARGIN: Final = 8 * 1024

@@ -29,6 +29,8 @@ _AT_ONCE: Final = 50
 """Settled in one turn of the event loop, about a millisecond."""
 READERS_MAX: Final = 16
 """Live tails at a time."""
+RETRY_S: Final = 1
+"""When to come back for one."""
 _KNOWN_PATHS: Final = 4_096
 
 
@@ -58,7 +60,8 @@ class RequestLog:
         self._waiting: deque[Recording] = deque()
         self._waiting_bytes = 0
         self._is_scheduled = False
-        self._readers: set[asyncio.Event] = set()
+        self._readers = 0
+        self._listening: set[asyncio.Future[None]] = set()
         self.last_seq = 0
         self.dropped = 0
         self.last_dropped = 0
@@ -81,9 +84,8 @@ class RequestLog:
             asyncio.get_running_loop().call_later(SETTLE_S, self._settle_some, self.last_seq)
         while len(self._waiting) > WAITING_MAX or self._waiting_bytes > WAITING_BYTES:
             self._settle_one()
-        if self._readers:
-            for news in self._readers:
-                news.set()
+        if self._listening:
+            self._wake()
 
     def _drop(self) -> None:
         """Make room: all that waits is younger than the entries."""
@@ -102,7 +104,7 @@ class RequestLog:
     def _settle_one(self) -> None:
         recording = self._waiting.popleft()
         self._waiting_bytes -= len(recording.body) + len(recording.answer)
-        entry = make_entry(recording, self._find(recording.raw_path.decode("latin-1")))
+        entry = self.entry_of(recording)
         self._entries.append(entry)
         self._bytes += entry.size_bytes
         while self._bytes > self._total_bytes:
@@ -146,7 +148,11 @@ class RequestLog:
 
     def entries_under_way(self) -> list[Entry]:
         """Requests that have no answer yet, as far as they have come; their ``seq`` is 0."""
-        return [make_entry(one, self._find(one.raw_path.decode("latin-1"))) for one in self.under_way]
+        return [self.entry_of(one) for one in self.under_way]
+
+    def entry_of(self, recording: Recording) -> Entry:
+        """What is kept of a request, as far as it has come."""
+        return make_entry(recording, self._find(recording.raw_path.decode("latin-1")))
 
     def after(self, seq: int) -> Iterator[Entry]:
         """The entries after a place, oldest first."""
@@ -164,35 +170,49 @@ class RequestLog:
             return 0
         return self.dropped if after is None else min(self.dropped, max(0, self.last_dropped - after))
 
+    def gap(self, seq: int) -> int:
+        """How many requests after a place have left the log."""
+        return max(0, self.last_dropped - seq)
+
     def find(self, seq: int) -> Entry | None:
         """The entry; None when it is not there, or no longer."""
         self.settle()
         return next((one for one in self._entries if one.seq == seq), None)
 
-    def join(self) -> asyncio.Event:
-        """An event that is set when there are new entries.
+    def join(self) -> None:
+        """Begin to follow the log.
 
         Raises:
-            TooManyStreams: as many listen as may.
+            TooManyStreams: as many follow as may.
         """
-        if len(self._readers) >= READERS_MAX:
+        if self._readers >= READERS_MAX:
             text = f"{READERS_MAX} readers follow the log of requests: end one of them."
-            raise TooManyStreams("too_many_streams", text, retry_after_s=1)
-        news = asyncio.Event()
-        if self.closing:
-            news.set()
-        self._readers.add(news)
-        return news
+            raise TooManyStreams("too_many_streams", text, retry_after_s=RETRY_S)
+        self._readers += 1
 
-    def leave(self, news: asyncio.Event) -> None:
-        """Stop listening."""
-        self._readers.discard(news)
+    def leave(self) -> None:
+        """Follow it no longer."""
+        self._readers -= 1
+
+    def news(self) -> asyncio.Future[None]:
+        """A future that ends with the next request. Ask for it before reading, so that none falls in between."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self.closing:
+            future.set_result(None)
+        else:
+            self._listening.add(future)
+            future.add_done_callback(self._listening.discard)
+        return future
+
+    def _wake(self) -> None:
+        for future in list(self._listening):
+            if not future.done():
+                future.set_result(None)
 
     def close(self) -> None:
         """The service ends."""
         self.closing = True
-        for news in self._readers:
-            news.set()
+        self._wake()
 
 
 def _is_of(request: Entry | Recording, account: int) -> bool:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 from sqlalchemy import Connection, Row
 
+from agent.wire.base import JsonObject
 from simulator.service.addresses import CONTROL_PREFIX
 from simulator.service.answers import NO_CONTENT, Answer, created, ok
 from simulator.service.call import Call
 from simulator.service.endpoints import ERROR, Endpoint, Reply
 from simulator.service.errors import NotFound, invalid, invalid_all, not_found
-from simulator.service.records import ScriptedDeviceRecord, ScriptedDevicesRecord
 from simulator.service.scripted.devices import ScriptedDevice
 from simulator.service.scripted.script import DeviceScript, SignalFaultsError, Signals
 from simulator.service.storage import devices
@@ -19,6 +19,22 @@ from simulator.service.storage import devices
 _TAG: Final = "control"
 _PATH: Final = f"{CONTROL_PREFIX}devices"
 _ONE: Final = f"{_PATH}/{{device_id}}"
+
+
+class ScriptedDeviceRecord(TypedDict):
+    """A device that the service plays: its script, how often it did what, and the commands that it has not ended."""
+
+    script: JsonObject
+    delivered: int
+    reported: int
+    readings: int
+    open: list[str]
+
+
+class ScriptedDevicesRecord(TypedDict):
+    """Every device that the service plays."""
+
+    data: list[ScriptedDeviceRecord]
 
 
 async def script_device(call: Call) -> Answer:

@@ -37,7 +37,7 @@ from simulator.service.service import Service
 PATH: Final = f"{CONTROL_PREFIX}requests"
 _TAG: Final = "control"
 _MATCHED_BY: Final = ("method", "path", "device_id", "product_id", "account_id", "api_key")
-_HEADER: Final = "headers."
+HEADER: Final = "headers."
 FILTERS: Final = frozenset({*_MATCHED_BY, "status", "since", "after", "text"})
 _TEXT: Final = (b"content-type", b"text/plain; charset=utf-8")
 _DIGITS: Final = 18
@@ -46,8 +46,8 @@ _COUNT_MAX: Final = 1_000_000_000
 
 async def list_requests(call: Call) -> Answer:
     """The requests that are kept, newest first."""
-    query = call.query(PAGE_PARAMETERS | FILTERS, prefix=_HEADER)
-    log = _log_of(call.service)
+    query = call.query(PAGE_PARAMETERS | FILTERS, prefix=HEADER)
+    log = log_of(call.service)
     page = read_page(call, query, default_order="desc", sort_values=1)
     selection = await read_selection(call, query)
     entries = log.entries()
@@ -66,7 +66,7 @@ async def read_selection(call: Call, query: dict[str, str]) -> Selection:
         Invalid: one cannot be used.
     """
     members: dict[str, Any] = {name: query[name] for name in _MATCHED_BY if name in query}
-    headers = {name.removeprefix(_HEADER): value for name, value in query.items() if name.startswith(_HEADER)}
+    headers = {name.removeprefix(HEADER): value for name, value in query.items() if name.startswith(HEADER)}
     wanted = check(RequestMatch, members | ({"headers": headers} if headers else {}))
     check_headers(wanted, "")
     matcher = await find_matcher(call.service, wanted, "") if members or headers else None
@@ -92,7 +92,7 @@ def _read_seq(text: str, field: str) -> int:
     return int(text)
 
 
-def _log_of(service: Service) -> RequestLog:
+def log_of(service: Service) -> RequestLog:
     """The log.
 
     Raises:
@@ -119,7 +119,7 @@ def find_entry(call: Call) -> Entry:
         NotFound: it is not there, or no longer.
     """
     request_id = call.path("logged_id")
-    log = _log_of(call.service)
+    log = log_of(call.service)
     entry = log.find(int(request_id)) if request_id.isdigit() and len(request_id) <= _DIGITS else None
     if entry is None:
         text = f"There is no request {request_id[:80]!r} in the log; it keeps the last {log.keep:,}."
@@ -216,7 +216,7 @@ class VerifyRecord(TypedDict):
 async def verify_requests(call: Call) -> Answer:
     """Whether as many requests came as were expected."""
     wanted = await call.message(VerifyBody)
-    service, log = call.service, _log_of(call.service)
+    service, log = call.service, log_of(call.service)
     check_headers(wanted.match)
     selection = Selection(
         await find_matcher(service, wanted.match),

@@ -80,6 +80,16 @@ class ScriptedDevice:
     readings: int = 0
     open: dict[str, _Command] = field(default_factory=dict)
 
+    def begin_anew(self, now_ms: int) -> None:
+        """The clock was set back: what was to be done at a time is not put off until that time comes again."""
+        self.woken = True
+        self.next_poll_ms = None if self.next_poll_ms is None else min(self.next_poll_ms, now_ms)
+        self.next_reading_ms = None if self.next_reading_ms is None else min(self.next_reading_ms, now_ms)
+        for command in self.open.values():
+            latest_ms = _due_ms(command.answer, now_ms)
+            if command.due_ms is not None and latest_ms is not None:
+                command.due_ms = min(command.due_ms, latest_ms)
+
     def next_due_ms(self) -> int | None:
         """When it has something to do, if nothing is sent to it before."""
         ends = (command.due_ms for command in self.open.values())
@@ -184,10 +194,11 @@ class ScriptedDevices:
             return self._clock.now_ms()
         return min((at for at in (d.next_due_ms() for d in self._devices.values()) if at is not None), default=None)
 
-    async def run_due(self, now_ms: int) -> None:
+    async def run_due(self, _now_ms: int) -> None:
         """Let every device do what it has to do by now."""
         async with self._acting:
             for _ in range(_ROUNDS_MAX):
+                now_ms = self._clock.now_ms()  # it may be set back between two rounds
                 due = self.next_due_ms()
                 if due is None or due > now_ms:
                     return
@@ -211,6 +222,7 @@ class ScriptedDevices:
         Called twice a second, and when the clock was set.
         """
         if not self._devices:
+            self._ticked_ms = now_ms
             return
         is_back = now_ms < self._ticked_ms
         self._ticked_ms = now_ms
@@ -220,8 +232,8 @@ class ScriptedDevices:
         for device in self._devices.values():
             self._presence.touch(device.device_seq, now_ms)
             if is_back:
-                device.next_poll_ms = None if device.next_poll_ms is None else min(device.next_poll_ms, now_ms)
-                device.next_reading_ms = None if device.next_reading_ms is None else min(device.next_reading_ms, now_ms)
+                device.begin_anew(now_ms)
+                self._news.set()
 
     def _wake(self, device_seq: int) -> None:
         for device in self._devices.values():

@@ -40,7 +40,7 @@ MAY: dict[str, str] = {
     "app/logs.py": "dates log lines, as the device believes",
     "app/status.py": "likewise",
     "doctor/quick_check.py": "says how long tokens still live, to a person",
-    "cli/status.py": "shows ages to a person",
+    "cli/options.py": "shows ages to a person",
 }
 """File -> why."""
 

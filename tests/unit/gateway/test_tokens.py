@@ -340,7 +340,7 @@ def test_a_row_that_cannot_be_costs_its_own_token_and_no_other(path, clock, capl
     states = []
 
     def start():
-        return TokenTable(path, wall=clock, monotonic=clock, tell=lambda *state: states.append(state))
+        return TokenTable(path, wall=clock, monotonic=clock, on_state=lambda *state: states.append(state))
 
     table = start() if running else None
     edit(path, "d1", column, value)
@@ -371,7 +371,7 @@ def test_a_device_whose_row_is_damaged_gets_another_token_and_all_is_well_again(
     issue(path, "d1")
     edit(path, "d1", column, value)
     states = []
-    table = TokenTable(path, wall=clock, monotonic=clock, tell=lambda *state: states.append(state))
+    table = TokenTable(path, wall=clock, monotonic=clock, on_state=lambda *state: states.append(state))
     with DeviceTokenFile(path) as file:
         assert [token.state(clock()) for token in file.tokens()] == ["damaged"]
         assert file.revoke("d1", clock()) == 1
@@ -400,7 +400,7 @@ def test_text_that_is_no_utf8_costs_its_own_token_and_no_other(path, clock):
 def test_a_file_that_cannot_be_read_is_told_until_it_can_be_again(path, clock):
     token = issue(path, "d1")
     states = []
-    table = TokenTable(path, wall=clock, monotonic=clock, tell=lambda *state: states.append(state))
+    table = TokenTable(path, wall=clock, monotonic=clock, on_state=lambda *state: states.append(state))
     assert states == []
     path.rename(path.with_suffix(".away"))
     table.look()

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from agent.core.reporting import ReportRule, ReportWhen
+from agent.core.schedule import ReportRule, ReportWhen
 from agent.errors import StorageError
 from agent.runtime.controls import POLL, Controls, IntervalChanged, Intervals
 from agent.runtime.health import Health

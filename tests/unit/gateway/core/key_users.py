@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from agent.wire.rate_limit import read_rate_limit
 from gateway.core.budget import Budget, Grant, Kind, Wait
-from simulator.service.quota import Quota
+from simulator.service.quota import Limit, Quota
 
 GAP_S = 0.02
 """Between two requests of a kind that may go on: what a round trip over a few connections amounts to."""
@@ -45,7 +45,7 @@ class KeyUsers:
     granted_at: list[tuple[float, Kind]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._limiter = Quota(self.quota)
+        self.become(self.quota)
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
         for kind in self.hungry:
@@ -73,10 +73,13 @@ class KeyUsers:
     def become(self, quota: int) -> None:
         """The service's quota is another one from now on."""
         self._limiter = Quota(quota)
+        # The service takes 0 for no limit at all; here it is a key that gets nothing.
+        policy = (b"ratelimit-policy", b'"default";q=%d;w=60' % quota)
+        self._limit = Limit(quota, policy, (b"x-ratelimit-limit", b"%d" % quota))
 
     def share_key_with(self, other: KeyUsers) -> None:
         """Both are counted together from now on."""
-        self._limiter = other._limiter
+        self._limiter, self._limit = other._limiter, other._limit
 
     @property
     def refused_share(self) -> float:
@@ -99,17 +102,17 @@ class KeyUsers:
             self._at(self.now_s + GAP_S, lambda: self._ask(kind))
 
     def _other(self) -> None:
-        self._limiter.count("key", self._service_ms())
+        self._limiter.count("key", self._service_ms(), self._limit)
         self._at(self.now_s + 1 / self.others_per_s, self._other)
 
     def _service_ms(self) -> int:
         return int((self.now_s + self.offset_s) * 1000)
 
     def _serve(self, grant: Grant) -> None:
-        state = self._limiter.count("key", self._service_ms())
+        state = self._limiter.count("key", self._service_ms(), self._limit)
         minute = self._service_ms() // 60_000
         (self.refused if state.exceeded else self.counted)[minute] += 1
-        told = read_rate_limit({n.decode(): v.decode() for n, v in state.headers}) if self.headers else None
+        announced = read_rate_limit({n.decode(): v.decode() for n, v in state.headers}) if self.headers else None
         retry_after_s = float(state.reset_s) if self.retry_after else None
         if self.loses():
             self._at(self.now_s + 30.0, lambda: self.budget.lost(grant, self.now_s))
@@ -117,9 +120,9 @@ class KeyUsers:
 
         def answer() -> None:
             if state.exceeded:
-                self.budget.refused(grant, self.now_s, retry_after_s, told)
+                self.budget.refused(grant, self.now_s, retry_after_s, announced)
             else:
-                self.budget.answered(grant, self.now_s, told)
+                self.budget.answered(grant, self.now_s, announced)
                 self.answered[grant.kind] += 1
 
         self._at(self.now_s + self.latency_s(), answer)

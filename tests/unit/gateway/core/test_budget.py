@@ -16,7 +16,7 @@ from tests.unit.gateway.core.key_users import KeyUsers
 HUNGRY = (Kind.COMMANDS, Kind.RESULTS, Kind.READINGS)
 
 
-def told(remaining: int, reset_s: float, limit: int = 1000) -> RateLimit:
+def announced(remaining: int, reset_s: float, limit: int = 1000) -> RateLimit:
     return RateLimit(remaining, limit, 60.0, reset_s)
 
 
@@ -30,7 +30,7 @@ def known(limit: int = 1000, *, remaining: int | None = None, reset_s: float = 6
     """A budget that has had its first answer at 0 s."""
     budget = Budget()
     left = limit - 1 if remaining is None else remaining
-    budget.answered(granted(budget, Kind.UPKEEP, 0.0), 0.0, told(left, reset_s, limit))
+    budget.answered(granted(budget, Kind.UPKEEP, 0.0), 0.0, announced(left, reset_s, limit))
     return budget
 
 
@@ -184,7 +184,7 @@ def test_gateways_that_share_a_key_come_to_equal_parts():
 def test_a_remaining_that_falls_faster_than_we_spend_is_followed():
     budget = known()
     grant = granted(budget, Kind.COMMANDS, 1.0)
-    budget.answered(grant, 1.1, told(3, 59))
+    budget.answered(grant, 1.1, announced(3, 59))
     assert sum(burst(budget, kind, 1.1) for kind in Kind) == 3
     answer = budget.ask(Kind.COMMANDS, 1.1)
     assert isinstance(answer, Wait)
@@ -202,23 +202,23 @@ def test_requests_under_way_count_as_made():
 def test_answers_that_overtake_each_other_do_not_give_back_what_is_spent():
     budget = known(limit=100, remaining=10)
     first, second = granted(budget, Kind.COMMANDS, 0.0), granted(budget, Kind.COMMANDS, 0.0)
-    budget.answered(second, 0.1, told(3, 60, 100))
-    budget.answered(first, 0.2, told(9, 60, 100))
+    budget.answered(second, 0.1, announced(3, 60, 100))
+    budget.answered(first, 0.2, announced(9, 60, 100))
     assert budget.state(0.2).left == 3
 
 
 def test_a_late_answer_out_of_the_last_window_changes_nothing():
     budget = known(limit=100, reset_s=1)
     late, first = granted(budget, Kind.COMMANDS, 0.5), granted(budget, Kind.COMMANDS, 1.5)
-    budget.answered(first, 1.6, told(99, 60, 100))
-    budget.answered(late, 1.7, told(40, 1, 100))
+    budget.answered(first, 1.6, announced(99, 60, 100))
+    budget.answered(late, 1.7, announced(40, 1, 100))
     assert budget.state(1.7).left == 99
 
 
 def test_an_answer_shows_a_new_window_before_our_clock_does():
     budget = known(limit=100, remaining=1, reset_s=50)
     grant = granted(budget, Kind.COMMANDS, 1.0)
-    budget.answered(grant, 1.1, told(99, 60, 100))
+    budget.answered(grant, 1.1, announced(99, 60, 100))
     assert budget.state(1.1).left == 99
 
 
@@ -268,7 +268,7 @@ def test_a_service_whose_minute_is_shorter_is_followed():
     # The emulator's clock can run ten times as fast: its "60 seconds" are six of ours.
     budget = known(limit=100, remaining=1, reset_s=60)
     grant = granted(budget, Kind.COMMANDS, 6.0)
-    budget.answered(grant, 6.1, told(99, 60, 100))
+    budget.answered(grant, 6.1, announced(99, 60, 100))
     assert budget.state(6.1).left == 99
 
 
@@ -278,7 +278,7 @@ def test_a_quota_that_is_no_longer_told_becomes_a_guess_and_may_grow():
     users.become(10**6)
     users.run(1500.0)
     state = users.budget.state(1500.0)
-    assert not state.told
+    assert not state.announced
     assert state.quota > 300
 
 
@@ -295,7 +295,7 @@ def test_after_a_429_nothing_is_asked_for_until_it_is_over():
 
 def test_without_retry_after_the_headers_say_how_long():
     budget = known()
-    budget.refused(granted(budget, Kind.COMMANDS, 1.0), 1.0, None, told(0, 30))
+    budget.refused(granted(budget, Kind.COMMANDS, 1.0), 1.0, None, announced(0, 30))
     assert budget.ask(Kind.COMMANDS, 1.0) == Wait(31.0)
 
 
@@ -338,7 +338,7 @@ def test_without_headers_the_quota_is_learned_from_429s(quota, retry_after):
     assert sum(users.refused.values()) - refused <= 0.01 * 30 * quota
     assert sum(users.counted.values()) >= 0.85 * 40 * quota
     state = users.budget.state(2400.0)
-    assert not state.told
+    assert not state.announced
     assert 0.85 * quota <= state.quota <= 1.1 * quota
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from gateway.core.fair_polling import FairIntervals, FairPolling
 
+STEPS = ("add", "remove", "next", "saw", "failed", "active", "connected", "disconnected")
 INTERVALS = FairIntervals(fast_s=2.0, idle_s=60.0, reconcile_s=900.0)
 
 
@@ -183,9 +184,9 @@ def test_a_lane_that_was_empty_does_not_catch_up():
 # --- the stream of events ---------------------------------------------------------------------------------------------
 
 
-def test_while_news_are_told_each_device_is_seen_once_and_then_only_reconciled():
+def test_while_the_stream_is_connected_each_device_is_seen_once_and_then_only_reconciled():
     polling = fleet(20)
-    polling.news_are_told(0.0, told=True)
+    polling.stream_changed(0.0, is_connected=True)
     seen = serve(polling, 0, 1900, 10)
     assert len([at_s for at_s, _ in seen if at_s <= 60]) == 20
     assert all(gap == pytest.approx(900, abs=1) for number in range(20) for gap in gaps(seen, f"d{number}"))
@@ -193,10 +194,10 @@ def test_while_news_are_told_each_device_is_seen_once_and_then_only_reconciled()
 
 def test_when_the_stream_ends_all_are_asked_about_within_the_idle_interval():
     polling = fleet(50)
-    polling.news_are_told(0.0, told=True)
+    polling.stream_changed(0.0, is_connected=True)
     serve(polling, 0, 100, 10)
-    polling.news_are_told(100.0, told=False)
-    polling.news_are_told(100.0, told=False)
+    polling.stream_changed(100.0, is_connected=False)
+    polling.stream_changed(100.0, is_connected=False)
     seen = serve(polling, 100, 161, 20)
     assert {device_id for _, device_id in seen} == {f"d{number}" for number in range(50)}
     assert len(seen) <= 55
@@ -204,7 +205,7 @@ def test_when_the_stream_ends_all_are_asked_about_within_the_idle_interval():
 
 def test_a_hint_during_the_stream_is_followed_at_once():
     polling = fleet(50)
-    polling.news_are_told(0.0, told=True)
+    polling.stream_changed(0.0, is_connected=True)
     serve(polling, 0, 100, 10)
     polling.active("d9", 100.0)
     assert polling.next_due(100.0) == ["d9"]
@@ -241,10 +242,7 @@ def test_each_device_is_in_the_order_exactly_once(data):
     names = [f"d{number}" for number in range(6)]
     for _ in range(data.draw(st.integers(1, 60))):
         now_s += data.draw(st.sampled_from([0.0, 0.5, 30.0, 1000.0]))
-        what, name = (
-            data.draw(st.sampled_from(["add", "remove", "next", "saw", "failed", "active", "told", "untold"])),
-            "",
-        )
+        what, name = data.draw(st.sampled_from(STEPS)), ""
         if what in {"saw", "failed"} and out:
             name = data.draw(st.sampled_from(sorted(out)))
             out.discard(name)
@@ -254,8 +252,8 @@ def test_each_device_is_in_the_order_exactly_once(data):
             assert not out.intersection(handed)
             assert known.issuperset(handed)
             out.update(handed)
-        elif what in {"told", "untold"}:
-            polling.news_are_told(now_s, told=what == "told")
+        elif what in {"connected", "disconnected"}:
+            polling.stream_changed(now_s, is_connected=what == "connected")
         else:
             name = data.draw(st.sampled_from(names))
             if what == "add" and name not in out:
@@ -267,7 +265,7 @@ def test_each_device_is_in_the_order_exactly_once(data):
                 out.discard(name)
             else:
                 polling.active(name, now_s)
-    polling.news_are_told(now_s, told=False)
+    polling.stream_changed(now_s, is_connected=False)
     for name in sorted(out):
         polling.saw(name, now_s, news=False)
     assert sorted(polling.next_due(now_s + 2000.0, limit=100)) == sorted(known)
@@ -292,7 +290,7 @@ def test_a_hundred_thousand_devices_take_a_logarithm_of_steps():
 
 def test_a_hint_leaves_nothing_behind_while_the_stream_of_events_runs():
     polling = fleet(10)
-    polling.news_are_told(0.0, told=True)
+    polling.stream_changed(0.0, is_connected=True)
     entries = 0
     for number in range(10_000):
         now_s = 60.0 + number / 1000

@@ -18,7 +18,7 @@ from agent.errors import ConfigurationError
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.signals.base import Individual
 from simulator.fleet.signals.build import build_signals
-from simulator.fleet.signals.settings import SignalMap
+from simulator.fleet.signals.registry import SignalMap
 from tests.exhaustive import EXHAUSTIVE
 from tests.unit.simulator.fleet import key_table as table
 from tests.unit.simulator.fleet import key_table_faults as fault_table

@@ -19,8 +19,8 @@ from simulator.fleet.device.model import Clocks, DeviceModel, Fleetwide
 from simulator.fleet.device.mqtt_driver import SPREAD_S, MqttDriver
 from simulator.fleet.engine.mqtt.ports import Arrival, Established, Opening, Publisher, SessionListener
 from simulator.fleet.engine.wheel import Wheel
-from simulator.fleet.faults.kinds import build_faults, read_fault
 from simulator.fleet.faults.link import LinkFault
+from simulator.fleet.faults.registry import build_faults, read_fault
 from simulator.fleet.models.fault_hooks import ActiveFaults
 from simulator.fleet.outcomes import Attempt, OutcomeClass
 from simulator.fleet.signals.base import Individual

@@ -12,7 +12,7 @@ from agent.wire.base import list_faults
 from agent.wire.json_text import parse_json
 from agent.wire.limits import BODY_BYTES
 from agent.wire.sensor_data import PostSensorData
-from simulator.fleet.faults.kinds import KINDS, build_faults, read_fault
+from simulator.fleet.faults.registry import KINDS, build_faults, read_fault
 from simulator.fleet.models.condition import ALWAYS_ON, Condition, PowerLoss, WallClock
 from simulator.fleet.models.fault_hooks import ActiveFaults, Body, Hook, Pace
 from simulator.fleet.signals.base import Individual

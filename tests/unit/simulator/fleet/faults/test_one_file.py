@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from simulator.fleet.faults import kinds
+from simulator.fleet.faults import registry
 from simulator.fleet.faults.base import REGISTERED, DeviceFault, register_fault
 
 FAULT = '''\
@@ -46,8 +46,8 @@ class StuckNumber(DeviceFault[StuckNumberSettings]):
 PLAY = """\
 import json, sys
 from pathlib import Path
-import simulator.fleet.faults
-simulator.fleet.faults.__path__.append(sys.argv[1])
+from simulator.fleet.faults import kinds
+kinds.__path__.append(sys.argv[1])
 from tests.virtual_fleet.scenarios import CONTEXTS, Looker, merged
 fault = {"kind": "stuck_number", "at_s": 3, "duration_s": 6, "number": -7}
 run = Looker(Path(sys.argv[2]))(merged(CONTEXTS["core-poll"], {"faults": [fault]})).run
@@ -75,7 +75,7 @@ def test_a_fault_from_outside_is_one_file(tmp_path):
 
 
 def test_two_faults_cannot_have_one_word():
-    assert "blackout" in kinds.KINDS
+    assert "blackout" in registry.KINDS
     settings = REGISTERED["blackout"].settings
     with pytest.raises(ValueError, match="two faults are called 'blackout'"):
         register_fault(settings)(DeviceFault)

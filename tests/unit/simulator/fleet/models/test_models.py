@@ -22,8 +22,8 @@ from simulator.fleet.models.settings import (
     check_states,
 )
 from simulator.fleet.signals.base import Individual
-from simulator.fleet.signals.battery import Battery
-from simulator.fleet.signals.settings import SignalMap
+from simulator.fleet.signals.kinds.battery import Battery
+from simulator.fleet.signals.registry import SignalMap
 
 NOW = 1_767_225_600.0
 DAY_S = 86_400.0

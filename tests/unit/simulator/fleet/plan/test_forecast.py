@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from simulator.cli import program
-from simulator.fleet.faults.kinds import build_faults
+from simulator.fleet.faults.registry import build_faults
 from simulator.fleet.plan.events import EventKind
 from simulator.fleet.plan.forecast import Forecast, forecast
 from simulator.fleet.plan.forecast_text import clock, describe

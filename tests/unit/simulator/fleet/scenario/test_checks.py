@@ -8,7 +8,7 @@ from typing import get_args
 import pytest
 
 from agent.errors import ConfigurationError
-from simulator.fleet.faults.kinds import DeviceFaultSettings
+from simulator.fleet.faults.registry import DeviceFaultSettings
 from simulator.fleet.scenario.fault_checks import READING_KEYS, RETYPED
 from simulator.fleet.scenario.identities import read_identifiers
 from simulator.fleet.scenario.reading import parse_scenario

@@ -14,8 +14,8 @@ from simulator.fleet.products import load_product
 from simulator.fleet.signals.base import Individual
 from simulator.fleet.signals.build import build_signals
 from simulator.fleet.signals.from_product import signals_of_product
-from simulator.fleet.signals.route import Point, distance_m, heading_degrees, read_route
-from simulator.fleet.signals.settings import SignalMap
+from simulator.fleet.signals.kinds.gps_route import Point, distance_m, heading_degrees, read_route
+from simulator.fleet.signals.registry import SignalMap
 from simulator.wire.products import NewProduct
 
 NOW = 1_767_225_600.0

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.fleet.signals.formula import FormulaError, parse_formula
+from simulator.fleet.signals.expressions import FormulaError, parse_formula
 
 NUMBERS = {"a": 2.0, "b": -3.0, "t": 100.0, "index": 7.0}.__getitem__
 

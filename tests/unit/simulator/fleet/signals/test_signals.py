@@ -9,13 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.fleet.signals.base import Individual, Shaped, SignalSet, read_all, salt_of, turn_at
-from simulator.fleet.signals.battery import Battery, BatteryState
 from simulator.fleet.signals.chain import Chain, ChainState, time_shares
 from simulator.fleet.signals.climate import CLIMATE
-from simulator.fleet.signals.day import Diurnal, Sine
-from simulator.fleet.signals.plain import Constant, Correlated, Noise
-from simulator.fleet.signals.steps import Markov, Steps
-from simulator.fleet.signals.walk import RandomWalk
+from simulator.fleet.signals.kinds.battery import Battery, BatteryState
+from simulator.fleet.signals.kinds.constant import Constant
+from simulator.fleet.signals.kinds.correlated import Correlated
+from simulator.fleet.signals.kinds.diurnal import Diurnal
+from simulator.fleet.signals.kinds.markov import Markov
+from simulator.fleet.signals.kinds.noise import Noise
+from simulator.fleet.signals.kinds.random_walk import RandomWalk
+from simulator.fleet.signals.kinds.sine import Sine
+from simulator.fleet.signals.kinds.steps import Steps
 
 NOW = 1_767_225_600.0
 A = Individual(1, "a")

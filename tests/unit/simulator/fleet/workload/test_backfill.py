@@ -23,7 +23,7 @@ from simulator.fleet.audit.folder import AuditedDevice, ledger_path, write_devic
 from simulator.fleet.audit.ledger_format import LedgerHeader, read_frames
 from simulator.fleet.audit.run_audit import AuditSettings, audit_run
 from simulator.fleet.engine.pool import HttpAnswer
-from simulator.fleet.faults.kinds import build_faults, read_fault
+from simulator.fleet.faults.registry import build_faults, read_fault
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.models.build import ModelParts, build_model
 from simulator.fleet.models.fault_hooks import ActiveFaults
@@ -33,7 +33,7 @@ from simulator.fleet.plan.plan import Plan
 from simulator.fleet.products import load_product
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.signals.base import Individual
-from simulator.fleet.signals.settings import ConstantSettings
+from simulator.fleet.signals.kinds.constant import ConstantSettings
 from simulator.fleet.target.client import Keyring, open_client
 from simulator.fleet.target.provisioning import Wanted, provision
 from simulator.fleet.target.target import KeyPairFile

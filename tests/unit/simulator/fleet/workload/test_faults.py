@@ -24,7 +24,7 @@ from simulator.fleet.models.fault_hooks import NO_FAULTS
 from simulator.fleet.models.settings import FirmwareSettings, StateSettings
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.signals.base import Individual
-from simulator.fleet.signals.settings import ConstantSettings
+from simulator.fleet.signals.kinds.constant import ConstantSettings
 from simulator.fleet.workload.faults import FaultContext, FaultSchedule, read_device_faults
 from tests.unit.simulator.fleet.device.fleet_fakes import START_S, FakeEngine, RecordingLedger, RecordingObserver
 from tests.virtual_clock import VirtualClock

@@ -6,8 +6,8 @@ import pytest
 
 from simulator.fleet.engine.ports import Caller
 from simulator.fleet.engine.wheel import Wheel
-from simulator.fleet.faults.kinds import build_faults, read_fault
 from simulator.fleet.faults.link import LinkFault
+from simulator.fleet.faults.registry import build_faults, read_fault
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.signals.base import Individual
 from simulator.fleet.workload.link_state import LinkFaults

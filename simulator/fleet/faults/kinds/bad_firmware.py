@@ -6,7 +6,7 @@ import dataclasses
 from typing import ClassVar, Literal
 
 from simulator.fleet.faults.base import DeviceFault, LastingBasis, register_fault
-from simulator.fleet.faults.reboot_loop import Turns
+from simulator.fleet.faults.kinds.reboot_loop import Turns
 from simulator.fleet.models.condition import Condition
 from simulator.fleet.models.fault_hooks import Hook, Read, Values
 from simulator.fleet.models.settings import Version

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.core.reporting import Reported, ReportRule, ReportWhen
+from agent.core.schedule import Reported, ReportRule, ReportWhen
 
 
 def run(rule: ReportRule, *reads: tuple[float, dict[str, float]]) -> list[dict[str, float]]:

@@ -1,6 +1,7 @@
 """The faults that there are, of devices and of the network, by the word that a scenario names them by.
 
-Each is a module of this package, which registers itself (:func:`~simulator.fleet.faults.base.register_fault`).
+Each is a module of :mod:`simulator.fleet.faults.kinds`, which registers itself
+(:func:`~simulator.fleet.faults.base.register_fault`).
 """
 
 from __future__ import annotations
@@ -14,13 +15,12 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from agent.errors import ConfigurationError
 from agent.wire.base import describe_faults
-from simulator.fleet import faults
+from simulator.fleet.faults import kinds
 from simulator.fleet.faults.base import REGISTERED, DeviceFault, FaultBasis
 from simulator.fleet.faults.link import LinkFault
 
-for _module in iter_modules(faults.__path__, f"{faults.__name__}."):
-    if _module.name != __name__:
-        import_module(_module.name)
+for _module in iter_modules(kinds.__path__, f"{kinds.__name__}."):
+    import_module(_module.name)
 
 _KINDS: Final = dict(sorted(REGISTERED.items()))
 

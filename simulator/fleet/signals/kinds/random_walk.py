@@ -7,9 +7,11 @@ import struct
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from math import floor
-from typing import Final
+from typing import Final, Literal
 
-from simulator.fleet.signals.base import Individual, salt_of
+from simulator.fleet.settings import Seconds, key
+from simulator.fleet.signals.base import Individual, Signal, salt_of
+from simulator.fleet.signals.kind import Shape, SignalContext, register_signal
 
 _STEPS: Final = 512
 """Bits of a digest: so many steps up or down of one bridge."""
@@ -30,6 +32,17 @@ _MIDDLE: Final = 256
 _TWO_64: Final = float(1 << 64)
 _pack: Final = struct.Struct("<qQ").pack
 from_bytes: Final = int.from_bytes
+
+
+class RandomWalkSettings(Shape):
+    """A random walk that comes back to ``start`` once in ``span_s``."""
+
+    kind: Literal["random_walk"]
+    start: float = key("what the walk comes back to")
+    step: float = key("standard deviation of the change within one second", ge=0)
+    span_s: Seconds = key("how long it may stray", unit="s", default=3600.0)
+    resolution_s: Seconds = key("below it the walk is a straight line", unit="s", default=1.0)
+    spread: float = key("standard deviation of the devices' starts around `start`", ge=0, default=0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,3 +118,10 @@ class RandomWalk:
         if self.spread:
             value += self.spread * device.normal(self._salt, 0)
         return value
+
+
+@register_signal(RandomWalkSettings)
+def make_signal(name: str, settings: RandomWalkSettings, _context: SignalContext) -> Signal:
+    """Make the signal that the settings describe."""
+    spread = settings.spread
+    return RandomWalk(name, settings.start, settings.step, settings.span_s, settings.resolution_s, spread=spread)

@@ -5,14 +5,39 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import pairwise
-from typing import Final
+from typing import Final, Literal, Self
 
-from simulator.fleet.signals.base import Individual, salt_of, turn_at
+from pydantic import model_validator
+
+from simulator.fleet.settings import Delay, Lifetime, Share, key
+from simulator.fleet.signals.base import Individual, Signal, salt_of, turn_at
+from simulator.fleet.signals.kind import Digits, Shape, SignalContext, register_signal
 
 _DAY_S: Final = 86_400.0
 
 _LITHIUM: Final = ((0.0, 1.0), (0.1, 0.86), (0.5, 0.66), (0.8, 0.52), (0.9, 0.4), (1.0, 0.0))
 """Part of the charge used -> part of the voltage's range left, of a lithium cell: fast, flat, fast."""
+
+
+class BatterySignalSettings(Shape):
+    """A battery: full, empty, and charged (or changed) again; each device at its own point."""
+
+    kind: Literal["battery"]
+    full: float = key("the reading of a full battery", default=100.0)
+    empty: float = key("the reading at which it is charged", default=5.0)
+    life_s: Lifetime = key("from full to empty", unit="s", default=90 * _DAY_S)
+    charge_s: Delay = key("from empty to full; 0: it is changed", unit="s", default=0.0)
+    spread: Share = key("how much lives differ between devices, up or down, as a part of `life_s`", default=0.0, le=0.9)
+    curve: Literal["linear", "lithium"] = key(
+        "how the reading falls: evenly, or as a lithium cell's voltage does (fast, flat, fast)", default="linear"
+    )
+    digits: Digits = key("decimals of the sensor", default=3)
+
+    @model_validator(mode="after")
+    def _check_levels(self) -> Self:
+        if self.empty >= self.full:
+            raise ValueError(f"empty ({self.empty:g}) has to be below full ({self.full:g})")
+        return self
 
 
 class BatteryState(StrEnum):
@@ -109,3 +134,17 @@ class Battery:
                     left = from_left + (to_left - from_left) * (used - from_used) / (to_used - from_used)
                     break
         return self.empty + left * (self.full - self.empty)
+
+
+@register_signal(BatterySignalSettings)
+def make_signal(name: str, settings: BatterySignalSettings, _context: SignalContext) -> Signal:
+    """Make the signal that the settings describe."""
+    return Battery(
+        name,
+        settings.full,
+        settings.empty,
+        settings.life_s,
+        charge_s=settings.charge_s,
+        spread=settings.spread,
+        lithium=settings.curve == "lithium",
+    )

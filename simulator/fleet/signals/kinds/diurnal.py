@@ -1,43 +1,27 @@
-"""Waves: of any length, and of a day."""
+"""The wave of a day."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal
 
-from simulator.fleet.signals.base import Individual, millisecond_of, salt_of
+from simulator.fleet.settings import key
+from simulator.fleet.signals.base import Individual, Signal, millisecond_of, salt_of
+from simulator.fleet.signals.kind import Shape, SignalContext, register_signal
 
 _DAY_S: Final = 86_400.0
 
 
-@dataclass(frozen=True, slots=True)
-class Sine:
-    """A wave.
+class DiurnalSettings(Shape):
+    """The wave of a day: highest at ``peak_hour``, lowest twelve hours later."""
 
-    Attributes:
-        phase: where in the wave the epoch lies, as a part of it; None: each device somewhere else.
-        noise: standard deviation of what each reading adds.
-    """
-
-    name: str
-    mean: float
-    amplitude: float
-    period_s: float
-    phase: float | None = None
-    noise: float = 0.0
-    _salt: bytes = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_salt", salt_of("sine", self.name))
-
-    def value_at(self, device: Individual, time_s: float) -> float:
-        """What the reading of ``device`` is at ``time_s``; NaN where it has none."""
-        phase = device.fraction(self._salt) if self.phase is None else self.phase
-        value = self.mean + self.amplitude * math.sin(math.tau * ((time_s / self.period_s + phase) % 1.0))
-        if self.noise:
-            value += self.noise * device.normal(self._salt, millisecond_of(time_s))
-        return value
+    kind: Literal["diurnal"]
+    mean: float = key("the day's middle")
+    amplitude: float = key("from the middle to the day's top", ge=0)
+    peak_hour: float = key("hour of the day, UTC, with the highest value", ge=0, lt=24, default=15.0, unit="h")
+    noise: float = key("standard deviation of what each reading adds", ge=0, default=0.0)
+    spread: float = key("standard deviation of the devices' means around `mean`", ge=0, default=0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,3 +57,10 @@ class Diurnal:
         if self.spread:
             value += self.spread * device.normal(self._device_salt, 0)
         return value
+
+
+@register_signal(DiurnalSettings)
+def make_signal(name: str, settings: DiurnalSettings, _context: SignalContext) -> Signal:
+    """Make the signal that the settings describe."""
+    spread = settings.spread
+    return Diurnal(name, settings.mean, settings.amplitude, settings.noise, settings.peak_hour, spread=spread)

@@ -8,11 +8,15 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal, Self
+
+from pydantic import model_validator
 
 from agent.errors import ConfigurationError, InvalidMessage
 from agent.wire.times import parse_time
-from simulator.fleet.signals.base import Individual, salt_of
+from simulator.fleet.settings import Seconds, key
+from simulator.fleet.signals.base import Individual, Signal, salt_of
+from simulator.fleet.signals.kind import Shape, SignalContext, register_signal
 
 _EPOCH_MS_FROM: Final = 100_000_000_000
 """Whole numbers from here on are epoch milliseconds (1973 in milliseconds, the year 5138 in seconds)."""
@@ -26,6 +30,43 @@ _DEVICE_NAMES: Final = frozenset(
     | {"machineid", "vehicleid", "assetid", "unitid", "gatewayid", "serialnumber", "mac", "macaddress"}
 )
 """Columns that say whose a line is, in lower case and without signs between words."""
+
+
+class CsvSettings(Shape):
+    """Recorded values, replayed."""
+
+    kind: Literal["csv"]
+    file: str = key("CSV file with a line of column names", min_length=1, example="recordings/office.csv")
+    column: str = key(
+        "the column with the values; an empty cell is left out. Columns of one file stay lines on a device",
+        min_length=1,
+    )
+    time_column: str | None = key(
+        "the column with the times: seconds, epoch milliseconds or RFC 3339; without it the lines are `every_s` apart",
+        default=None,
+    )
+    every_s: Seconds | None = key("distance of a device's lines where no column has times", unit="s", default=None)
+    device_column: str | None = key(
+        "the column that says whose a line is, in a file of several devices: device number n plays the lines of the "
+        "n-th of them, and begins again with the first; without it, such a file is refused",
+        default=None,
+        min_length=1,
+    )
+    between: Literal["linear", "hold"] = key(
+        "between two lines: a straight line, or the earlier value", default="linear"
+    )
+    loop: bool = key("begin again at the end; else the last value stays", default=True)
+    begin: Literal["hashed", "in_step"] = key(
+        "`hashed`: each device begins at a point of its own; `in_step`: all at the first line, at the epoch when it "
+        "loops",
+        default="hashed",
+    )
+
+    @model_validator(mode="after")
+    def _check_times(self) -> Self:
+        if (self.time_column is None) == (self.every_s is None):
+            raise ValueError("give either time_column or every_s")
+        return self
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,3 +272,17 @@ def _time(text: str) -> float | None:
 
 def _fault(path: Path, what: str) -> ConfigurationError:
     return ConfigurationError([what], str(path))
+
+
+@register_signal(CsvSettings, reads_file=True)
+def make_signal(_name: str, settings: CsvSettings, context: SignalContext) -> Signal:
+    """Make the signal that the settings describe."""
+    columns = Columns(settings.column, settings.time_column, settings.device_column, settings.every_s)
+    return Replay(
+        settings.file,
+        read_recordings(context.folder / settings.file, columns),
+        linear=settings.between == "linear",
+        loop=settings.loop,
+        begin_s=context.begin_s(settings.begin),
+        origin_s=context.origin_s,
+    )

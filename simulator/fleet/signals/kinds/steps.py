@@ -1,13 +1,32 @@
-"""Signals that jump: steps one after the other, and the states of a chain."""
+"""Values one after the other."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
+from typing import Literal
 
-from simulator.fleet.signals.base import Individual, salt_of
-from simulator.fleet.signals.chain import Chain, ChainState
+from simulator.fleet.settings import Seconds, Section, key
+from simulator.fleet.signals.base import Individual, Signal, salt_of
+from simulator.fleet.signals.kind import Shape, SignalContext, register_signal
+
+
+class Step(Section):
+    """One step: a value and how long it lasts."""
+
+    value: float = key("the value")
+    for_s: Seconds = key("how long", unit="s")
+
+
+class StepsSettings(Shape):
+    """Values one after the other, from the beginning again after the last."""
+
+    kind: Literal["steps"]
+    steps: tuple[Step, ...] = key("the steps in their order", min_length=1, max_length=10_000)
+    phase: Literal["hashed", "in_step"] = key(
+        "`hashed`: each device begins somewhere in the steps; `in_step`: all at the same", default="hashed"
+    )
 
 
 class Steps:
@@ -37,21 +56,7 @@ class Steps:
         return self._values[min(bisect_right(self._ends, at_s), len(self._values) - 1)]
 
 
-class Markov:
-    """Shows the state of a chain as a number.
-
-    Args:
-        name: another one gives another chance on the same device.
-        states: of the chain.
-        values: what is shown in each.
-    """
-
-    __slots__ = ("_chain", "_values")
-
-    def __init__(self, name: str, states: Mapping[str, ChainState], values: Mapping[str, float]) -> None:
-        self._chain = Chain(name, states)
-        self._values = dict(values)
-
-    def value_at(self, device: Individual, time_s: float) -> float:
-        """What the reading of ``device`` is at ``time_s``; NaN where it has none."""
-        return self._values[self._chain.stay_at(device, time_s).state]
+@register_signal(StepsSettings)
+def make_signal(name: str, settings: StepsSettings, context: SignalContext) -> Signal:
+    """Make the signal that the settings describe."""
+    return Steps(name, [(step.value, step.for_s) for step in settings.steps], context.begin_s(settings.phase))

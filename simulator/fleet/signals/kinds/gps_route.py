@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal, Self
 from xml.etree import ElementTree as ET
 
+from pydantic import model_validator
+
 from agent.errors import ConfigurationError
-from simulator.fleet.signals.base import Individual, millisecond_of, salt_of
-from simulator.fleet.signals.recording import read_rows
+from simulator.fleet.settings import ReadingName, key
+from simulator.fleet.signals.base import Individual, Shaped, millisecond_of, salt_of
+from simulator.fleet.signals.kind import SignalBasis, SignalContext, register_signal
+from simulator.fleet.signals.kinds.csv_replay import read_rows
 
 _EARTH_M: Final = 6_371_008.8
 """Mean radius (IUGG)."""
@@ -23,6 +27,35 @@ _NORTH_MAX: Final = 90.0
 _EAST_MAX: Final = 180.0
 _FULL_TURN: Final = 360.0
 _FEWEST: Final = 2
+_DIGITS: Final = {"latitude": 6, "longitude": 6, "heading": 1, "speed": 2}
+"""Decimals of each part of a position."""
+
+
+class GpsRouteSettings(SignalBasis):
+    """A drive along recorded points; gives four readings: latitude, longitude, heading and speed."""
+
+    kind: Literal["gps_route"]
+    file: str = key("GPX file, or CSV with the columns latitude and longitude", min_length=1, example="routes/van.gpx")
+    speed_mps: float = key("speed along the route", unit="m/s", gt=0, le=1000, default=13.9)
+    at_the_end: Literal["turn_back", "jump_to_start", "stay"] = key("what a device does there", default="turn_back")
+    begin: Literal["hashed", "in_step"] = key(
+        "`hashed`: each device begins somewhere on the route; `in_step`: all at the first point", default="hashed"
+    )
+    noise_m: float = key("standard deviation of the receiver's error, north and east", unit="m", ge=0, default=0.0)
+    latitude: ReadingName = key("name of the reading with degrees north", default="latitude")
+    longitude: ReadingName = key("name of the reading with degrees east", default="longitude")
+    heading: ReadingName = key("name of the reading with degrees from north, clockwise", default="heading_degrees")
+    speed: ReadingName = key("name of the reading with metres per second", default="speed_mps")
+
+    @model_validator(mode="after")
+    def _check_names(self) -> Self:
+        if len(set(self.names())) < len(self.names()):
+            raise ValueError("latitude, longitude, heading and speed need four different names")
+        return self
+
+    def names(self, name: str = "") -> tuple[str, ...]:  # noqa: ARG002 - a route's readings have names of their own
+        """The four readings."""
+        return self.latitude, self.longitude, self.heading, self.speed
 
 
 class AtTheEnd(StrEnum):
@@ -214,3 +247,21 @@ def _point(north: str, east: str, path: Path, where: str) -> Point:
 def _turn(degrees: float) -> float:
     """The same angle in [-180, 180)."""
     return (degrees + _EAST_MAX) % _FULL_TURN - _EAST_MAX
+
+
+@register_signal(GpsRouteSettings, reads_file=True)
+def make_signals(name: str, settings: GpsRouteSettings, context: SignalContext) -> Mapping[str, Shaped]:
+    """Make the four signals of the route that the settings describe, by reading name."""
+    route = Route(
+        name,
+        read_route(context.folder / settings.file),
+        speed_mps=settings.speed_mps,
+        at_the_end=AtTheEnd(settings.at_the_end),
+        begin_s=context.begin_s(settings.begin),
+        origin_s=context.origin_s,
+        noise_m=settings.noise_m,
+    )
+    return {
+        reading: Shaped(RouteReading(route, part), digits=digits)
+        for reading, (part, digits) in zip(settings.names(), _DIGITS.items(), strict=True)
+    }

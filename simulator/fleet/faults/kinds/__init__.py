@@ -1,0 +1,1 @@
+"""The kinds of faults: a module for each, found by the registry."""

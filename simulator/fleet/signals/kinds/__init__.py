@@ -1,0 +1,1 @@
+"""The kinds of signals: a module for each, found by the registry."""

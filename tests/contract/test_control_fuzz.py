@@ -1,0 +1,30 @@
+"""Schemathesis over the control paths of faults: no 5xx, no undocumented answer, no accepted nonsense."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from simulator.service.routes.control_faults import ENDPOINTS
+from tests.service_running import Bench, running
+
+OPERATIONS = [endpoint.name for endpoint in ENDPOINTS]
+
+
+@pytest.fixture(scope="module")
+def bench() -> Iterator[Bench]:
+    with running() as bench:
+        yield bench
+
+
+@pytest.mark.parametrize("operation_id", OPERATIONS)
+def test_whatever_comes_the_answer_is_one_that_the_document_announces(bench: Bench, operation_id: str) -> None:
+    from tests.contract import fuzzed_control
+
+    document = bench.http.get("/_emulator/openapi.json").json()
+    schema = fuzzed_control.make_schema(document, "/_emulator/faults")
+    schema.validate()
+    statuses = fuzzed_control.try_operation(schema, operation_id, bench.service.base_url)
+    assert statuses[201 if operation_id == "add_fault" else 200] or operation_id not in {"add_fault", "list_faults"}
+    assert bench.http.get("/_emulator/faults").json() == {"data": []}

@@ -1,0 +1,155 @@
+"""The fixtures for pytest, in test suites of somebody else's: they work, alone and with xdist, and leave nothing."""
+
+from __future__ import annotations
+
+from textwrap import dedent
+
+import pytest
+
+from tests.e2e.pytest_runs import ROOT, run_pytest
+
+FIRST = """
+import httpx
+import pytest
+from simulator.pytest_plugin.control import ControlRefused
+
+URLS = []
+
+def test_an_account_is_empty_and_has_keys(account):
+    assert account.client.products() == [] or list(account.client.products()) == []
+    assert httpx.get(account.base_url + "/products", headers=account.headers, trust_env=False).status_code == 200
+
+@pytest.mark.parametrize("_", range(2))
+def test_each_test_has_an_account_of_its_own_at_the_same_service(account, device_service, _):
+    URLS.append(device_service.base_url)
+    assert len(set(URLS)) == 1
+    account.device("SN-1")
+    assert len(list(account.client.devices())) == 1
+
+def test_two_accounts_see_nothing_of_each_other(account, device_service):
+    device_id = account.device()
+    with device_service.account(quota=2) as other:
+        assert other.api_key != account.api_key
+        assert list(other.client.devices()) == []
+        with pytest.raises(ControlRefused, match="device_not_found"):
+            other.readings(device_id)
+
+def test_a_script_and_a_clock(account, device_service):
+    device_id = account.device()
+    account.script(device_id, answers=[{"after_s": 3600, "result": {"n": 1}}])
+    device_service.clock.freeze("2026-01-01T00:00:00Z")
+    command_id = account.send(device_id, "measure", ttl_seconds=7200, mode="slow")
+    device_service.clock.advance(3601)
+    assert device_service.clock.now() == "2026-01-01T01:00:01.000Z"
+    assert account.wait_for_command(device_id, command_id)["result"] == {"n": 1}
+
+def test_the_next_test_finds_neither(device_service):
+    assert device_service.control.get("devices") == {"data": []}
+    assert device_service.control.get("clock")["mode"] == "real"
+
+def test_what_cannot_be_is_refused_in_the_services_words(device_service):
+    with pytest.raises(ControlRefused, match="device_not_found"):
+        device_service.script("nobody")
+
+def test_waiting_for_what_does_not_come_says_what_there_is(account):
+    device_id = account.device()
+    command_id = account.send(device_id, "ping")
+    with pytest.raises(AssertionError, match="still queued"):
+        account.wait_for_command(device_id, command_id, timeout_s=0)
+    with pytest.raises(AssertionError, match="0 readings of 1"):
+        account.wait_for_readings(device_id, timeout_s=0)
+"""
+SECOND = """
+def test_a_virtual_device_sends_and_answers(virtual_device, account):
+    device = virtual_device(interval_s=0.2, signals={"level": {"kind": "constant", "value": 7}})
+    stored = account.wait_for_readings(device.device_id, 2)
+    assert stored[0]["sensor_data"] == {"level": 7}
+    command_id = account.send(device.device_id, "ping")
+    assert account.wait_for_command(device.device_id, command_id)["status"] == "succeeded"
+    device.switch_off()
+    device.switch_on()
+    device.settle()
+    assert device.ledger.accepted == len(account.readings(device.device_id))
+
+def test_a_real_agent_runs_on_its_own_folder_and_survives_a_kill(agent_process, account):
+    agent = agent_process(config={"sensors": [{"name": "board", "type": "system", "interval_s": 0.5}]})
+    first = account.send(agent.device_id, "ping")
+    assert account.wait_for_command(agent.device_id, first)["result"]["pong"] is True
+    agent.kill()
+    second = account.send(agent.device_id, "ping")
+    agent.start()
+    assert account.wait_for_command(agent.device_id, second)["status"] == "succeeded"
+    assert account.wait_for_readings(agent.device_id)
+    assert agent.status()["store"]
+    assert agent.pid is not None
+    assert agent.stop() == 0
+
+def test_a_label_is_scanned(labels, account):
+    label = labels("SN-000042")
+    assert account.client.scan_qr(label.text).device_identifier == "SN-000042"
+    assert label.path.read_bytes() == label.png
+"""
+
+
+@pytest.mark.parametrize("workers", [(), ("-p", "xdist", "-n", "2")])
+def test_every_fixture_works_and_no_process_thread_port_or_folder_is_left(tmp_path, workers):
+    (tmp_path / "test_first.py").write_text(FIRST)
+    (tmp_path / "test_second.py").write_text(SECOND)
+    done = run_pytest(tmp_path, "-q", *workers)
+    assert done.exit_code == 0, done.output
+    assert done.counts == {"passed": 11}
+    assert len(done.left) == (3 if workers else 1)
+    for left in done.left:
+        assert [name for name in left["threads"] if "execnet" not in name.lower()] == [], left
+        assert left["listening"] == []
+    assert done.left[0]["children"] == [] or workers
+    assert done.temporary == []
+
+
+def test_a_test_that_fails_or_is_interrupted_leaves_nothing_either(tmp_path):
+    (tmp_path / "test_failing.py").write_text(
+        dedent("""
+            def test_it_fails(virtual_device, agent_process):
+                virtual_device()
+                agent_process()
+                assert False
+
+            def test_it_is_interrupted(account):
+                raise KeyboardInterrupt
+        """)
+    )
+    done = run_pytest(tmp_path, "-q")
+    assert done.exit_code == 2, done.output
+    assert done.left == [{"threads": [], "listening": [], "children": []}]
+    assert done.temporary == []
+
+
+def test_who_does_not_use_a_fixture_pays_for_no_import(tmp_path):
+    (tmp_path / "test_other.py").write_text(
+        dedent("""
+            import sys
+
+            def test_nothing_of_the_simulator_is_there():
+                loaded = sorted(name for name in sys.modules if name.split(".")[0] in {"simulator", "agent", "gateway"})
+                assert loaded == ["simulator", "simulator.pytest_plugin"]
+                assert not {"httpx", "starlette", "sqlalchemy", "pydantic"} & set(sys.modules)
+        """)
+    )
+    done = run_pytest(tmp_path, "-q")
+    assert done.exit_code == 0, done.output
+
+
+def test_a_package_that_is_missing_is_named_with_the_way_to_get_it(tmp_path):
+    (tmp_path / "test_one.py").write_text("def test_one(account):\n    pass\n")
+    (tmp_path / "conftest.py").write_text("import sys\nsys.modules['sqlalchemy'] = None\n")
+    done = run_pytest(tmp_path, "-q")
+    assert done.exit_code != 0
+    assert "pip install 'device-agent[simulator]'" in done.output
+
+
+def test_the_entry_point_is_the_module_and_pytest_lists_the_fixtures(tmp_path):
+    text = (ROOT / "pyproject.toml").read_text()
+    assert '[project.entry-points.pytest11]\n"simulator.pytest_plugin" = "simulator.pytest_plugin"' in text
+    done = run_pytest(tmp_path, "-q", "--fixtures")
+    for name in ("device_service [session scope]", "account", "virtual_device", "agent_process", "labels"):
+        assert f"\n{name} --" in done.output, done.output
