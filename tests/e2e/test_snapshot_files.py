@@ -205,7 +205,7 @@ def test_a_kill_in_the_middle_of_a_load_leaves_the_old_state_on_postgresql(tmp_p
         arguments = ("--database", url, "--snapshots", str(tmp_path))
         with service(*arguments) as (process, http):
             begin(http)
-            # A row of the new state that another transaction has stored and not committed: behind the readings, the load
+            # A row of the new state that another transaction has stored and not committed: behind the readings the load
             # waits for what becomes of it.
             lines = (tmp_path / "new.jsonl").read_text().splitlines()
             row = next(json.loads(line)["row"] for line in lines if line.startswith('{"table":"database_tables"'))
