@@ -18,7 +18,7 @@ def bounded(text: str) -> str:
     """The text with long words and lines cut in their middle, and the lines beyond :data:`LINES_MAX` counted.
 
     What is wrong stands at the begin of our sentences and its fix at the end: both stay, and of the input that is
-    quoted between them as much as tells which one it is.
+    quoted between them enough to recognise it.
 
     Args:
         text: one line or several.

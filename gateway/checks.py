@@ -1,4 +1,4 @@
-"""What ``device-gateway check`` finds out, without starting the gateway."""
+"""``device-gateway check``: looks for faults without starting the gateway."""
 
 from __future__ import annotations
 

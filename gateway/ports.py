@@ -211,12 +211,8 @@ class DeviceBackend(Protocol):
 class TokenCheck(Protocol):
     """The device tokens. Thread-safe; answers from memory."""
 
-    def allows(self, device_id: str, token: str) -> bool:
-        """True when this token is a valid one of this device. Constant time; a revoked or unknown one is False."""
-        ...
-
     def device_of(self, token: str) -> str | None:
-        """The device that a valid token belongs to (HTTP names it nowhere else on ``POST /sensor-data``)."""
+        """The device that this token belongs to; None when it is revoked or unknown. Constant time."""
         ...
 
     def device_ids(self) -> Collection[str]:

@@ -147,9 +147,6 @@ class FakeTokens:
     def __init__(self, **tokens: str) -> None:
         self.tokens = tokens
 
-    def allows(self, device_id: str, token: str) -> bool:
-        return self.tokens.get(token) == device_id
-
     def device_of(self, token: str) -> str | None:
         return self.tokens.get(token)
 

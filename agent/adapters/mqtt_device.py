@@ -140,7 +140,7 @@ class MqttDevice:
     def _noticed(self, payload: bytes) -> None:
         notice = read_notice(payload)
         if notice.time is not None:
-            self.source.told_time(notice.time)
+            self.source.set_time(notice.time)
         if notice.retry_after_s is not None:
             self.uplink.hold_back(notice.retry_after_s)
         self.on_notice(notice)

@@ -139,19 +139,19 @@ def _of_certificate(error: ssl.SSLCertVerificationError, where: str) -> Offline:
 
 def _of_tls(error: ssl.SSLError, where: str) -> Offline:
     # paho reports a broken connection by text alone: such an error has no reason of its own.
-    told = getattr(error, "reason", None) or str(error)
-    reason = told.upper()
+    cause = getattr(error, "reason", None) or str(error)
+    reason = cause.upper()
     if "CERTIFICATE_EXPIRED" in reason or "CERTIFICATE EXPIRED" in reason:
         text = f"the broker {where} says that this device's certificate has expired: renew mqtt.cert_file"
     elif "CERTIFICATE_REQUIRED" in reason or "CERTIFICATE REQUIRED" in reason:
         text = f"the broker {where} wants a certificate of this device: set mqtt.cert_file and mqtt.key_file"
     elif "ALERT" in reason and ("CERTIFICATE" in reason or "UNKNOWN_CA" in reason or "UNKNOWN CA" in reason):
-        text = f"the broker {where} does not accept this device's certificate ({told})"
+        text = f"the broker {where} does not accept this device's certificate ({cause})"
     elif "WRONG_VERSION_NUMBER" in reason or "RECORD_LAYER_FAILURE" in reason:
         text = f"{where} does not speak TLS: set mqtt.port to the broker's TLS port"
         return Offline("unreachable", text)
     elif "EOF" in reason:
         return _broken_handshake(where)
     else:
-        return Offline("unreachable", f"TLS with the broker {where} failed: {told}")
+        return Offline("unreachable", f"TLS with the broker {where} failed: {cause}")
     return Offline("bad_certificate", text)

@@ -124,9 +124,9 @@ class MqttSource:
                 return CommandPoll(unchanged=True, pushed=True)
             commands = oldest_first(pending.command for pending in self._pending.values())
             malformed, self._malformed = tuple(self._malformed), []
-            told, self._time = self._time, None
+            notice, self._time = self._time, None
         now_s = self._clock.now().monotonic_s
-        server_time = None if told is None else told[0] + now_s - told[1]
+        server_time = None if notice is None else notice[0] + now_s - notice[1]
         return CommandPoll(commands, malformed=malformed, server_time=server_time, pushed=True)
 
     def acknowledge(self, command_ids: Sequence[str]) -> None:
@@ -173,7 +173,7 @@ class MqttSource:
         if before is not None and (before.session is not arrival.session or before.mid != arrival.mid):
             self._connection.acknowledge(before)
 
-    def told_time(self, server_time: float) -> None:
+    def set_time(self, server_time: float) -> None:
         """The gateway's clock as it was just now, seconds since the epoch."""
         with self._changed:
             self._time = (server_time, self._clock.now().monotonic_s)

@@ -74,7 +74,7 @@ class MqttUplink:
         self._timeout_s = timeout_s
         self._wall_of = wall_of
         self._changed = threading.Condition()
-        self._told: dict[str, Refusal | None] = {}
+        self._answered: dict[str, Refusal | None] = {}
         self._not_before_s = 0.0
         self._time_until_s: float | None = None
 
@@ -134,10 +134,10 @@ class MqttUplink:
     def receipted(self, receipt: Receipt) -> None:
         """The gateway has stored or refused messages with these keys."""
         with self._changed:
-            self._told.update(dict.fromkeys(receipt.stored))
-            self._told.update({refusal.key: refusal for refusal in receipt.refused if refusal.key is not None})
-            while len(self._told) > _RECEIPTS_KEPT:
-                del self._told[next(iter(self._told))]
+            self._answered.update(dict.fromkeys(receipt.stored))
+            self._answered.update({refusal.key: refusal for refusal in receipt.refused if refusal.key is not None})
+            while len(self._answered) > _RECEIPTS_KEPT:
+                del self._answered[next(iter(self._answered))]
             self._changed.notify_all()
 
     def hold_back(self, seconds: float) -> None:
@@ -203,19 +203,19 @@ class MqttUplink:
     ) -> None:
         names = [stored.idempotency_key for stored, _ in group]
         with self._changed:
-            late = {name: self._told.pop(name) for name in names if name in self._told}
+            late = {name: self._answered.pop(name) for name in names if name in self._answered}
         open_names = [name for name in names if name not in late]
-        told = late
+        answered = late
         try:
             if open_names:
                 messages = [message for stored, message in group if stored.idempotency_key not in late]
                 payload = encode_readings(messages)
                 self._publish(topics.sensor_data(self._device_id), payload, open_names if self._receipts else [])
-                told |= self._await_receipts(open_names) if self._receipts else dict.fromkeys(open_names)
+                answered |= self._await_receipts(open_names) if self._receipts else dict.fromkeys(open_names)
         finally:
             for stored, _ in group:
-                if stored.idempotency_key in told:
-                    refusal = told[stored.idempotency_key]
+                if stored.idempotency_key in answered:
+                    refusal = answered[stored.idempotency_key]
                     if refusal is None:
                         delivered.append(stored.key)
                     else:
@@ -239,11 +239,11 @@ class MqttUplink:
         """
         with self._changed:
             self._changed.wait_for(
-                lambda: all(key in self._told for key in keys) or not self._connection.is_up, self._timeout_s
+                lambda: all(key in self._answered for key in keys) or not self._connection.is_up, self._timeout_s
             )
-            told = {key: self._told.pop(key) for key in keys if key in self._told}
-        if told:
-            return told
+            answered = {key: self._answered.pop(key) for key in keys if key in self._answered}
+        if answered:
+            return answered
         if not self._connection.is_up:
             raise self._connection.trouble
         raise TransportError(

@@ -111,7 +111,7 @@ class Agent:
             clock,
             is_synchronized=is_synchronized,
             times=store.boot_times,
-            tell=lambda state, detail: health.put(CLOCK, state, detail),
+            on_state=lambda state, detail: health.put(CLOCK, state, detail),
         )
         supervisor.watch(self._service_clock.look)
         if client is not None:

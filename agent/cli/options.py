@@ -1,4 +1,4 @@
-"""What the commands share: configuration, options, exit codes, ways to print and to end."""
+"""Shared by the commands: configuration, options, exit codes, printing and ending."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def _print_store(store: StoreStatus) -> None:
         length = span(gap.to_wall_s - gap.from_wall_s)
         click.echo(f"  dropped for {gap.reason}: {gap.rows} readings over {length}, the last from {ago(gap.to_wall_s)}")
     if store.untold_gaps:
-        click.echo(f"  {store.untold_gaps} gaps are not told to the service yet")
+        click.echo(f"  {store.untold_gaps} gaps are not reported to the service yet")
     _print_results(store)
     for reading in store.set_aside:
         click.echo(f"  refused: reading {reading.key} from {ago(reading.read_wall_s)}: {reading.reason}")

@@ -1,4 +1,4 @@
-"""What differs between two configurations, key by key, and whether a sender may change it."""
+"""The keys that differ between two configurations, and whether a sender may change them."""
 
 from __future__ import annotations
 

@@ -171,7 +171,7 @@ class CommandsConfig(Section):
         "The same for the commands of one lane.", unit="commands", default=200
     )
     progress_every_s: Annotated[float, Field(ge=0.1, le=3600)] = key(
-        "Progress of a running command is told to the service this often at most; the newest word counts.",
+        "Progress of a running command is reported to the service this often at most; the newest report counts.",
         unit="s",
         why="Each report is a request of the quota.",
         default=2.0,

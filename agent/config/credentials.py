@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 MAX_SECRET_BYTES: Final = 8192
 PLACEHOLDER: Final = "PASTE"
 NO_CREDENTIAL: Final = "none"
-"""What a credential holds whose file is not there: the default that the unit gives with ``SetCredential=``."""
+"""The content of a credential without a file: the default that the unit sets with ``SetCredential=``."""
 _PREFIXES: Final = {"api_key": "mk_", "secret_key": "msk_"}
 _INLINE: Final = frozenset({"api_key", "secret_key", "token", "access_token", "client_secret", "password", "secret"})
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What the agent proves itself with.
+    """The key pair or token of the agent.
 
     Attributes:
         api_key: the public key, empty with a bearer token.

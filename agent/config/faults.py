@@ -1,4 +1,4 @@
-"""What pydantic found, as sentences a person can act on: the key, where it stands, what is wrong, what to write."""
+"""pydantic's errors as sentences to act on: the key, its line, what is wrong, what to write."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def sentences(
 
     Args:
         error: what pydantic found.
-        model: of the whole configuration, for the keys that it knows.
+        model: of the whole configuration, for the valid keys.
         lines: where in the file each key stands.
         origins: which environment variable set which key.
     """

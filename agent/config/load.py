@@ -139,16 +139,16 @@ def load_model(
         raise ConfigurationError(["the file must hold sections such as 'service:', not a list or a word"], str(path))
     values: dict[str, Any] = document.values
     faults = list(document.faults)
-    told: dict[KeyPath, str] = {}
+    sources: dict[KeyPath, str] = {}
     if layer is not None:
         from agent.config.layer import merge, origins_of  # only where update_config was ever used
 
         values = merge(values, layer)
-        told = origins_of(layer, "update_config")
+        sources = origins_of(layer, "update_config")
     origins, variable_faults = overlay(values, environ, model.model_fields, prefix)
     faults += variable_faults
-    told |= origins
-    faults += _take_secrets_out(values, document.lines, told)
+    sources |= origins
+    faults += _take_secrets_out(values, document.lines, sources)
     if "state_dir" not in values and environ.get("STATE_DIRECTORY"):
         # systemd gives a colon-separated list; ours is the only one of the unit.
         values["state_dir"] = environ["STATE_DIRECTORY"].split(":", 1)[0]
@@ -159,7 +159,7 @@ def load_model(
     except ValidationError as error:
         from agent.config.faults import sentences  # only for a file with faults
 
-        faults += sentences(error, model, document.lines, told)
+        faults += sentences(error, model, document.lines, sources)
     if faults or config is None:
         raise ConfigurationError(faults + key_file_faults(values, environ), str(path or "environment"))
     return config, origins

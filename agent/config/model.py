@@ -102,7 +102,7 @@ class DeviceConfig(Section):
 
 
 class AuthConfig(Section):
-    """How the agent proves who it is. Secrets are only ever named by file."""
+    """The credentials of the agent. A secret is always in a file of its own, and only named here."""
 
     mode: Literal["key_pair", "bearer"] = key(
         "'key_pair' sends x-api-key and x-secret-key; 'bearer' sends a token: a device token of the gateway, or a "
@@ -242,14 +242,14 @@ class OutboxConfig(Section):
     when_full: Literal["drop-oldest", "thin-out", "block"] = key(
         "What gives way at a bound of rows, bytes or free disk: drop-oldest the oldest reading of the lowest priority; "
         "thin-out every second reading of the older half of the lowest priority, again and again; block the new "
-        "reading. Each is told to the service as a gap record.",
+        "reading. Each is reported to the service as a gap record.",
         why="thin-out keeps the course of a long outage at a lower resolution, block keeps its beginning.",
         default="drop-oldest",
     )
     reserve_bytes: Annotated[int, Field(ge=0, le=64 * 1024**2)] = key(
         "Room on the disk that is kept for commands and given back when the disk is full. 0 keeps none.",
         unit="bytes",
-        why="A device whose disk is full can still be told what to do about it.",
+        why="A device whose disk is full can still be sent a command that mends it.",
         default=512 * 1024,
     )
     group_window_s: Annotated[float, Field(ge=0, le=60)] = key(
@@ -268,7 +268,7 @@ class OutboxConfig(Section):
 
 
 class LoggingConfig(Section):
-    """What the agent writes to standard error; journald keeps it."""
+    """The log on standard error, which journald keeps."""
 
     level: Literal["debug", "info", "warning", "error"] = key("The least severe lines to write.", default="info")
     format: Literal["text", "json"] = key("'text' writes key=value lines, 'json' one object per line.", default="text")

@@ -1,4 +1,4 @@
-"""When the agent starts with less, since it did not stay up with all of it."""
+"""Safe mode: the agent starts without plug-ins and sensors after several failed starts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from agent.config.section import Seconds, Section, key
 
 
 class SafeModeConfig(Section):
-    """After so many starts in a row that did not come to anything, the agent starts without plug-ins and sensors."""
+    """After so many failed starts in a row the agent starts without plug-ins and sensors."""
 
     starts: Annotated[int, Field(ge=0, le=100)] = key(
         "After so many starts in a row that ended before healthy_after_s, the next one is in safe mode: only the "

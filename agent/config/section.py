@@ -1,4 +1,4 @@
-"""What every section of the configuration is built from."""
+"""The base of every section of the configuration, and the types of its keys."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class Backoff:
         Args:
             fraction: a random number in [0, 1).
             retry_after_s: what the service asked for; never undercut, and jitter of up to ``base_s`` or a tenth of it
-                comes on top, so that a fleet that was told the same number does not come back in one step.
+                comes on top, so that a fleet that was sent the same number does not come back in one step.
         """
         ceiling_s = min(self.cap_s, self.base_s * 2.0 ** min(self.failures, _DOUBLINGS_MAX))
         wait_s = max(_FLOOR_S, fraction * ceiling_s)

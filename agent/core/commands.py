@@ -220,7 +220,7 @@ class HandlerRule:
         lane: commands of one lane run one after the other.
         start_timeout_s: how long a command may wait for its lane, seconds; None for as long as it likes.
         max_attempts: how often it may be started for one command, its verify hook included.
-        verifies: it can tell after a crash how a command ended.
+        verifies: it can say after a crash how a command ended.
     """
 
     contract: Contract
@@ -257,7 +257,7 @@ def refuse_at_start(
 
 
 def waited_s(received: Moment, now: Moment) -> float:
-    """How long a command has waited, as far as clocks can tell; across boots at least since this one began."""
+    """How long a command has waited, as far as clocks can say; across boots at least since this one began."""
     age = age_s(received, now)
     since_boot_s = now.monotonic_s if received.boot_id != now.boot_id else 0.0
     return max(since_boot_s, age or 0.0)
@@ -269,7 +269,7 @@ class Recovery:
 
     Attributes:
         outcome: conclude it with this; None means run it again, or verify it.
-        restarted: tell the handler that the process or boot that started the command is gone.
+        restarted: pass to the handler that the process or boot that started the command is gone.
         verify: ask the handler first how it ended.
     """
 
@@ -295,7 +295,7 @@ def recover(
     if rule.contract is Contract.IDEMPOTENT and canceled_by is not None:
         return Recovery(canceled(canceled_by, began=True))
     if rule.contract is Contract.IDEMPOTENT or (rule.contract is Contract.RESTARTS_DEVICE and restarted):
-        # The run after a restart only tells what came of it, so a cancel no longer changes anything.
+        # The run after a restart only says what came of it, so a cancel no longer changes anything.
         least = 1 if rule.contract is Contract.IDEMPOTENT else _RESTART_ATTEMPTS_MIN
         is_last = entry.attempts >= max(rule.max_attempts, least)
         return Recovery(_too_many(entry)) if is_last else Recovery(restarted=restarted)

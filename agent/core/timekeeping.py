@@ -151,7 +151,7 @@ class ServiceTime:
             server_time: its ``Date``, seconds since the epoch; None or an impossible time changes nothing.
             moment: when the answer arrived.
             round_trip_s: how long before that the question was sent, seconds.
-            resolution_s: how far the told time may lag behind the teller's clock.
+            resolution_s: how far the time that was sent may lag behind its sender's clock.
         """
         if server_time is None or not is_plausible(server_time):
             return self

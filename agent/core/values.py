@@ -68,7 +68,7 @@ class Command:
     Attributes:
         id: the service's id, or one derived from content and time when the service gives none.
         payload: the opaque ``command_payload``.
-        created_at: seconds since the epoch on the service's clock; None when not told.
+        created_at: seconds since the epoch on the service's clock; None when unknown.
         expires_at: seconds since the epoch on the service's clock; None when it never expires.
         status: the service's word for its state; None on a plain server.
         size_bytes: length of the payload as JSON text.
@@ -212,7 +212,7 @@ class StoredReading:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What the uplink tells the service about one command: progress or the end."""
+    """What the uplink sends the service about one command: progress or the end."""
 
     command_id: str
     status: str
@@ -230,7 +230,7 @@ class CommandPoll:
         commands: what is listed, oldest first; empty when ``unchanged``.
         unchanged: the list is the same as last time (304).
         malformed: one sentence for each listed item that could not be parsed; the others still count.
-        server_time: the service's clock, seconds since the epoch; None when not told.
+        server_time: the service's clock, seconds since the epoch; None when unknown.
         held: the service held this poll open (long poll), so the next one may follow at once.
         pushed: the commands came by themselves and nobody was asked: waiting for more costs nothing, and what is not
             among them may be open all the same.
@@ -255,7 +255,7 @@ class SendOutcome:
     Attributes:
         delivered: keys that the service has stored; delete them.
         refused: key -> reason, refused for good; set them aside, never retry.
-        server_time: the service's clock, seconds since the epoch; None when not told.
+        server_time: the service's clock, seconds since the epoch; None when unknown.
     """
 
     delivered: tuple[int, ...] = ()

@@ -1,4 +1,4 @@
-"""The broker: does it take this device, and may the device subscribe?"""
+"""The check of the broker: it accepts this device, and the device may subscribe."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ def _broker(subject: Subject) -> Finding:
         return skipped("no broker is configured: the agent speaks HTTP only")
     if subject.status.process_id is not None:
         # A second connection with the same id would throw the agent's out.
-        told = subject.status.told.parts.get("broker") if subject.status.told is not None else None
-        if told is None or told.state == "ok":
-            return ok("left alone, since the running agent is connected" if told else "left alone: the agent runs")
-        cause, fix = cause_and_fix(told.detail or told.state)
-        return failed(f"the running agent is not connected: {told.state}", cause, fix)
+        part = subject.status.told.parts.get("broker") if subject.status.told is not None else None
+        if part is None or part.state == "ok":
+            return ok("left alone, since the running agent is connected" if part else "left alone: the agent runs")
+        cause, fix = cause_and_fix(part.detail or part.state)
+        return failed(f"the running agent is not connected: {part.state}", cause, fix)
     seen = f"{mqtt.host}:{mqtt.port_in_use}"
     try:
         text = try_broker(subject.config, mqtt, subject.credentials)

@@ -35,8 +35,8 @@ def _clock_synchronised(subject: Subject) -> Finding:
 
 
 def _clock_against_agent(subject: Subject) -> Finding:
-    told = subject.status.told
-    part = None if told is None else told.parts.get(PART)
+    status_file = subject.status.told
+    part = None if status_file is None else status_file.parts.get(PART)
     if part is None:
         return skipped("the agent has not learned the true time yet")
     if part.state != "ok":

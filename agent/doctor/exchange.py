@@ -73,7 +73,7 @@ def ask(config: AgentConfig, credentials: Credentials, wall: Callable[[], float]
     service = config.service.model_copy(update={"timeout_s": min(config.service.timeout_s, NETWORK_TIMEOUT_S)})
     configured = service.dialect.dialect().extensions
     with make_client(config, service, credentials, VERSION) as client:
-        heard = _Heard(client, wall)
+        times = _TimeNotes(client, wall)
         document: Any = None if configured is None else {"extensions": sorted(configured)}
         discovery_error: AgentError | None = None
         if configured is None:
@@ -89,7 +89,7 @@ def ask(config: AgentConfig, credentials: Credentials, wall: Callable[[], float]
             device_error = None if is_known else device_error
         except AgentError as error:
             device_error = error
-            heard.note(getattr(error, "server_time", None))
+            times.note(getattr(error, "server_time", None))
         limit = read_rate_limit(client.connection.last_headers)
         if configured is not None and isinstance(device_error, TransportError | UnexpectedAnswer | ServerFault):
             discovery_error = device_error
@@ -98,14 +98,14 @@ def ask(config: AgentConfig, credentials: Credentials, wall: Callable[[], float]
             discovery_error,
             device_error,
             is_known,
-            heard.server_time,
-            heard.asked_at,
+            times.server_time,
+            times.asked_at,
             limit,
             _fleet(client) if device_error is None and limit is not None else None,
         )
 
 
-class _Heard:
+class _TimeNotes:
     """What the answers of a client say of the time.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""What a check is and what it finds: one set of values for ``check`` and ``doctor`` of both programs."""
+"""Checks and their findings, for ``check`` and ``doctor`` of agent and gateway."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class CheckStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one check found.
+    """The result of one check.
 
     Attributes:
         seen: what was looked at and how it is; of a skipped check, why it was skipped.
@@ -48,7 +48,7 @@ Named = tuple[str, Finding]
 
 @dataclass(frozen=True, slots=True)
 class Check(Generic[Subject_contra]):
-    """One check of what ``Subject_contra`` is.
+    """One check of a ``Subject_contra``.
 
     Attributes:
         id: stable; in the table of docs/operations.md.

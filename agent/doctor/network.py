@@ -39,8 +39,8 @@ def _each(look: Look) -> Callable[[Subject], Finding]:
             for finding in found:
                 if finding.verdict is verdict:
                     return finding
-        told = [finding for finding in found if finding.verdict is CheckStatus.OK]
-        return ok("; ".join(finding.seen for finding in told)) if told else found[0]
+        good = [finding for finding in found if finding.verdict is CheckStatus.OK]
+        return ok("; ".join(finding.seen for finding in good)) if good else found[0]
 
     return all_of_them
 

@@ -1,4 +1,4 @@
-"""What ``device-agent check`` finds out, without starting the agent: every fault in a sentence of its own."""
+"""``device-agent check``: looks for faults without starting the agent; each fault in a sentence of its own."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def _check_service(config: AgentConfig, credentials: Credentials) -> list[Named]
     except (ServiceError, InvalidMessage) as error:
         return [("service", fault(describe(error)[1]))]
     extensions = ", ".join(sorted(offered)) or "none (a plain server)"
-    known = "and knows this device" if is_known else "and does not tell whether it knows this device"
+    known = "and knows this device" if is_known else "and does not say whether it knows this device"
     return [("service", ok(f"it accepts the keys {known}; extensions: {extensions}"))]
 
 

@@ -186,10 +186,10 @@ def _server_dialect(subject: Subject) -> Finding:
         cause = "commands that are not read do not run"
         return warning(seen, cause, "let the server list open commands alone, and fewer of them at a time")
     if found.derives_ids:
-        cause = "commands without an id of the server's cannot be told apart when they are alike"
+        cause = "commands without an id of the server's cannot be distinguished when they are alike"
         return warning(seen, cause, "set service.dialect.command_id to the member that holds the id")
     if found.unread_time:
-        cause = "whether a command is too old or has expired cannot be told"
+        cause = "whether a command is too old or has expired cannot be decided"
         return warning(seen, cause, "write times as RFC 3339 on the server, such as 2026-01-01T00:00:00Z")
     return ok(seen)
 

@@ -1,4 +1,7 @@
-"""What the checks look at. Everything is read once, when the first check asks for it; nothing is written."""
+"""The agent and its surroundings, for the checks.
+
+Everything is read once, when the first check asks for it; nothing is written.
+"""
 
 from __future__ import annotations
 
@@ -115,7 +118,7 @@ class Subject(InstalledProgram):
 
     @cached_property
     def status(self) -> AgentStatus:
-        """What ``device-agent status`` knows."""
+        """The result of ``device-agent status``."""
         return look_at(self.config, self.environ)
 
     @cached_property
@@ -146,7 +149,7 @@ class Subject(InstalledProgram):
 
     @cached_property
     def exchange(self) -> Exchange:
-        """What the service answered to two requests that change nothing."""
+        """The service's answers to two requests that change nothing."""
         from agent.doctor.exchange import ask
 
         return ask(self.config, self.credentials, self.wall)

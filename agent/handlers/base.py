@@ -1,4 +1,4 @@
-"""What a command handler is: the whole surface for plug-in authors.
+"""The base class of command handlers: the whole interface for plug-in authors.
 
 A handler is a class::
 
@@ -95,7 +95,7 @@ class Verified:
 
 
 class AgentControls(Protocol):
-    """What a handler may ask of the agent that runs it."""
+    """What a handler may call of the agent that runs it."""
 
     def read_sensors(self, names: list[str] | None) -> Mapping[str, Mapping[str, float] | str]:
         """Read sensors now: name -> named numbers, or a sentence saying why it could not be read.
@@ -153,13 +153,13 @@ class AgentControls(Protocol):
 
     @property
     def upkeep(self) -> Upkeep:
-        """What keeps the agent itself going: its configuration, its log, its diagnostics."""
+        """Upkeep of the agent: its configuration, its log, its diagnostics."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class CommandContext:
-    """What a handler gets beside its payload.
+    """The context of one run of a handler, beside its payload.
 
     Attributes:
         command_id: the service's id of this command.

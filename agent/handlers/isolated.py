@@ -79,7 +79,7 @@ def run_isolated(loaded: LoadedHandler, method: str, members: JsonObject, contex
             input_bytes=to_line(first),
             stopping=context.stopping,
             alive=context.heartbeat,
-            answer=conversation.hear,
+            answer=conversation.receive,
         )
     except ProgramNotStarted as error:
         raise HandlerFailed("not_started", f"no process could be started for it: {error}") from error
@@ -104,8 +104,8 @@ class _Conversation:
         self._rest = bytearray()
         self._log_lines = 0
 
-    def hear(self, chunk: bytes) -> bytes:
-        """Take what the child wrote; what it shall read.
+    def receive(self, chunk: bytes) -> bytes:
+        """Take output of the child; returns the bytes to send to it.
 
         Raises:
             HandlerFailed: it does not keep to the rules.

@@ -1,7 +1,7 @@
 """A handler in an interpreter of its own: the child's side (``python -m agent.handlers.isolated_child``).
 
 The handler runs in a thread, while the main thread takes signals and the agent's answers. Without the agent there is
-nobody to tell: when its end of the pipe is closed, the child ends at once with its whole process group, so that no
+nobody to answer: when its end of the pipe is closed, the child ends at once with its whole process group, so that no
 effect comes after the agent has asked how the command ended.
 
 See :mod:`agent.handlers.isolated` for what is said.
@@ -34,14 +34,14 @@ _PR_SET_PDEATHSIG: Final = 1
 _LOG_CHARACTERS: Final = 2000
 
 
-class Voice:
-    """Speaks to the agent. Thread-safe."""
+class Sender:
+    """Sends messages to the agent, one JSON object a line. Thread-safe."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._lock = threading.Lock()
 
-    def say(self, kind: str, **members: Any) -> None:
+    def send(self, kind: str, **members: Any) -> None:
         """Send one message.
 
         Raises:
@@ -58,8 +58,8 @@ class Voice:
 class RemoteControls:
     """``CommandContext.controls``: each call goes to the agent and waits for its answer."""
 
-    def __init__(self, voice: Voice, answers: queue.SimpleQueue[dict[str, Any]]) -> None:
-        self._voice = voice
+    def __init__(self, sender: Sender, answers: queue.SimpleQueue[dict[str, Any]]) -> None:
+        self._sender = sender
         self._answers = answers
         self._lock = threading.Lock()
 
@@ -78,7 +78,7 @@ class RemoteControls:
 
         def call(*arguments: Any) -> Any:
             with self._lock:
-                self._voice.say("call", name=name, arguments=arguments)
+                self._sender.send("call", name=name, arguments=arguments)
                 answer = self._answers.get()
             error, text = answer.get("error"), str(answer.get("text", ""))
             if error == "KeyError":
@@ -96,23 +96,23 @@ class RemoteControls:
 class _ToAgent(logging.Handler):
     """Log records of the child become log lines of the agent."""
 
-    def __init__(self, voice: Voice) -> None:
+    def __init__(self, sender: Sender) -> None:
         super().__init__()
-        self._voice = voice
+        self._sender = sender
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._voice.say("log", level=record.levelno, text=self.format(record)[:_LOG_CHARACTERS])
+        self._sender.send("log", level=record.levelno, text=self.format(record)[:_LOG_CHARACTERS])
 
 
 def main() -> NoReturn:
     """Run the one job that comes on standard input."""
-    spoken, heard = os.dup(sys.stdout.fileno()), os.dup(sys.stdin.fileno())
+    output, source = os.dup(sys.stdout.fileno()), os.dup(sys.stdin.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what the handler prints is diagnostics
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, sys.stdin.fileno())
     os.close(nothing)
     _die_with_the_agent()
-    voice, answers = Voice(spoken), queue.SimpleQueue[dict[str, Any]]()
+    sender, answers = Sender(output), queue.SimpleQueue[dict[str, Any]]()
     stopping = threading.Event()
 
     def on_sigterm(_number: int, _frame: object) -> None:
@@ -120,10 +120,10 @@ def main() -> NoReturn:
             stopping.set()
 
     signal.signal(signal.SIGTERM, on_sigterm)
-    lines = _lines(heard)
+    lines = _lines(source)
     job = next(lines, None)
     if job is not None:
-        threading.Thread(target=_work, args=(job, voice, answers, stopping), name=f"run:{job['handler']}").start()
+        threading.Thread(target=_work, args=(job, sender, answers, stopping), name=f"run:{job['handler']}").start()
     for answer in lines:
         answers.put(answer)
     os.killpg(0, signal.SIGKILL)
@@ -145,17 +145,17 @@ def _die_with_the_agent() -> None:
 
 
 def _work(
-    job: dict[str, Any], voice: Voice, answers: queue.SimpleQueue[dict[str, Any]], stopping: threading.Event
+    job: dict[str, Any], sender: Sender, answers: queue.SimpleQueue[dict[str, Any]], stopping: threading.Event
 ) -> None:
     try:
-        _run(job, voice, answers, stopping)
+        _run(job, sender, answers, stopping)
     except HandlerRejected as error:
-        voice.say("rejected", code=error.code, message=error.message[:_LOG_CHARACTERS])
+        sender.send("rejected", code=error.code, message=error.message[:_LOG_CHARACTERS])
     except HandlerFailed as error:
-        voice.say("failed", code=error.code, message=error.message[:_LOG_CHARACTERS])
+        sender.send("failed", code=error.code, message=error.message[:_LOG_CHARACTERS])
     except BaseException as error:
         logging.getLogger(__name__).warning("the handler raised", exc_info=True)
-        voice.say("raised", text=f"{type(error).__name__}: {error}"[:_LOG_CHARACTERS])
+        sender.send("raised", text=f"{type(error).__name__}: {error}"[:_LOG_CHARACTERS])
     sys.stdout.flush()
     sys.stderr.flush()
     # Threads that the handler left behind must not keep the command waiting.
@@ -163,17 +163,17 @@ def _work(
 
 
 def _run(
-    job: dict[str, Any], voice: Voice, answers: queue.SimpleQueue[dict[str, Any]], stopping: threading.Event
+    job: dict[str, Any], sender: Sender, answers: queue.SimpleQueue[dict[str, Any]], stopping: threading.Event
 ) -> None:
     log = logging.getLogger("agent.handler")
     log.setLevel(job["level"])
-    logging.getLogger().addHandler(_ToAgent(voice))
+    logging.getLogger().addHandler(_ToAgent(sender))
     sys.path += [folder for folder in job["path"] if folder not in sys.path]
     handler, payload = _prepare(job)
 
     def report_progress(result: JsonObject) -> None:
         try:
-            voice.say("progress", result=copy_result(result))
+            sender.send("progress", result=copy_result(result))
         except ResultTooLarge as error:
             log.warning("its progress is left out: %s", error)
         except (TypeError, ValueError, RecursionError) as error:
@@ -186,29 +186,29 @@ def _run(
         restarted=job["restarted"],
         stopping=stopping,
         log=logging.LoggerAdapter(log, {}),
-        controls=RemoteControls(voice, answers),
+        controls=RemoteControls(sender, answers),
         report_progress=report_progress,
-        heartbeat=lambda: voice.say("alive"),
+        heartbeat=lambda: sender.send("alive"),
     )
     found = getattr(handler, job["method"])(payload, context)
     try:
-        _tell(found, voice)
+        _send_found(found, sender)
     except ResultTooLarge as error:
         raise HandlerFailed("result_too_large", f"it did run, but {error}") from error
     except (TypeError, ValueError, RecursionError) as error:
         raise HandlerFailed("bad_result", f"it returned what cannot travel: {error}; it did run") from error
 
 
-def _tell(found: JsonObject | Verified | None, voice: Voice) -> None:
+def _send_found(found: JsonObject | Verified | None, sender: Sender) -> None:
     if not isinstance(found, Verified):
-        voice.say("result", result=copy_result(found))
+        sender.send("result", result=copy_result(found))
     elif found.outcome is None:
-        voice.say("verified", outcome=None)
+        sender.send("verified", outcome=None)
     else:
         outcome = found.outcome
         result = None if outcome.result is None else copy_result(outcome.result)
         error = None if outcome.error is None else outcome.error[:_LOG_CHARACTERS]
-        voice.say("verified", outcome={"status": outcome.status, "result": result, "error": error})
+        sender.send("verified", outcome={"status": outcome.status, "result": result, "error": error})
 
 
 def _prepare(job: dict[str, Any]) -> tuple[Handler, Any]:

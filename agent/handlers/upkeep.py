@@ -1,4 +1,4 @@
-"""What the handlers that mend the agent ask of it. Behind it stands ``agent.app``, which knows how."""
+"""Upkeep of the agent by commands: restart, configuration, log level, diagnostics. ``agent.app`` implements it."""
 
 from __future__ import annotations
 

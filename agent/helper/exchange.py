@@ -1,4 +1,4 @@
-"""What agent and helper write for each other: one request, one answer, each a file that is whole at every instant.
+"""The files between agent and helper: one request, one answer, each file whole at every instant.
 
 The request lies in the agent's own runtime directory, the answer in the helper's, which the agent can only read. Both
 are RAM disks, so a power cut forgets them. The side that deletes the request has it: the helper to act on it, the agent
@@ -32,7 +32,7 @@ class MalformedFile(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class HelperRequest:
-    """What the agent asks for.
+    """The request of the agent.
 
     Attributes:
         id: repeated in the answer.
@@ -47,7 +47,7 @@ class HelperRequest:
 
 @dataclass(frozen=True, slots=True)
 class HelperAnswer:
-    """What the helper says.
+    """The answer of the helper.
 
     Attributes:
         id: of the request.

@@ -1,4 +1,4 @@
-"""What the helper may do on this device: a file that only root can write, and the judgement by it."""
+"""The actions that are allowed on this device: a file that only root can write, and the decision by it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CONFIGURATION: Final = Path("/etc/device-agent-helper.toml")
 ACTIONS: Final[Mapping[str, Sequence[str]]] = {
     "reboot": ("/usr/bin/systemctl", "--no-block", "--no-wall", "reboot"),
 }
-"""Everything that the helper knows how to do; which of it is allowed is for the configuration to say."""
+"""Every action of the helper; the configuration says which of them are allowed."""
 
 MAX_AGE_S: Final = 60.0
 MIN_UPTIME_S: Final = 300.0
@@ -35,7 +35,7 @@ class RequestDenied(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What the configuration allows.
+    """The actions that the configuration allows.
 
     Attributes:
         allow: names out of :data:`ACTIONS`.

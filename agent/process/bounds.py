@@ -1,4 +1,4 @@
-"""What bounds a program that the agent runs, unless the configuration says otherwise."""
+"""Default bounds of the programs that the agent runs: path, output, time to end."""
 
 from __future__ import annotations
 

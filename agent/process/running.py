@@ -30,6 +30,7 @@ from agent.process.handed_over import input_file
 if TYPE_CHECKING:
     import subprocess
 
+_LAST_LINE_MAX: Final = 300
 _CHUNK_BYTES: Final = 64 * 1024
 _SLICE_S: Final = 0.05
 _LINGER_S: Final = 0.25
@@ -260,7 +261,7 @@ class _Pipes:
         self._answer = answer
         self._input = memoryview(input_bytes)
         self._selector = selectors.DefaultSelector()
-        assert process.stdout is not None  # noqa: S101 - Popen was told to make both
+        assert process.stdout is not None  # noqa: S101 - Popen makes both
         assert process.stderr is not None  # noqa: S101
         self._stdin = process.stdin  # none unless it is a conversation
         outputs: tuple[IO[bytes], ...] = (process.stdout, process.stderr)
@@ -352,8 +353,8 @@ def text_of(raw: bytes, *, max_bytes: int) -> str:
     return text.encode()[:max_bytes].decode("utf-8", "ignore")
 
 
-def last_line(diagnostics: bytes, *, characters: int = 300) -> str:
+def last_line(diagnostics: bytes) -> str:
     """The last line that a program wrote to standard error, for a person; empty when there is none."""
     # Three times, since U+FFFD takes three bytes where there was one, and here the end counts.
     lines = text_of(diagnostics, max_bytes=3 * len(diagnostics)).split("\n")
-    return next((line.strip()[-characters:] for line in reversed(lines) if line.strip()), "")
+    return next((line.strip()[-_LAST_LINE_MAX:] for line in reversed(lines) if line.strip()), "")

@@ -26,7 +26,7 @@ _WRITE_EVERY_S: Final = 3600.0
 _ASK_EVERY_S: Final = 10.0
 # How well a machine that says that its clock is right knows it.
 _SYNCHRONIZED_S: Final = 0.2
-_TELL_BEYOND_S: Final = 2.0
+_WARN_BEYOND_S: Final = 2.0
 
 
 class ServiceClock:
@@ -38,7 +38,7 @@ class ServiceClock:
         is_synchronized: whether the machine says that its wall clock is right by now; asked only while the service has
             sent no time.
         times: what earlier processes and boots have learned, and where this one's goes.
-        tell: called with the state of the device's clock, a word and a sentence.
+        on_state: called with the state of the device's clock, a word and a sentence.
     """
 
     def __init__(
@@ -48,12 +48,12 @@ class ServiceClock:
         trust_wall: bool = False,
         is_synchronized: Callable[[], bool] = lambda: False,
         times: BootTimes | None = None,
-        tell: Callable[[str, str], object] = lambda _state, _detail: None,
+        on_state: Callable[[str, str], object] = lambda _state, _detail: None,
     ) -> None:
         self._clock = clock
         self._is_synchronized = is_synchronized
         self._times = times
-        self._tell = tell
+        self._on_state = on_state
         self._lock = threading.Lock()
         now = clock.now()
         self._earlier: Mapping[str, BootTime] = {} if times is None else times.known()
@@ -101,7 +101,7 @@ class ServiceClock:
         if found is None and moment.boot_id in self._earlier:
             return self._earlier[moment.boot_id].date(moment)
         if found is None and moment.boot_id == self._clock.now().boot_id:
-            self._tell("unknown", "the time is not known yet, so what is sent says that its time is not known")
+            self._on_state("unknown", "the time is not known yet, so what is sent says that its time is not known")
         return found
 
     def _learn(self, now: Moment, change: Callable[[ServiceTime], ServiceTime]) -> None:
@@ -133,7 +133,7 @@ class ServiceClock:
     def _describe(self, now: Moment, found: BootTime, *, is_new: bool) -> None:
         off_s = now.wall_s - found.date(now)
         text = ""
-        if abs(off_s) > _TELL_BEYOND_S:
+        if abs(off_s) > _WARN_BEYOND_S:
             way = "ahead of" if off_s > 0 else "behind"
             text = (
                 f"the device's clock is {abs(off_s):.0f} s {way} the true time, and what is sent carries the true one: "
@@ -141,14 +141,14 @@ class ServiceClock:
             )
             if is_new:
                 _log.warning("clock=wrong %s", text)
-        self._tell("ok", text)
+        self._on_state("ok", text)
 
 
 class WaitingForTime:
     """Keeps commands that may have expired while the device was off, until the time is known. Thread-safe.
 
     Within a boot the monotonic clock says whether a command has expired. After a reboot, with a wall clock that may
-    stand anywhere, only the service or a synchronised clock can tell: until then a command with an expiry that was
+    stand anywhere, only the service or a synchronised clock can say: until then a command with an expiry that was
     received before the reboot is not begun. Nothing is lost by that: it stays in the journal as it is.
 
     Args:

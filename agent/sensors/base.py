@@ -1,4 +1,4 @@
-"""What a sensor is: the whole surface for plug-in authors.
+"""The base class of sensors: the whole interface for plug-in authors.
 
 A sensor names its readings and returns them as finite numbers. It is found through the entry-point group
 ``agent.sensors`` and used as often as the configuration has a section with its ``type``::

@@ -54,7 +54,7 @@ class LoadedSensor:
 
 @dataclass(frozen=True, slots=True)
 class ReadOutcome:
-    """What one read of one sensor gave.
+    """The result of one read of one sensor.
 
     Attributes:
         values: reading name, as in ``sensor_data``, -> finite number; empty when the read failed.
@@ -76,7 +76,7 @@ class Read:
     Attributes:
         timeout_s: how long it may take, seconds.
         begun_s: when it began, on the clock ``monotonic``.
-        result: what it gave. Never an exception.
+        result: the outcome. Never an exception.
     """
 
     timeout_s: float
@@ -85,7 +85,7 @@ class Read:
     result: Future[ReadOutcome] = field(default_factory=Future)
 
     def outcome(self, *, skipped: bool = False) -> ReadOutcome:
-        """What it gave, or why there is nothing yet; ``skipped`` when it had outlived its timeout before."""
+        """The result, or the reason why there is none yet; ``skipped`` when an earlier timeout has passed already."""
         if self.result.done() and not skipped:
             return self.result.result()
         taken_s = self.monotonic() - self.begun_s
@@ -203,7 +203,7 @@ class SensorReader:
                 _log.warning("sensor %s could not be closed: %s", name, describe(error))
 
     def _work(self) -> None:
-        """Take one read after the other: what a thread of the reader does."""
+        """The work of a thread of the reader: one read after the other."""
         thread = threading.current_thread()
         while (begun := self._begun.get()) is not None:
             loaded, read = begun

@@ -66,13 +66,6 @@ def _zone_of(info: ValidationInfo) -> tzinfo:
     return info.context.zone if isinstance(info.context, AnswerReading) else UTC
 
 
-def _receive_time(value: object, info: ValidationInfo) -> float:
-    try:
-        return parse_received_time(value, _zone_of(info))
-    except InvalidMessage as exc:
-        raise ValueError(str(exc)) from None
-
-
 def _receive_loose_time(value: object, info: ValidationInfo) -> float | None:
     try:
         return parse_received_time(value, _zone_of(info))
@@ -106,9 +99,6 @@ WireTime = Annotated[
 
 Items = Annotated[tuple[Item, ...], Strict(strict=False)]
 """A JSON array as a tuple, in a strict model too; the items stay strict."""
-
-ReceivedTime = Annotated[float, BeforeValidator(_receive_time)]
-"""A time in an answer, as seconds since the epoch; the record is invalid when it cannot be read."""
 
 LooseTime = Annotated[float | None, BeforeValidator(_receive_loose_time)]
 """A time in an answer that nothing is decided by: None when it cannot be read."""

@@ -1,4 +1,4 @@
-"""What the gateway's commands share."""
+"""Shared by the gateway's commands: their options, and ways to read the configuration."""
 
 from __future__ import annotations
 

@@ -136,12 +136,10 @@ class Budget:
 
     Args:
         shares: how it is divided when it is short.
-        burst_s: how many seconds' worth of its share a kind may save up.
     """
 
-    def __init__(self, shares: Shares | None = None, *, burst_s: float = BURST_S) -> None:
+    def __init__(self, shares: Shares | None = None) -> None:
         self._parts = (shares or Shares()).parts()
-        self._burst_s = burst_s
         self._window = QuotaWindow()
         self._tokens = dict.fromkeys(Kind, 0.0)
         self._caps = dict.fromkeys(Kind, 1.0)
@@ -272,7 +270,7 @@ class Budget:
         even_per_s = self._window.even_per_s
         if even_per_s != self._caps_for_per_s:
             self._caps_for_per_s = even_per_s
-            self._caps = {kind: max(1.0, part * even_per_s * self._burst_s) for kind, part in self._parts.items()}
+            self._caps = {kind: max(1.0, part * even_per_s * BURST_S) for kind, part in self._parts.items()}
 
     def _advance(self, now_s: float) -> None:
         """Bring window and buckets to this instant."""

@@ -6,7 +6,6 @@ refused without a restart and a check costs no disk. The same thread writes down
 
 from __future__ import annotations
 
-import hmac
 import logging
 import sqlite3
 import threading
@@ -101,11 +100,6 @@ class TokenTable:
             if self._file is not None:
                 self._file.close()
                 self._file = None
-
-    def allows(self, device_id: str, token: str) -> bool:
-        """True when this token is a valid one of this device. Constant time; a revoked or unknown one is False."""
-        owner = self.device_of(token)
-        return owner is not None and hmac.compare_digest(owner.encode(), device_id.encode("utf-8", "replace"))
 
     def device_of(self, token: str) -> str | None:
         """The device that a valid token belongs to (HTTP names it nowhere else on ``POST /sensor-data``).

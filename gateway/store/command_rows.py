@@ -96,20 +96,6 @@ class CommandRows:
         commands = [_command(row) for row in found if row is not None]
         return [command for command in commands if command.record.get("status") == CommandStatus.CANCELED]
 
-    def reconcile(
-        self,
-        device_id: str,
-        listed: Sequence[StoredCommand],
-        now_s: float,
-        canceled: Sequence[StoredCommand] = (),
-        look: Look | None = None,
-    ) -> Reconciled:
-        """Take a whole list: :meth:`take_listed` and :meth:`finish_list` in one."""
-        look = look or Look()
-        taken = self.take_listed(device_id, listed, now_s, look)
-        gone = self.finish_list(device_id, {command.id for command in listed}, now_s, canceled, look)
-        return Reconciled(taken.new, taken.gone + gone, tuple(self.open_of(device_id)), taken.left)
-
     def take_listed(
         self, device_id: str, listed: Sequence[StoredCommand], now_s: float, look: Look, most_open: int = OPEN_MAX
     ) -> Reconciled:

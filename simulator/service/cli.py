@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 
 DEFAULT_PORT = 8080
 _LEVELS = ("debug", "info", "warning", "error")
+KEEP_READINGS: Final = 1_000_000
+"""How many readings a service keeps that stores nothing for long, unless it is asked otherwise."""
+KEEP_COMMANDS: Final = 100_000
+"""How many ended commands it keeps."""
 _EXEC_DEFAULTS: Final[dict[str, object]] = {"port": 0, "rate_limit": 0, "log_level": "warning"}
 """Of ``service exec``, where they differ: a suite is not to wait for a quota, and what is shown is its own."""
 
@@ -197,6 +201,22 @@ _EXEC_DEFAULTS: Final[dict[str, object]] = {"port": 0, "rate_limit": 0, "log_lev
     help="A line for each request on standard error, where --log-level is info or debug.",
 )
 @click.option(
+    "--keep-readings",
+    type=click.IntRange(min=0),
+    envvar="FLEET_SIMULATOR_KEEP_READINGS",
+    show_envvar=True,
+    help="Keep the newest so many readings and delete older ones; 0 keeps all.  "
+    f"[default: all with --data or --database, else {KEEP_READINGS:,}]",
+)
+@click.option(
+    "--keep-commands",
+    type=click.IntRange(min=0),
+    envvar="FLEET_SIMULATOR_KEEP_COMMANDS",
+    show_envvar=True,
+    help="Keep the newest so many ended commands, and every open one; 0 keeps all.  "
+    f"[default: all with --data or --database, else {KEEP_COMMANDS:,}]",
+)
+@click.option(
     "--log-level",
     type=click.Choice(_LEVELS),
     default="info",
@@ -311,9 +331,12 @@ def _configure(
     snapshot_on_exit: Path | None,
     snapshots_dir: Path | None,
     keep_requests: int,
+    keep_readings: int | None,
+    keep_commands: int | None,
     access_log: AccessLogStyle,
     log_level: str,
 ) -> ServiceConfig:
+    is_stored = data_dir is not None or bool(database)
     return ServiceConfig(
         host=host,
         port=port,
@@ -334,10 +357,17 @@ def _configure(
         snapshot_on_exit=snapshot_on_exit,
         snapshots_dir=snapshots_dir,
         keep_requests=keep_requests,
+        keep_readings=_bound(keep_readings, None if is_stored else KEEP_READINGS),
+        keep_commands=_bound(keep_commands, None if is_stored else KEEP_COMMANDS),
         access_log=access_log,
         log_level=log_level,
         make_signals=click.get_current_context().obj,  # of the program, which knows the fleet's signals
     )
+
+
+def _bound(given: int | None, default: int | None) -> int | None:
+    """What an option says, where 0 is no bound."""
+    return default if given is None else given or None
 
 
 def _read_secret(secret_key: str | None, secret_key_file: Path | None) -> Secret | None:

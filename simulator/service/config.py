@@ -50,6 +50,8 @@ class ServiceConfig:
         profile: how the first account is answered; None keeps what is stored, the complete service at first.
         keep_requests: how many requests and answers the request log keeps; 0 = none.
         access_log: whether and how each request is a line on standard error; at level info and below.
+        keep_readings: the newest so many are kept, by arrival; None for all.
+        keep_commands: the newest so many ended commands are kept; open ones always are. None for all.
         make_signals: makes what scripted devices read; None leaves the service without signals.
         snapshot: a snapshot to begin with, where nothing is stored yet.
         snapshot_on_exit: where to leave one at the end, in place of one that is there.
@@ -77,6 +79,8 @@ class ServiceConfig:
     profile: ServerProfile | None = None
     keep_requests: int = KEEP_DEFAULT
     access_log: AccessLogStyle = "off"
+    keep_readings: int | None = None
+    keep_commands: int | None = None
     make_signals: MakeSignals | None = None
     snapshot: Path | None = None
     snapshot_on_exit: Path | None = None
@@ -87,6 +91,9 @@ class ServiceConfig:
         faults = list(self._faults())
         if self.control_token is not None and not _TOKEN.fullmatch(self.control_token.reveal()):
             faults.append("control_token must be 16 to 256 visible ASCII characters: openssl rand -hex 16 makes one")
+        kept = {"keep_readings": self.keep_readings, "keep_commands": self.keep_commands}
+        few = [name for name, keep in kept.items() if keep is not None and keep < 1]
+        faults += [f"{name} must be 1 or more; leave it out to keep all" for name in few]
         if not 0 <= self.keep_requests <= KEEP_MAX:
             faults.append(f"keep_requests must lie in 0 (no request log) to {KEEP_MAX:,} requests")
         if faults:

@@ -30,6 +30,7 @@ from simulator.service.failure_log import FailureLog, already_logged
 from simulator.service.faults.rules import FaultRules
 from simulator.service.ids import IdSource
 from simulator.service.ingest import ReadingStore
+from simulator.service.keeping import Keeping
 from simulator.service.matching import PathTemplates
 from simulator.service.passwords import Passwords
 from simulator.service.presence import Presence
@@ -128,6 +129,7 @@ class Service:
         )
         self.faults = FaultRules()
         self.scripted = self._make_scripted()
+        self.keeping = Keeping(self.writer, config.keep_readings, config.keep_commands)
         self._register_due()
         self.made_keys: Keys | None = None
         own = Keys(config.api_key, config.secret_key) if config.api_key and config.secret_key else None
@@ -427,6 +429,7 @@ class Service:
         self.scripted.tick(now_ms)
         if self.presence.is_due(now_ms):
             await self.flush_presence()
+        await self.keeping.cut_when_due()
         if not 0 <= now_ms - self._pruned_ms < PRUNE_EVERY_MS and not await self._prune(now_ms):
             self._pruned_ms = now_ms
 

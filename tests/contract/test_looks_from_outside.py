@@ -97,7 +97,7 @@ class TestCheck:
         once = Once(devices=Answer(status, {"error": "no"}))
         server, _ = serve(once)
         verdict, text = service_line(make_config(server))
-        assert (verdict, "does not tell whether" in text) == (CheckStatus.OK, True)
+        assert (verdict, "does not say whether" in text) == (CheckStatus.OK, True)
         assert len(once.commands) == 1
 
     @pytest.mark.parametrize("configured", [True, False])

@@ -148,7 +148,7 @@ class TestSource:
 
     def test_the_gateway_s_clock_goes_on_while_nobody_asks(self, connect):
         device = connect()
-        device.device.source.told_time(1_767_225_600.0)
+        device.device.source.set_time(1_767_225_600.0)
         device.clock.advance(7)
         assert device.device.source.poll(0).server_time == 1_767_225_607.0
 

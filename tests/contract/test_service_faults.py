@@ -115,6 +115,27 @@ def test_a_request_or_its_answer_is_lost_on_the_wire_and_the_storage_says_which(
     assert stored(bench) == before + is_stored
 
 
+def test_a_request_that_arrives_twice_is_stored_twice_without_an_idempotency_key_and_once_with_one(
+    bench: Bench,
+) -> None:
+    before = stored(bench)
+    assert post(bench, "duplicate").status_code == 201
+    assert stored(bench) == before + 2
+    headers = {"x-emulator-fault": "duplicate", "idempotency-key": "twice"}
+    answer = bench.http.post("/sensor-data", json={"device_id": bench.device_id, **READING}, headers=headers)
+    assert (answer.status_code, answer.headers["idempotent-replayed"]) == (201, "true")
+    assert stored(bench) == before + 3
+
+
+@pytest.mark.one_database
+def test_a_stream_or_poll_that_is_asked_for_twice_is_answered_once(bench: Bench) -> None:
+    assert first_bytes(bench, "duplicate", b"retry: 1000")[0].count(b"HTTP/1.1 200 OK") == 1
+    received, end = exchange(bench, "duplicate", f"/devices/{bench.device_id}/commands?status=open&wait=1", b"")
+    assert (received.count(b"HTTP/1.1 200 OK"), end) == (1, "open")
+    bench.service.set_profile(ServerProfile(connection="until_close"))
+    assert bench.http.get("/products", headers={"x-emulator-fault": "duplicate"}).json()["data"]
+
+
 @pytest.mark.one_database
 def test_a_large_body_is_read_before_the_connection_is_closed_so_that_the_close_is_none_by_reset(bench: Bench) -> None:
     body = json.dumps([{"device_id": bench.device_id, "sensor_data": {f"t{n}": n for n in range(40)}}] * 400).encode()

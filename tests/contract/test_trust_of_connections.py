@@ -43,7 +43,8 @@ from simulator.cli import program
 from simulator.fleet.engine.pool import HttpPool
 from simulator.fleet.target.discovery import find_offers
 from simulator.fleet.target.target import KeyPairFile, TargetOptions, find_target
-from simulator.fleet.workload.devices import Address, _broker
+from simulator.fleet.workload.devices import Address
+from simulator.fleet.workload.mqtt_devices import broker_of
 from simulator.wire.client import ServiceClient
 from tests.certificates import Authority
 
@@ -248,7 +249,7 @@ def fleet_devices(one: Try) -> None:
 
 def fleet_sessions(one: Try) -> None:
     scenario: Any = SimpleNamespace(target=SimpleNamespace(broker=SimpleNamespace(tls=True)))
-    broker = _broker(scenario, Address("http://127.0.0.1:1", (), None, "127.0.0.1", one.port, one.ca_file))
+    broker = broker_of(scenario, Address("http://127.0.0.1:1", (), None, "127.0.0.1", one.port, one.ca_file))
     assert broker.tls is not None
     with (
         socket.create_connection(("127.0.0.1", one.port)) as plain,
@@ -405,7 +406,7 @@ PLACES = {
     "agent/wire/probe/line.py": {probe},
     "simulator/credentials.py": {probe, command_send, onboard, corpus, login, fleet_cleanup},
     "simulator/fleet/engine/http/origin.py": {fleet_devices},
-    "simulator/fleet/workload/devices.py": {fleet_sessions},
+    "simulator/fleet/workload/mqtt_devices.py": {fleet_sessions},
     "simulator/fleet/target/target.py": {fleet_discovery},
     "simulator/onboarding/exchange.py": {onboard},
     "simulator/probe/cli.py": {probe},

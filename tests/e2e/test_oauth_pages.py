@@ -280,6 +280,7 @@ def test_the_keyboard_alone_is_enough_and_shows_where_it_is(open_tab, partner, a
         page.keyboard.press("Enter")
         button = page.get_by_role("button", name="Allow", exact=True)
         expect(button).to_be_visible()
+        page.wait_for_load_state()  # its style sheet is there too
         for _ in range(10):
             page.keyboard.press("Tab")
             assert page.evaluate(ring) == "solid"

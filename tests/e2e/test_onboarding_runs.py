@@ -16,7 +16,7 @@ from simulator.cli import program
 from simulator.labels.payload import label_text
 from simulator.onboarding.audit_trail import read_trail
 from simulator.onboarding.journal import leftovers, read_journal
-from tests.fault.fault_proxy import Fault, fault_proxy
+from tests.profiles import profile, switch
 from tests.service_running import running
 
 EMAIL, PASSWORD = "ada@example.com", "correct horse battery staple"
@@ -113,20 +113,28 @@ def test_a_bearer_of_the_token_file_may_do_the_same_and_is_never_written_down(fr
 
 @pytest.mark.parametrize(
     "kind",
-    [(Fault.LOST_ANSWER, True), (Fault.LOST_ANSWER, False), (Fault.FAILING, True), (Fault.DELAY, True)],
+    [
+        ({"lose": "answer"}, "plain"),
+        ({"lose": "answer"}, "complete"),
+        ({"answer": {"status": 500}}, "plain"),
+        ({"latency": {"fixed_s": 0.6}}, "plain"),
+    ],
 )
 def test_a_campaign_through_a_bad_network_registers_each_label_once(fresh, keys, labels, tmp_path, kind):
-    fault, plain = kind
+    effect, base = kind
     folder = labels(16)
-    with fault_proxy(int(fresh.service.base_url.rpartition(":")[2]), seed=3, plain=plain) as network:
-        network.fail(fault, share=0.4, seconds=0.6)
-        wanted = ["--base-url", network.url, *keys, "--user-id", "u-1", "--out", tmp_path / "out"]
-        result = onboard("campaign", folder, *wanted, "--timeout-s", "0.3")
-        network.heal()
-        if code(result) != 0:  # a label may be left unsettled, for the next start
-            result = onboard("campaign", folder, *wanted, "--timeout-s", "60")
+    switch(fresh, profile(base))
+    times = {"probability": 0.4, "seed": 3}
+    fault = fresh.http.post("/_emulator/faults", json={"effect": effect, "times": times}).json()
+    wanted = ["--base-url", fresh.service.base_url, *keys, "--user-id", "u-1", "--out", tmp_path / "out"]
+    result = onboard("campaign", folder, *wanted, "--timeout-s", "0.3")
+    hits = fresh.http.get(f"/_emulator/faults/{fault['fault_id']}").json()["hits"]
+    fresh.http.delete("/_emulator/faults")
+    if code(result) != 0:  # a label may be left unsettled, for the next start
+        result = onboard("campaign", folder, *wanted, "--timeout-s", "60")
+    switch(fresh, profile())
     assert code(result) == 0, result.output
-    assert network.met[fault] > 2
+    assert hits > 2
     assert sorted(one["device_identifier"] for one in devices(fresh)) == sorted(f"SN-{n}" for n in range(16))
     report = json.loads((tmp_path / "out" / "report.json").read_text())
     assert report["list_at_the_end"]["agrees"] is True

@@ -108,9 +108,14 @@ class Rig:
         """Start it; it is not waited for."""
         self.agent.start([str(program_path("device-agent")), "run", "--config", str(self.folder / "agent.yaml")])
 
+    @property
+    def base_url(self) -> str:
+        """Where the service is."""
+        return f"http://127.0.0.1:{self._port}"
+
     def client(self) -> ServiceClient:
         """A client of the service; close it."""
-        return ServiceClient(f"http://127.0.0.1:{self._port}", KeyPair(API_KEY, Secret(SECRET_KEY)))
+        return ServiceClient(self.base_url, KeyPair(API_KEY, Secret(SECRET_KEY)))
 
     def runs(self) -> Counter[str]:
         """Command id -> how often its program began, by the program's own synced file."""
@@ -159,7 +164,7 @@ class Rig:
         effect = [*python, str(self.folder / "effect.py"), str(self.effects)]
         witness = [*python, str(self.folder / "witness.py"), str(self.witness)]
         configuration = {
-            "service": {"base_url": f"http://127.0.0.1:{self._port}"},
+            "service": {"base_url": self.base_url},
             "device": {"device_id": self.device_id},
             "auth": {
                 "mode": "key_pair",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -51,14 +53,20 @@ class AheadRig(GatewayRig):
         return path.stat().st_size if path.exists() else 0
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 def test_readings_from_before_the_broker_have_their_times_and_the_wrong_clock_is_seen(tmp_path: Path):
     with AheadRig(tmp_path, find_mosquitto() or require_program("mosquitto")) as rig, rig.client() as client:
         rig.broker.kill()
         rig.agent.start(rig.program("run"))
         wait_until(lambda: rig.reads() >= BEFORE, SOON_S)
+        agent = rig.agent.pid
+        assert agent is not None
+        # From the broker's coming on the agent waits twelve seconds for the gateway's time, however slowly that starts.
+        os.kill(agent, signal.SIGSTOP)
         rig.broker.start()
         rig.start_gateway()
+        rig.wait_for_gateway()
+        os.kill(agent, signal.SIGCONT)
         came_s = time.time()
         wait_until(
             lambda: any(row.sensor_data["true_s"] > came_s for row in client.sensor_data(device_id=rig.device_id)),

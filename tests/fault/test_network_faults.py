@@ -1,4 +1,4 @@
-"""A real agent behind a bad network: no false acknowledgement, nothing twice, no crash loop, back within 30 s.
+"""A real agent and a service that fails on purpose: nothing acknowledged falsely or twice, no crash loop, well in 30 s.
 
 ``FAULT_ROUNDS=200`` adds so many rounds of faults drawn at random (``make faults``).
 """
@@ -9,8 +9,9 @@ import os
 import random
 import threading
 import time
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -18,84 +19,104 @@ import yaml
 from agent.adapters.sqlite_store import FILE_NAME
 from agent.adapters.store.status import read_status
 from agent.core.triage import FIRST_CONTACT
+from agent.wire.auth import KeyPair
 from agent.wire.command_states import FINAL_STATES
 from agent.wire.commands import CommandRecord
+from agent.wire.secret import Secret
+from simulator.wire.client import ServiceClient
+from simulator.wire.control import ControlClient
 from simulator.wire.messages import SendCommand
+from tests.canary import SECRET_KEY
 from tests.e2e.agent_bench import wait_until
-from tests.fault.fault_proxy import Fault, FaultProxy
-from tests.fault.rig import Rig
+from tests.fault.rig import API_KEY, Rig
+from tests.profiles import TRUTH
 
 ROUNDS = int(os.environ.get("FAULT_ROUNDS", "0"))
 _FAULT_S = 2.0
 _HITS_S = 60.0
 _RECOVERY_S = 30.0
 _COMMANDS = 2
+_FAULTS = "/_emulator/faults"
 
-# fault, share of the exchanges, its seconds
-SCRIPT = [
-    (Fault.REFUSED, 1.0, 0.0),
-    (Fault.REFUSED, 0.5, 0.0),
-    (Fault.LOST_ANSWER, 1.0, 0.0),
-    (Fault.DELAY, 1.0, 0.3),
-    (Fault.DELAY, 1.0, 2.5),  # beyond the agent's patience: the answer comes too late
-    (Fault.BLACK_HOLE, 1.0, 0.0),
-    (Fault.HALF_OPEN, 1.0, 0.0),
-    (Fault.TRUNCATED, 1.0, 0.0),
-    (Fault.DRIP, 1.0, 0.0),
-    (Fault.DUPLICATED, 1.0, 0.0),
-    (Fault.REORDERED, 0.5, 0.5),
-    (Fault.PORTAL, 1.0, 0.0),
-    (Fault.TOO_MANY, 1.0, 0.0),
-    (Fault.FAILING, 1.0, 0.0),
+AGENT = {"headers": {"user-agent": "device-agent/*"}}
+HALF_OPEN = "half-open connections"
+_HELD_S = 600
+
+# what is said of it, effect, share of the requests
+SCRIPT: list[tuple[str, dict[str, Any], float]] = [
+    ("lost requests", {"lose": "request"}, 1.0),
+    ("lost answers", {"lose": "answer"}, 1.0),
+    ("reset connections", {"reset": "answer"}, 0.5),
+    ("late answers", {"latency": {"fixed_s": 0.3}}, 1.0),
+    ("answers that come too late", {"latency": {"fixed_s": 2.5}}, 1.0),  # beyond the agent's patience
+    ("a black hole", {"latency": {"fixed_s": _HELD_S, "of": "request"}}, 1.0),
+    (HALF_OPEN, {"latency": {"fixed_s": _HELD_S, "of": "request"}}, 1.0),
+    ("answers cut off", {"truncate": {}}, 1.0),
+    ("JSON that stops", {"truncate": {"end": "complete"}}, 1.0),
+    ("dripping answers", {"drip": {"bytes_per_s": 100}}, 1.0),
+    ("requests that arrive twice", {"duplicate": True}, 1.0),
+    ("requests overtaken", {"latency": {"fixed_s": 0.5, "of": "request"}}, 0.5),
+    ("a captive portal", {"captive_portal": {}}, 1.0),
+    ("a storm of 429", {"answer": {"status": 429, "retry_after_s": 1}}, 1.0),
+    ("a storm of 500", {"answer": {"status": 500}}, 1.0),
 ]
 
 
 class _NetworkRig(Rig):
-    """The rig with the proxy between agent and service."""
+    """The rig with an agent of little patience, and the service as a plain server if wanted."""
 
     def __init__(self, folder: Path, *, plain: bool) -> None:
         super().__init__(folder)
         self.is_plain = plain
-        self.network: FaultProxy | None = None
+
+    def control(self) -> ControlClient:
+        """A client of the service's control paths; close it."""
+        return ControlClient(self.base_url)
 
     def _configure(self) -> None:
         super()._configure()
-        self.network = FaultProxy(self._port, seed=6, plain=self.is_plain)
+        if self.is_plain:
+            with self.control() as control:
+                control.request("PUT", f"/_emulator/accounts/{API_KEY}/profile", {"base": "plain"})
         path = self.folder / "agent.yaml"
         settings = yaml.safe_load(path.read_text())
-        settings["service"] |= {"base_url": self.network.url, "timeout_s": 1}
+        settings["service"] |= {"timeout_s": 1}
         settings["commands"]["long_poll_wait_s"] = 1
         settings["sensors"] = [{"name": "s", "type": "simulated", "interval_s": 0.1, "settings": {"noise": 1}}]
         path.write_text(yaml.safe_dump(settings))
 
-    def __exit__(self, *error: object) -> None:
-        super().__exit__(*error)
-        if self.network is not None:
-            self.network.close()
+
+class _TrueKeys(KeyPair):
+    """Keys whose requests the complete service answers, whatever profile the account has."""
+
+    def _headers(self) -> dict[str, str]:
+        return {**super()._headers(), **TRUTH}
 
 
 class _Bench:
     """One agent through all faults, so that it meets each with what the last one left behind."""
 
     def __init__(self, rig: _NetworkRig) -> None:
-        assert rig.network is not None
-        self.rig, self.network = rig, rig.network
+        self.rig = rig
         self.sent: list[str] = []
-        self._client = rig.client()
+        self._open = ExitStack()
+        self._control = self._open.enter_context(rig.control())
+        self._client = self._open.enter_context(ServiceClient(rig.base_url, _TrueKeys(API_KEY, Secret(SECRET_KEY))))
         rig.start_agent()
         # What a plain server lists at the first contact is history.
         wait_until(self._had_contact, _RECOVERY_S)
         self.wait_until_well("at the start")
 
-    def go_through(self, fault: Fault, share: float, seconds: float) -> None:
-        before = self.network.met[fault]
-        self.network.fail(fault, share=share, seconds=seconds)
+    def go_through(self, name: str, effect: dict[str, Any], share: float) -> None:
+        rule = {"match": AGENT, "times": {"probability": share, "seed": 6}, "effect": effect}
+        fault = self._control.request("POST", _FAULTS, rule)["fault_id"]
         self._send()
         threading.Event().wait(_FAULT_S)
         self._send()
-        wait_until(lambda: self.network.met[fault] > before, _HITS_S)
-        self.network.heal()
-        self.wait_until_well(f"{fault}, {share:.0%} of the exchanges")
+        wait_until(lambda: self._control.request("GET", f"{_FAULTS}/{fault}")["hits"] > 0, _HITS_S)
+        # Deleting all lets go of what is held, and that goes on; what a rule holds that was deleted alone stays silent.
+        self._control.request("DELETE", f"{_FAULTS}/{fault}" if name == HALF_OPEN else _FAULTS)
+        self.wait_until_well(f"{name}, {share:.0%} of the requests")
 
     def wait_until_well(self, after: str) -> None:
         """Commands are done, a fresh reading is there, and it is the same process still."""
@@ -110,7 +131,7 @@ class _Bench:
         assert log.count("agent=ready") == 1
 
     def close(self) -> None:
-        self._client.close()
+        self._open.close()
 
     def judge(self) -> None:
         """Stop the agent and compare its books with the service's and with the effects."""
@@ -158,16 +179,16 @@ class _Bench:
 @pytest.mark.timeout(600)
 def test_through_every_fault_of_the_network_nothing_is_lost_or_doubled_and_all_is_well_soon_after(tmp_path):
     with _NetworkRig(tmp_path, plain=False) as rig, closing(_Bench(rig)) as bench:
-        for fault, share, seconds in SCRIPT:
-            bench.go_through(fault, share, seconds)
+        for name, effect, share in SCRIPT:
+            bench.go_through(name, effect, share)
         bench.judge()
 
 
 @pytest.mark.timeout(600)
 def test_with_a_plain_server_nothing_is_lost_and_no_effect_is_doubled(tmp_path):
     with _NetworkRig(tmp_path, plain=True) as rig, closing(_Bench(rig)) as bench:
-        for fault in (Fault.LOST_ANSWER, Fault.DUPLICATED, Fault.TRUNCATED):
-            bench.go_through(fault, 0.5, 0.0)
+        for effect in ({"lose": "answer"}, {"duplicate": True}, {"truncate": {}}):
+            bench.go_through(str(effect), effect, 0.5)
         bench.judge()
 
 
@@ -177,5 +198,8 @@ def test_through_faults_drawn_at_random(tmp_path):
     chance = random.Random(ROUNDS)
     with _NetworkRig(tmp_path, plain=False) as rig, closing(_Bench(rig)) as bench:
         for _ in range(ROUNDS):
-            bench.go_through(chance.choice(list(Fault)), chance.uniform(0.5, 1.0), chance.uniform(0.1, 3.0))
+            name, effect, _ = chance.choice(SCRIPT)
+            if effect.get("latency", {}).get("fixed_s", _HELD_S) != _HELD_S:
+                effect = {"latency": {**effect["latency"], "fixed_s": chance.uniform(0.1, 3.0)}}
+            bench.go_through(name, effect, chance.uniform(0.5, 1.0))
         bench.judge()

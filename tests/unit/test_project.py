@@ -247,6 +247,7 @@ def test_the_simulator_uses_only_the_shared_rooms_of_the_agent():
         "agent.cli.lazy",
         "agent.process.at_start",
         "agent.config.dialect",
+        "gateway.http.accepting",
         "gateway.http.connection_limits",
         "gateway.http.protocol",
     }

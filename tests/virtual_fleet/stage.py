@@ -258,9 +258,9 @@ def _patched(clock: Time, service: Service, engines: Engines, prepared: list[Any
         "run.preparing.issue_gateway_tokens": tokens,
         "engine.pool.Http1Engine": http,
         "workload.fleet.Http1Engine": http,
-        "workload.devices.Http1Engine": http,
+        "workload.http_devices.Http1Engine": http,
         "workload.faults.SlowConnections": engines.make_slow,
-        "workload.devices.MqttSessions": engines.mqtt_class(),
+        "workload.mqtt_devices.MqttSessions": engines.mqtt_class(),
     }
     with ExitStack() as ends:
         for name, value in patches.items():

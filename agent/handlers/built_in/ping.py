@@ -22,7 +22,7 @@ class Ping(Handler):
     in_safe_mode = True
 
     class Payload(HandlerPayload):
-        """Anything to get back."""
+        """Any value, which the result repeats."""
 
         echo: Any = Field(default=None, description="Comes back unchanged; any JSON value.")
 

@@ -1,7 +1,7 @@
 """``reboot``: restart the device, through the helper that may.
 
 The agent may not do it and asks :mod:`agent.helper`. Before it asks it writes down in which boot, and then that the
-helper accepted, so that the process that comes after knows, whatever happens next: in another boot the command has
+helper accepted, so that the process after it can decide, whatever happens next: in another boot the command has
 succeeded; in the same one it goes by the helper's answer, and asks again only when there is none.
 """
 
@@ -105,7 +105,7 @@ class _Note(NamedTuple):
     Attributes:
         boot_id: of the boot in which it asks.
         accepted: the helper said so. Its answer is gone with that boot: where it is missing, the system has been
-            started anew. In a container that alone tells, since the kernel and its boot id are the host's.
+            started anew. In a container it is the only sign, since the kernel and its boot id are the host's.
     """
 
     boot_id: str

@@ -82,7 +82,7 @@ def run_command(
         if local:
             if target != TargetOptions():
                 raise ConfigurationError(["--local starts its own service: leave the other target out"], "target")
-            gateway = file.scenario.target.through == "gateway" or file.scenario.target.transport == "mqtt"
+            gateway = file.scenario.target.uses_gateway
             way = target_of(ends.enter_context(running_local(folder / "up", rate_limit=rate_limit, gateway=gateway)))
         else:
             way = _find(target, file)

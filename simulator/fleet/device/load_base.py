@@ -5,9 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final
+from typing import Final, Protocol
 
 from agent.core.values import Moment
 from simulator.fleet.audit.digest import digest_values
@@ -195,6 +196,15 @@ class _User(Timer):
             self._users.wheel.at(self._wanted_s, self)
 
 
+class LoadRequest(Protocol):
+    """A request of pure load that has not ended."""
+
+    @property
+    def device(self) -> int:
+        """Index in the fleet."""
+        ...
+
+
 class LoadBase(ABC):
     """Pure load over any transport: its users, what is measured of its requests, and how it ends.
 
@@ -209,7 +219,10 @@ class LoadBase(ABC):
     Attributes:
         is_over: the run is over; what ends from now on has not come to an end by itself.
         undelivered: open arrivals that were under way then.
+        under_way: requests that have not ended.
     """
+
+    under_way: AbstractSet[LoadRequest]
 
     def __init__(
         self,
@@ -243,6 +256,18 @@ class LoadBase(ABC):
             due_s: when it was to be sent, on the monotonic clock: what was waited is counted from here.
             on_end: called with the time of the end.
         """
+
+    @abstractmethod
+    def end(self) -> None:
+        """End what is under way: the run is over."""
+
+    def switch_on(self, device: int) -> None:
+        """Connect a device, where the transport has a session for each; over others nothing is to be done."""
+        del device
+
+    def switch_off(self, device: int) -> None:
+        """Cut a device's session, where the transport has a session for each."""
+        del device
 
     def can_send(self, device: int) -> bool:
         """Whether a closed user can make a request for this device now."""

@@ -272,25 +272,26 @@ def _arrivals(scenario: Scenario, times: float) -> Rates:
     rates: dict[str, float] = defaultdict(float)
     for arrivals in scenario.arrivals:
         if isinstance(arrivals, OpenArrivals):
-            way = "mqtt" if scenario.target.transport == "mqtt" and arrivals.operation == "sensor_data" else "http"
-            rates[f"{way}.{arrivals.operation}"] += arrivals.rate_per_s * times
+            # Polls and the operator's commands are HTTP, whatever devices use.
+            protocol = scenario.target.traits.protocol if arrivals.operation == "sensor_data" else "http"
+            rates[f"{protocol}.{arrivals.operation}"] += arrivals.rate_per_s * times
     return rates
 
 
 def _devices(scenario: Scenario, online: float, asked: float) -> Rates:
-    way = "mqtt" if scenario.target.transport == "mqtt" else "http"
-    poll = "long_poll" if scenario.target.transport == "http_long_poll" else "poll"
+    transport = scenario.target.traits
+    protocol, poll = transport.protocol, "long_poll" if transport.polls == "held" else "poll"
     rates: dict[str, float] = defaultdict(float)
     for model in scenario.fleet.models:
         devices = model.share * scenario.fleet.devices * online
-        rates[f"{way}.sensor_data"] += devices / model.telemetry.every_s
-        if way == "http":
+        rates[f"{protocol}.sensor_data"] += devices / model.telemetry.every_s
+        if not transport.is_pushed:
             rates[f"http.{poll}"] += devices / poll_period_s(scenario, model)
     commands = sum(stream.rate_per_s for stream in streams_of(scenario)) * asked
     rates["http.send_command"] += commands
-    rates[f"{way}.report"] += commands
-    if way == "mqtt":
-        rates["mqtt.command"] += commands
+    rates[f"{protocol}.report"] += commands
+    if transport.is_pushed:
+        rates[f"{protocol}.command"] += commands
     elif poll == "long_poll":
         rates["http.long_poll"] += _HELD_POLLS_OF_A_COMMAND * commands
     return rates
@@ -346,13 +347,13 @@ def _signals(model: ModelSettings) -> int:
 
 def _sockets(scenario: Scenario) -> int:
     target, devices = scenario.target, scenario.fleet.devices
-    if target.transport == "mqtt":
+    if target.traits.has_sessions:
         return devices
     closed = sum(arrivals.users for arrivals in scenario.arrivals if isinstance(arrivals, ClosedArrivals))
     if scenario.level == "wire" or scenario.kind in {"onboarding_storm", "limiter"}:
         return devices if target.connections == "per_device" else max(target.pool, closed)
     # A held poll keeps its connection; readings and results need one beside it.
-    held = devices if target.transport == "http_long_poll" and scenario.kind != "backfill" else 0
+    held = devices if target.traits.polls == "held" and scenario.kind != "backfill" else 0
     return held + (devices if target.connections == "per_device" else min(target.pool, devices))
 
 

@@ -60,14 +60,14 @@ def periodic_of(scenario: Scenario, kinds: Indices, devices: range) -> Iterator[
         every_s = model.telemetry.every_s
         keys = [device_key(scenario.seed, devices.start + int(number)) for number in local]
         yield Periodic(EventKind.READING, every_s, local, _phases(keys, READING, every_s, model.telemetry.phase))
-        if scenario.kind != "backfill" and scenario.target.transport != "mqtt":
+        if scenario.kind != "backfill" and not scenario.target.traits.is_pushed:
             poll_s = poll_period_s(scenario, model)
             yield Periodic(EventKind.POLL, poll_s, local, _phases(keys, POLL, poll_s, "hashed"))
 
 
 def poll_period_s(scenario: Scenario, model: ModelSettings) -> float:
     """Between two polls of a device, as long as no command comes."""
-    return model.poll.every_s if scenario.target.transport == "http_poll" else model.poll.wait_s
+    return model.poll.every_s if scenario.target.traits.polls == "periodic" else model.poll.wait_s
 
 
 def _phases(keys: Sequence[str], name: str, period_s: float, phase: str) -> Floats:

@@ -23,13 +23,13 @@ def demand_of(scenario: Scenario, workers: int, *, target_is_here: bool) -> Dema
         target_is_here: the target is on this machine.
     """
     target, devices = scenario.target, scenario.fleet.devices
-    if target.transport == "mqtt":
+    if target.traits.has_sessions:
         sockets = devices
     elif target.connections == "pooled":
         sockets = target.pool
     else:
         # While the service holds its poll, a device sends over a second socket.
-        sockets = devices * (2 if target.transport == "http_long_poll" else 1)
+        sockets = devices * (2 if target.traits.polls == "held" else 1)
     return Demand(
         devices=devices,
         device_bytes=CORE_DEVICE_BYTES if scenario.level == "core" else WIRE_DEVICE_BYTES,
@@ -68,7 +68,7 @@ def _starving(scenario: Scenario) -> list[str]:
     """Held polls on shared connections: each keeps one for as long as the service holds it."""
     target, devices = scenario.target, scenario.fleet.devices
     holds = scenario.level == "core" and scenario.kind in {"load", "command_round_trip"}
-    if not holds or target.transport != "http_long_poll" or target.connections != "pooled" or devices < target.pool:
+    if not holds or target.traits.polls != "held" or target.connections != "pooled" or devices < target.pool:
         return []
     pool = devices + max(devices // 20, 16)
     said = f"target.pool: {devices} devices hold a poll each, on {target.pool} connections that they share: write "

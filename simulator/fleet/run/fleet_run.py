@@ -227,7 +227,7 @@ def _audit(context: RunContext, prepared: Prepared, outcome: RunOutcome, view: R
 def _let_gateway_finish(context: RunContext, view: RunView) -> None:
     """What a gateway has confirmed may not be in the service yet; read back before, it would count as lost."""
     settings, folder = context.file.scenario.target, context.target.gateway_folder
-    if folder is None or (settings.transport != "mqtt" and settings.through != "gateway"):
+    if folder is None or not settings.uses_gateway:
         return
     with _stage(view, "the gateway hands on what it holds"):
         left = wait_until_handed_on(folder, _GATEWAY_S, lambda _left: None)

@@ -278,7 +278,7 @@ def _address(context: RunContext, provisioned: Provisioned) -> tuple[Address, fr
     Through a gateway each device gets a token of its own first.
     """
     target, settings = context.target, context.file.scenario.target
-    if settings.transport != "mqtt" and settings.through != "gateway":
+    if not settings.uses_gateway:
         return Address(target.base_url, target.key_files, ca_file=target.ca_file), None
     if target.gateway_url is None or target.gateway_folder is None:
         raise ConfigurationError(
@@ -304,4 +304,4 @@ def _address(context: RunContext, provisioned: Provisioned) -> tuple[Address, fr
 
 def _offers_used(scenario: Scenario, offers: frozenset[str]) -> frozenset[str]:
     """Devices that poll periodically do so although the service could hold their polls."""
-    return offers - {"long-poll"} if scenario.target.transport == "http_poll" else offers
+    return offers - {"long-poll"} if scenario.target.traits.polls == "periodic" else offers

@@ -136,7 +136,7 @@ def last_record(reporter: RunReporter, outcome: RunOutcome, merger: Merger, audi
     """
     scenario = reporter.scenario
     is_open = any(arrivals.kind == "open" for arrivals in scenario.arrivals)
-    is_pooled = scenario.target.transport != "mqtt" and scenario.target.connections == "pooled"
+    is_pooled = not scenario.target.traits.has_sessions and scenario.target.connections == "pooled"
     assessment = reporter.saturation.assess(is_open=is_open, is_pooled=is_pooled)
     totals = merger.totals
     summaries = [outcome.summaries[number] for number in sorted(outcome.summaries)]

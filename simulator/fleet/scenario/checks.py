@@ -95,9 +95,11 @@ def _target(scenario: Scenario) -> Iterator[Finding]:
 def _connections(scenario: Scenario) -> Iterator[Finding]:
     target = scenario.target
     given = target.model_fields_set
-    if target.transport == "mqtt":
+    if target.traits.has_sessions:
         for name in sorted(given & {"connections", "pool"}):
-            issue = "does nothing with 'transport: mqtt': every device has a session of its own; remove it"
+            issue = (
+                f"does nothing with 'transport: {target.transport}': every device has a session of its own; remove it"
+            )
             yield Finding.at(("target", name), ("target", "transport"), issue=issue)
     elif target.connections == "per_device" and "pool" in given:
         yield Finding.at(
@@ -117,13 +119,14 @@ def _models(scenario: Scenario) -> Iterator[Finding]:
             )
         polls = model.poll.model_fields_set
         transport = scenario.target.transport
-        if "wait_s" in polls and transport != "http_long_poll":
+        kind_of_polls = scenario.target.traits.polls
+        if "wait_s" in polls and kind_of_polls != "held":
             yield Finding.at(
                 (*here, "poll", "wait_s"),
                 ("target", "transport"),
                 issue=f"does nothing with 'transport: {transport}': only http_long_poll has polls that are held",
             )
-        if "every_s" in polls and transport != "http_poll":
+        if "every_s" in polls and kind_of_polls != "periodic":
             yield Finding.at(
                 (*here, "poll", "every_s"),
                 ("target", "transport"),
@@ -161,7 +164,7 @@ def _kind(scenario: Scenario) -> Iterator[Finding]:
         yield Finding.at(("audit", "numbers"), ("level",), issue=f"{issue}; leave it out, or take 'level: core'")
     if scenario.kind in {"onboarding_storm", "backfill"} and scenario.commands:
         yield Finding.at(("commands",), ("kind",), issue=f"kind {scenario.kind} sends no commands; remove them")
-    if scenario.kind in _ONLY_OVER_HTTP and scenario.target.transport == "mqtt":
+    if scenario.kind in _ONLY_OVER_HTTP and scenario.target.traits.protocol != "http":
         issue = f"{_ONLY_OVER_HTTP[scenario.kind]}; take transport http_poll"
         yield Finding.at(("kind",), ("target", "transport"), issue=issue)
 
@@ -200,7 +203,7 @@ def _level(scenario: Scenario) -> Iterator[Finding]:
             issue="devices of level core send by their own schedules; give 'level: wire', or use models and commands",
         )
     for index, arrivals in enumerate(scenario.arrivals):
-        if scenario.target.transport == "mqtt" and arrivals.operation in _NOT_OVER_MQTT:
+        if scenario.target.traits.is_pushed and arrivals.operation in _NOT_OVER_MQTT:
             issue = _NOT_OVER_MQTT[arrivals.operation]
             yield Finding.at(("arrivals", index, "operation"), ("target", "transport"), issue=issue)
     if "on_limited" in scenario.target.model_fields_set and (scenario.level == "wire" or scenario.kind in _NO_DEVICES):

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
 from agent.config.dialect import DialectConfig
 from simulator.fleet.settings import Seconds, Section
+from simulator.fleet.transports import TRANSPORTS, Transport
 
-Transport = Literal["http_poll", "http_long_poll", "mqtt"]
+if TYPE_CHECKING:
+    TransportWord = str
+else:
+    TransportWord = Literal[tuple(TRANSPORTS)]
 Through = Literal["service", "gateway"]
 
 
@@ -50,7 +54,7 @@ class TargetSettings(Section):
         min_length=1,
         description="Address of the service, or of the gateway's HTTP front. --base-url of 'run' wins over it.",
     )
-    transport: Transport = Field(
+    transport: TransportWord = Field(
         default="http_long_poll",
         description="How commands reach a device: asked for periodically, asked for with a poll that the server holds, "
         "or over MQTT (readings and results go the same way).",
@@ -84,3 +88,13 @@ class TargetSettings(Section):
     on_limited: Literal["obey", "defy"] = Field(
         default="obey", description="What a device of level core does about 429: wait as Retry-After says, or go on."
     )
+
+    @property
+    def traits(self) -> Transport:
+        """What is known of the transport."""
+        return TRANSPORTS[self.transport]
+
+    @property
+    def uses_gateway(self) -> bool:
+        """Whether devices talk to a gateway, with a token each, and not to the service."""
+        return self.through == "gateway" or self.traits.needs_gateway

@@ -45,7 +45,7 @@ class Unused:
 
 def _kind(kind: str) -> Condition:
     # Over MQTT they are refused as a whole.
-    return lambda scenario: scenario.kind == kind and scenario.target.transport != "mqtt"
+    return lambda scenario: scenario.kind == kind and scenario.target.traits.protocol != "mqtt"
 
 
 def _commands(*names: str) -> Callable[[Scenario], bool]:
@@ -132,13 +132,13 @@ UNUSED: Final = (
         ("commands",),
     ),
     Unused(
-        lambda scenario: scenario.target.transport == "mqtt",
+        lambda scenario: scenario.target.traits.needs_gateway,
         ("target.on_limited", "target.dialect.results", "target.dialect.results_table"),
         "over MQTT devices talk to the gateway, which answers no 429 and reports the results itself",
         ("target", "transport"),
     ),
     Unused(
-        lambda scenario: scenario.level == "wire" and scenario.target.transport != "mqtt",
+        lambda scenario: scenario.level == "wire" and not scenario.target.traits.needs_gateway,
         ("target.dialect.results", "target.dialect.results_table"),
         "level wire has no devices to report results",
         ("level",),
@@ -156,7 +156,7 @@ UNUSED: Final = (
         ("commands",),
     ),
     Unused(
-        lambda scenario: scenario.target.transport != "mqtt" and _lacks(BATCH_SENSOR_DATA)(scenario),
+        lambda scenario: not scenario.target.traits.needs_gateway and _lacks(BATCH_SENSOR_DATA)(scenario),
         ("fleet.models.*.telemetry.batch",),
         f"the service takes no arrays: target.dialect.extensions lacks {BATCH_SENSOR_DATA!r}",
         ("target", "dialect", "extensions"),

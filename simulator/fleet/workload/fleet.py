@@ -40,10 +40,9 @@ from simulator.fleet.workload.devices import (
     DeviceSpecs,
     Power,
     WorkerContext,
-    make_devices,
-    slow_target,
 )
 from simulator.fleet.workload.faults import FaultContext, FaultSchedule, read_device_faults
+from simulator.fleet.workload.make_devices import make_devices, parts_of
 from simulator.fleet.workload.measurement import Measurement, StagedLedger
 from simulator.fleet.workload.models import build_models, device_model
 from simulator.fleet.workload.operator import EXPIRY_MARGIN_S, Operator, OrderContext
@@ -148,7 +147,7 @@ class FleetWorkload:
         self._faults: FaultSchedule | None = None
         self._drained_from_s: float | None = None
         self._held: dict[int, list[Event]] = {}  # orders to devices that were never in contact, by device
-        job_waits = job.scenario.level == "core" and job.scenario.target.transport != "mqtt"
+        job_waits = job.scenario.level == "core" and not job.scenario.target.traits.is_pushed
         self._waits_for_contact = job_waits and COMMAND_STATUS not in job.offers
         self._is_over = False
         self._news = asyncio.Event()
@@ -197,7 +196,7 @@ class FleetWorkload:
                     self._devices, around, self._wheel, self._clock, seed=job.scenario.seed, range_of=job.devices
                 ),
                 self._origin_s,
-                slow=slow_target(job.scenario, job.address),
+                slow=parts_of(job.scenario).slow_target(job.scenario, job.address),
                 part=len(job.device_ids) / job.scenario.fleet.devices,
             )
             self._power = self._faults.power
@@ -337,7 +336,7 @@ class FleetWorkload:
             device_model(
                 settings,
                 model,
-                held=target.transport != "http_poll",
+                held=target.traits.polls != "periodic",
                 defies=target.on_limited == "defy",
             )
             for settings, model in zip(job.scenario.fleet.models, self._models, strict=True)

@@ -33,6 +33,12 @@ class Inbox:
             self._is_read = not message.get("more_body")
         return b"".join(message.get("body", b"") for message in self._kept)
 
+    def copy(self) -> Inbox:
+        """A second one of the same request, which has read what this one has."""
+        made = Inbox(self._receive)
+        made._kept, made._is_read = self._kept.copy(), self._is_read
+        return made
+
     async def receive(self) -> Message:
         """What was read already, then what comes after it."""
         return self._kept.popleft() if self._kept else await self._receive()

@@ -12,7 +12,7 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from sqlalchemy.exc import SQLAlchemyError
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from simulator.service.addresses import CONTROL_PREFIX
 from simulator.service.answers import send_answer
@@ -133,6 +133,8 @@ class FaultLayer:
             elif effect is not None and "request" in {effect.lose, effect.reset}:
                 (reset if effect.reset else close)(connection_of(scope, send))
             else:
+                if effect is not None and effect.duplicate:
+                    await self._carry_out_first(scope, inbox.copy())
                 sending = Sending(
                     scope,
                     send,
@@ -143,6 +145,23 @@ class FaultLayer:
                     self._service.clock.now_ms,
                 )
                 await self._app(scope, inbox.receive, sending.send)
+
+    async def _carry_out_first(self, scope: Scope, inbox: Inbox) -> None:
+        """Carry the request out once more than its caller knows: until its answer begins, which nobody gets."""
+        begun = asyncio.Event()
+
+        async def discard(_message: Message) -> None:
+            begun.set()
+
+        inner = {name: value for name, value in scope.items() if name != RAW_SEND}
+        carrying_out = asyncio.ensure_future(self._app(inner, inbox.receive, discard))
+        answered = asyncio.ensure_future(begun.wait())
+        try:
+            await asyncio.wait({carrying_out, answered}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (carrying_out, answered):
+                task.cancel()
+            await asyncio.wait({carrying_out, answered})
 
     async def _answer(self, effect: FaultEffect, send: Send) -> None:
         now_ms = self._service.clock.now_ms()

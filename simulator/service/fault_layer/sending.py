@@ -59,7 +59,7 @@ class Sending:
         if message["type"] == "http.response.start" and self.answer_s:
             await self.wait(self.answer_s)
         effect = self.effect
-        if effect is None:
+        if effect is None or effect.duplicate:
             await self.next(message)
         elif effect.lose is not None or effect.reset is not None:
             self._end(reset if effect.reset else close)

@@ -164,6 +164,8 @@ class FaultEffect(Sent):
         lose: the connection is closed without an answer, and the ``request`` was not carried out, or was and the
             ``answer`` is lost.
         reset: as ``lose``, with a TCP RST.
+        duplicate: the request arrives twice and is carried out twice, one after the other, as when a proxy sends it
+            again; the caller gets the second answer.
         truncate: the body ends too early.
         malformed_json: the body is no JSON.
         content_type: another ``Content-Type``.
@@ -176,6 +178,7 @@ class FaultEffect(Sent):
     answer: FaultAnswer | None = None
     lose: Side | None = None
     reset: Side | None = None
+    duplicate: Literal[True] | None = None
     truncate: FaultTruncate | None = None
     malformed_json: Literal[True] | None = None
     content_type: Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=_VALUE)] | None = None

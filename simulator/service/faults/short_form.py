@@ -23,7 +23,7 @@ _MAIN: Final[Mapping[str, str]] = {
     "date": "offset_s",
 }
 """What ``name=value`` sets, of the effects that have members; the value of the others is the effect itself."""
-_ALONE: Final[Mapping[str, Any]] = {"malformed_json": True, "truncate": {}, "captive_portal": {}}
+_ALONE: Final[Mapping[str, Any]] = {"duplicate": True, "malformed_json": True, "truncate": {}, "captive_portal": {}}
 """What ``name`` alone means."""
 
 

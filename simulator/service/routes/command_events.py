@@ -118,8 +118,8 @@ async def _read_events(service: Service, account: int, place: _Place) -> bytes |
 
     def read(connection: Connection) -> tuple[_Place, bytes]:
         after = place.seq
-        if place.command_id is not None and commands.place_of(connection, account, place.command_id) != after:
-            after = 0  # all was deleted, and numbers begin anew
+        if place.command_id is not None and commands.was_renumbered(connection, after, place.command_id):
+            after = 0
         sent = commands.list_sent(connection, account, after, PAGE)
         events = [b"id: %s\nevent: command\ndata: %s\n\n" % (one.id.encode(), to_json(one)) for _, one in sent]
         return (_Place(sent[-1][0], sent[-1][1].id) if sent else place), b"".join(events)

@@ -273,6 +273,18 @@ def place_of(connection: Connection, manufacturer_seq: int, command_id: str) -> 
     ).scalar_one_or_none()
 
 
+def was_renumbered(connection: Connection, seq: int, command_id: str) -> bool:
+    """Whether all commands were deleted since this one had its number, so that numbers began anew.
+
+    A command that is gone, and later ones that are there, are no sign of it: old ones may be deleted by themselves.
+    """
+    holder = connection.execute(select(commands.c.id).where(commands.c.seq == seq)).scalar_one_or_none()
+    if holder is not None:
+        return bool(holder != command_id)
+    newest_seq = connection.execute(select(func.max(commands.c.seq))).scalar()
+    return newest_seq is None or newest_seq < seq
+
+
 def list_sent(
     connection: Connection, manufacturer_seq: int, after_seq: int, limit: int
 ) -> list[tuple[int, CommandRecord]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -24,11 +24,21 @@ from gateway.store.command_rows import AGE_UNKNOWN, FORGET_AFTER_S, HELD_MAX_S, 
 from gateway.store.gateway_store import GatewayStore
 from gateway.store.schema import FILE_NAME
 from gateway.store.service import StoreWriter
-from gateway.store.values import Look, Presence, StoreBounds, StoredCommand, StoredState
+from gateway.store.values import Look, Presence, Reconciled, StoreBounds, StoredCommand, StoredState
 from tests.fakes import START_WALL_S, FakeClock
 
 NOW_S = START_WALL_S
 DONE = CommandResult(status="succeeded", result={"n": 1})
+
+
+def take_whole_list(
+    store: GatewayStore, device_id: str, listed: Sequence[StoredCommand], now_s: float, look: Look | None = None
+) -> Reconciled:
+    """What the gateway does with a list that fits on one page."""
+    look = look or Look()
+    taken = store.commands.take_listed(device_id, listed, now_s, look)
+    gone = store.commands.finish_list(device_id, {command.id for command in listed}, now_s, (), look)
+    return Reconciled(taken.new, taken.gone + gone, tuple(store.commands.open_of(device_id)), taken.left)
 
 
 class Bench:
@@ -58,7 +68,7 @@ class Bench:
         return self(lambda store: store.readings.next_batch(limit, at_s, policy, **more))
 
     def list(self, *commands: StoredCommand, device: str = "d1", at_s: float = NOW_S) -> Any:
-        return self(lambda store: store.commands.reconcile(device, commands, at_s))
+        return self(lambda store: take_whole_list(store, device, commands, at_s))
 
     def result(self, command_id: str, result: CommandResult = DONE, device: str = "d1") -> Any:
         return self(lambda store: store.commands.take_result(device, command_id, result, NOW_S))
@@ -405,7 +415,7 @@ class TestListsThatAreNotTheTruth:
 
     def look(self, store: Bench, *commands: StoredCommand, at_s: float = NOW_S) -> Any:
         look = Look(at_s, is_truth=False)
-        return store(lambda s: s.commands.reconcile("d1", commands, at_s, look=look))
+        return store(lambda s: take_whole_list(s, "d1", commands, at_s, look))
 
     def test_a_command_that_was_handed_out_once_stays_until_its_device_has_ended_it(self, store):
         self.look(store, command("c1"))
@@ -449,14 +459,14 @@ class TestListsThatAreNotTheTruth:
 
 class TestWhenACommandWasSeen:
     def test_the_record_says_when_the_gateway_first_saw_it_and_for_ever_the_same(self, store):
-        store(lambda s: s.commands.reconcile("d1", [command("c1", created_at=5.0)], NOW_S, look=Look(NOW_S)))
+        store(lambda s: take_whole_list(s, "d1", [command("c1", created_at=5.0)], NOW_S, Look(NOW_S)))
         later = NOW_S + 500
-        found = store(lambda s: s.commands.reconcile("d1", [command("c1", created_at=5.0)], later, look=Look(later)))
+        found = store(lambda s: take_whole_list(s, "d1", [command("c1", created_at=5.0)], later, Look(later)))
         assert found.open[0].record["listed_at"] == to_rfc3339(NOW_S)
 
     def test_without_a_time_of_its_own_the_first_list_may_be_of_any_age_and_the_second_is_new(self, store):
-        store(lambda s: s.commands.reconcile("d1", [command("c1")], NOW_S, look=Look(NOW_S)))
-        found = store(lambda s: s.commands.reconcile("d1", [command("c1"), command("c2")], NOW_S, look=Look(NOW_S)))
+        store(lambda s: take_whole_list(s, "d1", [command("c1")], NOW_S, Look(NOW_S)))
+        found = store(lambda s: take_whole_list(s, "d1", [command("c1"), command("c2")], NOW_S, Look(NOW_S)))
         dates = {each.id: each.record["listed_at"] for each in found.open}
         assert dates == {"c1": AGE_UNKNOWN, "c2": to_rfc3339(NOW_S)}
 

@@ -39,10 +39,10 @@ from simulator.fleet.report.page.plots import spans_with_drain
 from simulator.fleet.report.summary import WRONGS, LimiterCheck, limiter_checks, observed_text, streams_of
 from simulator.fleet.report.tables import devices_of
 from simulator.fleet.report.timeline import Slice
+from simulator.fleet.transports import TRANSPORTS
 from simulator.report.page import duration_text
 from simulator.report.values import Figure, Tone
 
-_TRANSPORTS: Final = {"http_poll": "HTTP, polling", "http_long_poll": "HTTP, long polls", "mqtt": "MQTT"}
 _LEVELS: Final = {
     "core": "each running the agent's own core",
     "wire": "pure load: requests are made without a device behind them",
@@ -246,7 +246,7 @@ def _pill(record: RunRecord) -> str:
 
 
 def _lead(record: RunRecord, figures: RunFigures) -> str:
-    transport = _TRANSPORTS.get(record.transport, record.transport)
+    transport = TRANSPORTS[record.transport].title if record.transport in TRANSPORTS else record.transport
     devices = plural(record.devices, "device")
     who = {
         "onboarding_storm": f"{plural(record.devices, 'label')} through scan, register and, for some, remove",

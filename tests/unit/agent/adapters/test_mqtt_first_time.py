@@ -56,7 +56,7 @@ def stored(*monotonic_s: float) -> list[StoredReading]:
 
 def test_the_first_batch_waits_for_the_notice_and_has_its_times(fake):
     told: list[tuple[str, str]] = []
-    clock = ServiceClock(fake, tell=lambda *words: told.append(words))
+    clock = ServiceClock(fake, on_state=lambda *words: told.append(words))
     broker = _Broker()
     uplink = build(broker, clock, fake)
     thread = threading.Thread(target=uplink.send, args=[stored(990.0, 995.0)])

@@ -47,7 +47,7 @@ def test_a_command_waits_for_the_time_and_comes_with_it():
     bench = Bench()
     bench.push("c1")
     assert bench.poll() is None
-    bench.source.told_time(START_WALL_S)
+    bench.source.set_time(START_WALL_S)
     assert bench.poll() == ["c1"]
 
 
@@ -87,7 +87,7 @@ def test_after_the_first_contact_nothing_is_held():
 
 def test_for_the_latest_of_each_handler_all_that_comes_soon_is_gathered():
     bench = Bench(gather=True)
-    bench.source.told_time(START_WALL_S)
+    bench.source.set_time(START_WALL_S)
     bench.push("c1")
     assert bench.poll() is None
     bench.clock.advance(GATHER_S / 2)

@@ -93,7 +93,7 @@ def test_the_service_wins_where_the_machine_only_believes_that_it_is_right():
 def test_how_wrong_the_clock_is_is_told_in_a_sentence_and_who_waits_for_the_time_is_called_once():
     told: list[tuple[str, str]] = []
     known: list[int] = []
-    clock = ServiceClock(FakeClock(wall_s=START_WALL_S - 1_209_600), tell=lambda *words: told.append(words))
+    clock = ServiceClock(FakeClock(wall_s=START_WALL_S - 1_209_600), on_state=lambda *words: told.append(words))
     clock.when_known(lambda: known.append(1))
     assert clock.recorded_at(make_moment(1000.0)) is None
     clock.observe(START_WALL_S)

@@ -1,0 +1,116 @@
+"""Devices over HTTP: with the agent's core, and as pure load."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from simulator.fleet.device.http_driver import HttpDriver
+from simulator.fleet.device.http_load import HttpLoad, LoadOptions
+from simulator.fleet.device.request_template import RequestTemplate
+from simulator.fleet.engine.http.engine import Http1Engine, HttpOptions
+from simulator.fleet.engine.http.origin import read_origin
+from simulator.fleet.scenario.model import Scenario
+from simulator.fleet.scenario.target import TargetSettings
+from simulator.fleet.target.key_pool import headers_of
+from simulator.fleet.target.target import read_keys
+from simulator.fleet.workload.devices import (
+    Address,
+    CoreDevices,
+    DeviceSpecs,
+    LoadParts,
+    WorkerContext,
+    load_devices,
+    read_tokens,
+    sources_of,
+)
+from simulator.fleet.workload.links import Links
+from simulator.fleet.workload.slow_connections import SlowTarget, over_http
+
+
+def _http_engine(target: TargetSettings, address: Address, context: WorkerContext) -> Http1Engine:
+    options = HttpOptions(
+        read_origin(address.base_url, address.ca_file),
+        per_device=target.connections == "per_device",
+        pool=context.connections,
+        sources=sources_of(target),
+    )
+    return Http1Engine(options, context.wheel)
+
+
+def _templates(address: Address, specs: DeviceSpecs) -> list[RequestTemplate]:
+    """One for each key pair, or one for each device that has a token; dealt out by the device's number."""
+    origin = read_origin(address.base_url, address.ca_file)
+    if address.tokens is None:
+        return [RequestTemplate(origin, headers_of(pair)) for pair in read_keys(address.keys)]
+    tokens, count = read_tokens(address.tokens), len(specs.members)
+    heads = [
+        RequestTemplate(origin, {"authorization": f"Bearer {tokens[member.device_id].reveal()}"})
+        for member in specs.members
+    ]
+    # Device i takes number i modulo the count, and this worker's first device is not number 0.
+    shift = -specs.first_index % count
+    return heads[shift:] + heads[:shift]
+
+
+class HttpDevices(CoreDevices):
+    """Devices with the agent's core, over HTTP."""
+
+    def __init__(self, scenario: Scenario, address: Address, specs: DeviceSpecs, context: WorkerContext) -> None:
+        self._engine = _http_engine(scenario.target, address, context)
+        self._links = Links(self._engine, context.clock, context.wheel)
+        self._driver = HttpDriver(
+            self._links,
+            context.wheel,
+            _templates(address, specs),
+            specs.members,
+            specs.fleet,
+            first_index=specs.first_index,
+            observer=context.observer,
+            timeout_s=scenario.target.timeout_s,
+            on_news=context.on_news,
+        )
+        super().__init__(self._driver, self._links)
+
+    def gauges(self) -> Mapping[str, float]:
+        """The gauges of all of them: ``online``, ``waiting_readings``, ``connections`` and others, by name."""
+        gauges = self._driver.gauges
+        return {
+            "online": float(gauges.online - self._links.state.down),
+            "waiting_readings": float(gauges.waiting_readings),
+            "connections": float(self._engine.connections),
+            **({"results_put_aside": float(gauges.results_put_aside)} if gauges.results_put_aside else {}),
+        }
+
+    async def close(self) -> int:
+        """Close every connection. See :class:`Devices`."""
+        self._driver.end()
+        await self._links.close()
+        self._driver.give_up(self._driver.clocks.monotonic())
+        return 0
+
+
+make_core_devices = HttpDevices
+
+
+def make_load(scenario: Scenario, address: Address, specs: DeviceSpecs, context: WorkerContext) -> LoadParts:
+    """Make pure load over HTTP."""
+    engine = _http_engine(scenario.target, address, context)
+    links = Links(engine, context.clock, context.wheel)
+    load = HttpLoad(
+        links if scenario.faults else engine,
+        context.wheel,
+        _templates(address, specs),
+        load_devices(specs),
+        specs.fleet,
+        first_index=specs.first_index,
+        observer=context.observer,
+        options=LoadOptions(timeout_s=scenario.target.timeout_s),
+        on_news=context.on_news,
+    )
+    return LoadParts(load, links, lambda: engine.connections)
+
+
+def slow_target(scenario: Scenario, address: Address) -> SlowTarget:
+    """Return where the slow connections of a slow loris go: where the devices go."""
+    del scenario
+    return over_http(read_origin(address.base_url, address.ca_file))
