@@ -131,7 +131,6 @@ class Service:
         self.scripted = self._make_scripted()
         self.keeping = Keeping(self.writer, config.keep_readings, config.keep_commands)
         self._register_due()
-        self.made_keys: Keys | None = None
         own = Keys(config.api_key, config.secret_key) if config.api_key and config.secret_key else None
         self.accounts = Accounts(self.writer, self.ids, self.clock, Quota(config.rate_limit), own)
         self.callers, self.profiles, self.quota = self.accounts.callers, self.accounts.profiles, self.accounts.quota
