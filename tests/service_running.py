@@ -104,25 +104,6 @@ def running(**settings: Any) -> Iterator[Bench]:
         yield Bench(service, clock, stack.enter_context(client(service)))
 
 
-def received(base_url: str, **filters: str) -> list[dict[str, Any]]:
-    """The requests that a service has in its log, oldest first.
-
-    Args:
-        base_url: of the service.
-        filters: query parameters of ``GET /_emulator/requests``.
-    """
-    found: list[dict[str, Any]] = []
-    query = {"limit": "1000", "order": "asc", **filters}
-    with httpx.Client(base_url=base_url, trust_env=False, timeout=120) as http:
-        while True:
-            page = http.get("/_emulator/requests", params=query)
-            assert page.status_code == 200, page.text
-            found += page.json()["data"]
-            if not page.json()["has_more"]:
-                return found
-            query["cursor"] = page.json()["next_cursor"]
-
-
 def client(service: RunningService, api_key: str | None = None, secret_key: str | None = None) -> httpx.Client:
     """A client with keys; the first account's unless others are given."""
     keys = {

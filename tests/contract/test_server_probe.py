@@ -6,6 +6,7 @@ import itertools
 import json
 import re
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,12 @@ from agent.wire.probe.report import ProbeReport, ProbeVerdict, RuleVerdict, repo
 from agent.wire.secret import Secret
 from simulator.cli import program
 from simulator.probe.writing import write
+from simulator.pytest_plugin.control import ServiceUnderTest
 from simulator.service.clock import SystemClock
 from simulator.service.profiles.model import COMPLETE, PLAIN, ServerProfile
 from tests.contract.test_gateway_http import Bench as GatewayBench
 from tests.profiles import choices, profile, running_as, switch
-from tests.service_running import Bench, client, received
+from tests.service_running import Bench, client
 
 GOLDEN = Path(__file__).parent / "golden"
 _numbers = itertools.count(1)
@@ -147,13 +149,13 @@ def test_the_report_of_a_plain_server_says_what_is_lost_and_how_it_is_kept(bench
 )
 def test_without_writing_only_gets_are_sent_and_no_command_is_taken(bench, wanted):
     switch(bench, wanted)
-    assert bench.http.delete("/_emulator/requests").status_code == 204
-    report = probe(bench, wanted, may_write=False)
-    by_probe = {"headers.user-agent": "device-agent*"}  # the bench registers its devices by another client
-    seen = received(bench.service.base_url, **by_probe)
-    assert len(seen) == report.requests <= 30
-    assert {one["method"] for one in seen} == {"GET"}
-    lists = [one for one in seen if one["path_template"] == "/devices/{device_id}/commands"]
+    with closing(ServiceUnderTest(bench.service.base_url)) as service:
+        since = service.since_now()
+        report = probe(bench, wanted, may_write=False)
+        sent = service.requests(**since, **{"headers.user-agent": "device-agent*"})  # not what registers its devices
+        lists = service.requests("GET", "/devices/{device_id}/commands", **since)
+    assert {one["method"] for one in sent} == {"GET"}
+    assert len(sent) == report.requests <= 30
     assert len(lists) == (1 if wanted is COMPLETE else 0)  # announced: the running commands alone
     assert report.standing is ProbeVerdict.GOOD
     assert not report.wrote

@@ -16,28 +16,26 @@ import paho.mqtt.client as paho
 import pytest
 import yaml
 
-from agent.wire import paths, topics
+from agent.wire import topics
 from agent.wire.auth import KeyPair
 from agent.wire.registration import RegisterDevice
 from agent.wire.secret import Secret
 from gateway.core.share import Share
 from gateway.devices.token_file import FILE_NAME, DeviceTokenFile
 from gateway.devices.tokens import make_token
+from simulator.pytest_plugin.control import ServiceUnderTest
 from simulator.service.config import ServiceConfig
-from simulator.service.request_log.settings import KEEP_MAX
 from simulator.service.server import RunningService
 from simulator.wire.client import ServiceClient
-from simulator.wire.control import ControlClient
 from simulator.wire.messages import SendCommand
 from simulator.wire.products import NewProduct
 from tests.e2e.agent_bench import API_KEY, SECRET_KEY, AgentProcess
 from tests.mosquitto import Mosquitto, end_client
-from tests.service_running import received
 
 SOON_S = 60.0
 DEVICES = 12
-LIST = paths.DEVICE_COMMANDS
 MORE_ROUNDS = 5
+REQUESTS = 20_000
 pytestmark = pytest.mark.timeout(300)
 
 
@@ -80,21 +78,28 @@ class Fleet:
 
 
 class Site:
-    """A service, a broker, a fleet, and two gateways, each with its own keys: the service's log knows them by these."""
+    """A service, a broker, a fleet, and two gateways, each with a key pair by which the service's log knows it."""
 
     def __init__(self, folder: Path, broker: Mosquitto, stack: ExitStack) -> None:
         self._folder, self._broker, self._stack = folder, broker, stack
         config = ServiceConfig(
-            api_key=API_KEY, secret_key=Secret(SECRET_KEY), rate_limit=0, keep_requests=KEEP_MAX, log_level="warning"
+            api_key=API_KEY, secret_key=Secret(SECRET_KEY), rate_limit=0, keep_requests=REQUESTS, log_level="warning"
         )
-        self.url = url = stack.enter_context(RunningService(config)).base_url
+        url = stack.enter_context(RunningService(config)).base_url
+        self.service = ServiceUnderTest(url)
+        stack.callback(self.service.close)
         self.client = stack.enter_context(ServiceClient(url, KeyPair(API_KEY, Secret(SECRET_KEY))))
         self.device_ids = self._register()
         self.fleet = Fleet(broker)
         stack.callback(end_client, self.fleet.client)
+        self.keys = [f"mk_gateway_{index}" for index in range(2)]
+        for name, text in (*((key, key) for key in self.keys), ("secret_key", SECRET_KEY)):
+            (folder / name).write_text(text)
+            (folder / name).chmod(0o600)
+        for key in self.keys:
+            pair = {"api_key": key, "secret_key": SECRET_KEY}
+            self.service.control.post(f"accounts/{API_KEY}/keys", pair)
         tokens = {device_id: make_token(secrets.token_bytes) for device_id in self.device_ids}
-        with ControlClient(url) as control:
-            self.keys = [control.request("POST", f"/_emulator/accounts/{API_KEY}/keys", {}) for _ in range(2)]
         for index in range(2):
             self._configure(index, tokens)
         self.gateways = [self.start(index) for index in range(2)]
@@ -106,13 +111,20 @@ class Site:
         gateway.wait_for("are served", SOON_S)
         return gateway
 
-    def named(self, index: int, path: str, **filters: str) -> list[str]:
-        """The devices in the paths of a gateway's requests, oldest first."""
-        found = received(self.url, path=path, api_key=self.keys[index]["api_key"], **filters)
-        return [one["path"].split("/")[2] for one in found]
-
     def own(self, index: int) -> set[str]:
         return set(filter(Share(index, 2).has, self.device_ids))
+
+    def polled(self, index: int, **filters: str) -> list[str]:
+        """Devices whose commands a gateway has asked for, once for each time."""
+        return self._asked_about("GET", "/devices/{device_id}/commands", index, filters)
+
+    def reported(self, index: int) -> list[str]:
+        """Devices whose results a gateway has sent, once for each."""
+        return self._asked_about("POST", "/devices/{device_id}/commands/{command_id}/result", index, {})
+
+    def _asked_about(self, method: str, template: str, index: int, filters: dict[str, str]) -> list[str]:
+        found = self.service.requests(method, template, api_key=self.keys[index], **filters)
+        return [one["path"].split("/")[2] for one in found]
 
     def send_commands(self) -> dict[str, str]:
         """One for each device; command id -> device id."""
@@ -134,10 +146,10 @@ class Site:
 
     def let_both_ask_again(self) -> None:
         """Each gateway has a list of each of its devices that was asked for after now."""
-        last = received(self.url)[-1]["id"]
+        since = self.service.since_now()
 
         def asked_twice(index: int) -> bool:
-            new = Counter(self.named(index, LIST, after=last))
+            new = Counter(self.polled(index, **since))
             return all(new[device_id] >= 2 for device_id in self.own(index))
 
         self.wait_until(lambda: asked_twice(0) and asked_twice(1))
@@ -173,14 +185,14 @@ class Site:
     def _configure(self, index: int, tokens: dict[str, Any]) -> None:
         state = self._folder / f"state-{index}"
         state.mkdir(mode=0o700)
-        for name in ("api_key", "secret_key"):
-            (state / name).write_text(self.keys[index][name])
-            (state / name).chmod(0o600)
         with DeviceTokenFile(state / FILE_NAME) as file:
             file.issue(tokens, time.time())
         sections = {
-            "service": {"base_url": self.url},
-            "auth": {f"{name}_file": str(state / name) for name in ("api_key", "secret_key")},
+            "service": {"base_url": self.service.base_url},
+            "auth": {
+                "api_key_file": str(self._folder / self.keys[index]),
+                "secret_key_file": str(self._folder / "secret_key"),
+            },
             "state_dir": str(state),
             "share": {"index": index, "count": 2},
             "http": {"enabled": False},
@@ -212,7 +224,7 @@ def test_each_command_is_effected_once_each_poll_is_made_by_one_and_what_one_mis
         first |= site.send_commands()
         site.wait_until(lambda sent=frozenset(first): set(site.succeeded()) == sent)
     for index in range(2):
-        assert set(site.named(index, LIST)) == site.own(index), "a gateway asks about its own devices only"
+        assert set(site.polled(index)) == site.own(index), "a gateway asks about its own devices only"
         assert _taken_for_the_other(site, index), "results of the other's commands go through this one, too"
 
     # The holder learns from its next list that a command has ended, whoever took the result: it is not sent again.
@@ -230,7 +242,7 @@ def test_each_command_is_effected_once_each_poll_is_made_by_one_and_what_one_mis
 
 def _taken_for_the_other(site: Site, index: int) -> set[str]:
     """Devices of the other gateway whose results went through this one."""
-    return set(site.named(index, paths.COMMAND_RESULT)) - site.own(index)
+    return set(site.reported(index)) - site.own(index)
 
 
 def _one_dies_and_comes_back(site: Site, ended: set[str]) -> None:
