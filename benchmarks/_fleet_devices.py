@@ -26,6 +26,7 @@ from agent.wire.extensions import IDEMPOTENCY_KEY
 from simulator.fleet.device.gc_freeze import GcFreeze
 from simulator.fleet.device.http_driver import HttpDriver, Member
 from simulator.fleet.device.model import DeviceModel, Fleetwide
+from simulator.fleet.device.observer import Observer
 from simulator.fleet.device.request_template import RequestTemplate
 from simulator.fleet.engine.addresses import loopback_addresses
 from simulator.fleet.engine.http.engine import Http1Engine, HttpOptions
@@ -79,7 +80,7 @@ class Step:
     connections: int
 
 
-class Counting:
+class Counting(Observer):
     """The observer: counts, records as a worker does, and keeps the lag."""
 
     def __init__(self) -> None:

@@ -46,7 +46,7 @@ class Verdict:
     """How the run ended.
 
     Attributes:
-        sentences: why, for a person; the most telling first.
+        sentences: why, for a person; the weightiest first.
     """
 
     word: VerdictStatus

@@ -36,7 +36,7 @@ class RunFindings:
 
 
 def judge_run(found: RunFindings) -> Verdict:
-    """The verdict. What weighs most gives the word; every reason is told, the weightiest first.
+    """The verdict. What weighs most gives the word; every reason is a sentence, the weightiest first.
 
     Lost data outweighs everything: nobody needs a longer run to know that. A target that went away, then a run that
     somebody ended, outweigh figures that are incomplete; a generator at its limit outweighs a threshold, since nobody
@@ -62,10 +62,10 @@ def judge_run(found: RunFindings) -> Verdict:
     )
     given = [(word, sentences) for word, sentences in reasons if sentences]
     word = given[0][0] if given else VerdictStatus.PASSED
-    told = [sentence for _, sentences in given for sentence in sentences]
+    lines = [sentence for _, sentences in given for sentence in sentences]
     if found.partial:
-        told.insert(1, _partial(found))
-    return Verdict(word, int(EXIT_CODES[word]), tuple(told) or (_all_well(found),))
+        lines.insert(1, _partial(found))
+    return Verdict(word, int(EXIT_CODES[word]), tuple(lines) or (_all_well(found),))
 
 
 def _losses(audit: AuditRecord | None) -> list[str]:

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Final, Protocol, Self
+from typing import IO, Any, Final, Self
 
 from agent.errors import ConfigurationError
 from agent.wire.secret import redact
@@ -23,7 +23,7 @@ _SHOWN: Final = frozenset(
 """What every line has that is shown of it."""
 
 
-class Trail(Protocol):
+class Trail:
     """Where each request is recorded."""
 
     def record(self, *, device: str, what: str, attempt: int, intended_at: float, exchange: Exchange) -> None:
@@ -36,17 +36,13 @@ class Trail(Protocol):
             intended_at: when it was due, seconds since the epoch: later sending is the run's own delay.
             exchange: what went over the wire.
         """
-        ...
 
 
-class NoTrail:
+class NoTrail(Trail):
     """Records nothing."""
 
-    def record(self, *, device: str, what: str, attempt: int, intended_at: float, exchange: Exchange) -> None:
-        """One request. See :class:`Trail`."""
 
-
-class AuditFile:
+class AuditFile(Trail):
     """A trail as JSON lines. Thread-safe. Bodies and headers are not in it, so no secret can be.
 
     Args:

@@ -23,7 +23,7 @@ def class_of(exchange: Exchange) -> str:
     return f"{status // 100}xx"
 
 
-class Tally:
+class Tally(Trail):
     """A trail that counts what it passes on. Thread-safe.
 
     Args:

@@ -61,6 +61,8 @@ class _Server(uvicorn.Server):
         self._service.requests.close()
         self._service.faults.close()
         await super().shutdown(sockets)
+        if self._service.recorder is not None:
+            self._service.recorder.close()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:

@@ -23,7 +23,7 @@ from typing import Final, Self
 
 from agent.core.values import Contract, OutcomeStatus
 from agent.errors import ConfigurationError
-from simulator.fleet.audit.fleet_ledger import LedgerCounts
+from simulator.fleet.audit.fleet_ledger import FleetLedger, LedgerCounts
 from simulator.fleet.audit.ledger_format import (
     CONTRACTS,
     COUNT_MAX,
@@ -68,7 +68,7 @@ class _Chunk:
     to_s: float
 
 
-class FileLedger:
+class FileLedger(FleetLedger):
     """A :class:`~simulator.fleet.audit.fleet_ledger.FleetLedger` on disk, for one thread that writes it down.
 
     Args:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Final, Protocol
+from typing import Final
 from zlib import crc32
 
 from agent.core.values import Contract, OutcomeStatus
@@ -26,12 +26,14 @@ NUMBERS_OF_A_RUN: Final = 2**32
 _RUNS: Final = 2**20
 
 
-class FleetLedger(Protocol):
-    """Where devices and the operator write down what they do. Calls are cheap, never block and never fail."""
+class FleetLedger:
+    """Where devices and the operator write down what they do. Calls are cheap, never block and never fail.
+
+    The base of all ledgers: a method that a ledger does not have writes nothing.
+    """
 
     def reading_made(self, device: int) -> None:
         """A sensor was read, and the reading waits to be sent. Only counted."""
-        ...
 
     def reading_sent(
         self, device: int, sequence: int, digest: int, *, recorded_ms: int | None, made_s: float, at_s: float
@@ -46,7 +48,6 @@ class FleetLedger(Protocol):
             made_s: when the sensor was read.
             at_s: now.
         """
-        ...
 
     def readings_resent(self, device: int, sequences: Sequence[int], at_s: float, *, ambiguous: bool) -> None:
         """Readings that were sent before go out again.
@@ -57,31 +58,24 @@ class FleetLedger(Protocol):
             at_s: now.
             ambiguous: the service may have them already; False when it refused them each time.
         """
-        ...
 
     def readings_accepted(self, device: int, sequences: Sequence[int], at_s: float) -> None:
         """The service answered 2xx for these."""
-        ...
 
     def readings_refused(self, device: int, sequences: Sequence[int], at_s: float) -> None:
         """The service refused these for good: they are not sent again."""
-        ...
 
     def readings_unanswered(self, device: int, sequences: Sequence[int], at_s: float) -> None:
         """No answer came, or one that leaves it open (5xx): the service may have stored them or not."""
-        ...
 
     def command_ordered(self, device: int, command_id: str, at_s: float) -> None:
         """The service took an operator's command for this device, and gave it this id."""
-        ...
 
     def order_unanswered(self, device: int, at_s: float) -> None:
         """An operator's command got no answer: it may exist or not, under an id that nobody knows."""
-        ...
 
     def command_received(self, device: int, command_id: str, at_s: float) -> None:
         """The device admitted a command to its journal. Not to be called for a repeat that the journal knew."""
-        ...
 
     def command_started(self, device: int, command_id: str, contract: Contract, attempt: int, at_s: float) -> None:
         """The effect begins. To be called before the work.
@@ -93,7 +87,6 @@ class FleetLedger(Protocol):
             attempt: 1 for the first run; more when the power went in the middle.
             at_s: now.
         """
-        ...
 
     def command_finished(
         self, device: int, command_id: str, status: OutcomeStatus, at_s: float, error: str | None = None
@@ -107,15 +100,12 @@ class FleetLedger(Protocol):
             at_s: now.
             error: why it did not succeed, a word and a sentence: ``expired: ...``.
         """
-        ...
 
     def command_reported(self, device: int, command_id: str, at_s: float) -> None:
         """The service took the final result."""
-        ...
 
     def result_put_aside(self, device: int, command_id: str) -> None:
         """Nothing on the service takes the final result: it stays with the device, and nobody waits for it."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,51 +146,8 @@ class LedgerCounts:
         return LedgerCounts(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
 
 
-class NoLedger:
+class NoLedger(FleetLedger):
     """A ledger that keeps nothing, for runs without an audit."""
-
-    def reading_made(self, device: int) -> None:
-        """A sensor was read, and the reading waits to be sent. Only counted. See :class:`FleetLedger`."""
-
-    def reading_sent(
-        self, device: int, sequence: int, digest: int, *, recorded_ms: int | None, made_s: float, at_s: float
-    ) -> None:
-        """A reading goes out for the first time. To be called before its bytes go to the socket."""
-
-    def readings_resent(self, device: int, sequences: Sequence[int], at_s: float, *, ambiguous: bool) -> None:
-        """Readings that were sent before go out again. See :class:`FleetLedger`."""
-
-    def readings_accepted(self, device: int, sequences: Sequence[int], at_s: float) -> None:
-        """The service answered 2xx for these. See :class:`FleetLedger`."""
-
-    def readings_refused(self, device: int, sequences: Sequence[int], at_s: float) -> None:
-        """The service refused these for good: they are not sent again. See :class:`FleetLedger`."""
-
-    def readings_unanswered(self, device: int, sequences: Sequence[int], at_s: float) -> None:
-        """No answer came, or one that leaves it open (5xx): the service may have stored them or not."""
-
-    def command_ordered(self, device: int, command_id: str, at_s: float) -> None:
-        """The service took an operator's command for this device, and gave it this id. See :class:`FleetLedger`."""
-
-    def order_unanswered(self, device: int, at_s: float) -> None:
-        """An operator's command got no answer: it may exist or not, under an id that nobody knows."""
-
-    def command_received(self, device: int, command_id: str, at_s: float) -> None:
-        """The device admitted a command to its journal. Not to be called for a repeat that the journal knew."""
-
-    def command_started(self, device: int, command_id: str, contract: Contract, attempt: int, at_s: float) -> None:
-        """The effect begins. To be called before the work. See :class:`FleetLedger`."""
-
-    def command_finished(
-        self, device: int, command_id: str, status: OutcomeStatus, at_s: float, error: str | None = None
-    ) -> None:
-        """The device decided how the command ended; also without an effect, as for an unknown one."""
-
-    def command_reported(self, device: int, command_id: str, at_s: float) -> None:
-        """The service took the final result. See :class:`FleetLedger`."""
-
-    def result_put_aside(self, device: int, command_id: str) -> None:
-        """Nothing on the service takes the final result: it stays with the device, and nobody waits for it."""
 
 
 def first_number_of(run: str) -> int:

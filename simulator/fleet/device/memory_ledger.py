@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 
 from agent.core.values import Contract
 from simulator.fleet.audit.digest import digest_values
-from simulator.fleet.audit.fleet_ledger import NoLedger
+from simulator.fleet.audit.fleet_ledger import FleetLedger
 from simulator.fleet.audit.readings import DeviceReadings, ReadingFact
+from simulator.fleet.device.observer import Observer
 from simulator.fleet.outcomes import Attempt, OutcomeClass
 
 _FAULTS_KEPT = 10
@@ -93,7 +94,7 @@ class DeviceLedger:
         self._refused.update(refused)
 
 
-class MemoryLedger(NoLedger):
+class MemoryLedger(FleetLedger, Observer):
     """The ledger (:class:`~simulator.fleet.audit.fleet_ledger.FleetLedger`) and the observer of a small fleet.
 
     Args:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from simulator.fleet.outcomes import Attempt, OutcomeClass
 
 
-class Observer(Protocol):
-    """One for all devices of a worker. Called from the loop's thread for each exchange: cheap, and never blocking."""
+class Observer:
+    """Base of observers, one for all devices of a worker.
+
+    Called from the loop's thread for each exchange: cheap, and never blocking.
+    """
 
     def exchanged(
         self,
@@ -35,29 +36,10 @@ class Observer(Protocol):
             now_s: when the answer was whole, or it was given up.
             attempt: whether it went out before, and what the service may have of that.
         """
-        ...
 
     def faulted(self, operation: str, device: int, sentence: str) -> None:
         """Why an exchange was no good one, for a person."""
-        ...
 
 
-class NoObserver:
+class NoObserver(Observer):
     """Measures nothing."""
-
-    def exchanged(
-        self,
-        operation: str,
-        outcome: OutcomeClass,
-        device: int,
-        *,
-        intended_s: float,
-        ready_s: float,
-        sent_s: float | None,
-        now_s: float,
-        attempt: Attempt,
-    ) -> None:
-        """A request ended. See :class:`Observer`."""
-
-    def faulted(self, operation: str, device: int, sentence: str) -> None:
-        """Why an exchange was no good one, for a person. See :class:`Observer`."""

@@ -16,7 +16,7 @@ Both are measured like operations, and are no exchanges by themselves.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, Protocol
+from typing import Final
 
 from simulator.fleet.metrics.merging import merge_operations
 from simulator.fleet.metrics.recorder import Recorder
@@ -29,29 +29,21 @@ AGE_OPERATIONS: Final = (READING_AGE, COMMAND_AGE)
 _CELL: Final = f"{COMMAND_AGE}["
 
 
-class Ages(Protocol):
+class Ages:
     """Where devices hand over how old their readings became. All times are on the machine's monotonic clock."""
 
     def accepted(self, taken_s: Iterable[float], now_s: float) -> None:
         """Readings that were taken at these times are accepted now."""
-        ...
 
     def given_up(self, taken_s: Iterable[float], outcome: OutcomeClass, now_s: float) -> None:
         """Readings that were taken at these times will not be sent any more, and nobody accepted them."""
-        ...
 
 
-class NoAges:
+class NoAges(Ages):
     """Keeps nothing, for runs that are not measured."""
 
-    def accepted(self, taken_s: Iterable[float], now_s: float) -> None:
-        """Readings that were taken at these times are accepted now. See :class:`Ages`."""
 
-    def given_up(self, taken_s: Iterable[float], outcome: OutcomeClass, now_s: float) -> None:
-        """Readings that were taken at these times will not be sent any more, and nobody accepted them."""
-
-
-class ReadingAges:
+class ReadingAges(Ages):
     """Records how old each reading was when it was accepted.
 
     Args:

@@ -58,7 +58,7 @@ class BatterySettings(Section):
     """A battery that empties and leaves the device dead until somebody charges it."""
 
     reading: ReadingName | None = key(
-        "the reading that shows it; null for a device that does not tell", default="battery_percent"
+        "the reading that shows it; null for a device that reports none", default="battery_percent"
     )
     life_s: Lifetime = key("from full to empty", unit="s", default=90 * _DAY_S)
     dead_s: Delay = key("how long nobody notices that it is empty", unit="s", default=6 * 3600.0)

@@ -48,7 +48,7 @@ class Stream:
 
     @property
     def name(self) -> str:
-        """Tells it from the others of the scenario."""
+        """The stream's name, which no other of the scenario has."""
         return f"{self.kind.name.lower()}/{self.number}"
 
 

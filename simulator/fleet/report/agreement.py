@@ -202,8 +202,8 @@ def _unproven(record: RunRecord) -> Iterator[str]:
     if record.kind == CHECKS:
         outcomes = [each.get("outcome") for each in found.values()] if isinstance(found, Mapping) else []
         held = f"{outcomes.count('held')} of {len(outcomes)} checks of the limiter held"
-        told = () if record.reasons is None else record.reasons.held
-        if "broken" in outcomes or not any(each.startswith(held) for each in told):
+        stated = () if record.reasons is None else record.reasons.held
+        if "broken" in outcomes or not any(each.startswith(held) for each in stated):
             yield f"{RUN_FILE}: the verdict is passed, and its checks of the limiter are not those that held"
     elif record.kind == STORM:
         numbers = found if isinstance(found, Mapping) else {}

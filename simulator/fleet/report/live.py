@@ -6,7 +6,7 @@ It is fed with seconds and does nothing but print: no clock, no thread, no file.
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Final, Protocol, Self
+from typing import Final, Self
 
 from rich.console import Console
 from rich.live import Live
@@ -34,30 +34,28 @@ _STYLES: Final = {Tone.GOOD: "green", Tone.BAD: "bold red", Tone.WARN: "yellow",
 _NOTES_KEPT: Final = 200
 
 
-class RunView(Protocol):
+class RunView:
     """A view of a run, used as a context manager; every method returns at once."""
 
-    def __enter__(self) -> Self: ...
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    ) -> None:
+        """Leave the view; an error goes on."""
 
     def stage(self, text: str, done: int = 0, whole: int = 0) -> None:
         """Show what goes on outside of the load, such as ``making devices``; an empty text ends it."""
-        ...
 
     def note(self, text: str, tone: Tone = Tone.PLAIN) -> None:
         """Show one event."""
-        ...
 
     def show(self, second: Second, standing: RunStatus) -> None:
         """Show the latest second and how the run stands; what begins or ends by it is noted by itself."""
-        ...
 
     def end(self, record: RunRecord) -> None:
         """Print the verdict and the figures of the run; the picture is gone then."""
-        ...
 
 
 def run_view(console: Console, head: RunHead, *, quiet: bool = False, line_every_s: int = LINE_EVERY_S) -> RunView:
@@ -76,31 +74,11 @@ def run_view(console: Console, head: RunHead, *, quiet: bool = False, line_every
     return LineView(console, head, line_every_s)
 
 
-class SilentView:
-    """Nothing, for scripts that read the exit code."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        return None
-
-    def stage(self, text: str, done: int = 0, whole: int = 0) -> None:
-        """Nothing."""
-
-    def note(self, text: str, tone: Tone = Tone.PLAIN) -> None:
-        """Nothing."""
-
-    def show(self, second: Second, standing: RunStatus) -> None:
-        """Nothing."""
-
-    def end(self, record: RunRecord) -> None:
-        """Nothing."""
+class SilentView(RunView):
+    """Shows nothing, for scripts that read the exit code."""
 
 
-class ScreenView:
+class ScreenView(RunView):
     """The whole terminal, drawn anew each second; afterwards the notes and the summary stay on the ordinary screen."""
 
     def __init__(self, console: Console, head: RunHead) -> None:
@@ -158,7 +136,7 @@ class ScreenView:
         return frame(self._picture, width, height)
 
 
-class LineView:
+class LineView(RunView):
     """One line every few seconds of the run, and one for each thing that happens."""
 
     def __init__(self, console: Console, head: RunHead, every_s: int) -> None:

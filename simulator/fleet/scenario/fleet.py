@@ -15,8 +15,7 @@ from simulator.fleet.models.settings import (
     States,
     check_states,
 )
-from simulator.fleet.scenario.section import Name
-from simulator.fleet.settings import Seconds, Section, Share
+from simulator.fleet.settings import Name, Seconds, Section, Share
 from simulator.fleet.signals.registry import SignalMap
 
 FROM_PRODUCT: Final = "from_product"
@@ -83,7 +82,7 @@ class ModelSettings(Section):
     )
     battery: BatterySettings | None = Field(default=None, description="What it lives on; left out: mains.")
     firmware: FirmwareSettings | None = Field(
-        default=None, description="Which firmware it has, and how updates go; left out: it does not tell."
+        default=None, description="Which firmware it has, and how updates go; left out: it reports none."
     )
     reboots: RebootSettings | None = Field(default=None, description="Power losses; left out: none.")
     clock: ClockSettings | None = Field(default=None, description="How wrong its clock is; left out: it is right.")

@@ -8,8 +8,7 @@ from pydantic import Field, field_validator
 
 from agent.errors import InvalidMessage
 from agent.wire.times import parse_time
-from simulator.fleet.scenario.section import Rate
-from simulator.fleet.settings import Seconds, Section, Share
+from simulator.fleet.settings import Rate, Seconds, Section, Share
 
 _HOUR_S: Final = 3600.0
 
@@ -42,7 +41,7 @@ class AuditedSettings(Section):
     numbers: bool = Field(
         default=True,
         description="Each reading carries its sequence number as one more value, fleet_sequence. Without it, readings "
-        "of a device are told apart by their millisecond: for a service that takes no unknown names. Level core only.",
+        "of a device are identified by their millisecond: for a service that takes no unknown names. Level core only.",
     )
     late_after_s: Seconds = Field(
         default=300.0, description="A reading that is accepted longer than this after it was made is late."

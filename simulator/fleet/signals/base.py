@@ -117,7 +117,7 @@ def turn_at(time_s: float, length_s: float, phase: float = 0.0, origin_s: float 
 
 
 def salt_of(*parts: str) -> bytes:
-    """Tells the chance of one signal from another's."""
+    """A salt for hashes, so that each signal has random numbers of its own."""
     return blake2b("\x1f".join(parts).encode(), digest_size=_SALT_BYTES).digest()
 
 

@@ -451,7 +451,7 @@ def window_of(scenario: Scenario, began_s: float) -> tuple[float, float]:
 
 
 def history_name(scenario: Scenario, from_s: float, to_s: float) -> str:
-    """Tells a history from every other one of the same devices: its numbers and idempotency keys follow from it.
+    """A name that no other history of the same devices has: numbers and idempotency keys follow from it.
 
     Args:
         scenario: of kind ``backfill``.

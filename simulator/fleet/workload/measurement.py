@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from agent.core.values import Contract, OutcomeStatus
 from simulator.fleet.audit.fleet_ledger import FleetLedger
 from simulator.fleet.device.http_codec import HELD_POLL
+from simulator.fleet.device.observer import Observer
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.metrics.stages import CommandTracker, EndState, Stage
 from simulator.fleet.outcomes import Attempt, OutcomeClass
@@ -18,7 +20,18 @@ _SENTENCES_KEPT = 50
 _SENTENCE_CHARACTERS = 200
 
 
-class Measurement:
+_PASSED_ON: Final = (
+    "reading_made",
+    "reading_sent",
+    "readings_resent",
+    "readings_accepted",
+    "readings_refused",
+    "readings_unanswered",
+    "order_unanswered",
+)
+
+
+class Measurement(Observer):
     """The observer of a worker (:class:`~simulator.fleet.device.observer.Observer`): counts, and keeps the extremes.
 
     Args:
@@ -91,7 +104,7 @@ class Measurement:
             self._bar_s = kept[-1][1][0]
 
 
-class StagedLedger:
+class StagedLedger(FleetLedger):
     """A ledger that also notes where the commands are; see :class:`~simulator.fleet.audit.fleet_ledger.FleetLedger`.
 
     Args:
@@ -106,14 +119,9 @@ class StagedLedger:
         self._ledger = ledger
         self._commands = ways
         self.began_s = 0.0
-        # Straight through: nothing is added to what is written down of readings.
-        self.reading_made = ledger.reading_made
-        self.reading_sent = ledger.reading_sent
-        self.readings_resent = ledger.readings_resent
-        self.readings_accepted = ledger.readings_accepted
-        self.readings_refused = ledger.readings_refused
-        self.readings_unanswered = ledger.readings_unanswered
-        self.order_unanswered = ledger.order_unanswered
+        # Nothing is added to these: the ledger itself is called, since each reading calls several of them.
+        for name in _PASSED_ON:
+            setattr(self, name, getattr(ledger, name))
 
     def command_ordered(self, device: int, command_id: str, at_s: float) -> None:
         """The service took an operator's command for this device, and gave it this id."""

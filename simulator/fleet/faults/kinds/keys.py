@@ -41,5 +41,5 @@ class RotatedKeys(LinkFault[RotatedKeysSettings]):
     def passage(self, device: Individual, which: int, time_s: float, size_bytes: int) -> Passage:
         """With the old key until this device gets the new one."""
         del which, size_bytes
-        told_s = self.begin_s + self.settings.duration_s * device.uniform(_LEARNED, 0)
-        return _WRONG if self.acts(device, time_s) and time_s < told_s else FREE
+        learned_s = self.begin_s + self.settings.duration_s * device.uniform(_LEARNED, 0)
+        return _WRONG if self.acts(device, time_s) and time_s < learned_s else FREE

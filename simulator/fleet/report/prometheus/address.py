@@ -135,7 +135,7 @@ def _spans(what: str, planned: tuple[Span, ...], now: tuple[Span, ...], scenario
         yield gauge("fleet_fault_devices", "Devices that the fault concerns now", ["scenario", what, "kind"], values)
 
 
-class MeteredView:
+class MeteredView(RunView):
     """A view that passes everything on and keeps the figures at an address up to date.
 
     Args:

@@ -37,30 +37,30 @@ def check_headers(replies: Sequence[Reply], rules: LimiterRules) -> CheckResult:
     """What the answers of one key in one window say, beginning with its first request, fits what was done."""
     name = "headers"
     expected = f"quota {rules.quota:,}, one less left with each request, 0 with each 429, at most one window to wait"
-    told = [(reply, limit) for reply in replies if (limit := reply.limit) is not None]
-    if not told:
-        return skipped(name, expected, "the answers tell nothing about the quota")
+    stated = [(reply, limit) for reply in replies if (limit := reply.limit) is not None]
+    if not stated:
+        return skipped(name, expected, "the answers say nothing about the quota")
     faults = Counter[str]()
     ahead_s = _clock_ahead_s(replies)
-    left = sorted((limit.remaining for reply, limit in told if reply.is_allowed and limit.remaining is not None))
+    left = sorted((limit.remaining for reply, limit in stated if reply.is_allowed and limit.remaining is not None))
     first = rules.quota - 1
     if left and left[::-1] != list(range(first, first - len(left), -1)):
         faults[f"what was left went from {left[-1]:,} to {left[0]:,} over {len(left):,} requests"] += 1
-    for reply, limit in told:
+    for reply, limit in stated:
         if limit.limit is not None and limit.limit != rules.quota:
-            faults[f"they tell a quota of {limit.limit:,}"] += 1
+            faults[f"they state a quota of {limit.limit:,}"] += 1
         if reply.is_limited and limit.remaining:
             faults["something is left although the answer is 429"] += 1
         if limit.reset_s is not None and not 0 <= limit.reset_s <= rules.window_s + _WHOLE_SECOND_S:
             faults["the next window is further away than a window is long"] += 1
         if limit.window_s is not None and limit.window_s != rules.window_s:
-            faults[f"they tell a window of {limit.window_s:g} s"] += 1
+            faults[f"they state a window of {limit.window_s:g} s"] += 1
         if _disagree(reply, ahead_s):
-            faults["RateLimit and X-RateLimit-* tell different things"] += 1
-    if len(told) < len(replies):
-        faults["some answers tell nothing"] = len(replies) - len(told)
+            faults["RateLimit and X-RateLimit-* state different things"] += 1
+    if len(stated) < len(replies):
+        faults["some answers say nothing"] = len(replies) - len(stated)
     observed = "; ".join(f"{fault} ({count:,} answers)" for fault, count in faults.items())
-    return judged(name, expected, observed or f"all {len(told):,} answers tell what is the case", held=not faults)
+    return judged(name, expected, observed or f"all {len(stated):,} answers state what is the case", held=not faults)
 
 
 def _clock_ahead_s(replies: Sequence[Reply]) -> float:
@@ -73,10 +73,10 @@ def _clock_ahead_s(replies: Sequence[Reply]) -> float:
 
 
 def _disagree(reply: Reply, ahead_s: float) -> bool:
-    told = reply.limits_told
-    if len(told) < 2:  # noqa: PLR2004 - two families
+    stated = reply.stated_limits
+    if len(stated) < 2:  # noqa: PLR2004 - two families
         return False
-    one, other = told[0], told[1]
+    one, other = stated[0], stated[1]
     if one.remaining != other.remaining:
         return True
     if one.reset_s is None or other.reset_s is None:
@@ -165,7 +165,7 @@ def check_calendar(opened: Reply | None, rules: LimiterRules) -> CheckResult:
     """The window began at a whole multiple of its length on the target's own clock."""
     name, expected = "calendar", f"windows begin at whole multiples of {rules.window_s:g} s"
     if opened is None or opened.date_s is None:
-        return skipped(name, expected, "the target does not tell its time (Date)")
+        return skipped(name, expected, "the target does not send its time (Date)")
     # Date has whole seconds, and servers write it once a second: it may still be the second before.
     off_s = (opened.date_s + rules.window_s / 2) % rules.window_s - rules.window_s / 2
     observed = f"it began {abs(off_s):.0f} s {'after' if off_s >= 0 else 'before'} one, by the target's clock"
@@ -181,7 +181,7 @@ def check_unauthorized(
         refusals: what came for wrong key pairs.
         before: of the key whose name they carried, right before most of them.
         after: of the same key, right after them.
-        whole_count: the count of that window, for targets whose answers tell nothing about the quota, or one that is
+        whole_count: the count of that window, for targets whose answers say nothing about the quota, or one that is
             used up by so few requests.
     """
     name, expected = "unauthorized", "a wrong key pair gets 401, and takes nothing from the key that it names"
@@ -194,7 +194,7 @@ def check_unauthorized(
         cost = left[0] - left[1] - 1
         return judged(name, expected, f"{len(refusals):,} x 401 cost the key {cost:,} requests", held=cost == 0)
     if whole_count is None:
-        return skipped(name, expected, "the answers tell nothing about the quota")
+        return skipped(name, expected, "the answers say nothing about the quota")
     observed = f"{len(refusals):,} x 401, and {whole_count.observed}"
     return judged(name, expected, observed, held=whole_count.outcome == "held")
 

@@ -74,7 +74,7 @@ class Reply:
         return read_rate_limit(self.headers)
 
     @property
-    def limits_told(self) -> Sequence[RateLimit]:
+    def stated_limits(self) -> Sequence[RateLimit]:
         """What each family of headers in it says, for those that are there."""
         families = ("ratelimit", "x-ratelimit-")
         parts = [
