@@ -195,10 +195,14 @@ class ServiceUnderTest:
             filters: query parameters of ``GET /_emulator/requests``.
         """
         query = {"method": method, "path": path, "order": "asc", "limit": 1000, **filters}
-        found: list[dict[str, Any]] = self.control.get(
-            "requests", {name: value for name, value in query.items() if value is not None}
-        )["data"]
-        return found
+        query = {name: value for name, value in query.items() if value is not None}
+        found: list[dict[str, Any]] = []
+        while True:
+            page = self.control.get("requests", query)
+            found += page["data"]
+            if page["next_cursor"] is None:
+                return found
+            query["cursor"] = page["next_cursor"]
 
     def since_now(self) -> dict[str, str]:
         """The filter of requests that come from now on, whatever the log has forgotten of earlier ones."""

@@ -6,6 +6,7 @@ import itertools
 import json
 import re
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,10 @@ from agent.wire.probe.report import ProbeReport, ProbeVerdict, RuleVerdict, repo
 from agent.wire.secret import Secret
 from simulator.cli import program
 from simulator.probe.writing import write
+from simulator.pytest_plugin.control import ServiceUnderTest
 from simulator.service.clock import SystemClock
 from simulator.service.profiles.model import COMPLETE, PLAIN, ServerProfile
 from tests.contract.test_gateway_http import Bench as GatewayBench
-from tests.http_witness import witness
 from tests.profiles import choices, profile, running_as, switch
 from tests.service_running import Bench, client
 
@@ -39,13 +40,13 @@ def bench() -> Iterator[Bench]:
         yield made
 
 
-def probe(bench: Bench, wanted: ServerProfile, *, may_write: bool = True, base_url: str = "") -> ProbeReport:
+def probe(bench: Bench, wanted: ServerProfile, *, may_write: bool = True) -> ProbeReport:
     """The report on a server of this profile with two new devices."""
     device_id = bench.device(identifier=f"SN-{next(_numbers):06d}")
     bench.device(identifier=f"SN-{next(_numbers):06d}")
     switch(bench, wanted)
     keys = KeyPair(bench.service.api_key, bench.service.secret_key)
-    with ProbeLine(base_url or bench.service.base_url, keys, timeout_s=60) as line:
+    with ProbeLine(bench.service.base_url, keys, timeout_s=60) as line:
         notes = look(line, device_id=device_id)
         if may_write:
             write(notes, device_id)
@@ -148,11 +149,13 @@ def test_the_report_of_a_plain_server_says_what_is_lost_and_how_it_is_kept(bench
 )
 def test_without_writing_only_gets_are_sent_and_no_command_is_taken(bench, wanted):
     switch(bench, wanted)
-    with witness(bench.service.base_url) as seen:
-        report = probe(bench, wanted, may_write=False, base_url=seen.url)
-    assert {method for method, _ in seen.seen} == {"GET"}
-    assert len(seen.seen) == report.requests <= 30
-    lists = [path for path in seen.paths("GET") if path.startswith("/devices/") and path.endswith("/commands")]
+    with closing(ServiceUnderTest(bench.service.base_url)) as service:
+        since = service.since_now()
+        report = probe(bench, wanted, may_write=False)
+        sent = service.requests(**since, **{"headers.user-agent": "device-agent*"})  # not what registers its devices
+        lists = service.requests("GET", "/devices/{device_id}/commands", **since)
+    assert {one["method"] for one in sent} == {"GET"}
+    assert len(sent) == report.requests <= 30
     assert len(lists) == (1 if wanted is COMPLETE else 0)  # announced: the running commands alone
     assert report.standing is ProbeVerdict.GOOD
     assert not report.wrote

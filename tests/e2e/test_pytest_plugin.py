@@ -51,6 +51,32 @@ def test_what_cannot_be_is_refused_in_the_services_words(device_service):
     with pytest.raises(ControlRefused, match="device_not_found"):
         device_service.script("nobody")
 
+def test_a_fault_is_met_and_what_came_is_counted(account):
+    fault = account.fault("GET", "/products", answer={"status": 503}, after=1, next=1)
+    assert [account.http.get("/products").status_code for _ in range(3)] == [200, 503, 200]
+    assert (fault.matched, fault.hits) == (2, 1)
+    assert account.received("GET", "/products", exactly=3) == 3
+    assert account.received("GET", "/products", status="503") == 1
+    account.fault("GET", "/products", lose="request")
+
+def test_an_expectation_that_does_not_hold_names_what_comes_nearest(account, device_service):
+    assert account.http.get("/products").status_code == 200
+    assert device_service.control.get("faults") == {"data": []}
+    with pytest.raises(AssertionError) as refused:
+        account.received("POST", "/products", exactly=1)
+    assert "expected exactly 1 of POST /products" in str(refused.value)
+    assert "nearest: GET /products -> 200" in str(refused.value)
+    with pytest.raises(ControlRefused, match="device_id"):
+        account.received("GET", "/products", device_id="nobody")
+    with pytest.raises(ControlRefused, match="lose"):
+        account.fault("GET", lose="everything")
+
+def test_each_request_of_an_account_is_listed_with_its_answer(account):
+    for _ in range(3):
+        account.http.get("/products", params={"limit": 1})
+    listed = account.service.requests("GET", "/products", api_key=account.api_key, limit=2)
+    assert [one["answer"]["status"] for one in listed] == [200, 200, 200]
+
 def test_waiting_for_what_does_not_come_says_what_there_is(account):
     device_id = account.device()
     command_id = account.send(device_id, "ping")
@@ -97,7 +123,7 @@ def test_every_fixture_works_and_no_process_thread_port_or_folder_is_left(tmp_pa
     (tmp_path / "test_second.py").write_text(SECOND)
     done = run_pytest(tmp_path, "-q", *workers)
     assert done.exit_code == 0, done.output
-    assert done.counts == {"passed": 11}
+    assert done.counts == {"passed": 14}
     assert len(done.left) == (3 if workers else 1)
     for left in done.left:
         assert [name for name in left["threads"] if "execnet" not in name.lower()] == [], left

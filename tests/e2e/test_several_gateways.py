@@ -23,18 +23,19 @@ from agent.wire.secret import Secret
 from gateway.core.share import Share
 from gateway.devices.token_file import FILE_NAME, DeviceTokenFile
 from gateway.devices.tokens import make_token
+from simulator.pytest_plugin.control import ServiceUnderTest
 from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService
 from simulator.wire.client import ServiceClient
 from simulator.wire.messages import SendCommand
 from simulator.wire.products import NewProduct
 from tests.e2e.agent_bench import API_KEY, SECRET_KEY, AgentProcess
-from tests.http_witness import Witness, witness
 from tests.mosquitto import Mosquitto, end_client
 
 SOON_S = 60.0
 DEVICES = 12
 MORE_ROUNDS = 5
+REQUESTS = 20_000
 pytestmark = pytest.mark.timeout(300)
 
 
@@ -77,23 +78,30 @@ class Fleet:
 
 
 class Site:
-    """A service, a broker, a fleet, and two gateways, each with a witness before the service."""
+    """A service, a broker, a fleet, and two gateways, each with a key pair by which the service's log knows it."""
 
     def __init__(self, folder: Path, broker: Mosquitto, stack: ExitStack) -> None:
         self._folder, self._broker, self._stack = folder, broker, stack
-        config = ServiceConfig(api_key=API_KEY, secret_key=Secret(SECRET_KEY), rate_limit=0)
+        config = ServiceConfig(
+            api_key=API_KEY, secret_key=Secret(SECRET_KEY), rate_limit=0, keep_requests=REQUESTS, log_level="warning"
+        )
         url = stack.enter_context(RunningService(config)).base_url
+        self.service = ServiceUnderTest(url)
+        stack.callback(self.service.close)
         self.client = stack.enter_context(ServiceClient(url, KeyPair(API_KEY, Secret(SECRET_KEY))))
         self.device_ids = self._register()
         self.fleet = Fleet(broker)
         stack.callback(end_client, self.fleet.client)
-        for name, text in (("api_key", API_KEY), ("secret_key", SECRET_KEY)):
+        self.keys = [f"mk_gateway_{index}" for index in range(2)]
+        for name, text in (*((key, key) for key in self.keys), ("secret_key", SECRET_KEY)):
             (folder / name).write_text(text)
             (folder / name).chmod(0o600)
+        for key in self.keys:
+            pair = {"api_key": key, "secret_key": SECRET_KEY}
+            self.service.control.post(f"accounts/{API_KEY}/keys", pair)
         tokens = {device_id: make_token(secrets.token_bytes) for device_id in self.device_ids}
-        self.witnesses = [stack.enter_context(witness(url)) for _ in range(2)]
-        for index, each in enumerate(self.witnesses):
-            self._configure(index, each, tokens)
+        for index in range(2):
+            self._configure(index, tokens)
         self.gateways = [self.start(index) for index in range(2)]
 
     def start(self, index: int) -> AgentProcess:
@@ -105,6 +113,18 @@ class Site:
 
     def own(self, index: int) -> set[str]:
         return set(filter(Share(index, 2).has, self.device_ids))
+
+    def polled(self, index: int, **filters: str) -> list[str]:
+        """Devices whose commands a gateway has asked for, once for each time."""
+        return self._asked_about("GET", "/devices/{device_id}/commands", index, filters)
+
+    def reported(self, index: int) -> list[str]:
+        """Devices whose results a gateway has sent, once for each."""
+        return self._asked_about("POST", "/devices/{device_id}/commands/{command_id}/result", index, {})
+
+    def _asked_about(self, method: str, template: str, index: int, filters: dict[str, str]) -> list[str]:
+        found = self.service.requests(method, template, api_key=self.keys[index], **filters)
+        return [one["path"].split("/")[2] for one in found]
 
     def send_commands(self) -> dict[str, str]:
         """One for each device; command id -> device id."""
@@ -126,11 +146,11 @@ class Site:
 
     def let_both_ask_again(self) -> None:
         """Each gateway has a list of each of its devices that was asked for after now."""
-        before = [Counter(witness.paths("GET")) for witness in self.witnesses]
+        since = self.service.since_now()
 
         def asked_twice(index: int) -> bool:
-            new = Counter(self.witnesses[index].paths("GET")) - before[index]
-            return all(new[f"/devices/{device_id}/commands"] >= 2 for device_id in self.own(index))
+            new = Counter(self.polled(index, **since))
+            return all(new[device_id] >= 2 for device_id in self.own(index))
 
         self.wait_until(lambda: asked_twice(0) and asked_twice(1))
 
@@ -162,14 +182,17 @@ class Site:
         ]
         return sorted(self.client.register_device(each).device_id for each in wanted)
 
-    def _configure(self, index: int, at: Witness, tokens: dict[str, Any]) -> None:
+    def _configure(self, index: int, tokens: dict[str, Any]) -> None:
         state = self._folder / f"state-{index}"
         state.mkdir(mode=0o700)
         with DeviceTokenFile(state / FILE_NAME) as file:
             file.issue(tokens, time.time())
         sections = {
-            "service": {"base_url": at.url},
-            "auth": {f"{name}_file": str(self._folder / name) for name in ("api_key", "secret_key")},
+            "service": {"base_url": self.service.base_url},
+            "auth": {
+                "api_key_file": str(self._folder / self.keys[index]),
+                "secret_key_file": str(self._folder / "secret_key"),
+            },
             "state_dir": str(state),
             "share": {"index": index, "count": 2},
             "http": {"enabled": False},
@@ -200,9 +223,8 @@ def test_each_command_is_effected_once_each_poll_is_made_by_one_and_what_one_mis
             break
         first |= site.send_commands()
         site.wait_until(lambda sent=frozenset(first): set(site.succeeded()) == sent)
-    for index, each in enumerate(site.witnesses):
-        polled = {path.split("/")[2] for path in each.paths("GET") if path.endswith("/commands")}
-        assert polled == site.own(index), "a gateway asks about its own devices only"
+    for index in range(2):
+        assert set(site.polled(index)) == site.own(index), "a gateway asks about its own devices only"
         assert _taken_for_the_other(site, index), "results of the other's commands go through this one, too"
 
     # The holder learns from its next list that a command has ended, whoever took the result: it is not sent again.
@@ -220,8 +242,7 @@ def test_each_command_is_effected_once_each_poll_is_made_by_one_and_what_one_mis
 
 def _taken_for_the_other(site: Site, index: int) -> set[str]:
     """Devices of the other gateway whose results went through this one."""
-    posted = site.witnesses[index].paths("POST")
-    return {path.split("/")[2] for path in posted if path.endswith("/result")} - site.own(index)
+    return set(site.reported(index)) - site.own(index)
 
 
 def _one_dies_and_comes_back(site: Site, ended: set[str]) -> None:

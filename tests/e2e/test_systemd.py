@@ -24,12 +24,12 @@ import yaml
 
 from agent.wire.commands import CommandRecord
 from agent.wire.secret import Secret
+from simulator.pytest_plugin.control import ServiceUnderTest
 from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService
 from tests.conftest import do_without, require_program
 from tests.debian_tree import PYTHON, shared_tree
 from tests.e2e.agent_bench import API_KEY, PROMPT_S, SECRET_KEY, AgentBench
-from tests.http_witness import Witness, witness
 from tests.nspawn import Container
 
 # The tree is made within the first test's time.
@@ -64,10 +64,10 @@ def tree(request) -> Iterator[Path]:
 class Device:
     """A booted Debian with the agent in it, and the service outside."""
 
-    def __init__(self, machine: Container, bench: AgentBench, seen: Witness) -> None:
+    def __init__(self, machine: Container, bench: AgentBench, service: ServiceUnderTest) -> None:
         self.machine = machine
         self.bench = bench
-        self.seen = seen
+        self.service = service
 
     def install(self, **configuration: object) -> None:
         """The steps of docs/operations.md after the virtual environment: keys, configuration, user, units."""
@@ -75,7 +75,7 @@ class Device:
         machine.write("/etc/device-agent/api_key", API_KEY, 0o600)
         machine.write("/etc/device-agent/secret_key", SECRET_KEY, 0o600)
         base = {
-            "service": {"base_url": self.seen.url, "timeout_s": 30},
+            "service": {"base_url": self.service.base_url, "timeout_s": 30},
             "device": {"device_id": self.bench.device_id},
             "auth": {"allow_secret_key_on_device": True},
             "commands": {"poll": {"fast_s": 0.2, "slow_s": 0.5, "idle_s": 1, "spread_s": 0}},
@@ -121,7 +121,7 @@ class Device:
     def reports(self, command_id: str) -> int:
         """How often its result was reported; what it told while it ran is not counted."""
         path = f"/devices/{self.bench.device_id}/commands/{command_id}/result"
-        return self.seen.paths("POST").count(path)
+        return len(self.service.requests("POST", path))
 
 
 @pytest.fixture
@@ -134,17 +134,14 @@ def device(tree, tmp_path) -> Iterator[Device]:
             rate_limit=0,
             log_level="warning",
         )
-        # Ends before the witness does, which waits for what it forwarded: held polls end with the service.
-        serving = ExitStack()
-        service = serving.enter_context(RunningService(config))
-        seen = stack.enter_context(witness(service.base_url))
-        stack.push(serving)
+        service = ServiceUnderTest(stack.enter_context(RunningService(config)).base_url)
+        stack.callback(service.close)
         (tmp_path / "bench").mkdir()
         bench = AgentBench(tmp_path / "bench", service.base_url)
         stack.callback(bench.close)
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="device-agent-root-")))
         machine = stack.enter_context(Container(tree, folder))
-        yield Device(machine, bench, seen)
+        yield Device(machine, bench, service)
 
 
 def test_installed_as_documented_it_gets_ready_works_keeps_its_keys_to_itself_and_stops_in_time(device):

@@ -1,7 +1,7 @@
 """One line for each request on standard error.
 
-The lines do not pass through :mod:`logging`, which takes several times as long for each as the rest of the log
-together: those of one turn of the event loop are written at once.
+The lines do not pass through :mod:`logging`, which makes a record of each and writes it by itself: those of a tenth of
+a second are written at once, by one call of the system.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ from simulator.service.request_log.entry import ANSWERED
 from simulator.service.request_log.recording import Recording
 from simulator.service.request_log.settings import AccessLogStyle
 
+FLUSH_S: Final = 0.1
+_WAITING_MAX: Final = 1_000
+"""So many lines are written before their time."""
 _KNOWN_PATHS: Final = 4_096
 
 
@@ -51,15 +54,18 @@ class AccessLog:
         self._find = lru_cache(maxsize=_KNOWN_PATHS)(find)
         self._write = write
         self._now_s = now_s
-        self._waiting: list[Recording] = []
+        self._waiting: list[str] = []
         self._second = -1
         self._prefix = ""
 
     def add(self, recording: Recording) -> None:
-        """Write a request's line at the end of this turn of the event loop."""
-        if not self._waiting:
-            asyncio.get_running_loop().call_soon(self.flush)
-        self._waiting.append(recording)
+        """Write a request's line within :data:`FLUSH_S`."""
+        waiting = self._waiting
+        if not waiting:
+            asyncio.get_running_loop().call_later(FLUSH_S, self.flush)
+        waiting.append(self._line(recording, self._time(self._now_s()), self._path(recording)))
+        if len(waiting) >= _WAITING_MAX:
+            self.flush()
 
     def _path(self, recording: Recording) -> str | None:
         """The template of its path: ids, and what else callers write into paths, do not go into logs."""
@@ -73,19 +79,17 @@ class AccessLog:
         """Write what waits. A standard error that is gone ends nothing."""
         waiting, self._waiting = self._waiting, []
         if waiting:
-            at = self._time()
             try:
-                self._write("".join([self._line(one, at, self._path(one)) for one in waiting]))
+                self._write("".join(waiting))
             except (OSError, ValueError):  # a pipe without a reader, or a file that is closed
                 logging.getLogger(__name__).debug("the access log cannot be written")
 
-    def _time(self) -> str:
-        now_s = self._now_s()
-        second = int(now_s)
+    def _time(self, at_s: float) -> str:
+        second = int(at_s)
         if second != self._second:
             self._second = second
             self._prefix = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
-        return f"{self._prefix}.{int((now_s - second) * 1000):03d}Z"
+        return f"{self._prefix}.{int((at_s - second) * 1000):03d}Z"
 
 
 def _text_line(one: Recording, at: str, path: str | None) -> str:

@@ -59,6 +59,11 @@ class Recorder:
         await self(scope, receive, send)
         return self._log.entry_of(scope[RECORDING])
 
+    def close(self) -> None:
+        """The service ends: what waits is written."""
+        if self._access_log is not None:
+            self._access_log.flush()
+
     def note_refusal(self, status: int, client: tuple[str, int] | None) -> None:
         """Note a request that the connection has refused before there was one to pass on."""
         scope: Scope = {"method": "", "path": "", "raw_path": b"", "query_string": b"", "headers": [], "client": client}
