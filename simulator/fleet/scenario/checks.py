@@ -15,9 +15,9 @@ from simulator.fleet.scenario.kinds import OnboardingSettings
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.phases import HoldPhase, RampPhase, StormPhase
 from simulator.fleet.scenario.preparation import check_preparation
-from simulator.fleet.scenario.section import shares_make_one
 from simulator.fleet.scenario.threshold_checks import check_thresholds
 from simulator.fleet.scenario.unused import check_unused
+from simulator.fleet.settings import shares_make_one
 
 _LIMITER_WINDOWS: Final = 4
 _NOT_OVER_MQTT: Final = {

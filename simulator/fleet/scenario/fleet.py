@@ -15,8 +15,7 @@ from simulator.fleet.models.settings import (
     States,
     check_states,
 )
-from simulator.fleet.scenario.section import Name
-from simulator.fleet.settings import Seconds, Section, Share
+from simulator.fleet.settings import Name, Seconds, Section, Share
 from simulator.fleet.signals.registry import SignalMap
 
 FROM_PRODUCT: Final = "from_product"

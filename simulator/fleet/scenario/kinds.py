@@ -8,8 +8,7 @@ from pydantic import Field, field_validator
 
 from agent.errors import InvalidMessage
 from agent.wire.times import parse_time
-from simulator.fleet.scenario.section import Rate
-from simulator.fleet.settings import Seconds, Section, Share
+from simulator.fleet.settings import Rate, Seconds, Section, Share
 
 _HOUR_S: Final = 3600.0
 

@@ -6,8 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from simulator.fleet.scenario.section import Rate
-from simulator.fleet.settings import Delay, Section, Share
+from simulator.fleet.settings import Delay, Rate, Section, Share
 
 Spacing = Literal["even", "poisson"]
 

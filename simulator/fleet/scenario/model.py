@@ -12,9 +12,8 @@ from simulator.fleet.scenario.fleet import FleetSettings
 from simulator.fleet.scenario.kinds import AuditedSettings, BackfillSettings, LimiterSettings, OnboardingSettings
 from simulator.fleet.scenario.load import Arrivals, CommandSettings
 from simulator.fleet.scenario.phases import Phase
-from simulator.fleet.scenario.section import Name
 from simulator.fleet.scenario.target import TargetSettings
-from simulator.fleet.settings import Delay, Section
+from simulator.fleet.settings import Delay, Name, Section
 
 Kind = Literal["load", "command_round_trip", "onboarding_storm", "limiter", "backfill"]
 AUTO: Final = "auto"

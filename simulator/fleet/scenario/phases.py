@@ -6,8 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from simulator.fleet.scenario.section import Name
-from simulator.fleet.settings import Delay, Seconds, Section, Share
+from simulator.fleet.settings import Delay, Name, Seconds, Section, Share
 
 _RATE_FACTOR = Field(
     default=1.0, gt=0, le=1000, description="Multiplies the rates of 'arrivals' and 'commands' during this phase."
