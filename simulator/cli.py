@@ -53,6 +53,9 @@ COMMANDS: Final[dict[str, LazyCommand]] = {
         "simulator.control.accounts", "accounts_group", "Accounts of a running local service, and their keys."
     ),
     "faults": LazyCommand("simulator.control.faults", "faults_group", "Make a running local service fail on purpose."),
+    "snapshots": LazyCommand(
+        "simulator.control.snapshots", "snapshots_group", "Save and load the state of a running local service."
+    ),
     "command": LazyCommand("simulator.command.cli", "command_group", "Send commands to devices, signed or not."),
     "probe": LazyCommand("simulator.probe.cli", "probe_command", "What a server does where it may choose."),
     "labels": LazyCommand("simulator.labels.cli", "labels_command", "QR labels that are proven to read."),
