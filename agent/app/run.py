@@ -359,9 +359,9 @@ class AgentLife(ProgramLife):
         if self._config.metrics is None or self._figures is None:
             return None
         from agent.app.figures import count_start
-        from agent.app.metrics import Sources, serve_metrics
+        from agent.app.metrics import MetricSources, serve_metrics
 
-        sources = Sources(
+        sources = MetricSources(
             clock=self._clock,
             started=self._started,
             starts=count_start(store.journal),

@@ -81,12 +81,12 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         click.echo("  ".join(cells).rstrip())
 
 
-def print_parts(state: str, told: StatusFile) -> None:
+def print_parts(state: str, last_status: StatusFile) -> None:
     """When a program wrote its last status, and how its parts were then."""
     written = "stopped" if state == "stopped" else "written"
-    reason = f": {told.reason}" if told.reason else ""
-    click.echo(f"{written:<10} {ago(told.written_wall_s)}{reason}")
-    for name, part in told.parts.items():
+    reason = f": {last_status.reason}" if last_status.reason else ""
+    click.echo(f"{written:<10} {ago(last_status.written_wall_s)}{reason}")
+    for name, part in last_status.parts.items():
         detail = f": {part.detail}" if part.detail else ""
         click.echo(f"  {name} {part.state} for {span(time.time() - part.since_wall_s)}{detail}")
 

@@ -1,4 +1,4 @@
-"""The commands of ``device-agent``: click and no logic. Each one's module is imported only when it is used."""
+"""Entry point of ``device-agent``: the table of its commands. A command's module is imported when the command runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands of ``device-gateway``: click and no logic. Each one's module is imported only when it is used."""
+"""Entry point of ``device-gateway``: the table of its commands. A command's module is imported when it runs."""
 
 from __future__ import annotations
 
