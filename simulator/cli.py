@@ -18,7 +18,7 @@ import click
 from agent.cli.lazy import name_variables
 from agent.error_text import bounded, disk_refusal
 from agent.errors import AgentError
-from agent.process.at_start import close_umask
+from agent.process.setup import restrict_umask
 from simulator.exit_codes import ExitCode, exit_code_of
 
 if TYPE_CHECKING:
@@ -53,6 +53,9 @@ COMMANDS: Final[dict[str, LazyCommand]] = {
         "simulator.control.accounts", "accounts_group", "Accounts of a running local service, and their keys."
     ),
     "faults": LazyCommand("simulator.control.faults", "faults_group", "Make a running local service fail on purpose."),
+    "snapshots": LazyCommand(
+        "simulator.control.snapshots", "snapshots_group", "Save and load the state of a running local service."
+    ),
     "command": LazyCommand("simulator.command.cli", "command_group", "Send commands to devices, signed or not."),
     "probe": LazyCommand("simulator.probe.cli", "probe_command", "What a server does where it may choose."),
     "labels": LazyCommand("simulator.labels.cli", "labels_command", "QR labels that are proven to read."),
@@ -134,7 +137,7 @@ def main(arguments: list[str] | None = None) -> Any:
         arguments: without the program's name; None takes the process's own.
     """
     code: object
-    close_umask()
+    restrict_umask()
     try:
         code = program.main(args=arguments, prog_name="fleet-simulator", standalone_mode=False, obj=_make_signals)
     except click.exceptions.Abort:

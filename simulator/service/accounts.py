@@ -87,15 +87,49 @@ class Accounts:
         callers: key -> whose it is; changed in place, since the gate looks here.
         profiles: how each account is answered.
         quota: of the keys of all accounts.
+        own: the key pair that this start was given, or made.
     """
 
-    def __init__(self, writer: Writer, ids: IdSource, clock: SettableClock, quota: Quota) -> None:
+    def __init__(self, writer: Writer, ids: IdSource, clock: SettableClock, quota: Quota, own: Keys | None) -> None:
         self._writer = writer
         self._ids = ids
         self._clock = clock
         self.callers: dict[bytes, Caller] = {}
         self.profiles = AccountProfiles()
         self.quota = quota
+        self.own = own
+
+    # --- the first one ----------------------------------------------------------------------------------------
+
+    def keep_own(self, connection: Connection) -> Keys | None:
+        """The pair of this start opens the first account, whatever is stored.
+
+        Returns:
+            Keys that were made just now and nobody knows yet.
+
+        Raises:
+            ConfigurationError: the given key is stored with another secret.
+        """
+        return keys.ensure_first_account(connection, self.own, self._ids.next(), self._clock.now_ms())
+
+    @property
+    def api_key(self) -> str:
+        """The public key to use: the one given or made at this start, or the oldest stored of the first account."""
+        if self.own is not None and self.own.api_key.encode() in self.callers:
+            return self.own.api_key
+        return next(iter(self.callers.values())).api_key
+
+    @property
+    def secret_key(self) -> Secret:
+        """The secret that belongs to :attr:`api_key`.
+
+        Raises:
+            ConfigurationError: it was shown on the first start and only its hash was kept.
+        """
+        if self.own is not None and self.own.api_key == self.api_key:
+            return self.own.secret_key
+        issue = f"the secret key of {self.api_key} was shown on the first start and is not kept: give it again"
+        raise ConfigurationError([issue], "service")
 
     # --- what is in memory ------------------------------------------------------------------------------------
 

@@ -35,6 +35,7 @@ PAGES: Final = frozenset(
 )
 """The pages of partner access, open to everybody: a session or a form says who it is."""
 CONTROL_PREFIX: Final = "/_emulator/"
+HEALTH: Final = f"{CONTROL_PREFIX}health"
 PUBLIC: Final = frozenset(
     {
         "/.well-known/device-service",

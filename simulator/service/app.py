@@ -41,6 +41,7 @@ from simulator.service.routes import (
     control_replay,
     control_request_events,
     control_requests,
+    control_snapshots,
     dashboards,
     database,
     devices,
@@ -101,6 +102,7 @@ def build_app(service: Service, lifespan: Lifespan[Any] | None = None) -> ASGIAp
             *control_requests.ENDPOINTS,
             *control_request_events.ENDPOINTS,
             *control_replay.ENDPOINTS,
+            *control_snapshots.ENDPOINTS,
             *control_devices.ENDPOINTS,
             *control_faults.ENDPOINTS,
         )

@@ -16,7 +16,7 @@ from agent.wire.json_text import parse_json
 from agent.wire.limits import BODY_BYTES
 from simulator.service.addresses import CONTROL_PREFIX
 from simulator.service.answers import Answer, WriteResult, replayed
-from simulator.service.errors import invalid, invalid_all, invalid_model, too_large
+from simulator.service.errors import Unavailable, invalid, invalid_all, invalid_model, too_large
 from simulator.service.gate import CALLER, EPOCH, REQUEST_HEADERS, bearer_of, wrong_keys, wrong_token
 from simulator.service.http_errors import CallerGone, HttpError
 from simulator.service.storage import stored_answers
@@ -141,14 +141,26 @@ class Call:
             service.feed.wake()
         return result.answer
 
-    async def check_epoch(self) -> None:
-        """Look again who this is, when an account was deleted since the request came. Called right before a write.
+    async def check_epoch(self, *, goes_on: bool = False) -> None:
+        """Look again who this is, when an account was deleted or the state replaced since the request came.
+
+        Called right before a write, and before an answer.
+
+        Args:
+            goes_on: the request relies on nothing that it has read so far; it may go on with another state.
 
         Raises:
             HttpError: 401: the caller's account, key or token is gone.
+            Unavailable: ``state_replaced``: what the request came to is gone; ``state_loading``.
         """
-        number = self.service.epochs.number
-        while self.scope[EPOCH] != number:
+        epochs = self.service.epochs
+        while self.scope[EPOCH] != epochs.number:
+            if epochs.settled is not None:
+                await epochs.wait()
+            number = epochs.number
+            if self.scope[EPOCH] < epochs.replaced and not goes_on:
+                text = "The service's state was replaced by a snapshot while this was under way. Send it again."
+                raise Unavailable("state_replaced", text, retry_after_s=1)
             caller: Caller | None = self.scope.get(CALLER)
             if caller is not None and caller.scopes is None:
                 if self.service.callers.get(caller.api_key.encode()) != caller:
@@ -157,7 +169,7 @@ class Call:
                 token = bearer_of(self.scope[REQUEST_HEADERS][b"authorization"])
                 if await self.service.find_bearer(token or "") != caller:
                     raise wrong_token()
-            self.scope[EPOCH], number = number, self.service.epochs.number
+            self.scope[EPOCH] = number
 
     def request_key(self) -> RequestKey | None:
         """The ``Idempotency-Key`` of a POST, with what it stands for; the body must have been read."""

@@ -14,7 +14,7 @@ import click
 from click.core import ParameterSource
 
 from agent.error_text import bounded
-from agent.errors import ConfigurationError
+from agent.errors import ConfigurationError, StorageError
 from agent.wire.limits import QUOTA_PER_MINUTE
 from agent.wire.secret import Secret
 from simulator.credentials import read_secret_file
@@ -160,6 +160,29 @@ _EXEC_DEFAULTS: Final[dict[str, object]] = {"port": 0, "rate_limit": 0, "log_lev
     "the service (--public-url, --trusted-proxy); else none is needed.",
 )
 @click.option(
+    "--snapshot",
+    type=click.Path(dir_okay=False, path_type=Path),
+    envvar="FLEET_SIMULATOR_SNAPSHOT",
+    show_envvar=True,
+    help="Begin with the state of this file, where nothing is stored yet. Made by --snapshot-on-exit or "
+    "POST /_emulator/snapshots.",
+)
+@click.option(
+    "--snapshot-on-exit",
+    type=click.Path(dir_okay=False, path_type=Path),
+    envvar="FLEET_SIMULATOR_SNAPSHOT_ON_EXIT",
+    show_envvar=True,
+    help="Leave the state in this file at the end, in place of one that is there.",
+)
+@click.option(
+    "--snapshots",
+    "snapshots_dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    envvar="FLEET_SIMULATOR_SNAPSHOTS",
+    show_envvar=True,
+    help="Folder of the snapshots with names. Without it, snapshots in the folder of --data, else a temporary one.",
+)
+@click.option(
     "--keep-requests",
     type=click.IntRange(0, KEEP_MAX),
     default=KEEP_DEFAULT,
@@ -207,7 +230,7 @@ def service_command(context: click.Context, /, **options: Any) -> None:
     """Run the local service: products, devices, commands, sensor data and onboarding over HTTP.
 
     SIGTERM or Ctrl-C ends it. Exit codes: 0 ended as told, 1 an error ended a part of it and so the whole (the log
-    names it), 2 the settings cannot be used.
+    names it), or the snapshot at the end could not be written, 2 the settings cannot be used.
     """
     if context.invoked_subcommand is not None:
         _refuse_misplaced(context)
@@ -215,7 +238,7 @@ def service_command(context: click.Context, /, **options: Any) -> None:
     with _errors_as_exit_codes(options["log_level"]):
         config = _configure(**options)
         # Its libraries take a second: not for --help or a wrong option.
-        from agent.process.at_start import use_one_arena
+        from agent.process.setup import use_one_arena
         from simulator.service.server import serve
 
         use_one_arena()
@@ -281,7 +304,7 @@ def _errors_as_exit_codes(log_level: str) -> Iterator[None]:
         for fault in exc.faults:
             click.echo(bounded(f"error: {fault}"), err=True)
         sys.exit(2)
-    except PartEnded as exc:
+    except (PartEnded, StorageError) as exc:
         click.echo(bounded(f"error: {exc}"), err=True)
         sys.exit(1)
 
@@ -304,6 +327,9 @@ def _configure(
     profiles: tuple[str, ...],
     no_control: bool,
     control_token: str | None,
+    snapshot: Path | None,
+    snapshot_on_exit: Path | None,
+    snapshots_dir: Path | None,
     keep_requests: int,
     keep_readings: int | None,
     keep_commands: int | None,
@@ -327,6 +353,9 @@ def _configure(
         control=not no_control,
         control_token=Secret(control_token) if control_token else None,
         profile=read_all(profiles) if profiles else None,
+        snapshot=snapshot,
+        snapshot_on_exit=snapshot_on_exit,
+        snapshots_dir=snapshots_dir,
         keep_requests=keep_requests,
         keep_readings=_bound(keep_readings, None if is_stored else KEEP_READINGS),
         keep_commands=_bound(keep_commands, None if is_stored else KEEP_COMMANDS),
@@ -357,12 +386,14 @@ def _greet(service: Service, base_url: str) -> None:
     if profile != COMPLETE:
         click.echo(f"profile    {name_of(profile)}")
     click.echo(f"data       {service.database.where}")
-    click.echo(f"api key    {service.api_key}")
+    click.echo(f"api key    {service.accounts.api_key}")
     if made:
         click.echo(f"secret key {secret}   (shown this once: keep it)")
     if service.made_control_token is not None:
         token = service.made_control_token.reveal()
         click.echo(f"control    X-Emulator-Token: {token}   (for /_emulator/..., until it ends)")
-    click.echo(f"try        curl -H 'x-api-key: {service.api_key}' -H 'x-secret-key: {secret}' {base_url}/products")
+    click.echo(
+        f"try        curl -H 'x-api-key: {service.accounts.api_key}' -H 'x-secret-key: {secret}' {base_url}/products"
+    )
     click.echo("Ctrl-C ends it.")
     sys.stdout.flush()

@@ -71,6 +71,15 @@ class _Course:
     rate: float
 
 
+@dataclass(frozen=True, slots=True)
+class ClockState:
+    """How a clock goes on: from this instant, milliseconds since the epoch, in this mode."""
+
+    mode: ClockMode
+    now_ms: int
+    rate: float
+
+
 class SettableClock:
     """A clock on top of another one that can be set, stopped and sped up while the service runs.
 
@@ -126,6 +135,17 @@ class SettableClock:
         if course.mode is not ClockMode.FROZEN or self._held_ms is not None:
             return self.now_ms()
         return min(course.at_ms + self._base.now_ms() - course.base_ms, LATEST_MS)
+
+    def state(self) -> ClockState:
+        """Where the clock stands, and how it goes on."""
+        return ClockState(self.mode, self.now_ms(), self.rate)
+
+    def restore(self, state: ClockState) -> None:
+        """Go on as that clock did: the real one by the clock below, every other one from the instant where it stood."""
+        if state.mode is ClockMode.REAL:
+            self.follow_base()
+        else:
+            self.follow(state.mode, state.now_ms, state.rate)
 
     def follow_base(self) -> None:
         """Go by the clock below again, as at the start."""

@@ -53,6 +53,9 @@ class ServiceConfig:
         keep_readings: the newest so many are kept, by arrival; None for all.
         keep_commands: the newest so many ended commands are kept; open ones always are. None for all.
         make_signals: makes what scripted devices read; None leaves the service without signals.
+        snapshot: a snapshot to begin with, where nothing is stored yet.
+        snapshot_on_exit: where to leave one at the end, in place of one that is there.
+        snapshots_dir: folder of the snapshots with names; None takes one in ``data_dir``, else a temporary one.
         connection_limits: what one connection may send, and in what time.
     """
 
@@ -79,6 +82,9 @@ class ServiceConfig:
     keep_readings: int | None = None
     keep_commands: int | None = None
     make_signals: MakeSignals | None = None
+    snapshot: Path | None = None
+    snapshot_on_exit: Path | None = None
+    snapshots_dir: Path | None = None
     connection_limits: ConnectionLimits = field(default_factory=ConnectionLimits)
 
     def __post_init__(self) -> None:
@@ -108,6 +114,10 @@ class ServiceConfig:
             parse_networks(self.trusted_proxies)
         except ValueError as exc:
             faults.append(f"trusted_proxies: {exc}; give addresses or networks such as 10.0.0.0/8")
+        if self.snapshot_on_exit is not None and not self.snapshot_on_exit.parent.is_dir():
+            faults.append(f"snapshot_on_exit: there is no folder {self.snapshot_on_exit.parent}: make it first")
+        elif self.snapshot_on_exit is not None and self.snapshot_on_exit.is_dir():
+            faults.append(f"snapshot_on_exit: {self.snapshot_on_exit} is a folder: give the name of a file")
         if not 0 <= self.port <= 65535:  # noqa: PLR2004 - TCP's range
             faults.append("port must lie in 0 to 65535; 0 takes any free one")
         return faults

@@ -11,11 +11,10 @@ from urllib.parse import urlsplit
 from starlette.types import Scope
 
 from agent.wire.secret import Secret
-from simulator.service.addresses import CONTROL_PREFIX
+from simulator.service.addresses import HEALTH
 from simulator.service.http_errors import HttpError
 
 TOKEN_HEADER: Final = b"x-emulator-token"
-_HEALTH: Final = f"{CONTROL_PREFIX}health"
 _FORWARDED: Final = frozenset(
     {b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto", b"x-real-ip", b"via"}
 )
@@ -54,7 +53,7 @@ class ControlAccess:
             text = f"Host is {host[:100]!r}: control paths are at 127.0.0.1, [::1] and localhost only."
             raise _forbidden("foreign_host", text)
         is_forwarded = not _FORWARDED.isdisjoint(given)
-        if is_forwarded or (self._token is not None and scope["path"] != _HEALTH):
+        if is_forwarded or (self._token is not None and scope["path"] != HEALTH):
             text = (
                 "Send X-Emulator-Token with the control token (--control-token), which the service shows at its start."
             )

@@ -64,11 +64,15 @@ class Due:
                 if not already_logged(exc):
                     log.exception("%s failed at its time; it is tried again", type(source).__name__)
 
-    async def advance(self, to_ms: int) -> None:
-        """Move the clock to ``to_ms``, stopping wherever something falls due on the way."""
+    def standing(self) -> asyncio.Lock:
+        """Held while nobody may move the clock."""
         if self._moving is None:
             self._moving = asyncio.Lock()
-        async with self._moving:
+        return self._moving
+
+    async def advance(self, to_ms: int) -> None:
+        """Move the clock to ``to_ms``, stopping wherever something falls due on the way."""
+        async with self.standing():
             for _ in range(STOPS_MAX):
                 at = self.next_due_ms()
                 if at is None or at > to_ms:

@@ -16,7 +16,7 @@ from typing import Final
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from simulator.service.addresses import CONTROL_PREFIX, PUBLIC
+from simulator.service.addresses import CONTROL_PREFIX, HEALTH, PUBLIC
 from simulator.service.answers import Header, send_answer
 from simulator.service.clock import SettableClock
 from simulator.service.control_access import ControlAccess
@@ -103,7 +103,6 @@ class Gate:
             await send_answer(send, fault.answer(), headers)
 
     async def _admit(self, scope: Scope, headers: list[Header]) -> None:
-        scope[EPOCH] = self._epochs.number
         # Of a header that comes twice the last one counts.
         scope[REQUEST_HEADERS] = given = dict(scope["headers"])
         request_id = given.get(b"x-request-id")
@@ -118,6 +117,9 @@ class Gate:
             # Routes match the path as it was sent and decode each segment by itself: an id may hold an encoded slash.
             scope["path"] = raw_path.decode("ascii", "replace")
         path: str = scope["path"]
+        if self._epochs.settled is not None and path != HEALTH:
+            await self._epochs.wait()
+        scope[EPOCH] = self._epochs.number
         if path in PUBLIC:
             return
         if self._control and path.startswith(CONTROL_PREFIX) and is_local(scope):
@@ -126,14 +128,18 @@ class Gate:
         scope[CALLER] = caller = scope.get(AS_CALLER) or await self._authenticate(given)
         if recording is not None:
             recording.caller = caller
-        limit = self._quota.limit_of(caller.manufacturer_seq)
-        if limit is not None:
-            state = self._quota.count(caller.api_key, self._clock.quota_ms(), limit)
-            headers.extend(state.headers)
-            if state.exceeded:
-                raise _too_many(limit, state)
+        self._count(caller, headers)
         if path.startswith(CONTROL_PREFIX):
             raise HttpError(404, "not_found", "The control paths are off, or open to callers on this machine only.")
+
+    def _count(self, caller: Caller, headers: list[Header]) -> None:
+        limit = self._quota.limit_of(caller.manufacturer_seq)
+        if limit is None:
+            return
+        state = self._quota.count(caller.api_key, self._clock.quota_ms(), limit)
+        headers.extend(state.headers)
+        if state.exceeded:
+            raise _too_many(limit, state)
 
     async def _authenticate(self, given: Mapping[bytes, bytes]) -> Caller:
         """Both keys win over a token; one of them alone is a mistake that no token covers up."""

@@ -13,11 +13,20 @@ class IdSource:
     The random bits tell ids apart and guard nothing: every look-up is also by the caller's account.
     """
 
-    __slots__ = ("_clock", "_random")
+    __slots__ = ("_clock", "_random", "_seed")
 
     def __init__(self, clock: ServiceClock, seed: int | None = None) -> None:
         self._clock = clock
+        self._seed = seed
         self._random = random.Random(seed)  # noqa: S311 - ids are no secrets
+
+    def restart(self, state: str) -> None:
+        """Where a seed makes ids repeatable: from here on they follow from the seed and from this state.
+
+        So none comes again that the state has already, and the same state is followed by the same ids.
+        """
+        if self._seed is not None:
+            self._random.seed(f"{self._seed} {state}")
 
     def next(self) -> str:
         """A new id."""

@@ -61,6 +61,18 @@ class Presence:
         """The last flush is committed, and devices of it were deleted: their row numbers may be given out again."""
         self._written = {}
 
+    def set_aside(self) -> tuple[dict[int, int], dict[int, int]]:
+        """Forget everything; :meth:`put_back` takes what is returned."""
+        aside = self._pending, self._written
+        self.clear()
+        return aside
+
+    def put_back(self, aside: tuple[dict[int, int], dict[int, int]]) -> None:
+        """What was set aside counts again, where nothing newer is."""
+        pending, self._written = aside
+        for device_seq, seen_ms in pending.items():
+            self._pending.setdefault(device_seq, seen_ms)
+
     def clear(self) -> None:
         """Forget everything."""
         self._pending = {}

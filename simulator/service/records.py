@@ -416,50 +416,6 @@ class NewClientRecord(TypedDict):
     grant_types: list[str]
 
 
-class KeyRecord(TypedDict):
-    """A key pair of an account, without its secret."""
-
-    api_key: str
-    created_at: str
-
-
-class NewKeyRecord(KeyRecord):
-    """A key pair that was made just now."""
-
-    secret_key: str
-
-
-class AccountRecord(TypedDict):
-    """An account; ``quota`` is null where the service's holds, ``profile`` a name or what differs from ``complete``."""
-
-    account_id: str
-    name: str
-    created_at: str
-    quota: int | None
-    profile: str
-    keys: list[KeyRecord]
-
-
-class NewUserRecord(TypedDict):
-    """A person who may sign in."""
-
-    user_id: str
-    email: str
-
-
-class NewAccountRecord(TypedDict):
-    """An account that was made just now, with its secrets."""
-
-    account_id: str
-    name: str
-    created_at: str
-    quota: int | None
-    profile: str
-    keys: list[NewKeyRecord]
-    users: list[NewUserRecord]
-    clients: list[NewClientRecord]
-
-
 class SeedRecord(TypedDict):
     """How many items of a seed were created, changed, and there already."""
 

@@ -27,6 +27,7 @@ from simulator.service.request_log.protocol import RecordedProtocol
 from simulator.service.service import Service
 from simulator.service.storage.clients import NewClient, WantedClient
 from simulator.service.storage.keys import Keys
+from simulator.service.whole_state import save_at_end
 from simulator.watched import PartEnded, make_thread
 
 _log = logging.getLogger(__name__)
@@ -129,7 +130,11 @@ class RunningService:
             self._ready.set()
 
     def stop(self) -> None:
-        """End: held polls are answered, what waits is written, the storage is closed."""
+        """End: held polls are answered, what waits is written, the storage is closed.
+
+        Raises:
+            StorageError: the snapshot at the end could not be written.
+        """
         if self._stopped:
             return
         self._stopped = True
@@ -137,7 +142,11 @@ class RunningService:
         if self._thread.is_alive():
             self._thread.join()
         self._socket.close()
-        self._service.close()
+        try:
+            if self.config.snapshot_on_exit is not None and self._service.failure is None:
+                save_at_end(self._service, self.config.snapshot_on_exit)
+        finally:
+            self._service.close()
 
     @property
     def failure(self) -> PartEnded | None:
@@ -152,7 +161,7 @@ class RunningService:
     @property
     def api_key(self) -> str:
         """The first account's public key."""
-        return self._service.api_key
+        return self._service.accounts.api_key
 
     @property
     def secret_key(self) -> Secret:
@@ -161,7 +170,7 @@ class RunningService:
         Raises:
             ConfigurationError: an earlier start made it, and it was not given to this one.
         """
-        return self._service.secret_key
+        return self._service.accounts.secret_key
 
     @property
     def control_token(self) -> Secret | None:
@@ -247,6 +256,7 @@ def serve(config: ServiceConfig, on_ready: Callable[[Service, str], None]) -> No
     Raises:
         ConfigurationError: the port is in use, or the data folder cannot be used.
         PartEnded: an error has ended a thread or task of the service.
+        StorageError: the snapshot at the end could not be written.
     """
     listener = listen(config.host, config.port)
     with contextlib.closing(listener):
@@ -254,6 +264,8 @@ def serve(config: ServiceConfig, on_ready: Callable[[Service, str], None]) -> No
         service.public_url = config.public_url or base_url(listener)
         try:
             make_server(service, lambda: on_ready(service, base_url(listener))).run([listener])
+            if config.snapshot_on_exit is not None and service.failure is None:
+                save_at_end(service, config.snapshot_on_exit)
         finally:
             service.close()
         if service.failure is not None:

@@ -41,6 +41,9 @@ from simulator.service.rules import Rules
 from simulator.service.scripted.devices import ScriptedDevices
 from simulator.service.seed import Seed, SeedFaultsError, read_seed
 from simulator.service.sessions import Sessions
+from simulator.service.snapshots import loading
+from simulator.service.snapshots.folder import Snapshots
+from simulator.service.snapshots.reading import look
 from simulator.service.storage import (
     accounts,
     commands,
@@ -101,15 +104,13 @@ class Service:
         self.due = Due(self.clock)
         self.ids = IdSource(self.clock, config.seed)
         self.presence = Presence()
-        self.waiters = Waiters()
-        self.feed = Feed()
+        self.waiters, self.feed, self.epochs = Waiters(), Feed(), Epochs()
         self.running_keys = RunningKeys()
         self.passwords = Passwords()
         self.attempts = Attempts()
         self._trusted_proxies = parse_networks(config.trusted_proxies)
         self.sessions = Sessions(secure=(config.public_url or "").startswith("https:"))
         self.failure_log = FailureLog(log)
-        self.epochs = Epochs()
         self.started_ms = self.clock.now_ms()
         self.database = Database(config.data_dir, config.database)
         self.deadline = commands.Deadline()
@@ -130,8 +131,8 @@ class Service:
         self.scripted = self._make_scripted()
         self.keeping = Keeping(self.writer, config.keep_readings, config.keep_commands)
         self._register_due()
-        self.made_keys: Keys | None = None
-        self.accounts = Accounts(self.writer, self.ids, self.clock, Quota(config.rate_limit))
+        own = Keys(config.api_key, config.secret_key) if config.api_key and config.secret_key else None
+        self.accounts = Accounts(self.writer, self.ids, self.clock, Quota(config.rate_limit), own)
         self.callers, self.profiles, self.quota = self.accounts.callers, self.accounts.profiles, self.accounts.quota
         self.on_reset: list[Callable[[Connection], None]] = [self.rules.load]
         """What keeps something of the storage in memory reads it again here, inside the reset's transaction."""
@@ -145,12 +146,14 @@ class Service:
             ThreadPoolExecutor(READERS, thread_name_prefix="service-reader"),
             ThreadPoolExecutor(SUMMARIES, thread_name_prefix="service-summary"),
         )
+        self.snapshots = Snapshots(config.snapshots_dir, self.database.folder)
         self._pruned_ms = 0
         self.writer.start()
         try:
             seed = read_seed(config.seed_file) if config.seed_file else Seed()
             hashes = self._hash_passwords(seed)
             self.made_keys = self.writer.call(lambda connection: self._open(connection, seed, hashes))
+            self.accounts.own = self.made_keys or own
         except BaseException:
             self.close()
             raise
@@ -186,7 +189,11 @@ class Service:
 
     def _open(self, connection: Connection, seed: Seed, hashes: Hashes) -> Keys | None:
         config = self.config
-        made = keys.ensure_first_account(connection, self._own_keys(), self.ids.next(), self.clock.now_ms())
+        if config.snapshot is not None:
+            header = loading.begin_with(connection, config.snapshot, self.database.where)
+            self.clock.restore(header.clock)
+            self.ids.restart(look(config.snapshot)[1])
+        made = self.accounts.keep_own(connection)
         if config.profile is not None:
             self.profiles.store(connection, accounts.first(connection), config.profile)
         self.accounts.hold(read_held(connection))
@@ -214,34 +221,6 @@ class Service:
         self._on_failure.append(call)
         if self.failure is not None:
             call(self.failure)
-
-    @property
-    def api_key(self) -> str:
-        """The public key to use: the one given, made just now, or the oldest stored of the first account."""
-        given = self._own_keys()
-        if given is not None and given.api_key.encode() in self.callers:
-            return given.api_key
-        return next(iter(self.callers.values())).api_key
-
-    @property
-    def secret_key(self) -> Secret:
-        """The secret that belongs to :attr:`api_key`.
-
-        Raises:
-            ConfigurationError: it was shown on the first start and only its hash was kept.
-        """
-        own = self._own_keys()
-        if own is not None and own.api_key == self.api_key:
-            return own.secret_key
-        raise ConfigurationError(
-            [f"the secret key of {self.api_key} was shown on the first start and is not kept: give it again"], "service"
-        )
-
-    def _own_keys(self) -> Keys | None:
-        """The pair that this start was given, or made."""
-        if self.config.api_key and self.config.secret_key:
-            return Keys(self.config.api_key, self.config.secret_key)
-        return self.made_keys
 
     def address_of(self, scope: Scope) -> str:
         """The address that a request comes from, seen through the trusted proxies."""
@@ -321,7 +300,8 @@ class Service:
     async def reset(self, caller: Caller | None = None) -> None:
         """Delete everything but the accounts and their keys; what one account has when a caller is given."""
         account = None if caller is None else caller.manufacturer_seq
-        gone = await self.writer.submit(lambda connection: self._delete(connection, account))
+        async with self.snapshots.turn if account is None else contextlib.nullcontext():
+            gone = await self.writer.submit(lambda connection: self._delete(connection, account))
         of_account = [c.api_key for c in self.callers.values() if c.manufacturer_seq == account]
         self.quota.clear(None if account is None else of_account)
         self._forget(gone)
@@ -409,7 +389,7 @@ class Service:
 
     def first_caller(self) -> Caller:
         """The account that the service always has."""
-        return self.callers[self.api_key.encode()]
+        return self.callers[self.accounts.api_key.encode()]
 
     @contextlib.asynccontextmanager
     async def running(self, _app: object = None) -> AsyncIterator[None]:
@@ -489,6 +469,7 @@ class Service:
 
     def close(self) -> None:
         """Write what waits and close the storage. Called after the server has ended."""
+        self.snapshots.close()
         self.writer.stop()
         for threads in (self._looking_up, self._readers, self._summing):
             threads.shutdown()

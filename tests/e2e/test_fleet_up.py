@@ -21,6 +21,7 @@ import pytest
 from agent.errors import ConfigurationError
 from agent.wire import topics
 from agent.wire.secret import Secret
+from simulator.cli import main
 from simulator.gateway import broker
 from simulator.gateway.trial import MQTT, running_trial
 from simulator.keys import Keys
@@ -88,14 +89,20 @@ def test_a_data_folder_keeps_keys_and_devices_over_two_starts(tmp_path):
         assert (tmp_path / "data" / folder / "secret_key").stat().st_mode & 0o077 == 0
 
 
-def refused(*options: str) -> str:
-    done = run_program([*UP, *options], timeout=120)
-    assert done.returncode == 2
-    assert "Traceback" not in done.stderr
-    return done.stderr
+@pytest.fixture
+def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Run ``up`` with options that it refuses, in this process; what it says."""
+
+    def refuse(*options: str) -> str:
+        with pytest.raises(SystemExit) as ended:
+            main([*UP[1:], *options])
+        assert ended.value.code == 2
+        return capsys.readouterr().err
+
+    return refuse
 
 
-def test_settings_that_cannot_be_used_are_refused_with_2_and_the_fix(tmp_path):
+def test_settings_that_cannot_be_used_are_refused_with_2_and_the_fix(refused, tmp_path):
     assert "give --devices too" in refused("--product=x.yaml")
     (tmp_path / "p.yaml").write_text("category: x")
     assert "name: Field required" in refused("--devices=1", f"--product={tmp_path / 'p.yaml'}")
@@ -103,7 +110,7 @@ def test_settings_that_cannot_be_used_are_refused_with_2_and_the_fix(tmp_path):
     assert "file" in refused(f"--data={tmp_path / 'file' / 'data'}")
 
 
-def test_a_port_that_is_taken_or_wanted_twice_is_refused_at_once_with_its_own_option():
+def test_a_port_that_is_taken_or_wanted_twice_is_refused_at_once_with_its_own_option(refused):
     with socket.create_server(("127.0.0.1", 0)) as other:
         taken = other.getsockname()[1]
         for option in ("--port", "--gateway-port", "--mqtt-port"):

@@ -81,6 +81,7 @@ async def revoke(call: Call) -> Answer:
     if grant is None:
         visit.show_next("mind", "That had already ended; nothing was changed.")
         return visit.go(addresses.ACCOUNT)
+    await call.check_epoch()
     await visit.service.writer.submit(lambda c: grants.revoke_grant(c, grant_id, person.seq, visit.now_ms))
     visit.show_next("good", f"{grant.client_name} may not use your account any more.")
     return visit.go(addresses.ACCOUNT)

@@ -139,6 +139,7 @@ async def _approve(visit: Visit, request: AuthorizationRequest) -> Answer:
     async with session.turn:
         before = session.answered(here, visit.now_ms)
         if before is None:
+            await visit.call.check_epoch()
             location = await _issue_code(visit.service, request, person_seq)
             session.remember(here, Answered(True, location, visit.now_ms))
             return visit.go(location)

@@ -42,6 +42,7 @@ async def sign_in(call: Call) -> Answer:
     def open_grant(connection: Connection) -> TokenPair:
         return grants.open_grant(connection, person, ALL, grant_id, now_ms)
 
+    await call.check_epoch()
     made = await service.writer.submit(open_grant)
     return ok(token_response(made) | {"user": {"user_id": person.id, "email": person.email}}, *NO_STORE)
 

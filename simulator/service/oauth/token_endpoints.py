@@ -150,6 +150,7 @@ async def _authenticate(call: Call, form: Form) -> Client:
 
 
 async def _write(call: Call, operation: Callable[[Connection], T]) -> T:
+    await call.check_epoch()
     return await call.service.writer.submit(operation)
 
 

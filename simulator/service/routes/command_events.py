@@ -100,7 +100,7 @@ async def _stream(call: Call, place: _Place, account: int) -> AsyncGenerator[byt
 
 
 async def _still_open(call: Call) -> bool:
-    """Whether the caller's account is still there."""
+    """Whether the caller's account is still there, and the state the same; else its caller comes back."""
     try:
         await call.check_epoch()
     except ServiceError:

@@ -89,7 +89,7 @@ async def list_device_commands(call: Call) -> Answer:
                 raise CallerGone
         finally:
             service.waiters.leave(device.seq, change)
-        await call.check_epoch()
+        await call.check_epoch(goes_on=True)
         # It may have been removed meanwhile; a device that waits for commands on a connection is online.
         device = await service.look_up(lambda c: devices.find(c, account, device_id))
         if polled:

@@ -18,13 +18,13 @@ from simulator.service.addresses import CONTROL_PREFIX
 from simulator.service.answers import NO_CONTENT, Answer, Header, ok
 from simulator.service.call import Call
 from simulator.service.config import fault_of_keys
+from simulator.service.control_records import AccountRecord, NewAccountRecord, NewKeyRecord
 from simulator.service.endpoints import ERROR, Endpoint, Reply
 from simulator.service.errors import invalid, invalid_all
 from simulator.service.paging import PAGE_PARAMETERS, Part, read_page
 from simulator.service.parameters import PAGING
 from simulator.service.profiles.model import COMPLETE, ServerProfile
 from simulator.service.profiles.text import ProfileFaultsError, change, name_of
-from simulator.service.records import AccountRecord, NewAccountRecord, NewKeyRecord
 from simulator.service.routes.control_clients import ClientBody, client_record
 from simulator.service.storage import accounts
 from simulator.service.storage.keys import Keys, make_keys

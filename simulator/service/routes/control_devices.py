@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, TypedDict
+from typing import Any, Final
 
 from sqlalchemy import Connection, Row
+from typing_extensions import TypedDict
 
 from agent.wire.base import JsonObject
 from simulator.service.addresses import CONTROL_PREFIX

@@ -7,9 +7,10 @@ has taken it is a ``gap`` event.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from typing import Final, TypedDict
+from typing import Final
 
 from pydantic_core import to_json
+from typing_extensions import TypedDict
 
 from simulator.service.answers import Answer
 from simulator.service.call import Call

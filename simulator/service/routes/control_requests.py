@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Self, TypedDict
+from typing import Annotated, Any, Final, Self
 
 from pydantic import Field, model_validator
+from typing_extensions import TypedDict
 
 from agent.errors import InvalidMessage
 from agent.wire.base import Sent, Text, WireTime

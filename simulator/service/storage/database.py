@@ -94,6 +94,11 @@ class Database:
             return url.set(drivername="postgresql").render_as_string(hide_password=True)
         return str(Path(f"{url.database}").parent)
 
+    @property
+    def folder(self) -> Path | None:
+        """The folder of the SQLite file; None on PostgreSQL."""
+        return None if self.kind == "postgresql" else Path(f"{self._write_engine.url.database}").parent
+
     @contextlib.contextmanager
     def reading(self) -> Iterator[Connection]:
         """A connection for a short read, seeing all that was committed before."""

@@ -1,0 +1,559 @@
+"""``/_emulator/snapshots``: the state comes back as it was, on each database and from one to the other."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+import socket
+import stat
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+
+from agent.wire.secret import Secret
+from simulator.service.snapshots import folder, writing
+from simulator.service.storage.migrate import schema_revision
+from tests.service_running import client, running
+
+SNAPSHOTS = "/_emulator/snapshots"
+OWN = {"api_key": "mk_own", "secret_key": Secret("msk_own")}
+LISTS = (
+    *("/products", "/devices", "/sensor-data", "/rules", "/database/runtime-data", "/_emulator/accounts"),
+    "/onboarding/user/user-0001/devices",
+)
+
+
+@pytest.fixture(scope="module")
+def shared(storage, tmp_path_factory):
+    with running(snapshots_dir=tmp_path_factory.mktemp("snapshots"), **OWN) as bench:
+        fill(bench)
+        save(bench, "good")
+        yield bench
+
+
+@pytest.fixture
+def bench():
+    with running(**OWN) as bench:
+        yield bench
+
+
+def save(bench, name):
+    answer = bench.http.post(SNAPSHOTS, json={"name": name})
+    assert answer.status_code == 201, answer.text
+    return answer.json()
+
+
+def load(bench, name, status=200):
+    answer = bench.http.post(f"{SNAPSHOTS}/{name}/load")
+    assert answer.status_code == status, answer.text
+    return answer.json()
+
+
+def fill(bench):
+    """Something of every kind; the id of the device."""
+    product_id = bench.product(commands=[{"name": "ping"}])
+    device_id = bench.device(product_id)
+    bench.post_reading(device_id, key="a-key-of-idempotency")
+    done = bench.send(device_id)
+    bench.poll(device_id)
+    assert bench.report(device_id, done, "succeeded", result={"text": "säule\u2028\n\"'\\"}).status_code == 200
+    bench.send(device_id, "open_door", ttl_seconds=120)
+    rule = {
+        "product_id": product_id,
+        "name": "Too warm",
+        "trigger": {"reading": "t", "op": ">", "value": 30, "for_seconds": 0},
+        "actions": [{"type": "command", "command_payload": {"command": "fan"}}],
+    }
+    assert bench.http.post("/rules", json=rule).status_code == 201
+    assert bench.post_reading(device_id, sensor_data={"t": 31}).status_code == 201
+    assert bench.http.put(f"/products/{product_id}/dashboard", json={"name": "Board", "widgets": []}).status_code == 200
+    schema = bench.http.post(f"/products/{product_id}/database/schemas", json={"name": "main"}).json()
+    columns = [{"name": "n", "type": "integer", "required": True}]
+    table = {"schema_id": schema["schema_id"], "table_name": "notes", "columns": columns}
+    assert bench.http.post("/database/tables", json=table).status_code == 201
+    record = {"product_id": product_id, "device_id": device_id, "table_name": "notes", "data_payload": {"n": 2**53}}
+    assert bench.http.post("/database/runtime-data", json=record).status_code == 201
+    body = {
+        "name": "second",
+        "quota": 7,
+        "profile": {"list_shape": "bare"},
+        "keys": [{"api_key": "mk_second", "secret_key": "msk_second"}],
+        "users": [{"email": "ada@example.com", "password": "right", "user_id": "ada"}],
+    }
+    assert bench.http.post("/_emulator/accounts", json=body).status_code == 201
+    return device_id
+
+
+def shown(bench):
+    """Everything that the service shows, of both accounts."""
+    found = {}
+    with (
+        client(bench.service, "mk_own", "msk_own") as first,
+        client(bench.service, "mk_second", "msk_second") as second,
+    ):
+        for path in LISTS:
+            found[path] = first.get(path).json()
+        for device in found["/devices"]["data"]:
+            found[device["device_id"]] = first.get(f"/devices/{device['device_id']}/commands").json()
+        found["second"] = second.get("/products", headers={"x-emulator-profile": "complete"}).json()
+    return found
+
+
+def rows_of(path):
+    """The lines between the first and the last, but for the service's own page, which has its address in its row."""
+    return [line for line in Path(path).read_bytes().splitlines()[1:-1] if b"/playground" not in line]
+
+
+# --- there and back ---------------------------------------------------------------------------------------------
+
+
+def test_everything_comes_back_as_it_was_and_saves_as_the_same_lines(bench):
+    fill(bench)
+    before, saved = shown(bench), save(bench, "before")
+    device = next(iter(before["/devices"]["data"]))["device_id"]
+    bench.device(identifier="SN-2", product_id=bench.product(name="another"))
+    bench.send(device, "later")
+    bench.http.delete("/_emulator/accounts/second")
+    assert bench.http.post("/_emulator/accounts", json={"name": "third"}).status_code == 201
+    loaded = load(bench, "before")
+    assert loaded == saved
+    assert shown(bench) == before
+    assert rows_of(save(bench, "again")["file"]) == rows_of(saved["file"])
+    bench.post_reading(device, key="a-key-of-idempotency")
+    assert len(bench.http.get("/sensor-data").json()["data"]) == 2, "the key of idempotency is known as well"
+    assert bench.http.post("/_emulator/reset").status_code == 204
+    load(bench, "before")
+    assert shown(bench) == before
+
+
+def test_the_new_state_lives_on_rules_fire_ids_are_new_and_rows_find_their_numbers(bench):
+    device = fill(bench)
+    save(bench, "state")
+    bench.http.post("/_emulator/reset")
+    load(bench, "state")
+    commands = len(bench.http.get(f"/devices/{device}/commands").json()["data"])
+    bench.post_reading(device, sensor_data={"t": 1})
+    bench.post_reading(device, sensor_data={"t": 99})
+    assert len(bench.http.get(f"/devices/{device}/commands").json()["data"]) == commands + 1, "the rule fires"
+    for number in range(3):
+        bench.device(identifier=f"NEW-{number}", product_id=bench.product(name=f"new {number}"))
+    assert bench.http.post("/_emulator/accounts", json={}).status_code == 201
+
+
+def test_the_clock_comes_back_and_commands_end_by_it(bench):
+    device = bench.device()
+    command = bench.send(device, ttl_seconds=60)
+    bench.http.put("/_emulator/clock", json={"mode": "frozen"})
+    before = bench.http.get("/_emulator/clock").json()
+    save(bench, "frozen")
+    bench.http.post("/_emulator/clock/advance", json={"seconds": 3_600})
+    assert bench.command(device, command)["status"] == "expired"
+    load(bench, "frozen")
+    assert bench.http.get("/_emulator/clock").json() == before
+    assert bench.command(device, command)["status"] == "queued"
+    bench.http.post("/_emulator/clock/advance", json={"seconds": 61})
+    assert bench.command(device, command)["status"] == "expired"
+
+
+def test_keys_sessions_quotas_and_presence_are_those_of_the_state():
+    with running(rate_limit=40, **OWN) as bench:
+        device = fill(bench)
+        old = bench.http.post("/_emulator/accounts/second/keys", json={}).json()
+        bench.poll(device)
+        save(bench, "state")
+        bench.http.delete(f"/_emulator/accounts/second/keys/{old['api_key']}")
+        new = bench.http.post("/_emulator/accounts/second/keys", json={}).json()
+        with client(bench.service, old["api_key"], old["secret_key"]) as http:
+            assert http.get("/products").status_code == 401
+        bench.clock.advance(600)
+        while bench.http.get("/products").status_code == 200:
+            pass
+        service = bench.service._service
+        browser = service.sessions.visitor([], service.clock.now_ms())
+        cookie = service.sessions.sign_in(1, browser, service.clock.now_ms()).cookie
+        load(bench, "state")
+        assert bench.http.get("/devices").json()["data"][0]["last_seen_at"] == "2026-01-01T00:00:00.000Z"
+        header = (b"cookie", b"device-service-session=" + cookie.encode())
+        assert service.sessions.visitor([header], service.clock.now_ms()).session is None
+        with client(bench.service, old["api_key"], old["secret_key"]) as http:
+            answer = http.get("/products", headers={"x-emulator-profile": "complete"})
+            assert answer.headers["x-ratelimit-limit"] == "7"
+        with client(bench.service, new["api_key"], new["secret_key"]) as http:
+            assert http.get("/products").status_code == 401
+
+
+def test_a_state_of_another_service_leaves_this_ones_own_keys_good(tmp_path):
+    with running(snapshots_dir=tmp_path, api_key="mk_other", secret_key=Secret("msk_other")) as other:
+        product = other.product()
+        save(other, "theirs")
+    with running(snapshots_dir=tmp_path) as bench:
+        own = bench.service.api_key
+        load(bench, "theirs")
+        assert bench.service.api_key == own
+        for keys in ((None, None), ("mk_other", "msk_other")):
+            with client(bench.service, *keys) as http:
+                assert [one["product_id"] for one in http.get("/products").json()["data"]] == [product]
+    with running(snapshots_dir=tmp_path, api_key="mk_other", secret_key=Secret("msk_not_theirs")) as bench:
+        assert load(bench, "theirs", 400)["details"][0]["field"] == "rows.api_keys"
+        assert bench.http.get("/products").json()["data"] == []
+
+
+def test_a_snapshot_of_one_database_is_the_same_state_in_the_other(tmp_path, storage):
+    """On the run for PostgreSQL ``running()`` is stored there; SQLite is what a folder is."""
+    with (
+        running(snapshots_dir=tmp_path, **OWN) as here,
+        running(snapshots_dir=tmp_path, data_dir=tmp_path / "sqlite", **OWN) as there,
+    ):
+        for one, other, name in ((here, there, "here"), (there, here, "there")):
+            one.http.post("/_emulator/reset")
+            if one.http.get("/_emulator/accounts/second").status_code == 200:
+                assert one.http.delete("/_emulator/accounts/second").status_code == 204
+            fill(one)
+            saved = save(one, name)
+            load(other, name)
+            assert shown(other) == shown(one)
+            assert rows_of(save(other, f"{name}-again")["file"]) == rows_of(saved["file"])
+            other.device(identifier="SN-AFTER", product_id=other.product(name="after"))
+            assert other.http.post("/_emulator/accounts", json={}).status_code == 201
+        assert storage in {"sqlite", "postgresql"}
+
+
+def test_the_file_reads_with_other_tools(shared):
+    saved = shared.http.get(f"{SNAPSHOTS}/good").json()
+    raw = Path(saved["file"]).read_bytes()
+    *before, last = raw.splitlines(keepends=True)
+    assert json.loads(last) == {"sha256": hashlib.sha256(b"".join(before)).hexdigest(), "lines": len(before)}
+    header = json.loads(before[0])
+    assert (header["format"], header["version"], header["schema"]) == ("device-service-snapshot", 1, schema_revision())
+    counted: dict[str, int] = dict.fromkeys(header["rows"], 0)
+    for line in before[1:]:
+        counted[json.loads(line)["table"]] += 1
+    assert counted == header["rows"] == saved["rows"]
+    assert stat.S_IMODE(Path(saved["file"]).stat().st_mode) == 0o600
+    assert b"msk_" not in raw
+    assert b"right" not in raw, "no password"
+
+
+# --- while requests run -----------------------------------------------------------------------------------------
+
+
+def test_held_polls_look_again_and_streams_end_when_a_state_is_loaded(bench):
+    device = bench.device()
+    command = bench.send(device)
+    save(bench, "with a command".replace(" ", "-"))
+    assert bench.report(device, command, "succeeded").status_code == 200
+    tag = bench.poll(device).headers["etag"]
+    with ThreadPoolExecutor(1) as threads, bench.http.stream("GET", "/commands/events") as stream:
+        pieces = stream.iter_bytes()
+        assert next(pieces).startswith(b": commands")
+        with client(bench.service) as http:
+            path = f"/devices/{device}/commands"
+            query = {"status": "open", "wait": 30}
+            poll = threads.submit(http.get, path, params=query, headers={"if-none-match": tag})
+            _wait_for(lambda: bench.service._service.waiters._waiting)
+            load(bench, "with-a-command")
+            assert [one["id"] for one in poll.result(60).json()["data"]] == [command]
+        assert b"".join(pieces) == b""
+
+
+def _wait_for(condition):
+    pause = threading.Event()
+    for _ in range(6000):
+        if condition():
+            return
+        pause.wait(0.01)
+    raise AssertionError("it never came to be")
+
+
+def test_a_held_poll_whose_account_is_not_in_the_new_state_ends_with_401(bench):
+    save(bench, "empty")
+    made = bench.http.post("/_emulator/accounts", json={}).json()["keys"][0]
+    with client(bench.service, made["api_key"], made["secret_key"]) as http, ThreadPoolExecutor(1) as threads:
+        product = http.post("/products", json={"name": "x"}).json()["product_id"]
+        body = {"user_id": "u", "product_id": product, "device_identifier": "SN"}
+        device = http.post("/onboarding/device", json=body).json()["device_id"]
+        tag = http.get(f"/devices/{device}/commands", params={"status": "open"}).headers["etag"]
+        query = {"status": "open", "wait": 30}
+        poll = threads.submit(http.get, f"/devices/{device}/commands", params=query, headers={"if-none-match": tag})
+        _wait_for(lambda: bench.service._service.waiters._waiting)
+        load(bench, "empty")
+        assert poll.result(60).status_code == 401
+
+
+def test_a_request_that_is_under_way_stores_nothing_in_the_new_state(bench):
+    save(bench, "empty")
+    bench.product()
+    body = b'{"name": "too late"}'
+    head = (
+        "POST /products HTTP/1.1\r\nHost: x\r\nx-api-key: mk_own\r\nx-secret-key: msk_own\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\nExpect: 100-continue\r\n\r\n"
+    )
+    url = httpx.URL(bench.service.base_url)
+    with socket.create_connection((url.host, url.port), timeout=60) as connection:
+        connection.sendall(head.encode())
+        assert b" 100 " in connection.recv(100)
+        load(bench, "empty")
+        connection.sendall(body)
+        answer = connection.recv(4096)
+    assert b" 503 " in answer
+    assert b"state_replaced" in answer
+    assert b"retry-after: 1" in answer.lower()
+    assert bench.http.get("/products").json()["data"] == []
+
+
+def test_what_is_answered_while_states_are_saved_and_loaded_is_true_afterwards(bench):
+    """Four writers: each product that was answered since the last load is there, and none that was not answered."""
+    base = bench.product(name="base")
+    save(bench, "base")
+    stop = threading.Event()
+    answered: list[tuple[int, str]] = []
+    rounds = [0]
+
+    def write():
+        with client(bench.service) as http:
+            while not stop.is_set():
+                before = rounds[0]
+                answer = http.post("/products", json={"name": "p"})
+                assert answer.status_code in {201, 503}, answer.text
+                if answer.status_code == 201:
+                    answered.append((before, answer.json()["product_id"]))
+
+    with ThreadPoolExecutor(4) as threads:
+        writers = [threads.submit(write) for _ in range(4)]
+        try:
+            for number in range(5):
+                seen = len(answered)
+                _wait_for(lambda seen=seen: len(answered) > seen + 5 or any(one.done() for one in writers))
+                save(bench, f"during-{number}")
+                load(bench, "base")
+                rounds[0] += 1
+            seen = len(answered)
+            _wait_for(lambda: len(answered) > seen + 5 or any(one.done() for one in writers))
+        finally:
+            stop.set()
+        for one in writers:
+            one.result(60)
+    there = {one["product_id"] for one in bench.http.get("/products", params={"limit": 1000}).json()["data"]}
+    assert base in there
+    assert {product for since, product in answered if since == rounds[0]} <= there
+    assert there - {base} <= {product for _, product in answered}
+    for number in range(5):
+        load(bench, f"during-{number}")
+        assert base in {one["product_id"] for one in bench.http.get("/products").json()["data"]}
+
+
+# --- names ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.one_database
+def test_snapshots_are_listed_shown_and_deleted(bench):
+    assert bench.http.get(SNAPSHOTS).json() == {"data": [], "next_cursor": None, "has_more": False}
+    made = bench.http.post(SNAPSHOTS, json={})
+    assert made.headers["location"] == f"{SNAPSHOTS}/{made.json()['name']}"
+    saved = save(bench, "b.v1-2_x")
+    assert [one["name"] for one in bench.http.get(SNAPSHOTS).json()["data"]] == ["b.v1-2_x", made.json()["name"]]
+    assert bench.http.get(f"{SNAPSHOTS}/b.v1-2_x").json() == saved
+    assert bench.http.delete(f"{SNAPSHOTS}/b.v1-2_x").status_code == 204
+    assert not Path(saved["file"]).exists()
+    for method, path in (("GET", ""), ("DELETE", ""), ("POST", "/load")):
+        gone = bench.http.request(method, f"{SNAPSHOTS}/b.v1-2_x{path}")
+        assert (gone.status_code, gone.json()["error"]) == (404, "snapshot_not_found")
+
+
+@pytest.mark.parametrize("name", ["", "../x", "a/b", ".hidden", "ä", "x" * 101, "a b", "a\0", "-a", "."])
+@pytest.mark.one_database
+def test_a_name_that_could_be_another_file_is_400(shared, name):
+    answer = shared.http.post(SNAPSHOTS, json={"name": name})
+    assert (answer.status_code, answer.json()["error"]) == (400, "validation_error"), answer.text
+    assert answer.json()["details"][0]["field"] in {"name", "body"}
+
+
+@pytest.mark.one_database
+def test_no_way_out_of_the_folder_leads_through_the_path(shared):
+    outside = Path(shared.http.get(f"{SNAPSHOTS}/good").json()["file"]).parent.parent / "out.jsonl"
+    shutil.copy(shared.http.get(f"{SNAPSHOTS}/good").json()["file"], outside)
+    for path in ("..%2Fout", "%2e%2e%2fout", ".good", "good%00"):
+        for method, ending in (("GET", ""), ("DELETE", ""), ("POST", "/load")):
+            assert shared.http.request(method, f"{SNAPSHOTS}/{path}{ending}").status_code == 404, path
+    assert outside.exists()
+
+
+@pytest.mark.one_database
+def test_a_name_is_taken_once_and_there_are_so_many_at_most(bench, monkeypatch):
+    saved = save(bench, "taken")
+    before = Path(saved["file"]).read_bytes()
+    answer = bench.http.post(SNAPSHOTS, json={"name": "taken"})
+    assert (answer.status_code, answer.json()["error"]) == (409, "snapshot_exists")
+    assert answer.json()["details"][0]["field"] == "name"
+    assert Path(saved["file"]).read_bytes() == before
+    monkeypatch.setattr(folder, "SNAPSHOTS_MAX", 2)
+    save(bench, "second")
+    answer = bench.http.post(SNAPSHOTS, json={"name": "third"})
+    assert (answer.status_code, answer.json()["error"]) == (409, "snapshot_limit_reached")
+
+
+class _FullDisk:
+    """A file that takes so many bytes."""
+
+    def __init__(self, file, room):
+        self.file, self.room = file, room
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        self.file.close()
+
+    def write(self, data):
+        self.room -= len(data)
+        if self.room < 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return self.file.write(data)
+
+    def __getattr__(self, name):
+        return getattr(self.file, name)
+
+
+@pytest.mark.parametrize("room", [0, 500])
+@pytest.mark.one_database
+def test_a_full_disk_is_one_clear_error_and_leaves_nothing_behind(shared, monkeypatch, room):
+    real = os.fdopen
+    monkeypatch.setattr(writing.os, "fdopen", lambda *given, **named: _FullDisk(real(*given, **named), room))
+    before = shown(shared)
+    answer = shared.http.post(SNAPSHOTS, json={"name": "never"})
+    assert (answer.status_code, answer.json()["error"]) == (503, "snapshot_not_saved")
+    assert answer.json()["details"][0]["field"] == "name"
+    assert "No space left on device" in answer.json()["message"]
+    monkeypatch.undo()
+    assert shown(shared) == before
+    place = Path(shared.http.get(f"{SNAPSHOTS}/good").json()["file"]).parent
+    assert not [path for path in place.iterdir() if "never" in path.name]
+    save(shared, "never")
+    assert shared.http.delete(f"{SNAPSHOTS}/never").status_code == 204
+
+
+# --- files that cannot be loaded --------------------------------------------------------------------------------
+
+
+def signed(lines):
+    """The lines with a checksum that fits."""
+    raw = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+    return raw + json.dumps({"sha256": hashlib.sha256(raw).hexdigest(), "lines": len(lines)}).encode() + b"\n"
+
+
+def changed(lines, place, **members):
+    """With members of one line changed."""
+    return signed([*lines[:place], {**lines[place], **members}, *lines[place + 1 :]])
+
+
+def row_changed(lines, table, **columns):
+    """With columns of a table's first row changed."""
+    place = next(place for place, line in enumerate(lines) if line.get("table") == table)
+    return changed(lines, place, row={**lines[place]["row"], **columns})
+
+
+def twice(lines, table):
+    place = next(place for place, line in enumerate(lines) if line.get("table") == table)
+    rows = {**lines[0]["rows"], table: lines[0]["rows"][table] + 1}
+    return signed([{**lines[0], "rows": rows}, *lines[1:place], lines[place], lines[place], *lines[place + 1 :]])
+
+
+BAD = {
+    "newer schema": (lambda raw, lines: changed(lines, 0, schema="9999"), "schema"),
+    "older schema": (lambda raw, lines: changed(lines, 0, schema="0001"), "schema"),
+    "schema of another kind": (lambda raw, lines: changed(lines, 0, schema=None), "schema"),
+    "newer version": (lambda raw, lines: changed(lines, 0, version=2), "version"),
+    "another format": (lambda raw, lines: changed(lines, 0, format="firestore-export"), "format"),
+    "a mode that is none": (lambda raw, lines: changed(lines, 0, clock={"mode": "sideways"}), "clock.mode"),
+    "a time that is none": (
+        lambda raw, lines: changed(lines, 0, clock={"mode": "real", "time": "noon", "rate": 1}),
+        "clock.time",
+    ),
+    "no rows announced": (lambda raw, lines: changed(lines, 0, rows={}), "rows"),
+    "fewer rows than announced": (
+        lambda raw, lines: changed(lines, 0, rows={**lines[0]["rows"], "devices": 7}),
+        "rows.devices",
+    ),
+    "cut off after a line": (lambda raw, lines: raw[: raw.rindex(b'{"sha256"')], "sha256"),
+    "cut off in a line": (lambda raw, lines: raw[: len(raw) // 2], "sha256"),
+    "one byte changed": (lambda raw, lines: raw.replace(b"Door controller", b"Door c0ntroller", 1), "sha256"),
+    "something after the end": (lambda raw, lines: raw + b"\n", "sha256"),
+    "empty": (lambda raw, lines: b"", "format"),
+    "a database file": (lambda raw, lines: b"SQLite format 3\0" + bytes(5000), "format"),
+    "JSON of another program": (lambda raw, lines: b'{"products": []}\n', "format"),
+    "a table that is none": (lambda raw, lines: changed(lines, 5, table="secrets"), "line 6"),
+    "a text for a number": (
+        lambda raw, lines: row_changed(lines, "devices", created_at="yesterday"),
+        "devices.created_at",
+    ),
+    "a number beyond 64 bits": (
+        lambda raw, lines: row_changed(lines, "devices", created_at=2**63),
+        "devices.created_at",
+    ),
+    "null where none may be": (lambda raw, lines: row_changed(lines, "devices", id=None), "devices.id"),
+    "NUL in a text": (lambda raw, lines: row_changed(lines, "devices", device_name="a\0b"), "devices.device_name"),
+    "bytes that are none": (lambda raw, lines: row_changed(lines, "api_keys", secret_hash="?"), "api_keys.secret_hash"),
+    "a column more": (lambda raw, lines: row_changed(lines, "devices", color="red"), "line "),
+}
+"""What shows before anything is stored."""
+BAD_ROWS = {
+    "a row twice": (lambda raw, lines: twice(lines, "devices"), "line "),
+    "an account's row twice": (lambda raw, lines: twice(lines, "manufacturers"), "line "),
+    "a profile of another release": (
+        lambda raw, lines: row_changed(lines, "manufacturers", profile='{"list_shape": "hexagon"}'),
+        "rows.api_keys",
+    ),
+}
+"""What only the database refuses, or what is made of its rows."""
+
+
+@pytest.mark.parametrize("what", BAD)
+@pytest.mark.one_database
+def test_a_file_that_cannot_be_loaded_is_400_by_field_and_the_state_is_as_it_was(shared, what):
+    _refuse(shared, *BAD[what])
+
+
+@pytest.mark.parametrize("what", BAD_ROWS)
+def test_rows_that_cannot_be_stored_are_400_by_their_line_and_the_state_is_as_it_was(shared, what):
+    _refuse(shared, *BAD_ROWS[what])
+
+
+def _refuse(shared, spoil, field):
+    good = Path(shared.http.get(f"{SNAPSHOTS}/good").json()["file"])
+    raw = good.read_bytes()
+    bad = good.with_name("bad.jsonl")
+    bad.write_bytes(spoil(raw, [json.loads(line) for line in raw.splitlines()[:-1]]))
+    before = shown(shared)
+    clock = shared.http.get("/_emulator/clock").json()
+    answer = load(shared, "bad", 400)
+    assert answer["error"] == "invalid_snapshot"
+    assert field in answer["details"][0]["field"], answer
+    assert len(answer["details"]) == 1
+    assert shown(shared) == before
+    assert shared.http.get("/_emulator/clock").json() == clock
+    device = shared.http.get("/devices").json()["data"][0]["device_id"]
+    assert shared.post_reading(device, sensor_data={"t": 2}).status_code == 201, "it goes on"
+    load(shared, "good")
+
+
+@pytest.mark.one_database
+def test_two_gigabytes_of_nothing_are_refused_without_being_read(shared):
+    good = Path(shared.http.get(f"{SNAPSHOTS}/good").json()["file"])
+    huge = good.with_name("huge.jsonl")
+    with huge.open("wb") as file:
+        file.truncate(2 * 1024**3)
+    try:
+        answer = load(shared, "huge", 400)
+        assert answer["details"][0]["field"] == "format"
+        named = {one["name"]: one for one in shared.http.get(SNAPSHOTS).json()["data"]}
+        assert named["huge"]["fault"].startswith("The snapshot cannot be loaded: format ")
+        assert named["huge"]["rows"] is None
+        assert named["good"]["fault"] is None
+    finally:
+        huge.unlink()
