@@ -45,6 +45,10 @@ _OF_CONTROL_PATHS: Final = (
     "FAULTS_ADD",
     "FAULTS_CLEAR",
     "FAULTS_LIST",
+    "SNAPSHOTS_LIST",
+    "SNAPSHOTS_LOAD",
+    "SNAPSHOTS_REMOVE",
+    "SNAPSHOTS_SAVE",
 )
 """The commands of fleet-simulator that take ``--base-url``, as their variables write them: with ``--secret-key-file``,
 or with ``--control-token``. ``login`` signs in with a password. Here they are names, since importing them all takes
