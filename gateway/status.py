@@ -1,4 +1,4 @@
-"""How the gateway is, seen from another process: while it runs and after it died."""
+"""Gateway status, read from its files by another process: while it runs and after it crashed."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class GatewayStatus:
     """What can be known without asking the gateway.
 
     Attributes:
-        state: ``running``, ``stopped``, ``died`` (it ended without saying so) or ``never started``.
+        state: ``running``, ``stopped``, ``died`` (crashed: it left no stop record) or ``never started``.
         process_id: of the running gateway.
         share: whose commands it fetches, by the configuration.
-        told: the last status that a process wrote.
+        last_status: the last status that a process wrote.
         store: what the store holds; None when there is none or it cannot be read.
         reasons: why the service refused what is set aside, the newest first.
         incidents: what happened to the store's file.
@@ -47,7 +47,7 @@ class GatewayStatus:
     state_dir: Path
     process_id: int | None
     share: Share
-    told: StatusFile | None
+    last_status: StatusFile | None
     store: StoreStats | None
     reasons: tuple[str, ...] = ()
     incidents: tuple[str, ...] = ()
@@ -56,15 +56,15 @@ class GatewayStatus:
     @property
     def is_healthy(self) -> bool:
         """Whether it runs and every part of it is well."""
-        parts = self.told.parts.values() if self.told else ()
+        parts = self.last_status.parts.values() if self.last_status else ()
         return self.state == "running" and not self.store_fault and all(part.state == "ok" for part in parts)
 
 
-def look_at(config: GatewayConfig, environ: Mapping[str, str]) -> GatewayStatus:
+def read_gateway_status(config: GatewayConfig, environ: Mapping[str, str]) -> GatewayStatus:
     """Read files alone: nothing is written, and the running program is not disturbed."""
     state_dir = config.state_dir
     holder = holder_of(state_dir)
-    told = newest_status([status_path(state_dir, environ), status_path(state_dir, {}), _RUNTIME], WHO)
+    last_status = newest_status([status_path(state_dir, environ), status_path(state_dir, {}), _RUNTIME], WHO)
     found: tuple[StoreStats | None, tuple[str, ...], tuple[str, ...]] = (None, (), ())
     fault = ""
     try:
@@ -72,8 +72,8 @@ def look_at(config: GatewayConfig, environ: Mapping[str, str]) -> GatewayStatus:
     except (StorageError, ConfigurationError) as error:
         fault = str(error)
     share = config.share.value()
-    state = process_state(holder, told, has_store=found[0] is not None)
-    return GatewayStatus(state, state_dir, holder, share, told, *found, fault)
+    state = process_state(holder, last_status, has_store=found[0] is not None)
+    return GatewayStatus(state, state_dir, holder, share, last_status, *found, fault)
 
 
 def _read_store(path: Path) -> tuple[StoreStats | None, tuple[str, ...], tuple[str, ...]]:

@@ -18,7 +18,7 @@ import click
 from agent.cli.lazy import name_variables
 from agent.error_text import bounded, disk_refusal
 from agent.errors import AgentError
-from agent.process.at_start import close_umask
+from agent.process.setup import restrict_umask
 from simulator.exit_codes import ExitCode, exit_code_of
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def main(arguments: list[str] | None = None) -> Any:
         arguments: without the program's name; None takes the process's own.
     """
     code: object
-    close_umask()
+    restrict_umask()
     try:
         code = program.main(args=arguments, prog_name="fleet-simulator", standalone_mode=False, obj=_make_signals)
     except click.exceptions.Abort:

@@ -23,8 +23,8 @@ from agent.core.outbox import (
     ROW_BYTES,
     Bounds,
     DropReason,
-    Held,
     Shortage,
+    StoredItem,
     WhenFull,
     choose_next,
     evict,
@@ -259,7 +259,7 @@ class FakeOutbox(_Failing):
         self.gaps: dict[DropReason, Gap] = {}
         self._clock = clock or FakeClock()
         self._bounds = bounds or Bounds()
-        self._held: dict[int, Held] = {}
+        self._held: dict[int, StoredItem] = {}
         self._last_key = 0
         self._tried: dict[int, int] = {}
         self._in_flight: frozenset[int] = frozenset()
@@ -272,7 +272,7 @@ class FakeOutbox(_Failing):
             size_bytes = size_of(reading)
             refused = self._bounds.when_full is WhenFull.BLOCK and not fitting([size_bytes], self._shortage())
             if refused:
-                self._drop([(Held(0, size_bytes, reading.at), DropReason.BLOCKED)])
+                self._drop([(StoredItem(0, size_bytes, reading.at), DropReason.BLOCKED)])
             else:
                 self._add(reading, size_bytes)
             self._enforce()
@@ -283,7 +283,7 @@ class FakeOutbox(_Failing):
     def _add(self, reading: Reading, size_bytes: int) -> None:
         self._last_key += 1
         self.rows[self._last_key] = reading
-        self._held[self._last_key] = Held(self._last_key, size_bytes, reading.at)
+        self._held[self._last_key] = StoredItem(self._last_key, size_bytes, reading.at)
 
     def _enforce(self) -> None:
         held = self._oldest_first()
@@ -300,7 +300,7 @@ class FakeOutbox(_Failing):
         used_bytes = sum(each.size_bytes + ROW_BYTES for each in held)
         return Shortage(len(held) - self._bounds.max_rows, used_bytes - self._bounds.max_bytes)
 
-    def _drop(self, gone: Sequence[tuple[Held, DropReason]]) -> None:
+    def _drop(self, gone: Sequence[tuple[StoredItem, DropReason]]) -> None:
         for each, reason in gone:
             self.rows.pop(each.key, None)
             self.dropped.append((each.key, reason))
@@ -316,7 +316,7 @@ class FakeOutbox(_Failing):
         has_room = len(self.rows) < RELIEVED_AT * self._bounds.max_rows
         is_young = spare_s > (1 - RELIEVED_AT) * self._bounds.max_age_s
         for reason, gap in sorted(self.gaps.items()):
-            if gap.is_over(relieved=is_young if reason is DropReason.AGE else has_room):
+            if gap.is_over(pressure_is_over=is_young if reason is DropReason.AGE else has_room):
                 del self.gaps[reason]
                 record = gap.record()
                 self._add(record, size_of(record))
@@ -338,11 +338,11 @@ class FakeOutbox(_Failing):
         self._in_flight = frozenset(keys)
         return batch
 
-    def _queues(self) -> list[list[Held]]:
+    def _queues(self) -> list[list[StoredItem]]:
         """By priority, the gap records in front."""
         return [[self._held[key] for key, each in self.rows.items() if each.priority is rank] for rank in Priority]
 
-    def _oldest_first(self) -> list[Held]:
+    def _oldest_first(self) -> list[StoredItem]:
         return [self._held[key] for key, each in self.rows.items() if each.priority is not Priority.GAP]
 
     def settle(self, outcome: SendOutcome) -> None:

@@ -1,4 +1,4 @@
-"""The client out of the configuration: where, as whom, trusting whom."""
+"""Builds the client of the service from the configuration: URL, credential, trusted CA."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OWN_TOKENS: Final = "token.json"
 """The file in the state directory that holds what the agent has renewed."""
 
 
-class PlainTokenFile(Credential):
+class TokenFileCredential(Credential):
     """``Authorization: Bearer`` with what the file holds now (specification, "Step 3: call the API")."""
 
     def __init__(self, token: RenewedToken) -> None:
@@ -77,7 +77,7 @@ def make_credential(config: AgentConfig, service: ServiceConfig, credentials: Cr
     if credentials.tokens is None:
         from agent.adapters.renewed_token import RenewedToken  # not where the key pair is used
 
-        return PlainTokenFile(RenewedToken(credentials.token_path, credentials.secret))
+        return TokenFileCredential(RenewedToken(credentials.token_path, credentials.secret))
     from agent.wire.refreshing import RefreshingBearer  # only for tokens that renew themselves
 
     fault = ""

@@ -1,4 +1,4 @@
-"""The agent's figures for Prometheus, read when they are asked for; imported only with the section ``metrics``."""
+"""The agent's metrics for Prometheus, read at each scrape; imported only with the section ``metrics``."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ except ModuleNotFoundError as _missing:
 _PREFIX: Final = "device_agent"
 
 
-class Sources:
-    """Where the figures come from. Each is called in the server's thread, for each page.
+class MetricSources:
+    """Functions that the metrics are read from. Each is called in the server's thread, for each page.
 
     Args:
         clock: both clocks.
@@ -83,13 +83,13 @@ class Sources:
 
 
 class AgentCollector(Collector):
-    """What the agent knows about itself. No figure names a device or holds anything that came from outside."""
+    """Prometheus collector of the agent's metrics. None names a device or holds anything that came from outside."""
 
-    def __init__(self, sources: Sources) -> None:
+    def __init__(self, sources: MetricSources) -> None:
         self._sources = sources
 
     def collect(self) -> Iterator[Metric]:
-        """All figures, each read now."""
+        """All metrics, each read now."""
         sources, now = self._sources, self._sources.clock.now()
         yield InfoMetricFamily(_PREFIX, "The program", {"version": VERSION, "python": platform.python_version()})
         uptime_s = now.monotonic_s - sources.started.monotonic_s
@@ -174,7 +174,7 @@ class AgentCollector(Collector):
         yield CounterMetricFamily(f"{_PREFIX}_results_given_up", text, results.given_up)
 
 
-def make_page(sources: Sources) -> Render:
+def make_page(sources: MetricSources) -> Render:
     """The page, in the format that the reader asks for.
 
     A registry of its own: the library's global one comes with collectors of the interpreter, which no fleet needs.
@@ -190,7 +190,7 @@ def make_page(sources: Sources) -> Render:
     return render
 
 
-def serve_metrics(config: MetricsConfig, sources: Sources, on_crash: OnCrash) -> MetricsServer:
+def serve_metrics(config: MetricsConfig, sources: MetricSources, on_crash: OnCrash) -> MetricsServer:
     """Start serving where the configuration says; ``on_crash`` as for the server.
 
     Raises:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agent.config import AgentConfig
-from agent.core.schedule import ReportRule, ReportWhen
+from agent.core.schedule import ReportRule, ReportStrategy
 from agent.core.values import Priority
 from agent.handlers.registry import GROUP, HandlerRegistry, HandlerSection
 from agent.plugins import installed_entry_points
@@ -57,7 +57,7 @@ def report_rules(config: AgentConfig) -> dict[str, ReportRule]:
     """Sensor name -> which of its readings are sent."""
     return {
         sensor.name: ReportRule(
-            when=ReportWhen(sensor.report.when),
+            when=ReportStrategy(sensor.report.when),
             deadband=sensor.report.deadband,
             percent=sensor.report.percent,
             at_least_every_s=sensor.report.at_least_every_s,

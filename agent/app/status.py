@@ -1,4 +1,4 @@
-"""How the agent is, seen from another process: while it runs and after it died."""
+"""Agent status, read from its files by another process: while it runs and after it crashed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from agent.wire.server_findings import SETTING, ServerFindings, describe, read_f
 
 @dataclass(frozen=True, slots=True)
 class ServerStatus:
-    """The server as it was found.
+    """What the agent found out about its server.
 
     Attributes:
         words: one phrase each, to follow on ``this server:``.
@@ -34,7 +34,7 @@ class ServerStatus:
     findings: ServerFindings
 
 
-def findings_of(settings: Mapping[str, str], config: AgentConfig) -> ServerFindings | None:
+def server_findings(settings: Mapping[str, str], config: AgentConfig) -> ServerFindings | None:
     """What the journal's settings hold about the server that is configured now; None when they hold nothing."""
     found = read_findings(settings.get(SETTING))
     if config.service is None or found is None or found.address != config.service.base_url:
@@ -42,9 +42,9 @@ def findings_of(settings: Mapping[str, str], config: AgentConfig) -> ServerFindi
     return found
 
 
-def look_at_server(settings: Mapping[str, str], config: AgentConfig) -> ServerStatus | None:
-    """The findings with their words."""
-    found = findings_of(settings, config)
+def read_server_status(settings: Mapping[str, str], config: AgentConfig) -> ServerStatus | None:
+    """The findings about the configured server, with their descriptions; None when there are none."""
+    found = server_findings(settings, config)
     if config.service is None or found is None:
         return None
     return ServerStatus(describe(found, config.service.dialect.dialect()), found)
@@ -52,23 +52,23 @@ def look_at_server(settings: Mapping[str, str], config: AgentConfig) -> ServerSt
 
 @dataclass(frozen=True, slots=True)
 class AgentStatus:
-    """What can be known without asking the agent.
+    """The status of the agent, as its files hold it.
 
     Attributes:
-        state: ``running``, ``stopped``, ``died`` (it ended without saying so) or ``never started``.
+        state: ``running``, ``stopped``, ``died`` (crashed: it left no stop record) or ``never started``.
         process_id: of the running agent.
-        told: the last status that a process of the agent wrote.
+        last_status: the last status that a process of the agent wrote.
         store: what journal and outbox hold; None when there is no store or it cannot be read.
         store_fault: why it cannot be read; empty when it can.
         traffic: day -> bytes sent, received and written, the oldest first; at most an hour behind.
-        tokens: how the bearer token stands, in a sentence; empty with a key pair.
+        tokens: the state of the bearer token, in a sentence; empty with a key pair.
         server: what the agent found out about its server; None before it did.
     """
 
     state: str
     state_dir: Path
     process_id: int | None
-    told: StatusFile | None
+    last_status: StatusFile | None
     store: StoreStatus | None
     store_fault: str = ""
     traffic: Mapping[str, Day] = field(default_factory=dict)
@@ -77,16 +77,16 @@ class AgentStatus:
 
     @property
     def is_healthy(self) -> bool:
-        """Whether it runs and every part of it is well."""
-        parts = self.told.parts.values() if self.told else ()
+        """Whether the agent runs and all its parts are in order."""
+        parts = self.last_status.parts.values() if self.last_status else ()
         return self.state == "running" and not self.store_fault and all(part.state == "ok" for part in parts)
 
 
-def look_at(config: AgentConfig, environ: Mapping[str, str]) -> AgentStatus:
+def read_agent_status(config: AgentConfig, environ: Mapping[str, str]) -> AgentStatus:
     """Read files alone: nothing is written, and the running program is not disturbed."""
     state_dir = config.state_dir
     holder = holder_of(state_dir)
-    told = newest_status(
+    last_status = newest_status(
         [
             status_path(state_dir, environ),
             state_dir / status_path(state_dir, {}).name,
@@ -102,6 +102,6 @@ def look_at(config: AgentConfig, environ: Mapping[str, str]) -> AgentStatus:
         fault = str(error)
     tokens = look_at_tokens(config, environ, time.time()).text
     traffic = {} if store is None else read_days(store.settings.get(LEDGER))
-    server = None if store is None else look_at_server(store.settings, config)
-    state = process_state(holder, told, has_store=store is not None)
-    return AgentStatus(state, state_dir, holder, told, store, fault, traffic, tokens, server)
+    server = None if store is None else read_server_status(store.settings, config)
+    state = process_state(holder, last_status, has_store=store is not None)
+    return AgentStatus(state, state_dir, holder, last_status, store, fault, traffic, tokens, server)

@@ -1,4 +1,4 @@
-"""What there is to see of a running agent, and the file that holds it for ``device-agent status``.
+"""The status of a running agent, and the file that holds it for ``device-agent status``.
 
 The file lies in ``$RUNTIME_DIRECTORY`` where the service manager gives one (a RAM disk: no flash is written), else in
 the state directory, and is replaced only when the state of some part changes.
@@ -126,16 +126,16 @@ def newest_status(paths: Iterable[Path], device_id: str) -> StatusFile | None:
     return max(found, key=lambda status: status.written_wall_s, default=None)
 
 
-def process_state(holder: int | None, told: StatusFile | None, *, has_store: bool) -> str:
-    """``running``, ``stopped``, ``died`` (it ended without saying so) or ``never started``.
+def process_state(holder: int | None, last_status: StatusFile | None, *, has_store: bool) -> str:
+    """``running``, ``stopped``, ``died`` (crashed: it left no stop record) or ``never started``.
 
     Args:
         holder: the process that holds the lock of the state directory.
-        told: the last status that a process wrote.
+        last_status: the last status that a process wrote.
         has_store: there is a store that can be read.
     """
     if holder is not None:
         return "running"
-    if told is None:
+    if last_status is None:
         return "stopped" if has_store else "never started"
-    return "died" if told.state == "running" else "stopped"
+    return "died" if last_status.state == "running" else "stopped"

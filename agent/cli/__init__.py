@@ -6,12 +6,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from agent.process.at_start import close_umask
+from agent.process.setup import restrict_umask
 
 
 def main() -> None:
     """The program."""
-    close_umask()
+    restrict_umask()
     with end_quietly():
         from agent.cli.program import device_agent
 

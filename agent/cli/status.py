@@ -12,8 +12,6 @@ import click
 
 from agent.cli.options import (
     AS_ROOT,
-    EXIT_CHECK_FAILED,
-    EXIT_CONFIGURATION,
     ago,
     config_option,
     configuration_faults_end_it,
@@ -26,6 +24,7 @@ from agent.cli.options import (
     span,
 )
 from agent.error_text import bounded
+from agent.exit_codes import EXIT_CHECK_FAILED, EXIT_CONFIGURATION
 from agent.plugins import stale_packages
 
 if TYPE_CHECKING:
@@ -49,12 +48,13 @@ def status(config_path: Path, *, as_json: bool) -> None:
 
     Exit code 0 when it runs and all its parts are well, else 1.
     """
-    from agent.app.status import look_at
+    from agent.app.status import read_agent_status
 
     with configuration_faults_end_it():
-        found = look_at(load(config_path).config, os.environ)
+        found = read_agent_status(load(config_path).config, os.environ)
     if as_json:
-        print_json({**asdict(found), "is_healthy": found.is_healthy})
+        members = asdict(found)
+        print_json({"told": members.pop("last_status"), **members, "is_healthy": found.is_healthy})
     else:
         _print(found)
     raise SystemExit(0 if found.is_healthy else EXIT_CHECK_FAILED)
@@ -63,10 +63,10 @@ def status(config_path: Path, *, as_json: bool) -> None:
 def _print(found: AgentStatus) -> None:
     process = f" (process {found.process_id})" if found.process_id else ""
     click.echo(f"agent      {found.state}{process}, state in {found.state_dir}")
-    if found.told is not None:
-        click.echo(f"device     {found.told.device_id}, agent {found.told.version}")
-        print_parts(found.state, found.told)
-        for text in stale_packages(found.told.packages) if found.state == "running" else ():
+    if found.last_status is not None:
+        click.echo(f"device     {found.last_status.device_id}, agent {found.last_status.version}")
+        print_parts(found.state, found.last_status)
+        for text in stale_packages(found.last_status.packages) if found.state == "running" else ():
             click.echo(f"plug-ins   {text}: systemctl restart device-agent")
     if found.tokens:
         click.echo(f"tokens     {found.tokens}")

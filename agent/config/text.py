@@ -56,12 +56,12 @@ def read_document(text: str) -> Document:
         document.faults.append(f"line {line}: this is no YAML: {error.problem}; mend the line or the one above it")
     except yaml.YAMLError as error:
         document.faults.append(f"this is no YAML: {' '.join(str(error).split())}")
-    except _RefusedText as error:
+    except UnsupportedYaml as error:
         document.faults.append(str(error))
     return document
 
 
-class _RefusedText(Exception):
+class UnsupportedYaml(Exception):
     """The text uses something that we do not take."""
 
 
@@ -72,15 +72,15 @@ def _checked_events(text: str) -> list[Any]:
         line = _line(event)
         match event:
             case yaml.AliasEvent():
-                raise _RefusedText(f"line {line}: aliases (*{event.anchor}) are not allowed; write the value out")
+                raise UnsupportedYaml(f"line {line}: aliases (*{event.anchor}) are not allowed; write the value out")
             case yaml.DocumentStartEvent():
                 documents += 1
                 if documents > 1:
-                    raise _RefusedText(f"line {line}: a second document begins here; remove the line '---'")
+                    raise UnsupportedYaml(f"line {line}: a second document begins here; remove the line '---'")
             case yaml.CollectionStartEvent():
                 depth += 1
                 if depth > MAX_DEPTH:
-                    raise _RefusedText(f"line {line}: nested more than {MAX_DEPTH} deep")
+                    raise UnsupportedYaml(f"line {line}: nested more than {MAX_DEPTH} deep")
             case yaml.CollectionEndEvent():
                 depth -= 1
         if isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent | yaml.CollectionEndEvent):
@@ -118,7 +118,7 @@ def _mapping(events: Any, path: KeyPath, document: Document) -> dict[str, Any]:
     while not isinstance(event := next(events), yaml.MappingEndEvent):
         line = _line(event)
         if not isinstance(event, yaml.ScalarEvent):
-            raise _RefusedText(f"line {line}: a key must be a word, not a list or a mapping")
+            raise UnsupportedYaml(f"line {line}: a key must be a word, not a list or a mapping")
         name: str = event.value
         here = (*path, name)
         if name in members:

@@ -1,4 +1,4 @@
-"""What became of readings that were dropped: the gap records that the service gets for them.
+"""Gap records: what the service is sent for readings that were dropped.
 
 Handled here: what belongs to one episode, when it is over, and how it is recorded in named numbers.
 
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from agent.core.outbox import DropReason, Held
+from agent.core.outbox import DropReason, StoredItem
 from agent.core.timekeeping import age_s
 from agent.core.values import Moment, Priority, Reading
 from agent.frozen import dataclass
@@ -58,13 +58,13 @@ class Gap:
         until = self.until if _is_before(later.until, self.until) else later.until
         return Gap(self.reason, self.rows + later.rows, since, until)
 
-    def is_over(self, *, relieved: bool) -> bool:
+    def is_over(self, *, pressure_is_over: bool) -> bool:
         """Whether it is recorded now.
 
         Args:
-            relieved: the bound is no longer near, or the store can be written again.
+            pressure_is_over: the bound is no longer near, or the store can be written again.
         """
-        return relieved or (age_s(self.since, self.until) or 0.0) >= LONGEST_S
+        return pressure_is_over or (age_s(self.since, self.until) or 0.0) >= LONGEST_S
 
     def record(self) -> Reading:
         """The gap as a reading: taken when the last of the dropped ones was.
@@ -78,7 +78,7 @@ class Gap:
         return Reading(values, self.until, Priority.GAP)
 
 
-def gaps_of(dropped: Iterable[tuple[Held, DropReason]]) -> list[Gap]:
+def gaps_of(dropped: Iterable[tuple[StoredItem, DropReason]]) -> list[Gap]:
     """What was dropped at once, by reason."""
     found: dict[DropReason, Gap] = {}
     for held, reason in dropped:

@@ -41,7 +41,7 @@ _ADDRESS_FAULTS: Final = frozenset({405})
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class StoredItem:
     """A waiting reading, as far as the decisions need it.
 
     Attributes:
@@ -62,8 +62,8 @@ def is_live(at: Moment, now: Moment, live_within_s: float = LIVE_WITHIN_S) -> bo
 
 
 def choose_next(
-    queues: Iterable[Iterable[Held]],
-    newest_first: Iterable[Held],
+    queues: Iterable[Iterable[StoredItem]],
+    newest_first: Iterable[StoredItem],
     now: Moment,
     limit: int,
     live_within_s: float = LIVE_WITHIN_S,
@@ -165,13 +165,15 @@ class Shortage:
         """Something must give way."""
         return self.rows > 0 or self.size_bytes > 0
 
-    def less(self, gone: Iterable[Held]) -> Shortage:
+    def less(self, gone: Iterable[StoredItem]) -> Shortage:
         """What is still too much when these are gone."""
         sizes = [held.size_bytes + ROW_BYTES for held in gone]
         return Shortage(self.rows - len(sizes), self.size_bytes - sum(sizes), self.bytes_reason)
 
 
-def too_old(oldest_first: Iterable[Held], max_age_s: float, now: Moment, limit: int) -> tuple[list[Held], float]:
+def too_old(
+    oldest_first: Iterable[StoredItem], max_age_s: float, now: Moment, limit: int
+) -> tuple[list[StoredItem], float]:
     """The readings that are too old, oldest first, and in how many seconds the next one may be.
 
     A reading whose age no clock gives is not too old, unless one that was accepted after it is.
@@ -182,8 +184,8 @@ def too_old(oldest_first: Iterable[Held], max_age_s: float, now: Moment, limit: 
         now: this instant.
         limit: how many at most; with more of them the next may come at once.
     """
-    gone: list[Held] = []
-    ageless: list[Held] = []
+    gone: list[StoredItem] = []
+    ageless: list[StoredItem] = []
     for held in oldest_first:
         age = age_s(held.at, now)
         if age is not None and age <= max_age_s:
@@ -198,7 +200,9 @@ def too_old(oldest_first: Iterable[Held], max_age_s: float, now: Moment, limit: 
     return gone, max_age_s
 
 
-def evict(queues: Iterable[Iterable[Held]], shortage: Shortage, limit: int) -> list[tuple[Held, DropReason]]:
+def evict(
+    queues: Iterable[Iterable[StoredItem]], shortage: Shortage, limit: int
+) -> list[tuple[StoredItem, DropReason]]:
     """What gives way, each with its reason: the lowest priority first, oldest first in it.
 
     Args:
@@ -206,7 +210,7 @@ def evict(queues: Iterable[Iterable[Held]], shortage: Shortage, limit: int) -> l
         shortage: what is too much.
         limit: how many at most.
     """
-    dropped: list[tuple[Held, DropReason]] = []
+    dropped: list[tuple[StoredItem, DropReason]] = []
     for held in islice(chain.from_iterable(queues), limit):
         if not shortage.exists:
             break
@@ -223,7 +227,7 @@ def kept_together(in_flight: frozenset[int], waiting: int) -> frozenset[int]:
     return in_flight if 2 * len(in_flight) <= waiting else frozenset()
 
 
-def thin_out(stretch: Sequence[Held], distance: int, kept: int) -> list[Held]:
+def thin_out(stretch: Sequence[StoredItem], distance: int, kept: int) -> list[StoredItem]:
     """What goes so that those that stay are ``distance`` keys apart; with 2 every second one of an unbroken row.
 
     Args:
@@ -231,7 +235,7 @@ def thin_out(stretch: Sequence[Held], distance: int, kept: int) -> list[Held]:
         distance: at least so far apart.
         kept: the key of the last one that stayed before this stretch; negative when there is none.
     """
-    gone: list[Held] = []
+    gone: list[StoredItem] = []
     for held in stretch:
         if kept >= 0 and held.key - kept < distance:
             gone.append(held)

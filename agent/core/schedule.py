@@ -60,8 +60,8 @@ class Schedule:
         return due_s if due_s > now_s else due_s + self.period_s
 
 
-class ReportWhen(StrEnum):
-    """The strategies."""
+class ReportStrategy(StrEnum):
+    """Which readings of a sensor are sent: every one, changed ones, or those that left the deadband."""
 
     PERIOD = "period"
     CHANGE = "change"
@@ -80,7 +80,7 @@ class ReportRule:
         at_least_every_s: send after this long even if nothing moved; None means never.
     """
 
-    when: ReportWhen = ReportWhen.PERIOD
+    when: ReportStrategy = ReportStrategy.PERIOD
     deadband: float | Mapping[str, float] = 0.0
     percent: bool = False
     at_least_every_s: float | None = None
@@ -101,16 +101,16 @@ class ReportRule:
         return chosen, Reported({**last.sent, **{name: (value, now_s) for name, value in chosen.items()}})
 
     def _is_due(self, name: str, value: float, sent: tuple[float, float] | None, now_s: float) -> bool:
-        if sent is None or self.when is ReportWhen.PERIOD:
+        if sent is None or self.when is ReportStrategy.PERIOD:
             return True
         before, at_s = sent
         if self.at_least_every_s is not None and now_s - at_s >= self.at_least_every_s:
             return True
-        if self.when is ReportWhen.CHANGE:
+        if self.when is ReportStrategy.CHANGE:
             return value != before
-        return self._moved(name, value, before)
+        return self._exceeds_deadband(name, value, before)
 
-    def _moved(self, name: str, value: float, before: float) -> bool:
+    def _exceeds_deadband(self, name: str, value: float, before: float) -> bool:
         band = self.deadband if isinstance(self.deadband, int | float) else self.deadband.get(name, 0.0)
         if self.percent:
             band = abs(before) * band / 100

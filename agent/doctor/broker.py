@@ -18,7 +18,7 @@ def _broker(subject: Subject) -> Finding:
         return skipped("no broker is configured: the agent speaks HTTP only")
     if subject.status.process_id is not None:
         # A second connection with the same id would throw the agent's out.
-        part = subject.status.told.parts.get("broker") if subject.status.told is not None else None
+        part = subject.status.last_status.parts.get("broker") if subject.status.last_status is not None else None
         if part is None or part.state == "ok":
             return ok("left alone, since the running agent is connected" if part else "left alone: the agent runs")
         cause, fix = cause_and_fix(part.detail or part.state)

@@ -35,7 +35,7 @@ def _clock_synchronised(subject: Subject) -> Finding:
 
 
 def _clock_against_agent(subject: Subject) -> Finding:
-    status_file = subject.status.told
+    status_file = subject.status.last_status
     part = None if status_file is None else status_file.parts.get(PART)
     if part is None:
         return skipped("the agent has not learned the true time yet")

@@ -34,13 +34,13 @@ def _handlers(subject: Subject) -> Finding:
 
 def _plugin_versions(subject: Subject) -> Finding:
     status = subject.status
-    if status.state != "running" or status.told is None:
+    if status.state != "running" or status.last_status is None:
         return skipped("no agent runs")
-    stale = stale_packages(status.told.packages)
+    stale = stale_packages(status.last_status.packages)
     if stale:
         cause = "a package was changed after the agent had loaded its plug-ins: the old code still runs"
         return warning("; ".join(stale), cause, "systemctl restart device-agent")
-    count = len(status.told.packages)
+    count = len(status.last_status.packages)
     return ok(f"the plug-ins of {count} packages are as installed" if count else "no package brings plug-ins")
 
 
@@ -48,9 +48,9 @@ def _sensors(subject: Subject) -> Finding:
     if not subject.config.sensors:
         return ok("none is configured, so no readings are sent")
     status = subject.status
-    if status.state == "running" and status.told is not None:
+    if status.state == "running" and status.last_status is not None:
         # A bus that two programs read at once may give both nonsense.
-        parts = {name: part for name, part in status.told.parts.items() if name.startswith("sensor:")}
+        parts = {name: part for name, part in status.last_status.parts.items() if name.startswith("sensor:")}
         bad = {name: f"{part.state}: {part.detail}" for name, part in parts.items() if part.state != "ok"}
         seen = f"{len(subject.config.sensors)} configured; as the running agent reports"
     else:

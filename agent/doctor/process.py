@@ -23,17 +23,17 @@ def _agent(subject: Subject) -> Finding:
     if status.state == "died":
         cause = "its last process ended without saying so: killed, out of memory, or the power was cut"
         return failed("no agent runs", cause, "journalctl -u device-agent -n 50; then: systemctl start device-agent")
-    if status.state != "running" or status.told is None:
-        why = f": {status.told.reason}" if status.told is not None and status.told.reason else ""
+    if status.state != "running" or status.last_status is None:
+        why = f": {status.last_status.reason}" if status.last_status is not None and status.last_status.reason else ""
         return warning(f"no agent runs: {status.state}{why}", "it was not started", "systemctl start device-agent")
-    bad = {name: part for name, part in status.told.parts.items() if part.state != "ok"}
+    bad = {name: part for name, part in status.last_status.parts.items() if part.state != "ok"}
     seen = f"process {status.process_id} runs"
     if bad:
         name, part = next(iter(bad.items()))
         names = ", ".join(f"{each} {bad[each].state}" for each in bad)
         cause, fix = cause_and_fix(part.detail or f"{name} is {part.state}: look at the check of that part")
         return warning(f"{seen}; {names}", cause, fix)
-    return ok(f"{seen}, and all {len(status.told.parts)} parts of it are well")
+    return ok(f"{seen}, and all {len(status.last_status.parts)} parts of it are well")
 
 
 def _restarts(subject: Subject) -> Finding:
@@ -50,7 +50,9 @@ def _restarts(subject: Subject) -> Finding:
 
 def _safe_mode(subject: Subject) -> Finding:
     status = subject.status
-    mode = status.told.parts.get("mode") if status.state == "running" and status.told is not None else None
+    mode = (
+        status.last_status.parts.get("mode") if status.state == "running" and status.last_status is not None else None
+    )
     if mode is not None and mode.state == "safe":
         cause, _, fix = mode.detail.rpartition("; ")
         return failed("the agent runs in safe mode: no plug-ins, no executables, no sensors", cause or mode.detail, fix)

@@ -9,7 +9,7 @@ from typing import Final
 
 from agent.adapters.sqlite_store import FILE_NAME
 from agent.adapters.store.status import read_status
-from agent.app.status import findings_of
+from agent.app.status import server_findings
 from agent.doctor.clock import SET_IT
 from agent.doctor.exchange import FLEET_MAX
 from agent.doctor.findings import Check, Finding, cause_and_fix, failed, ok, skipped, unreachable, warning
@@ -170,7 +170,7 @@ def _server_dialect(subject: Subject) -> Finding:
     dialect, found = config.service.dialect.dialect(), ServerFindings()
     with suppress(StorageError):
         store = read_status(config.state_dir / FILE_NAME, last=0)
-        kept = None if store is None else findings_of(store.settings, config)
+        kept = None if store is None else server_findings(store.settings, config)
         found = kept or found
     error = subject.exchange.discovery_error
     if found.announced is None and (error is None or isinstance(error, NotFound | Refused) or _is_plain(error)):

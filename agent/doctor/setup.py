@@ -89,10 +89,10 @@ def _package_version(subject: Subject) -> Finding:
         cause = f"the program says {VERSION} and its package {installed}: two installations are mixed"
         return failed(f"version {VERSION}", cause, "install device-agent again into an empty virtual environment")
     status = subject.status
-    if status.state != "running" or status.told is None:
+    if status.state != "running" or status.last_status is None:
         return ok(f"version {VERSION}; no agent runs to compare it with")
-    if status.told.version != VERSION:
-        cause = f"the agent that runs is version {status.told.version}: it was started before the update"
+    if status.last_status.version != VERSION:
+        cause = f"the agent that runs is version {status.last_status.version}: it was started before the update"
         return warning(f"version {VERSION} is installed", cause, "systemctl restart device-agent")
     return ok(f"version {VERSION}, and the agent that runs is the same")
 

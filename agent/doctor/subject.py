@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Unpack
 
 from agent.adapters.clocks import is_synchronized
-from agent.app.status import AgentStatus, look_at
+from agent.app.status import AgentStatus, read_agent_status
 from agent.config import AgentConfig, LoadedConfig
 from agent.config.model import AuthConfig
 from agent.doctor.installed import InstalledProgram, Options
@@ -119,7 +119,7 @@ class Subject(InstalledProgram):
     @cached_property
     def status(self) -> AgentStatus:
         """The result of ``device-agent status``."""
-        return look_at(self.config, self.environ)
+        return read_agent_status(self.config, self.environ)
 
     @cached_property
     def handlers(self) -> HandlerRegistry:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from agent.cli import end_quietly
-from agent.process.at_start import close_umask
+from agent.process.setup import restrict_umask
 
 
 def main() -> None:
     """The program."""
-    close_umask()
+    restrict_umask()
     with end_quietly():
         from gateway.cli.program import device_gateway
 

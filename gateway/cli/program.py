@@ -1,4 +1,4 @@
-"""The commands of ``device-gateway``: click and no logic. Each one's module is imported only when it is used."""
+"""Entry point of ``device-gateway``: the table of its commands. A command's module is imported when it runs."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import click
 
 from agent.app.version import VERSION
 from agent.cli.lazy import LazyGroup
-from agent.cli.options import EXIT_CONFIGURATION
 from agent.error_text import bounded
+from agent.exit_codes import EXIT_CONFIGURATION
 
 _COMMANDS: Final = {
     "broker-config": "gateway.cli.broker:broker_config",

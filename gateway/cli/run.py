@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import click
 
 from agent.cli.check import end_with_examination, end_with_findings
-from agent.cli.options import EXIT_CHECK_FAILED, ago, configuration_faults_end_it, json_option, print_json, print_parts
+from agent.cli.options import ago, configuration_faults_end_it, json_option, print_json, print_parts
+from agent.exit_codes import EXIT_CHECK_FAILED
 from gateway.cli.options import gateway_config_option, load, load_whole_without_keys, load_without_keys
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def run(config_path: Path) -> None:
     SIGHUP takes over device tokens, the certificate and the log level as they are now; for anything else the log says
     that a restart is needed.
     """
-    from agent.process.at_start import use_one_arena
+    from agent.process.setup import use_one_arena
     from gateway.app import run_gateway
 
     use_one_arena()
@@ -45,12 +46,13 @@ def status(config_path: Path, *, as_json: bool) -> None:
 
     Exit code 0 when it runs and all its parts are well, else 1.
     """
-    from gateway.status import look_at
+    from gateway.status import read_gateway_status
 
     with configuration_faults_end_it():
-        found = look_at(load_without_keys(config_path), os.environ)
+        found = read_gateway_status(load_without_keys(config_path), os.environ)
     if as_json:
-        print_json({**asdict(found), "is_healthy": found.is_healthy})
+        members = asdict(found)
+        print_json({"told": members.pop("last_status"), **members, "is_healthy": found.is_healthy})
     else:
         _print(found)
     raise SystemExit(0 if found.is_healthy else EXIT_CHECK_FAILED)
@@ -83,8 +85,8 @@ def _print(found: GatewayStatus) -> None:
     click.echo(f"gateway    {found.state}{process}, state in {found.state_dir}")
     if found.share.count > 1:
         click.echo(f"share      {found.share}: other gateways fetch the commands of the other devices")
-    if found.told is not None:
-        print_parts(found.state, found.told)
+    if found.last_status is not None:
+        print_parts(found.state, found.last_status)
     if found.store_fault:
         click.echo(f"store      {found.store_fault}")
     store = found.store

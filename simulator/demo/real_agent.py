@@ -26,7 +26,7 @@ SENSOR: Final = "board"
 WITNESS: Final = "witness"
 INTERVAL_S: Final = 1.0
 GROUP_WINDOW_S: Final = 0.5
-_STATUS_TIMEOUT_S: Final = 20.0
+_STATUS_TIMEOUT_S: Final = 60.0
 _STOP_S: Final = 10.0
 
 

@@ -26,7 +26,7 @@ DEVICES_MIN: Final = 5
 DEVICES_MAX: Final = 200
 _VIRTUAL_INTERVAL_S: Final = 1.0
 _POLLING: Final = PollIntervals(fast_s=0.5, slow_s=2.0, idle_s=10.0)
-_ONLINE_S: Final = 30.0
+_ONLINE_S: Final = 60.0
 _LOOK_S: Final = 0.05
 
 

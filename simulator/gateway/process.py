@@ -16,8 +16,8 @@ from simulator.gateway.broker import Broker
 from simulator.keys import Keys, write_secret
 
 _ADDRESS: Final = re.compile(r"http=listening at (https?://\S+)")
-_READY_S: Final = 30.0
-_ANSWER_S: Final = 30.0
+_READY_S: Final = 60.0
+_ANSWER_S: Final = 60.0
 
 
 class GatewayProcess:

@@ -92,6 +92,27 @@ class Fault:
         self._control.delete(f"faults/{self.fault_id}")
 
 
+class Snapshot:
+    """The whole state of a service at one moment, to come back to.
+
+    Args:
+        control: of the service.
+        name: of the snapshot.
+    """
+
+    def __init__(self, control: Control, name: str) -> None:
+        self._control = control
+        self.name = name
+
+    def load(self) -> None:
+        """Put everything back, of all accounts: what was stored since is gone, and the clock is the one of then."""
+        self._control.post(f"snapshots/{self.name}/load", {})
+
+    def delete(self) -> None:
+        """Delete it."""
+        self._control.delete(f"snapshots/{self.name}")
+
+
 class Clock:
     """The service's clock, which quotas, expiry, presence, rules and faults go by. It goes on by itself after the test.
 
@@ -142,6 +163,7 @@ class ServiceUnderTest:
         self.clock = Clock(self.control)
         self._faults: list[Fault] = []
         self._scripted: list[str] = []
+        self._snapshots: list[Snapshot] = []
 
     def fault(self, method: str | None = None, path: str | None = None, **wanted: Any) -> Fault:
         """Make requests meet a fault until the test ends: ``fault("POST", "/sensor-data", lose="answer", next=1)``.
@@ -219,12 +241,21 @@ class ServiceUnderTest:
         self._scripted.append(device_id)
         return self.control.post("devices", {"device_id": device_id, **script})
 
+    def snapshot(self) -> Snapshot:
+        """Save the whole state until the test ends; :meth:`Snapshot.load` comes back to it."""
+        snapshot = Snapshot(self.control, str(self.control.post("snapshots", {})["name"]))
+        self._snapshots.append(snapshot)
+        return snapshot
+
     def tidy_up(self) -> None:
-        """Take back what the test has set: its faults, its scripts, the clock."""
+        """Take back what the test has set: its faults, its scripts, its snapshots, the clock."""
         for fault in self._faults:
             fault.remove()
         for device_id in self._scripted:
             self.control.delete(f"devices/{device_id}")
+        for snapshot in self._snapshots:
+            snapshot.delete()
+        self._snapshots.clear()
         self._faults.clear()
         self._scripted.clear()
         if self.clock.is_moved:

@@ -238,7 +238,7 @@ def service_command(context: click.Context, /, **options: Any) -> None:
     with _errors_as_exit_codes(options["log_level"]):
         config = _configure(**options)
         # Its libraries take a second: not for --help or a wrong option.
-        from agent.process.at_start import use_one_arena
+        from agent.process.setup import use_one_arena
         from simulator.service.server import serve
 
         use_one_arena()

@@ -1,4 +1,4 @@
-"""Schemathesis over the control paths of faults: no 5xx, no undocumented answer, no accepted nonsense."""
+"""Schemathesis over the control paths of faults and requests: no 5xx, no undocumented answer, no accepted nonsense."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from simulator.service.routes import control_replay, control_requests
 from simulator.service.routes.control_faults import ENDPOINTS
 from tests.service_running import Bench, running
 
 OPERATIONS = [endpoint.name for endpoint in ENDPOINTS]
+OF_REQUESTS = [endpoint.name for endpoint in (*control_requests.ENDPOINTS, *control_replay.ENDPOINTS)]
 
 
 @pytest.fixture(scope="module")
@@ -28,3 +30,15 @@ def test_whatever_comes_the_answer_is_one_that_the_document_announces(bench: Ben
     statuses = fuzzed_control.try_operation(schema, operation_id, bench.service.base_url)
     assert statuses[201 if operation_id == "add_fault" else 200] or operation_id not in {"add_fault", "list_faults"}
     assert bench.http.get("/_emulator/faults").json() == {"data": []}
+
+
+@pytest.mark.parametrize("operation_id", OF_REQUESTS)
+def test_whatever_is_asked_of_the_log_of_requests_the_answer_is_announced(bench: Bench, operation_id: str) -> None:
+    from tests.contract import fuzzed_control
+
+    bench.http.get("/products")
+    document = bench.http.get("/_emulator/openapi.json").json()
+    schema = fuzzed_control.make_schema(document, "/_emulator/requests")
+    schema.validate()
+    statuses = fuzzed_control.try_operation(schema, operation_id, bench.service.base_url)
+    assert set(statuses) & {200, 204, 404}

@@ -47,6 +47,17 @@ def test_the_next_test_finds_neither(device_service):
     assert device_service.control.get("devices") == {"data": []}
     assert device_service.control.get("clock")["mode"] == "real"
 
+def test_a_snapshot_brings_everything_back_as_often_as_one_wants(account, device_service):
+    account.device("SN-1")
+    saved = device_service.snapshot()
+    for _ in range(2):
+        account.device("SN-2")
+        saved.load()
+        assert [one.device_identifier for one in account.client.devices()] == ["SN-1"]
+
+def test_it_is_gone_with_its_test(device_service):
+    assert device_service.control.get("snapshots")["data"] == []
+
 def test_what_cannot_be_is_refused_in_the_services_words(device_service):
     with pytest.raises(ControlRefused, match="device_not_found"):
         device_service.script("nobody")
@@ -123,7 +134,7 @@ def test_every_fixture_works_and_no_process_thread_port_or_folder_is_left(tmp_pa
     (tmp_path / "test_second.py").write_text(SECOND)
     done = run_pytest(tmp_path, "-q", *workers)
     assert done.exit_code == 0, done.output
-    assert done.counts == {"passed": 14}
+    assert done.counts == {"passed": 16}
     assert len(done.left) == (3 if workers else 1)
     for left in done.left:
         assert [name for name in left["threads"] if "execnet" not in name.lower()] == [], left

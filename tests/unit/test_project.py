@@ -245,7 +245,7 @@ def test_the_simulator_uses_only_the_shared_rooms_of_the_agent():
     shared = {
         "agent.error_text",
         "agent.cli.lazy",
-        "agent.process.at_start",
+        "agent.process.setup",
         "agent.config.dialect",
         "gateway.http.accepting",
         "gateway.http.connection_limits",

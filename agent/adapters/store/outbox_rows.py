@@ -30,8 +30,8 @@ from agent.core.outbox import (
     RELIEVED_AT,
     Bounds,
     DropReason,
-    Held,
     Shortage,
+    StoredItem,
     WhenFull,
     choose_next,
     evict,
@@ -223,7 +223,7 @@ class OutboxRows:
             if self._bounds.when_full is WhenFull.BLOCK:
                 self._drop_too_old(now)
                 taken = drafts[: fitting([len(draft.body) for draft in drafts], self._shortage())]
-                held = [Held(0, len(draft.body), draft.at) for draft in drafts[len(taken) :]]
+                held = [StoredItem(0, len(draft.body), draft.at) for draft in drafts[len(taken) :]]
                 self._note((each, DropReason.BLOCKED) for each in held)
             self._insert(taken)
             self.enforce(now, len(taken))
@@ -274,7 +274,7 @@ class OutboxRows:
         size_bytes, reason = self._room.excess()
         return Shortage(totals.waiting - totals.rows[Priority.GAP] - self._bounds.max_rows, size_bytes, reason)
 
-    def _choose_gone(self, shortage: Shortage, limit: int) -> list[tuple[Held, DropReason]]:
+    def _choose_gone(self, shortage: Shortage, limit: int) -> list[tuple[StoredItem, DropReason]]:
         if self._bounds.when_full is WhenFull.THIN_OUT:
             thinned = self._thin_out()
             if thinned:
@@ -282,7 +282,7 @@ class OutboxRows:
         lowest_first = sorted(set(Priority) - {Priority.GAP}, reverse=True)
         return evict((self._free(self._queue(rank)) for rank in lowest_first), shortage, limit)
 
-    def _thin_out(self) -> Sequence[Held]:
+    def _thin_out(self) -> Sequence[StoredItem]:
         """A step of a round over the older half of the lowest priority that has many readings."""
         totals = self._count()
         rank = max((rank for rank in Priority if rank >= 0 and totals.rows[rank] > _THIN_MIN), default=None)
@@ -307,7 +307,7 @@ class OutboxRows:
         self._age_spare_s = due_in_s
         return len(gone)
 
-    def _drop(self, gone: Sequence[tuple[Held, DropReason]]) -> None:
+    def _drop(self, gone: Sequence[tuple[StoredItem, DropReason]]) -> None:
         self._delete([held.key for held, _ in gone])
         self._note(gone)
 
@@ -318,18 +318,22 @@ class OutboxRows:
         with self._transaction():
             self._gaps.note(gap)
 
-    def _note(self, dropped: Iterable[tuple[Held, DropReason]]) -> None:
+    def _note(self, dropped: Iterable[tuple[StoredItem, DropReason]]) -> None:
         for gap in gaps_of(dropped):
             self._gaps.note(gap)
 
     def _record_gaps(self) -> None:
         """Turn the episodes that are over into records that wait like readings, in the same transaction."""
-        over = [gap for gap in self._gaps.open().values() if gap.is_over(relieved=self._is_relieved(gap.reason))]
+        over = [
+            gap
+            for gap in self._gaps.open().values()
+            if gap.is_over(pressure_is_over=self._pressure_is_over(gap.reason))
+        ]
         for gap in over:
             self._gaps.close(gap.reason)
         self._insert([encode_reading(gap.record()) for gap in over])
 
-    def _is_relieved(self, reason: DropReason) -> bool:
+    def _pressure_is_over(self, reason: DropReason) -> bool:
         if reason is DropReason.UNSAVED:
             return True
         if reason is DropReason.AGE:
@@ -432,7 +436,7 @@ class OutboxRows:
         reading = Reading(decode_values(body), Moment(mono, wall, boot_id), Priority(rank))
         return StoredReading(key, f"{store_id}-{key}", reading, self._tried.get(key, 0))
 
-    def _queue(self, rank: Priority) -> Iterator[Held]:
+    def _queue(self, rank: Priority) -> Iterator[StoredItem]:
         """The waiting rows of a priority, from the old end."""
         totals = self._count()
         if not totals.rows[rank]:
@@ -442,19 +446,19 @@ class OutboxRows:
                 totals.first[rank] = held.key
             yield held
 
-    def _shown(self, rows: Iterable[Held]) -> Iterator[Held]:
+    def _shown(self, rows: Iterable[StoredItem]) -> Iterator[StoredItem]:
         return (held for held in rows if held.key not in self._hidden)
 
-    def _free(self, rows: Iterable[Held]) -> Iterator[Held]:
+    def _free(self, rows: Iterable[StoredItem]) -> Iterator[StoredItem]:
         """Without those that may be at the service already: another selection of them would be another batch."""
         kept = kept_together(self._in_flight, self._count().waiting)
         return (held for held in rows if held.key not in kept)
 
-    def _held(self, sql: str, *arguments: int) -> Iterator[Held]:
+    def _held(self, sql: str, *arguments: int) -> Iterator[StoredItem]:
         cursor = self._db.execute(sql, arguments)
         try:
             for key, size_bytes, mono, wall, boot_id in cursor:
-                yield Held(key, size_bytes, self._boots.dated(Moment(mono, wall, boot_id)))
+                yield StoredItem(key, size_bytes, self._boots.dated(Moment(mono, wall, boot_id)))
         finally:
             cursor.close()
 

@@ -1,4 +1,4 @@
-"""The store seen from another process: while the agent runs, and after it died. Nothing is ever written or locked."""
+"""Store status, read by another process while the agent runs and after it crashed. Nothing is written or locked."""
 
 from __future__ import annotations
 

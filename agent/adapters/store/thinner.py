@@ -11,10 +11,10 @@ import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from agent.core.outbox import Held, thin_out
+from agent.core.outbox import StoredItem, thin_out
 from agent.core.values import Priority
 
-Look = Callable[[str, tuple[int, ...]], Iterable[Held]]
+Look = Callable[[str, tuple[int, ...]], Iterable[StoredItem]]
 """The rows that a condition and its arguments select, in the order of their keys."""
 
 _STRETCH_SQL: Final = "key > ? AND key <= ? AND priority = ? ORDER BY key LIMIT ?"
@@ -42,7 +42,7 @@ class Thinner:
         self._distance = _FIRST_DISTANCE
         self._begin(0)
 
-    def step(self, rank: Priority, rows: int, first: int, keep: frozenset[int]) -> Sequence[Held]:
+    def step(self, rank: Priority, rows: int, first: int, keep: frozenset[int]) -> Sequence[StoredItem]:
         """What goes next; nothing only where nothing can.
 
         Args:
@@ -77,7 +77,7 @@ class Thinner:
         self._until = until
         self._seen = self._freed = 0
 
-    def _pass(self, stretch: Sequence[Held], gone: Sequence[Held]) -> None:
+    def _pass(self, stretch: Sequence[StoredItem], gone: Sequence[StoredItem]) -> None:
         self._at = stretch[-1].key
         self._seen += len(stretch)
         self._freed += len(gone)

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Final
 
 from agent.core.commands import OVER_STATES, finish_entry, report_entry, start_entry
-from agent.core.outbox import ROW_BYTES, Bounds, Held, Shortage, choose_next, evict, is_live, too_old
+from agent.core.outbox import ROW_BYTES, Bounds, Shortage, StoredItem, choose_next, evict, is_live, too_old
 from agent.core.timekeeping import age_s
 from agent.core.unreported import put_aside_entry
 from agent.core.values import CommandState, JournalEntry, Moment, Outcome
@@ -257,7 +257,7 @@ class MemoryOutbox:
         self.set_aside += gone
         return gone
 
-    def _drop(self, gone: Iterable[Held]) -> list[float]:
+    def _drop(self, gone: Iterable[StoredItem]) -> list[float]:
         keys = [held.key for held in gone]
         taken_s = self.taken_s(keys)
         self.dropped += len(keys)
@@ -265,8 +265,8 @@ class MemoryOutbox:
         return taken_s
 
 
-def _held(row: Row) -> Held:
-    return Held(row.key, len(row.text), row.at)
+def _held(row: Row) -> StoredItem:
+    return StoredItem(row.key, len(row.text), row.at)
 
 
 @dataclass(slots=True)

@@ -1,6 +1,7 @@
 """The ASGI layer in front of everything else that lets requests meet the faults of the service.
 
-It stands where a proxy would: before keys, quota and profile are looked at. Without rules, and without the header for
+It stands where a proxy would: before keys, quota and profile are looked at, so that every effect holds on every path,
+pages, streams and errors included. Without rules, and without the header for
 one request, it costs a look at the rules and at the names of the headers.
 """
 

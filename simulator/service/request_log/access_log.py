@@ -1,7 +1,7 @@
 """One line for each request on standard error.
 
-The lines do not pass through :mod:`logging`, which takes several times as long for each as the rest of the log
-together: those of a tenth of a second are written at once, by one call of the system.
+The lines do not pass through :mod:`logging`, which makes a record of each and writes it by itself: those of a tenth of
+a second are written at once, by one call of the system.
 """
 
 from __future__ import annotations

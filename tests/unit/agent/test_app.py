@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from agent.adapters.renewed_token import RenewedToken
-from agent.app.client import PlainTokenFile
+from agent.app.client import TokenFileCredential
 from agent.app.handling import HandlerCannotTell, RegistryJobs, command_rules
 from agent.app.lock import StateLock, holder_of
 from agent.app.logs import JsonFormatter, TextFormatter
@@ -287,7 +287,7 @@ class TestPlainTokenFile:
     def test_a_renewed_token_is_used_and_a_broken_file_keeps_the_last(self, tmp_path, caplog):
         path = tmp_path / "token"
         path.write_text("one\n")
-        token = PlainTokenFile(RenewedToken(path, Secret("one")))
+        token = TokenFileCredential(RenewedToken(path, Secret("one")))
         assert token._headers() == {"Authorization": "Bearer one"}
         path.write_text("two\n")
         os.utime(path, ns=(1, 1))

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from agent.adapters.renewed_token import RenewedToken
-from agent.app.client import PlainTokenFile, make_client, token_store
+from agent.app.client import TokenFileCredential, make_client, token_store
 from agent.app.tokens import look_at_tokens
 from agent.config import AgentConfig, load_config, read_credentials
 from agent.errors import ConfigurationError, SignInEnded, TokensNotStored, Unauthorized
@@ -60,7 +60,7 @@ def test_a_token_set_renews_itself_and_a_token_alone_is_read_again(config, tmp_p
     hand_over(tmp_path / "token.json", SET)
     assert isinstance(credential_of(config), RefreshingBearer)
     hand_over(tmp_path / "token.json", "a-token")
-    assert isinstance(credential_of(config), PlainTokenFile)
+    assert isinstance(credential_of(config), TokenFileCredential)
 
 
 def test_renewed_tokens_go_into_the_state_directory_and_the_file_handed_over_is_only_read(config, tmp_path):
@@ -128,7 +128,7 @@ def test_a_token_alone_and_a_key_pair_have_their_own_words(config, tmp_path):
 
 def test_a_token_set_in_place_of_a_token_alone_is_never_sent(tmp_path, caplog):
     path = hand_over(tmp_path / "token", "one")
-    credential = PlainTokenFile(RenewedToken(path, Secret("one"))).bound_to(httpx.URL("https://service.test"))
+    credential = TokenFileCredential(RenewedToken(path, Secret("one"))).bound_to(httpx.URL("https://service.test"))
     (tmp_path / "new").write_text('{"access_token":"canary"}')
     (tmp_path / "new").replace(path)
     sent = next(iter(credential.auth_flow(httpx.Request("GET", "https://service.test/x"))))

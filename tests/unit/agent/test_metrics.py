@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from agent.adapters.metrics_server import MetricsServer
 from agent.app.figures import DURATIONS_S, OTHER, Figures, count_start
 from agent.app.links import Links
-from agent.app.metrics import Sources, make_page
+from agent.app.metrics import MetricSources, make_page
 from agent.config.metrics import MetricsConfig
 from agent.core.timekeeping import ServiceTime
 from agent.core.values import Admission, CommandPoll, CommandState, Outcome, OutcomeStatus, Report, SendOutcome
@@ -45,7 +45,7 @@ def links(source, uplink) -> Links:
     return Links(source=source, uplink=uplink, poll_wait_s=lambda: 0.0, settles_lazily=lambda _outcome: True)
 
 
-def sources(clock, figures, **changes) -> Sources:
+def sources(clock, figures, **changes) -> MetricSources:
     members = {
         "clock": clock,
         "started": clock.now(),
@@ -57,7 +57,7 @@ def sources(clock, figures, **changes) -> Sources:
         "service_time": ServiceTime,
         "ledger": dict,
     }
-    return Sources(**{**members, **changes})
+    return MetricSources(**{**members, **changes})
 
 
 def samples(page: bytes) -> dict[tuple[str, ...], float]:

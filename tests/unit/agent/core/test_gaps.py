@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.core.gaps import CODES, LONGEST_S, Gap, gaps_of
-from agent.core.outbox import DropReason, Held
+from agent.core.outbox import DropReason, StoredItem
 from agent.core.values import Priority
 from tests.factories import make_moment
 
@@ -31,9 +31,9 @@ def test_how_long_it_lasted_is_left_out_where_no_clock_can_say():
 
 
 def test_an_episode_is_over_when_there_is_room_again_and_told_in_parts_when_it_is_long():
-    assert gap(1000.0, 1000.0).is_over(relieved=True)
-    assert not gap(1000.0, 1000.0 + LONGEST_S - 1).is_over(relieved=False)
-    assert gap(1000.0, 1000.0 + LONGEST_S).is_over(relieved=False)
+    assert gap(1000.0, 1000.0).is_over(pressure_is_over=True)
+    assert not gap(1000.0, 1000.0 + LONGEST_S - 1).is_over(pressure_is_over=False)
+    assert gap(1000.0, 1000.0 + LONGEST_S).is_over(pressure_is_over=False)
 
 
 DROPPED = st.lists(st.tuples(st.floats(0, 5000), st.sampled_from(list(DropReason))))
@@ -41,7 +41,7 @@ DROPPED = st.lists(st.tuples(st.floats(0, 5000), st.sampled_from(list(DropReason
 
 @given(DROPPED, DROPPED)
 def test_no_reading_is_counted_twice_or_not_at_all_and_the_ends_are_the_ends(first, second):
-    parts = [[(Held(0, 1, make_moment(at)), reason) for at, reason in part] for part in (first, second)]
+    parts = [[(StoredItem(0, 1, make_moment(at)), reason) for at, reason in part] for part in (first, second)]
     joined: dict[DropReason, Gap] = {}
     for part in parts:
         for each in gaps_of(part):

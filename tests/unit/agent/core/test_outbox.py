@@ -12,8 +12,8 @@ from agent.core.outbox import (
     Bounds,
     Disposition,
     DropReason,
-    Held,
     Shortage,
+    StoredItem,
     choose_next,
     evict,
     fitting,
@@ -43,11 +43,11 @@ NOW = make_moment(100_000.0)
 NEVER_SET = 100.0
 
 
-def held(key: int, age: float = 0.0, size: int = 100, **clock) -> Held:
-    return Held(key, size, make_moment(NOW.monotonic_s - age, **clock))
+def held(key: int, age: float = 0.0, size: int = 100, **clock) -> StoredItem:
+    return StoredItem(key, size, make_moment(NOW.monotonic_s - age, **clock))
 
 
-def evicted(rows: list[Held], bounds: Bounds, now=NOW) -> list[tuple[int, str]]:
+def evicted(rows: list[StoredItem], bounds: Bounds, now=NOW) -> list[tuple[int, str]]:
     """What goes of the readings of one priority: first for their age, then for the other bounds."""
     old, _ = too_old(iter(rows), bounds.max_age_s, now, len(rows))
     left = [each for each in rows if each not in old]
@@ -74,7 +74,7 @@ def test_across_boots_the_wall_clock_counts_if_it_was_set_both_times():
 # --- what to send next --------------------------------------------------------------------------------------------
 
 
-def choose(rows: list[Held], limit: int) -> tuple[int, ...]:
+def choose(rows: list[StoredItem], limit: int) -> tuple[int, ...]:
     return choose_next([iter(rows)], iter(rows[::-1]), NOW, limit)
 
 
@@ -97,7 +97,7 @@ def test_a_backlog_of_a_million_rows_is_not_read():
         while True:
             key += step
             read.append(key)
-            yield Held(key, 10, make_moment(0.0 if step > 0 else NOW.monotonic_s))
+            yield StoredItem(key, 10, make_moment(0.0 if step > 0 else NOW.monotonic_s))
 
     assert len(choose_next([endless(1)], endless(-1), NOW, 50)) == 50
     assert len(read) <= 50 + LIVE_SCAN_MAX
@@ -115,7 +115,7 @@ def test_every_key_goes_at_most_once_and_live_ones_are_never_behind_backlog(ages
 RANKED = st.lists(st.tuples(st.floats(0, 200), st.integers(0, 3)), max_size=30)
 
 
-def ranked(rows: list[tuple[float, int]]) -> list[list[Held]]:
+def ranked(rows: list[tuple[float, int]]) -> list[list[StoredItem]]:
     """Rows of these ages and priorities, by priority; keys follow the order of acceptance."""
     ordered = [(held(key, age), rank) for key, (age, rank) in enumerate(sorted(rows, reverse=True))]
     return [[each for each, own in ordered if own == rank] for rank in range(4)]
@@ -225,7 +225,7 @@ def test_a_reading_whose_age_nobody_knows_goes_when_there_are_too_many():
 
 def test_a_clock_that_jumps_from_1970_to_today_drops_nothing():
     before = make_moment(5.0, wall_s=5.0, boot_id="boot-0")
-    rows = [Held(1, 10, before), Held(2, 10, before)]
+    rows = [StoredItem(1, 10, before), StoredItem(2, 10, before)]
     assert evicted(rows, Bounds(10, 10_000, 60), now=make_moment(1.0, boot_id="boot-1")) == []
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.core.schedule import Reported, ReportRule, ReportWhen
+from agent.core.schedule import Reported, ReportRule, ReportStrategy
 
 
 def run(rule: ReportRule, *reads: tuple[float, dict[str, float]]) -> list[dict[str, float]]:
@@ -19,19 +19,19 @@ def test_by_period_everything_is_sent():
 
 
 def test_on_change_only_what_differs_from_the_last_one_sent():
-    rule = ReportRule(ReportWhen.CHANGE)
+    rule = ReportRule(ReportStrategy.CHANGE)
     reads = [(0, {"a": 1, "b": 5}), (1, {"a": 1, "b": 6}), (2, {"a": 1, "b": 6}), (3, {"a": 2, "b": 6, "c": 0})]
     assert run(rule, *reads) == [{"a": 1, "b": 5}, {"b": 6}, {}, {"a": 2, "c": 0}]
 
 
 def test_a_deadband_compares_with_the_last_value_sent_so_that_a_slow_drift_is_seen():
-    rule = ReportRule(ReportWhen.DEADBAND, 0.5)
+    rule = ReportRule(ReportStrategy.DEADBAND, 0.5)
     reads = [(n, {"t": 20 + 0.2 * n}) for n in range(7)]
     assert [bool(chosen) for chosen in run(rule, *reads)] == [True, False, False, True, False, False, True]
 
 
 def test_each_reading_may_have_its_own_deadband_and_one_without_is_sent_on_change():
-    rule = ReportRule(ReportWhen.DEADBAND, {"t": 1.0})
+    rule = ReportRule(ReportStrategy.DEADBAND, {"t": 1.0})
     assert run(rule, (0, {"t": 1, "n": 1}), (1, {"t": 1.5, "n": 1}), (2, {"t": 2, "n": 2})) == [
         {"t": 1, "n": 1},
         {},
@@ -43,18 +43,18 @@ def test_each_reading_may_have_its_own_deadband_and_one_without_is_sent_on_chang
     ("before", "after", "sent"), [(100, 104, False), (100, 105, True), (-100, -95, True), (0, 0, False)]
 )
 def test_a_deadband_may_be_in_percent_of_the_last_value_sent(before, after, sent):
-    rule = ReportRule(ReportWhen.DEADBAND, 5, percent=True)
+    rule = ReportRule(ReportStrategy.DEADBAND, 5, percent=True)
     assert bool(run(rule, (0, {"a": before}), (1, {"a": after}))[1]) is sent
 
 
 @pytest.mark.parametrize("when", ["change", "deadband"])
 def test_silence_has_a_bound_for_each_reading(when):
-    rule = ReportRule(ReportWhen(when), 10.0, at_least_every_s=60)
+    rule = ReportRule(ReportStrategy(when), 10.0, at_least_every_s=60)
     reads = [(0, {"a": 1, "b": 1}), (30, {"a": 1, "b": 99}), (60, {"a": 1, "b": 99}), (90, {"a": 1, "b": 99})]
     assert run(rule, *reads) == [{"a": 1, "b": 1}, {"b": 99}, {"a": 1}, {"b": 99}]
 
 
 def test_what_was_not_stored_does_not_count_as_reported():
-    rule, last = ReportRule(ReportWhen.CHANGE), Reported()
+    rule, last = ReportRule(ReportStrategy.CHANGE), Reported()
     chosen, _thrown_away = rule.select({"a": 1}, last, 0)
     assert rule.select({"a": 1}, last, 1)[0] == chosen == {"a": 1}

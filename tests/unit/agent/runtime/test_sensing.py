@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from agent.core.schedule import ReportRule, ReportWhen
+from agent.core.schedule import ReportRule, ReportStrategy
 from agent.errors import StorageError
 from agent.runtime.controls import POLL, Controls, IntervalChanged, Intervals
 from agent.runtime.health import Health
@@ -171,7 +171,7 @@ def test_a_result_whose_message_found_no_room_is_taken_at_the_timeout():
 
 
 def test_on_change_only_what_changed_is_sent():
-    bench = Bench(ReportRule(ReportWhen.CHANGE), board=Result({"a": 1.0, "b": 2.0}))
+    bench = Bench(ReportRule(ReportStrategy.CHANGE), board=Result({"a": 1.0, "b": 2.0}))
     bench.run(200)
     assert bench.outbox.stats().accepted == 1
     bench.reader.results["board"] = Result({"a": 1.0, "b": 3.0})
@@ -180,7 +180,7 @@ def test_on_change_only_what_changed_is_sent():
 
 
 def test_a_reading_that_could_not_be_stored_does_not_count_as_sent(caplog):
-    bench = Bench(ReportRule(ReportWhen.CHANGE))
+    bench = Bench(ReportRule(ReportStrategy.CHANGE))
     bench.outbox.fault = "the disk is full"
     bench.run(100)
     assert "the disk is full" in caplog.text
@@ -298,7 +298,7 @@ def test_other_rules_count_from_the_next_reading_on():
     bench = Bench()
     bench.run(130)
     before = bench.outbox.stats().accepted
-    bench.driven.post(RulesChanged({"board": ReportRule(when=ReportWhen.CHANGE)}))
+    bench.driven.post(RulesChanged({"board": ReportRule(when=ReportStrategy.CHANGE)}))
     bench.run(300)
     assert before >= 2
     assert bench.outbox.stats().accepted == before

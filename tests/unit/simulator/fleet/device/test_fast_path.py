@@ -8,7 +8,7 @@ from email.utils import formatdate
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.core.outbox import Held, choose_next
+from agent.core.outbox import StoredItem, choose_next
 from agent.core.timekeeping import ServiceTime
 from agent.core.values import Moment
 from agent.errors import ServiceError
@@ -160,6 +160,6 @@ def test_the_next_readings_are_those_that_the_core_chooses(ages_s, limit, boot_i
     moments = [Moment(1000.0 - age_s, START_S - age_s, "one") for age_s in sorted(ages_s, reverse=True)]
     for at in moments:
         outbox.put("{}", 0, at, at.monotonic_s)
-    held = [Held(key, 2, at) for key, at in enumerate(moments, 1)]
+    held = [StoredItem(key, 2, at) for key, at in enumerate(moments, 1)]
     expected = choose_next([held], reversed(held), now, limit)
     assert tuple(row.key for row in outbox.next_batch(limit, now)) == expected

@@ -47,8 +47,8 @@ def _arenas(call: str, environment: dict[str, str]) -> int:
 class TestArenas:
     def test_twenty_threads_share_one(self) -> None:
         assert _arenas("", {}) > 1
-        assert _arenas("from agent.process.at_start import use_one_arena; assert use_one_arena()", {}) == 1
+        assert _arenas("from agent.process.setup import use_one_arena; assert use_one_arena()", {}) == 1
 
     def test_the_environment_variable_has_the_last_word(self) -> None:
-        call = "from agent.process.at_start import use_one_arena; assert not use_one_arena()"
+        call = "from agent.process.setup import use_one_arena; assert not use_one_arena()"
         assert _arenas(call, {"MALLOC_ARENA_MAX": "3"}) > 1

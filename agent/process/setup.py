@@ -1,4 +1,4 @@
-"""What a program sets for its own process before anything else: the mask of new files, the allocator's arenas."""
+"""Settings that a program makes for its own process before anything else: umask, memory arenas of the allocator."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def use_one_arena() -> bool:
     return bool(mallopt(_M_ARENA_MAX, 1))
 
 
-def close_umask() -> None:
+def restrict_umask() -> None:
     """Let nobody but the owner write what this process and its children make, where the mask says nothing about it.
 
     A mask that lets everybody write (000, as some containers and init scripts have it) is nobody's wish. Any other one
