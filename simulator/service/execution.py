@@ -37,6 +37,22 @@ TARGET_COMMANDS: Final = (
     "RUN",
 )
 """The commands of fleet-simulator that take ``--base-url``, as their variables write them."""
+CONTROL_COMMANDS: Final = (
+    "ACCOUNTS_ADD",
+    "ACCOUNTS_CHANGE",
+    "ACCOUNTS_KEYS_ADD",
+    "ACCOUNTS_KEYS_REMOVE",
+    "ACCOUNTS_LIST",
+    "ACCOUNTS_REMOVE",
+    "FAULTS_ADD",
+    "FAULTS_CLEAR",
+    "FAULTS_LIST",
+    "SNAPSHOTS_LIST",
+    "SNAPSHOTS_LOAD",
+    "SNAPSHOTS_REMOVE",
+    "SNAPSHOTS_SAVE",
+)
+"""Those that call control paths: they take the address and the control token, and no keys."""
 _FATAL: Final = 128
 """A shell's exit code for a command that a signal has ended is this and the signal's number."""
 _FROM_THE_TERMINAL: Final = frozenset({"SIGINT", "SIGQUIT"})
@@ -68,7 +84,11 @@ def execute(config: ServiceConfig, command: Sequence[str]) -> int:
     ):
         exported = environment(service.base_url, service.api_key, service.secret_key, folder.path)
         if service.control_token is not None:
-            exported[f"{OWN_PREFIX}_CONTROL_TOKEN"] = service.control_token.reveal()
+            names = [
+                f"{OWN_PREFIX}_CONTROL_TOKEN",
+                *(f"FLEET_SIMULATOR_{one}_CONTROL_TOKEN" for one in CONTROL_COMMANDS),
+            ]
+            exported |= dict.fromkeys(names, service.control_token.reveal())
         return runner.run([program, *command[1:]], exported)
 
 
@@ -89,6 +109,7 @@ def environment(base_url: str, api_key: str, secret_key: Secret, folder: Path) -
         found |= {f"{program}_AUTH__{name}": value for name, value in files.items()}
     # The agent refuses a key pair on a device. This one is good for as long as the command runs, on this machine.
     found["DEVICE_AGENT_AUTH__ALLOW_SECRET_KEY_ON_DEVICE"] = "true"  # noqa: S105 - no secret
+    found |= {f"FLEET_SIMULATOR_{words}_BASE_URL": base_url for words in CONTROL_COMMANDS}
     for words in TARGET_COMMANDS:
         found[f"FLEET_SIMULATOR_{words}_BASE_URL"] = base_url
         if words != "LOGIN":  # it signs in with a password

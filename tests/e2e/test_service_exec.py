@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from simulator.cli import program
-from simulator.service.execution import TARGET_COMMANDS, _Runner
+from simulator.service.execution import CONTROL_COMMANDS, TARGET_COMMANDS, _Runner
 from simulator.watched import PartEnded
 
 EXEC = [sys.executable, "-m", "simulator.cli", "service", "exec"]
@@ -72,7 +72,7 @@ def test_every_command_that_takes_an_address_is_among_those_that_get_it():
                 found |= taking(command, here)
         return found
 
-    assert taking(program, ()) == set(TARGET_COMMANDS)
+    assert taking(program, ()) == {*TARGET_COMMANDS, *CONTROL_COMMANDS}
 
 
 def test_options_are_the_services_own_and_a_key_pair_may_be_chosen():
