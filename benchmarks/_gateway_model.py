@@ -206,7 +206,7 @@ class _Run:
         self._at(self._now_s + self._pause_between_commands(), self._send_command)
 
     def _hint(self, device_id: str) -> None:
-        self._polling.active(device_id, self._now_s)
+        self._polling.mark_active(device_id, self._now_s)
         self._wake(Kind.COMMANDS, self._now_s)
 
     def _others_ask(self) -> None:
@@ -278,13 +278,13 @@ class _Run:
                 if self._counts(sent_s):
                     self.outcome.commands.add(self._now_s - sent_s)
                 self._at(self._now_s + _RUNS_FOR_S, self._result_comes)
-            self._polling.saw(device_id, self._now_s, news=bool(listed))
+            self._polling.poll_succeeded(device_id, self._now_s, news=bool(listed))
 
         return _Request(
             grant,
             arrive=lambda: listed.extend(self._open.pop(device_id, [])),
             end=end,
-            fail=lambda: self._polling.failed(device_id, self._now_s),
+            fail=lambda: self._polling.poll_failed(device_id, self._now_s),
         )
 
     def _send_result(self, grant: Grant) -> _Request:

@@ -16,7 +16,8 @@ from agent.app.lock import StateLock
 from agent.app.logs import set_up_logging
 from agent.app.version import VERSION
 from agent.errors import ConfigurationError, StorageError
-from agent.runtime.supervisor import EXIT_CRASHED, Ending
+from agent.exit_codes import EXIT_CRASHED
+from agent.runtime.supervisor import Ending
 from gateway.config import GatewayConfig, LoadedGateway
 from gateway.devices.token_file import FILE_NAME as TOKENS_FILE_NAME
 from gateway.devices.token_table import TokenTable

@@ -19,6 +19,7 @@ from agent.core.poll_interval import PollIntervals
 from agent.core.schedule import phase_s
 from agent.core.timekeeping import ServiceTime
 from agent.core.values import CommandState, JournalEntry, Moment, Outcome
+from agent.exit_codes import EXIT_RESTART
 from agent.plugins import PluginInfo
 from agent.runtime.command_poller import CommandPoller, RemoteCancels
 from agent.runtime.controls import POLL, Controls, IntervalChanged, Intervals
@@ -35,7 +36,7 @@ from agent.runtime.sensing import RulesChanged, SensingService
 from agent.runtime.service import Actor, ServiceThread
 from agent.runtime.service_clock import PART as CLOCK
 from agent.runtime.service_clock import ServiceClock, WaitingForTime
-from agent.runtime.supervisor import EXIT_RESTART, Supervisor
+from agent.runtime.supervisor import Supervisor
 from agent.sensors.reader import SensorReader
 from agent.sensors.registry import SensorRegistry
 

@@ -27,22 +27,16 @@ from agent.config.changes import Key, changed_keys, is_covered
 from agent.config.model import OutboxConfig
 from agent.core.outbox import Bounds, WhenFull
 from agent.errors import ConfigurationError, StorageError
+from agent.exit_codes import EXIT_CRASHED, EXIT_REPLACE, EXIT_STOPPED
 from agent.plugins import packages_of
 from agent.runtime.ledger import SETTING as LEDGER
 from agent.runtime.ledger import Ledger
-from agent.runtime.supervisor import (
-    EXIT_CRASHED,
-    EXIT_REPLACE,
-    EXIT_RESTART,
-    EXIT_STOPPED,
-    Ending,
-)
+from agent.runtime.supervisor import Ending
 
 if TYPE_CHECKING:
     from agent.adapters.metrics_server import MetricsServer
     from agent.app.figures import Figures
 
-__all__ = ["EXIT_CRASHED", "EXIT_REPLACE", "EXIT_RESTART", "EXIT_STOPPED", "run_agent"]
 
 _log = logging.getLogger(__name__)
 

@@ -41,10 +41,10 @@ from agent.config.layer import (
 from agent.config.load import load_layered
 from agent.core.values import JsonObject, Outcome, OutcomeStatus
 from agent.errors import ConfigurationError, StorageError
+from agent.exit_codes import EXIT_REPLACE
 from agent.handlers.upkeep import ConfigChange, UpkeepRefused
 from agent.plugins import PluginInfo, PluginStatus
 from agent.runtime.health import Part
-from agent.runtime.supervisor import EXIT_REPLACE
 
 _log = logging.getLogger(__name__)
 

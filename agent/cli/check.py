@@ -14,10 +14,6 @@ import click
 
 from agent.cli.options import (
     AS_ROOT,
-    EXIT_CHECK_FAILED,
-    EXIT_CONFIGURATION,
-    EXIT_INCONCLUSIVE,
-    EXIT_UNREACHABLE,
     config_option,
     configuration_faults_end_it,
     is_root,
@@ -27,6 +23,7 @@ from agent.cli.options import (
 )
 from agent.error_text import bounded
 from agent.errors import ServiceError
+from agent.exit_codes import EXIT_CHECK_FAILED, EXIT_CONFIGURATION, EXIT_INCONCLUSIVE, EXIT_UNREACHABLE
 
 if TYPE_CHECKING:
     from agent.doctor.examination import Result

@@ -9,15 +9,8 @@ from pathlib import Path
 
 import click
 
-from agent.cli.options import (
-    EXIT_CONFIGURATION,
-    config_option,
-    configuration_faults_end_it,
-    json_option,
-    load,
-    print_json,
-    print_table,
-)
+from agent.cli.options import config_option, configuration_faults_end_it, json_option, load, print_json, print_table
+from agent.exit_codes import EXIT_CONFIGURATION
 
 
 @click.command()

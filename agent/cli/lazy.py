@@ -11,6 +11,7 @@ from typing import Any, Final
 import click
 
 from agent.error_text import bounded, disk_refusal
+from agent.exit_codes import EXIT_CONFIGURATION
 
 _KNOW_DISKS: Final = frozenset({"run"})
 """Commands that wait for a disk instead of ending."""
@@ -63,7 +64,6 @@ class LazyGroup(click.Group):
             refusal = None if ctx.invoked_subcommand in _KNOW_DISKS else disk_refusal(error)
             if refusal is None:
                 raise
-            from agent.cli.options import EXIT_CONFIGURATION  # with what reads configurations: not for --help
 
             sys.stderr.write(bounded(f"{ctx.command_path}: {refusal}\n"))
             raise SystemExit(EXIT_CONFIGURATION) from None

@@ -1,4 +1,4 @@
-"""Shared by the commands: configuration, options, exit codes, printing and ending."""
+"""Shared by the commands: configuration, options, printing and ending."""
 
 from __future__ import annotations
 
@@ -16,17 +16,13 @@ import click
 from agent.config.load import DEFAULT_PATH, FindLayer, LoadedConfig, find_layer, load_config
 from agent.error_text import bounded
 from agent.errors import ConfigurationError
+from agent.exit_codes import EXIT_CONFIGURATION
 
 if TYPE_CHECKING:
     from agent.app.status_file import StatusFile
 
 CONFIG_VARIABLE: Final = "DEVICE_AGENT_CONFIG"
 """Environment variable: stands for ``--config FILE``."""
-
-EXIT_CHECK_FAILED: Final = 1
-EXIT_CONFIGURATION: Final = 2
-EXIT_INCONCLUSIVE: Final = 3
-EXIT_UNREACHABLE: Final = 5
 
 AS_ROOT: Final = (
     "note: this ran as root, and the unit's user and sandbox may hide files and devices that root sees; "

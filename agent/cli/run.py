@@ -46,7 +46,8 @@ def run_until_the_end(config_path: Path) -> NoReturn:
         # What reading the file left behind is given back first: what is loaded from here on takes its place.
         gc.collect()
         forget_folders()
-        from agent.app.run import EXIT_REPLACE, EXIT_RESTART, run_agent
+        from agent.app.run import run_agent
+        from agent.exit_codes import EXIT_REPLACE, EXIT_RESTART
 
         try:
             exit_code = run_agent(loaded, environ, starting, lambda: load(config_path))

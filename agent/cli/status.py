@@ -12,8 +12,6 @@ import click
 
 from agent.cli.options import (
     AS_ROOT,
-    EXIT_CHECK_FAILED,
-    EXIT_CONFIGURATION,
     ago,
     config_option,
     configuration_faults_end_it,
@@ -26,6 +24,7 @@ from agent.cli.options import (
     span,
 )
 from agent.error_text import bounded
+from agent.exit_codes import EXIT_CHECK_FAILED, EXIT_CONFIGURATION
 from agent.plugins import stale_packages
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
+from agent.exit_codes import EXIT_CRASHED, EXIT_STOPPED
 from agent.frozen import dataclass
 
 if TYPE_CHECKING:
@@ -24,13 +25,6 @@ if TYPE_CHECKING:
 CRASHED: Final = "crashed"
 """A part's state in the health, in the moment between its crash and the end of the process."""
 CRASHED_TEXT: Final = "an error ended this thread, so the process ends, to be started anew: report the log's traceback"
-
-EXIT_STOPPED: Final = 0
-EXIT_CRASHED: Final = 1
-EXIT_RESTART: Final = 75
-"""``EX_TEMPFAIL`` of ``sysexits.h``: ended by ``restart_agent``; the service manager shall start it again."""
-EXIT_REPLACE: Final = -1
-"""Never seen outside: the program is to be run anew in this very process, with another configuration."""
 
 _log = logging.getLogger(__name__)
 

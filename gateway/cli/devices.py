@@ -13,16 +13,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from agent.cli.options import (
-    EXIT_CHECK_FAILED,
-    EXIT_UNREACHABLE,
-    configuration_faults_end_it,
-    json_option,
-    print_json,
-    print_table,
-)
+from agent.cli.options import configuration_faults_end_it, json_option, print_json, print_table
 from agent.error_text import bounded
 from agent.errors import Advice, ServiceError
+from agent.exit_codes import EXIT_CHECK_FAILED, EXIT_UNREACHABLE
 from gateway.cli.options import gateway_config_option, load_without_keys
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ import click
 
 from agent.app.version import VERSION
 from agent.cli.lazy import LazyGroup
-from agent.cli.options import EXIT_CONFIGURATION
 from agent.error_text import bounded
+from agent.exit_codes import EXIT_CONFIGURATION
 
 _COMMANDS: Final = {
     "broker-config": "gateway.cli.broker:broker_config",

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import click
 
 from agent.cli.check import end_with_examination, end_with_findings
-from agent.cli.options import EXIT_CHECK_FAILED, ago, configuration_faults_end_it, json_option, print_json, print_parts
+from agent.cli.options import ago, configuration_faults_end_it, json_option, print_json, print_parts
+from agent.exit_codes import EXIT_CHECK_FAILED
 from gateway.cli.options import gateway_config_option, load, load_whole_without_keys, load_without_keys
 
 if TYPE_CHECKING:

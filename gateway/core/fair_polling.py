@@ -5,8 +5,8 @@ is too short for that; a hint that a device has news; a slow reconcile where the
 
 Never handled here: how many requests may be made (:mod:`gateway.core.budget`), the request, waiting.
 
-Therefore the caller must report what became of every device that :meth:`FairPolling.next_due` hands out (``saw`` or
-``failed``), take all times from one monotonic clock, and use it from one thread at a time.
+Therefore the caller must report what became of every device that :meth:`FairPolling.next_due` hands out
+(``poll_succeeded`` or ``poll_failed``), take all times from one monotonic clock, and use it from one thread at a time.
 
 How it works. A device that was active ``s`` seconds ago is asked again after a fifth of ``s``, never faster than
 ``fast_s`` nor slower than ``idle_s``. Three lanes hold the devices: those with a hint, the active, the idle; in a lane
@@ -106,7 +106,7 @@ class FairPolling:
         """Ask about this device from now on: the first time within ``idle_s``, at a moment that its id gives.
 
         A gateway that starts with 10,000 devices has them spread over the interval. For a device that has just come
-        on, call :meth:`active` too. A device that is there already stays as it is.
+        on, call :meth:`mark_active` too. A device that is there already stays as it is.
         """
         if device_id in self._devices:
             return
@@ -142,7 +142,7 @@ class FairPolling:
         heads = [self._heaps[lane][0][0] for lane in PollClass if self._trim(lane)]
         return min(heads, default=None)
 
-    def saw(self, device_id: str, now_s: float, *, news: bool) -> None:
+    def poll_succeeded(self, device_id: str, now_s: float, *, news: bool) -> None:
         """The service answered.
 
         Args:
@@ -158,7 +158,7 @@ class FairPolling:
             device.active_s = now_s
         self._plan(device_id, device, now_s)
 
-    def failed(self, device_id: str, now_s: float) -> None:
+    def poll_failed(self, device_id: str, now_s: float) -> None:
         """The service did not answer: the device's turn comes again, and a hint is not forgotten."""
         device = self._devices.get(device_id)
         if device is None:
@@ -166,7 +166,7 @@ class FairPolling:
         device.again = device.again or device.lane is PollClass.HINTED
         self._plan(device_id, device, now_s)
 
-    def active(self, device_id: str, now_s: float) -> None:
+    def mark_active(self, device_id: str, now_s: float) -> None:
         """Ask about it as soon as the quota allows: the service or the device gave a sign that there may be news.
 
         The first poll after this is made after it: a hint that comes while the device is being asked about leads to

@@ -117,7 +117,7 @@ class CommandRequests(RequestSource[str]):
     def hint(self, device_id: str) -> None:
         """Ask about this device soon: there may be news."""
         with self._lock:
-            self._polling.active(device_id, self._now_s())
+            self._polling.mark_active(device_id, self._now_s())
         self._wake()
 
     def stream_changed(self, *, is_connected: bool) -> None:
@@ -166,14 +166,14 @@ class CommandRequests(RequestSource[str]):
             )
             self._gate.report("unknown_device", text)
             with self._lock:
-                self._polling.saw(item, self._now_s(), news=False)
+                self._polling.poll_succeeded(item, self._now_s(), news=False)
         except (ServiceError, InvalidMessage, StorageError):
             with self._lock:
-                self._polling.failed(item, self._now_s())
+                self._polling.poll_failed(item, self._now_s())
             raise
         else:
             with self._lock:
-                self._polling.saw(item, self._now_s(), news=news)
+                self._polling.poll_succeeded(item, self._now_s(), news=news)
 
     def _look(self, device_id: str) -> bool:
         self._keep_left_over(device_id)

@@ -24,11 +24,10 @@ from simulator.watched import PartEnded
 
 OWN_PREFIX: Final = "DEVICE_SERVICE"
 """Of the variables that any program may read; docs/testing.md lists them."""
-TARGET_COMMANDS: Final = (
+_WITH_KEYS: Final = (
     "AUDIT",
     "CLEANUP",
     "COMMAND_SEND",
-    "LOGIN",
     "ONBOARD_CAMPAIGN",
     "ONBOARD_CASES",
     "ONBOARD_CLEANUP",
@@ -36,8 +35,7 @@ TARGET_COMMANDS: Final = (
     "ONBOARD_PROFILE",
     "RUN",
 )
-"""The commands of fleet-simulator that take ``--base-url``, as their variables write them."""
-CONTROL_COMMANDS: Final = (
+_OF_CONTROL_PATHS: Final = (
     "ACCOUNTS_ADD",
     "ACCOUNTS_CHANGE",
     "ACCOUNTS_KEYS_ADD",
@@ -52,7 +50,9 @@ CONTROL_COMMANDS: Final = (
     "SNAPSHOTS_REMOVE",
     "SNAPSHOTS_SAVE",
 )
-"""Those that call control paths: they take the address and the control token, and no keys."""
+"""The commands of fleet-simulator that take ``--base-url``, as their variables write them: with ``--secret-key-file``,
+or with ``--control-token``. ``login`` signs in with a password. Here they are names, since importing them all takes
+longer than starting the service; a test compares them with the commands."""
 _FATAL: Final = 128
 """A shell's exit code for a command that a signal has ended is this and the signal's number."""
 _FROM_THE_TERMINAL: Final = frozenset({"SIGINT", "SIGQUIT"})
@@ -82,23 +82,22 @@ def execute(config: ServiceConfig, command: Sequence[str]) -> int:
         contextlib.closing(TemporaryFolder()) as folder,
         RunningService(config, runner.service_failed) as service,
     ):
-        exported = environment(service.base_url, service.api_key, service.secret_key, folder.path)
-        if service.control_token is not None:
-            names = [
-                f"{OWN_PREFIX}_CONTROL_TOKEN",
-                *(f"FLEET_SIMULATOR_{one}_CONTROL_TOKEN" for one in CONTROL_COMMANDS),
-            ]
-            exported |= dict.fromkeys(names, service.control_token.reveal())
+        exported = environment(
+            service.base_url, service.api_key, service.secret_key, service.control_token, folder.path
+        )
         return runner.run([program, *command[1:]], exported)
 
 
-def environment(base_url: str, api_key: str, secret_key: Secret, folder: Path) -> dict[str, str]:
+def environment(
+    base_url: str, api_key: str, secret_key: Secret, control_token: Secret | None, folder: Path
+) -> dict[str, str]:
     """The variables that say where a service is and how to get in.
 
     Args:
         base_url: the service's address.
         api_key: of the account.
         secret_key: of the account.
+        control_token: what opens the control paths, where one is needed.
         folder: where the files ``api_key`` and ``secret_key`` of mode 600 are written.
     """
     keys = {"API_KEY": api_key, "SECRET_KEY": secret_key.reveal()}
@@ -109,12 +108,14 @@ def environment(base_url: str, api_key: str, secret_key: Secret, folder: Path) -
         found |= {f"{program}_AUTH__{name}": value for name, value in files.items()}
     # The agent refuses a key pair on a device. This one is good for as long as the command runs, on this machine.
     found["DEVICE_AGENT_AUTH__ALLOW_SECRET_KEY_ON_DEVICE"] = "true"  # noqa: S105 - no secret
-    found |= {f"FLEET_SIMULATOR_{words}_BASE_URL": base_url for words in CONTROL_COMMANDS}
-    for words in TARGET_COMMANDS:
+    for words in (*_WITH_KEYS, *_OF_CONTROL_PATHS, "LOGIN"):
         found[f"FLEET_SIMULATOR_{words}_BASE_URL"] = base_url
-        if words != "LOGIN":  # it signs in with a password
-            found[f"FLEET_SIMULATOR_{words}_API_KEY"] = api_key
-            found[f"FLEET_SIMULATOR_{words}_SECRET_KEY_FILE"] = files["SECRET_KEY_FILE"]
+    for words in _WITH_KEYS:
+        found[f"FLEET_SIMULATOR_{words}_API_KEY"] = api_key
+        found[f"FLEET_SIMULATOR_{words}_SECRET_KEY_FILE"] = files["SECRET_KEY_FILE"]
+    if control_token is not None:
+        for words in (OWN_PREFIX, *(f"FLEET_SIMULATOR_{words}" for words in _OF_CONTROL_PATHS)):
+            found[f"{words}_CONTROL_TOKEN"] = control_token.reveal()
     return found
 
 

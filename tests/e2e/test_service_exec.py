@@ -14,8 +14,9 @@ import click
 import httpx
 import pytest
 
+from agent.wire.secret import Secret
 from simulator.cli import program
-from simulator.service.execution import CONTROL_COMMANDS, TARGET_COMMANDS, _Runner
+from simulator.service.execution import _Runner, environment
 from simulator.watched import PartEnded
 
 EXEC = [sys.executable, "-m", "simulator.cli", "service", "exec"]
@@ -58,21 +59,46 @@ def test_commands_of_the_simulator_find_service_and_keys_by_themselves():
     assert "device_not_found" in done.stderr, done.stdout + done.stderr
 
 
-def test_every_command_that_takes_an_address_is_among_those_that_get_it():
-    def taking(group: click.Group, words: tuple[str, ...]) -> set[str]:
+@pytest.mark.parametrize("needs_token", [False, True])
+def test_commands_of_the_control_paths_find_the_service_by_themselves(needs_token):
+    options = ("--public-url", "https://devices.example.com") if needs_token else ()
+    script = """set -e
+        "$0" -m simulator.cli accounts add --name acme >&2
+        "$0" -m simulator.cli faults add lose=answer --method POST --path /sensor-data >&2
+        "$0" -m simulator.cli accounts list
+        "$0" -m simulator.cli faults list
+    """
+    done = run(*options, "--", "sh", "-c", script, sys.executable)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "acme" in done.stdout
+    assert "/sensor-data" in done.stdout
+
+
+def test_every_command_that_takes_an_address_a_key_pair_or_a_control_token_gets_it(tmp_path):
+    def wanted(group: click.Group, words: str) -> set[str]:
         found: set[str] = set()
         context = click.Context(group)
         for name in group.list_commands(context):
             command = group.get_command(context, name)
             assert command is not None
-            here = (*words, name)
-            if any("--base-url" in option.opts for option in command.params):
-                found.add("_".join(here).replace("-", "_").upper())
+            options = {option for parameter in command.params for option in parameter.opts}
+            here = f"{words}_{name.replace('-', '_').upper()}"
+            taken = {f"{here}_BASE_URL"} if "--base-url" in options else set()
+            if taken and "--secret-key-file" in options:  # an --api-key alone picks requests
+                taken |= {f"{here}_API_KEY", f"{here}_SECRET_KEY_FILE"}
+            if taken and "--control-token" in options:
+                taken.add(f"{here}_CONTROL_TOKEN")
+            named = [option.envvar for option in command.params if isinstance(option, click.Option)]
+            flat = {one for names in named for one in ([names] if isinstance(names, str) else names or [])}
+            assert taken <= flat
+            found |= taken
             if isinstance(command, click.Group):
-                found |= taking(command, here)
+                found |= wanted(command, here)
         return found
 
-    assert taking(program, ()) == {*TARGET_COMMANDS, *CONTROL_COMMANDS}
+    exported = environment("http://127.0.0.1:1", "mk_a", Secret("msk_a"), Secret("token"), tmp_path)
+    assert {name for name in exported if name.startswith("FLEET_SIMULATOR_")} == wanted(program, "FLEET_SIMULATOR")
+    assert not any(name.endswith("_CONTROL_TOKEN") for name in environment("", "", Secret("a"), None, tmp_path))
 
 
 def test_options_are_the_services_own_and_a_key_pair_may_be_chosen():

@@ -23,7 +23,7 @@ import httpx
 import pytest
 import yaml
 
-from agent.runtime.supervisor import EXIT_CRASHED
+from agent.exit_codes import EXIT_CRASHED
 from gateway.devices.token_file import FILE_NAME, DeviceTokenFile
 from gateway.devices.tokens import make_token
 from simulator.children import program_path

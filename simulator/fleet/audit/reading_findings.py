@@ -128,9 +128,9 @@ def judge_readings(records: Records, stored: Records, rules: ReadingRules, found
     if rules.dated_when_made:
         wrong["misdated"] = _misdated(facts, first_received, found)
     for kind, flags in wrong.items():
-        _tell(found, kind, facts.keys[flags])
+        _record_finding(found, kind, facts.keys[flags])
     unknown = rows.strangers & rules.whole[stored["device"]]
-    _tell_strangers(found, stored[unknown])
+    _record_unknown(found, stored[unknown])
     is_sent = facts.sends > 0
     return ReadingSums(
         sent=int(is_sent.sum()),
@@ -343,14 +343,14 @@ def _flags(keys: Ints, named: Ints) -> Flags:
     return flags
 
 
-def _tell(found: Findings, kind: str, keys: Ints) -> None:
+def _record_finding(found: Findings, kind: str, keys: Ints) -> None:
     devices, begins, counts = np.unique(keys >> SEQUENCE_BITS, return_index=True, return_counts=True)
     for device, begin, count in _ints(devices, begins, counts):
         few = keys[begin : begin + min(count, found.keys_kept)] & _SEQUENCE_MASK
         found.add(kind, device, count, [str(sequence) for sequence in few.tolist()])
 
 
-def _tell_strangers(found: Findings, rows: Records) -> None:
+def _record_unknown(found: Findings, rows: Records) -> None:
     rows = rows[np.argsort(rows["device"], kind="stable")]
     devices, begins, counts = np.unique(rows["device"], return_index=True, return_counts=True)
     for device, begin, count in _ints(devices, begins, counts):

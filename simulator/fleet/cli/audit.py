@@ -20,7 +20,7 @@ from simulator.fleet.audit.audit_text import lines_of
 from simulator.fleet.audit.coverage import RecordedRun
 from simulator.fleet.audit.run_audit import AuditSettings, audit_run, exit_code_of_audit, offers_of
 from simulator.fleet.cli.options import takes_target
-from simulator.fleet.faults.registry import plans_refusals
+from simulator.fleet.faults.registry import causes_rejections
 from simulator.fleet.record import AuditRecord, RunRecord
 from simulator.fleet.report.formatting import in_few_lines
 from simulator.fleet.report.writing import RUN_FILE, read_record
@@ -74,7 +74,7 @@ def audit_command(
     with errors_in_one_line():
         if (run / RUN_FILE).exists():
             record = read_record(run)
-            planned = plans_refusals(fault.kind for fault in record.faults)
+            planned = causes_rejections(fault.kind for fault in record.faults)
             settings = replace(settings, refusals_planned=planned, recorded=_recorded(record, run))
         way = find_target(target)
         permit(way.base_url, read_targets(targets) if targets else (), owned=owned)

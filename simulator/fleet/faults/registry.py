@@ -55,12 +55,12 @@ def read_fault(document: Mapping[str, Any]) -> DeviceFaultSettings:
     return settings
 
 
-def plans_refusals(kinds: Iterable[str]) -> bool:
+def causes_rejections(kinds: Iterable[str]) -> bool:
     """Whether faults of these kinds make readings that a service refuses, as the scenario means it."""
     return any(_KINDS[kind].makes_refusals for kind in kinds)
 
 
-def plans_wrong_clocks(kinds: Iterable[str]) -> bool:
+def skews_clocks(kinds: Iterable[str]) -> bool:
     """Whether faults of these kinds make the clocks of devices wrong, as the scenario means it."""
     return any(_KINDS[kind].sets_clocks for kind in kinds)
 

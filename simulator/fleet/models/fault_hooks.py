@@ -1,4 +1,4 @@
-"""What a fault does to a device, seen from the device: five places where it may put its hand in.
+"""What a fault does to a device, seen from the device: five hooks that it may implement.
 
 Every hook is a pure function of the device, the true time and what would be there without the fault; a hook that has
 nothing to do gives back what it got. Times are seconds since the epoch. Whoever runs a device asks an
@@ -21,7 +21,7 @@ Read = Callable[[float], Values]
 
 
 class Hook(Enum):
-    """Where a fault may put its hand in."""
+    """The hooks that a fault may implement."""
 
     CONDITION = auto()
     VALUES = auto()

@@ -22,7 +22,7 @@ from simulator.fleet.record import RunRecord, Second, Span, VerdictStatus
 from simulator.fleet.report.agreement import doubts_of
 from simulator.fleet.report.formatting import percentile_name
 from simulator.fleet.report.resampling import BLOCKS_MIN, DRAWINGS, Block, Drawings, Drawn, Sample, Stretch, blocks_of
-from simulator.fleet.report.unended_run import unended
+from simulator.fleet.report.unended_run import complete_interrupted_record
 from simulator.fleet.report.writing import read_record, read_seconds
 from simulator.yaml_document import read_document
 
@@ -237,7 +237,7 @@ def read_run(folder: Path) -> RunRecord:
         ConfigurationError: the folder holds no run or a damaged one.
     """
     record = read_record(folder)
-    return record if record.ended_at else unended(record, folder)
+    return record if record.ended_at else complete_interrupted_record(record, folder)
 
 
 def disagreements(folder: Path, record: RunRecord) -> tuple[str, ...]:

@@ -46,7 +46,7 @@ from simulator.fleet.report.tables import (
     summary_rows,
 )
 from simulator.fleet.report.timeline import slice_width_s, slices_of
-from simulator.fleet.report.unended_run import unended
+from simulator.fleet.report.unended_run import complete_interrupted_record
 from simulator.fleet.report.writing import read_record, read_seconds
 from simulator.report.junit import junit_xml
 
@@ -115,7 +115,7 @@ def make_reports(folder: Path, formats: Collection[str] = ()) -> Made:
 
 def _make(folder: Path, record: RunRecord, formats: Collection[str]) -> Made:
     try:
-        return _make_each(folder, record if record.ended_at else unended(record, folder), formats)
+        return _make_each(folder, record if record.ended_at else complete_interrupted_record(record, folder), formats)
     except (InvalidMessage, ThresholdError) as error:
         raise ConfigurationError([f"{folder}: run.json or seconds.jsonl is damaged: {error}"]) from None
 

@@ -18,7 +18,7 @@ from simulator.fleet.report.timeline import Totals
 from simulator.fleet.report.writing import RUN_FILE, SECONDS_FILE, read_seconds
 
 
-def unended(record: RunRecord, folder: Path) -> RunRecord:
+def complete_interrupted_record(record: RunRecord, folder: Path) -> RunRecord:
     """The record of a run that did not end, completed out of its seconds.
 
     Raises:

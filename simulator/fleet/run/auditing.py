@@ -15,7 +15,7 @@ from simulator.fleet.metrics.thresholds import parse
 from simulator.fleet.record import AuditRecord, Reasons, RunRecord, ThresholdResult
 from simulator.fleet.report.folder import RUNNING, forget_running, state_of, write_whole
 from simulator.fleet.report.making import make_reports
-from simulator.fleet.report.unended_run import unended
+from simulator.fleet.report.unended_run import complete_interrupted_record
 from simulator.fleet.report.writing import RUN_FILE, read_record, record_text
 from simulator.fleet.verdict import RunFindings, judge_run
 
@@ -91,7 +91,7 @@ def _judged(result: ThresholdResult, record: RunRecord) -> ThresholdResult:
 
 def _completed(record: RunRecord, folder: Path) -> RunRecord:
     """The record of a run that was killed, out of its seconds, as one that ended then."""
-    found = unended(record, folder)
+    found = complete_interrupted_record(record, folder)
     if found.reasons is not None:
         return replace(found, ended_at=to_rfc3339(time.time()))
     reasons = Reasons(interrupted=found.verdict.sentences[0])

@@ -15,7 +15,7 @@ from typing import Final
 from agent.errors import AgentError, StorageError
 from simulator.fleet.audit.coverage import RecordedRun
 from simulator.fleet.audit.run_audit import AuditSettings, audit_run
-from simulator.fleet.faults.registry import plans_refusals
+from simulator.fleet.faults.registry import causes_rejections
 from simulator.fleet.metrics.merging import Merger
 from simulator.fleet.plan.forecast import peak_rates
 from simulator.fleet.plan.plan import Plan, plan_of
@@ -203,7 +203,7 @@ def _audit(context: RunContext, prepared: Prepared, outcome: RunOutcome, view: R
                 AuditSettings(
                     late_after_s=context.file.scenario.audit.late_after_s,
                     recorded=RecordedRun(prepared.began_ms / 1000, time.time(), context.file.scenario.fleet.devices),
-                    refusals_planned=plans_refusals(fault.kind for fault in context.file.scenario.faults),
+                    refusals_planned=causes_rejections(fault.kind for fault in context.file.scenario.faults),
                 ),
                 lambda done, whole: view.stage("reading everything back", done, whole),
             )

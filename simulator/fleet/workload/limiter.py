@@ -17,7 +17,7 @@ from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import CHECKS
 from simulator.fleet.target.limiter.client import OPERATION, LimiterClient
-from simulator.fleet.target.limiter.trial import LimiterTrial, Pace
+from simulator.fleet.target.limiter.trial import RateLimiterTest, TimeSource
 from simulator.fleet.target.limiter.values import CheckOutcome, CheckResult, LimiterRules
 from simulator.fleet.target.target import KeyPairFile, read_keys
 from simulator.fleet.workload.base import Leftover, WorkloadSummary
@@ -57,8 +57,8 @@ class LimiterWorkload:
         pace: time; the machine's by default.
     """
 
-    def __init__(self, job: LimiterJob, recorder: Recorder, pace: Pace | None = None) -> None:
-        self._pace = pace or Pace(time.monotonic, time.time, asyncio.sleep)
+    def __init__(self, job: LimiterJob, recorder: Recorder, pace: TimeSource | None = None) -> None:
+        self._pace = pace or TimeSource(time.monotonic, time.time, asyncio.sleep)
         self._job = job
         self._recorder = recorder
         self._pool = HttpPool(job.base_url, {}, connections=_CONNECTIONS, timeout_s=job.timeout_s, ca_file=job.ca_file)
@@ -76,7 +76,7 @@ class LimiterWorkload:
         del at_s
         keys = read_keys(self._job.keys)
         desk = LimiterClient(self._pool, keys, self._pace.now, self._measure, offers=self._job.offers)
-        trial = LimiterTrial(desk.ask, len(keys), self._job.rules, self._pace, self._note_step)
+        trial = RateLimiterTest(desk.ask, len(keys), self._job.rules, self._pace, self._note_step)
         self._task = start_task(self._run(trial), "limiter")
 
     def enter_phase(self, index: int, at_s: float) -> None:
@@ -117,7 +117,7 @@ class LimiterWorkload:
         }
         return WorkloadSummary(failures=tuple(failures), extras={CHECKS: checks}, held=_held(results))
 
-    async def _run(self, trial: LimiterTrial) -> tuple[CheckResult, ...]:
+    async def _run(self, trial: RateLimiterTest) -> tuple[CheckResult, ...]:
         try:
             return await trial.run()
         except TransportError as error:

@@ -10,13 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from agent.cli.options import EXIT_CONFIGURATION
 from agent.config import CommandsConfig
 from agent.config.credentials import NO_CREDENTIAL
 from agent.doctor.unit_files import read_credentials_of_unit
+from agent.exit_codes import EXIT_CONFIGURATION, EXIT_RESTART
 from agent.helper.exchange import ANSWER, REQUEST
 from agent.helper.rules import Rules, read_rules
-from agent.runtime.supervisor import EXIT_RESTART
 from gateway import app as gateway_app
 from tests.conftest import require_program
 

@@ -6,7 +6,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from agent.cli.options import EXIT_CONFIGURATION
+from agent.exit_codes import EXIT_CONFIGURATION
 from gateway.app import MOST_STOP_S
 from tests.conftest import require_program
 

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 import httptools
 
-from simulator.fleet.engine.http.reading import END_OF_HEAD, AnswerReader, KnownHeads
+from simulator.fleet.engine.http.response_parser import END_OF_HEAD, AnswerReader, KnownHeads
 from simulator.fleet.engine.ports import Caller, Headers
 from simulator.fleet.engine.wheel import NEVER, Timer, Wheel
 from simulator.fleet.outcomes import OutcomeClass
@@ -185,7 +185,7 @@ class Connection(asyncio.Protocol, Timer):
             reader.has_more = True
         if reader.is_whole:
             if is_first:
-                shared.heads.learn(data, reader)
+                shared.heads.store(data, reader)
             self._answer(reader, monotonic())
             return
         self._reader = reader

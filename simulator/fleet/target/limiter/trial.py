@@ -35,7 +35,7 @@ _MARGIN_S: Final = 1.25
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class TimeSource:
     """Time, injected.
 
     Attributes:
@@ -49,7 +49,7 @@ class Pace:
     sleep: Callable[[float], Awaitable[object]]
 
 
-class LimiterTrial:
+class RateLimiterTest:
     """One test.
 
     Args:
@@ -60,7 +60,9 @@ class LimiterTrial:
         on_step: called with what is going on.
     """
 
-    def __init__(self, ask: Ask, keys: int, rules: LimiterRules, pace: Pace, on_step: Callable[[str], None]) -> None:
+    def __init__(
+        self, ask: Ask, keys: int, rules: LimiterRules, pace: TimeSource, on_step: Callable[[str], None]
+    ) -> None:
         self._ask = ask
         self._keys = keys
         self._rules = rules
@@ -78,14 +80,14 @@ class LimiterTrial:
         await self._align()
         began_s = pace.now()
         self._on_step("one key asks for more than its quota")
-        storm, quiet = await self._storm_beside_others()
+        storm, quiet = await self._burst_with_background_keys()
         first = self._count("count", f"exactly {rules.quota:,} in a window", storm, began_s)
         self._on_step("asking until the next window begins")
         wrong = [await self._ask(0, False)]  # also a key without quota: who it is comes before how much it may
         probes = await self._probe()
         opened = next((reply for reply in probes if reply.is_allowed), None)
         self._on_step("using up the quota of the new window")
-        before, refusals, after = await self._be_wrong()
+        before, refusals, after = await self._send_wrong_keys()
         second_begin_s = pace.now()
         again = [before, after, *await self._burst(0, self._burst_size() - 2)]
         second_window = [*([opened] if opened else []), *again]
@@ -118,7 +120,7 @@ class LimiterTrial:
             rest_s = window_s - at_s % window_s
         await self._pace.sleep(min(rest_s, window_s) + min(_MARGIN_S, window_s / 20))
 
-    async def _storm_beside_others(self) -> tuple[list[Reply], dict[int, list[Reply]]]:
+    async def _burst_with_background_keys(self) -> tuple[list[Reply], dict[int, list[Reply]]]:
         count = min(self._rules.quota, max(_QUIET_LEAST, self._rules.quota // _QUIET_SHARE))
         others = range(1, self._keys)
         storm, *quiet = await asyncio.gather(
@@ -162,7 +164,7 @@ class LimiterTrial:
             probes.append(await self._ask(0, True))
         return probes
 
-    async def _be_wrong(self) -> tuple[Reply, list[Reply], Reply]:
+    async def _send_wrong_keys(self) -> tuple[Reply, list[Reply], Reply]:
         """Wrong key pairs between two right ones."""
         before = await self._ask(0, True)
         refusals = [await self._ask(0, False) for _ in range(min(_WRONG, self._rules.quota))]

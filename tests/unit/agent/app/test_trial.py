@@ -18,10 +18,10 @@ from agent.config import load_config
 from agent.config.layer import CANDIDATE, FOLDER, KEPT, ROLLED_BACK, TRIAL, Trial, read_trial, sha256_of
 from agent.core.values import Outcome, OutcomeStatus
 from agent.errors import ConfigurationError, StorageError
+from agent.exit_codes import EXIT_REPLACE
 from agent.handlers.built_in.update_config import DEFAULT_ALLOW
 from agent.handlers.upkeep import ConfigChange, UpkeepRefused
 from agent.runtime.health import Part
-from agent.runtime.supervisor import EXIT_REPLACE
 
 WELL = {"commands": Part("ok", 0.0), "readings": Part("ok", 0.0)}
 

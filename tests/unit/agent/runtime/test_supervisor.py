@@ -6,7 +6,8 @@ import threading
 
 import pytest
 
-from agent.runtime.supervisor import EXIT_CRASHED, EXIT_RESTART, EXIT_STOPPED, Supervisor
+from agent.exit_codes import EXIT_CRASHED, EXIT_RESTART, EXIT_STOPPED
+from agent.runtime.supervisor import Supervisor
 from tests.fakes import FakeClock, FakeNotifier
 
 

@@ -30,7 +30,7 @@ def serve(polling: FairPolling, from_s: float, until_s: float, per_s: float, new
         now_s = from_s + step / per_s
         for device_id in polling.next_due(now_s):
             seen.append((now_s, device_id))
-            polling.saw(device_id, now_s, news=news(device_id))
+            polling.poll_succeeded(device_id, now_s, news=news(device_id))
     return seen
 
 
@@ -56,7 +56,7 @@ def test_an_idle_device_is_asked_about_once_in_the_idle_interval():
 
 def test_activity_makes_it_fast_and_quiet_makes_it_slow_again():
     polling = fleet(1)
-    polling.active("d0", 100.0)
+    polling.mark_active("d0", 100.0)
     seen = serve(polling, 100, 700, 20)
     between = gaps(seen, "d0")
     assert between[0] == pytest.approx(2, abs=0.1)
@@ -73,36 +73,36 @@ def test_news_keep_a_device_fast():
 def test_a_hint_is_followed_at_once():
     polling = fleet(1000)
     serve(polling, 0, 60, 100)
-    polling.active("d7", 60.0)
+    polling.mark_active("d7", 60.0)
     assert polling.next_due(60.0) == ["d7"]
 
 
 def test_a_hint_while_the_device_is_being_asked_about_leads_to_one_more_poll():
     polling = fleet(1)
     assert polling.next_due(60.0) == ["d0"]
-    polling.active("d0", 60.1)
-    polling.active("d0", 60.2)
+    polling.mark_active("d0", 60.1)
+    polling.mark_active("d0", 60.2)
     assert polling.next_due(60.3) == []
-    polling.saw("d0", 60.4, news=False)
+    polling.poll_succeeded("d0", 60.4, news=False)
     assert polling.next_due(60.4) == ["d0"]
-    polling.saw("d0", 60.5, news=False)
+    polling.poll_succeeded("d0", 60.5, news=False)
     assert polling.next_due(60.6) == []
 
 
 def test_several_hints_before_the_poll_are_one():
     polling = fleet(1)
     for tenth in range(10):
-        polling.active("d0", 100 + tenth / 10)
+        polling.mark_active("d0", 100 + tenth / 10)
     assert polling.next_due(101.0, limit=5) == ["d0"]
 
 
 def test_a_failed_poll_comes_again_and_its_hint_is_kept():
     polling = fleet(2)
-    polling.active("d0", 1.0)
+    polling.mark_active("d0", 1.0)
     assert polling.next_due(1.0) == ["d0"]
-    polling.failed("d0", 2.0)
+    polling.poll_failed("d0", 2.0)
     assert polling.next_due(2.0) == ["d0"]
-    polling.saw("d0", 2.1, news=False)
+    polling.poll_succeeded("d0", 2.1, news=False)
     assert polling.next_due(2.1) == []
 
 
@@ -118,9 +118,9 @@ def test_removed_and_unknown_devices_do_no_harm():
     assert polling.next_due(60.0, limit=1)[0] in {"d0", "d1"}
     for device_id in ("d0", "d1", "nobody"):
         polling.remove(device_id)
-        polling.saw(device_id, 60.0, news=True)
-        polling.failed(device_id, 60.0)
-        polling.active(device_id, 60.0)
+        polling.poll_succeeded(device_id, 60.0, news=True)
+        polling.poll_failed(device_id, 60.0)
+        polling.mark_active(device_id, 60.0)
     assert len(polling) == 0
     assert "d0" not in polling
     assert polling.next_due(1e6, limit=10) == []
@@ -162,11 +162,11 @@ def test_a_flood_of_hints_leaves_turns_to_the_others():
     seen = []
     for step in range(2400):
         now_s = step / 2.0
-        polling.active(f"d{step % 300}", now_s)
-        polling.active(f"d{(step * 7) % 300}", now_s)
+        polling.mark_active(f"d{step % 300}", now_s)
+        polling.mark_active(f"d{(step * 7) % 300}", now_s)
         for device_id in polling.next_due(now_s):
             seen.append(device_id)
-            polling.saw(device_id, now_s, news=False)
+            polling.poll_succeeded(device_id, now_s, news=False)
     never_hinted = [device_id for device_id in seen if int(device_id[1:]) >= 300]
     assert len(never_hinted) >= 0.2 * len(seen)
     assert len(set(never_hinted)) == 300
@@ -176,7 +176,7 @@ def test_a_lane_that_was_empty_does_not_catch_up():
     polling = fleet(600)
     serve(polling, 0, 1200, 2.0)
     for number in range(100):
-        polling.active(f"d{number}", 1200.0)
+        polling.mark_active(f"d{number}", 1200.0)
     lanes = [int(device_id[1:]) < 100 for _, device_id in serve(polling, 1200, 1215, 2.0)]
     assert 10 <= sum(lanes) <= 27
 
@@ -207,7 +207,7 @@ def test_a_hint_during_the_stream_is_followed_at_once():
     polling = fleet(50)
     polling.stream_changed(0.0, is_connected=True)
     serve(polling, 0, 100, 10)
-    polling.active("d9", 100.0)
+    polling.mark_active("d9", 100.0)
     assert polling.next_due(100.0) == ["d9"]
 
 
@@ -222,14 +222,14 @@ def test_no_device_waits_longer_than_the_bound_that_the_rate_allows(seed, count,
     for step in range(int(600 * per_s)):
         now_s = step / per_s
         if rng.random() < 0.1:
-            polling.active(f"d{rng.randrange(count)}", now_s)
+            polling.mark_active(f"d{rng.randrange(count)}", now_s)
         for device_id in polling.next_due(now_s):
             number = int(device_id[1:])
             worst, last[number] = max(worst, now_s - last[number]), now_s
             if rng.random() < 0.05:
-                polling.failed(device_id, now_s)
+                polling.poll_failed(device_id, now_s)
             else:
-                polling.saw(device_id, now_s, news=rng.random() < 0.1)
+                polling.poll_succeeded(device_id, now_s, news=rng.random() < 0.1)
     worst = max([worst, *(now_s - at_s for at_s in last.values())])
     # 4 of 14 turns are the idle lane's when all three want more; a device changes lanes a few times at most.
     assert worst <= INTERVALS.idle_s + 3 * 14 / 4 * (count + 2) / per_s
@@ -246,7 +246,9 @@ def test_each_device_is_in_the_order_exactly_once(data):
         if what in {"saw", "failed"} and out:
             name = data.draw(st.sampled_from(sorted(out)))
             out.discard(name)
-            polling.saw(name, now_s, news=data.draw(st.booleans())) if what == "saw" else polling.failed(name, now_s)
+            polling.poll_succeeded(
+                name, now_s, news=data.draw(st.booleans())
+            ) if what == "saw" else polling.poll_failed(name, now_s)
         elif what == "next":
             handed = polling.next_due(now_s, limit=data.draw(st.integers(1, 6)))
             assert not out.intersection(handed)
@@ -264,10 +266,10 @@ def test_each_device_is_in_the_order_exactly_once(data):
                 known.discard(name)
                 out.discard(name)
             else:
-                polling.active(name, now_s)
+                polling.mark_active(name, now_s)
     polling.stream_changed(now_s, is_connected=False)
     for name in sorted(out):
-        polling.saw(name, now_s, news=False)
+        polling.poll_succeeded(name, now_s, news=False)
     assert sorted(polling.next_due(now_s + 2000.0, limit=100)) == sorted(known)
 
 
@@ -284,7 +286,7 @@ def test_a_hundred_thousand_devices_take_a_logarithm_of_steps():
     for number in range(100):
         now_s = Counted(30.0 + number / 1000)
         for device_id in polling.next_due(now_s):
-            polling.saw(device_id, now_s, news=False)
+            polling.poll_succeeded(device_id, now_s, news=False)
     assert compared < 100 * 200
 
 
@@ -294,8 +296,8 @@ def test_a_hint_leaves_nothing_behind_while_the_stream_of_events_runs():
     entries = 0
     for number in range(10_000):
         now_s = 60.0 + number / 1000
-        polling.active("d3", now_s)
+        polling.mark_active("d3", now_s)
         for device_id in polling.next_due(now_s):
-            polling.saw(device_id, now_s, news=True)
+            polling.poll_succeeded(device_id, now_s, news=True)
         entries = max(entries, sum(map(len, polling._heaps.values())))
     assert entries < 3 * (2 * 10 + 64 + 1)

@@ -69,7 +69,7 @@ def _service(tmp_path, **settings):
 
 def test_keys_are_made_once_shown_once_and_stored_hashed(tmp_path):
     first = _service(tmp_path)
-    api_key, secret = first.api_key, first.secret_key
+    api_key, secret = first.accounts.api_key, first.accounts.secret_key
     assert api_key.startswith("mk_")
     assert secret.reveal().startswith("msk_")
     first.close()
@@ -78,17 +78,17 @@ def test_keys_are_made_once_shown_once_and_stored_hashed(tmp_path):
     assert secret.reveal().encode() not in stored
     second = _service(tmp_path)
     assert second.made_keys is None
-    assert second.api_key == api_key
+    assert second.accounts.api_key == api_key
     assert second.callers[api_key.encode()].secret_hash == first.callers[api_key.encode()].secret_hash
     with pytest.raises(ConfigurationError, match="shown on the first start"):
-        _ = second.secret_key
+        _ = second.accounts.secret_key
     second.close()
 
 
 def test_given_keys_keep_working_are_added_to_the_account_and_never_change_their_secret(tmp_path):
     for api_key in ("mk_one", "mk_one", "mk_two"):
         service = _service(tmp_path, api_key=api_key, secret_key=Secret("msk_x"))
-        assert service.api_key == api_key
+        assert service.accounts.api_key == api_key
         accounts = {caller.manufacturer_seq for caller in service.callers.values()}
         assert len(accounts) == 1
         service.close()

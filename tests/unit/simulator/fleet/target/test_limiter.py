@@ -13,7 +13,7 @@ from agent.wire.secret import Secret
 from simulator.fleet.engine.pool import HttpPool
 from simulator.fleet.target.limiter.checks import check_headers
 from simulator.fleet.target.limiter.client import LimiterClient
-from simulator.fleet.target.limiter.trial import LimiterTrial, Pace
+from simulator.fleet.target.limiter.trial import RateLimiterTest, TimeSource
 from simulator.fleet.target.limiter.values import CheckOutcome, LimiterRules, Reply
 from simulator.keys import Keys
 from tests.service_running import running
@@ -64,7 +64,7 @@ class MadeUpLimiter:
             self.now_s += max(0.0, seconds)
             await asyncio.sleep(0)
 
-        return Pace(lambda: self.now_s - T0_S, lambda: self.now_s, sleep)
+        return TimeSource(lambda: self.now_s - T0_S, lambda: self.now_s, sleep)
 
     async def ask(self, key, good):
         self.requests += 1
@@ -102,7 +102,9 @@ class MadeUpLimiter:
 
 
 def outcomes(limiter, *, keys=2, **rules):
-    trial = LimiterTrial(limiter.ask, keys, LimiterRules(**{"quota": 20, **rules}), limiter.pace(), lambda _text: None)
+    trial = RateLimiterTest(
+        limiter.ask, keys, LimiterRules(**{"quota": 20, **rules}), limiter.pace(), lambda _text: None
+    )
     results = asyncio.run(trial.run())
     return {result.name: result for result in results}
 
@@ -218,7 +220,7 @@ def test_a_target_that_does_not_answer_is_an_error():
     async def ask(key, good):
         return Reply(0, {}, 0.0, 0.0)
 
-    trial = LimiterTrial(ask, 1, LimiterRules(20), MadeUpLimiter().pace(), lambda _text: None)
+    trial = RateLimiterTest(ask, 1, LimiterRules(20), MadeUpLimiter().pace(), lambda _text: None)
     with pytest.raises(TransportError, match="does not answer"):
         asyncio.run(trial.run())
 
@@ -247,8 +249,8 @@ def test_our_own_service_keeps_every_promise(quota):
                 return replace(reply, headers={name: it for name, it in reply.headers.items() if name != "date"})
 
             try:
-                pace = Pace(now, lambda: bench.clock.now_ms() / 1000, sleep)
-                return await LimiterTrial(ask, 1, LimiterRules(quota), pace, lambda _text: None).run()
+                pace = TimeSource(now, lambda: bench.clock.now_ms() / 1000, sleep)
+                return await RateLimiterTest(ask, 1, LimiterRules(quota), pace, lambda _text: None).run()
             finally:
                 await pool.close()
 

@@ -10,7 +10,7 @@ import pytest
 
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.record import CHECKS
-from simulator.fleet.target.limiter.trial import Pace
+from simulator.fleet.target.limiter.trial import TimeSource
 from simulator.fleet.target.limiter.values import LimiterRules
 from simulator.fleet.target.target import KeyPairFile
 from simulator.fleet.workload.base import Leftover
@@ -50,7 +50,7 @@ def test_a_test_that_ended_tells_every_check_and_fails_for_a_broken_promise(job)
             return bench.clock.now_ms() / 1000
 
         given = job(bench.service.base_url, (bench.service.api_key, bench.service.secret_key.reveal()))
-        left, summary, recorder = play(given, pace=Pace(now, now, sleep))
+        left, summary, recorder = play(given, pace=TimeSource(now, now, sleep))
     assert left == Leftover()
     assert len(summary.extras[CHECKS]) == 9
     assert summary.extras[CHECKS]["count"] == {

@@ -1,4 +1,4 @@
-"""From bytes to one answer. A reader belongs to nobody between two answers, so a few serve any number of sockets."""
+"""Parses HTTP/1.1 responses. Between two answers a parser belongs to no socket, so a few serve any number of them."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class KnownHeads(dict[bytes, KnownHead]):
 
     __slots__ = ()
 
-    def learn(self, data: bytes, reader: AnswerReader) -> None:
+    def store(self, data: bytes, reader: AnswerReader) -> None:
         """Keep the head of a whole answer, if it alone says where the answer ends.
 
         It does where exactly the body is behind it: then there is a length in it, or its status has no body. Chunks
