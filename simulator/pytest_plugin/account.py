@@ -182,6 +182,8 @@ class Account:
 
 def _read(answer: httpx.Response) -> dict[str, Any]:
     if answer.is_error:
-        raise ControlRefused(f"{answer.request.method} {answer.request.url.path}: {answer.text[:500]}")
+        raise ControlRefused(
+            f"{answer.request.method} {answer.request.url.path}: {answer.text[:500]}", answer.status_code
+        )
     found: dict[str, Any] = answer.json()
     return found

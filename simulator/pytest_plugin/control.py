@@ -16,6 +16,10 @@ _TIMES: Final = frozenset({"next", "after", "probability", "seed", "from", "unti
 class ControlRefused(Exception):
     """The service does not do what a test asked of it; the text is the service's and names the member."""
 
+    def __str__(self) -> str:
+        """The service's text and the status of its answer."""
+        return f"{self.args[0]} (HTTP {self.args[1]})"
+
 
 class Control:
     """Requests to ``/_emulator/...``.

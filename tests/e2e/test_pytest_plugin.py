@@ -59,7 +59,7 @@ def test_it_is_gone_with_its_test(device_service):
     assert device_service.control.get("snapshots")["data"] == []
 
 def test_what_cannot_be_is_refused_in_the_services_words(device_service):
-    with pytest.raises(ControlRefused, match="device_not_found"):
+    with pytest.raises(ControlRefused, match=r"^device_not_found: .*HTTP 404.$"):
         device_service.script("nobody")
 
 def test_a_fault_is_met_and_what_came_is_counted(account):
