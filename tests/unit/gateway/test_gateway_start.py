@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import threading
 import time
 from collections.abc import Iterator
 from email.utils import parsedate_to_datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import httpx
@@ -25,11 +23,13 @@ from gateway.engine import Engine
 from gateway.http.front import HttpFront
 from gateway.store.schema import FILE_NAME
 from gateway.store.service import StoreWriter
+from simulator.pytest_plugin.service import DeviceService, running_service
 from tests.fake_backend import FakeTokens
 from tests.fakes import FakeNotifier
 
 AHEAD_S = 3600.0
 CONFIGURED = {"extensions": ["command-status"]}
+NO_KEYS = Credentials("mk_1", Secret("msk_1"))
 
 
 @pytest.fixture(autouse=True)
@@ -37,36 +37,10 @@ def _waits_long(monkeypatch):
     monkeypatch.setattr(engine_module, "FIRST_ANSWER_S", 30.0)
 
 
-@contextlib.contextmanager
-def server(*, has_date: bool = True) -> Iterator[str]:
-    """A plain server whose clock is an hour ahead."""
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_GET(self) -> None:
-            found = self.path.startswith("/devices/")
-            self.send_response_only(200 if found else 404)
-            if has_date:
-                self.send_header("date", self.date_time_string(time.time() + AHEAD_S))
-            self.send_header("content-type", "application/json")
-            self.send_header("content-length", "2")
-            self.end_headers()
-            self.wfile.write(b"[]" if found else b"{}")
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    http.daemon_threads = True
-    thread = threading.Thread(target=http.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{http.server_port}"
-    finally:
-        http.shutdown()
-        http.server_close()
-        thread.join()
+@pytest.fixture(scope="module", name="service")
+def _service() -> Iterator[DeviceService]:
+    with running_service() as service:
+        yield service
 
 
 @contextlib.contextmanager
@@ -78,7 +52,9 @@ def nobody() -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def started(folder: Path, base_url: str, dialect: object, tokens: FakeTokens) -> Iterator[Engine]:
+def started(
+    folder: Path, base_url: str, dialect: object, tokens: FakeTokens, keys: Credentials = NO_KEYS
+) -> Iterator[Engine]:
     """A gateway that has begun to serve."""
     service = {"base_url": base_url} if dialect == "auto" else {"base_url": base_url, "dialect": dialect}
     config = GatewayConfig.model_validate({"service": service, "state_dir": folder, "http": {"port": 0}})
@@ -88,7 +64,7 @@ def started(folder: Path, base_url: str, dialect: object, tokens: FakeTokens) ->
     store.start()
     engine = Engine(
         config,
-        Credentials("mk_1", Secret("msk_1")),
+        keys,
         store=store,
         tokens=tokens,
         clock=clock,
@@ -103,6 +79,18 @@ def started(folder: Path, base_url: str, dialect: object, tokens: FakeTokens) ->
         engine.stop(5.0)
         store.stop(10.0)
         supervisor.close()
+
+
+@contextlib.contextmanager
+def served_by(
+    service: DeviceService, folder: Path, dialect: object, *, has_device: bool, **axes: object
+) -> Iterator[Engine]:
+    """A gateway in front of a plain server whose clock is an hour ahead."""
+    with service.account(profile={"base": "plain", "date_offset_s": int(AHEAD_S), **axes}) as account:
+        tokens = FakeTokens(t=account.device()) if has_device else FakeTokens()
+        keys = Credentials(account.api_key, account.secret_key)
+        with started(folder, account.base_url, dialect, tokens, keys) as engine:
+            yield engine
 
 
 def ahead_s(engine: Engine) -> float:
@@ -121,19 +109,19 @@ def test_devices_are_served_at_once_where_nobody_answers(tmp_path, dialect, devi
 
 
 @pytest.mark.parametrize("dialect", ["auto", CONFIGURED])
-@pytest.mark.parametrize("devices", [{}, {"t": "d1"}])
-def test_devices_are_served_at_once_where_the_service_sends_no_date(tmp_path, dialect, devices):
-    with server(has_date=False) as base_url, started(tmp_path, base_url, dialect, FakeTokens(**devices)) as engine:
+@pytest.mark.parametrize("has_device", [False, True])
+def test_devices_are_served_at_once_where_the_service_sends_no_date(tmp_path, service, dialect, has_device):
+    with served_by(service, tmp_path, dialect, has_device=has_device, date="absent") as engine:
         assert abs(ahead_s(engine)) < AHEAD_S / 2
 
 
 @pytest.mark.parametrize("dialect", ["auto", CONFIGURED])
-def test_a_gateway_without_devices_waits_for_no_clock_of_a_plain_server(tmp_path, dialect):
-    with server() as base_url, started(tmp_path, base_url, dialect, FakeTokens()) as engine:
+def test_a_gateway_without_devices_waits_for_no_clock_of_a_plain_server(tmp_path, service, dialect):
+    with served_by(service, tmp_path, dialect, has_device=False) as engine:
         assert abs(ahead_s(engine)) < AHEAD_S / 2, "there was nothing to ask"
 
 
 @pytest.mark.parametrize("dialect", ["auto", CONFIGURED])
-def test_a_device_is_served_with_the_time_of_the_service(tmp_path, dialect):
-    with server() as base_url, started(tmp_path, base_url, dialect, FakeTokens(t="d1")) as engine:
+def test_a_device_is_served_with_the_time_of_the_service(tmp_path, service, dialect):
+    with served_by(service, tmp_path, dialect, has_device=True) as engine:
         assert abs(ahead_s(engine) - AHEAD_S) < AHEAD_S / 2

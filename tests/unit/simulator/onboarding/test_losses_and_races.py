@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
-import threading
 import time
 
 import pytest
@@ -12,84 +10,67 @@ from click.testing import CliRunner
 
 from agent.wire.devices import Device
 from simulator.onboarding.cli import onboard_group
-from tests.onboarding_fakes import FakeServer, MemoryService, Raw, fake_server
+from simulator.pytest_plugin.service import running_service
+from tests.onboarding_fakes import MemoryService, fake_server
 
 PLAYED = ("round_trip", "register_twice", "remove_twice", "return", "second_owner", "take_over", "scan_after_removal")
 
 
+SCAN = ("POST", "/onboarding/scan-qr")
+REGISTER = ("POST", "/onboarding/device")
+LIST = ("GET", "/onboarding/user/{user_id}/devices")
+REMOVE = ("DELETE", "/onboarding/device/{device_id}")
+
+
+@pytest.fixture(scope="module", name="service")
+def _service():
+    with running_service() as service:
+        yield service
+
+
+@pytest.fixture(name="account")
+def _account(service):
+    with service.account() as account:
+        yield account
+    service.tidy_up()
+
+
 @pytest.fixture(name="cases")
-def _cases(tmp_path, monkeypatch):
+def _cases(account, tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "400")
     secret = tmp_path / "secret"
-    secret.write_text("msk_a")
+    secret.write_text(account.secret_key.reveal())
 
-    def run(server, *more, only=PLAYED):
-        way = ["--base-url", server.base_url, "--api-key", "mk_a", "--secret-key-file", str(secret)]
+    def run(*more, only=PLAYED, base_url=account.base_url):
+        way = ["--base-url", base_url, "--api-key", account.api_key, "--secret-key-file", str(secret)]
         chosen = [part for name in only for part in ("--only", name)]
         return CliRunner().invoke(onboard_group, ["cases", *way, *chosen, *more])
 
     return run
 
 
-class Dropped(Exception):
-    """Ends a request without an answer."""
+LOST = {"lose": "answer"}
+CUT = {"truncate": {"end": "complete"}}
 
 
-class Dropping(FakeServer):
-    """A server that drops its answers to the n-th onboarding request, or all from then on."""
-
-    def __init__(self, first, last):
-        super().__init__(self._drop)
-        self._dropped, self._count, self._lock = range(first, last + 1), 0, threading.Lock()
-
-    def _drop(self, _method, path, _body, right):
-        with self._lock:
-            self._count += path.startswith("/onboarding/")
-            if self._count in self._dropped:
-                raise Dropped
-        return right
-
-    def handle_error(self, request, client_address):
-        request.shutdown(socket.SHUT_RDWR)
-
-
-def played(server, cases, *more):
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        return cases(server, *more)
-    finally:
-        server.shutdown()
-        thread.join()
-
-
-@pytest.mark.parametrize("number", [1, 2, 9, 17])
-def test_a_dropped_connection_costs_one_case(cases, number):
-    with Dropping(number, number) as server:
-        result = played(server, cases, "--json")
+@pytest.mark.parametrize(
+    ("endpoint", "after", "effect"),
+    [(SCAN, 0, LOST), (REGISTER, 0, LOST), (LIST, 3, LOST), (REMOVE, 4, LOST), (SCAN, 0, CUT), (LIST, 1, CUT)],
+)
+def test_an_answer_that_is_lost_or_cut_off_costs_one_case(account, cases, endpoint, after, effect):
+    fault = account.fault(*endpoint, **effect, after=after, next=1)
+    result = cases("--json")
     report = json.loads(result.stdout)
+    assert fault.hits == 1
     assert result.exit_code == 1, result.output
     assert (report["failed"], report["passed"], len(report["not_begun"])) == (1, False, 0), report["headline"]
     assert report["counts"]["passed"] == len(PLAYED) - 1
     assert report["stopped_by"] is None
 
 
-def test_truncated_json_costs_one_case(cases):
-    count = iter(range(1000))
-
-    def quirk(_method, path, _body, right):
-        if path.startswith("/onboarding/") and next(count) == 4:
-            return 200, Raw(b'{"data": [{"dev')
-        return right
-
-    with fake_server(quirk) as server:
-        report = json.loads(cases(server, "--json").stdout)
-    assert (report["failed"], len(report["not_begun"])) == (1, 0)
-
-
-def test_a_service_that_is_gone_for_good_ends_the_run_with_the_reason(cases):
-    with Dropping(8, 100_000) as server:
-        result = played(server, cases)
+def test_a_service_that_is_gone_for_good_ends_the_run_with_the_reason(account, cases):
+    account.fault(lose="request", after=8)
+    result = cases()
     assert result.exit_code == 5, result.output
     assert "stopped: " in result.stderr
     assert "case(s) not begun" in result.stderr
@@ -97,20 +78,18 @@ def test_a_service_that_is_gone_for_good_ends_the_run_with_the_reason(cases):
 
 
 def test_what_was_skipped_is_never_said_to_fit(cases):
-    with fake_server() as server:
-        result = cases(server, only=("round_trip", "foreign_label"))
-        report = json.loads(cases(server, "--json", only=("round_trip", "foreign_label")).stdout)
+    only = ("round_trip", "foreign_label")
+    with fake_server() as server:  # the local service would give out a second account
+        result = cases(only=only, base_url=server.base_url)
+        report = json.loads(cases("--json", only=only, base_url=server.base_url).stdout)
     assert result.exit_code == 0, result.output
     assert "2 cases: 1 fit, 1 skipped: it needs a second account" in " ".join(result.stdout.split())
     assert report["headline"].startswith("1 fit, 1 skipped: it needs a second account")
 
 
-def test_what_failed_stands_first_and_its_text_begins_with_what_was_wrong(cases, tmp_path):
-    def quirk(method, _path, _body, right):
-        return (200, {}) if method == "DELETE" and right[0] == 404 else right
-
-    with fake_server(quirk) as server:
-        result = cases(server, "--out", str(tmp_path / "out"), only=("round_trip", "remove_twice"))
+def test_what_failed_stands_first_and_its_text_begins_with_what_was_wrong(account, cases, tmp_path):
+    account.fault(*REMOVE, answer={"status": 200, "body": {}}, after=2, next=1)  # the second one of remove_twice
+    result = cases("--out", str(tmp_path / "out"), only=("round_trip", "remove_twice"))
     assert result.exit_code == 1
     assert "remove: answered device removed" in result.stdout
     page = (tmp_path / "out" / "report.html").read_text()
@@ -142,16 +121,15 @@ class Racy(MemoryService):
 def test_a_window_of_a_fifth_of_a_millisecond_is_found_without_any_option(cases):
     with fake_server() as server:
         server.memory = Racy(())
-        result = cases(server, only=("race_same_user", "race_two_users"))
+        result = cases(only=("race_same_user", "race_two_users"), base_url=server.base_url)
     assert result.exit_code == 1, result.output
     assert "found in play" in result.stdout
 
 
 def test_races_that_fit_say_how_often_they_were_played_and_what_is_not_excluded(cases):
-    with fake_server() as server:
-        result = cases(server, "--repeat", "4", only=("race_same_user",))
-        once = cases(server, "--repeat", "1", only=("race_same_user",))
-        report = json.loads(cases(server, "--repeat", "4", "--json", only=("race_same_user",)).stdout)
+    result = cases("--repeat", "4", only=("race_same_user",))
+    once = cases("--repeat", "1", only=("race_same_user",))
+    report = json.loads(cases("--repeat", "4", "--json", only=("race_same_user",)).stdout)
     assert result.exit_code == 0
     assert "1 race(s) found no fault, each played 4 times; in " in result.stdout
     assert "not excluded: one that shows in fewer than 53% of the plays" in result.stdout
