@@ -105,10 +105,10 @@ def nearest(text: str, known: Iterable[str]) -> str:
     return f" (did you mean {found[0]!r}?)" if found else ""
 
 
-def not_found(kind: str, value: str) -> NotFound:
+def not_found(kind: str, value: str, where: str = "in this account") -> NotFound:
     """``<kind>_not_found``; ``kind`` is ``product``, ``device``, ..."""
     shown = value if len(value) <= _VALUE_CHARACTERS else value[: _VALUE_CHARACTERS - 3] + "..."
-    return NotFound(f"{kind}_not_found", f"There is no {kind} {shown!r} in this account.")
+    return NotFound(f"{kind}_not_found", f"There is no {kind} {shown!r} {where}.")
 
 
 def too_large(what: str, limit: int) -> TooLarge:

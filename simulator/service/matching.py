@@ -263,7 +263,9 @@ def _find_path(path: str, templates: PathTemplates, issues: Issues) -> FoundPath
     found = None if "{" in path else templates.find(path)
     if found is None:
         near = _nearest(path, templates.methods)
-        issues.append(("path", f"the service has no path {path[:200]!r}; the nearest is {near!r}"))
+        issues.append(
+            ("path", f"the service has no path {path[:200]!r}; the nearest is {near!r}; GET /openapi.json lists all")
+        )
     return found
 
 

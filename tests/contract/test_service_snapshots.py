@@ -366,6 +366,21 @@ def test_snapshots_are_listed_shown_and_deleted(bench):
         assert (gone.status_code, gone.json()["error"]) == (404, "snapshot_not_found")
 
 
+@pytest.mark.one_database
+def test_what_is_no_snapshot_in_the_folder_and_one_that_goes_meanwhile_do_not_hide_the_others(bench, monkeypatch):
+    saved = Path(save(bench, "good")["file"])
+    (saved.parent / "a-folder.jsonl").mkdir()
+    os.mkfifo(saved.parent / "a-pipe.jsonl")
+    assert [one["name"] for one in bench.http.get(SNAPSHOTS).json()["data"]] == ["good"]
+    gone = bench.http.get(f"{SNAPSHOTS}/a-folder")
+    assert gone.json() == {
+        "error": "snapshot_not_found",
+        "message": "There is no snapshot 'a-folder' on this service.",
+    }
+    monkeypatch.setattr(folder.Snapshots, "names", lambda _: ["deleted-meanwhile", "good"])
+    assert [one["name"] for one in bench.http.get(SNAPSHOTS).json()["data"]] == ["good"]
+
+
 @pytest.mark.parametrize("name", ["", "../x", "a/b", ".hidden", "ä", "x" * 101, "a b", "a\0", "-a", "."])
 @pytest.mark.one_database
 def test_a_name_that_could_be_another_file_is_400(shared, name):

@@ -88,7 +88,7 @@ def account_of(call: Call, query: dict[str, str]) -> Caller | None:
         return None
     caller = call.service.callers.get(key.encode())
     if caller is None:
-        raise not_found("account", key)
+        raise not_found("account", key, "on this service")
     return caller
 
 

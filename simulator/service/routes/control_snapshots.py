@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Annotated, Final
 
 from pydantic import Field
@@ -12,6 +13,7 @@ from simulator.service.answers import NO_CONTENT, Answer, created, ok
 from simulator.service.call import Call
 from simulator.service.control_records import SnapshotRecord
 from simulator.service.endpoints import ERROR, Endpoint, Reply
+from simulator.service.errors import NotFound
 from simulator.service.paging import whole
 from simulator.service.snapshots.folder import Named
 from simulator.service.whole_state import load_from, save_to
@@ -42,7 +44,11 @@ async def list_snapshots(call: Call) -> Answer:
     folder = call.service.snapshots
 
     def show() -> list[SnapshotRecord]:
-        return [_record(folder.show(name)) for name in folder.names()]
+        found = []
+        for name in folder.names():
+            with contextlib.suppress(NotFound):  # deleted in this moment
+                found.append(_record(folder.show(name)))
+        return found
 
     return whole(await call.service.snapshots.run(show))
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
-from simulator.service.errors import Conflict, Invalid, Unavailable, invalid, not_found
+from simulator.service.errors import Conflict, Invalid, NotFound, Unavailable, invalid, not_found
 from simulator.service.snapshots.document import Header
 from simulator.service.snapshots.reading import look
 from simulator.service.snapshots.writing import part_of
@@ -81,8 +81,8 @@ class Snapshots:
     def names(self) -> list[str]:
         """All names, sorted."""
         with contextlib.suppress(FileNotFoundError):
-            found = (entry.name.removesuffix(_ENDING) for entry in self.path.iterdir() if entry.suffix == _ENDING)
-            return sorted(name for name in found if _NAME.fullmatch(name))
+            files = (one for one in self.path.iterdir() if one.suffix == _ENDING and one.is_file())
+            return sorted(one.stem for one in files if _NAME.fullmatch(one.stem))
         return []
 
     def place_for(self, name: str) -> Path:
@@ -116,7 +116,7 @@ class Snapshots:
         """
         path = self._path(name)
         if not _NAME.fullmatch(name) or not path.is_file():
-            raise not_found("snapshot", name)
+            raise _no_snapshot(name)
         return path
 
     def show(self, name: str) -> Named:
@@ -131,7 +131,7 @@ class Snapshots:
         except Invalid as exc:
             with contextlib.suppress(FileNotFoundError):
                 return Named(name, path, path.stat().st_size, fault=exc.message)
-            raise not_found("snapshot", name) from None
+            raise _no_snapshot(name) from None
         return Named(name, path, size, header, sha256)
 
     def delete(self, name: str) -> None:
@@ -143,7 +143,7 @@ class Snapshots:
         try:
             self.find(name).unlink()
         except FileNotFoundError:
-            raise not_found("snapshot", name) from None
+            raise _no_snapshot(name) from None
 
     def _clean(self) -> None:
         """Delete what a save that was killed has left behind: no other service uses this folder."""
@@ -153,6 +153,10 @@ class Snapshots:
 
     def _path(self, name: str) -> Path:
         return self.path / f"{name}{_ENDING}"
+
+
+def _no_snapshot(name: str) -> NotFound:
+    return not_found("snapshot", name, "on this service")
 
 
 def not_saved(path: Path, error: OSError) -> Unavailable:

@@ -122,7 +122,7 @@ def find(connection: Connection, account_id: str) -> Row[Any]:
     if len(found) > 1:
         raise invalid("account_id", "several accounts have this name: give the id or a public key")
     if not found:
-        raise not_found("account", account_id)
+        raise not_found("account", account_id, "on this service")
     return found[0]
 
 
