@@ -17,6 +17,7 @@ import httpx
 import pytest
 
 from agent.wire.secret import Secret
+from simulator.service.clock import ClockMode, ClockState
 from simulator.service.snapshots import folder, writing
 from simulator.service.storage.migrate import schema_revision
 from tests.service_running import client, running
@@ -433,6 +434,27 @@ class _FullDisk:
 
     def __getattr__(self, name):
         return getattr(self.file, name)
+
+
+@pytest.mark.one_database
+def test_a_save_that_fails_lets_go_of_the_database_at_once(tmp_path, monkeypatch):
+    real, closed = os.fdopen, []
+
+    def rows(*_):
+        try:
+            yield b"x" * 20_000
+        finally:
+            closed.append(True)
+
+    monkeypatch.setattr(writing, "_row_lines", rows)
+    monkeypatch.setattr(writing, "count_rows", lambda _: {})
+    monkeypatch.setattr(writing.os, "fdopen", lambda *given, **named: _FullDisk(real(*given, **named), 10_000))
+    clock = ClockState(ClockMode.REAL, 0, 1.0)
+    with pytest.raises(OSError, match="No space") as kept:  # its frames keep whatever was not closed
+        writing.save(None, tmp_path / "x.jsonl", clock, 0)
+    assert closed == [True]
+    assert list(tmp_path.iterdir()) == []
+    del kept
 
 
 @pytest.mark.parametrize("room", [0, 500])

@@ -7,7 +7,7 @@ import hashlib
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -47,7 +47,8 @@ def save(
     header = Header(schema_revision(), made_ms, clock, count_rows(connection))
     part = part_of(target)
     try:
-        _write(part, header, _row_lines(connection, stopping or threading.Event()))
+        with contextlib.closing(_row_lines(connection, stopping or threading.Event())) as lines:
+            _write(part, header, lines)
         part.replace(target)
         _flush_folder(target.parent)
     except BaseException:
@@ -78,7 +79,7 @@ def _write(part: Path, header: Header, lines: Iterator[bytes]) -> None:
         os.fsync(file.fileno())
 
 
-def _row_lines(connection: Connection, stopping: threading.Event) -> Iterator[bytes]:
+def _row_lines(connection: Connection, stopping: threading.Event) -> Generator[bytes, None, None]:
     for table in TABLES:
         rows = Rows(table)
         with contextlib.closing(stream(connection, select(table).order_by(*table.primary_key.columns))) as found:
