@@ -10,7 +10,7 @@ Both build their validators on first use (``defer_build``): importing all of the
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, tzinfo
 from typing import Annotated, Any, Final, Self, TypeVar
 
@@ -29,6 +29,7 @@ from pydantic import (
     WithJsonSchema,
     model_validator,
 )
+from pydantic_core import ErrorDetails
 
 from agent.errors import InvalidMessage
 from agent.wire.dialect import AnswerReading
@@ -168,14 +169,26 @@ class Received(BaseModel):
             raise InvalidMessage(describe_faults(exc)) from None
 
 
-def list_faults(error: ValidationError) -> list[tuple[str, str]]:
-    """(field, issue) for each fault: ``("sensor_data.t", "must be a number")``. The input itself is never shown."""
+def describe_issue(fault: ErrorDetails) -> str:
+    """What is wrong, without the member's name: ``must be a number``."""
+    return _IN_JSON.get(fault["type"]) or fault["msg"].removeprefix("Value error, ").replace("\n", " ")
+
+
+def list_faults(
+    error: ValidationError, describe: Callable[[ErrorDetails], str] = describe_issue
+) -> list[tuple[str, str]]:
+    """(field, issue) for each fault: ``("sensor_data.t", "must be a number")``. The input itself is never shown.
+
+    Args:
+        error: of a model.
+        describe: the issue of one fault.
+    """
     faults = error.errors(include_url=False, include_context=False, include_input=False)
     places = [fault["loc"] for fault in faults]
     return [
         (
             ".".join(str(part) for part in fault["loc"]) or "body",
-            _IN_JSON.get(fault["type"]) or fault["msg"].removeprefix("Value error, ").replace("\n", " "),
+            describe(fault),
         )
         for fault in faults
         # An array is also "too short" when its items are at fault, which is all that there is to say.

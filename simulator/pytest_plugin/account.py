@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import operator
 import time
 from collections.abc import Mapping
 from functools import cached_property
@@ -15,6 +16,8 @@ from agent.wire.secret import Secret
 from simulator.pytest_plugin.control import ControlRefused, Fault, ServiceUnderTest
 from simulator.wire.client import ServiceClient
 
+__tracebackhide__ = operator.methodcaller("errisinstance", (ControlRefused, AssertionError))
+"""pytest shows no frames of this module, by this name: a refusal is about the line of the test."""
 WAIT_S: Final = 60.0
 """How long a test waits for what comes by itself. Nothing takes that long; a busy machine is no failure."""
 _LOOK_S: Final = 0.02
@@ -120,7 +123,6 @@ class Account:
         Raises:
             AssertionError: it has not ended in time.
         """
-        __tracebackhide__ = True
         deadline_s = time.monotonic() + timeout_s
         while (record := self.command(device_id, command_id))["status"] not in _ENDED:
             if time.monotonic() > deadline_s:
@@ -146,7 +148,6 @@ class Account:
         Raises:
             AssertionError: there are fewer in time.
         """
-        __tracebackhide__ = True
         deadline_s = time.monotonic() + timeout_s
         while len(found := self.readings(device_id)) < count:
             if time.monotonic() > deadline_s:
@@ -160,7 +161,6 @@ class Account:
 
     def received(self, method: str | None = None, path: str | None = None, **wanted: Any) -> int:
         """Check how many requests of this account came; see :meth:`ServiceUnderTest.received`."""
-        __tracebackhide__ = True
         return self.service.received(method, path, **{"account_id": self.account_id, **self._since, **wanted})
 
     def script(self, device_id: str, **script: Any) -> dict[str, Any]:

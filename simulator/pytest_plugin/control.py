@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -19,6 +20,10 @@ class ControlRefused(Exception):
     def __str__(self) -> str:
         """The service's text and the status of its answer."""
         return f"{self.args[0]} (HTTP {self.args[1]})"
+
+
+__tracebackhide__ = operator.methodcaller("errisinstance", (ControlRefused, AssertionError))
+"""pytest shows no frames of this module, by this name: a refusal is about the line of the test."""
 
 
 class Control:
@@ -203,7 +208,6 @@ class ServiceUnderTest:
                 requests that come nearest, and what of them differs.
             ControlRefused: the question cannot be asked like that.
         """
-        __tracebackhide__ = True
         question = _split_match(method, path, wanted)
         if not any(name in question for name in _COUNTS):
             question["at_least"] = 1

@@ -19,6 +19,7 @@ from simulator.service.answers import Answer, WriteResult, replayed
 from simulator.service.errors import Unavailable, invalid, invalid_all, invalid_model, too_large
 from simulator.service.gate import CALLER, EPOCH, REQUEST_HEADERS, bearer_of, wrong_keys, wrong_token
 from simulator.service.http_errors import CallerGone, HttpError
+from simulator.service.member_faults import list_member_faults
 from simulator.service.storage import stored_answers
 from simulator.service.storage.keys import Caller
 from simulator.service.storage.stored_answers import RequestKey
@@ -120,7 +121,7 @@ class Call:
 
     async def message(self, model: type[Model]) -> Model:
         """The body as a message."""
-        return check(model, await self.json())
+        return check(model, await self.json(), is_control=self.scope["path"].startswith(CONTROL_PREFIX))
 
     async def write(self, operation: Callable[[Connection], WriteResult]) -> Answer:
         """Carry it out in the writing thread; with an ``Idempotency-Key`` it is carried out once only."""
@@ -198,12 +199,18 @@ class Call:
             raise HttpError(415, "unsupported_media_type", "The body must be sent without Content-Encoding.")
 
 
-def check(model: type[Model], value: Any) -> Model:
-    """A JSON value as a message; 400 naming every fault."""
+def check(model: type[Model], value: Any, *, is_control: bool = False) -> Model:
+    """A JSON value as a message; 400 naming every fault.
+
+    Args:
+        model: of the message.
+        value: as it came.
+        is_control: of a control path: the issues name what to write instead.
+    """
     try:
         return model.model_validate(value)
     except ValidationError as exc:
-        raise invalid_model(exc) from None
+        raise (invalid_all(list_member_faults(exc, model)) if is_control else invalid_model(exc)) from None
 
 
 def _once(

@@ -15,7 +15,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import difflib
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from pydantic import ValidationError
@@ -96,6 +97,12 @@ def invalid_all(details: Sequence[tuple[str, str]]) -> Invalid:
 def invalid_model(exc: ValidationError) -> Invalid:
     """The error for a body that does not have its model's shape."""
     return invalid_all(list_faults(exc))
+
+
+def nearest(text: str, known: Iterable[str]) -> str:
+    """`` (did you mean 'x'?)`` when something known is close to this; else empty."""
+    found = difflib.get_close_matches(text[:_VALUE_CHARACTERS], list(known), n=1)
+    return f" (did you mean {found[0]!r}?)" if found else ""
 
 
 def not_found(kind: str, value: str) -> NotFound:

@@ -11,6 +11,7 @@ import difflib
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Annotated, Any, Final
 from urllib.parse import parse_qsl, unquote
 
@@ -261,7 +262,8 @@ def _find_path(path: str, templates: PathTemplates, issues: Issues) -> FoundPath
         return FoundPath(path, {})
     found = None if "{" in path else templates.find(path)
     if found is None:
-        issues.append(("path", f"the service has no path {path[:200]!r}{_near(path, templates.methods)}"))
+        near = _nearest(path, templates.methods)
+        issues.append(("path", f"the service has no path {path[:200]!r}; the nearest is {near!r}"))
     return found
 
 
@@ -303,9 +305,18 @@ def _pattern(path: str) -> re.Pattern[str]:
     return re.compile(_PATH_PARAMETER.sub(r"(?P<\1>[^/]+)", re.escape(path)))
 
 
-def _near(text: str, known: Iterable[str]) -> str:
-    found = difflib.get_close_matches(text[:200], list(known), n=1)
-    return f"; did you mean {found[0]!r}?" if found else "; GET /openapi.json lists all"
+def _nearest(path: str, templates: Iterable[str]) -> str:
+    """The template that is most like a path; what stands for a parameter does not count."""
+    given = path[:200].split("/")
+
+    def likeness(template: str) -> float:
+        parts = template.split("/")
+        filled = [
+            own if part.startswith("{") else part for part, own in zip_longest(parts, given[: len(parts)], fillvalue="")
+        ]
+        return difflib.SequenceMatcher(None, "/".join(filled), "/".join(given)).ratio()
+
+    return max(templates, key=likeness)
 
 
 def _list(ids: Sequence[str]) -> str | None:

@@ -40,12 +40,13 @@ from typing import Annotated, Any, Final
 from pydantic import BaseModel, Field, ValidationError
 
 from agent.errors import ConfigurationError, InvalidMessage
-from agent.wire.base import Items, JsonObject, Sent, Text, list_faults
+from agent.wire.base import Items, JsonObject, Sent, Text
 from agent.wire.json_text import parse_json
 from agent.wire.limits import JSON_DEPTH
 from agent.wire.registration import Identifier
 from simulator.service.core.client import GRANT_TYPES
 from simulator.service.core.scopes import SCOPES
+from simulator.service.member_faults import list_member_faults
 from simulator.wire.products import NewProduct
 from simulator.wire.rules import ACTIONS_MAX, NewAction, NewTrigger
 from simulator.yaml_document import Document, KeyPath, read_document
@@ -226,7 +227,7 @@ def _read_items(group: str, items: list[Any], document: Document, faults: list[t
             value = parse_json(json.dumps(item).encode())
             yield Line(number, _dotted(here), _GROUPS[group].model_validate(value))
         except ValidationError as exc:
-            for field, issue in list_faults(exc):
+            for field, issue in list_member_faults(exc, _GROUPS[group]):
                 path = here if field == "body" else (*here, *_steps(field))
                 faults.append((document.place_of(path).line, _dotted(path), issue))
         except (InvalidMessage, ValueError) as exc:

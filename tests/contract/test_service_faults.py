@@ -620,3 +620,27 @@ def test_curl_sees_what_was_meant(bench: Bench) -> None:
             command += ["-H", line]
         done = subprocess.run([*command, f"{bench.service.base_url}/products"], capture_output=True, check=False)
         assert done.returncode == code, (fault, done.stderr)
+
+
+def test_a_number_stands_for_an_effect_in_json_as_in_the_header(bench: Bench) -> None:
+    effects = {}
+    for short in ({"latency": 0.5}, {"answer": 503}, {"drip": 400}, {"truncate": True}, {"captive_portal": 302}):
+        shown = bench.http.post(FAULTS, json={"effect": short}).json()["effect"]
+        effects |= {name: value for name, value in shown.items() if value is not None}
+    assert effects["latency"]["fixed_s"] == 0.5
+    assert effects["answer"]["status"] == 503
+    assert effects["drip"]["bytes_per_s"] == 400
+    assert effects["truncate"]["end"] == "close"
+    assert effects["captive_portal"]["status"] == 302
+
+
+def test_what_a_rule_gets_wrong_comes_with_what_to_write(bench: Bench) -> None:
+    body = {"match": {"metod": "POST"}, "effect": {"drip": {}}}
+    assert bench.http.post(FAULTS, json=body).json()["details"] == [
+        {"field": "match.metod", "issue": "unknown member; did you mean 'method'?"},
+        {"field": "effect.drip.bytes_per_s", "issue": "is missing"},
+    ]
+    body = {"match": {"path": "/nope"}, "effect": {"lose": "answer"}}
+    [detail] = bench.http.post(FAULTS, json=body).json()["details"]
+    assert detail["field"] == "match.path"
+    assert "the nearest is '/" in detail["issue"]

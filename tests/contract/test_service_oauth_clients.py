@@ -115,7 +115,7 @@ def test_a_seed_brings_clients_and_people_without_an_account_and_twice_changes_n
     assert Partner(bench, "fleet-view", None).call(tokens["access_token"]).status_code == 200
     for change, told in (
         ("client_secret: made-up-secret-of-more-than-32-characters", "give client_secret, or public: true"),
-        ("redirect_uris", "Field required"),
+        ("redirect_uris", "is missing"),
         ("https://partner.example/callback", "must be https with a host"),
     ):
         new = {"https://partner.example/callback": "http://partner.example/callback"}.get(change, "# " + change)

@@ -161,6 +161,31 @@ def test_a_test_that_fails_or_is_interrupted_leaves_nothing_either(tmp_path):
     assert done.temporary == []
 
 
+def test_what_is_refused_or_does_not_hold_is_shown_at_the_line_of_the_test(tmp_path):
+    (tmp_path / "test_refused.py").write_text(
+        dedent("""
+            def test_a_rule(account):
+                account.fault("POST", "/nope", lose="answer")
+
+            def test_a_member(account):
+                account.fault("POST", loose="answer")
+
+            def test_a_path(account):
+                account.readings("nobody")
+
+            def test_a_count(account):
+                account.received("POST", "/products", exactly=7)
+        """)
+    )
+    done = run_pytest(tmp_path, "-q")
+    assert done.counts == {"failed": 4}, done.output
+    assert "no path '/nope'; the nearest is '/" in done.output
+    assert "effect.loose: unknown member; did you mean 'lose'?" in done.output
+    assert "device_not_found" in done.output
+    assert "exactly 7 of POST /products" in done.output
+    assert "pytest_plugin/" not in done.output
+
+
 def test_who_does_not_use_a_fixture_pays_for_no_import(tmp_path):
     (tmp_path / "test_other.py").write_text(
         dedent("""

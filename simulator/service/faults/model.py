@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import ConfigDict, Field, StringConstraints, field_validator, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints, field_validator, model_validator
 
 from agent.wire.base import Sent, WireTime
 from agent.wire.limits import INT_MAX
@@ -155,8 +155,25 @@ class FaultDate(Sent):
         return self
 
 
+def _short(member: str, kind: Any, *, alone: bool = False) -> BeforeValidator:
+    """A single value stands for an object of this one member; where ``alone``, ``true`` stands for an empty one.
+
+    Args:
+        member: ``fixed_s``: 0.5 means ``{"fixed_s": 0.5}``.
+        kind: of all that may be given, for the JSON schema.
+        alone: nothing has to be given.
+    """
+
+    def lengthen(value: Any) -> Any:
+        if alone and value is True:
+            return {}
+        return {member: value} if isinstance(value, str | int | float) else value
+
+    return BeforeValidator(lengthen, json_schema_input_type=kind)
+
+
 class FaultEffect(Sent):
-    """What happens: exactly one member.
+    """What happens: exactly one member. A number may stand for the member of an effect that is needed most.
 
     Attributes:
         latency: a time that is waited; rules after this one are asked as well.
@@ -174,17 +191,21 @@ class FaultEffect(Sent):
         date: a wrong ``Date``.
     """
 
-    latency: FaultLatency | None = None
-    answer: FaultAnswer | None = None
+    latency: Annotated[FaultLatency | None, _short("fixed_s", Seconds | FaultLatency | None)] = None
+    answer: Annotated[FaultAnswer | None, _short("status", int | FaultAnswer | None)] = None
     lose: Side | None = None
     reset: Side | None = None
     duplicate: Literal[True] | None = None
-    truncate: FaultTruncate | None = None
+    truncate: Annotated[
+        FaultTruncate | None, _short("after_bytes", int | Literal[True] | FaultTruncate | None, alone=True)
+    ] = None
     malformed_json: Literal[True] | None = None
     content_type: Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=_VALUE)] | None = None
-    captive_portal: FaultPortal | None = None
-    drip: FaultDrip | None = None
-    date: FaultDate | None = None
+    captive_portal: Annotated[
+        FaultPortal | None, _short("status", Literal[200, 302, 511, True] | FaultPortal | None, alone=True)
+    ] = None
+    drip: Annotated[FaultDrip | None, _short("bytes_per_s", float | FaultDrip | None)] = None
+    date: Annotated[FaultDate | None, _short("offset_s", int | FaultDate | None)] = None
 
     @model_validator(mode="after")
     def _is_one(self) -> Self:
@@ -207,6 +228,8 @@ class FaultEffect(Sent):
 
 
 EFFECTS: Final = tuple(FaultEffect.model_fields)
+ALONE: Final = frozenset({"duplicate", "malformed_json", "truncate", "captive_portal"})
+"""Effects that need nothing but their name: ``true`` as JSON."""
 
 
 class NewFault(Sent):

@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from pydantic import ValidationError
 
 from agent.errors import InvalidMessage
-from agent.wire.base import list_faults
 from agent.wire.json_text import parse_json
-from simulator.service.errors import invalid, invalid_all
-from simulator.service.faults.model import EFFECTS, FaultEffect
-
-_MAIN: Final[Mapping[str, str]] = {
-    "latency": "fixed_s",
-    "answer": "status",
-    "truncate": "after_bytes",
-    "captive_portal": "status",
-    "drip": "bytes_per_s",
-    "date": "offset_s",
-}
-"""What ``name=value`` sets, of the effects that have members; the value of the others is the effect itself."""
-_ALONE: Final[Mapping[str, Any]] = {"duplicate": True, "malformed_json": True, "truncate": {}, "captive_portal": {}}
-"""What ``name`` alone means."""
+from simulator.service.errors import invalid, invalid_all, nearest
+from simulator.service.faults.model import ALONE, EFFECTS, FaultEffect
+from simulator.service.member_faults import list_member_faults
 
 
 def read_effect(text: str, field: str) -> FaultEffect:
@@ -40,7 +26,8 @@ def read_effect(text: str, field: str) -> FaultEffect:
     try:
         return FaultEffect.model_validate(_members(text.strip(), field))
     except ValidationError as exc:
-        faults = [(field if name == "body" else f"{field}: {name}", issue) for name, issue in list_faults(exc)]
+        found = list_member_faults(exc, FaultEffect)
+        faults = [(field if name == "body" else f"{field}: {name}", issue) for name, issue in found]
         raise invalid_all(faults) from None
 
 
@@ -53,17 +40,15 @@ def _members(text: str, field: str) -> Any:
     ends = [at for at in (text.find("="), text.find(":")) if at >= 0]
     name = text[: min(ends)] if ends else text
     if name not in EFFECTS:
-        near = difflib.get_close_matches(name[:40], EFFECTS, n=1)
-        hint = f" (did you mean {near[0]}?)" if near else ""
-        raise invalid(field, f"{name[:40]!r} is no effect{hint}; effects: {', '.join(EFFECTS)}")
+        raise invalid(field, f"{name[:40]!r} is no effect{nearest(name, EFFECTS)}; effects: {', '.join(EFFECTS)}")
     rest = text[len(name) + 1 :]
     if not ends:
-        if name not in _ALONE:
+        if name not in ALONE:
             raise invalid(field, f"{name} needs a value: {name}={'request' if name in {'lose', 'reset'} else '...'}")
-        return {name: _ALONE[name]}
+        return {name: True}
     if text[len(name)] == ":":
         return {name: _pairs(rest, field)}
-    return {name: {_MAIN[name]: _value(rest)} if name in _MAIN else _value(rest)}
+    return {name: _value(rest)}
 
 
 def _pairs(text: str, field: str) -> dict[str, Any]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,6 +10,7 @@ import yaml
 from pydantic import ValidationError
 
 from agent.errors import ConfigurationError
+from simulator.service.errors import nearest
 from simulator.service.profiles.model import AXES, COMPLETE, EXTENSIONS, PROFILES, ServerProfile, values_of
 
 BASE: Final = "base"
@@ -42,11 +42,11 @@ def change(profile: ServerProfile, axes: Mapping[str, Any]) -> ServerProfile:
     if base is not None:
         named = PROFILES.get(base) if isinstance(base, str) else None
         if named is None:
-            faults.append((BASE, f"must be one of: {', '.join(PROFILES)}{_near(str(base), PROFILES)}"))
+            faults.append((BASE, f"must be one of: {', '.join(PROFILES)}{nearest(str(base), PROFILES)}"))
         profile = named or profile
     for axis in wanted:
         if axis not in AXES:
-            faults.append((str(axis), f"there is no such axis{_near(str(axis), AXES)}; axes: {', '.join(AXES)}"))
+            faults.append((str(axis), f"there is no such axis{nearest(str(axis), AXES)}; axes: {', '.join(AXES)}"))
     known = {axis: value for axis, value in wanted.items() if axis in AXES}
     try:
         changed = ServerProfile.model_validate({**profile.model_dump(), **known})
@@ -92,7 +92,7 @@ def _read(profile: ServerProfile, text: str) -> ServerProfile:
     if Path(text).suffix in {".yaml", ".yml", ".json"}:
         return change(profile, _read_file(Path(text)))
     if "=" not in text:
-        issue = f"is no profile{_near(text, PROFILES)}: give {', '.join(PROFILES)}, axis=value,... or a .yaml file"
+        issue = f"is no profile{nearest(text, PROFILES)}: give {', '.join(PROFILES)}, axis=value,... or a .yaml file"
         raise ProfileFaultsError([(text or "(empty)", issue)])
     axes: dict[str, Any] = {}
     for part in text.split(","):
@@ -135,16 +135,11 @@ def _issue(axis: str, value: Any) -> str:
     if axis == "extensions":
         given = value if isinstance(value, list | tuple) else [value]
         wrong = next((str(one) for one in given if one not in EXTENSIONS), str(value))
-        return f"{wrong!r} is no extension{_near(wrong, EXTENSIONS)}; extensions: {', '.join(EXTENSIONS)}"
+        return f"{wrong!r} is no extension{nearest(wrong, EXTENSIONS)}; extensions: {', '.join(EXTENSIONS)}"
     if "minimum" in field:
         return f"must be a whole number from {field['minimum']} to {field['maximum']}"
     allowed = [str(one) for one in values_of(axis)]
-    return f"must be one of: {', '.join(allowed)}{_near(str(value), allowed)}"
-
-
-def _near(text: str, known: Iterable[str]) -> str:
-    found = difflib.get_close_matches(text, list(known), n=1)
-    return f" (did you mean {found[0]!r}?)" if found else ""
+    return f"must be one of: {', '.join(allowed)}{nearest(str(value), allowed)}"
 
 
 def _write(value: Any) -> str:

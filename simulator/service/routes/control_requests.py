@@ -68,7 +68,7 @@ async def read_selection(call: Call, query: dict[str, str]) -> Selection:
     """
     members: dict[str, Any] = {name: query[name] for name in _MATCHED_BY if name in query}
     headers = {name.removeprefix(HEADER): value for name, value in query.items() if name.startswith(HEADER)}
-    wanted = check(RequestMatch, members | ({"headers": headers} if headers else {}))
+    wanted = check(RequestMatch, members | ({"headers": headers} if headers else {}), is_control=True)
     check_headers(wanted, "")
     matcher = await find_matcher(call.service, wanted, "") if members or headers else None
     return Selection(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.service.errors import Invalid
+from simulator.service.faults.model import EFFECTS
 from simulator.service.faults.short_form import read_effect
 
 
@@ -36,6 +38,7 @@ from simulator.service.faults.short_form import read_effect
         ("drip=20", {"drip": {"bytes_per_s": 20}}),
         ("date=-3600", {"date": {"offset_s": -3600}}),
         ("date:value=yesterday", {"date": {"value": "yesterday"}}),
+        ('{"latency": 0.5}', {"latency": {"fixed_s": 0.5, "of": "answer"}}),
         ('{"date": {"value": "Thu, 01 Jan 1970 00:00:00 GMT"}}', {"date": {"value": "Thu, 01 Jan 1970 00:00:00 GMT"}}),
     ],
 )
@@ -47,7 +50,7 @@ def test_each_form_is_an_effect(text: str, effect: dict[str, Any]) -> None:
     ("text", "issue"),
     [
         ("", "F: '' is no effect"),
-        ("loose=answer", "did you mean lose"),
+        ("loose=answer", "did you mean 'lose'?"),
         ("lose", "lose needs a value: lose=request"),
         ("drip", "drip needs a value"),
         ("lose=both", "F: lose:"),
@@ -56,10 +59,11 @@ def test_each_form_is_an_effect(text: str, effect: dict[str, Any]) -> None:
         ("latency:min_s=1", "give fixed_s; or min_s and max_s; or median_s and sigma"),
         ("latency:min_s=1,min_s=2", "each member once"),
         ("latency:min_s", "must be member=value"),
-        ("answer:status=503,colour=red", "F: answer.colour:"),
+        ("answer:status=503,colour=red", "F: answer.colour: unknown member; known are status, headers, body"),
         ("malformed_json=no", "F: malformed_json:"),
         ('{"lose": "answer", "reset": "answer"}', "gives 2 effects"),
         ('{"lose": ', "F: "),
+        ('{"latencie": 1}', "F: latencie: unknown member; did you mean 'latency'?"),
         ("{}", "give one effect"),
         ("[]", "is no effect"),
     ],
@@ -68,6 +72,20 @@ def test_what_is_none_is_refused_by_name(text: str, issue: str) -> None:
     with pytest.raises(Invalid) as caught:
         read_effect(text, "F")
     assert issue in str(caught.value)
+
+
+@pytest.mark.parametrize("name", EFFECTS)
+@pytest.mark.parametrize("value", [503, 200, 0.5, 400, -60, True, False, "answer"])
+def test_a_value_means_the_same_in_a_header_and_in_json(name: str, value: Any) -> None:
+    text = value if isinstance(value, str) else json.dumps(value)
+    assert _read(f"{name}={text}") == _read(json.dumps({name: value}))
+
+
+def _read(text: str) -> Any:
+    try:
+        return read_effect(text, "F").to_wire()
+    except Invalid as error:
+        return str(error)
 
 
 @given(st.text(st.characters(max_codepoint=255), max_size=40))

@@ -105,8 +105,10 @@ def test_the_differences_say_what_was_wanted_and_what_was_found() -> None:
 @pytest.mark.parametrize(
     ("members", "field", "text"),
     [
-        ({"path": "/sensordata"}, "path", "did you mean '/sensor-data'?"),
-        ({"path": "/devices/{id}/commands"}, "path", "no path"),
+        ({"path": "/sensordata"}, "path", "no path '/sensordata'; the nearest is '/sensor-data'"),
+        ({"path": "/devices/{id}/commands"}, "path", "the nearest is '/devices/{device_id}/commands'"),
+        ({"path": "/devices/0198c7d2-7c1e-7b3e/comands"}, "path", "the nearest is '/devices/{device_id}/commands'"),
+        ({"path": "/nope"}, "path", "no path '/nope'; the nearest is '/"),
         ({"path": "/_emulator/reset"}, "path", "never matched"),
         ({"method": "BREW"}, "method", "no path of the service"),
         ({"method": "DELETE", "path": "/sensor-data"}, "method", "/sensor-data does not have"),
