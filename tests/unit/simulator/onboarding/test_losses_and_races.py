@@ -10,7 +10,6 @@ from click.testing import CliRunner
 
 from agent.wire.devices import Device
 from simulator.onboarding.cli import onboard_group
-from simulator.pytest_plugin.service import running_service
 from tests.onboarding_fakes import MemoryService, fake_server
 
 PLAYED = ("round_trip", "register_twice", "remove_twice", "return", "second_owner", "take_over", "scan_after_removal")
@@ -22,29 +21,13 @@ LIST = ("GET", "/onboarding/user/{user_id}/devices")
 REMOVE = ("DELETE", "/onboarding/device/{device_id}")
 
 
-@pytest.fixture(scope="module", name="service")
-def _service():
-    with running_service() as service:
-        yield service
-
-
-@pytest.fixture(name="account")
-def _account(service):
-    with service.account() as account:
-        yield account
-    service.tidy_up()
-
-
 @pytest.fixture(name="cases")
-def _cases(account, tmp_path, monkeypatch):
+def _cases(way, monkeypatch):
     monkeypatch.setenv("COLUMNS", "400")
-    secret = tmp_path / "secret"
-    secret.write_text(account.secret_key.reveal())
 
-    def run(*more, only=PLAYED, base_url=account.base_url):
-        way = ["--base-url", base_url, "--api-key", account.api_key, "--secret-key-file", str(secret)]
+    def run(*more, only=PLAYED, at=()):
         chosen = [part for name in only for part in ("--only", name)]
-        return CliRunner().invoke(onboard_group, ["cases", *way, *chosen, *more])
+        return CliRunner().invoke(onboard_group, ["cases", *way, *at, *chosen, *more])
 
     return run
 
@@ -80,8 +63,8 @@ def test_a_service_that_is_gone_for_good_ends_the_run_with_the_reason(account, c
 def test_what_was_skipped_is_never_said_to_fit(cases):
     only = ("round_trip", "foreign_label")
     with fake_server() as server:  # the local service would give out a second account
-        result = cases(only=only, base_url=server.base_url)
-        report = json.loads(cases("--json", only=only, base_url=server.base_url).stdout)
+        result = cases(only=only, at=("--base-url", server.base_url))
+        report = json.loads(cases("--json", only=only, at=("--base-url", server.base_url)).stdout)
     assert result.exit_code == 0, result.output
     assert "2 cases: 1 fit, 1 skipped: it needs a second account" in " ".join(result.stdout.split())
     assert report["headline"].startswith("1 fit, 1 skipped: it needs a second account")
@@ -121,7 +104,7 @@ class Racy(MemoryService):
 def test_a_window_of_a_fifth_of_a_millisecond_is_found_without_any_option(cases):
     with fake_server() as server:
         server.memory = Racy(())
-        result = cases(only=("race_same_user", "race_two_users"), base_url=server.base_url)
+        result = cases(only=("race_same_user", "race_two_users"), at=("--base-url", server.base_url))
     assert result.exit_code == 1, result.output
     assert "found in play" in result.stdout
 

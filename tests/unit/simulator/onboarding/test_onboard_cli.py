@@ -11,34 +11,13 @@ from click.testing import CliRunner
 
 from simulator.labels import make_labels
 from simulator.onboarding.cli import onboard_group
-from simulator.pytest_plugin.service import running_service
 
 SCAN = ("POST", "/onboarding/scan-qr")
-
-
-@pytest.fixture(scope="module", name="service")
-def _service():
-    with running_service() as service:
-        yield service
-
-
-@pytest.fixture(name="account")
-def _account(service):
-    with service.account() as account:
-        yield account
-    service.tidy_up()
 
 
 @pytest.fixture(name="labels")
 def _labels(account, tmp_path):
     return make_labels(product_id=account.product_id, count=3, out=tmp_path / "labels", formats=["png"]).folder
-
-
-@pytest.fixture(name="key_file")
-def _key_file(account, tmp_path):
-    path = tmp_path / "secret.key"
-    path.write_text(f"{account.secret_key.reveal()}\n")
-    return path
 
 
 def registered(account):

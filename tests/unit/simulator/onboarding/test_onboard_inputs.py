@@ -20,7 +20,7 @@ from simulator.onboarding.quota import QuotaGate, Timing
 from simulator.onboarding.retrying import Retrier
 from simulator.onboarding.sources import find_labels
 from tests.conftest import require_program
-from tests.onboarding_fakes import Clock, fake_server
+from tests.onboarding_fakes import Clock
 
 WAY = ("--base-url", "http://127.0.0.1:9", "--api-key", "mk_1")
 
@@ -169,33 +169,23 @@ def test_the_list_of_cases_asks_no_service():
     assert "race_two_users\n  Two users register in parallel: one of them gets it." in result.stdout
 
 
-def test_where_no_product_can_be_made_the_fix_is_named_and_an_existing_one_will_do(secret, tmp_path):
-    def closed(method, path, body, right):
-        if method == "POST" and path == "/products":
-            return 403, {"error": "insufficient_scope"}
-        return right
-
-    with fake_server(closed) as server:
-        server.memory.products.add("p-7")
-        way = ["--base-url", server.base_url, "--api-key", "mk_1", *secret, "--only", "r*e"]
-        result = run("cases", *way)
-        assert result.exit_code == 2
-        assert "--product-id names one" in result.stderr
-        result = run("cases", *way, "--product-id", "p-7", "--out", tmp_path / "out", "--json")
+def test_where_no_product_can_be_made_the_fix_is_named_and_an_existing_one_will_do(account, way, tmp_path):
+    product_id = account.product()
+    account.fault("POST", "/products", answer={"status": 403, "body": {"error": "insufficient_scope"}})
+    result = run("cases", *way, "--only", "r*e")
+    assert result.exit_code == 2
+    assert "--product-id names one" in result.stderr
+    result = run("cases", *way, "--only", "r*e", "--product-id", product_id, "--out", tmp_path / "out", "--json")
     report = json.loads(result.stdout)
     assert result.exit_code == 0, result.output
     assert report["failed"] == 0
     assert report["counts"]["passed"] + report["allowed"] >= 3
 
 
-def test_a_wrong_server_fails_with_code_1_and_the_report_says_where(secret, tmp_path):
-    def forgets(method, path, body, right):
-        return (200, []) if method == "GET" and path.endswith("/devices") else right
-
-    with fake_server(forgets) as server:
-        way = ["--base-url", server.base_url, "--api-key", "mk_1", *secret]
-        result = run("cases", *way, "--only", "round_trip", "--out", tmp_path / "out")
-        assert server.memory.devices == {}
+def test_a_wrong_server_fails_with_code_1_and_the_report_says_where(account, way, tmp_path):
+    account.fault("GET", "/onboarding/user/{user_id}/devices", answer={"status": 200, "body": []})
+    result = run("cases", *way, "--only", "round_trip", "--out", tmp_path / "out")
+    assert list(account.client.devices()) == []
     assert result.exit_code == 1
     assert "round_trip" in result.stdout
     assert "answered device not listed" in (tmp_path / "out" / "junit.xml").read_text()
