@@ -128,7 +128,10 @@ class Accounts:
         """
         if self.own is not None and self.own.api_key == self.api_key:
             return self.own.secret_key
-        issue = f"the secret key of {self.api_key} was shown on the first start and is not kept: give it again"
+        issue = (
+            f"the secret key of {self.api_key} was shown on the first start and is not kept: give it again,"
+            " or a new pair, with --api-key and --secret-key"
+        )
         raise ConfigurationError([issue], "service")
 
     # --- what is in memory ------------------------------------------------------------------------------------

@@ -80,7 +80,7 @@ def test_keys_are_made_once_shown_once_and_stored_hashed(tmp_path):
     assert second.made_keys is None
     assert second.accounts.api_key == api_key
     assert second.callers[api_key.encode()].secret_hash == first.callers[api_key.encode()].secret_hash
-    with pytest.raises(ConfigurationError, match="shown on the first start"):
+    with pytest.raises(ConfigurationError, match="shown on the first start.* a new pair, with --api-key"):
         _ = second.accounts.secret_key
     second.close()
 
