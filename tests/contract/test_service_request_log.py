@@ -375,7 +375,10 @@ class Tail:
 
     def next(self):
         """The next event: its kind, its id and its data."""
-        fields = dict(line.split(": ", 1) for line in self._lines())
+        lines = self._lines()
+        while all(line.startswith(":") for line in lines):  # a comment, which keeps a quiet connection open
+            lines = self._lines()
+        fields = dict(line.split(": ", 1) for line in lines)
         return fields["event"], fields["id"], json.loads(fields["data"])
 
 

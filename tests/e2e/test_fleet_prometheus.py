@@ -76,11 +76,13 @@ class Watcher(SilentView):
         del record
         until_s = time.monotonic() + START_S
         while True:
-            read = self._server.ask("fleet_run_seconds", time.time())
-            if read and float(read[0]["value"][1]) == self.latest + 1:
-                self.read_s = float(read[0]["value"][0])
+            # When it was read, not now: a reading that has begun since and fails counts from its beginning, and from
+            # then on no series has a value.
+            read = self._server.ask(f"timestamp(fleet_run_seconds == {self.latest + 1})", time.time())
+            if read:
+                self.read_s = float(read[0]["value"][1])
                 return
-            assert time.monotonic() < until_s, f"Prometheus has not read second {self.latest}: {read}"
+            assert time.monotonic() < until_s, f"Prometheus has not read second {self.latest}"
             time.sleep(0.1)
 
 

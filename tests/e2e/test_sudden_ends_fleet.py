@@ -87,8 +87,8 @@ OTHER_ENDS: Final = [
     ({}, "next:slow-end", "slow-end"),
     (STORM, "arrivals", "arrivals"),
     (STORM, "next:sudden", "sudden-"),
-    (STORM, "next:StormPlay._register", "sudden-"),
-    (STORM, "next:StormPlay._remove", "sudden-"),
+    (STORM, "next:StormWorkload._register", "sudden-"),
+    (STORM, "next:StormWorkload._remove", "sudden-"),
     (LIMITER, "limiter", "limiter"),
     (BACKFILL, "backfill", "backfill-"),
 ]
@@ -97,7 +97,7 @@ MQTT_ENDS: Final = {
     "mqtt-connect": "ended below",
     "MqttSessions._resolve": "looks up the broker's address: mqtt-connect waits for it, and gets its error",
 }
-OF_KINDS: Final = {"arrivals", "sudden", "StormPlay._register", "StormPlay._remove", "limiter", "backfill"}
+OF_KINDS: Final = {"arrivals", "sudden", "StormWorkload._register", "StormWorkload._remove", "limiter", "backfill"}
 
 
 @pytest.fixture(autouse=True)
