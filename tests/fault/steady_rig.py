@@ -179,7 +179,8 @@ class SteadyRig(GatewayRig):
             "scenario": "steady",
             "seed": 1,
             "workers": 1,
-            "target": {"transport": "http_poll", "pool": 16},
+            # A few connections, which are all open before the watch begins.
+            "target": {"transport": "http_poll", "pool": 4},
             "fleet": {
                 "devices": self.plan.fleet,
                 "models": [{"telemetry": {"every_s": 20}, "poll": {"every_s": 20}}],
@@ -262,9 +263,11 @@ class SteadyRig(GatewayRig):
                     "name": "witness",
                     "type": "program",
                     "interval_s": 30 if is_long else 2,
-                    # A reading that its program wrote down and nobody waited for would count as lost.
-                    "timeout_s": 20,
-                    "settings": {"argv": [*slowly, *python, str(self.folder / "witness.py"), str(agent.witness)]},
+                    "settings": {
+                        "argv": [*slowly, *python, str(self.folder / "witness.py"), str(agent.witness)],
+                        # A reading that its program wrote down and nobody waited for would count as lost.
+                        "timeout_s": 25,
+                    },
                 },
                 {"name": CURVE, "type": "simulated", "interval_s": 7, "settings": {"shape": "random_walk"}},
             ],

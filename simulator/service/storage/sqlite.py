@@ -28,9 +28,12 @@ _PASSING: Final = ("synchronous=OFF",)
 _PRAGMAS: Final = (
     "journal_mode=WAL",
     "temp_store=MEMORY",  # what savepoints need for their undoing would otherwise go through temporary files
-    "cache_size=-16000",
     "wal_autocheckpoint=4000",
 )
+# Pages that a connection keeps by itself, KiB. They fill with the database for hours, and the system keeps the file
+# anyway: the writer has as many as a group of writes changes, and readers few, since each write makes them forget all.
+_WRITER_CACHE: Final = "cache_size=-4000"
+_READER_CACHE: Final = "cache_size=-500"
 
 
 def lock_folder(data_dir: Path) -> IO[bytes]:
@@ -72,8 +75,8 @@ def engines(data_dir: Path, readers: int, *, lasting: bool = True) -> tuple[Engi
     url = f"sqlite:///{data_dir / FILE_NAME}"
     pragmas = (*_PRAGMAS, *(_LASTING if lasting else _PASSING))
     return (
-        _file_engine(url, "BEGIN IMMEDIATE", pragmas, NullPool),
-        _file_engine(url, "BEGIN", pragmas, QueuePool, pool_size=readers, max_overflow=readers),
+        _file_engine(url, "BEGIN IMMEDIATE", (*pragmas, _WRITER_CACHE), NullPool),
+        _file_engine(url, "BEGIN", (*pragmas, _READER_CACHE), QueuePool, pool_size=readers, max_overflow=readers),
     )
 
 
