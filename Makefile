@@ -36,7 +36,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test chaos exhaustive faults servers systemd systemd-records soak steady powercuts labelsproof fuzz check format docs pictures bench lock clean
+.PHONY: help setup demo test chaos exhaustive faults servers systemd systemd-records soak steady powercuts labelsproof fuzz check format docs pictures bench lock deb clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-15s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -118,11 +118,15 @@ lock: $(VENV)/.installed-dev ## write requirements/ from pyproject.toml (needs t
 	@$(LOCK) pyproject.toml --constraints requirements/dev.txt --extra gateway --output-file requirements/gateway.txt
 	@$(LOCK) pyproject.toml --constraints requirements/dev.txt --extra signing --output-file requirements/signing.txt
 	@$(LOCK) pyproject.toml --constraints requirements/dev.txt --extra metrics --output-file requirements/metrics.txt
+	@$(LOCK) pyproject.toml --constraints requirements/dev.txt --extra device --output-file requirements/device.txt
 	@$(LOCK) pyproject.toml --constraints requirements/dev.txt --extra opencv --output-file requirements/opencv.txt
 	@$(LOCK) pyproject.toml --constraints requirements/dev.txt --extra parquet --output-file requirements/parquet.txt
 	@$(LOCK) pyproject.toml --constraints requirements/dev.txt --extra postgres --output-file requirements/postgres.txt
 	@$(LOCK) --constraints requirements/dev.txt --group build --output-file requirements/build.txt
 	@$(LOCK) --group fuzz --output-file tests/fuzz/requirements.txt
+
+deb: $(VENV)/.installed-dev ## the packages for Debian and Raspberry Pi OS in dist/deb/ (needs dpkg-deb and the package index)
+	@$(BIN)/python tools/build_deb.py
 
 clean: ## remove what these targets made
 	rm -rf $(VENV) $(DEMO_OUT) $(SOAK_OUT) $(STEADY_OUT) .fuzz build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -24,7 +24,7 @@ PYTHON = (3, 11)
 SUITES = {"12": "bookworm", "13": "trixie"}
 """The releases of Debian that can be booted; systemd 252 and 257."""
 
-_PACKAGES = "systemd,systemd-sysv,dbus,python3"
+_PACKAGES = "systemd,systemd-sysv,dbus,python3,apt"
 # On Debian 13 the agent runs on Debian's own packages, of another Python than this environment's.
 _DEPENDENCIES = "python3-httpx,python3-paho-mqtt,python3-pydantic,python3-yaml,python3-click"
 _ATTEMPTS = 3

@@ -1,0 +1,177 @@
+"""The Debian packages on a Debian that boots: installed by apt without a network, used, upgraded, removed, purged.
+
+``SYSTEMD_RELEASE=13`` boots Debian 13 with its Python 3.13 instead of Debian 12. The packages are built here, which
+downloads the pinned wheels.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+import yaml
+
+from agent.wire.secret import Secret
+from simulator.pytest_plugin.control import ServiceUnderTest
+from simulator.service.config import ServiceConfig
+from simulator.service.server import RunningService
+from tests.conftest import do_without, require_program
+from tests.debian_tree import shared_tree
+from tests.e2e.agent_bench import API_KEY, SECRET_KEY, AgentBench
+from tests.nspawn import Container
+
+# Wheels are downloaded and a Debian is made within the first test's time.
+pytestmark = [pytest.mark.timeout(1200), pytest.mark.xdist_group("deb")]
+
+ROOT = Path(__file__).parents[2]
+UNIT = "device-agent.service"
+CONFIG = "/etc/device-agent/config.yaml"
+STATE = "/var/lib/device-agent/agent.db"
+MAX_BYTES = 12 * 1024 * 1024
+
+
+@pytest.fixture(scope="module")
+def tree() -> Iterator[Path]:
+    for program, package in (("mmdebstrap", None), ("systemd-nspawn", "systemd-container"), ("dpkg-deb", "dpkg")):
+        require_program(program, package)
+    if os.geteuid() != 0:
+        do_without("a container is booted, which only root may do", "run the build as root")
+    run_id = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
+    with shared_tree(run_id, os.environ.get("SYSTEMD_RELEASE", "12")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory) -> Path:
+    """This machine's packages, as ``make deb`` builds them, and the agent's once more as the next version."""
+    folder = tmp_path_factory.mktemp("deb")
+    architecture = subprocess.run(("dpkg", "--print-architecture"), capture_output=True, text=True, check=True)
+    build = (sys.executable, "tools/build_deb.py", "--architecture", architecture.stdout.strip(), "--out", str(folder))
+    done = subprocess.run(build, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (agent,) = folder.glob("device-agent_*.deb")
+    unpacked = folder / "unpacked"
+    subprocess.run(("dpkg-deb", "--raw-extract", str(agent), str(unpacked)), check=True)
+    control = unpacked / "DEBIAN/control"
+    control.write_text(control.read_text().replace("\nVersion: ", "\nVersion: 9."))
+    subprocess.run(("dpkg-deb", "-Znone", "--build", str(unpacked), str(folder / "next.deb")), check=True)
+    shutil.rmtree(unpacked)
+    return folder
+
+
+@pytest.fixture
+def machine(tree) -> Iterator[Container]:
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="device-agent-root-")))
+        booted = stack.enter_context(Container(tree, folder))
+        # The product that other tests find in this tree.
+        booted.run("rm", "-rf", "/opt/device-agent", "/opt/systemd")
+        yield booted
+
+
+def install(machine: Container, package: Path) -> str:
+    """``apt install ./FILE``, and no way to an archive."""
+    place = f"/root/{package.name}"
+    (machine.root / place.lstrip("/")).write_bytes(package.read_bytes())
+    return machine.run("apt-get", "--quiet", "--yes", "install", place)
+
+
+def test_a_package_is_installed_used_upgraded_removed_and_purged(machine, packages, tmp_path):
+    with ExitStack() as stack:
+        config = ServiceConfig(
+            data_dir=tmp_path / "service", api_key=API_KEY, secret_key=Secret(SECRET_KEY), log_level="warning"
+        )
+        service = ServiceUnderTest(stack.enter_context(RunningService(config)).base_url)
+        stack.callback(service.close)
+        (tmp_path / "bench").mkdir()
+        bench = AgentBench(tmp_path / "bench", service.base_url)
+        stack.callback(bench.close)
+        (package,) = packages.glob("device-agent_*.deb")
+
+        # Enabled, and not started: there is no configuration yet.
+        install(machine, package)
+        assert machine.run("systemctl", "is-enabled", UNIT) == "enabled"
+        assert machine.show(UNIT, "ActiveState") == "inactive"
+        machine.run("systemctl", "start", UNIT)
+        assert machine.show(UNIT, "ConditionResult") == "no"
+        version = machine.run("device-agent", "--version")
+        assert version.split()[-1] == machine.run("dpkg-query", "--show", "--showformat=${Version}", "device-agent")
+        assert machine.ask("getent", "passwd", "device-agent")
+
+        # With a configuration it works, and its store is in the state folder.
+        machine.write("/etc/device-agent/api_key", API_KEY, 0o600)
+        machine.write("/etc/device-agent/secret_key", SECRET_KEY, 0o600)
+        settings = {
+            "service": {"base_url": service.base_url, "timeout_s": 30},
+            "device": {"device_id": bench.device_id},
+            "auth": {"allow_secret_key_on_device": True},
+            "commands": {"poll": {"fast_s": 0.2, "slow_s": 0.5, "idle_s": 1, "spread_s": 0}},
+            "sensors": [{"name": "board", "type": "system", "interval_s": 3600}],
+        }
+        machine.write(CONFIG, yaml.safe_dump(settings))
+        machine.run("systemctl", "start", UNIT)
+
+        def done(command_id: str) -> bool:
+            return bench.commands()[command_id].status == "succeeded"
+
+        first = bench.send(command="ping")
+        machine.wait_until(lambda: done(first), "a command is done")
+        machine.wait_until(lambda: list(bench.client.sensor_data(bench.device_id)), "a reading arrives")
+        assert machine.run("systemctl", "show", "--value", "--property=FragmentPath", UNIT).startswith("/usr/lib/systemd")
+        findings = machine.ask("device-agent", "doctor", "--json")
+        assert '"failed"' not in findings, findings
+
+        # Upgraded while it runs: another process, the same state.
+        before = machine.show(UNIT, "MainPID")
+        waiting = bench.send(command="ping")
+        install(machine, packages / "next.deb")
+        assert machine.show(UNIT, "MainPID") not in {before, "0"}
+        machine.wait_until(lambda: done(waiting), "a command that came before the upgrade is done")
+
+        # Removed: configuration and state stay. Installed again it goes on.
+        machine.run("apt-get", "--quiet", "--yes", "remove", "device-agent")
+        assert machine.show(UNIT, "ActiveState") == "inactive"
+        for kept in (CONFIG, "/etc/device-agent/secret_key", STATE):
+            machine.run("test", "-e", kept)
+        assert machine.ask("ls", "/usr/lib/device-agent", "/usr/bin/device-agent").count("No such file") == 2
+        install(machine, package)
+        later = bench.send(command="ping")
+        machine.wait_until(lambda: done(later), "it goes on after being installed again")
+
+        machine.run("apt-get", "--quiet", "--yes", "purge", "device-agent")
+        gone = ("/etc/device-agent", "/var/lib/device-agent", "/usr/lib/device-agent")
+        assert machine.ask("ls", *gone).count("No such file") == len(gone)
+        assert machine.ask("systemctl", "is-enabled", UNIT) != "enabled"
+
+
+def test_the_gateway_has_a_package_too(machine, packages):
+    (package,) = packages.glob("device-gateway_*.deb")
+    install(machine, package)
+    assert machine.run("systemctl", "is-enabled", "device-gateway.service") == "enabled"
+    assert machine.show("device-gateway.service", "ActiveState") == "inactive"
+    assert "Usage: device-gateway run" in machine.run("device-gateway", "run", "--help")
+    # Its compiled libraries are those of this system's Python.
+    path = "import sys; sys.path[:0] = ['/usr/lib/device-gateway/cp%d%d' % sys.version_info[:2], '/usr/lib/device-gateway/common']"
+    imports = "import gateway.app, uvloop, httptools, cryptography.hazmat.primitives.asymmetric.ed25519, qrcode"
+    machine.run("python3", "-I", "-c", f"{path}; {imports}")
+    machine.run("apt-get", "--quiet", "--yes", "purge", "device-gateway")
+
+
+def test_the_same_commit_gives_the_same_bytes_and_lintian_finds_no_error(packages, tmp_path):
+    require_program("lintian")
+    (package,) = packages.glob("device-agent_*.deb")
+    architecture = package.stem.rpartition("_")[2]
+    build = (sys.executable, "tools/build_deb.py", "--architecture", architecture, "--package", "device-agent")
+    subprocess.run((*build, "--out", str(tmp_path)), cwd=ROOT, check=True, capture_output=True)
+    assert (tmp_path / package.name).read_bytes() == package.read_bytes()
+    assert package.stat().st_size <= MAX_BYTES
+    for built in packages.glob("device-*.deb"):
+        done = subprocess.run(("lintian", "--fail-on", "error", str(built)), capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout
