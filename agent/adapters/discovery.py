@@ -12,13 +12,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from agent.core.listed import listed_state
 from agent.errors import ErrorAnswer, Refused, ServerFault, ServiceError, StorageError, UnexpectedAnswer
 from agent.wire import extensions
 from agent.wire.announcement import Announcement, ask_for_announcement
 from agent.wire.device_client import DeviceClient
-from agent.wire.dialect import CommandLists, Dialect
-from agent.wire.extensions import COMMAND_STATUS, IDEMPOTENCY_KEY
+from agent.wire.dialect import Dialect
+from agent.wire.extensions import IDEMPOTENCY_KEY
 from agent.wire.server_findings import SETTING, ServerFindings, describe, read_findings, sentence, shortened
 
 if TYPE_CHECKING:
@@ -144,25 +143,20 @@ class Discovery:
         client: who to ask with.
         clock: when to ask again.
         book: what was found out about the server; None begins with nothing and keeps nothing.
+
+    Attributes:
+        dialect: what the configuration says of the service.
     """
 
     def __init__(self, client: DeviceClient, clock: Clock, book: ServerBook | None = None) -> None:
         self._client = client
-        self._clock = clock
+        self.clock = clock
         self.book = ServerBook(str(client.connection.base_url)) if book is None else book
+        self.dialect = self.book.dialect
         self._lock = threading.Lock()
         self._offered: frozenset[str] | None = None
         self._ask_at_s: float | None = None
         self._failures = 0
-
-    @property
-    def dialect(self) -> Dialect:
-        """What the configuration says of the service."""
-        return self.book.dialect
-
-    def now_s(self) -> float:
-        """The monotonic clock, seconds."""
-        return self._clock.now().monotonic_s
 
     def offers(self, extension: str) -> bool:
         """True when the service offers this extension; asks the service when it was not asked within the hour.
@@ -174,7 +168,7 @@ class Discovery:
             return False
         if self.dialect.extensions is not None:
             return extension in self.dialect.extensions
-        now_s = self.now_s()
+        now_s = self.clock.now().monotonic_s
         with self._lock:
             if self._offered is None or self._ask_at_s is None or now_s >= self._ask_at_s:
                 self._refresh(now_s)
@@ -190,24 +184,10 @@ class Discovery:
         with self._lock:
             return self._offered is not None and extension in self._offered
 
-    def state_of(self, status: str | None, *, is_refused: bool = False) -> str | None:
-        """The state of a listed command, as far as this service can be taken at its word; asks nobody.
-
-        Args:
-            status: as it is listed.
-            is_refused: the service has just refused to be asked by state.
-        """
-        has_states = not is_refused and self.knows(COMMAND_STATUS)
-        return listed_state(status, has_states=has_states, only_open=self.dialect.command_lists is CommandLists.OPEN)
-
     def forget(self) -> None:
         """The service did not do what it offered: ask again before the next use."""
         with self._lock:
             self._ask_at_s = None
-
-    def withdraw(self, feature: str, reason: str) -> None:
-        """The service refused this and took the same request without it: not used until the service changes."""
-        self.book.withdraw(feature, reason)
 
     def _refresh(self, now_s: float) -> None:
         try:
@@ -271,5 +251,5 @@ class Keyed:
             answer = send(None)
         except (Refused, ServerFault):
             raise refusal from None
-        self._discovery.withdraw(IDEMPOTENCY_KEY, str(refusal))
+        self._discovery.book.withdraw(IDEMPOTENCY_KEY, str(refusal))
         return answer
