@@ -12,12 +12,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from agent.core.listed import listed_state
 from agent.errors import ErrorAnswer, Refused, ServerFault, ServiceError, StorageError, UnexpectedAnswer
 from agent.wire import extensions
 from agent.wire.announcement import Announcement, ask_for_announcement
 from agent.wire.device_client import DeviceClient
-from agent.wire.dialect import Dialect
-from agent.wire.extensions import IDEMPOTENCY_KEY
+from agent.wire.dialect import CommandLists, Dialect
+from agent.wire.extensions import COMMAND_STATUS, IDEMPOTENCY_KEY
 from agent.wire.server_findings import SETTING, ServerFindings, describe, read_findings, sentence, shortened
 
 if TYPE_CHECKING:
@@ -184,10 +185,24 @@ class Discovery:
         with self._lock:
             return self._offered is not None and extension in self._offered
 
+    def state_of(self, status: str | None, *, is_refused: bool = False) -> str | None:
+        """The state of a listed command, as far as this service can be taken at its word; asks nobody.
+
+        Args:
+            status: as it is listed.
+            is_refused: the service has just refused to be asked by state.
+        """
+        has_states = not is_refused and self.knows(COMMAND_STATUS)
+        return listed_state(status, has_states=has_states, only_open=self.dialect.command_lists is CommandLists.OPEN)
+
     def forget(self) -> None:
         """The service did not do what it offered: ask again before the next use."""
         with self._lock:
             self._ask_at_s = None
+
+    def withdraw(self, feature: str, reason: str) -> None:
+        """The service refused this and took the same request without it: not used until the service changes."""
+        self.book.withdraw(feature, reason)
 
     def _refresh(self, now_s: float) -> None:
         try:
@@ -251,5 +266,5 @@ class Keyed:
             answer = send(None)
         except (Refused, ServerFault):
             raise refusal from None
-        self._discovery.book.withdraw(IDEMPOTENCY_KEY, str(refusal))
+        self._discovery.withdraw(IDEMPOTENCY_KEY, str(refusal))
         return answer

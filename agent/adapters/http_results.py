@@ -122,7 +122,7 @@ class HttpResults:
 
     def _withdraw(self, reason: str) -> None:
         if self._discovery.offers(COMMAND_RESULTS):
-            self._discovery.book.withdraw(COMMAND_RESULTS, reason)
+            self._discovery.withdraw(COMMAND_RESULTS, reason)
 
     def _record(self, report: Report) -> None:
         # Only plain servers need it.

@@ -9,7 +9,7 @@ from typing import Final
 
 from agent.adapters.discovery import Discovery
 from agent.adapters.records import read_records
-from agent.core.listed import ListWatch, listed_state
+from agent.core.listed import ListWatch
 from agent.core.values import Command, CommandPoll
 from agent.errors import ErrorAnswer, NotFound, Refused, ServerFault, ServiceError
 from agent.frozen import dataclass
@@ -110,7 +110,7 @@ class HttpSource:
         if question.status is None and is_whole:
             self._look(commands, ended)
         return CommandPoll(
-            commands=tuple(replace(command, status=self._state_of(command)) for command in commands),
+            commands=tuple(replace(each, status=self._discovery.state_of(each.status)) for each in commands),
             malformed=(*answer.malformed, *malformed),
             held=held,
             is_whole=is_whole,
@@ -142,7 +142,7 @@ class HttpSource:
         except (NotFound, Refused, ServerFault) as error:
             if error.status not in REFUSALS:
                 raise
-            self._discovery.book.withdraw(CANCELED_QUERY, str(error))
+            self._discovery.withdraw(CANCELED_QUERY, str(error))
             return frozenset()
         commands, _ = read_records(answer.records, self._device_id)
         # A service that ignores the filter lists others, too.
@@ -182,7 +182,7 @@ class HttpSource:
                 if error.status not in REFUSALS:
                     raise
                 continue
-            book.withdraw(feature, str(refusal))
+            self._discovery.withdraw(feature, str(refusal))
             return rest, answer
         raise refusal
 
@@ -190,11 +190,6 @@ class HttpSource:
         return self._client.device_commands(
             self._device_id, status=question.status, wait_s=question.wait_s, etag=question.etag
         )
-
-    def _state_of(self, command: Command) -> str | None:
-        """Its state as far as this service can be taken at its word."""
-        only_open = self._discovery.dialect.command_lists is CommandLists.OPEN
-        return listed_state(command.status, has_states=self._discovery.knows(COMMAND_STATUS), only_open=only_open)
 
     def _note(self, answer: CommandList) -> None:
         """Log what is odd about the list, each kind once, and keep it."""

@@ -189,7 +189,7 @@ class HttpUplink(HttpResults):
                 return False
             raise
         if RECORDED_AT not in self._accepted:
-            self._discovery.book.withdraw(RECORDED_AT, str(refusal))
+            self._discovery.withdraw(RECORDED_AT, str(refusal))
         return True
 
     def _post(self, stored: StoredReading, body: PostSensorData, key_suffix: str = "") -> None:
@@ -209,7 +209,7 @@ class HttpUplink(HttpResults):
             return
         is_array_at_fault = len(result.delivered) - taken == len(items)
         if is_array_at_fault and self._discovery.book.findings.withdrawn == before:
-            self._discovery.book.withdraw(BATCH_SENSOR_DATA, str(refusal))
+            self._discovery.withdraw(BATCH_SENSOR_DATA, str(refusal))
 
     def _send_batch(self, items: Sequence[_Item], result: _Result) -> ErrorAnswer | None:
         """Send these; the refusal of the whole array, if there was one and its members went by themselves."""
@@ -271,7 +271,7 @@ class HttpUplink(HttpResults):
             self._send_one(items[0], result)
         except ServiceError:
             raise refusal from None
-        self._discovery.book.withdraw(BATCH_SENSOR_DATA, str(refusal))
+        self._discovery.withdraw(BATCH_SENSOR_DATA, str(refusal))
         for item in items[1:]:
             self._send_one(item, result)
 
