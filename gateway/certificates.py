@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -19,6 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from agent.adapters.files import replace_file
+from agent.config.section import is_this_machine
 from agent.errors import ConfigurationError
 from agent.frozen import dataclass
 
@@ -98,6 +100,37 @@ def certificate_trouble(path: Path, now_s: float) -> str:
     if ends - now_s < _WARN_BEFORE_S:
         return f"{path} expires on {certificate.not_valid_after_utc:%Y-%m-%d}: {fix}"
     return ""
+
+
+def shown_certificate(url: str, path: Path | None, *, plain: bool) -> bytes | None:
+    """The certificate that a device is shown at an address, DER; None for one without TLS.
+
+    Args:
+        url: where devices enroll.
+        path: PEM file, the server's certificate first.
+        plain: an address without TLS was asked for.
+
+    Raises:
+        ConfigurationError: no address, one without TLS that was not asked for, or no certificate that is known.
+    """
+    scheme = urlsplit(url).scheme
+    if scheme not in {"http", "https"}:
+        text = "devices enroll over HTTP: give --url https://HOST:PORT, the gateway's address for devices"
+        raise ConfigurationError([text], "invite")
+    if scheme == "http":
+        if not plain and not is_this_machine(urlsplit(url).hostname or ""):
+            text = (
+                f"{url} has no TLS, so a code could be read on the way: give https://, or --plain in a closed network"
+            )
+            raise ConfigurationError([text], "invite")
+        return None
+    if path is None:
+        text = "the gateway has no certificate of its own: name the one that its proxy shows (--certificate FILE)"
+        raise ConfigurationError([text], "invite")
+    try:
+        return x509.load_pem_x509_certificate(path.read_bytes()).public_bytes(serialization.Encoding.DER)
+    except (OSError, ValueError) as error:
+        raise ConfigurationError([f"{path} cannot be read as a certificate: {error}"], "invite") from None
 
 
 def _authority(directory: Path, now: datetime) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey, tuple[str, ...]]:

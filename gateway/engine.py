@@ -21,8 +21,10 @@ from gateway.command_cache import CommandCache
 from gateway.config import GatewayConfig
 from gateway.core.budget import Budget, BudgetState, Kind, Shares
 from gateway.core.fair_polling import FairIntervals, FairPolling
+from gateway.devices.enrolling import Enroller
 from gateway.devices.roster import Roster
 from gateway.housekeeping import Housekeeper
+from gateway.http.enrollment import Enrollment
 from gateway.http.front import HttpFront, http_settings
 from gateway.mqtt.front import MqttFront, mqtt_settings
 from gateway.ports import Front, Hints, TokenCheck
@@ -72,6 +74,7 @@ class Engine:
         health: Health,
     ) -> None:
         self._config = config
+        self._credentials = credentials
         self._store = store
         self._clock = clock
         self._supervisor = supervisor
@@ -252,8 +255,16 @@ class Engine:
         config, crashed = self._config, self._supervisor.crashed
         fronts: list[Front] = []
         if config.http.enabled:
+            enroller = Enroller(config.state_dir, config.service, self._credentials)
             fronts.append(
-                HttpFront(http_settings(config.http), self.backend, tokens, wall=self._service_now, on_crash=crashed)
+                HttpFront(
+                    http_settings(config.http),
+                    self.backend,
+                    tokens,
+                    enrollment=Enrollment(enroller.enroll),
+                    wall=self._service_now,
+                    on_crash=crashed,
+                )
             )
         if config.mqtt.enabled:
             fronts.append(

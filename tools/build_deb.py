@@ -20,7 +20,7 @@ import sys
 import tempfile
 import tomllib
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from email.parser import Parser
 from email.utils import format_datetime
@@ -33,6 +33,7 @@ from click_man.core import write_man_pages
 ROOT: Final = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 TEMPLATES: Final = ROOT / "debian"
+_GIT: Final = shutil.which("git") or "git"
 PYTHONS: Final = ("3.11", "3.13")
 """What Debian 12 and 13 ship, and Raspberry Pi OS with them."""
 PLATFORMS: Final = {
@@ -175,9 +176,8 @@ def _download(package: Package, architecture: str, python: str, folder: Path) ->
     which = ("--no-deps", "--require-hashes", "--only-binary", ":all:", "--implementation", "cp")
     abis = ("--python-version", python, "--abi", abi, "--abi", "abi3", "--abi", "none")
     requirements = ("--requirement", str(ROOT / "requirements" / package.requirements))
-    done = subprocess.run(
-        (*pip, *which, *abis, *platforms, "--dest", str(folder), *requirements), capture_output=True, text=True
-    )
+    command = (*pip, *which, *abis, *platforms, "--dest", str(folder), *requirements)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         missing = [line for line in done.stderr.splitlines() if "No matching distribution" in line]
         if not missing:
@@ -227,7 +227,8 @@ def packaged_unit(text: str, name: str) -> str:
     text = text.replace(f"/opt/device-agent/bin/{name}", f"/usr/bin/{name}")
     text = text.replace("/opt/device-agent/bin/python -I -m agent.helper", "/usr/libexec/device-agent-helper")
     if "[Install]" in text and f"/usr/bin/{name} run" in text:
-        condition = f"# Enabled from the installation on, and started once there is a configuration.\nConditionPathExists=/etc/{name}/config.yaml\n"
+        why = "# Enabled from the installation on, and started once there is a configuration."
+        condition = f"{why}\nConditionPathExists=/etc/{name}/config.yaml\n"
         text = text.replace("\n[Service]\n", f"{condition}\n[Service]\n", 1)
     return text
 
@@ -238,7 +239,7 @@ def _start_of(command: str) -> str:
 
 
 def _write_launcher(package: Package, path: Path, start: str) -> None:
-    text = (TEMPLATES / "launcher.py").read_text(encoding="utf-8")
+    text = (TEMPLATES / "launcher.in").read_text(encoding="utf-8")
     for name, value in {"PROGRAM": path.name, "PACKAGE": package.name, "START": start.rstrip()}.items():
         text = text.replace(f"@{name}@", value)
     _write(path, text, 0o755)
@@ -262,7 +263,8 @@ def _add_documents(package: Package, tree: Path, library: Path) -> None:
 def _changelog(package: Package) -> str:
     """Debian's own form of it, one entry; what has changed is in NEWS."""
     return (
-        f"{package.name} ({_version()}) stable; urgency=medium\n\n  * What has changed is in NEWS.gz beside this file.\n\n"
+        f"{package.name} ({_version()}) stable; urgency=medium\n\n"
+        "  * What has changed is in NEWS.gz beside this file.\n\n"
         f" -- {MAINTAINER}  {format_datetime(dt.datetime.fromtimestamp(_epoch(), dt.UTC))}\n"
     )
 
@@ -289,7 +291,11 @@ def _ask(package: Package, environment: dict[str, str]) -> str:
     program = f"import sys; sys.argv[0] = {package.name!r}; from {module} import {function}; sys.exit({function}())"
     done = subprocess.run(
         (sys.executable, "-c", program),
-        cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True, check=True,
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=True,
     )
     return done.stdout
 
@@ -372,11 +378,11 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def _git(*words: str) -> str:
-    return subprocess.run(("git", *words), cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+    return subprocess.run((_GIT, *words), cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def _run(*command: str) -> None:
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise SystemExit(f"error: {' '.join(command[:3])} ended with {done.returncode}:\n{done.stderr}")
 

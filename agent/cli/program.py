@@ -14,6 +14,7 @@ _COMMANDS: Final = {
     "config": "agent.cli.init:config",
     "diagnostics": "agent.cli.check:diagnostics",
     "doctor": "agent.cli.check:doctor",
+    "enroll": "agent.cli.enroll:enroll",
     "handlers": "agent.cli.status:handlers",
     "init": "agent.cli.init:init",
     "keys": "agent.cli.init:keys",

@@ -17,6 +17,7 @@ from agent.cli.options import configuration_faults_end_it, json_option, print_js
 from agent.error_text import bounded
 from agent.errors import Advice, ServiceError
 from agent.exit_codes import EXIT_CHECK_FAILED, EXIT_UNREACHABLE
+from gateway.cli.invites import invite, invites, uninvite
 from gateway.cli.options import gateway_config_option, load_without_keys
 
 if TYPE_CHECKING:
@@ -223,6 +224,10 @@ def revoke(*, config_path: Path, as_json: bool, device_ids: tuple[str, ...]) -> 
     _remind_of_broker(config, any(revoked.values()))
     if not all(revoked.values()):
         raise SystemExit(EXIT_CHECK_FAILED)
+
+
+for _command in (invite, invites, uninvite):
+    devices.add_command(_command)
 
 
 @contextmanager

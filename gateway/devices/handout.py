@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Final
-from urllib.parse import urlsplit
-
-import yaml
-from pydantic import ValidationError
 
 from agent.adapters.files import replace_file
-from agent.config import AgentConfig
-from agent.config.document import commented_file
-from agent.config.faults import sentences
+from agent.app.gateway_configuration import (
+    AUTHORITY,
+    CONFIGURATION,
+    TOKEN,
+    GatewayAddress,
+    gateway_configuration,
+)
 from agent.errors import ConfigurationError
 from agent.frozen import dataclass
 from agent.wire.secret import Secret
-
-CONFIGURATION: Final = "config.yaml"
-TOKEN: Final = "token"  # noqa: S105 - a file's name
-AUTHORITY: Final = "ca.pem"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +73,9 @@ def agent_configuration(handout: Handout) -> str:
     Raises:
         ConfigurationError: the addresses do not make one.
     """
-    text = commented_file(_values(handout))
-    try:
-        AgentConfig.model_validate(yaml.safe_load(text))
-    except ValidationError as error:
-        raise ConfigurationError(sentences(error, AgentConfig, {}, {}), "the device's configuration") from None
-    return text
+    reach = handout.reach
+    address = GatewayAddress(reach.url, reach.broker, reach.plain, has_authority=reach.authority is not None)
+    return gateway_configuration(handout.device_id, address, handout.device_dir, handout.product_id)
 
 
 def check_place(directory: Path, *, replace: bool) -> None:
@@ -131,40 +123,3 @@ def write_handout(handout: Handout, directory: Path) -> tuple[str, ...]:
         )
         raise ConfigurationError([fault], "config-out") from None
     return (*lines, f"next: bring them to {handout.device_dir} on the device, owned by the agent's user")
-
-
-def _values(handout: Handout) -> dict[str, Any]:
-    reach, here = handout.reach, handout.device_dir
-    authority = {} if reach.authority is None else {"ca_file": str(here / AUTHORITY)}
-    values: dict[str, Any] = {
-        "device": {"device_id": handout.device_id},
-        "auth": {"mode": "bearer", "token_file": str(here / TOKEN)},
-        "sensors": [{"name": "board", "type": "system", "interval_s": 60}],
-    }
-    if handout.product_id:
-        values["device"]["product_id"] = handout.product_id
-    if reach.url is not None:
-        values["service"] = {"base_url": reach.url}
-        if reach.url.startswith("https://"):
-            values["service"] |= authority
-        elif reach.plain:
-            values["service"]["allow_plain_http"] = True
-    if reach.broker is not None:
-        host, port = _host_and_port(reach.broker)
-        values["mqtt"] = {"host": host, "tls": not reach.plain}
-        values["mqtt"] |= {"allow_plain_mqtt": True} if reach.plain else authority
-        if port is not None:
-            values["mqtt"]["port"] = port
-    return values
-
-
-def _host_and_port(broker: str) -> tuple[str, int | None]:
-    try:
-        parts = urlsplit(f"//{broker}")
-        host, port = parts.hostname, parts.port
-    except ValueError:
-        host, port = None, None
-    if not host or parts.path or parts.username:
-        fault = f"--broker {broker!r} is no address; write it as HOST or HOST:PORT"
-        raise ConfigurationError([fault], "the device's configuration")
-    return host, port

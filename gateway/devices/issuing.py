@@ -8,6 +8,7 @@ from pathlib import Path
 
 import httpx
 
+from agent.app.gateway_configuration import AUTHORITY
 from agent.app.version import VERSION
 from agent.config.credentials import Credentials
 from agent.config.model import ServiceConfig
@@ -21,7 +22,7 @@ from agent.wire.registration import RegistrationClient
 from agent.wire.trust import service_trust
 from gateway.config import GatewayConfig
 from gateway.devices.adding import Found, Registrar, Wanted, issue_tokens, one_line, with_valid_token
-from gateway.devices.handout import AUTHORITY, Handout, Reach, check_place, write_handout
+from gateway.devices.handout import Handout, Reach, check_place, write_handout
 from gateway.devices.tokens import Randomness
 
 

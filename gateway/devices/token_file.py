@@ -12,16 +12,16 @@ read as a token with a ``fault``, which is refused; all other rows are read as t
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
 from agent.errors import ConfigurationError
 from agent.frozen import dataclass
+from gateway.devices.owned_file import create_owned
 from gateway.devices.tokens import NewToken
 
 FILE_NAME: Final = "tokens.db"
@@ -108,7 +108,7 @@ class DeviceTokenFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            _create(path)
+            create_owned(path)
             self._connection = _connect(path)
         except OSError as error:
             raise ConfigurationError([f"{path} cannot be opened: {_reason(error)}"], "device tokens") from None
@@ -257,19 +257,6 @@ def _is_end(value: object) -> bool:
 
 
 _KINDS: Final = {str: "text", bytes: "a blob", int: "a number", float: "a number", type(None): "empty"}
-
-
-def _create(path: Path) -> None:
-    try:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    except FileExistsError:
-        return
-    with closing(os.fdopen(fd, "rb+")):
-        if os.geteuid() == 0:
-            # Made by root, used by the gateway: it belongs to whom the directory belongs to. SQLite gives its journal
-            # the same owner.
-            owner = path.parent.stat()
-            os.fchown(fd, owner.st_uid, owner.st_gid)
 
 
 def _connect(path: Path) -> sqlite3.Connection:

@@ -43,6 +43,7 @@ from gateway.http.answers import (
     ok,
     send_answer,
 )
+from gateway.http.enrollment import Enrollment
 from gateway.http.lists import PARAMETERS, Chosen, CommandPage
 from gateway.http.requests import HttpRequest, check
 from gateway.ports import (
@@ -103,6 +104,7 @@ class GatewayApp:
         backend: takes and gives what devices send and get.
         tokens: says whose token it is.
         limits: what one device may ask.
+        enrollment: takes devices with a code; None where there is none.
         wall: epoch seconds, for ``Date`` and for when a reading came.
         monotonic: seconds on the monotonic clock.
     """
@@ -113,10 +115,12 @@ class GatewayApp:
         tokens: TokenCheck,
         limits: Limits | None = None,
         *,
+        enrollment: Enrollment | None = None,
         wall: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._backend = backend
+        self._enrollment = enrollment
         self._tokens = tokens
         self._limits = limits or Limits()
         self._rate = DeviceRateLimit(self._limits.requests_per_minute, AT_ONCE, monotonic)
@@ -159,6 +163,8 @@ class GatewayApp:
             if request.method not in {"GET", "HEAD"}:
                 raise _not_allowed("GET, HEAD")
             return ok({"extensions": list(OFFERED)})
+        if self._enrollment is not None and request.segments == ["enroll"]:
+            return await self._enrollment.answer(request)
         await self._wait_for_new_token(request)
         request.device_id = device_id = self._authenticate(request)
         wait_s = self._rate.begin(device_id)

@@ -24,6 +24,7 @@ from gateway.config import HttpConfig
 from gateway.http.accepting import AcceptFailures
 from gateway.http.app import GatewayApp, Limits
 from gateway.http.connection_limits import ConnectionLimits
+from gateway.http.enrollment import Enrollment
 from gateway.http.protocol import HttpProtocol
 from gateway.ports import DeviceBackend, FrontStatus, TokenCheck
 
@@ -69,6 +70,7 @@ class HttpFront:
         settings: where it listens.
         backend: takes and gives what devices send and get.
         tokens: says whose token it is.
+        enrollment: takes devices with a code; None where there is none.
         wall: epoch seconds, for the ``Date`` of answers: the service's clock, which commands are dated by.
         on_crash: see :class:`~agent.threads.WatchedThread`.
 
@@ -84,11 +86,12 @@ class HttpFront:
         backend: DeviceBackend,
         tokens: TokenCheck,
         *,
+        enrollment: Enrollment | None = None,
         wall: Callable[[], float] = time.time,
         on_crash: OnCrash = only_logged,
     ) -> None:
         self._settings = settings
-        self._app = GatewayApp(backend, tokens, settings.limits, wall=wall)
+        self._app = GatewayApp(backend, tokens, settings.limits, enrollment=enrollment, wall=wall)
         self._tls = tls_context(settings)
         self._on_crash = on_crash
         self._server: _Server | None = None

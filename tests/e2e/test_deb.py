@@ -124,7 +124,9 @@ def test_a_package_is_installed_used_upgraded_removed_and_purged(machine, packag
         first = bench.send(command="ping")
         machine.wait_until(lambda: done(first), "a command is done")
         machine.wait_until(lambda: list(bench.client.sensor_data(bench.device_id)), "a reading arrives")
-        assert machine.run("systemctl", "show", "--value", "--property=FragmentPath", UNIT).startswith("/usr/lib/systemd")
+        assert machine.run("systemctl", "show", "--value", "--property=FragmentPath", UNIT).startswith(
+            "/usr/lib/systemd"
+        )
         findings = machine.ask("device-agent", "doctor", "--json")
         assert '"failed"' not in findings, findings
 
@@ -158,7 +160,8 @@ def test_the_gateway_has_a_package_too(machine, packages):
     assert machine.show("device-gateway.service", "ActiveState") == "inactive"
     assert "Usage: device-gateway run" in machine.run("device-gateway", "run", "--help")
     # Its compiled libraries are those of this system's Python.
-    path = "import sys; sys.path[:0] = ['/usr/lib/device-gateway/cp%d%d' % sys.version_info[:2], '/usr/lib/device-gateway/common']"
+    own = "'/usr/lib/device-gateway/cp%d%d' % sys.version_info[:2]"
+    path = f"import sys; sys.path[:0] = [{own}, '/usr/lib/device-gateway/common']"
     imports = "import gateway.app, uvloop, httptools, cryptography.hazmat.primitives.asymmetric.ed25519, qrcode"
     machine.run("python3", "-I", "-c", f"{path}; {imports}")
     machine.run("apt-get", "--quiet", "--yes", "purge", "device-gateway")
@@ -173,5 +176,7 @@ def test_the_same_commit_gives_the_same_bytes_and_lintian_finds_no_error(package
     assert (tmp_path / package.name).read_bytes() == package.read_bytes()
     assert package.stat().st_size <= MAX_BYTES
     for built in packages.glob("device-*.deb"):
-        done = subprocess.run(("lintian", "--fail-on", "error", str(built)), capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            ("lintian", "--fail-on", "error", str(built)), capture_output=True, text=True, check=False
+        )
         assert done.returncode == 0, done.stdout

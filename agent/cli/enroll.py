@@ -1,0 +1,116 @@
+"""``device-agent enroll``: from a code to a running agent."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Final
+
+import click
+
+from agent.cli.options import configuration_faults_end_it, is_root, json_option, print_json
+from agent.error_text import bounded
+from agent.errors import Advice, ErrorAnswer, InvalidMessage, ServiceError
+from agent.exit_codes import EXIT_CHECK_FAILED, EXIT_UNREACHABLE
+
+_UNIT: Final = "device-agent.service"
+_START_S: Final = 90.0
+_DEFAULT_DIR: Final = Path("/etc/device-agent")
+
+
+@click.command()
+@click.argument("url_or_label", metavar="URL|LABEL")
+@click.argument("code", required=False)
+@click.option(
+    "--identifier",
+    envvar="DEVICE_AGENT_IDENTIFIER",
+    show_envvar=True,
+    help="Of this device. Default: the board's serial number, else the machine id.",
+)
+@click.option("--name", envvar="DEVICE_AGENT_NAME", show_envvar=True, help="A name of this device for people.")
+@click.option(
+    "--dir",
+    "directory",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=_DEFAULT_DIR,
+    show_default=True,
+    envvar="DEVICE_AGENT_DIR",
+    show_envvar=True,
+    help="Where to write config.yaml, token and ca.pem.",
+)
+@click.option(
+    "--start/--no-start",
+    default=True,
+    envvar="DEVICE_AGENT_START",
+    show_envvar=True,
+    help="Start the service afterwards, where its unit is installed.",
+)
+@json_option
+def enroll(
+    *,
+    url_or_label: str,
+    code: str | None,
+    identifier: str | None,
+    name: str | None,
+    directory: Path,
+    start: bool,
+    as_json: bool,
+) -> None:
+    """Join a gateway with the CODE that `device-gateway devices invite` printed, or with the text of its QR label.
+
+    It fetches this device's id, token and the authority to trust, writes a commented configuration and starts the
+    service. A device that enrolls again keeps its id, its configuration and its state.
+
+    Exit codes: 0 good, 1 refused or not started, 2 usage or a file, 5 the gateway cannot be reached.
+    """
+    from agent.app.enrolling import enroll as enroll_at
+    from agent.app.enrolling import plan_enrollment
+
+    url = url_or_label
+    if code is None:
+        from agent.wire.enrollment import parse_label
+
+        try:
+            url, code = parse_label(url_or_label)
+        except InvalidMessage as error:
+            raise click.UsageError(f"the CODE is missing ({error}): device-agent enroll URL CODE") from None
+    try:
+        with configuration_faults_end_it():
+            plan = plan_enrollment(url, code, identifier=identifier, name=name, directory=directory)
+            enrolled = enroll_at(plan)
+    except ServiceError as error:
+        text = f"the gateway: {error.message}" if isinstance(error, ErrorAnswer) else str(error)
+        click.echo(bounded(text), err=True)
+        raise SystemExit(EXIT_UNREACHABLE if error.advice is Advice.RETRY else EXIT_CHECK_FAILED) from None
+    started = _start(directory) if start else None
+    if as_json:
+        print_json({"device_id": enrolled.device_id, "done": enrolled.lines, "started": started})
+    else:
+        for line in enrolled.lines:
+            click.echo(line)
+        click.echo(f"this device is {enrolled.device_id}")
+        if started is None:
+            click.echo(f"next: device-agent check --config {directory / 'config.yaml'} --online")
+            click.echo(f"then: device-agent run --config {directory / 'config.yaml'}")
+        elif started:
+            click.echo("the service runs: device-agent status")
+    if started is False:
+        click.echo("the service did not start: journalctl -u device-agent -n 30 says why", err=True)
+        raise SystemExit(EXIT_CHECK_FAILED)
+
+
+def _start(directory: Path) -> bool | None:
+    """Whether the service runs now; None where it is not this command's to start."""
+    systemctl = shutil.which("systemctl")
+    if not is_root() or systemctl is None or directory != _DEFAULT_DIR or not os.path.isdir("/run/systemd/system"):  # noqa: PTH112
+        return None
+    if subprocess.run((systemctl, "cat", _UNIT), capture_output=True, check=False).returncode != 0:
+        return None
+    enabled = subprocess.run((systemctl, "enable", _UNIT), capture_output=True, check=False).returncode == 0
+    try:
+        done = subprocess.run((systemctl, "restart", _UNIT), capture_output=True, check=False, timeout=_START_S)
+    except subprocess.TimeoutExpired:
+        return False
+    return enabled and done.returncode == 0

@@ -1,0 +1,212 @@
+"""``device-gateway devices invite``, ``invites`` and ``uninvite``."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from agent.cli.options import configuration_faults_end_it, json_option, print_json, print_table
+from agent.error_text import bounded
+from agent.exit_codes import EXIT_CHECK_FAILED
+from gateway.cli.options import gateway_config_option, load_without_keys
+
+_UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+_LONGEST_S: Final = 366 * 86_400.0
+_MOST: Final = 100_000
+
+
+class Duration(click.ParamType[float]):
+    """A time such as ``90s``, ``15m``, ``1h`` or ``7d``, in seconds."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The seconds."""
+        if isinstance(value, float):
+            return value
+        found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,3})?)([smhd])", str(value))
+        if found is None or not 1.0 <= float(found[1]) * _UNITS[found[2]] <= _LONGEST_S:
+            self.fail(f"{value!r} is no time: write 15m, 1h or 7d, from 1s to 366d", param, ctx)
+        return float(found[1]) * _UNITS[found[2]]
+
+
+@click.command()
+@gateway_config_option
+@json_option
+@click.option("--product-id", help="Register each device that enrolls at the service: its product.")
+@click.option("--user-id", help="Register: the user account that the devices belong to.")
+@click.option("--name", help="Register: a name for people; a device may say one of its own.")
+@click.option("--device-id", help="Instead of registering: the id of the one device that the code is for.")
+@click.option(
+    "--count",
+    type=click.IntRange(1, _MOST),
+    default=1,
+    show_default=True,
+    help="How many devices may enroll with this code: an image of many cards has one code.",
+)
+@click.option(
+    "--serials",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Only devices with these identifiers: a file with one in each line.",
+)
+@click.option("--expires", type=Duration(), default="1h", show_default=True, help="How long it is good: 15m, 1h, 7d.")
+@click.option("--url", help="How devices reach the HTTP front. Default: where it listens, when that is loopback.")
+@click.option("--broker", help="Enrolled devices speak MQTT: how they reach the broker, HOST or HOST:PORT.")
+@click.option(
+    "--ca",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The authority that devices shall trust. Default: ca.pem beside the gateway's certificate, if it is there.",
+)
+@click.option(
+    "--certificate",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The certificate that devices are shown, where a proxy has another one than the gateway.",
+)
+@click.option("--plain", is_flag=True, help="The address has no TLS: for a closed test network.")
+@click.option("--qr", is_flag=True, help="Show address and code as a QR symbol too.")
+@click.option(
+    "--qr-png", type=click.Path(path_type=Path, dir_okay=False), help="Write the QR symbol to this PNG file, mode 600."
+)
+def invite(
+    *,
+    config_path: Path,
+    as_json: bool,
+    product_id: str | None,
+    user_id: str | None,
+    name: str | None,
+    device_id: str | None,
+    count: int,
+    serials: Path | None,
+    expires: float,
+    certificate: Path | None,
+    qr: bool,
+    qr_png: Path | None,
+    **given: Any,
+) -> None:
+    """Print a code with which a device enrolls: device-agent enroll URL CODE. It is shown this once."""
+    from agent.wire.enrollment import label_text
+    from gateway.certificates import shown_certificate
+    from gateway.devices.enrolling import InviteTerms, serials_in
+    from gateway.devices.enrolling import invite as make_invite
+    from gateway.devices.invite_file import ReachByInvite, WantedByInvite
+    from gateway.devices.issuing import reach_of
+
+    with configuration_faults_end_it():
+        config = load_without_keys(config_path)
+        reach = reach_of(config, given["url"], given["broker"], given["ca"], plain=given["plain"], needed=True)
+        url = reach.url or ""
+        shown = shown_certificate(url, certificate or config.http.certificate, plain=reach.plain)
+        authority = None if reach.authority is None else reach.authority.read_text(encoding="ascii")
+        terms = InviteTerms(
+            WantedByInvite(device_id, product_id, user_id, name),
+            # A device that is to speak MQTT needs the HTTP front for this one request only.
+            ReachByInvite(None if reach.broker else reach.url, reach.broker, authority, reach.plain),
+            expires,
+            count,
+            None if serials is None else serials_in(serials),
+        )
+        code, made = make_invite(config.state_dir, terms, shown, time.time(), secrets.token_bytes)
+    text = label_text(url, code)
+    if qr_png is not None:
+        _write_png(qr_png, text)
+    if as_json:
+        print_json(
+            {
+                "invite_id": made.invite_id,
+                "code": str(code),
+                "url": url,
+                "label": text,
+                "count": made.count,
+                "expires_at": _time(made.expires_at),
+            }
+        )
+        return
+    click.echo(f"{code}")
+    click.echo(f"good until {_time(made.expires_at)} for {made.count} device(s); on the device, as root:")
+    click.echo(f"  device-agent enroll {url} {code}")
+    if qr:
+        from gateway.devices.qr import draw_text, make_symbol
+
+        click.echo(draw_text(make_symbol(text), colours=sys.stdout.isatty()), color=True)
+    if config.mqtt.enabled and reach.broker is not None:
+        click.echo("for MQTT: device-gateway broker-config after each enrollment, then reload the broker", err=True)
+
+
+@click.command()
+@gateway_config_option
+@json_option
+@click.option("--all", "show_all", is_flag=True, help="Also those that are used, expired or taken back.")
+def invites(*, config_path: Path, as_json: bool, show_all: bool) -> None:
+    """List the codes that are open, by an id that says nothing of the code."""
+    from gateway.devices.invite_file import FILE_NAME, InviteFile
+
+    now_s = time.time()
+    with configuration_faults_end_it(), InviteFile(load_without_keys(config_path).state_dir / FILE_NAME) as file:
+        found = [each for each in file.invites() if show_all or each.state(now_s) == "open"]
+    if as_json:
+        members = [
+            {
+                "invite_id": each.invite_id,
+                "state": each.state(now_s),
+                "enrolled": each.enrolled,
+                "count": each.count,
+                "created_at": _time(each.created_at),
+                "expires_at": _time(each.expires_at),
+                "device_id": each.wanted.device_id,
+                "product_id": each.wanted.product_id,
+            }
+            for each in found
+        ]
+        print_json(members)
+        return
+    rows = [
+        (
+            each.invite_id,
+            each.state(now_s),
+            f"{each.enrolled} of {each.count}",
+            _time(each.expires_at),
+            each.wanted.device_id or each.wanted.product_id or "",
+        )
+        for each in found
+    ]
+    print_table(("invite", "state", "enrolled", "expires", "device or product"), rows)
+
+
+@click.command()
+@gateway_config_option
+@click.argument("invite_ids", nargs=-1, required=True, metavar="INVITE_ID...")
+def uninvite(*, config_path: Path, invite_ids: tuple[str, ...]) -> None:
+    """Take codes back; devices that have enrolled with them keep their tokens.
+
+    Exit code 1 when one of them was not open.
+    """
+    from gateway.devices.invite_file import FILE_NAME, InviteFile
+
+    with configuration_faults_end_it(), InviteFile(load_without_keys(config_path).state_dir / FILE_NAME) as file:
+        missing = [each for each in invite_ids if not file.revoke(each, time.time())]
+    for each in missing:
+        click.echo(bounded(f"{each}: no open code has this id; device-gateway devices invites lists them"), err=True)
+    if missing:
+        raise SystemExit(EXIT_CHECK_FAILED)
+
+
+def _write_png(path: Path, text: str) -> None:
+    from agent.adapters.files import replace_file
+    from gateway.devices.qr import draw_png, make_symbol
+
+    try:
+        replace_file(path, draw_png(make_symbol(text)), 0o600)
+    except OSError as error:
+        text = f"{path} cannot be written: {error.strerror}; name another file; the code below is good all the same"
+        click.echo(bounded(text), err=True)
+
+
+def _time(epoch_s: float) -> str:
+    return f"{datetime.fromtimestamp(epoch_s, UTC):%Y-%m-%dT%H:%M:%SZ}"

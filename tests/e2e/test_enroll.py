@@ -1,0 +1,160 @@
+"""A device enrolls with a code: real service, gateway with TLS, and agent, as docs/install.md shows."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from datetime import UTC, datetime
+
+import pytest
+import yaml
+
+from agent.wire.enrollment import parse_code
+from gateway.certificates import make_certificates
+from tests.e2e.agent_bench import wait_until
+from tests.e2e.test_gateway_journey import travelling
+from tests.ports import free_port
+
+pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.fixture
+def journey(tmp_path):
+    with travelling(tmp_path) as journey:
+        journey.set_up()
+        journey.url = f"https://127.0.0.1:{journey.port}"
+        yield journey
+
+
+def invite(journey, *options):
+    words = ("--product-id", journey.product_id, "--user-id", "me", "--url", journey.url, *options)
+    return json.loads(journey.run("devices", "invite", "--json", *words))
+
+
+def enroll(journey, identifier, *words, code=0, folder=None):
+    """``device-agent enroll`` into a folder named like the device, or this one; both its outputs."""
+    folder = folder or journey.folder / identifier
+    done = subprocess.run(
+        [sys.executable, "-m", "agent.cli", "enroll", *words, "--identifier", identifier, "--dir", str(folder)],
+        cwd=journey.folder,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def test_a_device_enrolls_works_and_enrolls_again_with_the_same_id(journey):
+    journey.start()
+    code = invite(journey)["code"]
+    # A clock of 1970 would find the certificate not yet good; the code's fingerprint needs no clock.
+    out = enroll(journey, "SN-1", journey.url, code.lower().replace("-", " "))
+    folder = journey.folder / "SN-1"
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    device_id = config["device"]["device_id"]
+    assert f"this device is {device_id}" in out
+    assert config["service"]["base_url"] == journey.url
+    assert config["service"]["ca_file"] == str(folder / "ca.pem")
+    assert "#" in (folder / "config.yaml").read_text()
+    assert (folder / "token").stat().st_mode & 0o777 == 0o600
+    journey.start_agent("SN-1")
+    journey.ping(device_id)
+    wait_until(lambda: list(journey.client.sensor_data(device_id)), 90.0)
+
+    # Again, with the same code and with another one: the same device, a new token, its own configuration.
+    marked = (folder / "config.yaml").read_text() + "\n# mine\n"
+    (folder / "config.yaml").write_text(marked)
+    before = (folder / "token").read_text()
+    assert "kept" in enroll(journey, "SN-1", journey.url, code)
+    assert "kept" in enroll(journey, "SN-1", journey.url, invite(journey)["code"])
+    assert (folder / "config.yaml").read_text() == marked
+    assert (folder / "token").read_text() != before
+    journey.ping(device_id)
+    assert [each["device_id"] for each in json.loads(journey.run("devices", "list", "--json"))] == [device_id]
+
+
+def test_a_fleet_code_takes_the_devices_of_its_list_and_says_who_came(journey):
+    journey.start()
+    (journey.folder / "serials").write_text("SN-1\nSN-2\n")
+    invited = invite(journey, "--count", "2", "--serials", "serials", "--name", "Doors", "--expires", "15m")
+    label = invited["label"]
+    enroll(journey, "SN-1", label)
+    enroll(journey, "SN-2", label)
+    assert "list does not have it" in enroll(journey, "SN-3", label, code=1)
+    (listed,) = json.loads(journey.run("devices", "invites", "--all", "--json"))
+    assert (listed["invite_id"], listed["enrolled"], listed["state"]) == (invited["invite_id"], 2, "used")
+    assert {each.device_name for each in journey.client.devices()} == {"Doors"}
+    assert "no open code" not in journey.run("devices", "uninvite", invite(journey)["invite_id"])
+    journey.run("devices", "uninvite", "00000000", code=1)
+
+
+def test_what_goes_wrong_has_one_line_with_its_fix_and_leaves_the_machine_as_it_was(journey, tmp_path):
+    gateway = journey.start()
+    code = invite(journey)["code"]
+    other_end = "0" if code[-1] != "0" else "1"
+    for words, exit_code, said in (
+        ((journey.url, code[:-1] + other_end), 2, "mistyped"),
+        ((journey.url, code[:-2]), 2, "28"),
+        ((journey.url,), 2, "the CODE is missing"),
+        (("gateway", code), 2, "write https://HOST:PORT"),
+        ((journey.url.replace("https", "http"), code), 2, "write https://"),
+        ((f"https://127.0.0.1:{free_port()}", code), 5, "cannot be reached"),
+        (("https://gateway.invalid:8443", code), 5, "has no address"),
+        ((journey.service.base_url.replace("http", "https"), code), 5, "does not speak TLS"),
+    ):
+        out = enroll(journey, "SN-1", *words, code=exit_code)
+        assert said in out, (words, out)
+        assert "Traceback" not in out
+        assert not (journey.folder / "SN-1").exists()
+    expired = invite(journey, "--expires", "1s")
+    wait_until(lambda: json.loads(journey.run("devices", "invites", "--all", "--json"))[0]["state"] == "expired", 30.0)
+    assert "has expired" in enroll(journey, "SN-1", journey.url, expired["code"], code=1)
+    assert "unknown here" in enroll(journey, "SN-1", journey.url, str(_unknown(code)), code=1)
+
+    # Another device's configuration is there, and stays.
+    enroll(journey, "SN-1", journey.url, code)
+    folder = journey.folder / "SN-1"
+    text = (folder / "config.yaml").read_text()
+    mine = yaml.safe_load(text)["device"]["device_id"]
+    (folder / "config.yaml").write_text(text.replace(mine, "another-device"))
+    token = (folder / "token").read_text()
+    assert "is of the device another-device" in enroll(journey, "SN-1", journey.url, code, code=2)
+    assert (folder / "token").read_text() == token
+
+    # A gateway with another certificate gets no code.
+    assert gateway.terminate(90.0)[0] == 0
+    shutil.rmtree(journey.folder / "etc" / "tls")
+    make_certificates(journey.folder / "etc" / "tls", ["127.0.0.1"], datetime.now(UTC))
+    second = journey.start()
+    assert "another certificate" in enroll(journey, "SN-2", journey.url, code, code=2)
+    assert not any("enroll=" in line for line in second.lines)
+    assert code not in "\n".join(gateway.lines + second.lines)
+
+
+def _unknown(code):
+    """The same certificate and another secret."""
+    known = parse_code(code)
+    return type(known)("0" * len(known.secret), known.fingerprint)
+
+
+def test_a_folder_that_cannot_be_written_is_known_before_the_code_is_sent(journey):
+    gateway = journey.start()
+    code = invite(journey)["code"]
+    # Root may write nearly everywhere, and not there.
+    assert "cannot be written" in enroll(journey, "SN-1", journey.url, code, code=2, folder="/proc/device-agent")
+    assert not any("enroll=" in line for line in gateway.lines)
+    enroll(journey, "SN-1", journey.url, code)
+
+
+def test_without_tls_a_code_is_made_for_this_machine_or_a_closed_network_only(journey):
+    words = ("--product-id", journey.product_id, "--user-id", "me")
+    journey.run("devices", "invite", *words, "--url", "http://192.0.2.1:8081", code=2)
+    journey.run("devices", "invite", *words, "--url", "gateway", code=2)
+    journey.run("devices", "invite", *words, "--url", "http://127.0.0.1:8081")
+    journey.run("devices", "invite", *words, "--url", "http://192.0.2.1:8081", "--plain")
+    journey.run("devices", "invite", *words, "--url", journey.url, "--expires", "soon", code=2)
