@@ -196,7 +196,7 @@ def agents_sequence(sequence, proof):
 def fleets_sequence(sequence, proof):
     asked = []
 
-    def prove(proved):
+    def prove(_device, proved):
         asked.append("/devices")
         proved(proof is not None and is_proof_answer(answer_of(proof)))
 

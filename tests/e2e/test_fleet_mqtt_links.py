@@ -13,7 +13,7 @@ from agent.core.backoff import Backoff
 from agent.core.poll_interval import PollIntervals
 from agent.wire.extensions import BATCH_SENSOR_DATA
 from agent.wire.secret import Secret
-from simulator.fleet.device.http_driver import Member
+from simulator.fleet.device.driver import Member
 from simulator.fleet.device.load_base import LoadDevice, RequestKind
 from simulator.fleet.device.memory_ledger import DeviceLedger, MemoryLedger
 from simulator.fleet.device.model import DeviceModel, Fleetwide

@@ -56,7 +56,7 @@ class PoolPages:
         self._pages.sort(None, method, target, HttpAnswer(answer.status, pairs, answer.body), sorted_out)
         return judge(answer, page_is_meant=await found)
 
-    def _prove(self, proved: Proved) -> None:
+    def _prove(self, _device: int, proved: Proved) -> None:
         self._proof = start_task(self._ask(proved), "proof")
 
     async def _ask(self, proved: Proved) -> None:

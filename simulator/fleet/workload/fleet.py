@@ -13,9 +13,9 @@ from typing import Final
 from agent.wire.extensions import COMMAND_STATUS
 from simulator.fleet.audit.file_ledger import LedgerTarget
 from simulator.fleet.audit.fleet_ledger import FleetLedger, NoLedger
+from simulator.fleet.device.driver import Member
 from simulator.fleet.device.environment import Environment
 from simulator.fleet.device.gc_freeze import GcFreeze
-from simulator.fleet.device.http_driver import Member
 from simulator.fleet.device.model import Fleetwide
 from simulator.fleet.device.request_template import RequestTemplate
 from simulator.fleet.engine.http.engine import Http1Engine, HttpOptions

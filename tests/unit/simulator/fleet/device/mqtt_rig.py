@@ -12,8 +12,8 @@ from agent.wire import topics
 from agent.wire.extensions import BATCH_SENSOR_DATA
 from agent.wire.mqtt_messages import Receipt, Refusal, encode, read_readings
 from agent.wire.secret import Secret
+from simulator.fleet.device.driver import Member
 from simulator.fleet.device.environment import Environment
-from simulator.fleet.device.http_driver import Member
 from simulator.fleet.device.memory_ledger import DeviceLedger, MemoryLedger
 from simulator.fleet.device.model import Clocks, DeviceModel, Fleetwide
 from simulator.fleet.device.mqtt_driver import SPREAD_S, MqttDriver
