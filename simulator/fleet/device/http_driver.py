@@ -8,7 +8,6 @@ from typing import Final, Unpack
 
 from agent.core.values import Moment
 from agent.errors import ServiceError, TransportError, UnexpectedAnswer
-from simulator.fleet.device.answers import HttpAnswer
 from simulator.fleet.device.copies import Unawaited, send_copies
 from simulator.fleet.device.driver import DeviceDriver, DeviceSlot, Member
 from simulator.fleet.device.http_codec import HELD_POLL, HttpCodec, Operation, Request
@@ -17,7 +16,7 @@ from simulator.fleet.device.model import Fleetwide, TransportOptions
 from simulator.fleet.device.request_template import RequestTemplate
 from simulator.fleet.device.virtual_device import Channel, VirtualDevice
 from simulator.fleet.device.web_pages import DevicePages
-from simulator.fleet.engine.ports import Headers, HttpEngine
+from simulator.fleet.engine.ports import Headers, HttpAnswer, HttpEngine
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.outcomes import Attempt, OutcomeClass
 

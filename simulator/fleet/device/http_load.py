@@ -17,13 +17,13 @@ from agent.wire.answers import Answer
 from agent.wire.commands import CommandRecord
 from agent.wire.extensions import COMMAND_TTL
 from agent.wire.json_text import encode_json
-from simulator.fleet.device.answers import SOURCE, HttpAnswer, judge, outcome_of, read_written
+from simulator.fleet.device.answers import SOURCE, judge, outcome_of, read_written
 from simulator.fleet.device.http_codec import HttpCodec, Operation, Request, sends_time
 from simulator.fleet.device.load_base import CLEAR, LoadBase, LoadDevice, OnEnd, ReadingMaker, RequestKind
 from simulator.fleet.device.model import Fleetwide, TransportOptions
 from simulator.fleet.device.request_template import RequestTemplate
 from simulator.fleet.device.web_pages import DevicePages, is_page_answer
-from simulator.fleet.engine.ports import Headers, HttpEngine
+from simulator.fleet.engine.ports import Headers, HttpAnswer, HttpEngine
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.outcomes import OutcomeClass, class_of
 from simulator.wire.messages import SendCommand

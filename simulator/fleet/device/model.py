@@ -13,11 +13,11 @@ from agent.core.poll_interval import PollIntervals
 from agent.core.triage import CommandRules
 from agent.core.values import Moment
 from agent.wire.dialect import Dialect
-from simulator.fleet.audit.fleet_ledger import FleetLedger, NoLedger
+from simulator.fleet.audit.fleet_ledger import FleetLedger
 from simulator.fleet.device.environment import Environment
 from simulator.fleet.device.handlers import VOCABULARY, VirtualHandler, rules_of
 from simulator.fleet.device.observer import Observer
-from simulator.fleet.metrics.ages import Ages, NoAges
+from simulator.fleet.metrics.ages import Ages
 from simulator.fleet.models.model import Model
 from simulator.fleet.signals.base import SignalSet
 from simulator.fleet.signals.climate import CLIMATE
@@ -99,13 +99,13 @@ class Fleetwide:
     run: str
     numbered: bool = False
     first_number: int = 0
-    ledger: FleetLedger = field(default_factory=NoLedger)
+    ledger: FleetLedger = field(default_factory=FleetLedger)
     gauges: Gauges = field(default_factory=Gauges)
     began_s: float = 0.0
     environment: Environment | None = None
     dialect: Dialect = _AUTO
     base_url: str = "http://service.invalid"
-    ages: Ages = field(default_factory=NoAges)
+    ages: Ages = field(default_factory=Ages)
 
 
 class Clocks:

@@ -14,11 +14,10 @@ import httpx
 
 from agent.wire.faults import TRUSTED_IN_HTML
 from agent.wire.identity import PROOF_PATH, Identity, PageVerdict, is_page, is_proof
-from simulator.fleet.device.answers import HttpAnswer
 from simulator.fleet.device.fast_path import stamps_of
 from simulator.fleet.device.http_codec import Operation, Request
 from simulator.fleet.device.request_template import RequestTemplate
-from simulator.fleet.engine.ports import Headers, HttpEngine
+from simulator.fleet.engine.ports import Headers, HttpAnswer, HttpEngine
 from simulator.fleet.outcomes import OutcomeClass
 
 Proved = Callable[[bool], None]

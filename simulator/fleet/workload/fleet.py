@@ -12,7 +12,7 @@ from typing import Final
 
 from agent.wire.extensions import COMMAND_STATUS
 from simulator.fleet.audit.file_ledger import LedgerTarget
-from simulator.fleet.audit.fleet_ledger import FleetLedger, NoLedger
+from simulator.fleet.audit.fleet_ledger import FleetLedger
 from simulator.fleet.device.driver import Member
 from simulator.fleet.device.environment import Environment
 from simulator.fleet.device.gc_freeze import GcFreeze
@@ -127,7 +127,7 @@ class FleetWorkload:
         self._measurement = Measurement(recorder)
         self._commands = CommandTracker(recorder, [command.name for command in job.scenario.commands])
         self._file_ledger = None if job.ledger is None else job.ledger.open(into_loop(asyncio.get_running_loop()))
-        kept: FleetLedger = self._file_ledger or NoLedger()
+        kept: FleetLedger = self._file_ledger or FleetLedger()
         self._staged = StagedLedger(kept, self._commands)
         # Without devices behind them commands get no further than the service.
         self._ledger: FleetLedger = kept if job.scenario.level == "wire" else self._staged

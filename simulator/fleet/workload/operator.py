@@ -23,14 +23,14 @@ from agent.wire.extensions import COMMAND_TTL, IDEMPOTENCY_KEY
 from agent.wire.faults import KEY_IN_USE
 from agent.wire.json_text import encode_json
 from simulator.fleet.audit.fleet_ledger import FleetLedger
-from simulator.fleet.device.answers import HttpAnswer, judge, read_written
+from simulator.fleet.device.answers import judge, read_written
 from simulator.fleet.device.hashed_random import HashedRandom
 from simulator.fleet.device.http_codec import Operation, Request
 from simulator.fleet.device.load_base import RUN_OVER
 from simulator.fleet.device.observer import Observer
 from simulator.fleet.device.request_template import RequestTemplate
 from simulator.fleet.device.retry_policy import RequestRetries
-from simulator.fleet.engine.ports import Headers, HttpEngine
+from simulator.fleet.engine.ports import Headers, HttpAnswer, HttpEngine
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.metrics.stages import EndState
 from simulator.fleet.outcomes import REFUSALS, OutcomeClass, class_of

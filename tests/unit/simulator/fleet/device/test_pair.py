@@ -20,7 +20,6 @@ from agent.errors import TransportError
 from agent.wire import extensions
 from agent.wire.times import to_rfc3339
 from simulator.fleet.audit.readings import ReadingFact, audit_readings
-from simulator.fleet.device.answers import HttpAnswer
 from simulator.fleet.device.fast_path import KnownAnswers
 from simulator.fleet.device.handlers import VOCABULARY
 from simulator.fleet.device.hashed_random import HashedRandom
@@ -30,6 +29,7 @@ from simulator.fleet.device.model import DeviceModel, Fleetwide
 from simulator.fleet.device.runtime import DeviceRuntime
 from simulator.fleet.device.store import Disk
 from simulator.fleet.device.virtual_device import Channel, VirtualDevice
+from simulator.fleet.engine.ports import HttpAnswer
 from tests.unit.simulator.fleet.device.answering import answer_of
 
 START_S = 1_767_225_600.0

@@ -22,7 +22,7 @@ from simulator.fleet.audit.fleet_ledger import SEQUENCE_NAME, LedgerCounts, firs
 from simulator.fleet.audit.folder import AuditedDevice, ledger_path, write_devices
 from simulator.fleet.audit.ledger_format import LedgerHeader, read_frames
 from simulator.fleet.audit.run_audit import AuditSettings, audit_run
-from simulator.fleet.engine.pool import HttpAnswer
+from simulator.fleet.engine.ports import HttpAnswer
 from simulator.fleet.faults.registry import build_faults, read_fault
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.models.build import ModelParts, build_model
@@ -227,12 +227,12 @@ class Refusing:
 
     async def request(self, method, _target, *, body=None, **_):
         if method == "GET":
-            return HttpAnswer(200, {}, b'{"data":[],"next_cursor":null,"has_more":false}')
+            return HttpAnswer(200, [], b'{"data":[],"next_cursor":null,"has_more":false}')
         answer = self._answers.pop(0) if self._answers else 201
         if isinstance(answer, Exception):
             raise answer
         text = {"accepted": len(json.loads(body)), "errors": []} if answer == 201 else {"error": "x", "message": "x"}
-        return HttpAnswer(answer, {}, json.dumps(text).encode())
+        return HttpAnswer(answer, [], json.dumps(text).encode())
 
     async def close(self): ...
 
