@@ -33,7 +33,6 @@ from agent.wire.lists import PageWalk
 from agent.wire.sensor_data import SensorDataRecord
 from agent.wire.times import to_rfc3339
 from simulator.fleet.audit.digest import digest_values
-from simulator.fleet.audit.file_ledger import FileLedger
 from simulator.fleet.audit.fleet_ledger import (
     NUMBERS_OF_A_RUN,
     SEQUENCE_NAME,
@@ -41,7 +40,6 @@ from simulator.fleet.audit.fleet_ledger import (
     first_number_of,
     with_sequence,
 )
-from simulator.fleet.audit.ledger_format import LedgerHeader
 from simulator.fleet.device.answers import is_refused, outcome_of
 from simulator.fleet.device.hashed_random import HashedRandom
 from simulator.fleet.device.http_codec import HttpCodec, Operation, Request, TimedReading, read_refusals, values_text
@@ -54,12 +52,11 @@ from simulator.fleet.outcomes import Attempt, OutcomeClass
 from simulator.fleet.plan.plan import Plan
 from simulator.fleet.scenario.kinds import BackfillSettings
 from simulator.fleet.scenario.model import Scenario
-from simulator.fleet.scenario.python_file import Program
 from simulator.fleet.signals.base import Individual
 from simulator.fleet.target.client import Keyring
 from simulator.fleet.target.pool_pages import PoolPages
-from simulator.fleet.target.target import KeyPairFile, read_keys
-from simulator.fleet.workload.base import Leftover, WorkloadSummary
+from simulator.fleet.target.target import read_keys
+from simulator.fleet.workload.base import DeviceJob, Leftover, WorkloadSummary
 from simulator.fleet.workload.models import build_models
 from simulator.watched import into_loop, start_task
 
@@ -73,41 +70,18 @@ _YIELD_EVERY: Final = 50
 Read = TypeVar("Read")
 
 
-@dataclass(frozen=True, slots=True)
-class BackfillJob:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackfillJob(DeviceJob):
     """One worker's part of a backfill, pickled.
 
     Attributes:
-        scenario: the whole one.
-        keys: the pairs that take turns.
-        devices: the range of this worker, in the fleet.
-        device_ids, names: of those devices.
-        model_numbers: the model of each device of the range.
-        folder: of the scenario's file: relative paths in it start there.
         from_s, to_s: the history's ends, seconds since the epoch.
-        offers: the service's extensions.
-        ca_file: the authorities that alone are trusted there; None trusts the system's.
-        ledger_path, ledger_header: this worker's ledger; None keeps none.
-        connections: requests under way at once.
-        program: gives the readings; None where the signals do.
+        ca_file: the authorities that alone are trusted at the service; None trusts the system's.
     """
 
-    scenario: Scenario
     base_url: str
-    keys: tuple[KeyPairFile, ...]
-    devices: range
-    device_ids: tuple[str, ...]
-    names: tuple[str, ...]
-    product_id: str
-    model_numbers: tuple[int, ...]
-    folder: Path
     from_s: float
     to_s: float
-    offers: frozenset[str]
-    ledger_path: Path | None = None
-    ledger_header: LedgerHeader | None = None
-    connections: int = 16
-    program: Program | None = None
     ca_file: Path | None = None
 
     def make(self, recorder: Recorder) -> BackfillWorkload:
@@ -152,11 +126,7 @@ class BackfillWorkload:
             ca_file=job.ca_file,
         )
         self._pages = PoolPages(self._pool, lambda: self._keys.headers(0))
-        self._file_ledger: FileLedger | None = None
-        if job.ledger_path is not None and job.ledger_header is not None:
-            self._file_ledger = FileLedger(
-                job.ledger_path, job.ledger_header, on_failure=into_loop(asyncio.get_running_loop())
-            )
+        self._file_ledger = None if job.ledger is None else job.ledger.open(into_loop(asyncio.get_running_loop()))
         self._ledger: FleetLedger = self._file_ledger or FleetLedger()
         self._waiting = iter(range(len(job.device_ids)))
         self._under_way: set[int] = set()

@@ -18,6 +18,7 @@ from agent.wire.auth import KeyPair
 from agent.wire.extensions import BATCH_SENSOR_DATA, IDEMPOTENCY_KEY, LIST_PARAMETERS, RECORDED_AT
 from agent.wire.secret import Secret
 from agent.wire.sensor_data import PostSensorData
+from simulator.fleet.audit.file_ledger import LedgerTarget
 from simulator.fleet.audit.fleet_ledger import SEQUENCE_NAME, LedgerCounts, first_number_of
 from simulator.fleet.audit.folder import AuditedDevice, ledger_path, write_devices
 from simulator.fleet.audit.ledger_format import LedgerHeader, read_frames
@@ -155,15 +156,17 @@ def a_job(scenario, base_url, found, folder):
         from_s=from_s,
         to_s=to_s,
         offers=frozenset(offers),
-        ledger_path=ledger_path(folder, 0),
-        ledger_header=LedgerHeader(
-            0,
-            0,
-            len(devices),
-            round(time.time() * 1000),
-            SEQUENCE_NAME,
-            offers,
-            first_number_of(history_name(scenario, from_s, to_s)),
+        ledger=LedgerTarget(
+            ledger_path(folder, 0),
+            LedgerHeader(
+                0,
+                0,
+                len(devices),
+                round(time.time() * 1000),
+                SEQUENCE_NAME,
+                offers,
+                first_number_of(history_name(scenario, from_s, to_s)),
+            ),
         ),
     )
 
