@@ -89,7 +89,7 @@ def test_every_reading_arrives_once_and_every_command_runs_once_through_power_cu
             for index in range(COUNT):
                 devices.driver.switch_off(index)
             for ledger in devices.ledgers:
-                assert ledger.runs()[f"ping-{ledger.device_id}"] == 1
+                assert ledger.effects[f"ping-{ledger.device_id}"] == 1
             sent = sum(ledger.sent for ledger in devices.ledgers)
             assert sum(ledger.accepted for ledger in devices.ledgers) == sent == len(gateway.readings)
 
