@@ -20,12 +20,13 @@ from simulator.fleet.device.mqtt_driver import SPREAD_S, MqttDriver
 from simulator.fleet.engine.mqtt.ports import Arrival, Established, Opening, Publisher, SessionListener
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.faults.link import LinkFault
-from simulator.fleet.faults.registry import build_faults, read_fault
+from simulator.fleet.faults.registry import build_faults
 from simulator.fleet.models.fault_hooks import ActiveFaults
 from simulator.fleet.outcomes import Attempt, OutcomeClass
 from simulator.fleet.signals.base import Individual
 from simulator.fleet.workload.link_state import LinkFaults
 from simulator.fleet.workload.mqtt_links import MqttLinks
+from tests.fleet_faults import read_fault
 from tests.virtual_clock import VirtualClock
 
 ID = "dev-1"

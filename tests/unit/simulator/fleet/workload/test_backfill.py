@@ -24,7 +24,7 @@ from simulator.fleet.audit.folder import AuditedDevice, ledger_path, write_devic
 from simulator.fleet.audit.ledger_format import LedgerHeader, read_frames
 from simulator.fleet.audit.run_audit import AuditSettings, audit_run
 from simulator.fleet.engine.ports import HttpAnswer
-from simulator.fleet.faults.registry import build_faults, read_fault
+from simulator.fleet.faults.registry import build_faults
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.models.build import ModelParts, build_model
 from simulator.fleet.models.fault_hooks import ActiveFaults
@@ -45,6 +45,7 @@ from simulator.keys import Keys
 from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService
 from simulator.wire.client import ServiceClient
+from tests.fleet_faults import read_fault
 
 KEYS = Keys("mk_fleet", Secret("msk_fleet"))
 PAIR = KeyPair("mk_fleet", Secret("msk_fleet"))
