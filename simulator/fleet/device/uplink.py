@@ -391,7 +391,7 @@ class DeviceUplink:
             ledger.readings_accepted(body.index, delivered, body.run_s(now))
         if refused:
             ages.given_up(outbox.taken_s(refused), OutcomeClass.REFUSED, now.monotonic_s)
-            body.fleet.gauges.waiting_readings -= outbox.refused(refused)
+            body.fleet.gauges.waiting_readings -= outbox.delivered(refused)
             ledger.readings_refused(body.index, tuple(refused), body.run_s(now))
             self.fault = next(iter(refused.values()))
         body.disk.in_flight = None

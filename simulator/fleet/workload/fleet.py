@@ -224,7 +224,7 @@ class FleetWorkload:
                 while (
                     self._agenda
                     or not devices.has_settled()
-                    or operator.tally.under_way
+                    or operator.under_way
                     or self._commands
                     or self._held
                     or (has_devices and self._commands.count_unordered() < operator.count_unnumbered())
@@ -273,7 +273,7 @@ class FleetWorkload:
         if broken is not None:
             raise broken  # events that were not filed, or a ledger that was not written: no figure is worth anything
         names = list(zip(self._job.device_ids, self._job.names, strict=True))
-        refused = self._operator.tally.refused if self._operator is not None else {}
+        refused = self._operator.refused if self._operator is not None else {}
         failures = [f"{count} commands were refused: {why}" for why, count in refused.items()]
         if self._held:
             failures.append(f"{self._held_orders} commands were not sent: {_NO_CONTACT}")

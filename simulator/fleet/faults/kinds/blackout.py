@@ -1,4 +1,4 @@
-"""No network at all: links are cut in one instant, connecting fails at once, and links come back one after the other."""
+"""No network at all: links are cut in one instant, connecting fails at once; they come back one after the other."""
 
 from __future__ import annotations
 

@@ -77,9 +77,7 @@ class Engine:
     def stand(self) -> None:
         assert self.listener is not None
         now_s = self._clock.time()
-        self.listener.connected(
-            Established(kept=False, began_s=self._began_s, connected_s=now_s, max_packet_bytes=None), now_s
-        )
+        self.listener.connected(Established(kept=False, began_s=self._began_s, max_packet_bytes=None), now_s)
 
     def puback(self, code: int = 0) -> tuple[str, bytes]:
         topic, payload, publisher, sent_s = self.waiting.pop(0)
