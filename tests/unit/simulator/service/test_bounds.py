@@ -10,7 +10,7 @@ import simulator.service
 from agent.wire import paths
 from simulator.service import waiting
 from simulator.service.answers import Answer
-from simulator.service.attempts import Attempts
+from simulator.service.passwords import Attempts
 from simulator.service.routes import sensor_data
 from simulator.service.waiting import CachedPoll, PollCache
 
