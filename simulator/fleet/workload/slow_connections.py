@@ -54,6 +54,10 @@ class SlowConnections:
         target: where to.
         connections: how many.
         every_s: between two bytes of one connection.
+
+    Attributes:
+        opened: connections that were made, again after the server had closed one, too.
+        closed: of those, how many the server closed.
     """
 
     def __init__(self, target: SlowTarget, connections: int, every_s: float) -> None:
@@ -61,6 +65,8 @@ class SlowConnections:
         self._every_s = every_s
         self._count = connections
         self._tasks: list[asyncio.Task[None]] = []
+        self.opened = 0
+        self.closed = 0
 
     def begin(self) -> None:
         """Open them all; nothing happens when they are."""
@@ -84,6 +90,7 @@ class SlowConnections:
             except OSError:
                 await asyncio.sleep(self._every_s)
                 continue
+            self.opened += 1
             try:
                 writer.write(target.beginning)
                 while True:
@@ -91,7 +98,7 @@ class SlowConnections:
                     await asyncio.sleep(self._every_s)
                     writer.write(_FILLER)
             except OSError:
-                continue
+                self.closed += 1
             finally:
                 writer.close()
                 with contextlib.suppress(OSError, asyncio.CancelledError):
