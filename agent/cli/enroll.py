@@ -21,7 +21,7 @@ _DEFAULT_DIR: Final = Path("/etc/device-agent")
 
 
 @click.command()
-@click.argument("url_or_label", metavar="URL|LABEL")
+@click.argument("url_or_label", metavar="ADDRESS")
 @click.argument("code", required=False)
 @click.option(
     "--identifier",
@@ -58,7 +58,9 @@ def enroll(
     start: bool,
     as_json: bool,
 ) -> None:
-    """Join a gateway with the CODE that `device-gateway devices invite` printed, or with the text of its QR label.
+    """Join the gateway at ADDRESS with the CODE that `device-gateway devices invite` printed.
+
+    The text of its QR label holds both and may stand for them.
 
     It fetches this device's id, token and the authority to trust, writes a commented configuration and starts the
     service. A device that enrolls again keeps its id, its configuration and its state.
@@ -75,7 +77,7 @@ def enroll(
         try:
             url, code = parse_label(url_or_label)
         except InvalidMessage as error:
-            raise click.UsageError(f"the CODE is missing ({error}): device-agent enroll URL CODE") from None
+            raise click.UsageError(f"the CODE is missing ({error}): device-agent enroll ADDRESS CODE") from None
     try:
         with configuration_faults_end_it():
             plan = plan_enrollment(url, code, identifier=identifier, name=name, directory=directory)

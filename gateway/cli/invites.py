@@ -22,19 +22,12 @@ _LONGEST_S: Final = 366 * 86_400.0
 _MOST: Final = 100_000
 
 
-class Duration(click.ParamType[float]):
+def read_duration(text: str) -> float:
     """A time such as ``90s``, ``15m``, ``1h`` or ``7d``, in seconds."""
-
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The seconds."""
-        if isinstance(value, float):
-            return value
-        found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,3})?)([smhd])", str(value))
-        if found is None or not 1.0 <= float(found[1]) * _UNITS[found[2]] <= _LONGEST_S:
-            self.fail(f"{value!r} is no time: write 15m, 1h or 7d, from 1s to 366d", param, ctx)
-        return float(found[1]) * _UNITS[found[2]]
+    found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,3})?)([smhd])", text)
+    if found is None or not 1.0 <= float(found[1]) * _UNITS[found[2]] <= _LONGEST_S:
+        raise click.BadParameter(f"{text!r} is no time: write 15m, 1h or 7d, from 1s to 366d")
+    return float(found[1]) * _UNITS[found[2]]
 
 
 @click.command()
@@ -56,7 +49,14 @@ class Duration(click.ParamType[float]):
     type=click.Path(path_type=Path, dir_okay=False),
     help="Only devices with these identifiers: a file with one in each line.",
 )
-@click.option("--expires", type=Duration(), default="1h", show_default=True, help="How long it is good: 15m, 1h, 7d.")
+@click.option(
+    "--expires",
+    type=read_duration,
+    metavar="TIME",
+    default="1h",
+    show_default=True,
+    help="How long the code is good: 15m, 1h, 7d.",
+)
 @click.option("--url", help="How devices reach the HTTP front. Default: where it listens, when that is loopback.")
 @click.option("--broker", help="Enrolled devices speak MQTT: how they reach the broker, HOST or HOST:PORT.")
 @click.option(
@@ -183,7 +183,7 @@ def invites(*, config_path: Path, as_json: bool, show_all: bool) -> None:
 @gateway_config_option
 @click.argument("invite_ids", nargs=-1, required=True, metavar="INVITE_ID...")
 def uninvite(*, config_path: Path, invite_ids: tuple[str, ...]) -> None:
-    """Take codes back; devices that have enrolled with them keep their tokens.
+    """Take back the code of each INVITE_ID; devices that have enrolled with them keep their tokens.
 
     Exit code 1 when one of them was not open.
     """
