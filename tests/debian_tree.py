@@ -121,7 +121,6 @@ def _bare_debian(tree: Path, release: str) -> None:
 
 def _with_mmdebstrap(tree: Path, release: str) -> None:
     options = [f"--dpkgopt={option}" for option in _DPKG.splitlines()]
-    # Without apt, which nobody calls there.
     what = ("--quiet", "--mode=root", "--variant=essential", f"--include={_packages(release)}")
     _run(*_APART, "mmdebstrap", *what, *options, SUITES[release], str(tree))
 
