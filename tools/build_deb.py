@@ -105,6 +105,7 @@ def main() -> int:
     parser.add_argument(
         "--package", action="append", choices=[each.name for each in PACKAGES], help="one of them alone"
     )
+    parser.add_argument("--level", type=int, default=9, help="of the compression, 0 to 9 (default 9)")
     arguments = parser.parse_args()
     if shutil.which("dpkg-deb") is None:
         parser.error("dpkg-deb is missing: build on Debian or Ubuntu, or install the package dpkg")
@@ -117,7 +118,7 @@ def main() -> int:
             continue
         for architecture in arguments.architecture or PLATFORMS:
             try:
-                built = build(package, architecture, arguments.out)
+                built = build(package, architecture, arguments.out, arguments.level)
             except WheelsMissing as error:
                 print(f"left out: {package.name} for {architecture}: {error}")
                 left_out += bool(arguments.architecture)
@@ -126,13 +127,14 @@ def main() -> int:
     return 1 if left_out else 0
 
 
-def build(package: Package, architecture: str, out: Path) -> Path:
+def build(package: Package, architecture: str, out: Path, level: int = 9) -> Path:
     """Build one package.
 
     Args:
         package: which.
         architecture: Debian's name of it.
         out: folder that gets the file.
+        level: of the compression.
 
     Returns:
         The file.
@@ -151,7 +153,7 @@ def build(package: Package, architecture: str, out: Path) -> Path:
         _set_times_and_modes(tree)
         built = out / f"{package.name}_{_version()}_{architecture}.deb"
         # One thread: how xz divides its work would otherwise depend on the machine.
-        options = ("-Zxz", "-z9", "--threads-max=1", "--root-owner-group")
+        options = ("-Zxz", f"-z{level}", "--threads-max=1", "--root-owner-group")
         _run("dpkg-deb", *options, "--build", str(tree), str(built))
     return built
 
