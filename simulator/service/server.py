@@ -22,6 +22,7 @@ from simulator.listening import refused_port
 from simulator.service.accounts import WantedUser
 from simulator.service.app import build_app
 from simulator.service.config import ServiceConfig
+from simulator.service.heap import keep_collections_short
 from simulator.service.profiles.model import ServerProfile
 from simulator.service.request_log.protocol import RecordedProtocol
 from simulator.service.service import Service
@@ -247,7 +248,7 @@ class RunningService:
 
 
 def serve(config: ServiceConfig, on_ready: Callable[[Service, str], None]) -> None:
-    """Serve in this thread until SIGTERM or SIGINT.
+    """Serve in this thread until SIGTERM or SIGINT; the process is the service's own.
 
     Args:
         config: the settings.
@@ -262,8 +263,13 @@ def serve(config: ServiceConfig, on_ready: Callable[[Service, str], None]) -> No
     with contextlib.closing(listener):
         service = Service(config)
         service.public_url = config.public_url or base_url(listener)
+
+        def ready() -> None:
+            keep_collections_short()
+            on_ready(service, base_url(listener))
+
         try:
-            make_server(service, lambda: on_ready(service, base_url(listener))).run([listener])
+            make_server(service, ready).run([listener])
             if config.snapshot_on_exit is not None and service.failure is None:
                 save_at_end(service, config.snapshot_on_exit)
         finally:
