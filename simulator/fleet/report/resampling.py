@@ -22,7 +22,7 @@ from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.subjects import WAITED
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import Second
-from simulator.fleet.report.figures import waited
+from simulator.fleet.report.figures import waited_histograms
 from simulator.fleet.report.formatting import ERRORS
 
 DRAWINGS: Final = 1000
@@ -188,7 +188,7 @@ def _block(stretch: Stretch, seconds: Sequence[Second]) -> Block:
             for outcome, tally in classes.items():
                 into = counts.setdefault(name, {})
                 into[outcome] = into.get(outcome, 0) + tally.count
-            for text in waited(classes):
+            for text in waited_histograms(classes):
                 if name not in response:
                     response[name] = Histogram()
                 response[name].add_encoded(text)

@@ -18,7 +18,7 @@ from simulator.fleet.metrics.merging import TallySum
 from simulator.fleet.metrics.stages import without_stages
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import GeneratorHealth, Operations, Second
-from simulator.fleet.report.figures import ALL, OperationFigures, times_at
+from simulator.fleet.report.figures import ALL_OPERATIONS, OperationFigures, percentile_times
 from simulator.fleet.report.window import worst_health
 
 SLICES_MAX: Final = 720
@@ -36,7 +36,8 @@ class Slice:
     Attributes:
         begin_s: since the run's begin.
         seconds: of it that were reported; rates are counts over these.
-        counts: by operation and outcome; :data:`ALL` is among the operations, and so are ages, which are in no sum.
+        counts: by operation and outcome; :data:`ALL_OPERATIONS` is among the operations, and so are
+            ages, which are in no sum.
         response, service: by operation.
         gauges: the lowest and the highest of each.
         health: the worst.
@@ -116,13 +117,16 @@ def _slice(seconds: list[Second], width_s: int) -> Slice:
             gauges[name] = min(low, value), max(high, value)
     requests = _figures([without_stages(second.operations) for second in seconds], span_s)
     ages = _figures([shown_ages(second.operations) for second in seconds], span_s)
-    whole = OperationFigures.together(ALL, requests.values(), span_s)
+    whole = OperationFigures.combined(ALL_OPERATIONS, requests.values(), span_s)
     return Slice(
         seconds[0].second // width_s * width_s,
         len(seconds),
-        {name: each.counts for name, each in {ALL: whole, **requests, **ages}.items()},
-        {name: times_at(each.response, BAND) for name, each in {ALL: whole, **requests, **ages}.items()},
-        {name: times_at(each.service, BAND) for name, each in {ALL: whole, **requests}.items()},
+        {name: each.counts for name, each in {ALL_OPERATIONS: whole, **requests, **ages}.items()},
+        {
+            name: percentile_times(each.response, BAND)
+            for name, each in {ALL_OPERATIONS: whole, **requests, **ages}.items()
+        },
+        {name: percentile_times(each.service, BAND) for name, each in {ALL_OPERATIONS: whole, **requests}.items()},
         gauges,
         worst_health([second.health for second in seconds]),
     )
@@ -130,4 +134,4 @@ def _slice(seconds: list[Second], width_s: int) -> Slice:
 
 def _figures(parts: list[Operations], span_s: float) -> dict[str, OperationFigures]:
     names = dict.fromkeys(name for part in parts for name in part)
-    return {name: OperationFigures.of(name, (part.get(name, {}) for part in parts), span_s) for name in names}
+    return {name: OperationFigures.from_parts(name, (part.get(name, {}) for part in parts), span_s) for name in names}
