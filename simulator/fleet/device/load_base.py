@@ -1,4 +1,4 @@
-"""Parts of pure load that HTTP and MQTT share: readings made for their request, and closed users."""
+"""Pure load over any transport: readings made for their request, closed users, and what is measured."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class LoopLag:
         self._timer: Timer | None = None
 
     def start(self) -> None:
-        """From now on; in the loop's thread."""
+        """Begin to measure; in the loop's thread."""
         self._due_s = self._loop.time() + self._every_s
         self._timer = self._loop.call_at(self._due_s, self._wake)
 
@@ -105,7 +105,7 @@ class GcPauses:
         self._worst_s = 0.0
 
     def start(self) -> None:
-        """From now on."""
+        """Begin to measure."""
         gc.callbacks.append(self._note)
 
     def stop(self) -> None:
@@ -194,7 +194,7 @@ class HealthProbe:
         self._cpu = cpu or ProcessCpu()
 
     def start(self) -> None:
-        """From now on; in the loop's thread."""
+        """Begin to measure; in the loop's thread."""
         self._lag.start()
         self._pauses.start()
 

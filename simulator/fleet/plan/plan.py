@@ -1,4 +1,4 @@
-"""The plan of a run: who does what when, for any range of devices and any stretch of time, without a memory.
+"""The plan of a run: its events, for any range of devices and any stretch of time, as a function without state.
 
 Every worker asks for its own range; put together, their answers are those for the whole fleet, however it is cut.
 """

@@ -262,7 +262,7 @@ class AgeFigures:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is of all readings or of all commands."""
+        """Whether these are the figures of all readings or of all commands."""
         return self.name in AGE_OPERATIONS
 
     @property

@@ -123,7 +123,7 @@ class Sample:
 
     @property
     def answers(self) -> int:
-        """Those that times are made of."""
+        """The histograms of answers, which times are made of."""
         counts = [block.counts.get(self._operation, {}) for block in self._blocks]
         return sum(count.get(kind, 0) for count in counts for kind in WAITED)
 

@@ -249,7 +249,7 @@ def _shares(
 
 
 def _said(scenario: Scenario) -> tuple[str | None, str | None, str, str]:
-    """What an audit goes by that the scenario says of the server: the reading with the time, what its lists hold."""
+    """The scenario's settings of the server that an audit needs: the reading with the time, what its lists hold."""
     section = scenario.target.dialect
     dialect = section.dialect()
     return dialect.recorded_at_reading, dialect.command_lists, section.command_id, section.time_zone

@@ -1,4 +1,4 @@
-"""How far registering the devices is, and how long it will take: said before it begins, and again by what it takes."""
+"""Progress of registering the devices, with an estimate before it begins and one by the measured rate."""
 
 from __future__ import annotations
 

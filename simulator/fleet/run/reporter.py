@@ -1,4 +1,4 @@
-"""Where a run is heard while it goes on: its folder, and whoever watches."""
+"""Writes what happens in a run to its folder, and shows it in its view."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _DRAIN: Final = "drain"
 
 @dataclass(slots=True)
 class RunReporter:
-    """Where the run is heard: its folder and its view (:class:`~simulator.fleet.run.coordinator.RunListener`)."""
+    """Writes a run to its folder and shows it (a :class:`~simulator.fleet.run.coordinator.RunListener`)."""
 
     folder: RunFolder
     view: RunView

@@ -1,4 +1,4 @@
-"""The models of a scenario whose readings a program gives, and whether the program is any good."""
+"""Models whose readings a program gives, and the check of that program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which additions to the specification a target has: what the scenario says, else what its discovery document says."""
+"""The extensions of a target: by the scenario, else by its discovery document."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ LOCAL_BROKER: Final = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True)
 class TargetOptions:
-    """What a person says on the command line; everything may be missing.
+    """The options of the command line; everything may be missing.
 
     Attributes:
         base_url: address of the service.
@@ -94,7 +94,7 @@ def read_keys(files: Sequence[KeyPairFile]) -> tuple[Keys, ...]:
 def find_target(
     options: TargetOptions, base_url: str | None = None, keys: Sequence[KeyPairFile] = (), ca_file: Path | None = None
 ) -> Target:
-    """The way in; what the command line says goes before what the scenario says.
+    """The address and credentials of the target; the command line goes before the scenario.
 
     Args:
         options: from the command line.

@@ -105,11 +105,11 @@ class Devices(Power, Protocol):
         ...
 
     def restore(self, device: int) -> None:
-        """It can connect again."""
+        """Let the device connect again."""
         ...
 
     def apply_link_faults(self, faults: LinkFaults) -> None:
-        """From now on what is said gets through as these faults of the network let it."""
+        """Apply these faults of the network to everything that is sent from now on."""
         ...
 
     def has_link_fault(self, device: int) -> bool:
@@ -231,5 +231,5 @@ class CoreDevices:
         self.has_link_fault = links.has_link_fault
 
     def arrive(self, stream: int, device: int, due_s: float) -> None:
-        """They have their own schedules; the scenario's check refuses arrivals for them."""
+        """Refuse: devices have their own schedules, and the scenario's check lets no arrivals come here."""
         raise ValueError(f"arrival {stream} for device {device} at {due_s}: level core has no arrivals")

@@ -1,4 +1,4 @@
-"""A worker's range of devices: switched by the plan, driven by their own cores, measured and written down."""
+"""One worker's devices in a run: switched by the plan, measured, and written to the ledger."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the page says in words, figures and tables. Values only; the template lays them out."""
+"""The page's words, figures and tables. Values only; the template lays them out."""
 
 from __future__ import annotations
 

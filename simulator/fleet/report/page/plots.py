@@ -175,7 +175,7 @@ def _span(span: Span) -> dict[str, Any]:
 
 
 def _short(value: float | None) -> float | None:
-    """Four digits, which is more than a histogram knows; None for no number."""
+    """Four digits, more than the precision of a histogram; None for no number."""
     if value is None or not math.isfinite(value):
         return None
     return float(f"{value:.{_DIGITS}g}")

@@ -109,7 +109,7 @@ class Exchanges:
         self.resends[Attempt.AMBIGUOUS] += again.ambiguous
 
     def take_away(self, part: Exchanges) -> None:
-        """Those that are in a part, too, do not count here; no count falls below 0."""
+        """Subtract the counts of a part; none falls below 0."""
         self.count = max(0, self.count - part.count)
         self.resends = {attempt: max(0, count - part.resends[attempt]) for attempt, count in self.resends.items()}
 
@@ -140,7 +140,7 @@ class Times:
         self.sum_s += sum_s
 
     def take_away(self, part: Times) -> None:
-        """Those that are in a part, too, do not count here; no count falls below 0."""
+        """Subtract the counts of a part; none falls below 0."""
         self.counts = np.maximum(self.counts - part.counts, 0)
         self.sum_s = max(0.0, self.sum_s - part.sum_s) if self.counts.any() else 0.0
 
