@@ -9,8 +9,7 @@ from typing import Final
 
 from agent.wire.limits import QUOTA_PER_MINUTE
 from simulator.fleet.plan.outages import OutageForecast, barrier_notes, outages_of
-from simulator.fleet.plan.plan import Plan
-from simulator.fleet.plan.schedules import poll_period_s
+from simulator.fleet.plan.plan import Plan, poll_period_s
 from simulator.fleet.plan.streams import streams_of
 from simulator.fleet.plan.timeline import PhaseSpan
 from simulator.fleet.plan.workers import count_workers

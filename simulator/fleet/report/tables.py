@@ -18,7 +18,6 @@ from agent.errors import InvalidMessage
 from agent.wire.times import parse_time
 from simulator.fleet.metrics.ages import with_shown_ages
 from simulator.fleet.record import GeneratorHealth, Operations, RunRecord, Second, Span
-from simulator.fleet.report.by_phase import PhaseFigures, phase_at
 from simulator.fleet.report.figures import (
     MEASURES,
     OUTCOME_COUNTS,
@@ -27,6 +26,7 @@ from simulator.fleet.report.figures import (
     percentile_label,
     percentile_times,
 )
+from simulator.fleet.report.timeline import PhaseFigures, phase_at
 
 Cell = str | int | float | None
 """None where there is nothing; a time is seconds since the epoch."""

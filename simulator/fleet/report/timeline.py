@@ -1,4 +1,4 @@
-"""A run as at most some hundred slices of time, however long it was.
+"""A run as at most some hundred slices of time, however long it was, and by phase.
 
 Counts are added and histograms merged; a percentile of a slice is that of all its answers, never one made of
 percentiles. Of gauges the lowest and the highest stay, of the generator's health the worst: a spike of one second is in
@@ -8,7 +8,7 @@ the slice of a minute, as high as it was.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -17,7 +17,7 @@ from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.merging import TallySum
 from simulator.fleet.metrics.stages import without_stages
 from simulator.fleet.outcomes import OutcomeClass
-from simulator.fleet.record import GeneratorHealth, Operations, Second
+from simulator.fleet.record import GeneratorHealth, Operations, Second, Span
 from simulator.fleet.report.figures import ALL_OPERATIONS, OperationFigures, percentile_times
 from simulator.fleet.report.window import worst_health
 
@@ -135,3 +135,61 @@ def _slice(seconds: list[Second], width_s: int) -> Slice:
 def _figures(parts: list[Operations], span_s: float) -> dict[str, OperationFigures]:
     names = dict.fromkeys(name for part in parts for name in part)
     return {name: OperationFigures.from_parts(name, (part.get(name, {}) for part in parts), span_s) for name in names}
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseFigures:
+    """One phase.
+
+    Attributes:
+        name: of the phase; ``drain`` for what came after the phases.
+        operations: of its whole seconds: what fell into two phases belongs to none, as for thresholds.
+        begin_s: since the run's begin.
+    """
+
+    name: str
+    operations: Operations
+    begin_s: float = 0.0
+
+
+def phase_at(spans: Sequence[Span], second: int) -> Span | None:
+    """The phase that a second lies in as a whole; None for one that two share."""
+    return next((span for span in spans if span.begin_s <= second and second + 1 <= span.end_s), None)
+
+
+class ByPhase:
+    """Adds seconds up by phase.
+
+    Args:
+        spans: the phases in order, none overlapping another.
+
+    Attributes:
+        phases: those that something was measured in, once all seconds went by.
+    """
+
+    def __init__(self, spans: Sequence[Span]) -> None:
+        self.phases: list[PhaseFigures] = []
+        self._spans = spans
+        self._now: Span | None = None
+        self._totals = Totals()
+
+    def passed_on(self, seconds: Iterable[Second]) -> Iterator[Second]:
+        """The same seconds again, each added on the way."""
+        for second in seconds:
+            self._take(second)
+            yield second
+        self._end()
+
+    def _take(self, second: Second) -> None:
+        span = phase_at(self._spans, second.second)
+        if span is not self._now:
+            self._end()
+            self._now = span
+        if span is not None:
+            self._totals.take(second)
+
+    def _end(self) -> None:
+        operations = self._totals.operations
+        if self._now is not None and operations:
+            self.phases.append(PhaseFigures(self._now.name, operations, self._now.begin_s))
+        self._now, self._totals = None, Totals()

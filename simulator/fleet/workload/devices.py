@@ -13,9 +13,8 @@ from agent.wire.secret import Secret
 from simulator.fleet.device.driver import Member
 from simulator.fleet.device.http_driver import HttpDriver
 from simulator.fleet.device.load_base import LoadBase, LoadDevice
-from simulator.fleet.device.model import Fleetwide
+from simulator.fleet.device.model import Fleetwide, Observer
 from simulator.fleet.device.mqtt_driver import MqttDriver
-from simulator.fleet.device.observer import Observer
 from simulator.fleet.engine.addresses import loopback_addresses
 from simulator.fleet.engine.wheel import Clock, Wheel
 from simulator.fleet.scenario.model import Scenario

@@ -11,7 +11,6 @@ from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.subjects import HELD
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import CHECKS, DeviceFinding, RunRecord, Span, StreamAudit, VerdictStatus
-from simulator.fleet.report.by_phase import PhaseFigures
 from simulator.fleet.report.figures import (
     OPERATION_COLUMNS,
     TABLE_PERCENTILES,
@@ -38,7 +37,7 @@ from simulator.fleet.report.formatting import (
 from simulator.fleet.report.page.plots import spans_with_drain
 from simulator.fleet.report.summary import WRONGS, LimiterCheck, limiter_checks, observed_text, streams_of
 from simulator.fleet.report.tables import devices_of
-from simulator.fleet.report.timeline import Slice
+from simulator.fleet.report.timeline import PhaseFigures, Slice
 from simulator.fleet.transports import TRANSPORTS
 from simulator.report.page import duration_text
 from simulator.report.values import Figure, Tone
