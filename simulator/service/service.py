@@ -19,7 +19,6 @@ from starlette.types import Scope
 from agent.errors import ConfigurationError
 from agent.wire.secret import Secret
 from simulator.service.accounts import Accounts, read_held
-from simulator.service.attempts import Attempts
 from simulator.service.client_address import client_address, parse_networks
 from simulator.service.clock import SettableClock
 from simulator.service.config import ServiceConfig
@@ -32,7 +31,7 @@ from simulator.service.ids import IdSource
 from simulator.service.ingest import ReadingStore
 from simulator.service.keeping import Keeping
 from simulator.service.matching import PathTemplates
-from simulator.service.passwords import Passwords
+from simulator.service.passwords import Attempts, Passwords
 from simulator.service.presence import Presence
 from simulator.service.quota import Quota
 from simulator.service.request_log.recorder import Recorder
@@ -47,10 +46,10 @@ from simulator.service.snapshots.reading import look
 from simulator.service.storage import (
     accounts,
     commands,
+    deleting,
     grants,
     keys,
     people,
-    reset,
     rule_firings,
     seeding,
     stored_answers,
@@ -193,16 +192,23 @@ class Service:
             header = loading.begin_with(connection, config.snapshot, self.database.where)
             self.clock.restore(header.clock)
             self.ids.restart(look(config.snapshot)[1])
-        made = self.accounts.keep_own(connection)
-        if config.profile is not None:
-            self.profiles.store(connection, accounts.first(connection), config.profile)
-        self.accounts.hold(read_held(connection))
+            with loading.faults_of_option(config.snapshot), loading.rows_are_of_a_snapshot():
+                made = self._open_accounts(connection)
+        else:
+            made = self._open_accounts(connection)
         self.deadline.load(connection)
         self.rules.load(connection)
         # In the same transaction: a first start that fails must not leave an account whose keys nobody was shown.
         done = self._apply_seed(connection, seed, self._target(next(iter(self.callers.values())), hashes))
         if isinstance(done, SeedFaultsError):
             raise ConfigurationError([f"seed {config.seed_file} {line}" for line in done.lines()], "seed")
+        return made
+
+    def _open_accounts(self, connection: Connection) -> Keys | None:
+        made = self.accounts.keep_own(connection)
+        if self.config.profile is not None:
+            self.profiles.store(connection, accounts.first(connection), self.config.profile)
+        self.accounts.hold(read_held(connection))
         return made
 
     def _target(self, caller: Caller, hashes: Hashes) -> SeedTarget:
@@ -351,10 +357,10 @@ class Service:
         gone = people.of_account(connection, account)
         if account is None:
             self.presence.clear()
-            reset.delete_all(connection)
+            deleting.delete_all(connection)
         else:
             self.presence.flush(connection, self.clock.now_ms())  # the other accounts' devices stay seen
-            reset.delete_account(connection, account)
+            deleting.delete_account(connection, account)
         self.deadline.load(connection)
         for reload in self.on_reset:
             reload(connection)

@@ -48,6 +48,7 @@ class Recording:
         query: what follows the ``?``.
         headers: of the request.
         client: the address and port of the other end.
+        is_console: a page of the service sent it.
         replay_of: ``seq`` of the request that this one repeats.
         seq: its place in the log, once it has one.
         caller: set by who finds out whom it comes from.
@@ -80,6 +81,7 @@ class Recording:
         "faults",
         "has_secrets",
         "headers",
+        "is_console",
         "kept_answer_headers",
         "kept_headers",
         "logged_path",
@@ -114,7 +116,7 @@ class Recording:
         self.status: int | None = None
         self.logged_path: LoggedPath | None = None
         self.entry: Entry | None = None
-        self._is_complete = self._is_disconnected = self.has_secrets = False
+        self._is_complete = self._is_disconnected = self.has_secrets = self.is_console = False
         self.outcome = ANSWERED
         self.duration_s = 0.0
         self._started_s = time.perf_counter()
