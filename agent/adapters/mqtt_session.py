@@ -86,7 +86,7 @@ class Tls:
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """Where the broker is and who one is there.
+    """The broker's address, and this client's identity there.
 
     Attributes:
         client_id: also the user name, unless ``user_name`` says otherwise.
@@ -141,7 +141,7 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """What one does on a connection.
+    """The subscriptions, messages and callbacks of a connection.
 
     Attributes:
         subscriptions: (filter, QoS); asked for at every connection, also when the broker kept the session.

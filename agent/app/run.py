@@ -63,7 +63,7 @@ LIVE: Final = (
     "sensors.*.report",
     "safe_mode",
 )
-"""What counts from the next moment on; every other key belongs to something that is built with it."""
+"""The keys that come into force in the running agent; for every other key it restarts."""
 
 
 def run_agent(loaded: LoadedConfig, environ: Mapping[str, str], starting: Starting, read: Read) -> int:

@@ -47,7 +47,7 @@ class Ledger:
         self._days: dict[str, list[int]] = {}
         self._written_before = 0
         self._saved = ""
-        self._boarded = ""
+        self._pending = ""
         self._due_s = clock.now().monotonic_s + _EVERY_S
 
     def load(self, text: str | None) -> None:
@@ -75,13 +75,13 @@ class Ledger:
             if not last and now_s < self._due_s:
                 return None
             self._look_at_writes()
-            self._boarded = json.dumps(self._days, separators=(",", ":"))
-            return None if self._boarded == self._saved else (SETTING, self._boarded)
+            self._pending = json.dumps(self._days, separators=(",", ":"))
+            return None if self._pending == self._saved else (SETTING, self._pending)
 
     def committed(self) -> None:
-        """What boarded is on the disk."""
+        """The commit that took :meth:`pending` along is on the disk."""
         with self._lock:
-            self._saved = self._boarded
+            self._saved = self._pending
             self._due_s = self._clock.now().monotonic_s + _EVERY_S
 
     def _look_at_writes(self) -> None:

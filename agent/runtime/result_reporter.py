@@ -337,7 +337,7 @@ class ResultReporter(Actor):
             self._put_aside([entry.command.id for entry in entries], reason)
         self._failed.clear()
 
-    # --- trouble ------------------------------------------------------------------------------------------------------
+    # --- failures -----------------------------------------------------------------------------------------------------
 
     def _back_off(self, error: ServiceError | InvalidMessage) -> None:
         if fault_of(error) is ReportFault.NOWHERE:

@@ -1,4 +1,4 @@
-"""What can go wrong with an exchange, as one typed error with a line that a person can act on.
+"""Errors of an exchange: each failure as one typed error with a line that a person can act on.
 
 :func:`explain` takes what httpx raises. :func:`raise_for_status` takes an answer: a 2xx or 304 is good, everything else
 raises. The text of an error is one line, names no secret, and says what to do when the service itself does not.
