@@ -363,7 +363,7 @@ class Session:
             named = ", ".join(str(path) for path in files if path)
             return Offline("bad_certificate", f"the files for TLS cannot be used ({named}): {error}")
         if broker.tls is not None and isinstance(error, ConnectionResetError | BrokenPipeError):
-            return mqtt_faults.of_broken_handshake(broker.host, broker.port)
+            return mqtt_faults.of_broken_handshake(f"{broker.host}:{broker.port}")
         return mqtt_faults.of_network(error, broker.host, broker.port, broker.connect_timeout_s)
 
     def _closed(self) -> Offline:

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from agent.adapters.clocks import asleep_s
-from agent.adapters.process_io import written_bytes
 from agent.adapters.sqlite_store import FILE_NAME
 from agent.adapters.store_service import StoreService
 from agent.app.agent import Agent
@@ -30,7 +29,7 @@ from agent.errors import ConfigurationError, StorageError
 from agent.exit_codes import EXIT_CRASHED, EXIT_REPLACE, EXIT_STOPPED
 from agent.plugins import packages_of
 from agent.runtime.ledger import SETTING as LEDGER
-from agent.runtime.ledger import Ledger
+from agent.runtime.ledger import Ledger, written_bytes
 from agent.runtime.supervisor import Ending
 
 if TYPE_CHECKING:
