@@ -87,7 +87,9 @@ def run_command(
         check_formats(formats)
         takes_output = progress == STANDARD_OUTPUT
         if takes_output and as_json:
-            raise ConfigurationError(["--json prints to standard output, too: give it a file"], "--progress -")
+            raise ConfigurationError(
+                ["--progress -: --json prints to standard output, too: give it a file"], "--progress"
+            )
         file = read_or_refuse(scenario, allow_python=allow_python)
         folder = out or Path("fleet-runs") / f"{file.scenario.scenario}-{time.strftime('%Y%m%d-%H%M%S')}"
         if local:

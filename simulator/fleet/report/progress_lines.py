@@ -140,7 +140,7 @@ class _Lines:
                 flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
                 self._descriptor = os.open(Path(target), flags, 0o644)
         except OSError as error:
-            fault = f"{target}: cannot be written: {error.strerror}; name a file in a folder that is there"
+            fault = f"--progress {target}: cannot be written: {error.strerror}; name a file in a folder that is there"
             raise ConfigurationError([fault], "--progress") from None
         self._is_file = target != STANDARD_OUTPUT and stat.S_ISREG(os.fstat(self._descriptor).st_mode)
         self._whole = 0
@@ -197,9 +197,7 @@ def _second(window: Window, second: Second, standing: RunStatus) -> dict[str, An
         "operations": {row.name: _figures(row) for row in window.rows()},
         "ages": {name: {"per_s": row.ok_per_s, **_percentiles(row.response_s)} for name, row in ages.items() if row},
         "so_far": {outcome.value: count for outcome, count in window.counts.items() if count},
-        "fleet": {
-            name: value for name, value in window.gauges.items() if name.partition("_")[0] not in standing.audit
-        },
+        "fleet": {name: value for name, value in window.gauges.items() if name.partition("_")[0] not in standing.audit},
         "generator": {
             "send_lag_p99_s": health.send_lag_p99_s,
             "send_lag_max_s": health.send_lag_max_s,

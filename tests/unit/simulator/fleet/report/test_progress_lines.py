@@ -168,3 +168,16 @@ def test_everything_goes_on_to_the_view_behind_it(tmp_path: Path) -> None:
     text = console.file.getvalue()  # type: ignore[attr-defined] # a StringIO
     assert "a worker is slow" in text
     assert "http.sensor_data" in text
+
+
+def names_in(value: Any) -> set[str]:
+    if isinstance(value, list):
+        return set().union(*map(names_in, value))
+    return {*value, *names_in(list(value.values()))} if isinstance(value, dict) else set()
+
+
+def test_every_member_stands_in_the_documents(tmp_path: Path) -> None:
+    document = (Path(__file__).parents[5] / "docs" / "fleet.md").read_text()
+    described = document.partition("--progress\n")[2].partition("\n## ")[0]
+    found = names_in(played(tmp_path / "p.jsonl")) - set(RECORD.operations) - {"ok", "limited", "transport", "timeout"}
+    assert not {name for name in found if f"`{name}`" not in described}
