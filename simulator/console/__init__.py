@@ -1,1 +1,1 @@
-"""The console: pages in a browser over the public interface and the control surface of the local service."""
+"""The console: pages on which people see and steer a service, on its public interface and control surface alone."""

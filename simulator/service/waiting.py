@@ -82,11 +82,13 @@ class Waiters:
 
     Attributes:
         cache: answers to polls; a change makes its device's one stale.
+        on_change: called with a device's row after each change; None where nobody follows all of them.
         watchers: device row -> called with it after each change; of devices that the service plays.
     """
 
     def __init__(self) -> None:
         self.cache = PollCache()
+        self.on_change: Callable[[int], object] | None = None
         self.watchers: dict[int, Callable[[int], object]] = {}
         self._waiting: dict[int, set[asyncio.Future[None]]] = {}
         self.closing = False
@@ -115,6 +117,8 @@ class Waiters:
         for future in self._waiting.pop(device_seq, ()):
             if not future.done():
                 future.set_result(None)
+        if self.on_change is not None:
+            self.on_change(device_seq)
         if self.watchers and device_seq in self.watchers:
             self.watchers[device_seq](device_seq)
 
@@ -136,7 +140,7 @@ async def hold(change: asyncio.Future[None], receive: Receive, timeout_s: float)
     Returns:
         False when the caller has gone.
     """
-    gone = asyncio.ensure_future(_wait_for_disconnect(receive))
+    gone = asyncio.ensure_future(wait_for_disconnect(receive))
     try:
         await asyncio.wait({change, gone}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
         return not gone.done()
@@ -146,7 +150,8 @@ async def hold(change: asyncio.Future[None], receive: Receive, timeout_s: float)
             await gone
 
 
-async def _wait_for_disconnect(receive: Receive) -> None:
+async def wait_for_disconnect(receive: Receive) -> None:
+    """Return when the caller has closed the connection."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
