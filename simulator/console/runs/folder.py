@@ -49,18 +49,22 @@ class RunsFolder:
 
     Args:
         path: its folders are runs.
-
-    Raises:
-        ConfigurationError: it is a run itself, or no folder.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
         self._read: OrderedDict[str, tuple[tuple[int, ...], RunShown]] = OrderedDict()
-        if path.exists() and not path.is_dir():
-            raise ConfigurationError([f"{path} is a file: name the folder that runs are in"], "--runs")
-        if (path / _RUN_FILE).exists():
-            raise ConfigurationError([f"{path} is a run itself: name the folder that it is in"], "--runs")
+
+    def check(self) -> None:
+        """Refuse a folder that somebody named and that holds no runs.
+
+        Raises:
+            ConfigurationError: it is a run itself, or no folder.
+        """
+        if self.path.exists() and not self.path.is_dir():
+            raise ConfigurationError([f"--runs: {self.path} is a file: name the folder that runs are in"], "--runs")
+        if (self.path / _RUN_FILE).exists():
+            raise ConfigurationError([f"--runs: {self.path} is a run itself: name the folder that it is in"], "--runs")
 
     def find(self, run_id: str) -> FoundRun | None:
         """The run with this id; None when there is none."""
@@ -73,7 +77,7 @@ class RunsFolder:
         try:
             with os.scandir(self.path) as entries:
                 names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
-        except FileNotFoundError:
+        except OSError:  # not there yet, or nobody's to read
             return []
         found = (_look(self.path / name) for name in names if is_name(name))
         return sorted(filter(None, found), key=lambda run: (-run.changed_ns, run.id))

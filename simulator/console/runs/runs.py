@@ -35,12 +35,12 @@ class RunSettings:
     """Where runs and scenarios are.
 
     Attributes:
-        runs: the folder of runs; made when the first one is started.
+        runs: the folder of runs, made when the first one is started; None for :data:`DEFAULT_FOLDER`.
         scenarios: the folder of scenarios that may be started; None starts none.
         complete: adds broker and gateway, where there are some, to what a run finds.
     """
 
-    runs: Path = DEFAULT_FOLDER
+    runs: Path | None = None
     scenarios: Path | None = None
     complete: Callable[[LocalService], LocalService] = lambda standing: standing
 
@@ -60,7 +60,9 @@ class Runs:
         self._service = service
         self._settings = settings
         self.programs = Programs()
-        self.folder = RunsFolder(settings.runs)
+        self.folder = RunsFolder(settings.runs or DEFAULT_FOLDER)
+        if settings.runs is not None:
+            self.folder.check()
         self.scenarios = ScenariosFolder(settings.scenarios, self.programs)
         self.comparisons = Comparisons(self.programs)
         self.started = StartedRuns(self.folder, self._write_keys)

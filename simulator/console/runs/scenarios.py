@@ -41,7 +41,8 @@ class ScenariosFolder:
         self.path = None if path is None else path.absolute()
         self._programs = programs
         if self.path is not None and not self.path.is_dir():
-            fault = f"{path} is no folder: name one that scenarios (*.yaml) are in; 'fleet-simulator init' writes one"
+            fix = "name one that scenarios (*.yaml) are in; 'fleet-simulator init' writes one"
+            fault = f"--scenarios: {path} is no folder: {fix}"
             raise ConfigurationError([fault], "--scenarios")
 
     def all(self) -> list[ScenarioShown]:

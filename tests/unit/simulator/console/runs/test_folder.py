@@ -203,7 +203,8 @@ def test_a_folder_that_is_not_there_has_no_runs(tmp_path: Path) -> None:
 def test_a_run_itself_is_no_folder_of_runs(tmp_path: Path) -> None:
     kept(tmp_path / "one")
     with pytest.raises(ConfigurationError, match="is a run itself: name the folder that it is in"):
-        RunsFolder(tmp_path / "one")
+        RunsFolder(tmp_path / "one").check()
     (tmp_path / "file").touch()
     with pytest.raises(ConfigurationError, match="is a file"):
-        RunsFolder(tmp_path / "file")
+        RunsFolder(tmp_path / "file").check()
+    assert RunsFolder(tmp_path / "file").all() == []
