@@ -22,6 +22,7 @@ HEARTBEAT_S: Final = 15.0
 _LOOK_S: Final = 0.5
 _STATE_EVERY: Final = 4
 """Looks at the file from one look at the run itself to the next."""
+_PLACE_DIGITS: Final = 15
 _OVER: Final = frozenset({RunState.ENDED, RunState.KILLED, RunState.NEVER_BEGAN, RunState.UNREADABLE})
 _EVENTS: Final = (b"content-type", MEDIA_TYPE.encode())
 _HEADERS: Final = ((b"cache-control", b"no-store"), (b"x-accel-buffering", b"no"))
@@ -98,8 +99,8 @@ async def _show(runs: Runs, shown: RunShown) -> RunShown:
 def _since(call: Call) -> int:
     """The place that the watcher has everything up to."""
     for name, value in call.scope["headers"]:
-        if name == b"last-event-id" and value.isdigit():
-            return min(int(value), 2**53)
+        if name == b"last-event-id" and value.isdigit() and len(value) <= _PLACE_DIGITS:
+            return int(value)
     return 0
 
 

@@ -237,6 +237,9 @@ def test_the_progress_of_a_run_that_is_over_is_streamed_to_its_end(console: Cons
     place_of_second = answer.text.split("id: ")[2].split("\n")[0]
     later = console.http.get(f"{RUNS}/steady-2/events", headers={"last-event-id": place_of_second})
     assert [event for event, _ in events_of(later.text)] == ["state", "end", "over"]
+    for odd in ("9" * 5000, "-1", "x", "999999999999999"):
+        answer = console.http.get(f"{RUNS}/steady-2/events", headers={"last-event-id": odd})
+        assert [event for event, _ in events_of(answer.text)] == ["state", "run", "second", "end", "over"], odd
 
 
 def test_a_web_page_of_another_origin_starts_and_stops_nothing(console: ConsoleBench) -> None:
