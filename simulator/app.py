@@ -6,11 +6,12 @@ mosquitto is installed, are processes of their own.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import queue
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
@@ -46,6 +47,30 @@ if TYPE_CHECKING:
 _USER_ID: Final = "up-user"
 _DEFAULTS: Final = UpSettings()
 _LOOK_S: Final = 1.0
+
+
+@dataclass(slots=True)
+class _Around:
+    """The gateway and the broker, for programs that look for the service: they come after it.
+
+    Attributes:
+        found: the folder that they are in, and what stands there; None without them.
+    """
+
+    found: tuple[Path, Trial] | None = None
+
+    def add_to(self, standing: LocalService) -> LocalService:
+        """What such a program finds, with them."""
+        if self.found is None:
+            return standing
+        folder, trial = self.found
+        return replace(
+            standing,
+            gateway_url=trial.url,
+            gateway_folder=folder / "gateway" / "gateway",
+            broker_port=trial.broker.port,
+            broker=trial.broker.name,
+        )
 
 
 @click.command("up", short_help="Service, gateway and devices on this machine, until Ctrl-C.")
@@ -131,6 +156,20 @@ _LOOK_S: Final = 1.0
     help="Print every address, key and line to paste, one on each line, instead of one screen.",
 )
 @click.option(
+    "--runs",
+    "runs_dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    envvar="FLEET_SIMULATOR_UP_RUNS",
+    help="Folder of the fleet runs that the console shows, and that it puts new ones into.  [default: fleet-runs]",
+)
+@click.option(
+    "--scenarios",
+    "scenarios_dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    envvar="FLEET_SIMULATOR_UP_SCENARIOS",
+    help="Folder of the scenarios (*.yaml) that may be started from the console; without it none is.",
+)
+@click.option(
     "--json",
     "as_json",
     is_flag=True,
@@ -154,6 +193,8 @@ def up_command(
     accounts: int,
     console: bool,
     verbose: bool,
+    runs_dir: Path | None,
+    scenarios_dir: Path | None,
     as_json: bool,
 ) -> int:
     """Start service, broker and gateway on this machine, and virtual devices when asked for; Ctrl-C ends everything.
@@ -165,6 +206,8 @@ def up_command(
     service, broker or gateway could not be started.
     """
     given = click.get_current_context().get_parameter_source("gateway_port")
+    if not console and (runs_dir or scenarios_dir):
+        raise click.UsageError("--runs and --scenarios are the console's, which --no-console leaves out")
     if not gateway and given is ParameterSource.COMMANDLINE:
         raise click.UsageError("--gateway-port is the gateway's, which --no-gateway leaves out")
     settings = UpSettings(
@@ -182,6 +225,8 @@ def up_command(
         accounts,
         mqtt_port,
         console,
+        runs_dir,
+        scenarios_dir,
     )
     style = Style.JSON if as_json else Style.VERBOSE if verbose else Style.SCREEN
     try:
@@ -217,6 +262,7 @@ def run_up(
         ChildFailed: broker or gateway has ended.
     """
     from simulator.console.app import make_console
+    from simulator.console.runs.runs import RunSettings
     from simulator.service.config import ServiceConfig  # the server's libraries take half a second: not for --help
     from simulator.service.profiles.model import COMPLETE
     from simulator.service.profiles.text import read_all
@@ -241,7 +287,10 @@ def run_up(
     )
     ended: queue.SimpleQueue[PartEnded] = queue.SimpleQueue()
     with ExitStack() as ends:
-        service = ends.enter_context(RunningService(config, ended.put, make_console if settings.console else None))
+        around = _Around()
+        runs = RunSettings(settings.runs_dir, settings.scenarios_dir, around.add_to)
+        console = functools.partial(make_console, settings=runs) if settings.console else None
+        service = ends.enter_context(RunningService(config, ended.put, console))
         base_url = service.base_url
         others = _add_accounts(service, settings)
         identities: tuple[DeviceIdentity, ...] = ()
@@ -261,9 +310,11 @@ def run_up(
                     folder / "gateway", own_url, keys, device_ids, settings.gateway_port, mqtt_port=settings.mqtt_port
                 )
             )
+            around.found = folder, trial
         if settings.data_dir:
+            found = LocalService(base_url.replace("://0.0.0.0", "://127.0.0.1"), settings.data_dir / "keys")
             ends.callback(remove_local, settings.data_dir)
-            write_local(settings.data_dir, _to_find(settings.data_dir, base_url, trial))
+            write_local(settings.data_dir, around.add_to(found))
         service.set_profile(profile)
         console_url = base_url + service.addition.entry_path() if service.addition else None
         on_ready(Standing(base_url, keys, identities, trial, others, console_url))
@@ -311,20 +362,6 @@ def _wait_for_an_end(ended: queue.SimpleQueue[PartEnded], trial: Trial | None) -
         except queue.Empty:
             if trial is not None:
                 trial.look()
-
-
-def _to_find(folder: Path, base_url: str, trial: Trial | None) -> LocalService:
-    """What other programs find in the data folder."""
-    found = LocalService(base_url.replace("://0.0.0.0", "://127.0.0.1"), folder / "keys")
-    if trial is None:
-        return found
-    return replace(
-        found,
-        gateway_url=trial.url,
-        gateway_folder=folder / "gateway" / "gateway",
-        broker_port=trial.broker.port,
-        broker=trial.broker.name,
-    )
 
 
 def _register(
