@@ -106,7 +106,7 @@ def run_command(
 
 @contextmanager
 def _ended_by_hand(*, local: bool) -> Iterator[None]:
-    """Ctrl-C and SIGTERM where no load is under way: one sentence that says what is left, and exit code 130."""
+    """Handle Ctrl-C and SIGTERM while no load is under way: one sentence about what is left, and exit code 130."""
     try:
         yield
     except EndedByHand as end:

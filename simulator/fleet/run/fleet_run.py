@@ -32,9 +32,8 @@ from simulator.fleet.run.coordinator import Coordinator, RunOutcome
 from simulator.fleet.run.device_lock import claimed_devices
 from simulator.fleet.run.local_workers import LocalWorkers
 from simulator.fleet.run.preparing import Prepared, RunContext, prepare
-from simulator.fleet.run.progress import Registering
 from simulator.fleet.run.recording import first_record, head_of, last_record, schedule_of
-from simulator.fleet.run.reporter import RunReporter
+from simulator.fleet.run.reporter import Registering, RunReporter
 from simulator.fleet.run.worker import work
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.reading import ScenarioFile
