@@ -6,6 +6,7 @@ mosquitto is installed, are processes of their own.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import queue
@@ -66,6 +67,30 @@ class Standing:
     trial: Trial | None = None
     others: tuple[Keys, ...] = ()
     console_url: str | None = None
+
+
+@dataclass(slots=True)
+class _Around:
+    """The gateway and the broker, for programs that look for the service: they come after it.
+
+    Attributes:
+        found: the folder that they are in, and what stands there; None without them.
+    """
+
+    found: tuple[Path, Trial] | None = None
+
+    def add_to(self, standing: LocalService) -> LocalService:
+        """What such a program finds, with them."""
+        if self.found is None:
+            return standing
+        folder, trial = self.found
+        return replace(
+            standing,
+            gateway_url=trial.url,
+            gateway_folder=folder / "gateway" / "gateway",
+            broker_port=trial.broker.port,
+            broker=trial.broker.name,
+        )
 
 
 @click.command("up", short_help="Service, gateway and devices on this machine, until Ctrl-C.")
@@ -145,6 +170,20 @@ class Standing:
     help="Serve the console, the pages on which everything is seen and steered in a browser.",
 )
 @click.option(
+    "--runs",
+    "runs_dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    envvar="FLEET_SIMULATOR_UP_RUNS",
+    help="Folder of the fleet runs that the console shows, and that it puts new ones into.  [default: fleet-runs]",
+)
+@click.option(
+    "--scenarios",
+    "scenarios_dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    envvar="FLEET_SIMULATOR_UP_SCENARIOS",
+    help="Folder of the scenarios (*.yaml) that may be started from the console; without it none is.",
+)
+@click.option(
     "--json",
     "as_json",
     is_flag=True,
@@ -167,6 +206,8 @@ def up_command(
     profiles: tuple[str, ...],
     accounts: int,
     console: bool,
+    runs_dir: Path | None,
+    scenarios_dir: Path | None,
     as_json: bool,
 ) -> int:
     """Start service, broker and gateway on this machine, and virtual devices when asked for; Ctrl-C ends everything.
@@ -176,6 +217,8 @@ def up_command(
     broker or gateway could not be started.
     """
     given = click.get_current_context().get_parameter_source("gateway_port")
+    if not console and (runs_dir or scenarios_dir):
+        raise click.UsageError("--runs and --scenarios are the console's, which --no-console leaves out")
     if not gateway and given is ParameterSource.COMMANDLINE:
         raise click.UsageError("--gateway-port is the gateway's, which --no-gateway leaves out")
     settings = UpSettings(
@@ -193,6 +236,8 @@ def up_command(
         accounts,
         mqtt_port,
         console,
+        runs_dir,
+        scenarios_dir,
     )
     try:
         with terminations_as_interrupts():
@@ -227,6 +272,7 @@ def run_up(
         ChildFailed: broker or gateway has ended.
     """
     from simulator.console.app import make_console
+    from simulator.console.runs.runs import RunSettings
     from simulator.service.config import ServiceConfig  # the server's libraries take half a second: not for --help
     from simulator.service.profiles.model import COMPLETE
     from simulator.service.profiles.text import read_all
@@ -251,7 +297,10 @@ def run_up(
     )
     ended: queue.SimpleQueue[PartEnded] = queue.SimpleQueue()
     with ExitStack() as ends:
-        service = ends.enter_context(RunningService(config, ended.put, make_console if settings.console else None))
+        around = _Around()
+        runs = RunSettings(settings.runs_dir, settings.scenarios_dir, around.add_to)
+        console = functools.partial(make_console, settings=runs) if settings.console else None
+        service = ends.enter_context(RunningService(config, ended.put, console))
         base_url = service.base_url
         others = _add_accounts(service, settings)
         identities: tuple[DeviceIdentity, ...] = ()
@@ -271,9 +320,11 @@ def run_up(
                     folder / "gateway", own_url, keys, device_ids, settings.gateway_port, mqtt_port=settings.mqtt_port
                 )
             )
+            around.found = folder, trial
         if settings.data_dir:
+            found = LocalService(base_url.replace("://0.0.0.0", "://127.0.0.1"), settings.data_dir / "keys")
             ends.callback(remove_local, settings.data_dir)
-            write_local(settings.data_dir, _to_find(settings.data_dir, base_url, trial))
+            write_local(settings.data_dir, around.add_to(found))
         service.set_profile(profile)
         console_url = base_url + service.addition.entry_path() if service.addition else None
         on_ready(Standing(base_url, keys, identities, trial, others, console_url))
@@ -321,20 +372,6 @@ def _wait_for_an_end(ended: queue.SimpleQueue[PartEnded], trial: Trial | None) -
         except queue.Empty:
             if trial is not None:
                 trial.look()
-
-
-def _to_find(folder: Path, base_url: str, trial: Trial | None) -> LocalService:
-    """What other programs find in the data folder."""
-    found = LocalService(base_url.replace("://0.0.0.0", "://127.0.0.1"), folder / "keys")
-    if trial is None:
-        return found
-    return replace(
-        found,
-        gateway_url=trial.url,
-        gateway_folder=folder / "gateway" / "gateway",
-        broker_port=trial.broker.port,
-        broker=trial.broker.name,
-    )
 
 
 def _register(
