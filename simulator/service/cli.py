@@ -193,7 +193,7 @@ def _execute(*, command: tuple[str, ...], **options: Any) -> int:
 
 
 def _options_of_exec() -> list[click.Parameter]:
-    """Those of the service itself, with variables of their own, and defaults that fit one command."""
+    """The service's own options, without their environment variables, and with defaults that fit one command."""
     found: list[click.Parameter] = []
     for parameter in service_command.params:
         copied = copy.copy(parameter)

@@ -134,7 +134,7 @@ class _Load:
         return self._header is not None and loading.count_rows(connection) == self._header.rows
 
     def undo(self) -> None:
-        """Nothing was stored: what is in memory goes on as before."""
+        """Put back what is kept in memory: nothing was stored."""
         if self._clock is not None:
             self._service.clock.restore(self._clock)
         if self._seen is not None:
