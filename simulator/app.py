@@ -1,11 +1,12 @@
 """``fleet-simulator up``: what builds, wires, starts in order and stops in reverse.
 
 The service and, when asked for, virtual devices run in this process until Ctrl-C; the gateway, and the broker where
-mosquitto is installed, are processes of their own. A console page finds its place in :func:`run_up`.
+mosquitto is installed, are processes of their own.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import queue
@@ -57,6 +58,7 @@ class Standing:
         devices: the virtual ones.
         trial: broker and gateway; None without them.
         others: the keys of the accounts beside the first one.
+        console_url: opens the console once; None without it.
     """
 
     base_url: str
@@ -64,6 +66,31 @@ class Standing:
     devices: tuple[DeviceIdentity, ...]
     trial: Trial | None = None
     others: tuple[Keys, ...] = ()
+    console_url: str | None = None
+
+
+@dataclass(slots=True)
+class _Around:
+    """The gateway and the broker, for programs that look for the service: they come after it.
+
+    Attributes:
+        found: the folder that they are in, and what stands there; None without them.
+    """
+
+    found: tuple[Path, Trial] | None = None
+
+    def add_to(self, standing: LocalService) -> LocalService:
+        """What such a program finds, with them."""
+        if self.found is None:
+            return standing
+        folder, trial = self.found
+        return replace(
+            standing,
+            gateway_url=trial.url,
+            gateway_folder=folder / "gateway" / "gateway",
+            broker_port=trial.broker.port,
+            broker=trial.broker.name,
+        )
 
 
 @click.command("up", short_help="Service, gateway and devices on this machine, until Ctrl-C.")
@@ -137,6 +164,26 @@ class Standing:
     help="Accounts with keys of their own; those of the second are in DATA/keys-2. Onboarding cases use two.",
 )
 @click.option(
+    "--console/--no-console",
+    default=_DEFAULTS.console,
+    show_default=True,
+    help="Serve the console, the pages on which everything is seen and steered in a browser.",
+)
+@click.option(
+    "--runs",
+    "runs_dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    envvar="FLEET_SIMULATOR_UP_RUNS",
+    help="Folder of the fleet runs that the console shows, and that it puts new ones into.  [default: fleet-runs]",
+)
+@click.option(
+    "--scenarios",
+    "scenarios_dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    envvar="FLEET_SIMULATOR_UP_SCENARIOS",
+    help="Folder of the scenarios (*.yaml) that may be started from the console; without it none is.",
+)
+@click.option(
     "--json",
     "as_json",
     is_flag=True,
@@ -158,6 +205,9 @@ def up_command(
     mqtt_port: int | None,
     profiles: tuple[str, ...],
     accounts: int,
+    console: bool,
+    runs_dir: Path | None,
+    scenarios_dir: Path | None,
     as_json: bool,
 ) -> int:
     """Start service, broker and gateway on this machine, and virtual devices when asked for; Ctrl-C ends everything.
@@ -167,6 +217,8 @@ def up_command(
     broker or gateway could not be started.
     """
     given = click.get_current_context().get_parameter_source("gateway_port")
+    if not console and (runs_dir or scenarios_dir):
+        raise click.UsageError("--runs and --scenarios are the console's, which --no-console leaves out")
     if not gateway and given is ParameterSource.COMMANDLINE:
         raise click.UsageError("--gateway-port is the gateway's, which --no-gateway leaves out")
     settings = UpSettings(
@@ -183,6 +235,9 @@ def up_command(
         profiles,
         accounts,
         mqtt_port,
+        console,
+        runs_dir,
+        scenarios_dir,
     )
     try:
         with terminations_as_interrupts():
@@ -216,6 +271,8 @@ def run_up(
         PartEnded: an error has ended a part of service or devices.
         ChildFailed: broker or gateway has ended.
     """
+    from simulator.console.app import make_console
+    from simulator.console.runs.runs import RunSettings
     from simulator.service.config import ServiceConfig  # the server's libraries take half a second: not for --help
     from simulator.service.profiles.model import COMPLETE
     from simulator.service.profiles.text import read_all
@@ -240,7 +297,10 @@ def run_up(
     )
     ended: queue.SimpleQueue[PartEnded] = queue.SimpleQueue()
     with ExitStack() as ends:
-        service = ends.enter_context(RunningService(config, ended.put))
+        around = _Around()
+        runs = RunSettings(settings.runs_dir, settings.scenarios_dir, around.add_to)
+        console = functools.partial(make_console, settings=runs) if settings.console else None
+        service = ends.enter_context(RunningService(config, ended.put, console))
         base_url = service.base_url
         others = _add_accounts(service, settings)
         identities: tuple[DeviceIdentity, ...] = ()
@@ -260,11 +320,14 @@ def run_up(
                     folder / "gateway", own_url, keys, device_ids, settings.gateway_port, mqtt_port=settings.mqtt_port
                 )
             )
+            around.found = folder, trial
         if settings.data_dir:
+            found = LocalService(base_url.replace("://0.0.0.0", "://127.0.0.1"), settings.data_dir / "keys")
             ends.callback(remove_local, settings.data_dir)
-            write_local(settings.data_dir, _to_find(settings.data_dir, base_url, trial))
+            write_local(settings.data_dir, around.add_to(found))
         service.set_profile(profile)
-        on_ready(Standing(base_url, keys, identities, trial, others))
+        console_url = base_url + service.addition.entry_path() if service.addition else None
+        on_ready(Standing(base_url, keys, identities, trial, others, console_url))
         if wait is not None:
             wait()
         else:
@@ -311,20 +374,6 @@ def _wait_for_an_end(ended: queue.SimpleQueue[PartEnded], trial: Trial | None) -
                 trial.look()
 
 
-def _to_find(folder: Path, base_url: str, trial: Trial | None) -> LocalService:
-    """What other programs find in the data folder."""
-    found = LocalService(base_url.replace("://0.0.0.0", "://127.0.0.1"), folder / "keys")
-    if trial is None:
-        return found
-    return replace(
-        found,
-        gateway_url=trial.url,
-        gateway_folder=folder / "gateway" / "gateway",
-        broker_port=trial.broker.port,
-        broker=trial.broker.name,
-    )
-
-
 def _register(
     base_url: str, keys: Keys, wanted: NewProduct, labels: Sequence[tuple[str, str]]
 ) -> tuple[DeviceIdentity, ...]:
@@ -369,6 +418,7 @@ def _greet(standing: Standing, settings: UpSettings, *, as_json: bool) -> None:
             "base_url": standing.base_url,
             "api_key": keys.api_key,
             "secret_key": keys.secret_key.reveal(),
+            "console_url": standing.console_url,
             "device_ids": [device.device_id for device in standing.devices],
             "other_accounts": [
                 {"api_key": other.api_key, "secret_key": other.secret_key.reveal()} for other in standing.others
@@ -395,6 +445,7 @@ def _greet(standing: Standing, settings: UpSettings, *, as_json: bool) -> None:
         return
     lines = [
         ("service", standing.base_url),
+        *([("console", f"{standing.console_url}   (opens once, within 15 minutes)")] if standing.console_url else []),
         ("data", str(settings.data_dir or "in a temporary folder, gone at the end")),
         ("api key", keys.api_key),
         ("secret key", keys.secret_key.reveal()),

@@ -30,6 +30,9 @@ class UpSettings:
         mqtt_port: of the broker; 0 takes any free one, None the one of the last start in ``data_dir`` when it is free.
         profiles: how the service answers once the devices are registered, as ``service --profile`` takes it.
         accounts: manufacturer accounts, each with keys of its own.
+        console: serve the console.
+        runs_dir: of fleet runs, for the console; None takes its default.
+        scenarios_dir: of scenarios that may be started from the console; None starts none.
     """
 
     host: str = "127.0.0.1"
@@ -45,6 +48,9 @@ class UpSettings:
     profiles: tuple[str, ...] = ()
     accounts: int = 1
     mqtt_port: int | None = None
+    console: bool = True
+    runs_dir: Path | None = None
+    scenarios_dir: Path | None = None
 
 
 def quota_needed(devices: int, interval_s: float, wait_s: float) -> int:

@@ -7,7 +7,7 @@ raises. The text of an error is one line, names no secret, and says what to do w
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import httpx
@@ -190,10 +190,7 @@ def _certificate_fault(error: ssl.SSLCertVerificationError) -> str:
 
 def _error_answer(response: httpx.Response, body: ErrorBody, redact: Callable[[str], str]) -> ErrorAnswer:
     status = response.status_code
-    message = body.message or body.error_description
-    if body.details:
-        issues = "; ".join(f"{detail.field}: {detail.issue}" for detail in body.details)
-        message = f"{message} ({issues})" if message else issues
+    message = _with_details(body.message or body.error_description, body.details)
     if not body.error and not message:
         message = _HINTS.get(status, "no error body: the service or a proxy in front of it failed")
     kind = _CLASSES.get(status, ServerFault if status >= 500 else Refused)  # noqa: PLR2004 - RFC 9110, section 15.6
@@ -207,6 +204,13 @@ def _error_answer(response: httpx.Response, body: ErrorBody, redact: Callable[[s
         retry_after_s=read_retry_after(response.headers),
         server_time=http_date(response.headers.get("date")),
     )
+
+
+def _with_details(message: str, details: Sequence[ErrorDetail]) -> str:
+    """The message, and in brackets those details that it does not say itself."""
+    unsaid = (one for one in details if not (one.issue and one.issue in message and one.field in message))
+    issues = "; ".join(f"{one.field}: {one.issue}" for one in unsaid)
+    return f"{message} ({issues})" if message and issues else message or issues
 
 
 def _read_error(body: bytes) -> ErrorBody:

@@ -6,7 +6,7 @@ import contextlib
 import copy
 import logging
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
 
@@ -25,6 +25,7 @@ from simulator.service.request_log.settings import KEEP_DEFAULT, KEEP_MAX, Acces
 from simulator.watched import PartEnded
 
 if TYPE_CHECKING:
+    from simulator.service.additions import Addition
     from simulator.service.service import Service
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -35,6 +36,7 @@ KEEP_READINGS: Final = 1_000_000
 """How many readings a service keeps that stores nothing for long, unless it is asked otherwise."""
 KEEP_COMMANDS: Final = 100_000
 """How many ended commands it keeps."""
+_OF_CONSOLE: Final = frozenset({"no_console", "runs_dir", "scenarios_dir"})
 _EXEC_DEFAULTS: Final[dict[str, object]] = {"port": 0, "rate_limit": 0, "log_level": "warning"}
 """Of ``service exec``, where they differ: a suite is not to wait for a quota, and what is shown is its own."""
 
@@ -107,6 +109,23 @@ def _option(name: str, *names: str, variable: str = "", **rest: Any) -> Callable
 )
 @_option("--no-control", is_flag=True, help="Do not serve /_emulator/... (loopback callers only).")
 @_option(
+    "--no-console",
+    is_flag=True,
+    help="Do not serve the console, the pages at /; it is off with --no-control, too.",
+)
+@_option(
+    "--runs",
+    "runs_dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder of the fleet runs that the console shows, and that it puts new ones into.  [default: fleet-runs]",
+)
+@_option(
+    "--scenarios",
+    "scenarios_dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder of the scenarios (*.yaml) that may be started from the console; without it none is.",
+)
+@_option(
     "--control-token",
     help="What callers of /_emulator/... must send in X-Emulator-Token. Made and shown where a proxy may stand before "
     "the service (--public-url, --trusted-proxy); else none is needed.",
@@ -163,14 +182,44 @@ def service_command(context: click.Context, /, **options: Any) -> None:
     if context.invoked_subcommand is not None:
         _refuse_misplaced(context)
         return
+    with_console = not options.pop("no_console")
+    folders = {name: options.pop(f"{name}_dir") for name in ("runs", "scenarios")}
     with _errors_as_exit_codes(options["log_level"]):
         config = _configure(**options)
+        _refuse_unused(folders, has_console=with_console and config.control)
         # Its libraries take a second: not for --help or a wrong option.
         from agent.process.setup import use_one_arena
         from simulator.service.server import serve
 
         use_one_arena()
-        serve(config, _greet)
+        made: list[Addition] = []
+
+        def make_console(service: Service) -> Addition | None:
+            addition: Addition | None = _part("make_console")(service, **folders)
+            made.extend([addition] if addition else [])
+            return addition
+
+        def greet(service: Service, base_url: str) -> None:
+            _greet(service, base_url, made[0].entry_path() if made else None)
+
+        serve(config, greet, make_console if with_console and _part("make_console") else None)
+
+
+def _refuse_unused(folders: Mapping[str, Path | None], *, has_console: bool) -> None:
+    """Refuse options of the console where there is none."""
+    given = [f"--{name}" for name, folder in folders.items() if folder is not None]
+    if given and not has_console:
+        fault = (
+            f"{', '.join(given)}: of the console, which --no-console or --no-control leaves out: leave out one of them"
+        )
+        raise ConfigurationError([fault], "service")
+
+
+def _part(name: str) -> Any:
+    """What the program brings along for the service, whose package may not import it: ``make_signals`` makes what
+    devices read, ``make_console`` the console. None where it is not run by the program.
+    """  # noqa: D205 - one sentence needs two lines
+    return (click.get_current_context().obj or {}).get(name)
 
 
 def _execute(*, command: tuple[str, ...], **options: Any) -> int:
@@ -195,6 +244,8 @@ def _options_of_exec() -> list[click.Parameter]:
     """The service's own options, without their environment variables, and with defaults that fit one command."""
     found: list[click.Parameter] = []
     for parameter in service_command.params:
+        if parameter.name in _OF_CONSOLE:  # nobody sits before a command's own service
+            continue
         copied = copy.copy(parameter)
         copied.envvar = None
         copied.default = _EXEC_DEFAULTS.get(copied.name or "", copied.default)
@@ -289,7 +340,7 @@ def _configure(
         keep_commands=_bound(keep_commands, None if is_stored else KEEP_COMMANDS),
         access_log=access_log,
         log_level=log_level,
-        make_signals=click.get_current_context().obj,  # of the program, which knows the fleet's signals
+        make_signals=_part("make_signals"),
     )
 
 
@@ -306,10 +357,12 @@ def _read_secret(secret_key: str | None, secret_key_file: Path | None) -> Secret
     return Secret(secret_key) if secret_key else None
 
 
-def _greet(service: Service, base_url: str) -> None:
+def _greet(service: Service, base_url: str, entry_path: str | None = None) -> None:
     made = service.made_keys
     secret = made.secret_key.reveal() if made else "$SECRET_KEY"
     click.echo(f"service    {base_url}")
+    if entry_path is not None:
+        click.echo(f"console    {base_url}{entry_path}   (opens once, within 15 minutes)")
     profile = service.profiles.of(service.first_caller().manufacturer_seq)
     if profile != COMPLETE:
         click.echo(f"profile    {name_of(profile)}")

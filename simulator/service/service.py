@@ -192,16 +192,23 @@ class Service:
             header = loading.begin_with(connection, config.snapshot, self.database.where)
             self.clock.restore(header.clock)
             self.ids.restart(look(config.snapshot)[1])
-        made = self.accounts.keep_own(connection)
-        if config.profile is not None:
-            self.profiles.store(connection, accounts.first(connection), config.profile)
-        self.accounts.hold(read_held(connection))
+            with loading.faults_of_option(config.snapshot), loading.rows_are_of_a_snapshot():
+                made = self._open_accounts(connection)
+        else:
+            made = self._open_accounts(connection)
         self.deadline.load(connection)
         self.rules.load(connection)
         # In the same transaction: a first start that fails must not leave an account whose keys nobody was shown.
         done = self._apply_seed(connection, seed, self._target(next(iter(self.callers.values())), hashes))
         if isinstance(done, SeedFaultsError):
             raise ConfigurationError([f"seed {config.seed_file} {line}" for line in done.lines()], "seed")
+        return made
+
+    def _open_accounts(self, connection: Connection) -> Keys | None:
+        made = self.accounts.keep_own(connection)
+        if self.config.profile is not None:
+            self.profiles.store(connection, accounts.first(connection), self.config.profile)
+        self.accounts.hold(read_held(connection))
         return made
 
     def _target(self, caller: Caller, hashes: Hashes) -> SeedTarget:

@@ -300,9 +300,15 @@ def test_kill_9_leaves_readings_and_what_rules_made_of_them_in_one_piece(tmp_pat
                     for turn in range(10_000):
                         values = {"t": 100 if (turn + number) % 2 else 0}
                         await http.post("/sensor-data", json={"device_id": seed[f"d{number}"], "sensor_data": values})
+                        if turn:
+                            without_two.discard(number)
+                        if not without_two:
+                            each_has_two.set()
 
+            without_two, each_has_two = set(range(8)), asyncio.Event()
             writers = [asyncio.create_task(post(number)) for number in range(8)]
-            await asyncio.sleep(random.uniform(0.3, 0.6))
+            await asyncio.wait_for(each_has_two.wait(), 120)
+            await asyncio.sleep(random.uniform(0, 0.2))  # any moment is a good one to die at
             process.send_signal(signal.SIGKILL)
             await asyncio.gather(*writers)
 

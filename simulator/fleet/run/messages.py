@@ -1,4 +1,4 @@
-"""What coordinator and workers say to each other, over a pipe, pickled: both ends are this program of this version.
+"""The messages between coordinator and workers, pickled over a pipe: both ends are this program of this version.
 
 Times are seconds on the machine's monotonic clock, which its processes share.
 """
@@ -106,15 +106,10 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """From a worker: something that the run must report, such as a disk that is full.
-
-    Attributes:
-        fatal: the worker ends with it.
-    """
+    """From a worker: why it ends before its time."""
 
     worker: int
     sentence: str
-    fatal: bool = False
 
 
 FromWorker = Ready | Heartbeat | Measured | Drained | Finished | Problem

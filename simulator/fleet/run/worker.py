@@ -80,13 +80,11 @@ def work(number: int, job: Job, pipe: Connection) -> int:
     try:
         uvloop.run(_perform(number, job, pipe, sender))
     except AgentError as error:
-        sender.send(
-            Problem(number, f"worker {number}: {error}" if isinstance(error, PartEnded) else str(error), fatal=True)
-        )
+        sender.send(Problem(number, f"worker {number}: {error}" if isinstance(error, PartEnded) else str(error)))
         return _FAILED
     except Exception as error:
         # The run reports it and ends as inconclusive; the traceback is for whoever mends this program.
-        sender.send(Problem(number, f"worker {number} failed: {describe(error)}", fatal=True))
+        sender.send(Problem(number, f"worker {number} failed: {describe(error)}"))
         raise
     finally:
         sender.end()
@@ -194,7 +192,7 @@ def _listen(pipe: Connection, loop: asyncio.AbstractEventLoop, take: Callable[[T
 
 
 class _Sender:
-    """The thread that talks to the coordinator.
+    """The thread that sends messages to the coordinator.
 
     Args:
         worker: this worker's number.
@@ -209,24 +207,24 @@ class _Sender:
         self._thread = make_thread(self._run, "sender", self._fail)
 
     def start(self) -> None:
-        """Begin to talk."""
+        """Start the thread."""
         self._thread.start()
 
     def watch(self, probe: HealthProbe) -> None:
-        """From now on each second comes with this health; to be called in the loop's thread."""
+        """Send this probe's health with each second; to be called in the loop's thread."""
         probe.start()
         self._probe = probe
 
     def send(self, message: FromWorker) -> None:
-        """Say something. From any thread."""
+        """Send a message. From any thread."""
         self._said.put(message)
 
     def measure(self, cut: Cut) -> None:
-        """Say what a second measured. From any thread."""
+        """Send what a second measured. From any thread."""
         self._said.put(_Second(cut))
 
     def end(self) -> None:
-        """Say everything that is left, and no more."""
+        """Send everything that is left, then stop."""
         self._said.put(None)
         self._thread.join()
 
@@ -245,7 +243,7 @@ class _Sender:
     def _fail(self, name: str, error: BaseException) -> None:
         """Nothing can be sent any more but this: the process ends, and its part of the run is a gap."""
         with contextlib.suppress(Exception):  # it is the pipe that does not work
-            self._pipe.send(Problem(self._worker, f"worker {self._worker}: {PartEnded(name, error)}", fatal=True))
+            self._pipe.send(Problem(self._worker, f"worker {self._worker}: {PartEnded(name, error)}"))
         os._exit(_LOST_SENDER)
 
     def _measured(self, cut: Cut) -> Measured:

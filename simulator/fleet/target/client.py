@@ -48,7 +48,7 @@ class Keyring:
     pairs: tuple[Keys, ...]
 
     def headers(self, index: int) -> Mapping[str, str]:
-        """The headers of the pair whose turn it is."""
+        """The headers of the pair of this number, modulo their count."""
         return headers_of(self.pairs[index % len(self.pairs)])
 
 
@@ -167,7 +167,7 @@ async def open_client(
         ConfigurationError: the address is none.
     """
     patience_s = max(timeout_s, PATIENCE_S)
-    pool = HttpPool(base_url, {}, connections=_CONCURRENCY, timeout_s=patience_s, ca_file=ca_file)
+    pool = HttpPool(base_url, connections=_CONCURRENCY, timeout_s=patience_s, ca_file=ca_file)
     try:
         yield TargetClient(pool, keys, offers)
     finally:
