@@ -19,12 +19,13 @@ from pydantic_core import to_json
 
 from agent.errors import ConfigurationError
 from simulator.fleet.metrics.ages import COMMAND_AGE, READING_AGE
+from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.record import RunRecord, Second, Span
-from simulator.fleet.report.figures import SHOWN_PERCENTILES
+from simulator.fleet.report.figures import SHOWN_PERCENTILES, OperationFigures
 from simulator.fleet.report.formatting import percentile_name
 from simulator.fleet.report.live import RunView, changes
 from simulator.fleet.report.run_status import RunHead, RunStatus, StreamSoFar
-from simulator.fleet.report.window import RecentFigures, Window
+from simulator.fleet.report.window import Window
 from simulator.report.values import Tone
 
 PROGRESS_FORMAT: Final = "fleet-progress/1"
@@ -182,7 +183,7 @@ def _head(head: RunHead) -> dict[str, Any]:
 
 def _second(window: Window, second: Second, standing: RunStatus) -> dict[str, Any]:
     """How the run stands at the end of a second: the figures of the live view, with units in their names."""
-    whole, health = window.whole(), window.health
+    health = window.health
     ages = {name: window.age(name) for name in (READING_AGE, COMMAND_AGE)}
     alone = Window()
     alone.take(second)
@@ -191,11 +192,13 @@ def _second(window: Window, second: Second, standing: RunStatus) -> dict[str, An
         "phase": None if standing.phase is None else _span(standing.phase),
         "waiting_for": standing.waiting_for,
         "faults": [_span(fault) for fault in standing.faults],
-        "alone": _figures(alone.whole()),
+        "alone": _figures(alone.whole().figures),
         "window_s": window.span_s(),
-        "all": _figures(whole),
-        "operations": {row.name: _figures(row) for row in window.rows()},
-        "ages": {name: {"per_s": row.ok_per_s, **_percentiles(row.response_s)} for name, row in ages.items() if row},
+        "all": _figures(window.whole().figures),
+        "operations": {row.figures.name: _figures(row.figures) for row in window.rows()},
+        "ages": {
+            name: {"per_s": age.per_s(age.good), **_percentiles(age.response)} for name, age in ages.items() if age
+        },
         "so_far": {outcome.value: count for outcome, count in window.counts.items() if count},
         "fleet": {name: value for name, value in window.gauges.items() if name.partition("_")[0] not in standing.audit},
         "generator": {
@@ -219,18 +222,18 @@ def _span(span: Span) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _figures(row: RecentFigures) -> dict[str, Any]:
+def _figures(figures: OperationFigures) -> dict[str, Any]:
     return {
-        "ok_per_s": row.ok_per_s,
-        "limited_per_s": row.limited_per_s,
-        "errors_per_s": row.errors_per_s,
-        "response_s": _percentiles(row.response_s),
-        "service_s": _percentiles(row.service_s),
+        "ok_per_s": figures.per_s(figures.good),
+        "limited_per_s": figures.per_s(figures.limited),
+        "errors_per_s": figures.per_s(figures.errors),
+        "response_s": _percentiles(figures.response),
+        "service_s": _percentiles(figures.service),
     }
 
 
-def _percentiles(values: tuple[float, ...]) -> dict[str, float]:
-    return dict(zip(map(percentile_name, SHOWN_PERCENTILES), values, strict=True))
+def _percentiles(times: Histogram) -> dict[str, float]:
+    return dict(zip(map(percentile_name, SHOWN_PERCENTILES), times.percentiles(SHOWN_PERCENTILES), strict=True))
 
 
 def _stream(name: str, stream: StreamSoFar) -> dict[str, int]:

@@ -28,7 +28,7 @@ STANDING = RunStatus(
     RECORD.phases[1],
     "online >= 99%",
     RECORD.faults[:1],
-    (WorkerStatus(0, WorkerState.RUNNING, 5000, 0.002, 12.0),),
+    (WorkerStatus(0, WorkerState.RUNNING, 5000, 12.0),),
     {"readings": StreamSoFar(900, 890, 7), "commands": StreamSoFar(20, 18, 2)},
     RECORD.gaps,
 )
@@ -77,18 +77,16 @@ def test_a_second_has_the_figures_of_the_live_view(tmp_path: Path) -> None:
     found = [line for line in played(tmp_path / "p.jsonl") if line["event"] == "second"]
     assert [line["second"] for line in found] == [second.second for second in SECONDS]
     last = found[-1]
-    row = next(row for row in window.rows() if row.name == "http.sensor_data")
+    row = next(row.figures for row in window.rows() if row.figures.name == "http.sensor_data")
     shown = last["operations"]["http.sensor_data"]
-    assert shown["ok_per_s"] == row.ok_per_s
-    assert list(shown["response_s"].values()) == pytest.approx(row.response_s, nan_ok=True)
+    assert shown["ok_per_s"] == row.per_s(row.good)
+    assert list(shown["response_s"].values()) == pytest.approx(row.response.percentiles((50, 95, 99, 99.9)))
     assert list(shown["response_s"]) == ["p50", "p95", "p99", "p99.9"]
     assert last["so_far"]["ok"] == window.counts["ok"]  # type: ignore[index] # a StrEnum's own word
     assert last["phase"]["name"] == "hold"
     assert last["waiting_for"] == "online >= 99%"
     assert last["faults"][0]["name"] == "half-gone"
-    assert last["workers"] == [
-        {"number": 0, "state": "running", "devices": 5000, "send_lag_s": 0.002, "cpu_percent": 12.0}
-    ]
+    assert last["workers"] == [{"number": 0, "state": "running", "devices": 5000, "cpu_percent": 12.0}]
     assert last["audit"] == {
         "readings": {"sent": 900, "accepted": 890, "unanswered": 7},
         "commands": {"ordered": 20, "reported": 18, "under_way": 2},
@@ -96,7 +94,7 @@ def test_a_second_has_the_figures_of_the_live_view(tmp_path: Path) -> None:
     assert last["gaps"][0]["worker"] == 1
     alone = Window()
     alone.take(SECONDS[-1])
-    assert last["alone"]["ok_per_s"] == alone.whole().ok_per_s
+    assert last["alone"]["ok_per_s"] == alone.whole().figures.per_s(alone.whole().figures.good)
 
 
 def test_what_begins_and_ends_is_a_note_as_on_the_screen(tmp_path: Path) -> None:
