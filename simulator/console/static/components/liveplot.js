@@ -55,7 +55,7 @@ export function LivePlot({ title, unit, seconds, lines, clock }) {
   }, []);
   useEffect(() => plot.current?.setData(data), [seconds]);
   const last = lines.map((line) => `${line.label} ${line.show(line.values.at(-1))}`).join(", ");
-  return html`<figure class="card live-plot"><figcaption><h3>${title}</h3>
+  return html`<figure class="card live-plot"><figcaption><h2>${title}</h2>
       <p class="small quiet">${lines.map((line, index) => html`<span class="plot-key plot-key-${index + 1}" key=${line.label}>${line.label} <b>${line.show(line.values.at(-1))}</b></span>`)}</p></figcaption>
     <div ref=${place} class="plot" role="img" aria-label="${title}. Latest: ${last}"></div></figure>`;
 }
@@ -66,9 +66,9 @@ function optionsOf(width, unit, lines, clock) {
     ticks: { stroke: colour("--line"), width: 1, size: 4 }, ...more,
   });
   return {
-    width: Math.max(width, 200), height: HEIGHT, padding: [8, 8, 0, 0], legend: { show: false }, cursor: { show: false },
+    width: Math.max(width, 200), height: HEIGHT, padding: [8, 20, 0, 0], legend: { show: false }, cursor: { show: false },
     scales: { x: { time: false }, y: { range: (_, low, high) => [0, Math.max(high * 1.1, 1e-3)] } },
-    axes: [axis({ values: (_, splits) => splits.map((at) => clock(at)), space: 60 }), axis({ size: 56, values: (_, splits) => splits.map((at) => `${Number(at.toPrecision(3))}${unit}`) })],
+    axes: [axis({ values: (_, splits) => splits.map((at) => clock(at)), space: 60, size: 32 }), axis({ size: 56, values: (_, splits) => splits.map((at) => `${Number(at.toPrecision(3))}${unit}`) })],
     series: [{}, ...lines.map((line, index) => ({ label: line.label, stroke: colour(`--line-${index + 1}`), width: 2, points: { show: false }, spanGaps: false }))],
   };
 }
