@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-import json
 import queue
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -25,7 +23,7 @@ from agent.error_text import bounded
 from agent.errors import AgentError, ConfigurationError
 from agent.wire.auth import KeyPair
 from agent.wire.registration import RegisterDevice
-from simulator.config import DEFAULT_PORT, DEVICES_MAX, UpSettings, quota_needed
+from simulator.config import DEFAULT_PORT, DEVICES_MAX, UpSettings
 from simulator.exit_codes import ExitCode, exit_code_of
 from simulator.fleet.device.model import DeviceModel
 from simulator.fleet.engine.preflight import raise_descriptor_limit
@@ -35,8 +33,9 @@ from simulator.fleet.signals.scripted import make_signals
 from simulator.fleet.target.local import LocalService, remove_local, write_local
 from simulator.gateway.broker import PORT_OPTION as MQTT_PORT_OPTION
 from simulator.gateway.trial import HTTP_HOST, HTTP_PORT_OPTION, IDENTIFIERS, Trial, running_trial
+from simulator.greeting import Standing, Style, greet
 from simulator.interrupts import terminations_as_interrupts
-from simulator.keys import Keys, curl_line, keep_keys, make_keys
+from simulator.keys import Keys, keep_keys, make_keys
 from simulator.listening import check_port
 from simulator.watched import PartEnded
 from simulator.wire.client import ServiceClient
@@ -48,25 +47,6 @@ if TYPE_CHECKING:
 _USER_ID: Final = "up-user"
 _DEFAULTS: Final = UpSettings()
 _LOOK_S: Final = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """What runs and how to reach it.
-
-    Attributes:
-        devices: the virtual ones.
-        trial: broker and gateway; None without them.
-        others: the keys of the accounts beside the first one.
-        console_url: opens the console once; None without it.
-    """
-
-    base_url: str
-    keys: Keys
-    devices: tuple[DeviceIdentity, ...]
-    trial: Trial | None = None
-    others: tuple[Keys, ...] = ()
-    console_url: str | None = None
 
 
 @dataclass(slots=True)
@@ -170,6 +150,12 @@ class _Around:
     help="Serve the console, the pages on which everything is seen and steered in a browser.",
 )
 @click.option(
+    "--verbose",
+    is_flag=True,
+    envvar="FLEET_SIMULATOR_UP_VERBOSE",
+    help="Print every address, key and line to paste, one on each line, instead of one screen.",
+)
+@click.option(
     "--runs",
     "runs_dir",
     type=click.Path(file_okay=False, path_type=Path),
@@ -206,15 +192,18 @@ def up_command(
     profiles: tuple[str, ...],
     accounts: int,
     console: bool,
+    verbose: bool,
     runs_dir: Path | None,
     scenarios_dir: Path | None,
     as_json: bool,
 ) -> int:
     """Start service, broker and gateway on this machine, and virtual devices when asked for; Ctrl-C ends everything.
 
-    Prints the addresses, the keys, and lines to paste: an agent over MQTT, one over HTTP, and commands to both. Exit
-    codes: 0 ended by Ctrl-C, 1 one of them ended by itself and so all did, 2 the settings cannot be used, 5 service,
-    broker or gateway could not be started.
+    Prints one screen: what runs, a link to the console, three commands to paste. Everything else is in the console, and
+    printed with --verbose: lines to paste for an agent over MQTT and one over HTTP, and for commands to both.
+
+    Exit codes: 0 ended by Ctrl-C, 1 one of them ended by itself and so all did, 2 the settings cannot be used, 5
+    service, broker or gateway could not be started.
     """
     given = click.get_current_context().get_parameter_source("gateway_port")
     if not console and (runs_dir or scenarios_dir):
@@ -239,9 +228,10 @@ def up_command(
         runs_dir,
         scenarios_dir,
     )
+    style = Style.JSON if as_json else Style.VERBOSE if verbose else Style.SCREEN
     try:
         with terminations_as_interrupts():
-            run_up(settings, lambda standing: _greet(standing, settings, as_json=as_json))
+            run_up(settings, lambda standing: greet(standing, settings, style))
     except KeyboardInterrupt:
         pass
     except ConfigurationError as error:
@@ -408,66 +398,3 @@ def _make_fleet(
     model = DeviceModel(interval_s=settings.interval_s)
     target = FleetTarget(base_url, headers, offers)
     return FleetThread(target, identities, model, seed=settings.seed, on_failure=on_failure)
-
-
-def _greet(standing: Standing, settings: UpSettings, *, as_json: bool) -> None:
-    keys = standing.keys
-    device_id = standing.devices[0].device_id if standing.devices else None
-    if as_json:
-        document: dict[str, object] = {
-            "base_url": standing.base_url,
-            "api_key": keys.api_key,
-            "secret_key": keys.secret_key.reveal(),
-            "console_url": standing.console_url,
-            "device_ids": [device.device_id for device in standing.devices],
-            "other_accounts": [
-                {"api_key": other.api_key, "secret_key": other.secret_key.reveal()} for other in standing.others
-            ],
-        }
-        if standing.trial is not None:
-            trial = standing.trial
-            document |= {
-                "gateway_url": trial.url,
-                "mqtt_port": trial.broker.port,
-                "broker": trial.broker.name,
-                "own_devices": [
-                    {
-                        "transport": device.transport,
-                        "device_id": device.device_id,
-                        "device_token": device.token,
-                        "agent_config": str(device.agent_config),
-                    }
-                    for device in trial.devices
-                ],
-            }
-        click.echo(json.dumps(document))
-        sys.stdout.flush()
-        return
-    lines = [
-        ("service", standing.base_url),
-        *([("console", f"{standing.console_url}   (opens once, within 15 minutes)")] if standing.console_url else []),
-        ("data", str(settings.data_dir or "in a temporary folder, gone at the end")),
-        ("api key", keys.api_key),
-        ("secret key", keys.secret_key.reveal()),
-        *(
-            (f"account {number}", f"api key {other.api_key}, secret key {other.secret_key.reveal()}")
-            for number, other in enumerate(standing.others, 2)
-        ),
-        ("devices", f"{len(standing.devices)} virtual ones" if device_id else "none; --devices 10 adds some"),
-        ("products", curl_line(standing.base_url, keys, "/products")),
-    ]
-    if device_id:
-        command = json.dumps({"device_id": device_id, "command_payload": {"command": "ping"}})
-        lines.append(("send", curl_line(standing.base_url, keys, "/commands/send", command)))
-        lines.append(("look", curl_line(standing.base_url, keys, f"/devices/{device_id}/commands")))
-    lines += standing.trial.lines(standing.base_url, keys) if standing.trial is not None else []
-    for name, text in lines:
-        click.echo(f"{name:<11} {text}")
-    needed = quota_needed(settings.devices, settings.interval_s, DeviceModel().wait_s)
-    if 0 < settings.rate_limit < needed:
-        click.echo(
-            f"note        the devices need about {needed} requests a minute and the quota is {settings.rate_limit}: "
-            "the service will make them wait; raise --rate-limit or --interval",
-        )
-    click.echo("Ctrl-C ends it.")
-    sys.stdout.flush()
