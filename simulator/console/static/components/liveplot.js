@@ -1,23 +1,8 @@
 // A line plot of figures over the seconds of a run, drawn by uPlot, which the reports have as well.
 import { html, useEffect, useRef } from "../core/html.js";
-import { staticBase } from "../core/session.js";
+import { colour, loadPlot } from "../core/plot.js";
 
 const HEIGHT = 200;
-let loaded = null;
-
-/** uPlot is a plain script: it is fetched with the first plot. */
-function loadPlots() {
-  loaded ??= new Promise((resolve, reject) => {
-    const style = document.createElement("link");
-    Object.assign(style, { rel: "stylesheet", href: `${staticBase}vendor/uPlot.min.css` });
-    const script = document.createElement("script");
-    Object.assign(script, { src: `${staticBase}vendor/uPlot.iife.min.js`, onload: () => resolve(window.uPlot), onerror: () => { loaded = null; reject(new Error("uPlot could not be loaded")); } });
-    document.head.append(style, script);
-  });
-  return loaded;
-}
-
-const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 /**
  * @param {{title: string, unit: string, seconds: number[], lines: {label: string, values: (number|null)[], show: Function}[], clock: Function}} properties
@@ -37,8 +22,8 @@ export function LivePlot({ title, unit, seconds, lines, clock }) {
       plot.current?.destroy();
       plot.current = new uPlot(optionsOf(place.current.clientWidth, unit, lines, clock), current.current, place.current);
     };
-    const redraw = () => loadPlots().then((uPlot) => isHere && draw(uPlot));
-    loadPlots().then((uPlot) => {
+    const redraw = () => loadPlot().then((uPlot) => isHere && draw(uPlot));
+    loadPlot().then((uPlot) => {
       if (!isHere) return;
       draw(uPlot);
       watch = new ResizeObserver(() => plot.current?.setSize({ width: place.current.clientWidth, height: HEIGHT }));
@@ -57,7 +42,7 @@ export function LivePlot({ title, unit, seconds, lines, clock }) {
   const last = lines.map((line) => `${line.label} ${line.show(line.values.at(-1))}`).join(", ");
   return html`<figure class="card live-plot"><figcaption><h2>${title}</h2>
       <p class="small quiet">${lines.map((line, index) => html`<span class="plot-key plot-key-${index + 1}" key=${line.label}>${line.label} <b>${line.show(line.values.at(-1))}</b></span>`)}</p></figcaption>
-    <div ref=${place} class="plot" role="img" aria-label="${title}. Latest: ${last}"></div></figure>`;
+    <div ref=${place} class="live-plot-place" role="img" aria-label="${title}. Latest: ${last}"></div></figure>`;
 }
 
 function optionsOf(width, unit, lines, clock) {
