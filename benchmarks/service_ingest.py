@@ -42,7 +42,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks._load_client import LoadResult, load
 from tests.postgresql import cluster, find_programs
 
-BAR, BAR_PRISM, BAR_LOGS = 0.5, 5.0, 0.95
+BAR, BAR_PRISM, BAR_LOGS = 0.5, 4.0, 0.95
 PEERS = Path(__file__).with_name("peers")
 STORED, STORED_QUIETLY = "service, stored", "service, no logs"
 ON_POSTGRESQL, POLL, PRISM = "service, PostgreSQL", "service, device poll", "Prism, mock"
