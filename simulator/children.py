@@ -27,6 +27,11 @@ class ChildFailed(AgentError):
     """A child process could not be started, ended by itself, or did not get ready in time; the text shows its log."""
 
 
+def kept_environment() -> dict[str, str]:
+    """The few variables that every child process gets: none of them holds a key."""
+    return {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
+
+
 def program_path(name: str) -> Path:
     """Where one of this distribution's own programs is installed.
 
@@ -82,7 +87,6 @@ class ChildProcess:
         Raises:
             ChildFailed: it could not be started.
         """
-        inherited = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
         with contextlib.ExitStack() as files:
             log = files.enter_context(self._log.open("ab"))
             output = files.enter_context(self._output.open("wb")) if self._output else log
@@ -92,7 +96,7 @@ class ChildProcess:
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=log,
-                    env={**inherited, "PYTHONUNBUFFERED": "1", **(environment or {})},
+                    env={**kept_environment(), "PYTHONUNBUFFERED": "1", **(environment or {})},
                     start_new_session=True,
                 )
             except OSError as error:
