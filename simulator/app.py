@@ -1,7 +1,7 @@
 """``fleet-simulator up``: what builds, wires, starts in order and stops in reverse.
 
 The service and, when asked for, virtual devices run in this process until Ctrl-C; the gateway, and the broker where
-mosquitto is installed, are processes of their own. A console page finds its place in :func:`run_up`.
+mosquitto is installed, are processes of their own.
 """
 
 from __future__ import annotations
@@ -57,6 +57,7 @@ class Standing:
         devices: the virtual ones.
         trial: broker and gateway; None without them.
         others: the keys of the accounts beside the first one.
+        console_url: opens the console once; None without it.
     """
 
     base_url: str
@@ -64,6 +65,7 @@ class Standing:
     devices: tuple[DeviceIdentity, ...]
     trial: Trial | None = None
     others: tuple[Keys, ...] = ()
+    console_url: str | None = None
 
 
 @click.command("up", short_help="Service, gateway and devices on this machine, until Ctrl-C.")
@@ -137,6 +139,12 @@ class Standing:
     help="Accounts with keys of their own; those of the second are in DATA/keys-2. Onboarding cases use two.",
 )
 @click.option(
+    "--console/--no-console",
+    default=_DEFAULTS.console,
+    show_default=True,
+    help="Serve the console, the pages on which everything is seen and steered in a browser.",
+)
+@click.option(
     "--json",
     "as_json",
     is_flag=True,
@@ -158,6 +166,7 @@ def up_command(
     mqtt_port: int | None,
     profiles: tuple[str, ...],
     accounts: int,
+    console: bool,
     as_json: bool,
 ) -> int:
     """Start service, broker and gateway on this machine, and virtual devices when asked for; Ctrl-C ends everything.
@@ -183,6 +192,7 @@ def up_command(
         profiles,
         accounts,
         mqtt_port,
+        console,
     )
     try:
         with terminations_as_interrupts():
@@ -216,6 +226,7 @@ def run_up(
         PartEnded: an error has ended a part of service or devices.
         ChildFailed: broker or gateway has ended.
     """
+    from simulator.console.app import make_console
     from simulator.service.config import ServiceConfig  # the server's libraries take half a second: not for --help
     from simulator.service.profiles.model import COMPLETE
     from simulator.service.profiles.text import read_all
@@ -240,7 +251,7 @@ def run_up(
     )
     ended: queue.SimpleQueue[PartEnded] = queue.SimpleQueue()
     with ExitStack() as ends:
-        service = ends.enter_context(RunningService(config, ended.put))
+        service = ends.enter_context(RunningService(config, ended.put, make_console if settings.console else None))
         base_url = service.base_url
         others = _add_accounts(service, settings)
         identities: tuple[DeviceIdentity, ...] = ()
@@ -264,7 +275,8 @@ def run_up(
             ends.callback(remove_local, settings.data_dir)
             write_local(settings.data_dir, _to_find(settings.data_dir, base_url, trial))
         service.set_profile(profile)
-        on_ready(Standing(base_url, keys, identities, trial, others))
+        console_url = base_url + service.addition.entry_path() if service.addition else None
+        on_ready(Standing(base_url, keys, identities, trial, others, console_url))
         if wait is not None:
             wait()
         else:
@@ -369,6 +381,7 @@ def _greet(standing: Standing, settings: UpSettings, *, as_json: bool) -> None:
             "base_url": standing.base_url,
             "api_key": keys.api_key,
             "secret_key": keys.secret_key.reveal(),
+            "console_url": standing.console_url,
             "device_ids": [device.device_id for device in standing.devices],
             "other_accounts": [
                 {"api_key": other.api_key, "secret_key": other.secret_key.reveal()} for other in standing.others
@@ -395,6 +408,7 @@ def _greet(standing: Standing, settings: UpSettings, *, as_json: bool) -> None:
         return
     lines = [
         ("service", standing.base_url),
+        *([("console", f"{standing.console_url}   (opens once, within 15 minutes)")] if standing.console_url else []),
         ("data", str(settings.data_dir or "in a temporary folder, gone at the end")),
         ("api key", keys.api_key),
         ("secret key", keys.secret_key.reveal()),

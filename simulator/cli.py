@@ -23,7 +23,9 @@ from simulator.exit_codes import ExitCode, exit_code_of
 
 if TYPE_CHECKING:
     from agent.wire.base import JsonObject
+    from simulator.service.additions import Addition
     from simulator.service.scripted.script import Signals
+    from simulator.service.service import Service
 
 _PREFIX: Final = "FLEET_SIMULATOR"
 
@@ -51,6 +53,9 @@ COMMANDS: Final[dict[str, LazyCommand]] = {
     "service": LazyCommand("simulator.service.cli", "service_command", "The local service alone."),
     "accounts": LazyCommand(
         "simulator.control.accounts", "accounts_group", "Accounts of a running local service, and their keys."
+    ),
+    "console": LazyCommand(
+        "simulator.console.cli", "console_command", "A link that opens a running service's console in a browser."
     ),
     "faults": LazyCommand("simulator.control.faults", "faults_group", "Make a running local service fail on purpose."),
     "snapshots": LazyCommand(
@@ -130,6 +135,13 @@ def _make_signals(wanted: Mapping[str, JsonObject], device: str, seed: int) -> S
     return make_signals(wanted, device, seed)
 
 
+def _make_console(service: Service) -> Addition | None:
+    """The console, for the service's own command: its package may not import the console's."""
+    from simulator.console.app import make_console  # lazily: it takes the server's libraries
+
+    return make_console(service)
+
+
 def main(arguments: list[str] | None = None) -> Any:
     """Run the program and end the process with its exit code.
 
@@ -137,9 +149,10 @@ def main(arguments: list[str] | None = None) -> Any:
         arguments: without the program's name; None takes the process's own.
     """
     code: object
+    parts = {"make_signals": _make_signals, "make_console": _make_console}
     restrict_umask()
     try:
-        code = program.main(args=arguments, prog_name="fleet-simulator", standalone_mode=False, obj=_make_signals)
+        code = program.main(args=arguments, prog_name="fleet-simulator", standalone_mode=False, obj=parts)
     except click.exceptions.Abort:
         code = ExitCode.INTERRUPTED
     except click.ClickException as error:

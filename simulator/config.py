@@ -30,6 +30,7 @@ class UpSettings:
         mqtt_port: of the broker; 0 takes any free one, None the one of the last start in ``data_dir`` when it is free.
         profiles: how the service answers once the devices are registered, as ``service --profile`` takes it.
         accounts: manufacturer accounts, each with keys of its own.
+        console: serve the console.
     """
 
     host: str = "127.0.0.1"
@@ -45,6 +46,7 @@ class UpSettings:
     profiles: tuple[str, ...] = ()
     accounts: int = 1
     mqtt_port: int | None = None
+    console: bool = True
 
 
 def quota_needed(devices: int, interval_s: float, wait_s: float) -> int:

@@ -8,8 +8,10 @@ from typing import Any, Final
 
 from starlette.types import ASGIApp, Lifespan
 
+from simulator.service.additions import Addition
 from simulator.service.addresses import PAGES
 from simulator.service.answers import DateHeader
+from simulator.service.browser_access import BrowserLayer
 from simulator.service.config import ServiceConfig
 from simulator.service.control_access import ControlAccess
 from simulator.service.core import scopes
@@ -90,9 +92,50 @@ def create_app(config: ServiceConfig) -> ASGIApp:
     return build_app(service, running_then_closed)
 
 
-def build_app(service: Service, lifespan: Lifespan[Any] | None = None) -> ASGIApp:
-    """The application around a service that somebody else closes."""
-    control_endpoints = (
+def build_app(service: Service, lifespan: Lifespan[Any] | None = None, addition: Addition | None = None) -> ASGIApp:
+    """The application around a service that somebody else closes.
+
+    Args:
+        service: what answers.
+        lifespan: what is entered before the first request and left after the last one; the service's own when None.
+        addition: further endpoints, and the pages that they belong to.
+    """
+    control_endpoints = _control_endpoints(service, addition)
+    served = (
+        *ENDPOINTS,
+        *authorize_pages.FORMS,
+        *account_pages.ENDPOINTS,
+        *(playground.ENDPOINTS if playground.open_on(service) else ()),
+        *control_endpoints,
+        *documents.make_endpoints(ENDPOINTS, control_endpoints),
+    )
+    service.templates = path_templates(served)
+    pages = addition.pages if addition else ()
+    served_paths = Paths(service, (*served, *pages), lifespan or service.running)
+    access = ControlAccess(service.control_token)
+    gate = Gate(
+        served_paths,
+        callers=service.callers,
+        find_bearer=service.find_bearer,
+        quota=service.quota,
+        clock=service.clock,
+        ids=service.ids,
+        control=service.config.control,
+        access=access,
+        epochs=service.epochs,
+        browser=addition.access if addition else None,
+    )
+    complete = Cors(gate, lambda: service.look_up(clients.browser_origins), closed=PAGES)
+    dated = DateHeader(complete, service.clock.now_ms)
+    profiled = ProfileLayer(dated, served_paths, service, ENDPOINTS, access)
+    app: ASGIApp = FaultLayer(profiled, service, access)
+    if addition is not None:
+        app = BrowserLayer(app, DateHeader(gate, service.clock.now_ms), addition.access)
+    return recorded(service, app, addition)
+
+
+def _control_endpoints(service: Service, addition: Addition | None) -> tuple[Endpoint, ...]:
+    return (
         (
             *control.ENDPOINTS,
             *control_accounts.ENDPOINTS,
@@ -105,39 +148,14 @@ def build_app(service: Service, lifespan: Lifespan[Any] | None = None) -> ASGIAp
             *control_snapshots.ENDPOINTS,
             *control_devices.ENDPOINTS,
             *control_faults.ENDPOINTS,
+            *(addition.control if addition else ()),
         )
         if service.config.control
         else ()
     )
-    served = (
-        *ENDPOINTS,
-        *authorize_pages.FORMS,
-        *account_pages.ENDPOINTS,
-        *(playground.ENDPOINTS if playground.open_on(service) else ()),
-        *control_endpoints,
-        *documents.make_endpoints(ENDPOINTS, control_endpoints),
-    )
-    service.templates = path_templates(served)
-    served_paths = Paths(service, served, lifespan or service.running)
-    access = ControlAccess(service.control_token)
-    gate = Gate(
-        served_paths,
-        callers=service.callers,
-        find_bearer=service.find_bearer,
-        quota=service.quota,
-        clock=service.clock,
-        ids=service.ids,
-        control=service.config.control,
-        access=access,
-        epochs=service.epochs,
-    )
-    complete = Cors(gate, lambda: service.look_up(clients.browser_origins), closed=PAGES)
-    dated = DateHeader(complete, service.clock.now_ms)
-    profiled = ProfileLayer(dated, served_paths, service, ENDPOINTS, access)
-    return recorded(service, FaultLayer(profiled, service, access))
 
 
-def recorded(service: Service, app: ASGIApp) -> ASGIApp:
+def recorded(service: Service, app: ASGIApp, addition: Addition | None = None) -> ASGIApp:
     """The application behind the layer that notes requests; the application itself where none are kept or logged."""
     config = service.config
     writes_lines = config.access_log != "off" and config.log_level in {"debug", "info"}
@@ -148,5 +166,6 @@ def recorded(service: Service, app: ASGIApp) -> ASGIApp:
         log=service.requests,
         access_log=AccessLog(config.access_log, service.templates.find) if writes_lines else None,
         now_ms=service.clock.now_ms,
+        browser=addition.access if addition else None,
     )
     return service.recorder

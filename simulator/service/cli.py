@@ -25,6 +25,7 @@ from simulator.service.request_log.settings import KEEP_DEFAULT, KEEP_MAX, Acces
 from simulator.watched import PartEnded
 
 if TYPE_CHECKING:
+    from simulator.service.additions import Addition
     from simulator.service.service import Service
 
 DEFAULT_PORT = 8080
@@ -153,6 +154,13 @@ _EXEC_DEFAULTS: Final[dict[str, object]] = {"port": 0, "rate_limit": 0, "log_lev
     help="Do not serve /_emulator/... (loopback callers only).",
 )
 @click.option(
+    "--no-console",
+    is_flag=True,
+    envvar="FLEET_SIMULATOR_NO_CONSOLE",
+    show_envvar=True,
+    help="Do not serve the console, the pages at /; it is off with --no-control, too.",
+)
+@click.option(
     "--control-token",
     envvar="FLEET_SIMULATOR_CONTROL_TOKEN",
     show_envvar=True,
@@ -235,6 +243,7 @@ def service_command(context: click.Context, /, **options: Any) -> None:
     if context.invoked_subcommand is not None:
         _refuse_misplaced(context)
         return
+    with_console = not options.pop("no_console")
     with _errors_as_exit_codes(options["log_level"]):
         config = _configure(**options)
         # Its libraries take a second: not for --help or a wrong option.
@@ -242,7 +251,24 @@ def service_command(context: click.Context, /, **options: Any) -> None:
         from simulator.service.server import serve
 
         use_one_arena()
-        serve(config, _greet)
+        made: list[Addition] = []
+
+        def make_console(service: Service) -> Addition | None:
+            addition: Addition | None = _part("make_console")(service)
+            made.extend([addition] if addition else [])
+            return addition
+
+        def greet(service: Service, base_url: str) -> None:
+            _greet(service, base_url, made[0].entry_path() if made else None)
+
+        serve(config, greet, make_console if with_console and _part("make_console") else None)
+
+
+def _part(name: str) -> Any:
+    """What the program brings along for the service, whose package may not import it: ``make_signals`` makes what
+    devices read, ``make_console`` the console. None where it is not run by the program.
+    """  # noqa: D205 - one sentence needs two lines
+    return (click.get_current_context().obj or {}).get(name)
 
 
 def _execute(*, command: tuple[str, ...], **options: Any) -> int:
@@ -267,6 +293,8 @@ def _options_of_exec() -> list[click.Parameter]:
     """Those of the service itself, with variables of their own, and defaults that fit one command."""
     found: list[click.Parameter] = []
     for parameter in service_command.params:
+        if parameter.name == "no_console":  # nobody sits before a command's own service
+            continue
         option = copy.copy(parameter)
         option.envvar = None
         option.default = _EXEC_DEFAULTS.get(option.name or "", option.default)
@@ -361,7 +389,7 @@ def _configure(
         keep_commands=_bound(keep_commands, None if is_stored else KEEP_COMMANDS),
         access_log=access_log,
         log_level=log_level,
-        make_signals=click.get_current_context().obj,  # of the program, which knows the fleet's signals
+        make_signals=_part("make_signals"),
     )
 
 
@@ -378,10 +406,12 @@ def _read_secret(secret_key: str | None, secret_key_file: Path | None) -> Secret
     return Secret(secret_key) if secret_key else None
 
 
-def _greet(service: Service, base_url: str) -> None:
+def _greet(service: Service, base_url: str, entry_path: str | None = None) -> None:
     made = service.made_keys
     secret = made.secret_key.reveal() if made else "$SECRET_KEY"
     click.echo(f"service    {base_url}")
+    if entry_path is not None:
+        click.echo(f"console    {base_url}{entry_path}   (opens once, within 15 minutes)")
     profile = service.profiles.of(service.first_caller().manufacturer_seq)
     if profile != COMPLETE:
         click.echo(f"profile    {name_of(profile)}")

@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from simulator.service.addresses import CONTROL_PREFIX, HEALTH, PUBLIC
 from simulator.service.answers import Header, send_answer
+from simulator.service.browser_access import ACCOUNT_HEADER, SESSION_HEADER, BrowserAccess
 from simulator.service.clock import SettableClock
 from simulator.service.control_access import ControlAccess
 from simulator.service.core.client import hash_secret
@@ -54,6 +55,7 @@ class Gate:
         control: whether ``/_emulator/...`` exists.
         access: who may use it.
         epochs: what has changed while requests are under way.
+        browser: who may come with the session of a page; None where there are no such pages.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class Gate:
         control: bool,
         access: ControlAccess,
         epochs: Epochs,
+        browser: BrowserAccess | None = None,
     ) -> None:
         self._app = app
         self._callers = callers
@@ -79,6 +82,7 @@ class Gate:
         self._control = control
         self._access = access
         self._epochs = epochs
+        self._browser = browser
         self._failure_log = FailureLog(log)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -120,7 +124,7 @@ class Gate:
         if self._epochs.settled is not None and path != HEALTH:
             await self._epochs.wait()
         scope[EPOCH] = self._epochs.number
-        if path in PUBLIC:
+        if path in PUBLIC or self._is_from_console(scope, given, path):
             return
         if self._control and path.startswith(CONTROL_PREFIX) and is_local(scope):
             self._access.check(scope, given)
@@ -131,6 +135,36 @@ class Gate:
         self._count(caller, headers)
         if path.startswith(CONTROL_PREFIX):
             raise HttpError(404, "not_found", "The control paths are off, or open to callers on this machine only.")
+
+    def _is_from_console(self, scope: Scope, given: Mapping[bytes, bytes], path: str) -> bool:
+        """Whether a page of the service may have what it wants, without keys.
+
+        Raises:
+            HttpError: it may not.
+        """
+        browser = self._browser
+        if browser is None:
+            return False
+        if SESSION_HEADER in given:
+            browser.check(scope, given)
+            self._admit_session(scope, given)
+            return True
+        return browser.has_page(path) or (path.startswith(CONTROL_PREFIX) and browser.may_read(scope, given))
+
+    def _admit_session(self, scope: Scope, given: Mapping[bytes, bytes]) -> None:
+        """A page's request is the account's that it names, and counts for no quota; a control path needs none."""
+        api_key = given.get(ACCOUNT_HEADER)
+        if api_key is None:
+            if not scope["path"].startswith(("/console/", CONTROL_PREFIX)):
+                raise HttpError(400, "account_missing", "Send X-Console-Account with a public key of the account.")
+            return
+        caller = self._callers.get(api_key)
+        if caller is None:
+            raise HttpError(404, "account_not_found", "X-Console-Account is the public key of no account.")
+        scope[CALLER] = caller
+        recording: Recording | None = scope.get(RECORDING)
+        if recording is not None:
+            recording.caller = caller
 
     def _count(self, caller: Caller, headers: list[Header]) -> None:
         limit = self._quota.limit_of(caller.manufacturer_seq)

@@ -35,6 +35,11 @@ class Presence:
         """
         return self._pending.get(device_seq, self._written.get(device_seq, stored_ms))
 
+    def seen_since(self, since_ms: int) -> set[int]:
+        """The devices that were seen since then, as far as that is still in memory: the last seconds are."""
+        both = list(self._written.items()) + list(self._pending.items())
+        return {device_seq for device_seq, seen_ms in both if seen_ms >= since_ms}
+
     def is_due(self, now_ms: int) -> bool:
         """Whether to write now. A clock that was set back makes it due too."""
         pending = self._pending

@@ -9,17 +9,19 @@ import logging
 import signal
 import socket
 import threading
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Sequence
 from types import FrameType
 from typing import Any, Final, Self, cast
 
 import uvicorn
+from starlette.types import Lifespan
 
 from agent.errors import ConfigurationError
 from agent.wire.secret import Secret
 from gateway.http.accepting import AcceptFailures
 from simulator.listening import refused_port
 from simulator.service.accounts import WantedUser
+from simulator.service.additions import Addition, MakeAddition
 from simulator.service.app import build_app
 from simulator.service.config import ServiceConfig
 from simulator.service.profiles.model import ServerProfile
@@ -40,9 +42,12 @@ _BACKLOG: Final = 2048
 class _Server(uvicorn.Server):
     """Uvicorn, which lets held polls go when it ends, ends with its service, and with exit code 0 after a signal."""
 
-    def __init__(self, config: uvicorn.Config, service: Service, on_ready: Callable[[], None]) -> None:
+    def __init__(
+        self, config: uvicorn.Config, service: Service, addition: Addition | None, on_ready: Callable[[], None]
+    ) -> None:
         super().__init__(config)
         self._service = service
+        self.addition = addition
         self._on_ready = on_ready
         service.when_failed(self._leave)
 
@@ -60,6 +65,8 @@ class _Server(uvicorn.Server):
         self._service.feed.close()
         self._service.requests.close()
         self._service.faults.close()
+        if self.addition is not None:
+            self.addition.close()
         await super().shutdown(sockets)
         if self._service.recorder is not None:
             self._service.recorder.close()
@@ -88,13 +95,17 @@ class RunningService:
     Args:
         config: its settings; the default is in a temporary folder, on any free port, with keys made now.
         on_failure: called once when an error has ended a part of the service, which then ends; from any thread.
+        make_addition: makes further endpoints and pages for it; None for none.
 
     Raises:
         ConfigurationError: the port is in use, or the data folder cannot be used.
     """
 
     def __init__(
-        self, config: ServiceConfig | None = None, on_failure: Callable[[PartEnded], object] = lambda _failure: None
+        self,
+        config: ServiceConfig | None = None,
+        on_failure: Callable[[PartEnded], object] = lambda _failure: None,
+        make_addition: MakeAddition | None = None,
     ) -> None:
         self.config = config or ServiceConfig()
         self._ready = threading.Event()
@@ -105,7 +116,9 @@ class RunningService:
             self._socket.close()
             raise
         self._service.public_url = self.config.public_url or self.base_url
-        self._server = make_server(self._service, self._ready.set)
+        self._server = make_server(self._service, self._ready.set, make_addition)
+        self.addition = self._server.addition
+        """Further endpoints and pages; None without."""
         self._service.when_failed(on_failure)
         self._thread = make_thread(self._run, "service-http", self._service.fail)
         self._stopped = False
@@ -246,12 +259,15 @@ class RunningService:
         self.stop()
 
 
-def serve(config: ServiceConfig, on_ready: Callable[[Service, str], None]) -> None:
+def serve(
+    config: ServiceConfig, on_ready: Callable[[Service, str], None], make_addition: MakeAddition | None = None
+) -> None:
     """Serve in this thread until SIGTERM or SIGINT.
 
     Args:
         config: the settings.
         on_ready: called with the service and its base URL when requests are taken.
+        make_addition: makes further endpoints and pages for it; None for none.
 
     Raises:
         ConfigurationError: the port is in use, or the data folder cannot be used.
@@ -263,7 +279,7 @@ def serve(config: ServiceConfig, on_ready: Callable[[Service, str], None]) -> No
         service = Service(config)
         service.public_url = config.public_url or base_url(listener)
         try:
-            make_server(service, lambda: on_ready(service, base_url(listener))).run([listener])
+            make_server(service, lambda: on_ready(service, base_url(listener)), make_addition).run([listener])
             if config.snapshot_on_exit is not None and service.failure is None:
                 save_at_end(service, config.snapshot_on_exit)
         finally:
@@ -300,10 +316,11 @@ def base_url(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def make_server(service: Service, on_ready: Callable[[], None]) -> _Server:
+def make_server(service: Service, on_ready: Callable[[], None], make_addition: MakeAddition | None = None) -> _Server:
     """Uvicorn around the service."""
     logging.getLogger("simulator.service").setLevel(service.config.log_level.upper())
-    app = build_app(service)
+    addition = make_addition(service) if make_addition is not None else None
+    app = build_app(service, _lifespan(service, addition), addition)
     protocol = functools.partial(RecordedProtocol, limits=service.config.connection_limits, recorder=service.recorder)
     config = uvicorn.Config(
         app,
@@ -322,7 +339,20 @@ def make_server(service: Service, on_ready: Callable[[], None]) -> _Server:
         timeout_graceful_shutdown=DRAIN_S,
         backlog=_BACKLOG,
     )
-    return _Server(config, service, on_ready)
+    return _Server(config, service, addition, on_ready)
+
+
+def _lifespan(service: Service, addition: Addition | None) -> Lifespan[Any]:
+    @contextlib.asynccontextmanager
+    async def running(app: object) -> AsyncIterator[None]:
+        async with service.running(app):
+            if addition is None:
+                yield
+                return
+            async with addition.running():
+                yield
+
+    return running
 
 
 def _loop() -> str:

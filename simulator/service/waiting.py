@@ -82,11 +82,13 @@ class Waiters:
 
     Attributes:
         cache: answers to polls; a change makes its device's one stale.
+        on_change: called with a device's row after each change; None where nobody follows all of them.
         watchers: device row -> called with it after each change; of devices that the service plays.
     """
 
     def __init__(self) -> None:
         self.cache = PollCache()
+        self.on_change: Callable[[int], object] | None = None
         self.watchers: dict[int, Callable[[int], object]] = {}
         self._waiting: dict[int, set[asyncio.Future[None]]] = {}
         self.closing = False
@@ -115,6 +117,8 @@ class Waiters:
         for future in self._waiting.pop(device_seq, ()):
             if not future.done():
                 future.set_result(None)
+        if self.on_change is not None:
+            self.on_change(device_seq)
         if self.watchers and device_seq in self.watchers:
             self.watchers[device_seq](device_seq)
 

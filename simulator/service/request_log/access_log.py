@@ -102,6 +102,8 @@ def _text_line(one: Recording, at: str, path: str | None) -> str:
     )
     if one.outcome != ANSWERED:
         line += f" outcome={one.outcome}"
+    if one.is_console:
+        line += " console"
     return f"{line} faults={','.join(one.faults)}\n" if one.faults else f"{line}\n"
 
 
@@ -119,4 +121,6 @@ def _json_line(one: Recording, at: str, path: str | None) -> str:
         "outcome": one.outcome,
         "faults": list(one.faults),
     }
+    if one.is_console:
+        line["console"] = True
     return f"{to_json(line).decode()}\n"

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from simulator.service.addresses import CONTROL_PREFIX
+from simulator.service.browser_access import BrowserAccess, is_from_page
 from simulator.service.connection import RAW_SEND
 from simulator.service.request_log.access_log import AccessLog
 from simulator.service.request_log.entry import REFUSED, Entry
@@ -22,15 +23,23 @@ class Recorder:
         log: where requests are kept; those of the control paths are not.
         access_log: where their lines go; None for nowhere.
         now_ms: the service's clock.
+        browser: knows the requests of pages, which are not kept either; None where there are no pages.
     """
 
     def __init__(
-        self, app: ASGIApp, *, log: RequestLog, access_log: AccessLog | None, now_ms: Callable[[], int]
+        self,
+        app: ASGIApp,
+        *,
+        log: RequestLog,
+        access_log: AccessLog | None,
+        now_ms: Callable[[], int],
+        browser: BrowserAccess | None = None,
     ) -> None:
         self._app = app
         self._log = log
         self._access_log = access_log
         self._now_ms = now_ms
+        self._browser = browser
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request, or the server's start and end."""
@@ -42,7 +51,8 @@ class Recorder:
         if REPLAY_OF in scope:
             recording.replay_of = scope[REPLAY_OF]
         under_way = self._log.under_way
-        if not scope["path"].startswith(CONTROL_PREFIX):
+        recording.is_console = self._browser is not None and is_from_page(scope, self._browser)
+        if not (recording.is_console or scope["path"].startswith(CONTROL_PREFIX)):
             under_way.add(recording)
         try:
             await self._app(scope, recording.receive, recording.send)

@@ -47,6 +47,7 @@ class Recording:
         query: what follows the ``?``.
         headers: of the request.
         client: the address and port of the other end.
+        is_console: a page of the service sent it.
         replay_of: ``seq`` of the request that this one repeats.
         seq: its place in the log, once it has one.
         caller: set by who finds out whom it comes from.
@@ -57,6 +58,7 @@ class Recording:
     """
 
     seq = 0
+    is_console = False
     replay_of: int | None = None
     caller: Caller | None = None
     request_id = b""
