@@ -11,6 +11,8 @@ from urllib.parse import parse_qsl, urlsplit
 from simulator.console import device_table, links
 from simulator.console.access import PREFIX, ConsoleAccess
 from simulator.console.changes import Changes
+from simulator.console.labels.endpoints import label_endpoints
+from simulator.console.labels.processes import LabelWork
 from simulator.console.pages import PAGES, Page, render_entry, render_shell, see_other
 from simulator.console.sessions import Sessions
 from simulator.console.static_files import answer_file, version
@@ -36,11 +38,11 @@ class Console:
     def __init__(self, service: Service) -> None:
         secure = service.public_url.startswith("https:")
         self.sessions = Sessions(_cookie_name(service), secure=secure, now_s=time.monotonic)
-        changes = Changes(service)
+        changes, labels = Changes(service), LabelWork()
 
         @contextlib.asynccontextmanager
         async def running() -> AsyncIterator[None]:
-            async with changes.running():
+            async with changes.running(), contextlib.aclosing(labels):
                 yield
 
         self.addition = Addition(
@@ -48,6 +50,7 @@ class Console:
                 *links.make_endpoints(self.sessions),
                 *device_table.make_endpoints(),
                 *changes.endpoints(),
+                *label_endpoints(labels),
             ),
             pages=self._pages(),
             access=ConsoleAccess(self.sessions),

@@ -188,7 +188,7 @@ class LabelWork:
         self.pictures = LabelProcess(waiting_max=4)
         self.making = LabelProcess(waiting_max=4)
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """End both processes."""
         await self.pictures.close()
         await self.making.close()

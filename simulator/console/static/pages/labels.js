@@ -16,7 +16,7 @@ const KINDS = [
   ["damage", "Damaged labels", "Good labels, damaged by known amounts, with what each decoder says."],
 ];
 const FORMATS = [["png", "PNG"], ["svg", "SVG"], ["pdf", "Sheet (PDF)"], ["zpl", "Zebra (ZPL)"], ["brother", "Brother (PRN)"], ["html", "Contact sheet (HTML)"]];
-const FIRST = { kind: "good", count: "12", template: "SIM-{serial:06d}", first_serial: "1", profile: "json", link_host: "onboard.example.com",
+const FIRST = { kind: "good", count: "12", damaged: "1", template: "SIM-{serial:06d}", first_serial: "1", profile: "json", link_host: "onboard.example.com",
   signed: true, level: "M", size_mm: "25", dpi: "300", paper: "a4", stock: "", formats: ["png", "svg", "pdf"] };
 
 /** The body of POST /_emulator/labels. What is no number goes as it is: the service says what to write instead. */
@@ -24,7 +24,7 @@ function bodyOf(wanted, product, output) {
   const number = (text) => (text.trim() === "" || Number.isNaN(Number(text)) ? text : Number(text));
   const isGood = wanted.kind === "good";
   return {
-    product_id: product.product_id, count: number(wanted.count), template: wanted.template, first_serial: number(wanted.first_serial), profile: wanted.profile,
+    product_id: product.product_id, count: number(wanted.kind === "damage" ? wanted.damaged : wanted.count), template: wanted.template, first_serial: number(wanted.first_serial), profile: wanted.profile,
     ...(wanted.profile === "link" ? { link_host: wanted.link_host } : {}), ...(product.label_key && !wanted.signed ? { signed: false } : {}), level: wanted.level,
     ...(isGood ? { size_mm: number(wanted.size_mm), dpi: number(wanted.dpi), paper: wanted.paper, ...(wanted.stock.trim() ? { stock: wanted.stock.trim() } : {}) } : { negatives: wanted.kind }),
     output, ...(output === "zip" && isGood ? { formats: wanted.formats } : {}),
@@ -124,7 +124,8 @@ const Choice = ({ name, label, options, wanted, set }) => html`<${Field} id=${na
   <select class="input" id=${name} value=${wanted[name]} onChange=${set(name)}>${options.map(([id, text]) => html`<option value=${id} key=${id}>${text}</option>`)}</select><//>`;
 
 const Identifiers = ({ wanted, set }) => html`<div class="pair">
-  <${Text} name="count" label=${wanted.kind === "damage" ? "How many labels (1 to 5)" : "How many (1 to 1,000)"} inputmode="numeric" wanted=${wanted} set=${set} />
+  ${wanted.kind === "damage" ? html`<${Text} name="damaged" label="How many labels (1 to 5)" inputmode="numeric" wanted=${wanted} set=${set} />`
+    : html`<${Text} name="count" label="How many (1 to 1,000)" inputmode="numeric" wanted=${wanted} set=${set} />`}
   <${Text} name="first_serial" label="First serial" inputmode="numeric" wanted=${wanted} set=${set} />
   <${Text} name="template" label="Identifiers" help="{serial:06d} is the serial with six digits; {check} adds a check character." spellcheck=${false} wanted=${wanted} set=${set} /></div>`;
 
