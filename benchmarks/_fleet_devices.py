@@ -23,8 +23,9 @@ import uvloop
 
 from agent.core.poll_interval import PollIntervals
 from agent.wire.extensions import IDEMPOTENCY_KEY
+from simulator.fleet.device.driver import Member
 from simulator.fleet.device.gc_freeze import GcFreeze
-from simulator.fleet.device.http_driver import HttpDriver, Member
+from simulator.fleet.device.http_driver import HttpDriver
 from simulator.fleet.device.model import DeviceModel, Fleetwide
 from simulator.fleet.device.observer import Observer
 from simulator.fleet.device.request_template import RequestTemplate

@@ -147,9 +147,23 @@ async def play(url: str, rate: float, seconds: float, folder: Path, drain_s: flo
     names = tuple(f"d{number}" for number in range(DEVICES))
     recorder = Recorder()
     job = FleetJob(
-        scenario, Address(url, keys), keys, url, 0, range(DEVICES), names, names, "p", folder, time.time(),
-        (0,) * DEVICES, frozenset(), frozenset(), "run", None, 64,
-    )  # fmt: skip
+        scenario=scenario,
+        address=Address(url, keys),
+        keys=keys,
+        operator_url=url,
+        worker=0,
+        devices=range(DEVICES),
+        device_ids=names,
+        names=names,
+        product_id="p",
+        folder=folder,
+        origin_s=time.time(),
+        model_numbers=(0,) * DEVICES,
+        offers=frozenset(),
+        device_offers=frozenset(),
+        run="run",
+        connections=64,
+    )
     piece = FleetWorkload(job, recorder)
     began_s = time.monotonic() + _LEAD_S
     piece.begin(began_s)

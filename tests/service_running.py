@@ -9,7 +9,6 @@ from typing import Any
 
 import httpx
 
-from simulator.service.clock import ManualClock
 from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService
 from tests import shortcuts
@@ -17,6 +16,25 @@ from tests.postgresql import Cluster
 
 T0_MS = 1_767_225_600_000
 """2026-01-01T00:00:00Z, the beginning of a calendar minute."""
+
+
+class ManualClock:
+    """A clock that stands until somebody moves it."""
+
+    __slots__ = ("_now_ms",)
+
+    def __init__(self, now_ms: int) -> None:
+        self._now_ms = now_ms
+
+    def now_ms(self) -> int:
+        """This instant, milliseconds since the epoch."""
+        return self._now_ms
+
+    def advance(self, seconds: float) -> None:
+        """Move forward."""
+        if seconds < 0:
+            raise ValueError("a clock that stands is moved forward only: give seconds >= 0")
+        self._now_ms += round(seconds * 1000)
 
 
 @dataclass

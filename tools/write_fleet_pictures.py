@@ -92,7 +92,7 @@ def _live(record: RunRecord, seconds: list[Second]) -> str:
     picture = ScreenState(head)
     for second in seconds[:_MOMENT]:
         picture.window.take(second)
-    workers = tuple(WorkerStatus(number, WorkerState.RUNNING, 5000, 0.003, 61 - number * 3) for number in (0, 1))
+    workers = tuple(WorkerStatus(number, WorkerState.RUNNING, 5000, 61 - number * 3) for number in (0, 1))
     picture.standing = RunStatus(
         spans_under_way(record.phases, _MOMENT)[0],
         "online >= 99%",

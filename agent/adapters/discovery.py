@@ -144,25 +144,20 @@ class Discovery:
         client: who to ask with.
         clock: when to ask again.
         book: what was found out about the server; None begins with nothing and keeps nothing.
+
+    Attributes:
+        dialect: what the configuration says of the service.
     """
 
     def __init__(self, client: DeviceClient, clock: Clock, book: ServerBook | None = None) -> None:
         self._client = client
-        self._clock = clock
+        self.clock = clock
         self.book = ServerBook(str(client.connection.base_url)) if book is None else book
+        self.dialect = self.book.dialect
         self._lock = threading.Lock()
         self._offered: frozenset[str] | None = None
         self._ask_at_s: float | None = None
         self._failures = 0
-
-    @property
-    def dialect(self) -> Dialect:
-        """What the configuration says of the service."""
-        return self.book.dialect
-
-    def now_s(self) -> float:
-        """The monotonic clock, seconds."""
-        return self._clock.now().monotonic_s
 
     def offers(self, extension: str) -> bool:
         """True when the service offers this extension; asks the service when it was not asked within the hour.
@@ -174,7 +169,7 @@ class Discovery:
             return False
         if self.dialect.extensions is not None:
             return extension in self.dialect.extensions
-        now_s = self.now_s()
+        now_s = self.clock.now().monotonic_s
         with self._lock:
             if self._offered is None or self._ask_at_s is None or now_s >= self._ask_at_s:
                 self._refresh(now_s)

@@ -75,28 +75,22 @@ class HttpResults:
             NoPlaceForResults: there is none, by the configuration, or since this device's product is not known.
             ServiceError: as the service answered.
         """
-        place = self._place()
-        if place is ResultPlace.ENDPOINT and self._to_its_command(report):
-            self._taken(report)
-        elif report.status != IN_PROGRESS:
+        place = self._discovery.dialect.results
+        if place is None:
+            place = ResultPlace.ENDPOINT if self._discovery.offers(COMMAND_RESULTS) else ResultPlace.TABLE
+        is_progress = report.status == IN_PROGRESS
+        if place is not ResultPlace.ENDPOINT or not self._to_its_command(report):
+            if is_progress:
+                return None
             if place is ResultPlace.NONE:
                 raise NoPlaceForResults("service.dialect.results is none, so results stay on this device")
             self._record(report)
-            self._taken(report)
-        return None
-
-    def _place(self) -> ResultPlace:
-        configured = self._discovery.dialect.results
-        if configured is not None:
-            return configured
-        return ResultPlace.ENDPOINT if self._discovery.offers(COMMAND_RESULTS) else ResultPlace.TABLE
-
-    def _taken(self, report: Report) -> None:
         self._failures = 0
         if self._discovery.book.findings.no_place:
             self._discovery.book.note(no_place="")
-        if self._watch is not None and report.status != IN_PROGRESS:
+        if self._watch is not None and not is_progress:
             self._watch.reported(report.command_id)
+        return None
 
     def _to_its_command(self, report: Report) -> bool:
         """False when the service turns out to have no such endpoint, so that the table is next."""
@@ -177,7 +171,7 @@ class HttpResults:
     def _product(self) -> str:
         if self._product_id is not None:
             return self._product_id
-        now_s = self._discovery.now_s()
+        now_s = self._discovery.clock.now().monotonic_s
         if self._looked_at_s is None or now_s - self._looked_at_s >= _LOOK_AGAIN_S:
             for device in self._client.devices():
                 if device.device_id == self._device_id and device.product_id:

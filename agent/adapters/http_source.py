@@ -13,7 +13,7 @@ from agent.core.listed import ListWatch
 from agent.core.values import Command, CommandPoll
 from agent.errors import ErrorAnswer, NotFound, Refused, ServerFault, ServiceError
 from agent.frozen import dataclass
-from agent.wire.command_lists import MORE_THAN_LISTED, UNREADABLE, CommandList
+from agent.wire.command_lists import DERIVED_IDS, MORE_THAN_LISTED, UNREADABLE, CommandList
 from agent.wire.command_states import OPEN, CommandStatus
 from agent.wire.connection import Interrupted
 from agent.wire.device_client import DeviceClient
@@ -93,8 +93,7 @@ class HttpSource:
         if missing is not None:
             raise missing
         ended = self._watch.ended
-        question = self._question(wait_s)
-        question, answer = self._ask(question)
+        question, answer = self._ask(wait_s)
         held = question.wait_s > 0
         if answer.unchanged:
             if question.etag == self._looked_at is not None:
@@ -111,7 +110,7 @@ class HttpSource:
         if question.status is None and is_whole:
             self._look(commands, ended)
         return CommandPoll(
-            commands=tuple(self._as_known(command) for command in commands),
+            commands=tuple(replace(each, status=self._discovery.state_of(each.status)) for each in commands),
             malformed=(*answer.malformed, *malformed),
             held=held,
             is_whole=is_whole,
@@ -157,17 +156,15 @@ class HttpSource:
     def close(self) -> None:
         """The client belongs to whoever made it; nothing else is held."""
 
-    def _question(self, wait_s: float) -> _Question:
+    def _ask(self, wait_s: float) -> tuple[_Question, CommandList]:
+        """The answer; of a refusal it is found out once which part of the question the server cannot take."""
         offers, book = self._discovery.offers, self._discovery.book
         is_held = self._may_hold and wait_s > 0 and offers(LONG_POLL)
-        return _Question(
+        question = _Question(
             status=OPEN if offers(COMMAND_STATUS) else None,
             wait_s=wait_s if is_held else 0.0,
             etag=None if book.is_withdrawn(IF_NONE_MATCH) else self._etag,
         )
-
-    def _ask(self, question: _Question) -> tuple[_Question, CommandList]:
-        """The answer; of a refusal it is found out once which part of the question the server cannot take."""
         try:
             answer = self._list(question)
         except (NotFound, Refused, ServerFault) as error:
@@ -194,11 +191,6 @@ class HttpSource:
             self._device_id, status=question.status, wait_s=question.wait_s, etag=question.etag
         )
 
-    def _as_known(self, command: Command) -> Command:
-        """With its state as far as this service can be taken at its word."""
-        state = self._discovery.state_of(command.status)
-        return command if state == command.status else replace(command, status=state)
-
     def _note(self, answer: CommandList) -> None:
         """Log what is odd about the list, each kind once, and keep it."""
         for kind, text in answer.notes.items():
@@ -208,21 +200,19 @@ class HttpSource:
         book = self._discovery.book
         before = book.findings
         unread = {kind.removeprefix(UNREADABLE) for kind in answer.notes if kind.startswith(UNREADABLE)}
-        derives_ids = before.derives_ids or answer.has_derived_ids
+        derives_ids = before.derives_ids or DERIVED_IDS in answer.notes
         unread_time = ", ".join(sorted(unread.union(filter(None, before.unread_time.split(", ")))))
         found = {
             "derives_ids": derives_ids,
             "unread_time": unread_time,
             "more_pages": before.more_pages or answer.notes.get(MORE_THAN_LISTED, ""),
-            "unread": self._unread(answer) or before.unread,
+            "unread": self._unread(answer) if answer.omitted else before.unread,
         }
         if any(getattr(before, name) != value for name, value in found.items()):
             book.note(**found)
 
     def _unread(self, answer: CommandList) -> str:
-        """How many commands of a very long answer were read; empty when all were."""
-        if not answer.omitted:
-            return ""
+        """How many commands of a very long answer were read."""
         read = len(answer.records)
         text = f"{read} of {read + answer.omitted} or more"
         lists = self._discovery.dialect.command_lists or self._discovery.book.findings.lists

@@ -23,7 +23,18 @@ def read_records(records: Iterable[CommandRecord], device_id: str) -> tuple[tupl
             malformed.append(f"a command for device {record.device_id[:80]!r} is in this device's list: it is skipped")
             continue
         try:
-            commands.append(_command(record))
+            commands.append(
+                Command(
+                    id=record.stable_id(),
+                    payload=record.command_payload,
+                    created_at=record.created_at,
+                    expires_at=record.expires_at,
+                    status=record.status,
+                    size_bytes=record.payload_size_bytes(),
+                    fault=record.fault,
+                    listed_at=record.listed_at,
+                )
+            )
         except InvalidMessage as error:
             malformed.append(str(error))
     return oldest_first(commands), tuple(malformed)
@@ -32,16 +43,3 @@ def read_records(records: Iterable[CommandRecord], device_id: str) -> tuple[tupl
 def oldest_first(commands: Iterable[Command]) -> tuple[Command, ...]:
     """By ``created_at``, as the device works them off, those without one first; equal ones keep their order."""
     return tuple(sorted(commands, key=lambda command: command.created_at or 0.0))
-
-
-def _command(record: CommandRecord) -> Command:
-    return Command(
-        id=record.stable_id(),
-        payload=record.command_payload,
-        created_at=record.created_at,
-        expires_at=record.expires_at,
-        status=record.status,
-        size_bytes=record.payload_size_bytes(),
-        fault=record.fault,
-        listed_at=record.listed_at,
-    )

@@ -214,7 +214,7 @@ class StoreService:
         if not self._reserve.take():
             self._is_disk_full = True
             self._failures = 1
-            self._retry_s = self._now_s() + _RETRY_FIRST_S
+            self._retry_s = self._clock.now().monotonic_s + _RETRY_FIRST_S
             text = f"{self.path}: the disk has no room for the reserve of commands: free space on it"
             self._report_state(DEGRADED, text)
         return store
@@ -304,7 +304,7 @@ class StoreService:
                 self._changed.wait_for(lambda: self._closing or self._failures or not buffer.is_full, _ANSWER_WITHIN_S)
             buffer.add(draft)
             if buffer.due_s is None:
-                buffer.due_s = self._now_s() + self._group_window_s
+                buffer.due_s = self._clock.now().monotonic_s + self._group_window_s
                 self._changed.notify_all()
             elif len(buffer.drafts) == self._flush_at:
                 self._changed.notify_all()
@@ -317,14 +317,11 @@ class StoreService:
         self.call(lambda store: store.outbox.hide(outcome.delivered), writes=False)
         with self._changed:
             if self._settle_due_s is None:
-                self._settle_due_s = self._now_s() + SETTLE_WITHIN_S
+                self._settle_due_s = self._clock.now().monotonic_s + SETTLE_WITHIN_S
                 self._changed.notify_all()
 
     def _closed_error(self) -> StorageError:
         return StorageError(f"{self.path}: the store is closed: the agent stops, or its store has failed")
-
-    def _now_s(self) -> float:
-        return self._clock.now().monotonic_s
 
     # --- what the writer does -------------------------------------------------------------------------------------
 
@@ -334,12 +331,12 @@ class StoreService:
         with self._changed:
             while not self._requests and not self._closing:
                 due_s = self._due_s()
-                wait_s = _TICK_S if due_s is None else min(_TICK_S, due_s - self._now_s())
+                wait_s = _TICK_S if due_s is None else min(_TICK_S, due_s - self._clock.now().monotonic_s)
                 if wait_s <= 0:
                     break
                 self._changed.wait(wait_s)
                 self.progress += 1
-            self._mark_s = self._now_s()
+            self._mark_s = self._clock.now().monotonic_s
             if not self._closing:
                 return True
             waits = self._buffer.drafts or (self._store is not None and self._store.outbox.hidden)
@@ -360,7 +357,7 @@ class StoreService:
             requests = list(self._requests)
             self._requests.clear()
             due_s = self._due_s()
-            is_due = self._closing or (due_s is not None and due_s <= self._now_s())
+            is_due = self._closing or (due_s is not None and due_s <= self._clock.now().monotonic_s)
         for request in requests:
             if not request.writes:
                 self._look(store, request)
@@ -419,7 +416,7 @@ class StoreService:
         with self._changed:
             buffer = self._buffer
             wait_s = 0.0 if load.drafts and buffer.drafts else self._group_window_s
-            buffer.due_s = self._now_s() + wait_s if buffer.drafts else None
+            buffer.due_s = self._clock.now().monotonic_s + wait_s if buffer.drafts else None
             self._settle_due_s = None
             self._changed.notify_all()
         if load.drafts or any(request.of_readings for request in writes):
@@ -476,7 +473,9 @@ class StoreService:
         with self._changed:
             self._failures += 1
             self._gave_up = self._closing
-            self._retry_s = self._now_s() + min(_RETRY_CAP_S, _RETRY_FIRST_S * 2.0 ** min(self._failures - 1, 10))
+            self._retry_s = self._clock.now().monotonic_s + min(
+                _RETRY_CAP_S, _RETRY_FIRST_S * 2.0 ** min(self._failures - 1, 10)
+            )
             self._changed.notify_all()
         if self.fault is None:
             _log.error("store=failing %s; readings wait in memory and are tried again", error)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from agent.config.section import Seconds, Section, is_this_machine, key
 
 # MQTT's own ports and those of WebSockets, by whether TLS is on (IANA: mqtt, secure-mqtt, http, https).
-_PORTS = {(False, False): 1883, (False, True): 8883, (True, False): 80, (True, True): 443}
+_PORTS: Final = {(False, False): 1883, (False, True): 8883, (True, False): 80, (True, True): 443}
 
 
 class MqttConfig(Section):

@@ -172,11 +172,6 @@ def expiry(command: Command, service_now_s: float | None) -> Outcome | None:
     return rejected("expired", f"it expired {service_now_s - command.expires_at:.0f} s before this device could run it")
 
 
-def faulty(command: Command) -> Outcome | None:
-    """The outcome of a command that must not run although it could be read; None when nothing is wrong."""
-    return None if command.fault is None else Outcome(OutcomeStatus.REJECTED, error=command.fault)
-
-
 @dataclass(frozen=True, slots=True)
 class RunLimits:
     """The limits of one run.

@@ -43,7 +43,6 @@ from agent.core.commands import (
     HandlerRule,
     advance,
     expiry,
-    faulty,
     indeterminate,
     rejected,
     start_entry,
@@ -389,15 +388,12 @@ class _Pass:
         if rule is not None and outcome is None and (doubt is None or rule.verifies):
             outcome = self.limit.refuse(rule.lane)
             if outcome is None:
-                return self._take(command, handler, rule, is_begun=doubt is not None)
+                entry = JournalEntry(command, advance(None, CommandEvent.ADMIT), handler, self.received)
+                if doubt is None:
+                    return Decision(command.id, TriageVerdict.ADMIT, entry, rule.lane)
+                # As if this life had begun it: should it end before the handler was asked, the next one asks again.
+                return Decision(command.id, TriageVerdict.VERIFY, start_entry(entry, self.received), rule.lane)
         return self._put_away(command, handler, CommandEvent.FINISH, TriageVerdict.REFUSE, outcome or doubt)
-
-    def _take(self, command: Command, handler: str, rule: HandlerRule, *, is_begun: bool) -> Decision:
-        entry = JournalEntry(command, advance(None, CommandEvent.ADMIT), handler, self.received)
-        if not is_begun:
-            return Decision(command.id, TriageVerdict.ADMIT, entry, rule.lane)
-        # As if this life had begun it: should it end before the handler was asked, the next one asks again.
-        return Decision(command.id, TriageVerdict.VERIFY, start_entry(entry, self.received), rule.lane)
 
     def newest_of_each_handler(self, commands: Iterable[Command]) -> frozenset[str]:
         """The ids of the last command in the list for each handler, among those that are not over."""
@@ -428,7 +424,13 @@ class _Pass:
         if command.size_bytes > rules.max_payload_bytes:
             sizes = f"{command.size_bytes} bytes are more than this device's limit of {rules.max_payload_bytes}"
             return rejected("payload_too_large", f"a command_payload of {sizes}")
-        refused = faulty(command) or self._seal_refusal(command) or expiry(command, self.service_now_s)
+        refused = self.refusals.get(command.id)
+        if command.fault is not None:
+            refused = Outcome(OutcomeStatus.REJECTED, error=command.fault)
+        elif refused is None and SIGNED_MEMBER in command.payload:
+            sentence = "this device takes no signed commands; set commands.signing.mode to accept, or send it unsigned"
+            refused = rejected("signature_not_accepted", sentence)
+        refused = refused or expiry(command, self.service_now_s)
         if refused is not None:
             return refused
         if not handler:
@@ -440,13 +442,6 @@ class _Pass:
         if handler not in rules.handlers:
             return rejected("unknown_command", f"this device has no handler {handler[:80]!r}")
         return None
-
-    def _seal_refusal(self, command: Command) -> Outcome | None:
-        """Why the signature, its absence, or an envelope that is still closed forbids the command."""
-        if command.id not in self.refusals and SIGNED_MEMBER in command.payload:
-            sentence = "this device takes no signed commands; set commands.signing.mode to accept, or send it unsigned"
-            return rejected("signature_not_accepted", sentence)
-        return self.refusals.get(command.id)
 
     def _doubt(self, handler: str, status: str) -> Outcome | None:
         """The outcome of a command that may have run in a life that this journal does not remember."""

@@ -50,20 +50,15 @@ class RemoteCancels:
         if poll.pushed or poll.omitted or not poll.is_whole:
             return
         if not poll.unchanged:
-            self._compare(poll)
-        elif not any(self._missing.values()):
-            return
+            listed = {command.id for command in poll.commands}
+            self._missing = {
+                command_id: self._missing.get(command_id, True)
+                for command_id, status in self._dispatcher.under_way().items()
+                if command_id not in listed and (status or "").lower() in OPEN_STATUSES
+            }
         doubtful = [command_id for command_id, is_new in self._missing.items() if is_new]
         if doubtful:
             self._ask(doubtful)
-
-    def _compare(self, poll: CommandPoll) -> None:
-        listed = {command.id for command in poll.commands}
-        self._missing = {
-            command_id: self._missing.get(command_id, True)
-            for command_id, status in self._dispatcher.under_way().items()
-            if command_id not in listed and (status or "").lower() in OPEN_STATUSES
-        }
 
     def _ask(self, command_ids: list[str]) -> None:
         try:
@@ -126,8 +121,8 @@ class CommandPoller(Actor):
         self._on_server_time = on_server_time
         self._fraction = fraction
         self._pace = PollPace(intervals())
-        self._failure_log = FailureLog(_log, self._now_s, repeat_after_s)
-        self._due_s = self._now_s() + first_s
+        self._failure_log = FailureLog(_log, lambda: clock.now().monotonic_s, repeat_after_s)
+        self._due_s = self._clock.now().monotonic_s + first_s
         self._is_stopping = False
 
     def due_at(self) -> float:
@@ -136,7 +131,7 @@ class CommandPoller(Actor):
 
     def step(self) -> None:
         """Ask once."""
-        begun_s = self._now_s()
+        begun_s = self._clock.now().monotonic_s
         try:
             poll = self._source.poll(self._wait_s())
         except (ServiceError, InvalidMessage) as error:
@@ -146,7 +141,7 @@ class CommandPoller(Actor):
             return
         if self._is_stopping:
             return
-        took_s = self._now_s() - begun_s
+        took_s = self._clock.now().monotonic_s - begun_s
         self._answered(poll)
         try:
             new = 0 if poll.unchanged else self._take(poll)
@@ -154,23 +149,22 @@ class CommandPoller(Actor):
             text = f"commands=waiting: they cannot be written to the journal, so they stay with the service: {error}"
             self._failure_log.report("journal", text, level=logging.ERROR)
             self._health.put("journal", "failing", str(error))
-            self._due_s = self._now_s() + _STORE_RETRY_S
+            self._due_s = self._clock.now().monotonic_s + _STORE_RETRY_S
             return
         if not poll.unchanged:
             self._source.acknowledge([command.id for command in poll.commands])
             self._health.put("journal", "ok")
             self._failure_log.recovered("journal", "commands=ok: the journal can be written again")
-        self._log_omitted(poll)
         self._look(poll)
-        self._due_s = self._now_s() + self._delay_s(poll, new, took_s)
+        self._due_s = self._clock.now().monotonic_s + self._delay_s(poll, new, took_s)
 
     def receive(self, message: IntervalChanged | str) -> None:
         """The poll interval was set: it counts from now. Or :data:`CONNECTED`: the next poll comes at once."""
         if message == self.CONNECTED:
-            self._due_s = self._now_s()
+            self._due_s = self._clock.now().monotonic_s
             return
         self._pace = PollPace(self._intervals())
-        self._due_s = min(self._due_s, self._now_s() + self._intervals().idle_s)
+        self._due_s = min(self._due_s, self._clock.now().monotonic_s + self._intervals().idle_s)
 
     def interrupt(self) -> None:
         """The stop: end a held poll, and take no commands from it."""
@@ -187,6 +181,7 @@ class CommandPoller(Actor):
         return delay_s
 
     def _answered(self, poll: CommandPoll) -> None:
+        """Note that the service answered, and log what is odd about its list."""
         self._retry_policy.succeeded()
         self._failure_log.recovered(PART, "commands=ok: the service answers again")
         self._health.put(PART, "ok")
@@ -197,8 +192,6 @@ class CommandPoller(Actor):
         if len(poll.malformed) > _MALFORMED_SHOWN:
             text = f"commands=malformed: {len(poll.malformed) - _MALFORMED_SHOWN} more in the same list are skipped"
             self._failure_log.report("malformed more", text, every_s=HOURLY_S)
-
-    def _log_omitted(self, poll: CommandPoll) -> None:
         if poll.omitted:
             text = (
                 f"commands=too_many: of a list of {len(poll.commands) + poll.omitted} or more commands only "
@@ -210,11 +203,8 @@ class CommandPoller(Actor):
 
     def _back_off(self, error: ServiceError | InvalidMessage) -> None:
         delay_s = self._retry_policy.failed(error)
-        self._due_s = self._now_s() + delay_s
+        self._due_s = self._clock.now().monotonic_s + delay_s
         state, text, every_s = describe(error)
         if not isinstance(error, Offline):  # the part that keeps the connection logs it
             self._failure_log.report(PART, f"commands={state}: {text}; next try in {delay_s:.0f} s", every_s=every_s)
         self._health.put(PART, state, text)
-
-    def _now_s(self) -> float:
-        return self._clock.now().monotonic_s

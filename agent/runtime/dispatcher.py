@@ -169,13 +169,18 @@ class Dispatcher:
         with self._lock:
             if command_id in self._items and not claimed:
                 return True
-            lane = self._lane_of(entry)
+            rule = self._rules.handlers.get(entry.handler)
+            lane = rule.lane if rule is not None else _UNKNOWN_LANE
             item = self._items.get(command_id) or LaneItem(entry, lane, verify=verify)
             # Counted here, so that a claimed place is there when its command comes.
             has_room = claimed or self._count(lane) < LANE_CAPACITY
             is_in, fault = False, ""
             try:
-                is_in = has_room and self._lane(lane).post(item)
+                if has_room:
+                    name = self._shared(lane)
+                    if name not in self._lanes:
+                        self._lanes[name] = self._start_lane(Lane(name, self._parts, self))
+                    is_in = self._lanes[name].post(item)
             except RuntimeError as error:  # the process is out of threads
                 self._items.pop(command_id, None)
                 fault = f"no_thread: no thread could be started for its lane: {error}"
@@ -346,10 +351,6 @@ class Dispatcher:
         except StorageError as error:
             _log.error("journal=failing: the end of command %s could not be written: %s", entry.command.id, error)
 
-    def _lane_of(self, entry: JournalEntry) -> str:
-        rule = self._rules.handlers.get(entry.handler)
-        return rule.lane if rule else _UNKNOWN_LANE
-
     def _shared(self, lane: str) -> str:
         """The lane that this one's commands run in: its own, or beyond the cap the last one."""
         if lane in self._lanes or lane == CONTROL_LANE:
@@ -360,9 +361,3 @@ class Dispatcher:
     def _count(self, lane: str) -> int:
         name = self._shared(lane)
         return sum(self._shared(each.lane) == name for each in self._items.values())
-
-    def _lane(self, lane: str) -> Post:
-        name = self._shared(lane)
-        if name not in self._lanes:
-            self._lanes[name] = self._start_lane(Lane(name, self._parts, self))
-        return self._lanes[name]

@@ -176,7 +176,19 @@ class Lane(Actor):
                 self._conclude(entry, late)
                 return
         _log.info("command=%s handler=%s state=started attempt=%d", entry.command.id, job.handler, entry.attempts + 1)
-        self._take_end(entry, job, self._run_job(job, entry, item.switch))
+        ended = self._run_job(job, entry, item.switch)
+        self._note_hung(job, ended)
+        if ended.outcome is None:
+            _log.warning("command=%s handler=%s state=left_running: the agent stops", entry.command.id, job.handler)
+            return
+        outcome, within_s = ended.outcome, job.limits.timeout_s
+        if job.contract is Contract.RESTARTS_DEVICE and self._awaits_restart(entry, outcome):
+            # It succeeds when the next process finds it started.
+            if self._stops_within(within_s):
+                return
+            text = f"no_restart: {job.handler!r} asked for a restart that did not come within {within_s:g} s"
+            outcome = Outcome(OutcomeStatus.FAILED, None, text)
+        self._conclude(entry, outcome)
 
     def _verify(self, item: LaneItem, job: Job) -> None:
         """Ask the handler how an interrupted run ended, and act on the answer."""
@@ -241,22 +253,6 @@ class Lane(Actor):
             return parts.runner.run(job, attempt, on_long=progress.report_long)
         finally:
             progress.close()
-
-    def _take_end(self, entry: JournalEntry, job: Job, ended: Ended) -> None:
-        command_id = entry.command.id
-        self._note_hung(job, ended)
-        if ended.outcome is None:
-            _log.warning("command=%s handler=%s state=left_running: the agent stops", command_id, job.handler)
-            return
-        if job.contract is Contract.RESTARTS_DEVICE and self._awaits_restart(entry, ended.outcome):
-            # It succeeds when the next process finds it started.
-            within_s = job.limits.timeout_s
-            if self._stops_within(within_s):
-                return
-            text = f"no_restart: {job.handler!r} asked for a restart that did not come within {within_s:g} s"
-            self._conclude(entry, Outcome(OutcomeStatus.FAILED, None, text))
-            return
-        self._conclude(entry, ended.outcome)
 
     def _note_hung(self, job: Job, ended: Ended) -> None:
         if ended.hung is None:

@@ -54,13 +54,13 @@ class Ledger:
         """Add what earlier processes counted, as the setting holds it."""
         with self._lock:
             for day, counted in read_days(text).items():
-                self._add(day, *counted)
+                self._add(*counted, day=day)
             self._saved = text or ""
 
     def count(self, sent_bytes: int, received_bytes: int) -> None:
         """Add bytes that were sent and received over the network."""
         with self._lock:
-            self._add(self._today(), sent_bytes, received_bytes, 0)
+            self._add(sent_bytes, received_bytes, 0)
 
     def snapshot(self) -> dict[str, Day]:
         """Day (``YYYY-MM-DD`` in UTC, or :data:`UNDATED`) -> bytes sent, received, written; the oldest first."""
@@ -87,14 +87,14 @@ class Ledger:
     def _look_at_writes(self) -> None:
         written = self._written_bytes()
         if written is not None:
-            self._add(self._today(), 0, 0, written - self._written_before)
+            self._add(0, 0, written - self._written_before)
             self._written_before = written
 
-    def _today(self) -> str:
-        wall_s = self._clock.now().wall_s
-        return datetime.fromtimestamp(wall_s, UTC).date().isoformat() if is_plausible(wall_s) else UNDATED
-
-    def _add(self, day: str, *counted: int) -> None:
+    def _add(self, *counted: int, day: str | None = None) -> None:
+        """Add bytes sent, received and written, to today's unless another day is named."""
+        if day is None:
+            wall_s = self._clock.now().wall_s
+            day = datetime.fromtimestamp(wall_s, UTC).date().isoformat() if is_plausible(wall_s) else UNDATED
         counts = self._days.get(day)
         if counts is None:
             # UNDATED sorts behind every date, and so it is the last to be forgotten.

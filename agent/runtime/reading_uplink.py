@@ -85,7 +85,7 @@ class ReadingUplink(Actor):
         self._apart_s = apart_s
         self._look_s = look_s
         self._last_s = last_s
-        self._failure_log = FailureLog(_log, self._now_s, repeat_after_s)
+        self._failure_log = FailureLog(_log, lambda: clock.now().monotonic_s, repeat_after_s)
         self._in_flight: tuple[int, ...] = ()
         self._noted: tuple[int, ...] = ()
         self._singly_to = 0
@@ -93,7 +93,7 @@ class ReadingUplink(Actor):
         self._pace_s = 0.0
         self._backlog_at_s = 0.0
         # What an earlier process left is sent at once.
-        self._due_s = self._now_s()
+        self._due_s = self._clock.now().monotonic_s
         self._began_s = self._due_s - apart_s
         self._not_before_s = self._due_s + first_s
 
@@ -102,7 +102,7 @@ class ReadingUplink(Actor):
         try:
             rows = self._outbox.stats().rows
             # How long it could not be sent is not known; a fleet whose power comes back has a backlog all at once.
-            self._away_since_s = self._now_s() - _AWAY_UNKNOWN_S if rows else None
+            self._away_since_s = self._clock.now().monotonic_s - _AWAY_UNKNOWN_S if rows else None
             if not self._repeats_batches:
                 return
             self._noted = self._in_flight = tuple(json.loads(self._journal.setting(IN_FLIGHT) or "[]"))
@@ -115,7 +115,7 @@ class ReadingUplink(Actor):
     def receive(self, message: str) -> None:
         """Take a message: a new reading, or the connection is back."""
         if message == self.CONNECTED:
-            self._due_s = self._not_before_s = self._now_s()
+            self._due_s = self._not_before_s = self._clock.now().monotonic_s
         else:
             self._due_s = min(self._due_s, self._began_s + self._apart_s)
 
@@ -125,13 +125,13 @@ class ReadingUplink(Actor):
 
     def step(self) -> None:
         """Send one batch."""
-        self._began_s = self._now_s()
+        self._began_s = self._clock.now().monotonic_s
         self._due_s = self._began_s + self._look_s
         try:
             more = self._send_readings()
         except StorageError as error:
             self._failure_log.report("store", f"readings=waiting: the store cannot be read or written: {error}")
-            self._not_before_s = self._now_s() + _STORE_RETRY_S
+            self._not_before_s = self._clock.now().monotonic_s + _STORE_RETRY_S
             self._due_s = self._not_before_s
         except (ServiceError, InvalidMessage) as error:
             self._back_off(error)
@@ -141,15 +141,15 @@ class ReadingUplink(Actor):
             self._failure_log.recovered(PART, "readings=ok: the service takes readings again")
             self._health.put(PART, "ok")
             if more:
-                self._due_s = self._now_s()
+                self._due_s = self._clock.now().monotonic_s
 
     def finish(self) -> None:
         """One last try to hand over what waits; whatever fails, or takes too long for the stop, stays in the store."""
-        if self._now_s() < self._not_before_s:
+        if self._clock.now().monotonic_s < self._not_before_s:
             return
-        until_s = self._now_s() + self._last_s
+        until_s = self._clock.now().monotonic_s + self._last_s
         try:
-            while self._send_readings() and self._now_s() < until_s:
+            while self._send_readings() and self._clock.now().monotonic_s < until_s:
                 pass
         except (StorageError, ServiceError, InvalidMessage) as error:
             _log.info("readings=stopped what waits goes with the next start: %s", error)
@@ -165,7 +165,9 @@ class ReadingUplink(Actor):
             # One by one each has a key of its own.
             found = self._paced(self._outbox.next_batch(self._batch_size) if again else found)
             again = []
-        batch = again or self._singly(found) or found
+        # What an earlier process may have sent alone goes alone again, so its own key counts.
+        alone = [stored for stored in found if stored.key <= self._singly_to][:1]
+        batch = again or alone or found
         if not batch:
             return False
         if self._repeats_batches:
@@ -206,10 +208,6 @@ class ReadingUplink(Actor):
         self._due_s = min(self._due_s, self._backlog_at_s)
         return chosen
 
-    def _singly(self, found: Sequence[StoredReading]) -> Sequence[StoredReading]:
-        """The first of those that an earlier process may have sent alone: alone again, so its own key counts."""
-        return [stored for stored in found if stored.key <= self._singly_to][:1]
-
     def _remember(self, keys: tuple[int, ...], waiting: int | None) -> None:
         """Before the first byte leaves: which readings go together, or which one goes alone.
 
@@ -227,13 +225,10 @@ class ReadingUplink(Actor):
     def _back_off(self, error: ServiceError | InvalidMessage) -> None:
         delay_s = self._retry_policy.failed(error)
         if self._away_since_s is None:
-            self._away_since_s = self._now_s()
-        self._not_before_s = self._now_s() + delay_s
+            self._away_since_s = self._clock.now().monotonic_s
+        self._not_before_s = self._clock.now().monotonic_s + delay_s
         self._due_s = self._not_before_s
         state, text, every_s = describe(error)
         if not isinstance(error, Offline):  # the part that keeps the connection logs it
             self._failure_log.report(PART, f"readings={state}: {text}; next try in {delay_s:.0f} s", every_s=every_s)
         self._health.put(PART, state, text)
-
-    def _now_s(self) -> float:
-        return self._clock.now().monotonic_s

@@ -107,8 +107,8 @@ class ResultReporter(Actor):
         self._wall_of = wall_of
         self._expects_place = expects_place
         self._look_s = look_s
-        self._failure_log = FailureLog(_log, self._now_s, repeat_after_s)
-        self._refusals = LineRate(_log, self._now_s, logging.WARNING)
+        self._failure_log = FailureLog(_log, lambda: clock.now().monotonic_s, repeat_after_s)
+        self._refusals = LineRate(_log, lambda: clock.now().monotonic_s, logging.WARNING)
         self._progress: dict[str, Report] = {}
         self._fresh: dict[str, JournalEntry] = {}
         self._handled: dict[str, bool] = {}
@@ -119,7 +119,7 @@ class ResultReporter(Actor):
         self._no_place = ""
         self._aside = ResultsAside(journal, clock, self._failure_log)
         # What an earlier process left is reported at once.
-        self._due_s = self._now_s()
+        self._due_s = self._clock.now().monotonic_s
         self._not_before_s = self._due_s + first_s
 
     def begin(self) -> None:
@@ -131,7 +131,7 @@ class ResultReporter(Actor):
 
     def receive(self, message: Report | JournalEntry | str) -> None:
         """Take a message; see the class."""
-        now_s = self._now_s()
+        now_s = self._clock.now().monotonic_s
         if isinstance(message, JournalEntry):
             was_handled = self._handled.pop(message.command.id, False)
             if not was_handled and len(self._fresh) < _FRESH_KEPT:
@@ -155,7 +155,7 @@ class ResultReporter(Actor):
 
     def step(self) -> None:
         """Report some results, and progress."""
-        self._due_s = self._now_s() + self._look_s
+        self._due_s = self._clock.now().monotonic_s + self._look_s
         self._refusals.sum_up("results=refused count=%d more: the service does not take them, or no longer wants them")
         try:
             if self._aside.offer_when_due():
@@ -164,7 +164,7 @@ class ResultReporter(Actor):
             self._send_progress()
         except StorageError as error:
             self._failure_log.report("store", f"results=waiting: the store cannot be read or written: {error}")
-            self._not_before_s = self._due_s = self._now_s() + _STORE_RETRY_S
+            self._not_before_s = self._due_s = self._clock.now().monotonic_s + _STORE_RETRY_S
         except (ServiceError, InvalidMessage) as error:
             self._back_off(error)
         else:
@@ -173,11 +173,11 @@ class ResultReporter(Actor):
                 self._failure_log.recovered(PART, "results=ok: the service takes results again")
                 self._health.put(PART, "ok")
             if more:
-                self._due_s = self._now_s()
+                self._due_s = self._clock.now().monotonic_s
 
     def finish(self) -> None:
         """One last try to hand over what waits; whatever fails stays in the journal."""
-        if self._now_s() < self._not_before_s:
+        if self._clock.now().monotonic_s < self._not_before_s:
             return
         try:
             self._send_results()
@@ -204,7 +204,7 @@ class ResultReporter(Actor):
         """What never failed, then what failed longest ago; without what waits by itself."""
         by_id = {entry.command.id: entry for entry in entries}
         yield from [entry for command_id, entry in by_id.items() if command_id not in self._failed]
-        now_s = self._now_s()
+        now_s = self._clock.now().monotonic_s
         for command_id, failed in list(self._failed.items()):
             if failed.not_before_s > now_s:
                 self._due_s = min(self._due_s, failed.not_before_s)
@@ -217,8 +217,13 @@ class ResultReporter(Actor):
             self._report(entry)
         except (ServiceError, InvalidMessage) as error:
             self._not_taken(command_id, error)
-        else:
-            self._taken(command_id)
+            return
+        self._reported(command_id)
+        self._retry_policy.succeeded()
+        is_place_back = bool(self._no_place)
+        self._forget_row()
+        if self._aside.taken(is_place_back=is_place_back):
+            self._due_s = self._clock.now().monotonic_s
 
     def _report(self, entry: JournalEntry) -> None:
         report = _as_report(entry, self._wall_of)
@@ -256,21 +261,13 @@ class ResultReporter(Actor):
 
     # --- what became of it --------------------------------------------------------------------------------------------
 
-    def _taken(self, command_id: str) -> None:
-        self._reported(command_id)
-        self._retry_policy.succeeded()
-        is_place_back = bool(self._no_place)
-        self._forget_row()
-        if self._aside.taken(is_place_back=is_place_back):
-            self._due_s = self._now_s()
-
     def _not_taken(self, command_id: str, error: ServiceError | InvalidMessage) -> None:
         """Count the failure and decide on it.
 
         Raises:
             ServiceError, InvalidMessage: ``error``, when all results are to wait.
         """
-        fault, now_s = fault_of(error), self._now_s()
+        fault, now_s = fault_of(error), self._clock.now().monotonic_s
         if fault is ReportFault.OVER:
             self._refusals.write("command=%s its end is no longer wanted: %s", command_id, error)
             self._reported(command_id)
@@ -344,12 +341,12 @@ class ResultReporter(Actor):
 
     def _back_off(self, error: ServiceError | InvalidMessage) -> None:
         if fault_of(error) is ReportFault.NOWHERE:
-            self._due_s = self._now_s() + self._look_s
+            self._due_s = self._clock.now().monotonic_s + self._look_s
             state = "no_place" if self._expects_place else "ok"
             self._health.put(PART, state, str(error))
             return
         delay_s = self._retry_policy.failed(error)
-        self._not_before_s = self._now_s() + delay_s
+        self._not_before_s = self._clock.now().monotonic_s + delay_s
         self._due_s = self._not_before_s
         self._complain(error, delay_s)
 
@@ -369,9 +366,6 @@ class ResultReporter(Actor):
         self._handled[command_id] = True
         if len(self._handled) > _HANDLED_KEPT:
             del self._handled[next(iter(self._handled))]
-
-    def _now_s(self) -> float:
-        return self._clock.now().monotonic_s
 
 
 def _as_report(entry: JournalEntry, wall_of: Callable[[Moment], float | None]) -> Report:

@@ -88,12 +88,12 @@ class SensingService(Actor):
         self._clock = clock
         self._health = health
         self._priorities = priorities or {}
-        self._failure_log = FailureLog(_log, self._now_s, repeat_after_s)
+        self._failure_log = FailureLog(_log, lambda: clock.now().monotonic_s, repeat_after_s)
         self._sensors = {name: self._scheduled(name, rule) for name, rule in rules.items()}
 
     def begin(self) -> None:
         """The first reading comes at once when an interval is long: a new device shows a sign of life."""
-        now_s = self._now_s()
+        now_s = self._clock.now().monotonic_s
         for sensor in self._sensors.values():
             sensor.due_s = min(sensor.due_s, now_s + sensor.schedule.phase_s % 1.0)
 
@@ -170,7 +170,4 @@ class SensingService(Actor):
 
     def _scheduled(self, name: str, rule: ReportRule) -> _Sensor:
         schedule = Schedule.of(self._device_id, name, self._intervals.get(name))
-        return _Sensor(rule, schedule, schedule.next_after(self._now_s()))
-
-    def _now_s(self) -> float:
-        return self._clock.now().monotonic_s
+        return _Sensor(rule, schedule, schedule.next_after(self._clock.now().monotonic_s))

@@ -76,8 +76,8 @@ class Actor(ABC):
             since it waits for the network and a dead network is no ill health.
 
     Attributes:
-        post: posts a message to this actor, from any thread; see :meth:`ServiceThread.post`. Whoever drives the actor
-            sets it.
+        post: posts a message to this actor, from any thread; False when its mailbox is full or closed. Whoever drives
+            the actor sets it.
     """
 
     capacity: int = 256
@@ -116,14 +116,18 @@ class ServiceThread:
         clock: the clock that ``due_at`` speaks of.
         on_crash: called with the name of this service when its actor raised; the process then ends. Nothing is
             restarted in silence.
+
+    Attributes:
+        post: posts a message, from any thread; False when the mailbox is full or closed.
     """
 
     def __init__(self, actor: Actor, clock: Clock, on_crash: OnCrash) -> None:
         self.actor = actor
-        actor.post = self.post
         self._clock = clock
         self._on_crash = on_crash
         self._mailbox = Mailbox(actor.capacity)
+        self.post: Callable[[Any], bool] = self._mailbox.put
+        actor.post = self.post
         self._thread = WatchedThread(self._run, name=actor.name, on_crash=on_crash)
         # Since when it works, or until when it waits; None before and after its life. Read by the supervisor.
         self._mark_s: float | None = None
@@ -136,10 +140,6 @@ class ServiceThread:
     def start(self) -> None:
         """Start the thread."""
         self._thread.start()
-
-    def post(self, message: Any) -> bool:
-        """Post a message; False when the mailbox is full or closed."""
-        return self._mailbox.put(message)
 
     def nudge(self) -> None:
         """Let it look again at what is due: the machine slept, and waits do not count sleep as the clock does."""

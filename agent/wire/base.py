@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from datetime import UTC, tzinfo
+from datetime import UTC
 from typing import Annotated, Any, Final, Self, TypeVar
 
 from pydantic import (
@@ -63,13 +63,10 @@ def _check_time(value: str | int) -> str | int:
     return value
 
 
-def _zone_of(info: ValidationInfo) -> tzinfo:
-    return info.context.zone if isinstance(info.context, AnswerReading) else UTC
-
-
 def _receive_loose_time(value: object, info: ValidationInfo) -> float | None:
+    zone = info.context.zone if isinstance(info.context, AnswerReading) else UTC
     try:
-        return parse_received_time(value, _zone_of(info))
+        return parse_received_time(value, zone)
     except InvalidMessage:
         return None
 

@@ -51,39 +51,31 @@ class CommandList:
     notes: Mapping[str, str] = field(default_factory=dict)
     incomplete: ServiceError | None = None
 
-    @property
-    def has_derived_ids(self) -> bool:
-        """At least one command came without an id."""
-        return DERIVED_IDS in self.notes
 
-
-def read_commands(
-    pages: Iterator[tuple[Answer, Page]], reading: AnswerReading, max_bytes: int, omitted: list[int] | None = None
-) -> CommandList:
+def read_commands(pages: Iterator[tuple[Answer, Page]], reading: AnswerReading, max_bytes: int) -> CommandList:
     """The commands of all pages, or of as many as are read.
 
     Args:
         pages: fetched when asked for.
         reading: how this server's answers are read.
         max_bytes: no further page is asked for after so many.
-        omitted: how many commands were left out of each page so far; filled while ``pages`` is.
 
     Raises:
         ServiceError: the first page did not come. One that is missing later is in ``incomplete``.
     """
     found = CommandReader(reading)
-    omitted = [] if omitted is None else omitted
     answer, page = next(pages)
     is_unchanged, page_count = answer.is_unchanged, 1
-    count, size_bytes, total = 0, 0, None
+    count, size_bytes, omitted, total = 0, 0, 0, None
     incomplete: ServiceError | None = None
     while True:
         found.add(page.items)
         count += len(page.items)
+        omitted += page.omitted
         size_bytes += len(answer.content)
         total = page.total if page.total is not None else total
         if count >= ITEMS_MAX and page.has_more is not False:
-            omitted.append(0 if any(omitted) else 1)  # by one at least, for all that is known
+            omitted = omitted or 1  # at least one more, for all that is known
             break
         try:
             if size_bytes > max_bytes:
@@ -98,7 +90,7 @@ def read_commands(
         except ServiceError as error:
             incomplete = error
             break
-    if total is not None and count < total and incomplete is None and not any(omitted):
+    if total is not None and count < total and incomplete is None and not omitted:
         found.notes[MORE_THAN_LISTED] = (
             f"{answer.source} says that the list has {total} items, lists {count}, and not how to get the others"
         )
@@ -109,7 +101,7 @@ def read_commands(
         etag=answer.etag if page_count == 1 and incomplete is None else None,
         unchanged=is_unchanged,
         server_time=answer.server_time,
-        omitted=sum(omitted),
+        omitted=omitted,
         notes=found.notes,
         incomplete=incomplete,
     )

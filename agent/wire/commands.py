@@ -140,8 +140,10 @@ class CommandRecord(Received):
         created = _first(value, _CREATED)
         times = (("created_at", created, record.created_at), ("expires_at", _first(value, _EXPIRES), record.expires_at))
         unreadable = tuple(name for name, sent, read in times if sent is not None and read is None)
-        derived_from = None if record.id else _time_mark(created)
-        return record._marked(unreadable, derived_from)  # noqa: SLF001 - one of this class
+        # What is private is set on one of this class, which is frozen for others.
+        record._unreadable_times = unreadable  # noqa: SLF001
+        record._derived_from = None if record.id else _time_mark(created)  # noqa: SLF001
+        return record
 
     def stable_id(self) -> str:
         """The id to remember this command by: the service's, or the first one that :meth:`with_derived_id` makes."""
@@ -160,19 +162,9 @@ class CommandRecord(Received):
         """
         if self.id:
             return self
-        return self.model_copy(update={"id": self._derive(occurrence)})._marked(is_derived=True)  # noqa: SLF001 - a copy of this one
-
-    def _marked(
-        self,
-        unreadable: tuple[str, ...] | None = None,
-        derived_from: str | int | None = None,
-        *,
-        is_derived: bool = False,
-    ) -> Self:
-        if unreadable is not None:
-            self._unreadable_times, self._derived_from = unreadable, derived_from
-        self._has_derived_id = is_derived
-        return self
+        derived = self.model_copy(update={"id": self._derive(occurrence)})
+        derived._has_derived_id = True  # noqa: SLF001 - a copy of this one
+        return derived
 
     def _derive(self, occurrence: int) -> str:
         mark = self._derived_from

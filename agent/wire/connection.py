@@ -27,7 +27,7 @@ from agent.wire.auth import Credential, origin_of
 from agent.wire.faults import FAULTS, TRUSTED_IN_HTML, explain, raise_for_status
 from agent.wire.identity import PROOF_PATH, Identity, PageVerdict, is_proof
 from agent.wire.limits import ANSWER_BYTES
-from agent.wire.lists import Page, Params, iterate_pages
+from agent.wire.lists import Page, PageWalk, Params
 from agent.wire.network import TimeBudget, open_transport
 from agent.wire.secret import redact
 from agent.wire.trust import service_trust
@@ -208,12 +208,18 @@ class Connection:
             raise fault
 
     def pages(self, path: str, params: Params | None = None) -> Iterator[tuple[Answer, Page]]:
-        """Every page of a list, fetched when asked for; see :func:`agent.wire.lists.iterate_pages`."""
+        """Every page of a list with its answer, fetched when asked for.
 
-        def fetch(target: str, query: Params) -> Answer:
-            return self.request("GET", target, params=query)
-
-        return iterate_pages(fetch, path, params or {}, self.url(path))
+        Raises:
+            UnexpectedAnswer: no list; or one that goes on for ever, or in a way that the answer does not name: see
+                :meth:`agent.wire.lists.PageWalk.proceed`.
+        """
+        walk = PageWalk(path, params or {}, self.url(path))
+        while not walk.done:
+            answer = self.request("GET", walk.target, params=walk.params)
+            page = walk.take(answer)
+            yield answer, page
+            walk.proceed(answer, page)
 
     def url(self, path: str) -> httpx.URL:
         """The absolute URL of a path; an absolute URL must be of the same origin.

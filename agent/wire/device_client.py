@@ -23,7 +23,7 @@ from agent.wire.connection import Connection
 from agent.wire.dialect import AnswerReading
 from agent.wire.json_text import encode_json
 from agent.wire.limits import ANSWER_BYTES, BATCH_MAX, LONG_POLL_MAX_S, PAGE_MAX
-from agent.wire.lists import Params, cut_list, iterate_pages
+from agent.wire.lists import Page, PageWalk, cut_list
 from agent.wire.sensor_data import BatchAnswer, PostSensorData, SensorDataRecord
 from agent.wire.times import to_rfc3339
 
@@ -269,30 +269,8 @@ class DeviceClient(Calls):
             ServiceError: the first page did not come.
         """
         wait = min(max(wait_s, 0.0), float(LONG_POLL_MAX_S))
-        path = paths.device_commands(device_id)
-
-        first = [True]
-
-        def fetch(target: str, query: Params) -> Answer:
-            is_first, first[0] = first[0], False
-            held = wait if is_first else 0.0
-            answer = self.connection.request(
-                "GET",
-                target,
-                params={**query, "wait": f"{held:g}"} if held else query,
-                headers={"If-None-Match": etag} if etag and is_first else {},
-                wait_s=held,
-                interruptible=True,
-            )
-            content, left_out = cut_list(answer.content)
-            omitted.append(left_out)
-            return replace(answer, content=content) if left_out else answer
-
-        omitted: list[int] = []
-        pages = iterate_pages(
-            fetch, path, given({"status": status}), self.connection.url(path), pages_max=COMMAND_PAGES_MAX
-        )
-        return read_commands(pages, self.reading, self.connection.max_answer_bytes, omitted)
+        pages = self._command_pages(device_id, status, etag, wait)
+        return read_commands(pages, self.reading, self.connection.max_answer_bytes)
 
     def device_command_parts(
         self, device_id: str, *, status: str | None = None, etag: str | None = None
@@ -303,28 +281,34 @@ class DeviceClient(Calls):
         page with more than :data:`~agent.wire.lists.ITEMS_MAX` commands both ends are read. At least one part
         comes; the list's tag is on the last one.
         """
-        path = paths.device_commands(device_id)
-        first = [True]
-
-        def fetch(target: str, query: Params) -> Answer:
-            is_first, first[0] = first[0], False
-            headers = {"If-None-Match": etag} if etag and is_first else {}
-            answer = self.connection.request("GET", target, params=query, headers=headers, interruptible=True)
-            content, left_out = cut_list(answer.content)
-            omitted.append(left_out)
-            return replace(answer, content=content) if left_out else answer
-
-        omitted: list[int] = []
-        params = given({"status": status})
-        pages = iterate_pages(fetch, path, params, self.connection.url(path), pages_max=COMMAND_PAGES_MAX)
         found = CommandReader(self.reading)
-        for number, (answer, page) in enumerate(pages):
+        for number, (answer, page) in enumerate(self._command_pages(device_id, status, etag)):
             for begin in range(0, max(1, len(page.items)), _PART):
                 found.add(page.items[begin : begin + _PART], begins_page=begin == 0)
                 is_whole = number == 0 and begin + _PART >= len(page.items)
                 part = found.take(answer, answer.etag if is_whole else None)
-                left_out, omitted[:] = sum(omitted), []
-                yield replace(part, omitted=left_out) if left_out else part
+                yield replace(part, omitted=page.omitted) if page.omitted and begin == 0 else part
+
+    def _command_pages(
+        self, device_id: str, status: str | None, etag: str | None, wait_s: float = 0.0
+    ) -> Iterator[tuple[Answer, Page]]:
+        """The pages of a device's commands, fetched when asked for; only the first one is held, or left unchanged."""
+        path = paths.device_commands(device_id)
+        query = {"status": status} if status else {}
+        headers = {"If-None-Match": etag} if etag else {}
+        walk = PageWalk(path, query, self.connection.url(path), pages_max=COMMAND_PAGES_MAX)
+        while not walk.done:
+            params = {**walk.params, "wait": f"{wait_s:g}"} if wait_s else walk.params
+            answer = self.connection.request(
+                "GET", walk.target, params=params, headers=headers, wait_s=wait_s, interruptible=True
+            )
+            headers, wait_s = {}, 0.0
+            content, left_out = cut_list(answer.content)
+            if left_out:
+                answer = replace(answer, content=content)
+            page = walk.take(answer)
+            yield answer, replace(page, omitted=left_out) if left_out else page
+            walk.proceed(answer, page)
 
     def interrupt(self) -> None:
         """End the :meth:`device_commands` in flight, or the next one; from any thread."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
 from typing import Final
@@ -21,11 +21,9 @@ from agent.wire.answers import Answer
 from agent.wire.auth import origin_of
 from agent.wire.pages import Counted, Page, read_page
 
-__all__ = ["PAGES_MAX", "Fetch", "Page", "PageWalk", "Params", "iterate_pages", "next_link", "read_page"]
+__all__ = ["PAGES_MAX", "Page", "PageWalk", "Params", "next_link", "read_page"]
 
 Params = Mapping[str, str | int]
-Fetch = Callable[[str, Params], Answer]
-"""(path, or absolute URL of the same origin; query parameters) -> the answer."""
 
 _EMPTY_PAGES_MAX: Final = 100
 PAGES_MAX: Final = 100_000
@@ -53,12 +51,6 @@ def next_link(answer: Answer, url: httpx.URL, in_body: str | None = None) -> htt
             "would get the keys too: look at the proxy in between, or the service's public address"
         )
     return link
-
-
-def _number_in_headers(answer: Answer) -> Counted | None:
-    """The page by ``X-Page`` and ``X-Total-Pages``, for a server that counts its pages in headers alone."""
-    at, end = (_count(answer.headers.get(name, "")) for name in ("x-page", "x-total-pages"))
-    return None if at is None else Counted("page", at, end)
 
 
 def _count(text: str) -> int | None:
@@ -110,8 +102,11 @@ class PageWalk:
             self.done = True
             return Page([])
         page = read_page(answer.json(), answer.source, self._word)
-        if page.number is None:
-            page = replace(page, number=_number_in_headers(answer))
+        in_headers = answer.headers.get("x-page", "")
+        if page.number is None and in_headers:  # a server that counts its pages in headers alone
+            end = _count(answer.headers.get("x-total-pages", ""))
+            at = _count(in_headers)
+            page = page if at is None else replace(page, number=Counted("page", at, end))
         for counted, expected in zip((page.number, page.offset), self._expected, strict=True):
             if counted is not None and expected is not None and counted.at != expected:
                 raise UnexpectedAnswer(
@@ -169,30 +164,6 @@ class PageWalk:
     @staticmethod
     def _goes_on(page: Page, counted: Counted, read_so_far: int) -> bool:
         return bool(page.items) and (page.has_more is True or (counted.end is not None and read_so_far < counted.end))
-
-
-def iterate_pages(
-    fetch: Fetch, path: str, params: Params, url: httpx.URL, *, pages_max: int = PAGES_MAX
-) -> Iterator[tuple[Answer, Page]]:
-    """Each page with its answer, fetched when asked for.
-
-    Args:
-        fetch: makes one request.
-        path: of the list.
-        params: query parameters of each page that a cursor, a page number or an offset asks for.
-        url: the absolute URL of ``path``, which links are resolved against.
-        pages_max: how many pages are read.
-
-    Raises:
-        UnexpectedAnswer: no list; or one that goes on for ever, or in a way that the answer does not name: see
-            :meth:`PageWalk.proceed`.
-    """
-    walk = PageWalk(path, params, url, pages_max=pages_max)
-    while not walk.done:
-        answer = fetch(walk.target, walk.params)
-        page = walk.take(answer)
-        yield answer, page
-        walk.proceed(answer, page)
 
 
 ITEMS_MAX: Final = 20_000

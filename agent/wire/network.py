@@ -22,8 +22,6 @@ _SLOWEST_BYTES_PER_S: Final = 2_048
 HEAD_MAX_BYTES: Final = 192 * 1024
 """Before the head of an answer is complete: h11 allows 100 KiB for one, and there may be interim answers before it."""
 
-_mine = threading.local()
-
 
 class TimeBudget:
     """The time of one exchange; as a context manager it holds for the thread that is inside.
@@ -51,14 +49,14 @@ class TimeBudget:
         self._outer: TimeBudget | None = None
 
     def __enter__(self) -> Self:
-        self._outer = current()
-        _mine.budget = self
+        self._outer = this_thread.budget
+        this_thread.budget = self
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
-        _mine.budget = self._outer
+        this_thread.budget = self._outer
         if self._outer is not None:  # an exchange inside another one, such as renewing its token, has its own time
             self._outer.extend(self._monotonic() - self.began_s)
 
@@ -90,9 +88,17 @@ class TimeBudget:
         return self._head_bytes <= HEAD_MAX_BYTES
 
 
-def current() -> TimeBudget | None:
-    """The budget of this thread's exchange; None outside of one."""
-    return getattr(_mine, "budget", None)
+class _ThisThread(threading.local):
+    """What holds for the thread that asks.
+
+    Attributes:
+        budget: of its exchange; None outside of one.
+    """
+
+    budget: TimeBudget | None = None
+
+
+this_thread: Final = _ThisThread()
 
 
 _PIECE_BYTES: Final = 16 * 1024
@@ -160,7 +166,7 @@ class _Stream(httpcore.NetworkStream):
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         data = self._inner.read(max_bytes, _left(timeout, httpcore.ReadTimeout))
-        budget = current()
+        budget = this_thread.budget
         if budget is not None and not budget.take_head(len(data)):
             raise httpcore.RemoteProtocolError("the head of its answer does not end")
         return data
@@ -188,7 +194,7 @@ def _left(timeout: float | None, kind: type[Exception]) -> float | None:
     Raises:
         Exception: of ``kind``, when nothing is left.
     """
-    budget = current()
+    budget = this_thread.budget
     if budget is None:
         return timeout
     left_s = budget.left_s

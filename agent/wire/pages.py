@@ -97,6 +97,7 @@ class Page:
         number: this page by its number.
         offset: this page by the place of its first item.
         total: how many items the whole list has; None when the answer does not say.
+        omitted: how many items the answer had beside these, when it was cut (:func:`agent.wire.lists.cut_list`).
     """
 
     items: list[Any]
@@ -107,6 +108,7 @@ class Page:
     number: Counted | None = None
     offset: Counted | None = None
     total: int | None = None
+    omitted: int = 0
 
 
 def read_page(value: object, source: str = "the service", word: str = "") -> Page:

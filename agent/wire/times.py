@@ -47,7 +47,16 @@ def parse_time(value: str | int) -> float:
     Raises:
         InvalidMessage: neither of them, or outside the years 1 to 9999.
     """
-    return _parse(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return _from_ms(value)
+    if not isinstance(value, str):
+        raise InvalidMessage("a time must be RFC 3339 text such as 2026-01-01T00:00:00Z or epoch milliseconds")
+    if _DIGITS.fullmatch(value):
+        return _from_ms(int(value))
+    match = _RFC_3339.fullmatch(value)
+    if match is None or (match[8] is None and match[9] is None):
+        raise InvalidMessage("a time must be RFC 3339 text such as 2026-01-01T00:00:00Z or epoch milliseconds")
+    return _from_match(match)
 
 
 def parse_received_time(value: object, zone: tzinfo = UTC) -> float:
@@ -68,19 +77,6 @@ def parse_received_time(value: object, zone: tzinfo = UTC) -> float:
     from agent.wire.received_times import parse_any_time  # most services write RFC 3339
 
     return parse_any_time(value, zone)
-
-
-def _parse(value: str | int) -> float:
-    if isinstance(value, int) and not isinstance(value, bool):
-        return _from_ms(value)
-    if not isinstance(value, str):
-        raise InvalidMessage("a time must be RFC 3339 text such as 2026-01-01T00:00:00Z or epoch milliseconds")
-    if _DIGITS.fullmatch(value):
-        return _from_ms(int(value))
-    match = _RFC_3339.fullmatch(value)
-    if match is None or (match[8] is None and match[9] is None):
-        raise InvalidMessage("a time must be RFC 3339 text such as 2026-01-01T00:00:00Z or epoch milliseconds")
-    return _from_match(match)
 
 
 def _from_match(match: re.Match[str]) -> float:

@@ -16,7 +16,7 @@ from agent.errors import TransportError
 from agent.wire.answers import read_retry_after
 from agent.wire.auth import KeyPair
 from agent.wire.device_client import DeviceClient
-from agent.wire.network import current, open_transport
+from agent.wire.network import open_transport, this_thread
 from agent.wire.rate_limit import read_rate_limit
 from agent.wire.trust import service_trust
 from gateway.core.budget import Budget, BudgetState, Grant, Kind, Wait
@@ -87,7 +87,7 @@ class Meter:
                 grant = answer
             elif self._closing.wait(max(0.0, answer.until_s - self._monotonic())):
                 raise TransportError("the gateway stops: the request was not made")
-        budget = current()
+        budget = this_thread.budget
         if budget is not None:  # waiting for the quota is no part of the exchange
             budget.extend(self._monotonic() - began_s)
         return grant

@@ -33,7 +33,7 @@ _FOUND: Final = "service.found"
 
 
 class Offer(Discovery, RequestSource[str]):
-    """A :class:`~agent.adapters.discovery.Discovery` that answers from memory, and the errand that fills it.
+    """A :class:`~agent.adapters.discovery.Discovery` that answers from memory, and the request that fills it.
 
     What the service announces and refuses all the same is withdrawn, and that is kept in the store until the service
     announces something else, or another version of itself. What the configuration says goes before both.
@@ -64,12 +64,11 @@ class Offer(Discovery, RequestSource[str]):
         super().__init__(client, clock, ServerBook(server, dialect))
         self._asker = client
         self._on_change = on_change
-        self._configured = dialect or Dialect()
         self._store = store
         self._on_described = on_described
         self._server = server
         self._mutex = threading.Lock()
-        self._names: frozenset[str] | None = self._configured.extensions
+        self._names: frozenset[str] | None = self.dialect.extensions
         self._announced: frozenset[str] | None = None
         self._version = ""
         self._withdrawn: dict[str, str] = {}
@@ -95,11 +94,6 @@ class Offer(Discovery, RequestSource[str]):
             return
 
     @property
-    def dialect(self) -> Dialect:
-        """What the configuration says of the service."""
-        return self._configured
-
-    @property
     def is_known(self) -> bool:
         """The service was asked, and answered; or the configuration says it."""
         return self._names is not None
@@ -107,7 +101,7 @@ class Offer(Discovery, RequestSource[str]):
     @property
     def lists_are_the_truth(self) -> bool:
         """A command that is missing from the list of its device has ended."""
-        lists = self._configured.command_lists
+        lists = self.dialect.command_lists
         return self.knows(COMMAND_STATUS) if lists is None else lists is CommandLists.OPEN
 
     def offers(self, extension: str) -> bool:
@@ -128,7 +122,7 @@ class Offer(Discovery, RequestSource[str]):
     def forget(self) -> None:
         """The service did not do what it offered: ask again soon; until then the last answer stands."""
         with self._mutex:
-            self._due_s = min(self._due_s, self._clock.now().monotonic_s + _SOON_S)
+            self._due_s = min(self._due_s, self.clock.now().monotonic_s + _SOON_S)
 
     def withdraw(self, feature: str, reason: str) -> None:
         """The service refused this and took the same request without it: not used until the service changes."""
@@ -143,11 +137,11 @@ class Offer(Discovery, RequestSource[str]):
 
     def describe(self) -> str:
         """What the service takes, in one line."""
-        return describe(self._names, frozenset(self._withdrawn), self._configured)
+        return describe(self._names, frozenset(self._withdrawn), self.dialect)
 
     def due_at(self, now_s: float) -> float:
         """When :meth:`take` may have something, seconds on the monotonic clock; infinite until :data:`WAKE`."""
-        if self._configured.extensions is not None:
+        if self.dialect.extensions is not None:
             return now_s + REFRESH_S
         return self._due_s
 
@@ -181,7 +175,7 @@ class Offer(Discovery, RequestSource[str]):
                 self._withdrawn = {}
             self._names = self._announced = names
             self._version = version
-            self._due_s = self._clock.now().monotonic_s + soon_s
+            self._due_s = self.clock.now().monotonic_s + soon_s
         if not is_kept:
             self._keep()
         if is_news:

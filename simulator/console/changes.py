@@ -19,12 +19,13 @@ from sqlalchemy import Connection, func, select
 from typing_extensions import TypedDict
 
 from simulator.service.addresses import CONTROL_PREFIX
-from simulator.service.answers import Answer, Header
+from simulator.service.answers import Answer
 from simulator.service.call import Call
 from simulator.service.clock import ClockMode
 from simulator.service.endpoints import ERROR, Endpoint, Parameter, Reply
 from simulator.service.errors import TooManyStreams
 from simulator.service.failure_log import already_logged
+from simulator.service.routes.event_streams import HEARTBEAT, HEARTBEAT_S, MEDIA_TYPE, head_answer, stream_answer
 from simulator.service.service import Service
 from simulator.service.storage.tables import commands, devices, readings
 from simulator.service.times import show_time
@@ -38,8 +39,6 @@ PERIOD_S: Final = 1.0
 DEVICES_MAX: Final = 500
 """Devices that one event names; ``more`` says that there are others."""
 LISTENERS_MAX: Final = 64
-_EVENTS: Final[Header] = (b"content-type", b"text/event-stream")
-_HEADERS: Final[tuple[Header, ...]] = ((b"cache-control", b"no-store"), (b"x-accel-buffering", b"no"))
 _DEVICE: Final = frozenset({"device_id"})
 
 
@@ -195,20 +194,23 @@ class Changes:
         if len(self._listeners) >= LISTENERS_MAX:
             text = f"{LISTENERS_MAX} pages follow the events already: close some of them."
             raise TooManyStreams("too_many_streams", text, retry_after_s=5)
-        return Answer(200, b"", _HEADERS, _EVENTS, chunks=self._events(call, wanted))
+        if call.scope["method"] == "HEAD":
+            return head_answer()
+        return await stream_answer(self._events(call, wanted))
 
     async def _events(self, call: Call, wanted: str | None) -> AsyncGenerator[bytes]:
         listener = _Listener()
         self._listeners.add(listener)
         self._somebody.set()
         try:
+            yield b""
             yield b"retry: 1000\n\n"
             while not self._closing:
                 listener.news = asyncio.get_running_loop().create_future()
-                if listener.latest is None and not await hold(listener.news, call.receive, PERIOD_S * 15):
+                if listener.latest is None and not await hold(listener.news, call.receive, HEARTBEAT_S):
                     return
                 record = _for_one(listener, wanted)
-                yield b": still here\n\n" if record is None else b"event: changes\ndata: %b\n\n" % to_json(record)
+                yield HEARTBEAT if record is None else b"event: changes\ndata: %b\n\n" % to_json(record)
         finally:
             self._listeners.discard(listener)
 
@@ -224,7 +226,7 @@ class Changes:
                 "readings or changed commands, how much came in a second, and the service's clock",
                 "control",
                 (
-                    Reply(200, "Events without end", ChangesRecord, media_type="text/event-stream"),
+                    Reply(200, "Events without end", ChangesRecord, media_type=MEDIA_TYPE),
                     Reply(400, "The query is not valid", ERROR),
                     Reply(429, f"`too_many_streams`: {LISTENERS_MAX} follow it", ERROR),
                 ),

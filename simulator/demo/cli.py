@@ -16,7 +16,7 @@ from agent.error_text import bounded
 from agent.errors import AgentError, ConfigurationError
 from simulator.demo.folder import DemoFolder, open_folder
 from simulator.demo.proofs import Proof, exit_code
-from simulator.demo.reporting import demo_story, prove_all, summary_document, virtual_log
+from simulator.demo.reporting import demo_story, make_proofs, summary_document, virtual_log
 from simulator.demo.screen import Screen
 from simulator.demo.stage import DEVICES_MAX, DEVICES_MIN, DemoSettings, ServiceNotStarted, Stage
 from simulator.demo.story import DemoOutcome, Story, intervals_of_the_real_agent
@@ -70,7 +70,7 @@ def demo_command(*, out: Path, devices: int, seed: int, keep: bool, as_json: boo
     console = Console(stderr=as_json)
     try:
         with terminations_as_interrupts(), open_folder(settings.out) as folder:
-            return int(_perform(settings, folder, console, as_json=as_json))
+            return int(_play(settings, folder, console, as_json=as_json))
     except KeyboardInterrupt:
         console.print("\n[yellow]interrupted:[/] every process of the demo is ended", highlight=False)
         return int(ExitCode.INTERRUPTED)
@@ -83,13 +83,13 @@ def demo_command(*, out: Path, devices: int, seed: int, keep: bool, as_json: boo
         return int(ExitCode.UNREACHABLE if isinstance(error, ServiceNotStarted) else exit_code_of(error))
 
 
-def _perform(settings: DemoSettings, folder: DemoFolder, console: Console, *, as_json: bool) -> ExitCode:
+def _play(settings: DemoSettings, folder: DemoFolder, console: Console, *, as_json: bool) -> ExitCode:
     began_s = time.time()
     screen = Screen(console)
     console.print()
     with Stage(folder) as stage:
         outcome = Story(stage, screen, settings).play()
-        proofs = prove_all(outcome)
+        proofs = make_proofs(outcome)
         code = exit_code(proofs)
         held = sum(proof.held for proof in proofs)
         screen.show("proofs", f"{held} of {len(proofs)} held", _TONES.get(code, Tone.BAD))
@@ -144,9 +144,9 @@ def _keep(outcome: DemoOutcome, screen: Screen) -> None:
     """Everything runs on; print how to reach it and wait for Ctrl-C."""
     outcome.agent.start()
     for order in intervals_of_the_real_agent(None):
-        outcome.orders.send(outcome.onboarded.cast.real, order)
+        outcome.orders.send(outcome.onboarded.devices.real, order)
     outcome.fleet.sample(on=True)
-    keys, base_url, real = outcome.service.keys, outcome.service.base_url, outcome.onboarded.cast.real
+    keys, base_url, real = outcome.service.keys, outcome.service.base_url, outcome.onboarded.devices.real
     command = json.dumps({"device_id": real.device_id, "command_payload": {"command": "ping", "echo": "hello"}})
     for name, text in (
         ("service", base_url),

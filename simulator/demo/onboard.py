@@ -34,7 +34,7 @@ class Onboarded:
         pictures: device id -> the PNG of its label.
     """
 
-    cast: DemoDevices
+    devices: DemoDevices
     labels: Batch
     pictures: dict[str, Path]
 

@@ -37,29 +37,16 @@ class Order:
     ttl_s: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SentOrder:
-    """An order that the service took."""
-
-    expected: ExpectedCommand
-    payload: dict[str, Any]
-
-
 class CommandSender:
-    """Everything that was sent.
+    """Sends commands, and keeps how each must end.
 
     Args:
-        client: who it is sent through.
+        client: who they are sent through.
     """
 
     def __init__(self, client: ServiceClient) -> None:
         self._client = client
-        self.sent: list[SentOrder] = []
-
-    @property
-    def expected(self) -> tuple[ExpectedCommand, ...]:
-        """How each must end."""
-        return tuple(order.expected for order in self.sent)
+        self.sent: list[ExpectedCommand] = []
 
     def send(self, device: DeviceIdentity, order: Order) -> str:
         """Send one; the service's id of it."""
@@ -67,10 +54,10 @@ class CommandSender:
             SendCommand(device_id=device.device_id, command_payload=order.payload, ttl_seconds=order.ttl_s),
         )
         command_id = record.stable_id()
-        expected = ExpectedCommand(
-            command_id, device.name, device.device_id, order.title, order.status, order.error, order.runs
+        whose = (command_id, device.name, device.device_id)
+        self.sent.append(
+            ExpectedCommand(*whose, order.title, order.status, order.error, order.runs, payload=order.payload)
         )
-        self.sent.append(SentOrder(expected, order.payload))
         return command_id
 
     def wait(self, device_ids: Iterable[str], timeout_s: float, on_look: Callable[[int, int], None]) -> int:
@@ -106,7 +93,7 @@ class CommandSender:
         )
 
     def _ids_of(self, device_id: str) -> set[str]:
-        return {order.expected.id for order in self.sent if order.expected.device_id == device_id}
+        return {order.id for order in self.sent if order.device_id == device_id}
 
 
 def stored_command(record: CommandRecord, device_id: str) -> StoredCommand:
@@ -119,4 +106,5 @@ def stored_command(record: CommandRecord, device_id: str) -> StoredCommand:
         created_at=record.created_at,
         delivered_at=record.delivered_at,
         completed_at=record.completed_at,
+        result=record.result,
     )

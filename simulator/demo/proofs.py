@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from simulator.exit_codes import ExitCode
 from simulator.fleet.audit.readings import DeviceReadings, audit_readings
@@ -48,6 +48,7 @@ class ExpectedCommand:
 
     Attributes:
         id: as the service answered when it took the command.
+        payload: as it was sent.
         device: the device's name for a person.
         device_id: the device it was sent to.
         title: what this command is about, for a person.
@@ -64,6 +65,7 @@ class ExpectedCommand:
     status: str
     error: str | None = None
     runs: frozenset[int] | None = frozenset({1})
+    payload: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,24 +79,30 @@ class StoredCommand:
     created_at: float | None = None
     delivered_at: float | None = None
     completed_at: float | None = None
+    result: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class OutboxBalance:
-    """The counters of the real agent's outbox beside what the service stores.
+class OutboxCounters:
+    """The counters of the agent's outbox; see :class:`agent.core.values.OutboxStats`."""
 
-    Attributes:
-        accepted, delivered, waiting, set_aside, dropped: the counters of its outbox.
-        stored: how many readings of this device the service gives back.
-        doubled: how many of these are there already, with the same time and values.
-    """
-
-    device: str
     accepted: int
     delivered: int
     waiting: int
     set_aside: int
     dropped: int
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxBalance(OutboxCounters):
+    """The counters of the real agent's outbox beside what the service stores.
+
+    Attributes:
+        stored: how many readings of this device the service gives back.
+        doubled: how many of these are there already, with the same time and values.
+    """
+
+    device: str
     stored: int
     doubled: int = 0
 

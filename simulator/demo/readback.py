@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from agent.core.timekeeping import DEVICE_WALL_S, TIME_UNKNOWN
 from agent.errors import UnexpectedAnswer
-from agent.wire.commands import CommandRecord
 from agent.wire.sensor_data import SensorDataRecord
 from simulator.demo.orders import stored_command
 from simulator.demo.proofs import StoredCommand
@@ -29,15 +28,10 @@ class StoredReadingRow:
 
 @dataclass(frozen=True, slots=True)
 class DeviceReadBack:
-    """One device as the service has it.
-
-    Attributes:
-        records: its commands as they were listed.
-    """
+    """One device as the service has it."""
 
     device_id: str
     commands: tuple[StoredCommand, ...]
-    records: tuple[CommandRecord, ...]
     readings: tuple[StoredReadingRow, ...]
 
     def by_millisecond(self) -> tuple[ReadingFact, ...]:
@@ -76,7 +70,6 @@ def read_device(client: ServiceClient, device_id: str) -> DeviceReadBack:
     return DeviceReadBack(
         device_id,
         tuple(stored_command(record, device_id) for record in listed.records),
-        listed.records,
         tuple(map(_row, client.sensor_data(device_id, order="asc"))),
     )
 

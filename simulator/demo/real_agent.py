@@ -18,6 +18,7 @@ import yaml
 from agent.errors import UnexpectedAnswer
 from simulator.children import ChildProcess, program_path
 from simulator.demo.folder import DemoFolder
+from simulator.demo.proofs import OutboxCounters
 from simulator.fleet.audit.readings import ReadingFact
 from simulator.gateway.broker import Broker
 from simulator.keys import write_secret
@@ -28,17 +29,6 @@ INTERVAL_S: Final = 1.0
 GROUP_WINDOW_S: Final = 0.5
 _STATUS_TIMEOUT_S: Final = 60.0
 _STOP_S: Final = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class OutboxCounters:
-    """The counters of the agent's outbox; see :class:`agent.core.values.OutboxStats`."""
-
-    accepted: int
-    delivered: int
-    waiting: int
-    set_aside: int
-    dropped: int
 
 
 @dataclass(frozen=True, slots=True)

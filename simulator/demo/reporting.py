@@ -12,11 +12,11 @@ from dataclasses import asdict
 from importlib.metadata import version
 from typing import Any, Final
 
-from agent.wire.commands import CommandRecord
 from agent.wire.times import to_rfc3339
-from simulator.demo.orders import SentOrder
 from simulator.demo.proofs import (
+    ExpectedCommand,
     OutboxBalance,
+    OutboxCounters,
     Proof,
     StoredCommand,
     cut_off,
@@ -27,7 +27,6 @@ from simulator.demo.proofs import (
     prove_outbox_balance,
     prove_readings,
 )
-from simulator.demo.real_agent import OutboxCounters
 from simulator.demo.story import DemoOutcome
 from simulator.fleet.audit.readings import DeviceReadings
 from simulator.fleet.device.memory_ledger import DeviceLedger
@@ -58,17 +57,17 @@ _FLEET_CHARTS: Final = (
 )
 
 
-def prove_all(outcome: DemoOutcome) -> list[Proof]:
+def make_proofs(outcome: DemoOutcome) -> list[Proof]:
     """Every proof about this run, the most important ones first."""
-    cast = outcome.onboarded.cast
+    devices = outcome.onboarded.devices
     stored = [command for device in outcome.read_back.values() for command in device.commands]
     runs: Counter[str] = Counter(outcome.agent.runs())
     for ledger in outcome.fleet.ledgers.values():
-        runs += ledger.runs()
-    expected = outcome.orders.expected
+        runs += ledger.effects
+    expected = outcome.orders.sent
     virtual = [
         outcome.fleet.ledgers[device.device_id].readings(outcome.read_back[device.device_id].by_millisecond())
-        for device in cast.virtual
+        for device in devices.virtual
     ]
     return [
         prove_command_states(expected, stored),
@@ -90,7 +89,7 @@ def _witness_readings(outcome: DemoOutcome) -> DeviceReadings:
     so it may be stored or not, but never twice or altered. What is missing while as many readings at least wait in the
     outbox may be among them: it is not lost. (A lost one that hides there is missing in the outbox's own balance.)
     """
-    real = outcome.onboarded.cast.real
+    real = outcome.onboarded.devices.real
     witnessed = outcome.agent.witnessed()
     device = outcome.read_back[real.device_id]
     stored = device.by_sequence()
@@ -112,18 +111,10 @@ def _witness_readings(outcome: DemoOutcome) -> DeviceReadings:
 
 
 def _outbox_balance(outcome: DemoOutcome) -> OutboxBalance:
-    real = outcome.onboarded.cast.real
+    real = outcome.onboarded.devices.real
     outbox, stored = outcome.outbox or OutboxCounters(0, 0, 0, 0, 0), outcome.read_back[real.device_id].readings
-    return OutboxBalance(
-        device=real.name,
-        accepted=outbox.accepted,
-        delivered=outbox.delivered,
-        waiting=outbox.waiting,
-        set_aside=outbox.set_aside,
-        dropped=outbox.dropped,
-        stored=len(stored),
-        doubled=sum(row in stored[:number] for number, row in enumerate(stored)),
-    )
+    doubled = sum(row in stored[:number] for number, row in enumerate(stored))
+    return OutboxBalance(**asdict(outbox), device=real.name, stored=len(stored), doubled=doubled)
 
 
 def summary_document(
@@ -135,7 +126,7 @@ def summary_document(
         "exit_code": int(exit_code(proofs)),
         "began_at": to_rfc3339(began_s),
         "duration_s": round(duration_s, 3),
-        "devices": len(outcome.onboarded.cast.all),
+        "devices": len(outcome.onboarded.devices.all),
         "commands": len(outcome.orders.sent),
         "readings": sum(len(device.readings) for device in outcome.read_back.values()),
         "proofs": [asdict(proof) for proof in proofs],
@@ -172,7 +163,7 @@ def demo_story(
         duration_s: how long it took.
     """
     rows = _command_rows(outcome, began_s)
-    cast = outcome.onboarded.cast
+    devices = outcome.onboarded.devices
     return DemoStory(
         held=all(proof.held for proof in proofs),
         began_at=to_rfc3339(began_s),
@@ -186,7 +177,7 @@ def demo_story(
         outages=tuple(outcome.outages),
         charts=tuple(_charts(outcome, began_s)),
         commands=rows,
-        devices=tuple(_card(outcome, device, rows) for device in cast.all),
+        devices=tuple(_card(outcome, device, rows) for device in devices.all),
         files=(
             ("sheet.pdf", "all labels at true size, to print"),
             ("labels/", "each label as PNG and SVG"),
@@ -197,13 +188,13 @@ def demo_story(
 
 
 def _figures(outcome: DemoOutcome, rows: Sequence[CommandRow], duration_s: float) -> tuple[Figure, ...]:
-    cast = outcome.onboarded.cast
+    devices = outcome.onboarded.devices
     quick = [row.total_s for row in rows if row.title == "ping" and row.total_s is not None]
     readings = sum(len(device.readings) for device in outcome.read_back.values())
     median = f"{statistics.median(quick) * 1000:.0f} ms" if quick else "none"
     ended = sum(1 for row in rows if row.as_expected)
     return (
-        Figure(str(len(cast.all)), "devices", f"1 real process, {len(cast.virtual)} virtual"),
+        Figure(str(len(devices.all)), "devices", f"1 real process, {len(devices.virtual)} virtual"),
         Figure(str(len(rows)), "commands", f"{ended} ended as they had to"),
         Figure(f"{readings:,}", "readings", "stored by the service"),
         Figure(median, "ping, sent to result", f"median of {len(quick)}"),
@@ -213,27 +204,23 @@ def _figures(outcome: DemoOutcome, rows: Sequence[CommandRow], duration_s: float
 
 def _command_rows(outcome: DemoOutcome, began_s: float) -> tuple[CommandRow, ...]:
     stored = {c.id: c for device in outcome.read_back.values() for c in device.commands}
-    records = {r.stable_id(): r for device in outcome.read_back.values() for r in device.records}
-    rows = [_row(order, stored.get(order.expected.id), records.get(order.expected.id), began_s)
-            for order in outcome.orders.sent]  # fmt: skip
+    rows = [_row(order, stored.get(order.id), began_s) for order in outcome.orders.sent]
     return tuple(
-        sorted(rows, key=lambda row: (row.device != outcome.onboarded.cast.real.name, row.device, row.created_s))
+        sorted(rows, key=lambda row: (row.device != outcome.onboarded.devices.real.name, row.device, row.created_s))
     )
 
 
-def _row(order: SentOrder, stored: StoredCommand | None, record: CommandRecord | None, began_s: float) -> CommandRow:
-    expected = order.expected
+def _row(expected: ExpectedCommand, stored: StoredCommand | None, began_s: float) -> CommandRow:
     found = stored or StoredCommand(expected.id, expected.device_id, "not listed")
 
     def since(epoch_s: float | None) -> float | None:
         return None if epoch_s is None else max(0.0, epoch_s - began_s)
 
-    result = record.result if record is not None else None
-    answer = found.error or ("" if result is None else json.dumps(result, ensure_ascii=False))
+    answer = found.error or ("" if found.result is None else json.dumps(found.result, ensure_ascii=False))
     return CommandRow(
         device=expected.device,
         title=expected.title,
-        payload=json.dumps(order.payload, ensure_ascii=False),
+        payload=json.dumps(expected.payload, ensure_ascii=False),
         status=found.status,
         outcome=answer if len(answer) <= _ANSWER_CHARACTERS else answer[:_ANSWER_CHARACTERS] + "...",
         created_s=since(found.created_at) or 0.0,
@@ -244,12 +231,12 @@ def _row(order: SentOrder, stored: StoredCommand | None, record: CommandRecord |
 
 
 def _charts(outcome: DemoOutcome, began_s: float) -> Iterable[Chart]:
-    cast = outcome.onboarded.cast
+    devices = outcome.onboarded.devices
     for title, unit, name, digits in _FLEET_CHARTS:
-        lines = [_series(outcome, device, name, device.name, began_s) for device in cast.virtual]
+        lines = [_series(outcome, device, name, device.name, began_s) for device in devices.virtual]
         yield Chart(title, unit, tuple(line for line in lines if line.points), digits, crowd=True)
     for title, unit, names, digits in _MACHINE_CHARTS:
-        lines = [_series(outcome, cast.real, name, name, began_s) for name in names]
+        lines = [_series(outcome, devices.real, name, name, began_s) for name in names]
         if any(line.points for line in lines):
             yield Chart(title, unit, tuple(line for line in lines if line.points), digits)
 
@@ -265,7 +252,7 @@ def _series(outcome: DemoOutcome, device: DeviceIdentity, name: str, label: str,
 
 
 def _card(outcome: DemoOutcome, device: DeviceIdentity, rows: Sequence[CommandRow]) -> DeviceCard:
-    cast = outcome.onboarded.cast
+    devices = outcome.onboarded.devices
     picture = outcome.onboarded.pictures[device.device_id]
     identifier = next(
         label.identifier for label in outcome.onboarded.labels.labels if label.png and label.png.name == picture.name
@@ -274,8 +261,8 @@ def _card(outcome: DemoOutcome, device: DeviceIdentity, rows: Sequence[CommandRo
         name=device.name,
         identifier=identifier,
         device_id=device.device_id,
-        kind="real agent" if device == cast.real else "virtual",
-        state="removed" if device == cast.removed else "registered",
+        kind="real agent" if device == devices.real else "virtual",
+        state="removed" if device == devices.removed else "registered",
         readings=len(outcome.read_back[device.device_id].readings),
         commands=sum(1 for row in rows if row.device == device.name),
         label_png=picture.read_bytes(),

@@ -11,9 +11,9 @@ from agent.errors import ErrorAnswer, UnexpectedAnswer
 from agent.wire.command_states import CommandStatus
 from simulator.demo.onboard import USER_ID, Onboarded, make_product, print_labels, register
 from simulator.demo.orders import NEVER, CommandSender, Order
-from simulator.demo.proofs import Proof, prove_removal
+from simulator.demo.proofs import OutboxCounters, Proof, prove_removal
 from simulator.demo.readback import DeviceReadBack, read_device
-from simulator.demo.real_agent import INTERVAL_S, SENSOR, WITNESS, OutboxCounters, RealAgent
+from simulator.demo.real_agent import INTERVAL_S, SENSOR, WITNESS, RealAgent
 from simulator.demo.screen import Screen
 from simulator.demo.service_process import ServiceProcess
 from simulator.demo.stage import DemoSettings, Stage, wait_online
@@ -52,7 +52,7 @@ class DemoOutcome:
     """What was played, for the proofs and the report.
 
     Attributes:
-        onboarded: cast and labels.
+        onboarded: devices and labels.
         orders: every command that was sent.
         proofs: those that were decided on the way.
         outages: when which device was off.
@@ -98,10 +98,10 @@ class Story:
         """
         service, client = self._open_service()
         outcome = self._onboard(service, client)
-        self._let_pass(_CALM_S)
-        self._everybody_works(outcome)
-        self._trouble(outcome)
-        self._let_pass(_QUIET_S)
+        self._wait_quietly(_CALM_S)
+        self._send_daily_commands(outcome)
+        self._cut_power(outcome)
+        self._wait_quietly(_QUIET_S)
         self._remove_one(client, outcome)
         self._drain(client, outcome)
         self._read_back(client, outcome)
@@ -140,33 +140,35 @@ class Story:
         gateway: GatewayProcess,
         broker: Broker,
     ) -> DemoOutcome:
-        screen, cast = self._screen, onboarded.cast
+        screen, devices = self._screen, onboarded.devices
         with screen.doing("waiting for the gateway"):
             gateway.wait_until_ready()
         screen.show("gateway", f"process {gateway.pid} holds the keys; broker: {broker.name}", Tone.ACCENT)
         with screen.doing("starting the real agent"):
-            agent = self._stage.open_agent(gateway, broker, cast.real)
-        screen.show(cast.real.name, f"device-agent over MQTT, process {agent.pid}, reads this machine", Tone.ACCENT)
-        fleet = self._stage.open_fleet(service, cast.virtual, client.discover(), self._settings.seed)
-        screen.show("virtual", f"{len(cast.virtual)} devices switched on", Tone.ACCENT)
+            agent = self._stage.open_agent(gateway, broker, devices.real)
+        screen.show(devices.real.name, f"device-agent over MQTT, process {agent.pid}, reads this machine", Tone.ACCENT)
+        fleet = self._stage.open_fleet(service, devices.virtual, client.discover(), self._settings.seed)
+        screen.show("virtual", f"{len(devices.virtual)} devices switched on", Tone.ACCENT)
         with screen.doing("waiting for every device") as say:
             missing = wait_online(
-                client, cast.all, lambda: agent.running, lambda seen: say(f"online {seen} of {len(cast.all)}")
+                client, devices.all, lambda: agent.running, lambda seen: say(f"online {seen} of {len(devices.all)}")
             )
         agent.require_running()
         if missing:
             raise UnexpectedAnswer(
-                f"{missing} of {len(cast.all)} devices never asked for commands: look into {self._stage.folder.logs}"
+                f"{missing} of {len(devices.all)} devices never asked for commands: look into {self._stage.folder.logs}"
             )
-        screen.show("service", f"all {len(cast.all)} devices online")
+        screen.show("service", f"all {len(devices.all)} devices online")
         return DemoOutcome(onboarded, CommandSender(client), service, gateway, agent, fleet)
 
     # --- act 2: commands to everybody ---
 
-    def _everybody_works(self, outcome: DemoOutcome) -> None:
-        cast, sender = outcome.onboarded.cast, outcome.orders
+    def _send_daily_commands(self, outcome: DemoOutcome) -> None:
+        devices, sender = outcome.onboarded.devices, outcome.orders
         self._screen.mark("commands")
-        orders = {device: _daily_orders(number, is_real=device == cast.real) for number, device in enumerate(cast.all)}
+        orders = {
+            device: _daily_orders(number, is_real=device == devices.real) for number, device in enumerate(devices.all)
+        }
         with self._screen.doing("sending commands to every device"):
             for round_ in zip(*orders.values(), strict=True):
                 for device, order in zip(orders, round_, strict=True):
@@ -174,52 +176,53 @@ class Story:
                 time.sleep(_ROUND_S)
         self._screen.show(
             "operator",
-            f"{len(sender.sent)} commands sent, {len(cast.all)} of them unknown, {len(cast.all)} invalid",
+            f"{len(sender.sent)} commands sent, {len(devices.all)} of them unknown, {len(devices.all)} invalid",
             Tone.ACCENT,
         )
-        self._wait(outcome, cast.all)
+        self._wait(outcome, devices.all)
 
     # --- act 3: kill -9, power cuts, and a command for a device that is off ---
 
-    def _trouble(self, outcome: DemoOutcome) -> None:
-        cast, sender, screen = outcome.onboarded.cast, outcome.orders, self._screen
+    def _cut_power(self, outcome: DemoOutcome) -> None:
+        devices, sender, screen = outcome.onboarded.devices, outcome.orders, self._screen
         off_s = screen.elapsed_s()
-        outcome.fleet.switch_off([cast.switched_off.device_id])
-        screen.show(cast.switched_off.name, "switched off", Tone.WARN)
-        sender.send(cast.switched_off, Order("ping while it is off", {"command": "ping", "echo": "are you there?"}))
+        outcome.fleet.switch_off([devices.switched_off.device_id])
+        screen.show(devices.switched_off.name, "switched off", Tone.WARN)
+        sender.send(devices.switched_off, Order("ping while it is off", {"command": "ping", "echo": "are you there?"}))
         caught = {
-            device.name: [sender.send(device, order) for order in _CAUGHT] for device in (cast.real, cast.power_cut)
+            device.name: [sender.send(device, order) for order in _CAUGHT]
+            for device in (devices.real, devices.power_cut)
         }
-        self._wait_begun(outcome, set(caught[cast.real.name]), caught[cast.power_cut.name])
+        self._wait_begun(outcome, set(caught[devices.real.name]), caught[devices.power_cut.name])
         # By now the poll that the device left behind has ended: it would have taken the command with it.
-        sender.send(cast.switched_off, _NOW_OR_NEVER)
+        sender.send(devices.switched_off, _NOW_OR_NEVER)
         cut_s = screen.elapsed_s()
-        outcome.fleet.switch_off([cast.power_cut.device_id])
-        screen.show(cast.power_cut.name, "power cut in the middle of two commands", Tone.BAD)
+        outcome.fleet.switch_off([devices.power_cut.device_id])
+        screen.show(devices.power_cut.name, "power cut in the middle of two commands", Tone.BAD)
         ended_s, killed_s = time.time(), screen.elapsed_s()
         outcome.agent.kill()
-        screen.show(cast.real.name, "SIGKILL in the middle of two commands", Tone.BAD)
+        screen.show(devices.real.name, "SIGKILL in the middle of two commands", Tone.BAD)
         screen.mark("kill -9")
-        sender.send(cast.real, Order("ping while it is dead", {"command": "ping", "echo": "get up"}, runs=None))
+        sender.send(devices.real, Order("ping while it is dead", {"command": "ping", "echo": "get up"}, runs=None))
         with screen.doing("three devices are down"):
             time.sleep(_OFF_S)
         outcome.ends.append((ended_s, time.time()))
         outcome.agent.start()
-        screen.show(cast.real.name, f"started again, process {outcome.agent.pid}", Tone.WARN)
+        screen.show(devices.real.name, f"started again, process {outcome.agent.pid}", Tone.WARN)
         screen.mark("started again")
-        outcome.fleet.switch_on([cast.power_cut.device_id, cast.switched_off.device_id])
-        screen.show("virtual", f"{cast.power_cut.name} and {cast.switched_off.name} have power again", Tone.WARN)
+        outcome.fleet.switch_on([devices.power_cut.device_id, devices.switched_off.device_id])
+        screen.show("virtual", f"{devices.power_cut.name} and {devices.switched_off.name} have power again", Tone.WARN)
         on_s = screen.elapsed_s()
         outcome.outages += [
-            Outage(cast.real.name, killed_s, on_s, "killed with SIGKILL"),
-            Outage(cast.power_cut.name, cut_s, on_s, "power cut"),
-            Outage(cast.switched_off.name, off_s, on_s, "switched off"),
+            Outage(devices.real.name, killed_s, on_s, "killed with SIGKILL"),
+            Outage(devices.power_cut.name, cut_s, on_s, "power cut"),
+            Outage(devices.switched_off.name, off_s, on_s, "switched off"),
         ]
-        self._wait(outcome, (cast.real, cast.power_cut, cast.switched_off))
+        self._wait(outcome, (devices.real, devices.power_cut, devices.switched_off))
 
     def _wait_begun(self, outcome: DemoOutcome, real: set[str], virtual: list[str]) -> None:
         """Until both devices are in the middle of both commands."""
-        device_id = outcome.onboarded.cast.power_cut.device_id
+        device_id = outcome.onboarded.devices.power_cut.device_id
         deadline_s = time.monotonic() + _BEGUN_S
         with self._screen.doing("waiting for the slow commands to begin"):
             while time.monotonic() < deadline_s:
@@ -234,7 +237,7 @@ class Story:
     # --- act 4: one device goes ---
 
     def _remove_one(self, client: ServiceClient, outcome: DemoOutcome) -> None:
-        screen, device = self._screen, outcome.onboarded.cast.removed
+        screen, device = self._screen, outcome.onboarded.devices.removed
         outcome.fleet.sample(on=False)
         outcome.fleet.settle(_DRAINED_S)
         outcome.fleet.switch_off([device.device_id])
@@ -256,7 +259,7 @@ class Story:
     # --- act 5: everything that was to be handed over is, then what is stored is read back ---
 
     def _drain(self, client: ServiceClient, outcome: DemoOutcome) -> None:
-        real = outcome.onboarded.cast.real
+        real = outcome.onboarded.devices.real
         for order in intervals_of_the_real_agent(_REST_S):
             outcome.orders.send(real, order)
         outcome.orders.wait([real.device_id], _ENDED_S, lambda _done, _total: None)
@@ -284,7 +287,7 @@ class Story:
         A reading may come, and a receipt may be on its way, between the last look and the stop. Then the agent is
         started again and delivers it; what waits even so at the deadline stays where it is.
         """
-        agent, real = outcome.agent, outcome.onboarded.cast.real
+        agent, real = outcome.agent, outcome.onboarded.devices.real
         while True:
             while _on_the_way(client, agent, real) and time.monotonic() < deadline_s:
                 time.sleep(_LOOK_S)
@@ -299,9 +302,9 @@ class Story:
             time.sleep(INTERVAL_S)  # it reads each sensor once as it starts
 
     def _read_back(self, client: ServiceClient, outcome: DemoOutcome) -> None:
-        cast = outcome.onboarded.cast
+        devices = outcome.onboarded.devices
         with self._screen.doing("reading everything back") as say:
-            for device in cast.all:
+            for device in devices.all:
                 if device.device_id not in outcome.read_back:
                     say(f"reading back {device.name}")
                     outcome.read_back[device.device_id] = read_device(client, device.device_id)
@@ -310,7 +313,7 @@ class Story:
         commands = sum(len(device.commands) for device in outcome.read_back.values())
         self._screen.show("service", f"read back: {commands} commands, {readings} readings", Tone.ACCENT)
 
-    def _let_pass(self, seconds: float) -> None:
+    def _wait_quietly(self, seconds: float) -> None:
         with self._screen.doing("a few quiet seconds of readings"):
             time.sleep(seconds)
 

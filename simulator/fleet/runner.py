@@ -11,7 +11,8 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 from uuid import uuid4
 
-from simulator.fleet.device.http_driver import HttpDriver, Member
+from simulator.fleet.device.driver import Member
+from simulator.fleet.device.http_driver import HttpDriver
 from simulator.fleet.device.memory_ledger import DeviceLedger, MemoryLedger
 from simulator.fleet.device.model import DeviceModel, Fleetwide
 from simulator.fleet.device.request_template import RequestTemplate

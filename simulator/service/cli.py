@@ -6,9 +6,9 @@ import contextlib
 import copy
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, get_args
+from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
 
 import click
 from click.core import ParameterSource
@@ -22,11 +22,14 @@ from simulator.service.config import REFRESH_GRACE_S, ServiceConfig
 from simulator.service.profiles.model import COMPLETE
 from simulator.service.profiles.text import name_of, read_all
 from simulator.service.request_log.settings import KEEP_DEFAULT, KEEP_MAX, AccessLogStyle
+from simulator.terminal import option
 from simulator.watched import PartEnded
 
 if TYPE_CHECKING:
     from simulator.service.additions import Addition
     from simulator.service.service import Service
+
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 DEFAULT_PORT = 8080
 _LEVELS = ("debug", "info", "warning", "error")
@@ -38,206 +41,130 @@ _EXEC_DEFAULTS: Final[dict[str, object]] = {"port": 0, "rate_limit": 0, "log_lev
 """Of ``service exec``, where they differ: a suite is not to wait for a quota, and what is shown is its own."""
 
 
+def _option(name: str, *names: str, variable: str = "", **rest: Any) -> Callable[[Command], Command]:
+    """An option that can also be set by the environment variable FLEET_SIMULATOR_ and its name, or ``variable``."""
+    variable = variable or name.removeprefix("--").replace("-", "_").upper()
+    return option(name, *names, envvar=f"FLEET_SIMULATOR_{variable}", **rest)
+
+
 @click.group("service", short_help="Run the local service.", invoke_without_command=True)
-@click.option(
-    "--host",
-    default="127.0.0.1",
-    show_default=True,
-    envvar="FLEET_SIMULATOR_HOST",
-    show_envvar=True,
-    help="Address to listen on; 0.0.0.0 lets other machines in.",
-)
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=DEFAULT_PORT,
-    show_default=True,
-    envvar="FLEET_SIMULATOR_PORT",
-    show_envvar=True,
-    help="0 takes any free one.",
-)
-@click.option(
+@_option("--host", default="127.0.0.1", help="Address to listen on; 0.0.0.0 lets other machines in.")
+@_option("--port", type=click.IntRange(0, 65535), default=DEFAULT_PORT, help="0 takes any free one.")
+@_option(
     "--data",
     "data_dir",
     type=click.Path(file_okay=False, path_type=Path),
-    envvar="FLEET_SIMULATOR_DATA",
-    show_envvar=True,
     help="Folder that keeps everything; without it all is in a temporary one and gone at the end.",
 )
-@click.option(
+@_option(
     "--database",
-    envvar="FLEET_SIMULATOR_DATABASE",
-    show_envvar=True,
     help="PostgreSQL instead: postgresql://user:password@host:5432/name. The password may come from PGPASSWORD.",
 )
-@click.option(
+@_option(
     "--seed",
     "seed_file",
     type=click.Path(dir_okay=False, path_type=Path),
-    envvar="FLEET_SIMULATOR_SEED",
-    show_envvar=True,
     help="YAML of products, rules, devices, users, clients that are to be there; the same file twice changes nothing.",
 )
-@click.option(
-    "--api-key", envvar="FLEET_SIMULATOR_API_KEY", show_envvar=True, help="Begins with mk_; made when absent."
-)
-@click.option(
+@_option("--api-key", help="Begins with mk_; made when absent.")
+@_option(
     "--secret-key",
-    envvar="FLEET_SIMULATOR_SECRET_KEY",
-    show_envvar=True,
     help="Begins with msk_. Other users of this machine see it in the process list: prefer --secret-key-file.",
 )
-@click.option(
-    "--secret-key-file",
-    type=click.Path(dir_okay=False, path_type=Path),
-    envvar="FLEET_SIMULATOR_SECRET_KEY_FILE",
-    show_envvar=True,
-    help="File that holds the secret key.",
-)
-@click.option(
+@_option("--secret-key-file", type=click.Path(dir_okay=False, path_type=Path), help="File that holds the secret key.")
+@_option(
     "--rate-limit",
     type=click.IntRange(min=0),
     default=QUOTA_PER_MINUTE,
-    show_default=True,
-    envvar="FLEET_SIMULATOR_RATE_LIMIT",
-    show_envvar=True,
     help="Requests of one key in a calendar minute; 0 = no limit.",
 )
-@click.option(
+@_option(
     "--public-url",
-    envvar="FLEET_SIMULATOR_PUBLIC_URL",
-    show_envvar=True,
     help="What partners reach the service under, behind a proxy: the issuer of OAuth. Without it, where it listens.",
 )
-@click.option(
+@_option(
     "--trusted-proxy",
     "trusted_proxies",
     multiple=True,
     metavar="ADDRESS",
-    envvar="FLEET_SIMULATOR_TRUSTED_PROXIES",
-    show_envvar=True,
+    variable="TRUSTED_PROXIES",
     help="Address or network of a proxy whose X-Forwarded-For names the caller, for the limit of wrong passwords; "
     "repeat it for more, or separate them by spaces in the variable.",
 )
-@click.option(
+@_option(
     "--refresh-grace",
     "refresh_grace_s",
     type=click.IntRange(0, REFRESH_GRACE_S),
     default=0,
-    show_default=True,
-    envvar="FLEET_SIMULATOR_REFRESH_GRACE",
-    show_envvar=True,
     help="Seconds in which a rotated refresh token is good once more instead of ending its grant.",
 )
-@click.option(
-    "--validate-commands",
-    is_flag=True,
-    envvar="FLEET_SIMULATOR_VALIDATE_COMMANDS",
-    show_envvar=True,
-    help="Check each command_payload against its product's vocabulary.",
-)
-@click.option(
+@_option("--validate-commands", is_flag=True, help="Check each command_payload against its product's vocabulary.")
+@_option(
     "--profile",
     "profiles",
     multiple=True,
     metavar="NAME|FILE|AXIS=VALUE,...",
-    envvar="FLEET_SIMULATOR_PROFILE",
-    show_envvar=True,
     help="Answer the first account as another server would: complete, plain, a .yaml file, or axis=value,...; a later "
     "one changes what the earlier ones said. docs/profile-axes.md lists the axes. Without it, what is stored.",
 )
-@click.option(
-    "--no-control",
-    is_flag=True,
-    envvar="FLEET_SIMULATOR_NO_CONTROL",
-    show_envvar=True,
-    help="Do not serve /_emulator/... (loopback callers only).",
-)
-@click.option(
+@_option("--no-control", is_flag=True, help="Do not serve /_emulator/... (loopback callers only).")
+@_option(
     "--no-console",
     is_flag=True,
-    envvar="FLEET_SIMULATOR_NO_CONSOLE",
-    show_envvar=True,
     help="Do not serve the console, the pages at /; it is off with --no-control, too.",
 )
-@click.option(
+@_option(
     "--control-token",
-    envvar="FLEET_SIMULATOR_CONTROL_TOKEN",
-    show_envvar=True,
     help="What callers of /_emulator/... must send in X-Emulator-Token. Made and shown where a proxy may stand before "
     "the service (--public-url, --trusted-proxy); else none is needed.",
 )
-@click.option(
+@_option(
     "--snapshot",
     type=click.Path(dir_okay=False, path_type=Path),
-    envvar="FLEET_SIMULATOR_SNAPSHOT",
-    show_envvar=True,
     help="Begin with the state of this file, where nothing is stored yet. Made by --snapshot-on-exit or "
     "POST /_emulator/snapshots.",
 )
-@click.option(
+@_option(
     "--snapshot-on-exit",
     type=click.Path(dir_okay=False, path_type=Path),
-    envvar="FLEET_SIMULATOR_SNAPSHOT_ON_EXIT",
-    show_envvar=True,
     help="Leave the state in this file at the end, in place of one that is there.",
 )
-@click.option(
+@_option(
     "--snapshots",
     "snapshots_dir",
     type=click.Path(file_okay=False, path_type=Path),
-    envvar="FLEET_SIMULATOR_SNAPSHOTS",
-    show_envvar=True,
     help="Folder of the snapshots with names. Without it, snapshots in the folder of --data, else a temporary one.",
 )
-@click.option(
+@_option(
     "--keep-requests",
     type=click.IntRange(0, KEEP_MAX),
     default=KEEP_DEFAULT,
-    show_default=True,
-    envvar="FLEET_SIMULATOR_KEEP_REQUESTS",
-    show_envvar=True,
     help="Requests and answers that /_emulator/requests shows, in memory; 0 = none.",
 )
-@click.option(
+@_option(
     "--access-log",
     type=click.Choice(get_args(AccessLogStyle)),
     default="text",
-    show_default=True,
-    envvar="FLEET_SIMULATOR_ACCESS_LOG",
-    show_envvar=True,
     help="A line for each request on standard error, where --log-level is info or debug.",
 )
-@click.option(
+@_option(
     "--keep-readings",
     type=click.IntRange(min=0),
-    envvar="FLEET_SIMULATOR_KEEP_READINGS",
-    show_envvar=True,
     help="Keep the newest so many readings and delete older ones; 0 keeps all.  "
     f"[default: all with --data or --database, else {KEEP_READINGS:,}]",
 )
-@click.option(
+@_option(
     "--keep-commands",
     type=click.IntRange(min=0),
-    envvar="FLEET_SIMULATOR_KEEP_COMMANDS",
-    show_envvar=True,
     help="Keep the newest so many ended commands, and every open one; 0 keeps all.  "
     f"[default: all with --data or --database, else {KEEP_COMMANDS:,}]",
 )
-@click.option(
-    "--log-level",
-    type=click.Choice(_LEVELS),
-    default="info",
-    show_default=True,
-    envvar="FLEET_SIMULATOR_LOG_LEVEL",
-    show_envvar=True,
-    help="The least severe lines to write.",
-)
+@_option("--log-level", type=click.Choice(_LEVELS), default="info", help="The least severe lines to write.")
 @click.pass_context
 def service_command(context: click.Context, /, **options: Any) -> None:
     """Run the local service: products, devices, commands, sensor data and onboarding over HTTP.
 
-    SIGTERM or Ctrl-C ends it. Exit codes: 0 ended as told, 1 an error ended a part of it and so the whole (the log
+    SIGTERM or Ctrl-C ends it. Exit codes: 0 ended by a signal, 1 an error ended a part of it and so the whole (the log
     names it), or the snapshot at the end could not be written, 2 the settings cannot be used.
     """
     if context.invoked_subcommand is not None:
@@ -295,10 +222,10 @@ def _options_of_exec() -> list[click.Parameter]:
     for parameter in service_command.params:
         if parameter.name == "no_console":  # nobody sits before a command's own service
             continue
-        option = copy.copy(parameter)
-        option.envvar = None
-        option.default = _EXEC_DEFAULTS.get(option.name or "", option.default)
-        found.append(option)
+        copied = copy.copy(parameter)
+        copied.envvar = None
+        copied.default = _EXEC_DEFAULTS.get(copied.name or "", copied.default)
+        found.append(copied)
     return [*found, click.Argument(["command"], nargs=-1, required=True, type=click.UNPROCESSED)]
 
 
@@ -315,9 +242,9 @@ service_command.add_command(
 
 
 def _refuse_misplaced(context: click.Context) -> None:
-    for option in context.command.params:
-        if context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE:
-            name, inner = option.opts[0], context.invoked_subcommand
+    for parameter in context.command.params:
+        if context.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE:
+            name, inner = parameter.opts[0], context.invoked_subcommand
             raise click.UsageError(f"{name} stands before {inner}: write 'service {inner} {name} ...'")
 
 

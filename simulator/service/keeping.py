@@ -10,7 +10,7 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from simulator.service.storage import cutting
+from simulator.service.storage import deleting
 from simulator.service.storage.writer import Writer
 
 log = logging.getLogger(__name__)
@@ -57,8 +57,8 @@ class Keeping:
         self._bounds = tuple(
             _Bound(what, option, keep, cut)
             for what, option, keep, cut in (
-                ("readings", "--keep-readings", readings, cutting.cut_readings),
-                ("ended commands", "--keep-commands", commands, cutting.cut_commands),
+                ("readings", "--keep-readings", readings, deleting.cut_readings),
+                ("ended commands", "--keep-commands", commands, deleting.cut_commands),
             )
             if keep is not None
         )
@@ -72,8 +72,8 @@ class Keeping:
         self._next_s = self._now_s() + EVERY_S
 
     async def _cut(self, bound: _Bound) -> None:
-        rows = cutting.ROWS_AT_ONCE
-        while rows >= cutting.ROWS_AT_ONCE:
+        rows = deleting.ROWS_AT_ONCE
+        while rows >= deleting.ROWS_AT_ONCE:
             rows = await self._writer.submit(lambda connection: bound.cut(connection, bound.keep))
             if rows and not bound.was_reached:
                 bound.was_reached = True

@@ -181,11 +181,6 @@ class Matcher:
         """Whether it looks at devices or products, which may be named in the body."""
         return self.wanted.device_id is not None or self.wanted.product_id is not None
 
-    @property
-    def is_everything(self) -> bool:
-        """Whether every request fits."""
-        return not self.wanted.to_wire()
-
     def matches(self, request: RequestFacts) -> bool:
         """Whether the request is meant."""
         return not self.differences(request)

@@ -19,7 +19,6 @@ from starlette.types import Scope
 from agent.errors import ConfigurationError
 from agent.wire.secret import Secret
 from simulator.service.accounts import Accounts, read_held
-from simulator.service.attempts import Attempts
 from simulator.service.client_address import client_address, parse_networks
 from simulator.service.clock import SettableClock
 from simulator.service.config import ServiceConfig
@@ -32,7 +31,7 @@ from simulator.service.ids import IdSource
 from simulator.service.ingest import ReadingStore
 from simulator.service.keeping import Keeping
 from simulator.service.matching import PathTemplates
-from simulator.service.passwords import Passwords
+from simulator.service.passwords import Attempts, Passwords
 from simulator.service.presence import Presence
 from simulator.service.quota import Quota
 from simulator.service.request_log.recorder import Recorder
@@ -47,10 +46,10 @@ from simulator.service.snapshots.reading import look
 from simulator.service.storage import (
     accounts,
     commands,
+    deleting,
     grants,
     keys,
     people,
-    reset,
     rule_firings,
     seeding,
     stored_answers,
@@ -351,10 +350,10 @@ class Service:
         gone = people.of_account(connection, account)
         if account is None:
             self.presence.clear()
-            reset.delete_all(connection)
+            deleting.delete_all(connection)
         else:
             self.presence.flush(connection, self.clock.now_ms())  # the other accounts' devices stay seen
-            reset.delete_account(connection, account)
+            deleting.delete_account(connection, account)
         self.deadline.load(connection)
         for reload in self.on_reset:
             reload(connection)

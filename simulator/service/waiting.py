@@ -140,7 +140,7 @@ async def hold(change: asyncio.Future[None], receive: Receive, timeout_s: float)
     Returns:
         False when the caller has gone.
     """
-    gone = asyncio.ensure_future(_wait_for_disconnect(receive))
+    gone = asyncio.ensure_future(wait_for_disconnect(receive))
     try:
         await asyncio.wait({change, gone}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
         return not gone.done()
@@ -150,7 +150,8 @@ async def hold(change: asyncio.Future[None], receive: Receive, timeout_s: float)
             await gone
 
 
-async def _wait_for_disconnect(receive: Receive) -> None:
+async def wait_for_disconnect(receive: Receive) -> None:
+    """Return when the caller has closed the connection."""
     while (await receive())["type"] != "http.disconnect":
         pass
 

@@ -59,7 +59,7 @@ async def load_from(service: Service, path: Path) -> Header:
     """Replace everything by what a snapshot holds: the new state as a whole, or the old one.
 
     The file is read as a whole before anything changes. Requests that come meanwhile wait; held polls look again, event
-    streams end, and what was under way is told to come again.
+    streams end, and requests that are under way are refused: they may come again.
 
     Raises:
         Invalid: ``invalid_snapshot``: what is wrong with the file; everything is as it was.

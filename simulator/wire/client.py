@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from urllib.parse import urlencode
 
 from agent.wire import paths
 from agent.wire.commands import CommandRecord
@@ -99,37 +98,6 @@ class ServiceClient(ProductCalls, TokenCalls, RegistrationClient):
         """``POST /auth/signin``; a wrong pair raises :class:`~agent.errors.Unauthorized`."""
         answer = self._write("POST", paths.SIGN_IN, SignIn(email=email, password=password))
         return read_record(TokenAnswer, answer, "session")
-
-
-def authorize_url(
-    auth_url: str,
-    *,
-    client_id: str,
-    redirect_uri: str,
-    scope: str,
-    state: str,
-    code_challenge: str | None = None,
-) -> str:
-    """Where to send the user's browser (specification, "Step 1: authorize").
-
-    Args:
-        auth_url: the authorization address, ``{auth_url}`` in the specification.
-        client_id: the partner's client identifier.
-        redirect_uri: one that is registered for the client, exactly.
-        scope: such as ``manufacturer:products``, several with spaces.
-        state: a random string; it must come back unchanged.
-        code_challenge: public clients: base64url of the SHA-256 of the verifier; sent with method ``S256``.
-    """
-    endpoint = f"{auth_url.rstrip('/')}{paths.OAUTH_AUTHORIZE}"
-    query = {
-        "client_id": client_id,
-        "redirect_uri": redirect_uri,
-        "scope": scope,
-        "response_type": "code",
-        "state": state,
-    }
-    challenge = {} if code_challenge is None else {"code_challenge": code_challenge, "code_challenge_method": "S256"}
-    return f"{endpoint}?{urlencode({**query, **challenge})}"
 
 
 def _range(device_id: str | None, from_: float | None, to: float | None, keys: Sequence[str]) -> dict[str, str | None]:

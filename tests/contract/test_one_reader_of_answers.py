@@ -17,9 +17,10 @@ from agent.wire.device_client import DeviceClient
 from agent.wire.dialect import CommandLists, Dialect
 from agent.wire.secret import Secret
 from agent.wire.sensor_data import PostSensorData
-from simulator.fleet.device.answers import HttpAnswer, judge
+from simulator.fleet.device.answers import judge
 from simulator.fleet.device.http_codec import HttpCodec, Operation, PagedPoll, Request, read_refusals
 from simulator.fleet.device.web_pages import WebPages, is_proof_answer
+from simulator.fleet.engine.ports import HttpAnswer
 from tests.fakes import FakeClock
 
 STATUSES = (200, 201, 202, 204, 302, 400, 401, 403, 404, 405, 409, 413, 422, 429, 500, 503)
@@ -196,7 +197,7 @@ def agents_sequence(sequence, proof):
 def fleets_sequence(sequence, proof):
     asked = []
 
-    def prove(proved):
+    def prove(_device, proved):
         asked.append("/devices")
         proved(proof is not None and is_proof_answer(answer_of(proof)))
 

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 
 from agent.wire.secret import Secret
 from simulator.service.app import ENDPOINTS
-from simulator.service.routes.command_events import MEDIA_TYPE
+from simulator.service.routes.event_streams import MEDIA_TYPE
 from tests.service_running import running, stored_on
 
 # An answer that never ends has tests of its own.

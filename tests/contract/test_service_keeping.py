@@ -12,7 +12,7 @@ import pytest
 from agent.errors import ConfigurationError
 from simulator.service import keeping
 from simulator.service.config import ServiceConfig
-from simulator.service.storage import cutting
+from simulator.service.storage import deleting
 from tests.service_running import Bench, client, running
 
 
@@ -39,7 +39,7 @@ def ids(bench, device_id, **query):
 
 
 def test_the_newest_readings_by_arrival_are_kept_of_all_devices_together(storage, caplog, monkeypatch):
-    monkeypatch.setattr(cutting, "ROWS_AT_ONCE", 4)  # so that a cut takes several transactions
+    monkeypatch.setattr(deleting, "ROWS_AT_ONCE", 4)  # so that a cut takes several transactions
     with caplog.at_level(logging.WARNING), running(keep_readings=10) as bench:
         product_id = bench.product()
         first, second = bench.device(product_id, "SN-1"), bench.device(product_id, "SN-2")

@@ -238,7 +238,7 @@ def fleet_discovery(one: Try) -> None:
 
 def fleet_devices(one: Try) -> None:
     async def story() -> None:
-        pool = HttpPool(one.url, {}, ca_file=one.ca_file)
+        pool = HttpPool(one.url, ca_file=one.ca_file)
         try:
             await pool.request("GET", "/")
         finally:

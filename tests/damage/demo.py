@@ -18,10 +18,10 @@ from rich.console import Console
 from agent.errors import AgentError
 from agent.wire.auth import KeyPair
 from simulator.demo.folder import open_folder
-from simulator.demo.proofs import exit_code
+from simulator.demo.proofs import OutboxCounters, exit_code
 from simulator.demo.readback import read_device
-from simulator.demo.real_agent import OutboxCounters, Witnessed
-from simulator.demo.reporting import prove_all
+from simulator.demo.real_agent import Witnessed
+from simulator.demo.reporting import make_proofs
 from simulator.demo.screen import Screen
 from simulator.demo.stage import DEVICES_MIN, DemoSettings, Stage
 from simulator.demo.story import DemoOutcome, Story
@@ -85,7 +85,7 @@ class DemoCase:
     @property
     def real(self) -> str:
         """The real agent's device id."""
-        return self.played.outcome.onboarded.cast.real.device_id
+        return self.played.outcome.onboarded.devices.real.device_id
 
     @property
     def database(self) -> sqlite3.Connection:
@@ -101,8 +101,8 @@ class DemoCase:
 
     def rows(self, of: str) -> list[tuple[int, dict[str, Any]]]:
         """Row number and values of readings, of the real agent (``witness``, ``board``) or a ``virtual`` device."""
-        cast = self.played.outcome.onboarded.cast
-        device = cast.power_cut.device_id if of == "virtual" else self.real
+        devices = self.played.outcome.onboarded.devices
+        device = devices.power_cut.device_id if of == "virtual" else self.real
         query = (
             "SELECT readings.seq, sensor_data FROM readings JOIN devices ON devices.seq = readings.device_seq "
             "WHERE devices.id = ? ORDER BY readings.seq"
@@ -115,7 +115,7 @@ def play(root: Path) -> Played:
     """Play the demo with as few devices as it can have."""
     with open_folder(root) as folder, Stage(folder) as stage:
         outcome = Story(stage, Screen(Console(file=io.StringIO())), DemoSettings(root, DEVICES_MIN, 5, False)).play()
-    assert exit_code(prove_all(outcome)) == 0, prove_all(outcome)
+    assert exit_code(make_proofs(outcome)) == 0, make_proofs(outcome)
     return Played(outcome, folder.service / "data")
 
 
@@ -133,12 +133,12 @@ def proved(case: DemoCase) -> tuple[int, str]:
             RunningService(config) as service,
             ServiceClient(service.base_url, KeyPair(keys.api_key, keys.secret_key)) as client,
         ):
-            removed = outcome.onboarded.cast.removed.device_id
+            removed = outcome.onboarded.devices.removed.device_id
             again = {name: read_device(client, name) for name in outcome.read_back if name != removed}
     except AgentError as error:
         return int(exit_code_of(error)), str(error)
     files: Any = _Files(case.effects, case.witnessed)
-    proofs = prove_all(replace(outcome, agent=files, outbox=case.outbox, read_back={**outcome.read_back, **again}))
+    proofs = make_proofs(replace(outcome, agent=files, outbox=case.outbox, read_back={**outcome.read_back, **again}))
     return int(exit_code(proofs)), " ".join(detail for proof in proofs for detail in proof.details)
 
 

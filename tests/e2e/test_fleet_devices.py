@@ -82,7 +82,7 @@ def test_a_fleet_runs_commands_and_hands_over_every_reading_once(service, client
             assert found.clean, found.sentences()
             assert found.accepted > 0
             assert ledger.faults == []
-            assert sum(ledger.runs().values()) == 1
+            assert sum(ledger.effects.values()) == 1
 
 
 def test_a_device_that_was_off_gets_its_command_when_it_is_on_again(service, client):
@@ -96,7 +96,7 @@ def test_a_device_that_was_off_gets_its_command_when_it_is_on_again(service, cli
         assert client.device_commands(device.device_id, status="queued").records[0].id == second
         fleet.switch_on()
         assert wait_for_end(client, device, second) == "succeeded"
-        assert fleet.ledgers[device.device_id].runs() == {first: 1, second: 1}
+        assert fleet.ledgers[device.device_id].effects == {first: 1, second: 1}
 
 
 def test_a_fleet_outlives_its_service_and_loses_nothing(tmp_path):
@@ -121,7 +121,7 @@ def test_a_fleet_outlives_its_service_and_loses_nothing(tmp_path):
             ledger = fleet.ledgers[device.device_id]
             found = audit_readings(ledger.readings(read_device(client, device.device_id).by_millisecond()))
             assert found.clean, found.sentences()
-            assert ledger.runs() == {ping: 1, again: 1}
+            assert ledger.effects == {ping: 1, again: 1}
     finally:
         fleet.__exit__(None, None, None)
         client.close()

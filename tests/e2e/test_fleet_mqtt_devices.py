@@ -12,7 +12,7 @@ import uvloop
 from agent.core.backoff import Backoff
 from agent.core.poll_interval import PollIntervals
 from agent.wire.extensions import BATCH_SENSOR_DATA
-from simulator.fleet.device.http_driver import Member
+from simulator.fleet.device.driver import Member
 from simulator.fleet.device.memory_ledger import DeviceLedger, MemoryLedger
 from simulator.fleet.device.model import DeviceModel, Fleetwide
 from simulator.fleet.device.mqtt_driver import MqttDriver
@@ -89,7 +89,7 @@ def test_every_reading_arrives_once_and_every_command_runs_once_through_power_cu
             for index in range(COUNT):
                 devices.driver.switch_off(index)
             for ledger in devices.ledgers:
-                assert ledger.runs()[f"ping-{ledger.device_id}"] == 1
+                assert ledger.effects[f"ping-{ledger.device_id}"] == 1
             sent = sum(ledger.sent for ledger in devices.ledgers)
             assert sum(ledger.accepted for ledger in devices.ledgers) == sent == len(gateway.readings)
 

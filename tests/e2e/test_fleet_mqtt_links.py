@@ -13,7 +13,7 @@ from agent.core.backoff import Backoff
 from agent.core.poll_interval import PollIntervals
 from agent.wire.extensions import BATCH_SENSOR_DATA
 from agent.wire.secret import Secret
-from simulator.fleet.device.http_driver import Member
+from simulator.fleet.device.driver import Member
 from simulator.fleet.device.load_base import LoadDevice, RequestKind
 from simulator.fleet.device.memory_ledger import DeviceLedger, MemoryLedger
 from simulator.fleet.device.model import DeviceModel, Fleetwide
@@ -22,12 +22,13 @@ from simulator.fleet.device.mqtt_load import MqttLoad
 from simulator.fleet.engine.mqtt.engine import BrokerAddress, MqttSessions
 from simulator.fleet.engine.wheel import LoopClock, Wheel
 from simulator.fleet.faults.link import LinkFault
-from simulator.fleet.faults.registry import build_faults, read_fault
+from simulator.fleet.faults.registry import build_faults
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.signals.base import Individual
 from simulator.fleet.workload.link_state import LinkFaults
 from simulator.fleet.workload.mqtt_links import MqttLinks
 from simulator.fleet.workload.slow_connections import SlowConnections, over_mqtt
+from tests.fleet_faults import read_fault
 from tests.gateway_stand_in import GatewayStandIn
 from tests.mosquitto import Mosquitto, write_passwords
 

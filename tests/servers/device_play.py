@@ -90,14 +90,14 @@ def _wait_for_runs(
 ) -> None:
     if wanted.reads_whole_lists:
         deadline_s = time.monotonic() + within_s
-        while any(fleet.ledgers[device_id].runs().total() < count for device_id in ids):
+        while any(fleet.ledgers[device_id].effects.total() < count for device_id in ids):
             if time.monotonic() > deadline_s:
                 return
             time.sleep(0.02)
 
 
 def _runs(ledger: DeviceLedger, expected: int, wanted: Expectations, may_lose: int) -> list[str]:
-    runs: Counter[str] = ledger.runs()
+    runs: Counter[str] = ledger.effects
     problems = [f"a command ran {count} times" for count in runs.values() if count > 1]
     if len(runs) > expected or (wanted.reads_whole_lists and len(runs) < expected - may_lose):
         problems.append(f"{len(runs)} commands ran instead of {expected}: {ledger.faults}")

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import itertools
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import httpx
-import pytest
 
 from simulator.children import ChildProcess, Children
-from tests.conftest import ON_CI, require_program
+from tests.node_packages import node_with
 from tests.servers.accounts import Stored
 from tests.servers.fronts import Front, Fronts
 
@@ -23,34 +20,7 @@ EXPRESS = Path(__file__).with_name("express")
 API_KEY = "mk_express"
 # Nothing that the run watches for: this server takes its keys from the environment.
 SECRET_KEY = "msk_express_0123456789"
-_NPM_S = 100
 _START_S = 60.0
-
-
-def install() -> str:
-    """Node's path, with the server's packages installed from the lock file, once for each checkout.
-
-    Skips the test where Node or the registry is missing; on CI it fails.
-    """
-    node = require_program("node", "nodejs")
-    npm = require_program("npm")
-    lock = EXPRESS / "package-lock.json"
-    installed = EXPRESS / "node_modules" / ".package-lock.json"
-    with lock.open("rb") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)  # pytest's other processes want the same
-        if not installed.exists() or installed.stat().st_mtime < lock.stat().st_mtime:
-            done = subprocess.run(
-                [npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"],
-                cwd=EXPRESS,
-                capture_output=True,
-                text=True,
-                timeout=_NPM_S,
-                check=False,
-            )
-            if done.returncode:
-                reason = f"npm ci needs the package registry once: {done.stderr.strip()[-300:]}"
-                (pytest.fail if ON_CI else pytest.skip)(reason)
-    return node
 
 
 @dataclass
@@ -86,7 +56,7 @@ class ExpressAccount:
 @contextlib.contextmanager
 def express(folder: Path, fronts: Fronts) -> Iterator[ExpressAccount]:
     """The server for the length of the block; it keeps its data in ``folder``."""
-    node = install()
+    node = node_with(EXPRESS)
     log, output = folder / "express.log", folder / "express.out"
     with Children() as children:
         process = children.add(ChildProcess("express", log, output))

@@ -16,9 +16,9 @@ import gateway.cli
 from agent.cli.program import device_agent
 from gateway.cli.program import device_gateway
 from simulator.cli import main, program
+from tests.source_search import ROOT, trees
 
 STARTS = {"device-agent": agent.cli.main, "device-gateway": gateway.cli.main, "fleet-simulator": main}
-ROOT = Path(__file__).resolve().parents[2]
 LONG = "a" * 100_000
 SHOWN_MAX = 3000
 """Characters on both outputs together: the usage, and a message with one cut word."""
@@ -167,8 +167,8 @@ def test_every_option_that_is_no_text_cuts_a_long_value(said):
 def test_every_message_on_standard_error_is_bounded():
     """A message may quote what a person typed, a file holds or a server sent."""
     unbounded = []
-    for path in sorted(path for room in ("agent", "gateway", "simulator") for path in (ROOT / room).rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+    for path, tree in trees("agent", "gateway", "simulator"):
+        for node in ast.walk(tree):
             if not (isinstance(node, ast.Call) and ast.unparse(node.func) == "click.echo"):
                 continue
             said = node.args[0]

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import ast
 import re
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.source_search import ROOT, defined_in
+
 PAGE = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
 NAMED = sorted(set(re.findall(r"tests/[\w./]+\.py(?:::\w+)*", PAGE)))
-
-
-def functions_of(path: Path) -> set[str]:
-    nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-    return {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)}
 
 
 def fault_of(named: str) -> str | None:
@@ -24,7 +18,7 @@ def fault_of(named: str) -> str | None:
     path = ROOT / name
     if not path.is_file():
         return f"{name} does not exist"
-    missing = set(functions) - functions_of(path)
+    missing = set(functions) - defined_in(path)
     return f"{name} has no {min(missing)}" if missing else None
 
 

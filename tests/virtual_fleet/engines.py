@@ -250,7 +250,7 @@ class VirtualMqtt:
     def _stand(self, session: _Session) -> None:
         session.is_up = True
         now_s = self._loop.time()
-        session.listener.connected(Established(True, session.began_s, now_s, None), now_s)
+        session.listener.connected(Established(True, session.began_s, None), now_s)
         for topic, payload in self._kept.get(session.opening.client_id, []):
             self._later(session, TAKES_S, self._arriving(session, topic, payload))
 

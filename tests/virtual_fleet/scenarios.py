@@ -139,7 +139,7 @@ class Look:
     @property
     def header(self) -> Any:
         """What the audit goes by."""
-        return self.job.ledger.header if hasattr(self.job, "ledger") else self.job.ledger_header
+        return self.job.ledger.header
 
     @cached_property
     def wire(self) -> list[tuple[Any, ...]]:

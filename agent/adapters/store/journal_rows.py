@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
+from functools import partial
+from itertools import chain
 from typing import Any, Final
 
 from agent.adapters.store.boot_rows import BootRows
@@ -48,6 +49,8 @@ _IS_ASIDE: Final = f"state = '{CommandState.PUT_ASIDE}'"
 _RESULT_BYTES: Final = "coalesce(length(result), 0) + coalesce(length(error), 0)"
 # SQLite 3.32 and newer take 32,766 variables; this keeps statements small and cached.
 _CHUNK: Final = 500
+# ASCII, so that a lone surrogate, which SQLite cannot store, stays an escape.
+_to_json: Final = partial(json.dumps, separators=(",", ":"), ensure_ascii=True)
 
 
 class JournalRows:
@@ -67,7 +70,8 @@ class JournalRows:
     def known(self, command_ids: Sequence[str]) -> dict[str, JournalEntry]:
         """The entries with these ids. See :class:`agent.ports.Journal`."""
         found: dict[str, JournalEntry] = {}
-        for chunk in _chunks(command_ids):
+        for begin in range(0, len(command_ids), _CHUNK):
+            chunk = command_ids[begin : begin + _CHUNK]
             marks = ", ".join("?" * len(chunk))
             rows = self._db.execute(f"SELECT {_COLUMNS} FROM command WHERE id IN ({marks})", chunk)  # noqa: S608
             found.update((row[0], to_entry(row)) for row in rows)
@@ -255,21 +259,23 @@ def _masked(outcome: Outcome) -> Outcome:
 def to_row(entry: JournalEntry) -> tuple[Any, ...]:
     """The entry as the values of a row."""
     command, outcome = entry.command, entry.outcome
+    moments = (
+        (None, None, None) if moment is None else (moment.monotonic_s, moment.wall_s, moment.boot_id)
+        for moment in (entry.received, entry.started, entry.finished)
+    )
     return (
         command.id,
         str(entry.state),
         entry.handler,
-        _text(command.payload),
+        _to_json(command.payload),
         command.created_at,
         command.expires_at,
         command.status,
         command.size_bytes,
         entry.attempts,
-        *_of_moment(entry.received),
-        *_of_moment(entry.started),
-        *_of_moment(entry.finished),
+        *chain.from_iterable(moments),
         None if outcome is None else str(outcome.status),
-        None if outcome is None or outcome.result is None else _text(outcome.result),
+        None if outcome is None or outcome.result is None else _to_json(outcome.result),
         None if outcome is None else outcome.error,
         entry.put_aside,
     )
@@ -282,46 +288,26 @@ def to_entry(row: Sequence[Any]) -> JournalEntry:
         sqlite3.DatabaseError: they make no sense: the file is damaged where SQLite does not look.
     """
     try:
-        return _parse(row)
+        outcome = None
+        if row[18] is not None:
+            result = None if row[19] is None else json.loads(row[19])
+            outcome = Outcome(OutcomeStatus(row[18]), result, row[20])
+        received, started, finished = (
+            None if boot_id is None else Moment(monotonic_s, wall_s, boot_id)
+            for monotonic_s, wall_s, boot_id in (row[9:12], row[12:15], row[15:18])
+        )
+        if received is None:
+            raise ValueError("it has no time")  # noqa: TRY301 - reported like every other damage
+        return JournalEntry(
+            command=Command(row[0], json.loads(row[3]), row[4], row[5], row[6], row[7]),
+            state=CommandState(row[1]),
+            handler=row[2],
+            received=received,
+            attempts=row[8],
+            started=started,
+            finished=finished,
+            outcome=outcome,
+            put_aside=row[21] if len(row) > 21 else None,  # noqa: PLR2004 - a file of an older version lacks it
+        )
     except (ValueError, TypeError, RecursionError) as error:
         raise damage(f"command {str(row[0])[:64]!r} cannot be read: {error}") from error
-
-
-def _parse(row: Sequence[Any]) -> JournalEntry:
-    outcome = None
-    if row[18] is not None:
-        result = None if row[19] is None else json.loads(row[19])
-        outcome = Outcome(OutcomeStatus(row[18]), result, row[20])
-    received = _to_moment(row[9:12])
-    if received is None:
-        raise ValueError("it has no time")
-    return JournalEntry(
-        command=Command(row[0], json.loads(row[3]), row[4], row[5], row[6], row[7]),
-        state=CommandState(row[1]),
-        handler=row[2],
-        received=received,
-        attempts=row[8],
-        started=_to_moment(row[12:15]),
-        finished=_to_moment(row[15:18]),
-        outcome=outcome,
-        put_aside=row[21] if len(row) > 21 else None,  # noqa: PLR2004 - a file of an older version lacks it
-    )
-
-
-def _of_moment(moment: Moment | None) -> tuple[float | None, float | None, str | None]:
-    return (None, None, None) if moment is None else (moment.monotonic_s, moment.wall_s, moment.boot_id)
-
-
-def _to_moment(values: Sequence[Any]) -> Moment | None:
-    return None if values[2] is None else Moment(values[0], values[1], values[2])
-
-
-def _text(value: dict[str, Any]) -> str:
-    # ASCII, so that a lone surrogate, which SQLite cannot store, stays an escape.
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=True)
-
-
-def _chunks(ids: Iterable[str]) -> Iterator[list[str]]:
-    rest = iter(ids)
-    while chunk := list(islice(rest, _CHUNK)):
-        yield chunk

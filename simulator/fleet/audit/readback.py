@@ -119,10 +119,8 @@ class ReadBackResult:
     Attributes:
         readings_of, commands_of: indices of the devices that were read to the end.
         gone: devices that the service does not know any more.
-        rows: readings that came back.
         foreign: readings of other runs with the same devices, which were left out.
         failure: why it was given up; None when everything was read.
-        malformed: command records that could not be read.
         unjudged: what cannot be judged by what came back, one sentence each.
         perhaps_cut: how many readings came in one page without a word of a next one, where that is a usual size of
             pages: there may be more that nobody can ask for. 0 otherwise.
@@ -131,10 +129,8 @@ class ReadBackResult:
     readings_of: frozenset[int]
     commands_of: frozenset[int]
     gone: tuple[AuditedDevice, ...]
-    rows: int
     foreign: int
     failure: str | None
-    malformed: int
     unjudged: tuple[str, ...] = ()
     perhaps_cut: int = 0
 
@@ -188,10 +184,8 @@ class _ReadBack:
             frozenset(self._readings_of),
             frozenset(self._commands_of),
             tuple(self._gone.values()),
-            self._rows,
             self._foreign,
             self._failure,
-            self._malformed,
             tuple(self._unjudged()),
             self._perhaps_cut,
         )

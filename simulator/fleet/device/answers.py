@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Final, TypeVar
 
 import httpx
 
@@ -15,6 +14,7 @@ from agent.wire.device_client import read_record
 from agent.wire.faults import raise_for_status
 from agent.wire.limits import ANSWER_BYTES
 from agent.wire.secret import redact
+from simulator.fleet.engine.ports import HttpAnswer
 from simulator.fleet.outcomes import REFUSALS, OutcomeClass, class_of
 
 Record = TypeVar("Record", bound=Received)
@@ -24,42 +24,7 @@ _GOOD_JSON: Final = re.compile(rb"[ \t\r\n]*[\[{]")
 _GOOD: Final = range(200, 300)
 
 
-class Answered(Protocol):
-    """An answer, as whichever engine hands it over."""
-
-    @property
-    def status(self) -> int:
-        """The status code."""
-        ...
-
-    @property
-    def headers(self) -> Mapping[str, str] | Sequence[tuple[bytes, bytes]]:
-        """Names and values."""
-        ...
-
-    @property
-    def body(self) -> bytes:
-        """As it came."""
-        ...
-
-
-class HttpAnswer(NamedTuple):
-    """One answer.
-
-    Attributes:
-        status: the status code.
-        headers: names and values as they came.
-        body: as it came; requests ask for ``identity``, and a server may compress it all the same.
-        page_is_meant: it is the service's own web page (:mod:`simulator.fleet.device.web_pages`): its status counts.
-    """
-
-    status: int
-    headers: Sequence[tuple[bytes, bytes]]
-    body: bytes
-    page_is_meant: bool = False
-
-
-def judge(answer: Answered, *, page_is_meant: bool = False) -> Answer:
+def judge(answer: HttpAnswer, *, page_is_meant: bool = False) -> Answer:
     """A good answer as the agent's client has it.
 
     Args:

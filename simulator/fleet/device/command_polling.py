@@ -8,12 +8,13 @@ from agent.core.poll_interval import PollPace
 from agent.core.schedule import phase_s
 from agent.core.values import Moment
 from agent.errors import ServiceError
-from simulator.fleet.device.answers import HttpAnswer, outcome_of
+from simulator.fleet.device.answers import outcome_of
 from simulator.fleet.device.fast_path import Stamps, stamps_of
 from simulator.fleet.device.http_codec import Listing, PagedPoll, Request
 from simulator.fleet.device.intake import take_in
 from simulator.fleet.device.retry_policy import RetryPolicy
 from simulator.fleet.device.runtime import DeviceRuntime
+from simulator.fleet.engine.ports import HttpAnswer
 from simulator.fleet.outcomes import OutcomeClass
 
 _NEVER_S: Final = float("inf")

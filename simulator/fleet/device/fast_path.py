@@ -10,8 +10,7 @@ from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from simulator.fleet.device.answers import HttpAnswer
-from simulator.fleet.engine.ports import Headers
+from simulator.fleet.engine.ports import Headers, HttpAnswer
 
 _OK: Final = 200
 _CREATED: Final = 201

@@ -42,7 +42,8 @@ from agent.wire.lists import Page, PageWalk
 from agent.wire.runtime_data import NewRuntimeRecord
 from agent.wire.sensor_data import BatchAnswer
 from agent.wire.times import to_rfc3339
-from simulator.fleet.device.answers import SOURCE, HttpAnswer, judge
+from simulator.fleet.device.answers import SOURCE, judge
+from simulator.fleet.engine.ports import HttpAnswer
 from simulator.fleet.models.fault_hooks import Body as SentBody
 from simulator.fleet.outcomes import Attempt
 

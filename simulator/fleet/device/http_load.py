@@ -6,9 +6,8 @@ come at times that somebody else plans, whatever the target does; closed users s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final, Unpack
 
 import httpx
 
@@ -17,37 +16,19 @@ from agent.wire import paths
 from agent.wire.answers import Answer
 from agent.wire.commands import CommandRecord
 from agent.wire.extensions import COMMAND_TTL
-from agent.wire.identity import PROOF_PATH
 from agent.wire.json_text import encode_json
-from simulator.fleet.device.answers import SOURCE, HttpAnswer, judge, outcome_of, read_written
+from simulator.fleet.device.answers import SOURCE, judge, outcome_of, read_written
 from simulator.fleet.device.http_codec import HttpCodec, Operation, Request, sends_time
-from simulator.fleet.device.http_driver import TIMEOUT_S
 from simulator.fleet.device.load_base import CLEAR, LoadBase, LoadDevice, OnEnd, ReadingMaker, RequestKind
-from simulator.fleet.device.model import Clocks, Fleetwide
-from simulator.fleet.device.observer import Observer
+from simulator.fleet.device.model import Fleetwide, TransportOptions
 from simulator.fleet.device.request_template import RequestTemplate
-from simulator.fleet.device.web_pages import ProofCaller, Proved, WebPages, is_page_answer
-from simulator.fleet.engine.ports import Headers, HttpEngine
+from simulator.fleet.device.web_pages import DevicePages, is_page_answer
+from simulator.fleet.engine.ports import Headers, HttpAnswer, HttpEngine
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.outcomes import OutcomeClass, class_of
 from simulator.wire.messages import SendCommand
 
-_PING: Final[Mapping[str, Any]] = {"command": "ping"}
-
-
-@dataclass(frozen=True, slots=True)
-class LoadOptions:
-    """How load is made.
-
-    Attributes:
-        timeout_s: for one request.
-        payload: of the commands that are sent.
-        ttl_s: how long the service keeps such a command, where it takes ``ttl_seconds``.
-    """
-
-    timeout_s: float = TIMEOUT_S
-    payload: Mapping[str, Any] = field(default_factory=lambda: _PING)
-    ttl_s: int = 60
+_COMMAND_TTL_S: Final = 60
 
 
 class HttpLoad(LoadBase):
@@ -59,11 +40,7 @@ class HttpLoad(LoadBase):
         templates: heads of requests, one for each key pair; device i uses number i modulo their count.
         subjects: the devices.
         fleet: what they have in common; the ledger gets every reading and command.
-        first_index: of the first of them, in the fleet.
-        observer: called with each exchange.
-        clocks: time.
-        options: see :class:`LoadOptions`.
-        on_news: called after each exchange.
+        options: see there.
 
     Attributes:
         under_way: requests that have no answer yet.
@@ -76,24 +53,15 @@ class HttpLoad(LoadBase):
         templates: Sequence[RequestTemplate],
         subjects: Sequence[LoadDevice],
         fleet: Fleetwide,
-        *,
-        first_index: int = 0,
-        observer: Observer | None = None,
-        clocks: Clocks | None = None,
-        options: LoadOptions | None = None,
-        on_news: Callable[[], None] | None = None,
+        **options: Unpack[TransportOptions],
     ) -> None:
-        devices = range(first_index, first_index + len(subjects))
-        super().__init__(wheel, fleet, devices, observer=observer, clocks=clocks, on_news=on_news)
+        super().__init__(wheel, fleet, len(subjects), **options)
         self.engine = engine
         self.under_way: set[_Sending] = set()
-        self._pages = WebPages(self._prove, self.clocks.monotonic)
-        self._asking = 0
-        self._options = options or LoadOptions()
+        self.pages = DevicePages(engine, templates, self.timeout_s, self.clocks.monotonic)
         self._templates = templates
-        self._first = first_index
         is_dated = sends_time(fleet.offers, fleet.dialect)
-        self._readings = ReadingMaker(fleet, first_index, subjects, is_dated=is_dated)
+        self._readings = ReadingMaker(fleet, self.devices.start, subjects, is_dated=is_dated)
         self._speakers = [HttpCodec(subject.device_id, "", fleet.offers, fleet.dialect) for subject in subjects]
         self._makers = {
             RequestKind.SENSOR_DATA: self._reading,
@@ -103,11 +71,11 @@ class HttpLoad(LoadBase):
 
     def send(self, kind: RequestKind, device: int, due_s: float, on_end: OnEnd | None = None) -> None:
         """Send one request now. See :class:`~simulator.fleet.device.load_base.LoadBase`."""
-        request, sequence = self._makers[kind](device - self._first, device, due_s)
+        request, sequence = self._makers[kind](device - self.devices.start, device, due_s)
         sending = _Sending(self, request, device, sequence, on_end)
         self.under_way.add(sending)
         template = self._templates[device % len(self._templates)]
-        self.engine.send(device, template.message(request), sending, self._options.timeout_s)
+        self.engine.send(device, template.message(request), sending, self.timeout_s)
 
     def end(self) -> None:
         """The run is over: whatever the engine ends from now on was never answered."""
@@ -124,30 +92,13 @@ class HttpLoad(LoadBase):
         return self._speakers[place].poll(0.0, None, due_s), 0
 
     def _command(self, place: int, _device: int, due_s: float) -> tuple[Request, int]:
-        options = self._options
         order = SendCommand(
             device_id=self._speakers[place].device_id,
-            command_payload=dict(options.payload),
-            ttl_seconds=options.ttl_s if COMMAND_TTL in self.fleet.offers else None,
+            command_payload={"command": "ping"},
+            ttl_seconds=_COMMAND_TTL_S if COMMAND_TTL in self.fleet.offers else None,
         )
         body = encode_json(order.to_wire())
         return Request(Operation.ORDER, "POST", paths.SEND_COMMAND, body, intended_s=due_s, ready_s=due_s), 0
-
-    # --- web pages ----------------------------------------------------------------------------------------------------
-
-    def note(self, request: Request, status: int) -> None:
-        """Note an answer that is no web page."""
-        self._pages.note(request.operation, request.method, request.target, status)
-
-    def sort(self, request: Request, device: int, answer: HttpAnswer, then: Callable[[bool], None]) -> None:
-        """Call ``then`` with whether this is the service's own web page; later, where a proof is needed."""
-        self._asking = device
-        self._pages.sort(request.operation, request.method, request.target, answer, then)
-
-    def _prove(self, proved: Proved) -> None:
-        device = self._asking
-        message = self._templates[device % len(self._templates)].message(Request(Operation.POLL, "GET", PROOF_PATH))
-        self.engine.send(device, message, ProofCaller(device, proved), self._options.timeout_s)
 
     # --- ends ---------------------------------------------------------------------------------------------------------
 
@@ -193,7 +144,7 @@ class _Sending:
         """The answer came. See :class:`~simulator.fleet.engine.ports.Caller`."""
         outcome, answer = class_of(status), HttpAnswer(status, headers, body)
         if outcome is OutcomeClass.OK and not is_page_answer(answer):
-            self._load.note(self.request, status)
+            self._load.pages.note(self.request.operation, self.request.method, self.request.target, status)
             self._take(outcome, "", body, sent_s, now_s)
             return
 
@@ -205,7 +156,7 @@ class _Sending:
                 found, fault = outcome_of(error), str(error)
             self._take(found, fault, body, sent_s, now_s)
 
-        self._load.sort(self.request, self.device, answer, judged)
+        self._load.pages.judge(self.request, self.device, answer, judged)
 
     def _take(self, outcome: OutcomeClass, fault: str, body: bytes, sent_s: float, now_s: float) -> None:
         self._load.write_down(self, outcome, body, sent_s, now_s)

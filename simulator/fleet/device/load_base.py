@@ -14,8 +14,8 @@ from agent.core.values import Moment
 from simulator.fleet.audit.digest import digest_values
 from simulator.fleet.audit.fleet_ledger import SEQUENCE_NAME
 from simulator.fleet.device.http_codec import Request, TimedReading, values_text
-from simulator.fleet.device.model import Clocks, Fleetwide
-from simulator.fleet.device.observer import NoObserver, Observer
+from simulator.fleet.device.model import TIMEOUT_S, Clocks, Fleetwide
+from simulator.fleet.device.observer import Observer
 from simulator.fleet.engine.wheel import Timer, Wheel
 from simulator.fleet.outcomes import Attempt, OutcomeClass
 from simulator.fleet.signals.base import Individual, SignalSet
@@ -211,12 +211,12 @@ class LoadBase(ABC):
     Args:
         wheel: for the pauses of closed users.
         fleet: what the devices have in common.
-        devices: their places in the fleet.
-        observer: called with each exchange.
-        clocks: time.
-        on_news: called after each exchange.
+        count: how many there are.
+        first_index, observer, clocks, timeout_s, on_news: see
+            :class:`~simulator.fleet.device.model.TransportOptions`.
 
     Attributes:
+        devices: their places in the fleet.
         is_over: the run is over; what ends from now on has not come to an end by itself.
         undelivered: open arrivals that were under way then.
         under_way: requests that have not ended.
@@ -228,17 +228,20 @@ class LoadBase(ABC):
         self,
         wheel: Wheel,
         fleet: Fleetwide,
-        devices: range,
+        count: int,
         *,
-        observer: Observer | None,
-        clocks: Clocks | None,
-        on_news: Callable[[], None] | None,
+        first_index: int = 0,
+        observer: Observer | None = None,
+        clocks: Clocks | None = None,
+        timeout_s: float = TIMEOUT_S,
+        on_news: Callable[[], None] | None = None,
     ) -> None:
         self.wheel = wheel
         self.fleet = fleet
-        self.devices = devices
-        self.observer = observer or NoObserver()
+        self.devices = devices = range(first_index, first_index + count)
+        self.observer = observer or Observer()
         self.clocks = clocks or Clocks()
+        self.timeout_s = timeout_s
         self.is_over = False
         self.undelivered = 0
         self._on_news = on_news

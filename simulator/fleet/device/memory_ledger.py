@@ -32,6 +32,9 @@ class DeviceLedger:
         name: for a person.
         requests, failures: how many requests were made, and how many got no good answer.
         faults: the last sentences about failures, newest last, at most ten.
+        effects: how often a handler began the effect of a command, by its id.
+        facts: readings that went out at least once, by their number.
+        accepted_numbers, refused_numbers: of those that were answered for good.
     """
 
     device_id: str
@@ -39,24 +42,20 @@ class DeviceLedger:
     requests: int = 0
     failures: int = 0
     faults: list[str] = field(default_factory=list)
-    _runs: Counter[str] = field(default_factory=Counter)
-    _facts: dict[int, ReadingFact] = field(default_factory=dict)
-    _accepted: set[int] = field(default_factory=set)
-    _refused: set[int] = field(default_factory=set)
+    effects: Counter[str] = field(default_factory=Counter)
+    facts: dict[int, ReadingFact] = field(default_factory=dict)
+    accepted_numbers: set[int] = field(default_factory=set)
+    refused_numbers: set[int] = field(default_factory=set)
 
     @property
     def accepted(self) -> int:
         """How many readings the service answered with 2xx."""
-        return len(self._accepted)
+        return len(self.accepted_numbers)
 
     @property
     def sent(self) -> int:
         """How many readings went out at least once."""
-        return len(self._facts)
-
-    def runs(self) -> Counter[str]:
-        """Command id -> how often a handler began its effect."""
-        return Counter(self._runs)
+        return len(self.facts)
 
     def readings(self, stored: Iterable[ReadingFact]) -> DeviceReadings:
         """Both sides of this device's readings, for the audit; their values as digests.
@@ -65,33 +64,15 @@ class DeviceLedger:
             stored: what the service gives back, by millisecond.
         """
         stored = tuple(stored)
-        unsure = {self._facts[key].key for key in self._facts.keys() - self._accepted - self._refused}
+        unsure = {self.facts[key].key for key in self.facts.keys() - self.accepted_numbers - self.refused_numbers}
         return DeviceReadings(
             device=self.name,
-            accepted=tuple(self._facts[key] for key in sorted(self._accepted)),
+            accepted=tuple(self.facts[key] for key in sorted(self.accepted_numbers)),
             stored=tuple(ReadingFact(fact.key, {_DIGEST: digest_values(fact.values)}) for fact in stored),
             unsure=frozenset(unsure),
-            refused=len(self._refused),
+            refused=len(self.refused_numbers),
             unanswered=len(unsure - {fact.key for fact in stored}),
         )
-
-    def fault(self, sentence: str) -> None:
-        """Write down why an exchange was no good one."""
-        self.faults.append(sentence)
-        del self.faults[:-_FAULTS_KEPT]
-
-    def begin(self, command_id: str) -> None:
-        """A handler's effect begins."""
-        self._runs[command_id] += 1
-
-    def send(self, sequence: int, digest: int, recorded_ms: int) -> None:
-        """A reading goes out for the first time."""
-        self._facts[sequence] = ReadingFact(recorded_ms, {_DIGEST: digest})
-
-    def settle(self, *, accepted: Iterable[int] = (), refused: Iterable[int] = ()) -> None:
-        """The service answered: these it has stored, these it refused for good."""
-        self._accepted.update(accepted)
-        self._refused.update(refused)
 
 
 class MemoryLedger(FleetLedger, Observer):
@@ -125,7 +106,9 @@ class MemoryLedger(FleetLedger, Observer):
 
     def faulted(self, operation: str, device: int, sentence: str) -> None:
         """Why an exchange was no good one, for a person. See :class:`~simulator.fleet.device.observer.Observer`."""
-        self._ledgers[device].fault(f"{operation}: {sentence}")
+        faults = self._ledgers[device].faults
+        faults.append(f"{operation}: {sentence}")
+        del faults[:-_FAULTS_KEPT]
 
     # --- readings and effects -----------------------------------------------------------------------------------------
 
@@ -141,15 +124,16 @@ class MemoryLedger(FleetLedger, Observer):
     ) -> None:
         """A reading goes out for the first time. To be called before its bytes go to the socket."""
         # On a server without recorded_at the number is all that a reading is known by.
-        self._ledgers[device].send(sequence, digest, sequence if recorded_ms is None else recorded_ms)
+        key = sequence if recorded_ms is None else recorded_ms
+        self._ledgers[device].facts[sequence] = ReadingFact(key, {_DIGEST: digest})
 
     def readings_accepted(self, device: int, sequences: Sequence[int], at_s: float) -> None:  # noqa: ARG002
         """The service answered 2xx for these. See :class:`~simulator.fleet.audit.fleet_ledger.FleetLedger`."""
-        self._ledgers[device].settle(accepted=sequences)
+        self._ledgers[device].accepted_numbers.update(sequences)
 
     def readings_refused(self, device: int, sequences: Sequence[int], at_s: float) -> None:  # noqa: ARG002
         """The service refused these for good: they are not sent again."""
-        self._ledgers[device].settle(refused=sequences)
+        self._ledgers[device].refused_numbers.update(sequences)
 
     def command_started(
         self,
@@ -160,4 +144,4 @@ class MemoryLedger(FleetLedger, Observer):
         at_s: float,  # noqa: ARG002
     ) -> None:
         """The effect begins. To be called before the work."""
-        self._ledgers[device].begin(command_id)
+        self._ledgers[device].effects[command_id] += 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypedDict
 from uuid import uuid4
 
 from agent.core.backoff import Backoff
@@ -13,15 +13,17 @@ from agent.core.poll_interval import PollIntervals
 from agent.core.triage import CommandRules
 from agent.core.values import Moment
 from agent.wire.dialect import Dialect
-from simulator.fleet.audit.fleet_ledger import FleetLedger, NoLedger
+from simulator.fleet.audit.fleet_ledger import FleetLedger
 from simulator.fleet.device.environment import Environment
 from simulator.fleet.device.handlers import VOCABULARY, VirtualHandler, rules_of
-from simulator.fleet.metrics.ages import Ages, NoAges
+from simulator.fleet.device.observer import Observer
+from simulator.fleet.metrics.ages import Ages
 from simulator.fleet.models.model import Model
 from simulator.fleet.signals.base import SignalSet
 from simulator.fleet.signals.climate import CLIMATE
 
 _AUTO: Final = Dialect()
+TIMEOUT_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +99,13 @@ class Fleetwide:
     run: str
     numbered: bool = False
     first_number: int = 0
-    ledger: FleetLedger = field(default_factory=NoLedger)
+    ledger: FleetLedger = field(default_factory=FleetLedger)
     gauges: Gauges = field(default_factory=Gauges)
     began_s: float = 0.0
     environment: Environment | None = None
     dialect: Dialect = _AUTO
     base_url: str = "http://service.invalid"
-    ages: Ages = field(default_factory=NoAges)
+    ages: Ages = field(default_factory=Ages)
 
 
 class Clocks:
@@ -128,3 +130,21 @@ class Clocks:
     def moment(self, now_s: float) -> Moment:
         """The instant of a reading of the monotonic clock."""
         return Moment(now_s, self._wall(), self._boot_id)
+
+
+class TransportOptions(TypedDict, total=False):
+    """What drivers and pure load take over every transport, beside their devices.
+
+    Attributes:
+        first_index: of the first device, in the fleet: another worker has the others; 0 by default.
+        observer: called with each exchange.
+        clocks: time; the machine's by default.
+        timeout_s: for one exchange; :data:`TIMEOUT_S` by default.
+        on_news: called after each exchange.
+    """
+
+    first_index: int
+    observer: Observer | None
+    clocks: Clocks | None
+    timeout_s: float
+    on_news: Callable[[], None] | None

@@ -35,6 +35,8 @@ _LIMITED: Final = 429
 _NOT_UNDERSTOOD: Final = 400
 _TOO_LARGE: Final = 413
 _LONG_AGO_S: Final = float("-inf")
+RECEIPT_TIMEOUT_S: Final = 30.0
+"""So long a device waits for the gateway's receipt, once the broker has acknowledged."""
 
 
 class VirtualMqttDevice(VirtualDevice):

@@ -9,7 +9,7 @@ sent.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, Unpack
 
 from agent.core.backoff import Backoff
 from agent.errors import InvalidMessage, Offline
@@ -18,20 +18,16 @@ from agent.wire.mqtt_messages import Refusal, read_receipt
 from agent.wire.secret import Secret
 from simulator.fleet.device.hashed_random import HashedRandom
 from simulator.fleet.device.http_codec import Request
-from simulator.fleet.device.http_driver import TIMEOUT_S
 from simulator.fleet.device.load_base import LoadBase, LoadDevice, OnEnd, ReadingMaker, RequestKind
-from simulator.fleet.device.model import Clocks, Fleetwide
+from simulator.fleet.device.model import Fleetwide, TransportOptions
 from simulator.fleet.device.mqtt_attempts import Attempts
 from simulator.fleet.device.mqtt_codec import MqttCodec, MqttOperation
-from simulator.fleet.device.mqtt_device import error_of, no_receipt
-from simulator.fleet.device.observer import Observer
+from simulator.fleet.device.mqtt_device import RECEIPT_TIMEOUT_S, error_of, no_receipt
 from simulator.fleet.engine.mqtt import faults
 from simulator.fleet.engine.mqtt.ports import Arrival, Established, MqttEngine, Opening
-from simulator.fleet.engine.wheel import Timer, Wheel
+from simulator.fleet.engine.wheel import NEVER, Timer, Wheel
 from simulator.fleet.outcomes import OutcomeClass
 
-RECEIPT_TIMEOUT_S: Final = 30.0
-_NEVER_S: Final = float("inf")
 _BACKOFF: Final = Backoff()
 _NO_TIME: Final = "the connection was not there in time"
 
@@ -45,12 +41,8 @@ class MqttLoad(LoadBase):
         subjects: the devices.
         fleet: what they have in common; the ledger gets every reading.
         tokens: a device's password; None for a broker that asks for none.
-        first_index: of the first of them, in the fleet.
-        observer: called with each exchange.
-        clocks: time.
-        timeout_s: until the broker's acknowledgement, the wait for the connection included.
-        receipt_timeout_s: from then until the gateway's receipt.
-        on_news: called after each exchange.
+        receipt_timeout_s: from the broker's acknowledgement until the gateway's receipt.
+        options: see there; ``timeout_s`` is until the acknowledgement, the wait for the connection included.
 
     Attributes:
         under_way: messages that have not ended.
@@ -65,23 +57,17 @@ class MqttLoad(LoadBase):
         fleet: Fleetwide,
         *,
         tokens: Callable[[int], Secret | None] = lambda _index: None,
-        first_index: int = 0,
-        observer: Observer | None = None,
-        clocks: Clocks | None = None,
-        timeout_s: float = TIMEOUT_S,
         receipt_timeout_s: float = RECEIPT_TIMEOUT_S,
-        on_news: Callable[[], None] | None = None,
+        **options: Unpack[TransportOptions],
     ) -> None:
-        devices = range(first_index, first_index + len(subjects))
-        super().__init__(wheel, fleet, devices, observer=observer, clocks=clocks, on_news=on_news)
+        super().__init__(wheel, fleet, len(subjects), **options)
         self.engine = engine
         self.tokens = tokens
-        self.timeout_s = timeout_s
         self.receipt_timeout_s = receipt_timeout_s
-        self.readings = ReadingMaker(fleet, first_index, subjects)
+        self.readings = ReadingMaker(fleet, self.devices.start, subjects)
         self.under_way: set[_Sending] = set()
         self.connections = 0
-        self._lines = [_Line(self, first_index + place, each.device_id) for place, each in enumerate(subjects)]
+        self._lines = [_Line(self, device, each) for device, each in zip(self.devices, subjects, strict=True)]
 
     def switch_on(self, device: int) -> None:
         """Connect; nothing happens where there is a session."""
@@ -129,10 +115,10 @@ class _Line(Timer):
 
     __slots__ = ("_attempts", "_awaited", "_is_on", "_waiting", "device", "load", "speaker")
 
-    def __init__(self, load: MqttLoad, device: int, device_id: str) -> None:
+    def __init__(self, load: MqttLoad, device: int, subject: LoadDevice) -> None:
         super().__init__()
         self.device = device
-        self.speaker = MqttCodec(device_id, "", load.fleet.offers)
+        self.speaker = MqttCodec(subject.device_id, "", load.fleet.offers)
         self.load = load
         self._attempts = Attempts(load.observer, device, _BACKOFF, HashedRandom(load.fleet.seed, device))
         self._waiting: dict[_Sending, None] = {}  # for the connection
@@ -239,10 +225,10 @@ class _Line(Timer):
             sending.failed(OutcomeClass.TIMEOUT, _NO_TIME, None, now_s)
         for sending in [each for each in self._awaited.values() if each.receipt_due_s <= now_s]:
             sending.give_up(OutcomeClass.TIMEOUT, str(no_receipt(load.receipt_timeout_s)), now_s)
-        waiting_s = min((each.give_up_s for each in self._waiting), default=_NEVER_S)
-        awaited_s = min((each.receipt_due_s for each in self._awaited.values()), default=_NEVER_S)
+        waiting_s = min((each.give_up_s for each in self._waiting), default=NEVER)
+        awaited_s = min((each.receipt_due_s for each in self._awaited.values()), default=NEVER)
         due_s = min(attempts.due_s, waiting_s, awaited_s)
-        if due_s < _NEVER_S:
+        if due_s < NEVER:
             load.wheel.at(due_s, self)
         else:
             load.wheel.put_off(self)
@@ -284,7 +270,7 @@ class _Sending:
         self.request = request
         self.key = key
         self.sent_s: float | None = None  # once the broker has it
-        self.receipt_due_s = _NEVER_S
+        self.receipt_due_s = NEVER
 
     @property
     def give_up_s(self) -> float:

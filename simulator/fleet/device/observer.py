@@ -6,7 +6,7 @@ from simulator.fleet.outcomes import Attempt, OutcomeClass
 
 
 class Observer:
-    """Base of observers, one for all devices of a worker.
+    """Base of observers, one for all devices of a worker; measures nothing by itself.
 
     Called from the loop's thread for each exchange: cheap, and never blocking.
     """
@@ -39,7 +39,3 @@ class Observer:
 
     def faulted(self, operation: str, device: int, sentence: str) -> None:
         """Why an exchange was no good one, for a person."""
-
-
-class NoObserver(Observer):
-    """Measures nothing."""

@@ -16,6 +16,7 @@ from agent.errors import (
     TakenOver,
     Unauthorized,
 )
+from simulator.fleet.device.answers import is_refused
 from simulator.fleet.outcomes import Attempt
 
 _DEFIANT_S: Final = 2.0
@@ -98,3 +99,8 @@ class RequestRetries:
             self.attempt = self.attempt.again(refused=refused)
         self._backoff, wait_s = self._backoff.failed(self._fraction(), retry_after_s)
         return wait_s
+
+    def failed_with(self, error: ServiceError) -> float:
+        """Count an attempt that was sent and ended in this error; how long to wait, seconds."""
+        retry_after_s = error.retry_after_s if isinstance(error, RateLimited) else None
+        return self.failed(retry_after_s, refused=is_refused(error))

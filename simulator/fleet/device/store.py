@@ -153,7 +153,7 @@ class MemoryOutbox:
         bounds: how much may wait.
     """
 
-    __slots__ = ("_bounds", "_dated", "_next_key", "_rows", "_size_bytes", "dropped", "set_aside")
+    __slots__ = ("_bounds", "_dated", "_next_key", "_rows", "_size_bytes")
 
     def __init__(self, bounds: Bounds = _BOUNDS) -> None:
         self._bounds = bounds
@@ -161,8 +161,6 @@ class MemoryOutbox:
         self._size_bytes = 0
         self._next_key = 1
         self._dated: list[int] | None = None
-        self.dropped = 0
-        self.set_aside = 0
 
     def __len__(self) -> int:
         return 0 if self._rows is None else len(self._rows)
@@ -251,16 +249,9 @@ class MemoryOutbox:
             self._rows = None
         return gone
 
-    def refused(self, keys: Iterable[int]) -> int:
-        """The service will never take these: they are set aside, which here means counted; how many waited."""
-        gone = self.delivered(keys)
-        self.set_aside += gone
-        return gone
-
     def _drop(self, gone: Iterable[StoredItem]) -> list[float]:
         keys = [held.key for held in gone]
         taken_s = self.taken_s(keys)
-        self.dropped += len(keys)
         self.delivered(keys)
         return taken_s
 

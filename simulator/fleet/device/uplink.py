@@ -11,12 +11,13 @@ from agent.core.unreported import REASON_MAX, ReportFault, Tries, fault_of
 from agent.core.values import JournalEntry, Moment, Report
 from agent.errors import ErrorAnswer, ServiceError
 from agent.wire.extensions import BATCH_SENSOR_DATA
-from simulator.fleet.device.answers import HttpAnswer, is_refused, judge, outcome_of
+from simulator.fleet.device.answers import is_refused, judge, outcome_of
 from simulator.fleet.device.fast_path import stamps_of
 from simulator.fleet.device.http_codec import IN_PROGRESS, Operation, Request, read_refusals
 from simulator.fleet.device.retry_policy import RetryPolicy
 from simulator.fleet.device.runtime import DeviceRuntime
 from simulator.fleet.device.store import Row
+from simulator.fleet.engine.ports import HttpAnswer
 from simulator.fleet.outcomes import Attempt, OutcomeClass
 
 _ONE: Final = 1
@@ -390,7 +391,7 @@ class DeviceUplink:
             ledger.readings_accepted(body.index, delivered, body.run_s(now))
         if refused:
             ages.given_up(outbox.taken_s(refused), OutcomeClass.REFUSED, now.monotonic_s)
-            body.fleet.gauges.waiting_readings -= outbox.refused(refused)
+            body.fleet.gauges.waiting_readings -= outbox.delivered(refused)
             ledger.readings_refused(body.index, tuple(refused), body.run_s(now))
             self.fault = next(iter(refused.values()))
         body.disk.in_flight = None

@@ -21,11 +21,11 @@ from agent.core.values import Moment
 from agent.errors import ServiceError
 from simulator.fleet.audit.digest import digest_values
 from simulator.fleet.audit.fleet_ledger import SEQUENCE_NAME
-from simulator.fleet.device.answers import HttpAnswer
 from simulator.fleet.device.command_polling import CommandPolling
 from simulator.fleet.device.http_codec import Operation, Request, values_text
 from simulator.fleet.device.runtime import VERSION, DeviceRuntime
 from simulator.fleet.device.uplink import DeviceUplink
+from simulator.fleet.engine.ports import HttpAnswer
 from simulator.fleet.outcomes import Attempt, OutcomeClass
 from simulator.fleet.signals.base import READING, device_key
 

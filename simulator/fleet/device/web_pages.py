@@ -7,16 +7,17 @@ the meantime wait for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 import httpx
 
 from agent.wire.faults import TRUSTED_IN_HTML
-from agent.wire.identity import Identity, PageVerdict, is_page, is_proof
-from simulator.fleet.device.answers import HttpAnswer
+from agent.wire.identity import PROOF_PATH, Identity, PageVerdict, is_page, is_proof
 from simulator.fleet.device.fast_path import stamps_of
-from simulator.fleet.engine.ports import Headers
+from simulator.fleet.device.http_codec import Operation, Request
+from simulator.fleet.device.request_template import RequestTemplate
+from simulator.fleet.engine.ports import Headers, HttpAnswer, HttpEngine
 from simulator.fleet.outcomes import OutcomeClass
 
 Proved = Callable[[bool], None]
@@ -24,6 +25,7 @@ Proved = Callable[[bool], None]
 
 _KINDS_MAX: Final = 256
 _BEGUN_BYTES: Final = 200
+_PROOF: Final = Request(Operation.POLL, "GET", PROOF_PATH)
 
 
 class _Waiting(NamedTuple):
@@ -32,17 +34,19 @@ class _Waiting(NamedTuple):
     status: int
     body: bytes
     then: Callable[[bool], None]
+    device: int
 
 
 class WebPages:
     """What one target has answered so far, and the proofs asked of it. For one thread.
 
     Args:
-        prove: sends ``GET /devices`` and calls back once, from outside of this call or from within it.
+        prove: sends ``GET /devices`` for the device that met the page, and calls back once, from outside of this call
+            or from within it.
         now: monotonic seconds.
     """
 
-    def __init__(self, prove: Callable[[Proved], None], now: Callable[[], float]) -> None:
+    def __init__(self, prove: Callable[[int, Proved], None], now: Callable[[], float]) -> None:
         self._prove = prove
         self._now = now
         self._identity = Identity()
@@ -66,7 +70,14 @@ class WebPages:
             self._identity.note(method, target.partition("?")[0], status)
 
     def sort(
-        self, operation: str | None, method: str, target: str, answer: HttpAnswer, then: Callable[[bool], None]
+        self,
+        operation: str | None,
+        method: str,
+        target: str,
+        answer: HttpAnswer,
+        then: Callable[[bool], None],
+        *,
+        device: int = 0,
     ) -> None:
         """Find out whether an answer is the service's own web page, so that its status means what it says.
 
@@ -76,6 +87,7 @@ class WebPages:
             target: path and query.
             answer: what came, a web page or not.
             then: called once with whether it is the service's own page; at once unless a proof is needed.
+            device: whose request it was; index in the fleet.
         """
         status = answer.status
         if not is_page_answer(answer):
@@ -86,7 +98,7 @@ class WebPages:
         if not is_judged:
             then(False)
             return
-        self._judge(_Waiting(method, target.partition("?")[0], status, answer.body, then), may_prove=True)
+        self._judge(_Waiting(method, target.partition("?")[0], status, answer.body, then, device), may_prove=True)
 
     def _judge(self, page: _Waiting, *, may_prove: bool) -> None:
         now_s = self._now()
@@ -99,7 +111,7 @@ class WebPages:
             self._is_asking = True
             self._identity.asked(now_s, good=False)
             self._waiting.append(page)
-            self._prove(self._proved)
+            self._prove(page.device, self._proved)
         else:
             page.then(False)
 
@@ -115,18 +127,56 @@ class WebPages:
             self._judge(page, may_prove=False)
 
 
-class ProofCaller:
+class DevicePages(WebPages):
+    """Web pages of the target of many devices; a proof goes out over the connection on which the page came.
+
+    Args:
+        engine: carries the proof.
+        templates: heads of requests; device i uses number i modulo their count.
+        timeout_s: for the proof.
+        now: monotonic seconds.
+    """
+
+    def __init__(
+        self, engine: HttpEngine, templates: Sequence[RequestTemplate], timeout_s: float, now: Callable[[], float]
+    ) -> None:
+        super().__init__(self._send_proof, now)
+        self._engine = engine
+        self._templates = templates
+        self._timeout_s = timeout_s
+        self._proof: _ProofCaller | None = None
+
+    def judge(self, request: Request, device: int, answer: HttpAnswer, then: Callable[[bool], None]) -> None:
+        """Call ``then`` with whether the answer is the service's own web page; later, where a proof is needed."""
+        self.sort(request.operation, request.method, request.target, answer, then, device=device)
+
+    def power_lost(self, device: int) -> None:
+        """The device whose connection may carry the proof has no power any more."""
+        if self._proof is not None and self._proof.device == device:
+            self._proof.end(good=False)
+
+    def _send_proof(self, device: int, proved: Proved) -> None:
+        def ended(good: bool) -> None:  # noqa: FBT001 - a callback's answer
+            self._proof = None
+            proved(good)
+
+        self._proof = _ProofCaller(device, ended)
+        template = self._templates[device % len(self._templates)]
+        self._engine.send(device, template.message(_PROOF), self._proof, self._timeout_s)
+
+
+class _ProofCaller:
     """The engine's caller of a proof, which nobody measures.
 
     Args:
-        index: of the device whose connection carries it.
+        device: whose connection carries it.
         ended: called once with whether the answer was the service's.
     """
 
-    __slots__ = ("_ended", "index")
+    __slots__ = ("_ended", "device")
 
-    def __init__(self, index: int, ended: Proved) -> None:
-        self.index = index
+    def __init__(self, device: int, ended: Proved) -> None:
+        self.device = device
         self._ended: Proved | None = ended
 
     def answered(self, status: int, headers: Headers, body: bytes, sent_s: float, now_s: float) -> None:

@@ -1,38 +1,19 @@
-"""The HTTP engine for coroutines: a request is awaited, and what goes wrong is the agent's own error.
-
-For the demo and ``up``, whose few devices have a task each; the fleet's devices are called back instead.
-"""
+"""The HTTP engine for coroutines: a request is awaited, and what goes wrong is the agent's own error."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from agent.errors import ConfigurationError, ServiceError, TransportError, UnexpectedAnswer
 from simulator.fleet.engine.http.engine import Http1Engine, HttpOptions
 from simulator.fleet.engine.http.origin import read_origin
-from simulator.fleet.engine.ports import Headers
+from simulator.fleet.engine.ports import Headers, HttpAnswer
 from simulator.fleet.outcomes import OutcomeClass
 
 ANSWER_BYTES_MAX: Final = 16 * 1024 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class HttpAnswer:
-    """One answer.
-
-    Attributes:
-        status: the status code.
-        headers: by lower-case name; of a repeated header the last value.
-        body: as it came; requests ask for ``identity``, so it is not compressed.
-    """
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
 
 
 class HttpPool:
@@ -40,9 +21,8 @@ class HttpPool:
 
     Args:
         base_url: ``http://host:port`` or ``https://...``, with an optional path in front of every request's path.
-        headers: sent with every request, such as the two keys.
         connections: how many may be open at once; further requests wait their turn.
-        timeout_s: for one request as a whole, beside the wait that the caller names.
+        timeout_s: for one request as a whole.
         ca_file: the authorities that alone are trusted there; None trusts the system's.
 
     Attributes:
@@ -55,7 +35,6 @@ class HttpPool:
     def __init__(
         self,
         base_url: str,
-        headers: Mapping[str, str],
         *,
         connections: int = 64,
         timeout_s: float = 10.0,
@@ -63,7 +42,7 @@ class HttpPool:
     ) -> None:
         self.base_url = base_url
         origin = read_origin(base_url, ca_file)
-        fixed = {"host": origin.authority, "accept-encoding": "identity", "user-agent": "fleet-simulator", **headers}
+        fixed = {"host": origin.authority, "accept-encoding": "identity", "user-agent": "fleet-simulator"}
         self._fixed = _header_lines(fixed)
         self._prefix = origin.prefix
         self._timeout_s = timeout_s
@@ -77,7 +56,6 @@ class HttpPool:
         *,
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
-        wait_s: float = 0.0,
     ) -> HttpAnswer:
         """Send one request and return its answer.
 
@@ -85,8 +63,7 @@ class HttpPool:
             method: ``GET``, ``POST`` ...
             target: path and query below the base address, already percent-encoded.
             body: JSON text; None sends none.
-            headers: beside the pool's own.
-            wait_s: how long the service was asked to hold the answer; added to the time limit.
+            headers: such as the two keys.
 
         Raises:
             TransportError: no answer: refused, closed, timed out.
@@ -99,9 +76,8 @@ class HttpPool:
             head.append(b"content-type: application/json\r\ncontent-length: %d\r\n" % len(body))
         if self._engine is None:
             self._engine = Http1Engine(self._options)
-        timeout_s = self._timeout_s + wait_s
-        caller = _Awaiting(f"{method} {target}", timeout_s)
-        self._engine.send(0, b"".join([*head, b"\r\n", body or b""]), caller, timeout_s)
+        caller = _Awaiting(f"{method} {target}", self._timeout_s)
+        self._engine.send(0, b"".join([*head, b"\r\n", body or b""]), caller, self._timeout_s)
         try:
             return await caller.answer
         except asyncio.CancelledError:
@@ -125,8 +101,7 @@ class _Awaiting:
     def answered(self, status: int, headers: Headers, body: bytes, _sent_s: float, _now_s: float) -> None:
         """The engine: the answer."""
         if not self.answer.done():  # cancelled, and not yet forgotten
-            found = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in headers}
-            self.answer.set_result(HttpAnswer(status, found, body))
+            self.answer.set_result(HttpAnswer(status, headers, body))
 
     def failed(self, outcome: OutcomeClass, reason: str, _sent_s: float | None, _now_s: float) -> None:
         """The engine: no answer."""

@@ -6,12 +6,28 @@ Callbacks, not coroutines: a hundred thousand devices would need two tasks each,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from simulator.fleet.outcomes import OutcomeClass
 
 Headers = Sequence[tuple[bytes, bytes]]
 """Names and values as they came. A tuple where the same head came before: then it is the same tuple."""
+
+
+class HttpAnswer(NamedTuple):
+    """One answer.
+
+    Attributes:
+        status: the status code.
+        headers: names and values as they came.
+        body: as it came; requests ask for ``identity``, and a server may compress it all the same.
+        page_is_meant: it is the service's own web page (:mod:`simulator.fleet.device.web_pages`): its status counts.
+    """
+
+    status: int
+    headers: Headers
+    body: bytes
+    page_is_meant: bool = False
 
 
 class Caller(Protocol):

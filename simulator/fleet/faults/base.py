@@ -4,19 +4,19 @@ A fault has two halves. Its settings are part of the scenario (``kind`` and keys
 for one run, whose begin it knows. Which devices it concerns is a hash of each device, so that every worker and every
 later reader of the record comes to the same ones.
 
-Faults of devices also are an :class:`~simulator.fleet.models.fault_hooks.FaultHooks`; :class:`DeviceFault` is one
-that does nothing, to begin with. Faults of the network or of keys have hooks of their own beside this Protocol.
+What a fault does to a device is in the hooks of :class:`~simulator.fleet.models.fault_hooks.FaultHooks` that it
+implements; faults of the network and of keys have hooks of their own (:mod:`simulator.fleet.faults.link`).
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar, get_args
+from collections.abc import Callable, Iterable
+from typing import Any, Final, Generic, TypeVar, get_args
 from zlib import crc32
 
 from simulator.fleet.models.condition import Condition
-from simulator.fleet.models.fault_hooks import Body, Hook, Pace, Read, Values
+from simulator.fleet.models.fault_hooks import FaultHooks
 from simulator.fleet.record import Span
 from simulator.fleet.settings import Delay, Seconds, Section, Share, key
 from simulator.fleet.signals.base import Individual, salt_of
@@ -40,44 +40,10 @@ class LastingBasis(FaultBasis):
     duration_s: Seconds = key("how long it lasts", unit="s")
 
 
-class Fault(Protocol):
-    """One fault of one run.
-
-    Attributes of time are seconds since the epoch: the run's begin plus what the scenario says.
-    """
-
-    @property
-    def kind(self) -> str:
-        """The word that the scenario names it by."""
-        ...
-
-    @property
-    def begin_s(self) -> float:
-        """From then on it acts."""
-        ...
-
-    @property
-    def end_s(self) -> float:
-        """From then on it does not act any more."""
-        ...
-
-    def chooses(self, device: Individual) -> bool:
-        """Whether it concerns this device."""
-        ...
-
-    def truth(self, devices: Iterable[Individual]) -> Span:
-        """What exactly is done, for the record.
-
-        Args:
-            devices: the fleet.
-        """
-        ...
-
-
 Settings = TypeVar("Settings", bound=FaultBasis)
 
 
-class DeviceFault(Generic[Settings]):
+class DeviceFault(FaultHooks, Generic[Settings]):
     """A fault of devices that concerns some of them for some time, and does nothing yet.
 
     Args:
@@ -85,8 +51,6 @@ class DeviceFault(Generic[Settings]):
         origin_s: the run's begin, seconds since the epoch.
         number: its place among the scenario's faults, so that two of a kind choose different devices.
     """
-
-    hooks: ClassVar[frozenset[Hook]] = frozenset()
 
     def __init__(self, settings: Settings, origin_s: float, number: int = 0) -> None:
         self.settings = settings
@@ -131,26 +95,6 @@ class DeviceFault(Generic[Settings]):
             devices=len(chosen),
             truth=done,
         )
-
-    def condition(self, device: Individual, time_s: float, condition: Condition) -> Condition:  # noqa: ARG002
-        """The condition with the fault; its ``until_s`` ends where the fault begins, ends or does something else."""
-        return condition
-
-    def values(self, device: Individual, time_s: float, values: Values, read: Read) -> Values:  # noqa: ARG002
-        """What is read instead of ``values``; finite numbers."""
-        return values
-
-    def schedule(self, device: Individual, time_s: float, pace: Pace) -> Pace:  # noqa: ARG002
-        """The pace from ``time_s`` on. See :class:`~simulator.fleet.models.fault_hooks.FaultHooks`."""
-        return pace
-
-    def order(self, device: Individual, time_s: float, order: Sequence[int]) -> Sequence[int]:  # noqa: ARG002
-        """The places of a batch's readings, in the order in which they go out."""
-        return order
-
-    def bodies(self, device: Individual, time_s: float, body: Body) -> Sequence[Body]:  # noqa: ARG002
-        """What goes out instead of one body of readings: at least one; the first is the one that is waited for."""
-        return (body,)
 
     def bounded(self, device: Individual, time_s: float, condition: Condition) -> Condition:
         """The condition, ending where the fault begins or ends for this device, if that is earlier."""

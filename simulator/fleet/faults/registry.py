@@ -6,15 +6,13 @@ Each is a module of :mod:`simulator.fleet.faults.kinds`, which registers itself
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Annotated, Any, Final, Union
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field
 
-from agent.errors import ConfigurationError
-from agent.wire.base import describe_faults
 from simulator.fleet.faults import kinds
 from simulator.fleet.faults.base import REGISTERED, DeviceFault, FaultBasis
 from simulator.fleet.faults.link import LinkFault
@@ -38,21 +36,6 @@ KINDS: Final = tuple(_KINDS)
 
 LINK_KINDS: Final = frozenset(word for word, each in _KINDS.items() if issubclass(each.fault, LinkFault))
 """Those of the network."""
-
-_READER: Final[TypeAdapter[Any]] = TypeAdapter(DeviceFaultSettings)
-
-
-def read_fault(document: Mapping[str, Any]) -> DeviceFaultSettings:
-    """The settings of one fault out of a scenario.
-
-    Raises:
-        ConfigurationError: the kind is unknown, or a key is; every fault of it.
-    """
-    try:
-        settings: DeviceFaultSettings = _READER.validate_python(dict(document))
-    except ValidationError as error:
-        raise ConfigurationError([describe_faults(error)], "faults") from None
-    return settings
 
 
 def causes_rejections(kinds: Iterable[str]) -> bool:

@@ -30,17 +30,13 @@ _CELL: Final = f"{COMMAND_AGE}["
 
 
 class Ages:
-    """Where devices hand over how old their readings became. All times are on the machine's monotonic clock."""
+    """Receives the ages of readings; keeps nothing by itself. Times are on the machine's monotonic clock."""
 
     def accepted(self, taken_s: Iterable[float], now_s: float) -> None:
         """Readings that were taken at these times are accepted now."""
 
     def given_up(self, taken_s: Iterable[float], outcome: OutcomeClass, now_s: float) -> None:
         """Readings that were taken at these times will not be sent any more, and nobody accepted them."""
-
-
-class NoAges(Ages):
-    """Keeps nothing, for runs that are not measured."""
 
 
 class ReadingAges(Ages):

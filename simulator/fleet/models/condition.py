@@ -77,3 +77,17 @@ def shift_clock(condition: Condition, offset_s: float, *, drift: float = 0.0, si
     shown_s = clock.offset_s + clock.drift * (since_s - clock.set_s)
     shifted = replace(clock, offset_s=shown_s + offset_s, drift=clock.drift + drift, set_s=since_s)
     return replace(condition, clock=shifted)
+
+
+def cut_power(condition: Condition, time_s: float, off_s: float, on_s: float, loss: PowerLoss) -> Condition:
+    """The condition at a time of a device that has no power from ``off_s`` until before ``on_s``."""
+    if time_s < off_s:
+        return replace(condition, until_s=min(condition.until_s, off_s))
+    if time_s < on_s:
+        return replace(
+            condition,
+            since_s=max(condition.since_s, off_s),
+            until_s=min(condition.until_s, on_s),
+            off=condition.off or loss,
+        )
+    return replace(condition, since_s=max(condition.since_s, on_s), booted_s=max(condition.booted_s, on_s))

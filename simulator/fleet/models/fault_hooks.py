@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum, auto
-from typing import Final, Protocol
+from enum import StrEnum
+from typing import Any, ClassVar, Final
 
 from simulator.fleet.models.condition import Condition
 from simulator.fleet.signals.base import Individual
@@ -20,14 +20,14 @@ Read = Callable[[float], Values]
 """What the device's sensors read at another time, without any fault."""
 
 
-class Hook(Enum):
-    """The hooks that a fault may implement."""
+class Hook(StrEnum):
+    """The hooks that a fault may implement: methods of :class:`FaultHooks`."""
 
-    CONDITION = auto()
-    VALUES = auto()
-    SCHEDULE = auto()
-    ORDER = auto()
-    BODIES = auto()
+    CONDITION = "condition"
+    VALUES = "values"
+    SCHEDULE = "schedule"
+    ORDER = "order"
+    BODIES = "bodies"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,33 +60,38 @@ class Body:
     same_key: bool = True
 
 
-class FaultHooks(Protocol):
-    """One fault, seen from the device. The hooks that ``hooks`` does not name are never called."""
+class FaultHooks:
+    """One fault, seen from the device: a hook that a class does not implement changes nothing, and is never called.
 
-    @property
-    def hooks(self) -> frozenset[Hook]:
-        """Those that it uses."""
-        ...
+    Attributes:
+        hooks: those that it implements.
+    """
 
-    def condition(self, device: Individual, time_s: float, condition: Condition) -> Condition:
+    hooks: ClassVar[frozenset[Hook]] = frozenset()
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        cls.hooks = frozenset(hook for hook in Hook if getattr(cls, hook) is not getattr(FaultHooks, hook))
+
+    def condition(self, device: Individual, time_s: float, condition: Condition) -> Condition:  # noqa: ARG002
         """The condition with the fault; its ``until_s`` ends where the fault begins, ends or does something else."""
-        ...
+        return condition
 
-    def values(self, device: Individual, time_s: float, values: Values, read: Read) -> Values:
+    def values(self, device: Individual, time_s: float, values: Values, read: Read) -> Values:  # noqa: ARG002
         """What is read instead of ``values``; finite numbers."""
-        ...
+        return values
 
-    def schedule(self, device: Individual, time_s: float, pace: Pace) -> Pace:
+    def schedule(self, device: Individual, time_s: float, pace: Pace) -> Pace:  # noqa: ARG002
         """The pace from ``time_s`` on."""
-        ...
+        return pace
 
-    def order(self, device: Individual, time_s: float, order: Sequence[int]) -> Sequence[int]:
+    def order(self, device: Individual, time_s: float, order: Sequence[int]) -> Sequence[int]:  # noqa: ARG002
         """The places of a batch's readings, in the order in which they go out."""
-        ...
+        return order
 
-    def bodies(self, device: Individual, time_s: float, body: Body) -> Sequence[Body]:
+    def bodies(self, device: Individual, time_s: float, body: Body) -> Sequence[Body]:  # noqa: ARG002
         """What goes out instead of one body of readings: at least one; the first is the one that is waited for."""
-        ...
+        return (body,)
 
 
 class ActiveFaults:

@@ -56,14 +56,12 @@ class WorkerStatus:
 
     Attributes:
         devices: in its index range.
-        send_lag_s: the largest of its last second.
         cpu_percent: of one core.
     """
 
     number: int
     state: WorkerState
     devices: int = 0
-    send_lag_s: float = 0.0
     cpu_percent: float = 0.0
 
 

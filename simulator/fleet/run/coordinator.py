@@ -329,10 +329,9 @@ class Coordinator:
             case Finished(worker, summary):
                 self._done.summaries[worker] = summary
                 self._merger.ended(worker)
-            case Problem(_, sentence, fatal):
+            case Problem(_, sentence):
                 self._done.problems.append(sentence)
-                if fatal:
-                    self._done.broken.append(sentence)
+                self._done.broken.append(sentence)
                 self._listener.warn(sentence)
             case WorkerLost(worker, reason):
                 self._merger.lost(worker, reason)

@@ -106,15 +106,10 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """From a worker: something that the run must report, such as a disk that is full.
-
-    Attributes:
-        fatal: the worker ends with it.
-    """
+    """From a worker: why it ends before its time."""
 
     worker: int
     sentence: str
-    fatal: bool = False
 
 
 FromWorker = Ready | Heartbeat | Measured | Drained | Finished | Problem

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from uuid import uuid4
 
 from agent.errors import ConfigurationError
@@ -179,83 +179,73 @@ def _storm_job(
 
 
 def _fleet_jobs(context: RunContext, prepared: Prepared, provisioned: Provisioned) -> Iterator[FleetJob]:
-    scenario, target, workers = context.file.scenario, context.target, context.workers
+    scenario, target = context.file.scenario, context.target
     address, behind = _address(context, provisioned)
-    first_number = first_number_of(prepared.run)
-    name = SEQUENCE_NAME if scenario.audit.numbers else None
-    for worker, devices in enumerate(deal(scenario.fleet.devices, workers)):
-        ours = provisioned.devices[devices.start : devices.stop]
-        offers = tuple(sorted(prepared.offers))
-        header = LedgerHeader(
-            worker,
-            devices.start,
-            len(devices),
-            prepared.began_ms,
-            name,
-            offers,
-            first_number,
-            *_said(scenario),
-            dated_when_made=_dates_when_made(scenario),
-        )
+    header = LedgerHeader(
+        0,
+        0,
+        0,
+        prepared.began_ms,
+        SEQUENCE_NAME if scenario.audit.numbers else None,
+        tuple(sorted(prepared.offers)),
+        first_number_of(prepared.run),
+        *_said(scenario),
+        dated_when_made=_dates_when_made(scenario),
+    )
+    for worker, share in enumerate(_shares(context, provisioned, prepared.offers, header, scenario.target.pool)):
         yield FleetJob(
-            scenario=scenario,
+            **share,
             address=address,
-            keys=target.key_files,
             operator_url=target.base_url,
             operator_ca_file=target.ca_file,
             worker=worker,
-            devices=devices,
-            device_ids=tuple(device.device_id for device in ours),
-            names=tuple(device.name for device in ours),
-            product_id=provisioned.product_id,
-            folder=context.file.folder,
             origin_s=prepared.began_ms / 1000,
-            model_numbers=tuple(int(context.plan.models[device]) for device in devices),
-            offers=prepared.offers,
             device_offers=_offers_used(scenario, prepared.offers if behind is None else behind),
             run=prepared.run,
-            ledger=LedgerTarget(ledger_path(context.folder, worker), header) if context.is_audited else None,
-            connections=max(1, scenario.target.pool // workers),
-            program=context.file.program,
         )
 
 
 def _backfill_jobs(context: RunContext, prepared: Prepared, provisioned: Provisioned) -> Iterator[BackfillJob]:
-    scenario, target, workers = context.file.scenario, context.target, context.workers
+    scenario, target = context.file.scenario, context.target
     from_s, to_s = window_of(scenario, prepared.began_ms / 1000)
     first_number = first_number_of(history_name(scenario, from_s, to_s))
-    for worker, devices in enumerate(deal(scenario.fleet.devices, workers)):
+    offers = tuple(sorted(prepared.offers))
+    header = LedgerHeader(0, 0, 0, prepared.began_ms, SEQUENCE_NAME, offers, first_number, *_said(scenario))
+    connections = min(_BACKFILL_CONNECTIONS, scenario.target.pool)
+    for share in _shares(context, provisioned, prepared.offers, header, connections):
+        yield BackfillJob(**share, base_url=target.base_url, ca_file=target.ca_file, from_s=from_s, to_s=to_s)
+
+
+def _shares(
+    context: RunContext, provisioned: Provisioned, offers: frozenset[str], header: LedgerHeader, connections: int
+) -> Iterator[dict[str, Any]]:
+    """Each worker's members of :class:`~simulator.fleet.workload.base.DeviceJob`.
+
+    Args:
+        context: what is to be run where.
+        provisioned: the devices on the target.
+        offers: the service's extensions.
+        header: of the ledgers, but for whose each is.
+        connections: of all workers together.
+    """
+    scenario = context.file.scenario
+    for worker, devices in enumerate(deal(scenario.fleet.devices, context.workers)):
         ours = provisioned.devices[devices.start : devices.stop]
-        offers = tuple(sorted(prepared.offers))
-        header = LedgerHeader(
-            worker,
-            devices.start,
-            len(devices),
-            prepared.began_ms,
-            SEQUENCE_NAME,
-            offers,
-            first_number,
-            *_said(scenario),
-        )
-        yield BackfillJob(
-            scenario=scenario,
-            base_url=target.base_url,
-            ca_file=target.ca_file,
-            keys=target.key_files,
-            devices=devices,
-            device_ids=tuple(device.device_id for device in ours),
-            names=tuple(device.name for device in ours),
-            product_id=provisioned.product_id,
-            model_numbers=tuple(int(context.plan.models[device]) for device in devices),
-            folder=context.file.folder,
-            from_s=from_s,
-            to_s=to_s,
-            offers=prepared.offers,
-            ledger_path=ledger_path(context.folder, worker) if context.is_audited else None,
-            ledger_header=header if context.is_audited else None,
-            connections=max(1, min(_BACKFILL_CONNECTIONS, scenario.target.pool) // workers),
-            program=context.file.program,
-        )
+        own = replace(header, worker=worker, first_device=devices.start, devices=len(devices))
+        yield {
+            "scenario": scenario,
+            "keys": context.target.key_files,
+            "devices": devices,
+            "device_ids": tuple(device.device_id for device in ours),
+            "names": tuple(device.name for device in ours),
+            "product_id": provisioned.product_id,
+            "model_numbers": tuple(int(context.plan.models[device]) for device in devices),
+            "folder": context.file.folder,
+            "offers": offers,
+            "ledger": LedgerTarget(ledger_path(context.folder, worker), own) if context.is_audited else None,
+            "connections": max(1, connections // context.workers),
+            "program": context.file.program,
+        }
 
 
 def _said(scenario: Scenario) -> tuple[str | None, str | None, str, str]:

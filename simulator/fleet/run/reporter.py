@@ -8,7 +8,6 @@ from typing import Final
 
 from agent.errors import StorageError
 from agent.wire.times import to_rfc3339
-from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.saturation import Saturation
 from simulator.fleet.record import RunRecord, Second, Span, WorkerGap
 from simulator.fleet.report.folder import RunFolder
@@ -83,9 +82,7 @@ class RunReporter:
             case Ready(_, devices):
                 standing = replace(standing, state=WorkerState.RUNNING, devices=devices)
             case Measured(_, _, delta):
-                lag = Histogram.decode(delta.health.send_lag)
-                lag_s = lag.max_s if lag.count else 0.0
-                standing = replace(standing, send_lag_s=lag_s, cpu_percent=delta.health.process.cpu_percent)
+                standing = replace(standing, cpu_percent=delta.health.process.cpu_percent)
             case Drained():
                 standing = replace(standing, state=WorkerState.DRAINING)
             case Finished():

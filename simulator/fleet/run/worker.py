@@ -80,13 +80,11 @@ def work(number: int, job: Job, pipe: Connection) -> int:
     try:
         uvloop.run(_perform(number, job, pipe, sender))
     except AgentError as error:
-        sender.send(
-            Problem(number, f"worker {number}: {error}" if isinstance(error, PartEnded) else str(error), fatal=True)
-        )
+        sender.send(Problem(number, f"worker {number}: {error}" if isinstance(error, PartEnded) else str(error)))
         return _FAILED
     except Exception as error:
         # The run reports it and ends as inconclusive; the traceback is for whoever mends this program.
-        sender.send(Problem(number, f"worker {number} failed: {describe(error)}", fatal=True))
+        sender.send(Problem(number, f"worker {number} failed: {describe(error)}"))
         raise
     finally:
         sender.end()
@@ -245,7 +243,7 @@ class _Sender:
     def _fail(self, name: str, error: BaseException) -> None:
         """Nothing can be sent any more but this: the process ends, and its part of the run is a gap."""
         with contextlib.suppress(Exception):  # it is the pipe that does not work
-            self._pipe.send(Problem(self._worker, f"worker {self._worker}: {PartEnded(name, error)}", fatal=True))
+            self._pipe.send(Problem(self._worker, f"worker {self._worker}: {PartEnded(name, error)}"))
         os._exit(_LOST_SENDER)
 
     def _measured(self, cut: Cut) -> Measured:

@@ -167,7 +167,7 @@ async def open_client(
         ConfigurationError: the address is none.
     """
     patience_s = max(timeout_s, PATIENCE_S)
-    pool = HttpPool(base_url, {}, connections=_CONCURRENCY, timeout_s=patience_s, ca_file=ca_file)
+    pool = HttpPool(base_url, connections=_CONCURRENCY, timeout_s=patience_s, ca_file=ca_file)
     try:
         yield TargetClient(pool, keys, offers)
     finally:

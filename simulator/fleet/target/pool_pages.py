@@ -6,15 +6,13 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 
-import httpx
-
 from agent.errors import ServiceError
 from agent.wire.answers import Answer
 from agent.wire.identity import PROOF_PATH
-from simulator.fleet.device.answers import HttpAnswer, judge
+from simulator.fleet.device.answers import judge
 from simulator.fleet.device.web_pages import Proved, WebPages, is_proof_answer
-from simulator.fleet.engine.pool import HttpAnswer as PoolAnswer
 from simulator.fleet.engine.pool import HttpPool
+from simulator.fleet.engine.ports import HttpAnswer
 from simulator.watched import start_task
 
 
@@ -35,7 +33,7 @@ class PoolPages:
         self._pages = WebPages(self._prove, now)
         self._proof: asyncio.Task[None] | None = None
 
-    async def judge(self, method: str, target: str, answer: PoolAnswer) -> Answer:
+    async def judge(self, method: str, target: str, answer: HttpAnswer) -> Answer:
         """A good answer as the agent's client has it.
 
         Args:
@@ -52,19 +50,16 @@ class PoolPages:
             if not found.done():  # its task was canceled
                 found.set_result(is_meant)
 
-        pairs = tuple(httpx.Headers(answer.headers).raw)
-        self._pages.sort(None, method, target, HttpAnswer(answer.status, pairs, answer.body), sorted_out)
+        self._pages.sort(None, method, target, answer, sorted_out)
         return judge(answer, page_is_meant=await found)
 
-    def _prove(self, proved: Proved) -> None:
+    def _prove(self, _device: int, proved: Proved) -> None:
         self._proof = start_task(self._ask(proved), "proof")
 
     async def _ask(self, proved: Proved) -> None:
         good = False
         try:
-            answer = await self._pool.request("GET", PROOF_PATH, headers=self._headers())
-            pairs = tuple(httpx.Headers(answer.headers).raw)
-            good = is_proof_answer(HttpAnswer(answer.status, pairs, answer.body))
+            good = is_proof_answer(await self._pool.request("GET", PROOF_PATH, headers=self._headers()))
         except ServiceError:
             pass
         finally:

@@ -12,18 +12,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import urlencode
 
 import httpx
 
 from agent.core.backoff import Backoff
 from agent.core.outbox import Disposition, judge_readings
-from agent.errors import InvalidMessage, RateLimited, ServiceError, UnexpectedAnswer
+from agent.errors import InvalidMessage, ServiceError, UnexpectedAnswer
 from agent.wire import paths
 from agent.wire.answers import Answer
 from agent.wire.extensions import BATCH_SENSOR_DATA
@@ -32,19 +33,16 @@ from agent.wire.lists import PageWalk
 from agent.wire.sensor_data import SensorDataRecord
 from agent.wire.times import to_rfc3339
 from simulator.fleet.audit.digest import digest_values
-from simulator.fleet.audit.file_ledger import FileLedger
 from simulator.fleet.audit.fleet_ledger import (
     NUMBERS_OF_A_RUN,
     SEQUENCE_NAME,
     FleetLedger,
-    NoLedger,
     first_number_of,
     with_sequence,
 )
-from simulator.fleet.audit.ledger_format import LedgerHeader
 from simulator.fleet.device.answers import is_refused, outcome_of
 from simulator.fleet.device.hashed_random import HashedRandom
-from simulator.fleet.device.http_codec import HttpCodec, Operation, Request, read_refusals, values_text
+from simulator.fleet.device.http_codec import HttpCodec, Operation, Request, TimedReading, read_refusals, values_text
 from simulator.fleet.device.retry_policy import RequestRetries
 from simulator.fleet.engine.pool import HttpPool
 from simulator.fleet.metrics.recorder import Recorder
@@ -54,12 +52,11 @@ from simulator.fleet.outcomes import Attempt, OutcomeClass
 from simulator.fleet.plan.plan import Plan
 from simulator.fleet.scenario.kinds import BackfillSettings
 from simulator.fleet.scenario.model import Scenario
-from simulator.fleet.scenario.python_file import Program
 from simulator.fleet.signals.base import Individual
 from simulator.fleet.target.client import Keyring
 from simulator.fleet.target.pool_pages import PoolPages
-from simulator.fleet.target.target import KeyPairFile, read_keys
-from simulator.fleet.workload.base import Leftover, WorkloadSummary
+from simulator.fleet.target.target import read_keys
+from simulator.fleet.workload.base import DeviceJob, Leftover, WorkloadSummary
 from simulator.fleet.workload.models import build_models
 from simulator.watched import into_loop, start_task
 
@@ -70,56 +67,26 @@ _SENTENCES_KEPT: Final = 20
 _BACKOFF: Final = Backoff(base_s=0.2, cap_s=10.0)
 _YIELD_EVERY: Final = 50
 
+Read = TypeVar("Read")
 
-@dataclass(frozen=True, slots=True)
-class BackfillJob:
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackfillJob(DeviceJob):
     """One worker's part of a backfill, pickled.
 
     Attributes:
-        scenario: the whole one.
-        keys: the pairs that take turns.
-        devices: the range of this worker, in the fleet.
-        device_ids, names: of those devices.
-        model_numbers: the model of each device of the range.
-        folder: of the scenario's file: relative paths in it start there.
         from_s, to_s: the history's ends, seconds since the epoch.
-        offers: the service's extensions.
-        ca_file: the authorities that alone are trusted there; None trusts the system's.
-        ledger_path, ledger_header: this worker's ledger; None keeps none.
-        connections: requests under way at once.
-        program: gives the readings; None where the signals do.
+        ca_file: the authorities that alone are trusted at the service; None trusts the system's.
     """
 
-    scenario: Scenario
     base_url: str
-    keys: tuple[KeyPairFile, ...]
-    devices: range
-    device_ids: tuple[str, ...]
-    names: tuple[str, ...]
-    product_id: str
-    model_numbers: tuple[int, ...]
-    folder: Path
     from_s: float
     to_s: float
-    offers: frozenset[str]
-    ledger_path: Path | None = None
-    ledger_header: LedgerHeader | None = None
-    connections: int = 16
-    program: Program | None = None
     ca_file: Path | None = None
 
     def make(self, recorder: Recorder) -> BackfillWorkload:
         """Build everything; called in the running loop. Nothing is sent yet."""
         return BackfillWorkload(self, recorder)
-
-
-@dataclass(slots=True)
-class _Dated:
-    """A :class:`~simulator.fleet.device.http_codec.TimedReading`."""
-
-    key: int
-    text: str
-    recorded_ms: int | None
 
 
 @dataclass(slots=True)
@@ -154,18 +121,13 @@ class BackfillWorkload:
         self._keys = Keyring(read_keys(job.keys))
         self._pool = HttpPool(
             job.base_url,
-            {},
             connections=job.connections,
             timeout_s=scenario.target.timeout_s,
             ca_file=job.ca_file,
         )
         self._pages = PoolPages(self._pool, lambda: self._keys.headers(0))
-        self._file_ledger: FileLedger | None = None
-        if job.ledger_path is not None and job.ledger_header is not None:
-            self._file_ledger = FileLedger(
-                job.ledger_path, job.ledger_header, on_failure=into_loop(asyncio.get_running_loop())
-            )
-        self._ledger: FleetLedger = self._file_ledger or NoLedger()
+        self._file_ledger = None if job.ledger is None else job.ledger.open(into_loop(asyncio.get_running_loop()))
+        self._ledger: FleetLedger = self._file_ledger or FleetLedger()
         self._waiting = iter(range(len(job.device_ids)))
         self._under_way: set[int] = set()
         self._left = len(job.device_ids)
@@ -277,34 +239,30 @@ class BackfillWorkload:
             self._flush()
 
     async def _post(self, number: int, request: Request, chance: HashedRandom) -> None:
-        """One batch until it is answered for good."""
-        device = self._job.devices.start + number
-        retries, due_s = RequestRetries(_BACKOFF, chance), time.monotonic()
-        while True:
-            try:
-                answer = await self._exchange(request, OPERATION, due_s, retries.attempt)
-                refused = read_refusals(answer, request)
-                break
-            except ServiceError as error:
-                if judge_readings(error) is Disposition.SET_ASIDE:
-                    self._ledger.readings_refused(device, request.keys, self._run_s())
-                    self._sums.refused += len(request.keys)
-                    raise _Refused(str(error)) from None
-                refused_for_now = is_refused(error)
-                if not refused_for_now:
-                    self._ledger.readings_unanswered(device, request.keys, self._run_s())
-                wait_s = error.retry_after_s if isinstance(error, RateLimited) else None
-                pause_s = retries.failed(wait_s, refused=refused_for_now)
-            due_s = time.monotonic() + pause_s
-            await asyncio.sleep(pause_s)
+        """Send one batch until it is answered for good."""
+        device, ledger = self._job.devices.start + number, self._ledger
+
+        def failed(error: ServiceError) -> None:
+            if not is_refused(error):
+                ledger.readings_unanswered(device, request.keys, self._run_s())
+
+        def again(attempt: Attempt) -> None:
             self._sums.resent += len(request.keys)
-            is_open = retries.attempt is Attempt.AMBIGUOUS
-            self._ledger.readings_resent(device, request.keys, self._run_s(), ambiguous=is_open)
+            is_open = attempt is Attempt.AMBIGUOUS
+            ledger.readings_resent(device, request.keys, self._run_s(), ambiguous=is_open)
+
+        try:
+            read = partial(read_refusals, request=request)
+            refused = await self._until_answered(request, OPERATION, chance, read, failed=failed, again=again)
+        except ServiceError as error:
+            ledger.readings_refused(device, request.keys, self._run_s())
+            self._sums.refused += len(request.keys)
+            raise _Refused(str(error)) from None
         delivered = tuple(key for key in request.keys if key not in refused)
-        self._ledger.readings_accepted(device, delivered, self._run_s())
+        ledger.readings_accepted(device, delivered, self._run_s())
         self._sums.accepted += len(delivered)
         if refused:
-            self._ledger.readings_refused(device, tuple(refused), self._run_s())
+            ledger.readings_refused(device, tuple(refused), self._run_s())
             self._sums.refused += len(refused)
             raise _Refused(next(iter(refused.values())))
 
@@ -346,18 +304,47 @@ class BackfillWorkload:
         # A link is an absolute URL of the same origin, and the pool's targets are below the base address.
         below = httpx.URL(self._job.base_url).raw_path.decode("ascii").rstrip("/")
         path = httpx.URL(walk.target).raw_path.decode("ascii").removeprefix(below)
-        target = f"{path}?{urlencode(walk.params)}" if walk.params else path
+        request = Request(Operation.POLL, "GET", f"{path}?{urlencode(walk.params)}" if walk.params else path)
+        try:
+            return await self._until_answered(request, _ASKED, chance, lambda answer: answer)
+        except ServiceError as error:
+            raise _Refused(f"what is there already cannot be read: {error}") from None
+
+    async def _until_answered(
+        self,
+        request: Request,
+        operation: str,
+        chance: HashedRandom,
+        read: Callable[[Answer], Read],
+        *,
+        failed: Callable[[ServiceError], None] = lambda _error: None,
+        again: Callable[[Attempt], None] = lambda _attempt: None,
+    ) -> Read:
+        """Send a request until it is answered for good.
+
+        Args:
+            request: what to send.
+            operation: what it is measured as.
+            chance: for the pauses.
+            read: makes the result of a good answer.
+            failed: called after each attempt that will be repeated.
+            again: called before each further attempt.
+
+        Raises:
+            ServiceError: the service refused it for good.
+        """
         retries, due_s = RequestRetries(_BACKOFF, chance), time.monotonic()
         while True:
             try:
-                return await self._exchange(Request(Operation.POLL, "GET", target), _ASKED, due_s, retries.attempt)
+                return read(await self._exchange(request, operation, due_s, retries.attempt))
             except ServiceError as error:
                 if judge_readings(error) is Disposition.SET_ASIDE:
-                    raise _Refused(f"what is there already cannot be read: {error}") from None
-                wait_s = error.retry_after_s if isinstance(error, RateLimited) else None
-                pause_s = retries.failed(wait_s, refused=is_refused(error))
+                    raise
+                failed(error)
+                pause_s = retries.failed_with(error)
             due_s = time.monotonic() + pause_s
             await asyncio.sleep(pause_s)
+            again(retries.attempt)
 
     def _own_number(self, item: Any) -> int:
         """The number of a stored reading in this history; 0 for one of another run."""
@@ -412,7 +399,7 @@ class BackfillWorkload:
     def _expected(self, number: int) -> int:
         return round((self._job.to_s - self._job.from_s) / self._model(number).every_s)
 
-    def _write(self, number: int, reading: PastReading) -> _Dated:
+    def _write(self, number: int, reading: PastReading) -> TimedReading:
         """A reading as it goes out; written into the ledger first."""
         self._sums.made += 1
         recorded_ms = round(reading.time_s * 1000)
@@ -427,7 +414,7 @@ class BackfillWorkload:
             at_s=at_s,
         )
         text = values_text(with_sequence(reading.values, reading.sequence, self._first_number))
-        return _Dated(reading.sequence, text, recorded_ms)
+        return TimedReading(reading.sequence, text, recorded_ms)
 
     def _run_s(self) -> float:
         return time.monotonic() - self._began_s

@@ -4,9 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
+from simulator.fleet.audit.file_ledger import LedgerTarget
 from simulator.fleet.record import AuditRecord, CommandEnds, SlowDevice, Span
+from simulator.fleet.scenario.model import Scenario
+from simulator.fleet.scenario.python_file import Program
+from simulator.fleet.target.target import KeyPairFile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceJob:
+    """One worker's devices and what it needs for them, pickled.
+
+    Attributes:
+        scenario: the whole one.
+        keys: of the run, which take turns.
+        devices: the range of this worker, in the fleet.
+        device_ids, names: of those devices.
+        model_numbers: the model of each device of the range.
+        folder: of the scenario's file: relative paths in it start there.
+        offers: the service's extensions.
+        ledger: where this worker's ledger goes; None keeps none.
+        connections: requests under way at once, where devices share connections.
+        program: gives the readings; None where the signals do.
+    """
+
+    scenario: Scenario
+    keys: tuple[KeyPairFile, ...]
+    devices: range
+    device_ids: tuple[str, ...]
+    names: tuple[str, ...]
+    product_id: str
+    model_numbers: tuple[int, ...]
+    folder: Path
+    offers: frozenset[str]
+    ledger: LedgerTarget | None = None
+    connections: int = 16
+    program: Program | None = None
 
 
 @dataclass(frozen=True, slots=True)

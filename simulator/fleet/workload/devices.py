@@ -10,7 +10,8 @@ from typing import Protocol
 
 from agent.errors import ConfigurationError
 from agent.wire.secret import Secret
-from simulator.fleet.device.http_driver import HttpDriver, Member
+from simulator.fleet.device.driver import Member
+from simulator.fleet.device.http_driver import HttpDriver
 from simulator.fleet.device.load_base import LoadBase, LoadDevice
 from simulator.fleet.device.model import Fleetwide
 from simulator.fleet.device.mqtt_driver import MqttDriver

@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Final
 
 from agent.wire.extensions import COMMAND_STATUS
-from simulator.fleet.audit.file_ledger import LedgerTarget
-from simulator.fleet.audit.fleet_ledger import FleetLedger, NoLedger
+from simulator.fleet.audit.fleet_ledger import FleetLedger
+from simulator.fleet.device.driver import Member
 from simulator.fleet.device.environment import Environment
 from simulator.fleet.device.gc_freeze import GcFreeze
-from simulator.fleet.device.http_driver import Member
 from simulator.fleet.device.model import Fleetwide
 from simulator.fleet.device.request_template import RequestTemplate
 from simulator.fleet.engine.http.engine import Http1Engine, HttpOptions
@@ -28,12 +27,10 @@ from simulator.fleet.models.fault_hooks import NO_FAULTS
 from simulator.fleet.plan.events import Event, EventKind
 from simulator.fleet.plan.feed import EventFeed
 from simulator.fleet.plan.plan import Plan
-from simulator.fleet.scenario.model import Scenario
-from simulator.fleet.scenario.python_file import Program
 from simulator.fleet.target.client import Keyring
-from simulator.fleet.target.target import KeyPairFile, read_keys
+from simulator.fleet.target.target import read_keys
 from simulator.fleet.workload.agenda import Agenda
-from simulator.fleet.workload.base import Leftover, WorkloadSummary
+from simulator.fleet.workload.base import DeviceJob, Leftover, WorkloadSummary
 from simulator.fleet.workload.devices import (
     Address,
     Devices,
@@ -58,48 +55,26 @@ _NO_CONTACT: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class FleetJob:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetJob(DeviceJob):
     """One worker's part of a fleet, pickled.
 
     Attributes:
-        scenario: the whole one.
         address: where devices talk to, and as whom.
-        keys: of the run, for the operator.
         operator_url: where commands are sent.
         operator_ca_file: the authorities that alone are trusted there; None trusts the system's.
         worker: its number.
-        devices: the range of this worker, in the fleet.
-        device_ids, names: of those devices.
-        folder: of the scenario's file: relative paths in it start there.
         origin_s: when what is played once begins, seconds since the epoch.
-        model_numbers: the model of each device of the range.
-        offers: the service's extensions, for the operator.
-        device_offers: those of whatever the devices talk to: the service, or the gateway in front of it.
+        device_offers: the extensions of whatever the devices talk to: the service, or the gateway in front of it.
         run: identifies this run.
-        ledger: where this worker's ledger goes; None keeps none.
-        connections: for devices that share them.
-        program: gives the readings; None where the signals do.
     """
 
-    scenario: Scenario
     address: Address
-    keys: tuple[KeyPairFile, ...]
     operator_url: str
     worker: int
-    devices: range
-    device_ids: tuple[str, ...]
-    names: tuple[str, ...]
-    product_id: str
-    folder: Path
     origin_s: float
-    model_numbers: tuple[int, ...]
-    offers: frozenset[str]
     device_offers: frozenset[str]
     run: str
-    ledger: LedgerTarget | None
-    connections: int
-    program: Program | None = None
     operator_ca_file: Path | None = None
 
     def make(self, recorder: Recorder) -> FleetWorkload:
@@ -127,7 +102,7 @@ class FleetWorkload:
         self._measurement = Measurement(recorder)
         self._commands = CommandTracker(recorder, [command.name for command in job.scenario.commands])
         self._file_ledger = None if job.ledger is None else job.ledger.open(into_loop(asyncio.get_running_loop()))
-        kept: FleetLedger = self._file_ledger or NoLedger()
+        kept: FleetLedger = self._file_ledger or FleetLedger()
         self._staged = StagedLedger(kept, self._commands)
         # Without devices behind them commands get no further than the service.
         self._ledger: FleetLedger = kept if job.scenario.level == "wire" else self._staged
@@ -249,7 +224,7 @@ class FleetWorkload:
                 while (
                     self._agenda
                     or not devices.has_settled()
-                    or operator.tally.under_way
+                    or operator.under_way
                     or self._commands
                     or self._held
                     or (has_devices and self._commands.count_unordered() < operator.count_unnumbered())
@@ -298,7 +273,7 @@ class FleetWorkload:
         if broken is not None:
             raise broken  # events that were not filed, or a ledger that was not written: no figure is worth anything
         names = list(zip(self._job.device_ids, self._job.names, strict=True))
-        refused = self._operator.tally.refused if self._operator is not None else {}
+        refused = self._operator.refused if self._operator is not None else {}
         failures = [f"{count} commands were refused: {why}" for why, count in refused.items()]
         if self._held:
             failures.append(f"{self._held_orders} commands were not sent: {_NO_CONTACT}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from simulator.fleet.device.http_driver import HttpDriver
-from simulator.fleet.device.http_load import HttpLoad, LoadOptions
+from simulator.fleet.device.http_load import HttpLoad
 from simulator.fleet.device.request_template import RequestTemplate
 from simulator.fleet.engine.http.engine import Http1Engine, HttpOptions
 from simulator.fleet.engine.http.origin import read_origin
@@ -104,7 +104,7 @@ def make_load(scenario: Scenario, address: Address, specs: DeviceSpecs, context:
         specs.fleet,
         first_index=specs.first_index,
         observer=context.observer,
-        options=LoadOptions(timeout_s=scenario.target.timeout_s),
+        timeout_s=scenario.target.timeout_s,
         on_news=context.on_news,
     )
     return LoadParts(load, links, lambda: engine.connections)

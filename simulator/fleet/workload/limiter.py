@@ -61,7 +61,7 @@ class LimiterWorkload:
         self._pace = pace or TimeSource(time.monotonic, time.time, asyncio.sleep)
         self._job = job
         self._recorder = recorder
-        self._pool = HttpPool(job.base_url, {}, connections=_CONNECTIONS, timeout_s=job.timeout_s, ca_file=job.ca_file)
+        self._pool = HttpPool(job.base_url, connections=_CONNECTIONS, timeout_s=job.timeout_s, ca_file=job.ca_file)
         self._task: asyncio.Task[tuple[CheckResult, ...]] | None = None
         self._step = ""
         self._problems: list[str] = []

@@ -8,6 +8,7 @@ a minute after the first: eight attempts may lie within three seconds, and a ser
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -23,14 +24,14 @@ from agent.wire.extensions import COMMAND_TTL, IDEMPOTENCY_KEY
 from agent.wire.faults import KEY_IN_USE
 from agent.wire.json_text import encode_json
 from simulator.fleet.audit.fleet_ledger import FleetLedger
-from simulator.fleet.device.answers import HttpAnswer, judge, read_written
+from simulator.fleet.device.answers import judge, read_written
 from simulator.fleet.device.hashed_random import HashedRandom
 from simulator.fleet.device.http_codec import Operation, Request
 from simulator.fleet.device.load_base import RUN_OVER
 from simulator.fleet.device.observer import Observer
 from simulator.fleet.device.request_template import RequestTemplate
 from simulator.fleet.device.retry_policy import RequestRetries
-from simulator.fleet.engine.ports import Headers, HttpEngine
+from simulator.fleet.engine.ports import Headers, HttpAnswer, HttpEngine
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.metrics.stages import EndState
 from simulator.fleet.outcomes import REFUSALS, OutcomeClass, class_of
@@ -89,23 +90,6 @@ class Ordered:
 
 
 @dataclass(slots=True)
-class Tally:
-    """What became of the orders.
-
-    Attributes:
-        sent: orders begun.
-        under_way: sent and not answered for good yet.
-        refused: refused for good, by the status and the service's word.
-        unanswered: given up without an answer.
-    """
-
-    sent: int
-    under_way: int
-    refused: dict[str, int]
-    unanswered: int
-
-
-@dataclass(slots=True)
 class StreamTally:
     """What became of the orders of one stream of commands.
 
@@ -135,6 +119,8 @@ class Operator:
         on_ordered: called for each command that the service took.
 
     Attributes:
+        under_way: orders that were sent and are not answered for good yet.
+        refused: orders that were refused for good, by the status and the service's word.
         streams: what became of the orders, by stream of commands.
         is_over: the run is over; what ends from now on has not come to an end by itself, and nothing goes out again.
     """
@@ -156,7 +142,8 @@ class Operator:
         self.observer = observer
         self.began_s = began_s
         self.on_ordered = on_ordered
-        self.tally = Tally(0, 0, {}, 0)
+        self.under_way = 0
+        self.refused: Counter[str] = Counter()
         self.streams = tuple(StreamTally() for _ in payloads)
         self.is_over = False
         self._device_ids = device_ids
@@ -182,8 +169,7 @@ class Operator:
         once = IDEMPOTENCY_KEY in self.context.offers
         headers = {"idempotency-key": f"{self.context.run}-order-{stream}-{serial}"} if once else {}
         request = Request(OPERATION, "POST", paths.SEND_COMMAND, encode_json(body.to_wire()), headers)
-        self.tally.sent += 1
-        self.tally.under_way += 1
+        self.under_way += 1
         self.streams[stream].sent += 1
         _Order(self, device, self.context.template.message(request), due_s, repeatable=once, stream=stream).go()
 
@@ -200,7 +186,7 @@ class Operator:
             Orders that never came to their end: without an answer, or waiting to go out again.
         """
         self.is_over = True
-        return self.tally.under_way
+        return self.under_way
 
     def count_unnumbered(self) -> int:
         """How many orders may be commands whose id is not known: no answer, or one that does not say it."""
@@ -283,7 +269,7 @@ class _Order:
                 self._operator.observer.faulted(OPERATION, self._device, str(error))
                 self._forget(now_s)
                 return
-            operator.tally.under_way -= 1
+            operator.under_way -= 1
             if command_id is None:  # the status has decided: it is there, under an id that the answer does not name
                 operator.streams[self._stream].unanswered += 1
                 operator.ledger.order_unanswered(self._device, now_s - operator.began_s)
@@ -337,15 +323,13 @@ class _Order:
 
     def _forget(self, now_s: float) -> None:
         operator = self._operator
-        operator.tally.under_way -= 1
-        operator.tally.unanswered += 1
+        operator.under_way -= 1
         operator.streams[self._stream].unanswered += 1
         operator.ledger.order_unanswered(self._device, now_s - operator.began_s)
 
     def _give_up(self, why: str) -> None:
-        tally = self._operator.tally
-        tally.under_way -= 1
-        tally.refused[why] = tally.refused.get(why, 0) + 1
+        self._operator.under_way -= 1
+        self._operator.refused[why] += 1
         self._operator.streams[self._stream].refused += 1
 
 

@@ -23,7 +23,8 @@ from agent.wire.json_text import encode_json
 from agent.wire.registration import RegisterDevice
 from simulator.fleet.device.answers import read_written
 from simulator.fleet.device.retry_policy import RequestRetries
-from simulator.fleet.engine.pool import HttpAnswer, HttpPool
+from simulator.fleet.engine.pool import HttpPool
+from simulator.fleet.engine.ports import HttpAnswer
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.outcomes import REFUSALS, Attempt, OutcomeClass, class_of
 from simulator.fleet.record import STORM
@@ -110,9 +111,7 @@ class StormWorkload:
         self._keys = Keyring(read_keys(job.keys))
         self._recorder = recorder
         self._now = now
-        self._pool = HttpPool(
-            job.base_url, {}, connections=job.connections, timeout_s=job.timeout_s, ca_file=job.ca_file
-        )
+        self._pool = HttpPool(job.base_url, connections=job.connections, timeout_s=job.timeout_s, ca_file=job.ca_file)
         self._pages = PoolPages(self._pool, lambda: self._keys.headers(0))
         self._journeys: list[Journey] = []
         self._tasks: set[asyncio.Task[None]] = set()

@@ -87,7 +87,7 @@ class BatchFile:
     """One file of a format that draws all labels together.
 
     Attributes:
-        name: in the batch's folder; begins with one of the format's ``stems``.
+        name: in the batch's folder.
         data: its bytes, in pieces.
     """
 
@@ -125,14 +125,12 @@ class BatchFormat:
     """A format that draws all labels together.
 
     Attributes:
-        stems: what the names of its files begin with.
-        ending: what they end with.
+        ending: of its files' names.
         draw: the files, from the labels in their order, each label handed over once.
         place: members that a label's manifest entry gets from its place, such as ``{"page": 3}``.
         check: refuses a setup that this format cannot draw, before anything is made.
     """
 
-    stems: tuple[str, ...]
     ending: str
     draw: Callable[[BatchSetup, Iterator[MadeLabel]], Iterator[BatchFile]]
     place: Callable[[BatchSetup, int], Mapping[str, Any]] = _no_place
@@ -268,10 +266,10 @@ FORMATS: Final[Mapping[str, LabelFormat | BatchFormat]] = MappingProxyType(
     {
         "png": LabelFormat(".png", _png),
         "svg": LabelFormat(".svg", _svg),
-        "pdf": BatchFormat((SHEET_STEM,), ".pdf", _sheet, _sheet_place, _sheet_fits),
-        "zpl": BatchFormat((ROLL_STEM,), ".zpl", _zpl, check=_zpl_fits),
-        "brother": BatchFormat((ROLL_STEM,), ".prn", _brother, check=_brother_fits),
-        "html": BatchFormat((CONTACT_STEM,), ".html", _contact),
+        "pdf": BatchFormat(".pdf", _sheet, _sheet_place, _sheet_fits),
+        "zpl": BatchFormat(".zpl", _zpl, check=_zpl_fits),
+        "brother": BatchFormat(".prn", _brother, check=_brother_fits),
+        "html": BatchFormat(".html", _contact),
     }
 )
 """Every format by the word that ``--formats`` takes."""

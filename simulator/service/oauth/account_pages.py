@@ -12,7 +12,7 @@ from simulator.service.core.client import SIGN_IN
 from simulator.service.endpoints import Endpoint, Handler, Reply
 from simulator.service.oauth import pages
 from simulator.service.oauth.scope_texts import describe
-from simulator.service.oauth.signing_in import sign_in
+from simulator.service.oauth.sign_in import sign_in_with_form
 from simulator.service.oauth.visit import Visit, moment
 from simulator.service.storage import grants
 from simulator.service.storage.grants import GrantShown
@@ -31,14 +31,14 @@ async def show_account(call: Call) -> Answer:
             action=addresses.ACCOUNT_SIGN_IN,
             client_name=None,
             csrf=csrf,
-            told=notice,
+            notice=notice,
             email=notice.email if notice else "",
         )
     shown = await visit.service.look_up(lambda c: grants.grants_of_person(c, person.seq, visit.now_ms))
     return visit.page(
         "account",
         csrf=csrf,
-        told=notice,
+        notice=notice,
         email=person.email,
         user_id=person.id,
         is_manufacturer=person.manufacturer_seq is not None,
@@ -53,7 +53,7 @@ async def sign_in_to_account(call: Call) -> Answer:
         return visit.go(addresses.ACCOUNT)
     if not visit.is_own_form(_ABOUT):
         return visit.too_old(addresses.ACCOUNT)
-    return await sign_in(visit, addresses.ACCOUNT)
+    return await sign_in_with_form(visit, addresses.ACCOUNT)
 
 
 async def sign_out_of_account(call: Call) -> Answer:

@@ -27,7 +27,7 @@ from simulator.service.endpoints import Endpoint, Parameter, Reply
 from simulator.service.http_errors import HttpError
 from simulator.service.oauth import pages
 from simulator.service.oauth.scope_texts import describe
-from simulator.service.oauth.signing_in import sign_in
+from simulator.service.oauth.sign_in import sign_in_with_form
 from simulator.service.oauth.visit import Visit
 from simulator.service.service import Service
 from simulator.service.sessions import Answered
@@ -56,7 +56,7 @@ async def answer(call: Call) -> Answer:
         return visit.go(here) if said == "sign_in" and visit.person is not None else visit.too_old(here)
     match said:
         case "sign_in":
-            return await sign_in(visit, here)
+            return await sign_in_with_form(visit, here)
         case "approve":
             return await _approve(visit, decision)
         case "deny":
@@ -110,13 +110,13 @@ def _ask(visit: Visit, request: AuthorizationRequest) -> Answer:
     notice = visit.service.sessions.take_notice(visit.visitor)
     session = visit.visitor.session
     if visit.person is None or session is None:
-        return visit.page("sign_in", told=notice, email=notice.email if notice else "", **common)
+        return visit.page("sign_in", notice=notice, email=notice.email if notice else "", **common)
     answered = session.answered(here, visit.now_ms)
     if answered is not None:
         return visit.page("answered", approved=answered.approved, **common)
     return visit.page(
         "consent",
-        told=notice,
+        notice=notice,
         email=visit.person.email,
         asked=describe(request.scopes),
         becomes_manufacturer=visit.person.manufacturer_seq is None,

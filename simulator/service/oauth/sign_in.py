@@ -1,12 +1,14 @@
-"""Sign-in (specification, ``POST /auth/signin`` and "Token response (OAuth)")."""
+"""Sign-in: ``POST /auth/signin`` (specification, "Token response (OAuth)"), and the form on the pages."""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Row
 
 from agent.wire import paths
+from agent.wire.secret import Secret
 from simulator.service.answers import Answer, ok
 from simulator.service.call import Call
 from simulator.service.core.scopes import ALL
@@ -14,11 +16,19 @@ from simulator.service.core.token_family import TokenPair
 from simulator.service.endpoints import ERROR, Endpoint, Reply
 from simulator.service.gate import KEY_CHALLENGE
 from simulator.service.http_errors import HttpError
-from simulator.service.oauth.signing_in import too_many_attempts
+from simulator.service.oauth.pages import WayOut
 from simulator.service.oauth.token import NO_STORE, token_response
+from simulator.service.oauth.visit import Visit
 from simulator.service.records import SignInRecord
 from simulator.service.storage import grants, people
 from simulator.wire.messages import SignIn
+
+_WRONG: Final = "The email or the password is wrong."
+_EMAIL_CHARACTERS: Final = 254
+_PASSWORD_CHARACTERS: Final = 1_024
+
+Find = Callable[[Connection, str], Row[Any] | None]
+"""Finds the person with an email."""
 
 
 async def sign_in(call: Call) -> Answer:
@@ -27,16 +37,12 @@ async def sign_in(call: Call) -> Answer:
     They go past the stored answers of the extension ``idempotency-key``: no token is ever stored in clear.
     """
     request = await call.message(SignIn)
-    service, account = call.service, call.caller.manufacturer_seq
-    email, address, now_ms = people.clean_email(request.email), service.address_of(call.scope), service.clock.now_ms()
-    wait_s = service.attempts.begin(email, address, now_ms)
-    if wait_s:
-        raise too_many_attempts(wait_s)
-    person = await service.look_up(lambda c: people.find(c, account, request.email))
-    matches = await service.passwords.check(None if person is None else person.password_hash, request.password)
-    if person is None or not matches:
-        raise HttpError(401, "invalid_credentials", "The email or the password is wrong.", headers=(KEY_CHALLENGE,))
-    service.attempts.succeed(email, address, now_ms)
+    service, account, now_ms = call.service, call.caller.manufacturer_seq, call.service.clock.now_ms()
+    person = await _find_with_password(
+        call, request.email, request.password, now_ms, lambda connection, email: people.find(connection, account, email)
+    )
+    if person is None:
+        raise HttpError(401, "invalid_credentials", _WRONG, headers=(KEY_CHALLENGE,))
     grant_id = service.ids.next()
 
     def open_grant(connection: Connection) -> TokenPair:
@@ -45,6 +51,62 @@ async def sign_in(call: Call) -> Answer:
     await call.check_epoch()
     made = await service.writer.submit(open_grant)
     return ok(token_response(made) | {"user": {"user_id": person.id, "email": person.email}}, *NO_STORE)
+
+
+async def sign_in_with_form(visit: Visit, back: str) -> Answer:
+    """Check the form's email and password, then redirect to ``back``, which shows what comes next."""
+    email = visit.field("email")
+    try:
+        person = await _find_with_password(
+            visit.call, email, Secret(visit.field("password")), visit.now_ms, people.find_anywhere
+        )
+    except HttpError as fault:
+        return visit.trouble(
+            fault,
+            "Sign-in has to wait",
+            advice="The wait protects your account from people who guess. If it was not you who tried, nothing is lost:"
+            " your password still works when the wait is over. If you have forgotten it, ask whoever runs this"
+            " service.",
+            way_out=WayOut(back, "Back to sign-in"),
+        )
+    if person is None:
+        visit.show_next("bad", _WRONG, people.clean_email(email)[:_EMAIL_CHARACTERS])
+    else:
+        visit.visitor = visit.service.sessions.sign_in(person.seq, visit.visitor, visit.now_ms)
+    return visit.go(back)
+
+
+async def _find_with_password(call: Call, email: str, password: Secret, now_ms: int, find: Find) -> Row[Any] | None:
+    """The person with this email and password; None, after the same time, for a wrong one of either.
+
+    Raises:
+        HttpError: 429, there were too many wrong ones.
+    """
+    service, email = call.service, people.clean_email(email)
+    address = service.address_of(call.scope)
+    wait_s = service.attempts.begin(email, address, now_ms)
+    if wait_s:
+        raise _too_many_attempts(wait_s)
+    person = None
+    if email.isprintable() and len(email) <= _EMAIL_CHARACTERS:
+        person = await service.look_up(lambda connection: find(connection, email))
+    given = password.reveal()
+    stored = None if person is None or len(given) > _PASSWORD_CHARACTERS else person.password_hash
+    if not await service.passwords.check(stored, Secret(given[:_PASSWORD_CHARACTERS])):
+        return None
+    service.attempts.succeed(email, address, now_ms)
+    return person
+
+
+def _too_many_attempts(wait_s: int) -> HttpError:
+    """429 with the wait in words and as ``Retry-After``."""
+    minutes = -(-wait_s // 60)
+    return HttpError(
+        429,
+        "too_many_attempts",
+        f"There were too many wrong passwords. Try again in {minutes} minute{'' if minutes == 1 else 's'}.",
+        headers=((b"retry-after", b"%d" % wait_s),),
+    )
 
 
 ENDPOINTS: Final = (

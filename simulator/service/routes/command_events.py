@@ -19,21 +19,25 @@ from sqlalchemy.exc import SQLAlchemyError
 from agent.wire import extensions, paths
 from simulator.service.answers import Answer
 from simulator.service.call import Call
-from simulator.service.endpoints import ERROR, Endpoint, Parameter, Reply
+from simulator.service.endpoints import ERROR, Endpoint, Reply
 from simulator.service.errors import ServiceError, Unavailable, invalid
+from simulator.service.routes.event_streams import (
+    HEARTBEAT,
+    HEARTBEAT_S,
+    MEDIA_TYPE,
+    head_answer,
+    last_event_id,
+    last_event_id_parameter,
+    stream_answer,
+)
 from simulator.service.service import Service
 from simulator.service.storage import commands
-from simulator.service.waiting import STREAMS_MAX
+from simulator.service.waiting import STREAMS_MAX, wait_for_disconnect
 
-MEDIA_TYPE: Final = "text/event-stream"
-HEARTBEAT_S: Final = 15.0
-"""A silent stream sends a comment so often: whoever hears nothing for longer has lost the connection."""
 STREAM_S: Final = 900.0
 """A stream ends after so long, and its caller comes back with credentials that are checked anew."""
 PAGE: Final = 50
 """Commands that are read at once: what a stream holds in memory at most."""
-_EVENTS: Final = (b"content-type", MEDIA_TYPE.encode())
-_HEADERS: Final = ((b"cache-control", b"no-store"), (b"x-accel-buffering", b"no"))
 
 
 @dataclass(slots=True)
@@ -47,13 +51,11 @@ class _Place:
 async def stream_command_events(call: Call) -> Answer:
     """Commands from now on, or from ``Last-Event-ID`` on."""
     service, account = call.service, call.caller.manufacturer_seq
-    last_id = _last_event_id(call)
+    last_id = last_event_id(call)
     if call.scope["method"] == "HEAD":
-        return Answer(200, b"", _HEADERS, _EVENTS, chunks=_no_chunks())
+        return head_answer()
     place = await service.look_up(lambda c: _find_place(c, account, last_id))
-    chunks = _stream(call, place, account)
-    await anext(chunks)  # from here on it is counted, and it leaves by itself whatever becomes of the answer
-    return Answer(200, b"", _HEADERS, _EVENTS, chunks=chunks)
+    return await stream_answer(_stream(call, place, account))
 
 
 def _find_place(connection: Connection, account: int, last_id: str | None) -> _Place:
@@ -66,20 +68,13 @@ def _find_place(connection: Connection, account: int, last_id: str | None) -> _P
     return _Place(seq, last_id)
 
 
-def _last_event_id(call: Call) -> str | None:
-    for name, value in call.scope["headers"]:
-        if name == b"last-event-id":
-            return value.decode("latin-1") or None
-    return None
-
-
 async def _stream(call: Call, place: _Place, account: int) -> AsyncGenerator[bytes]:
     """The stream, once it has joined those that are woken: its first piece is empty and is sent once it has."""
     service = call.service
     loop = asyncio.get_running_loop()
     ends = loop.time() + STREAM_S
     news = service.feed.join(account)
-    gone = asyncio.ensure_future(_wait_for_disconnect(call))
+    gone = asyncio.ensure_future(wait_for_disconnect(call.receive))
     try:
         yield b""
         yield b": commands as they are sent\nretry: 1000\n\n"
@@ -91,7 +86,7 @@ async def _stream(call: Call, place: _Place, account: int) -> AsyncGenerator[byt
             if text:
                 yield text
             elif not await _wait(news, gone, min(HEARTBEAT_S, max(ends - loop.time(), 0))):
-                yield b": still here\n\n"
+                yield HEARTBEAT
     finally:
         service.feed.leave(news)
         gone.cancel()
@@ -106,11 +101,6 @@ async def _still_open(call: Call) -> bool:
     except ServiceError:
         return False
     return True
-
-
-async def _no_chunks() -> AsyncGenerator[bytes]:
-    return
-    yield
 
 
 async def _read_events(service: Service, account: int, place: _Place) -> bytes | None:
@@ -148,11 +138,6 @@ async def _wait(news: asyncio.Event, gone: asyncio.Future[None], timeout_s: floa
             await waiting
 
 
-async def _wait_for_disconnect(call: Call) -> None:
-    while (await call.receive())["type"] != "http.disconnect":
-        pass
-
-
 ENDPOINTS: Final = (
     Endpoint(
         "GET",
@@ -169,12 +154,7 @@ ENDPOINTS: Final = (
             Reply(429, f"`too_many_streams`: the account has {STREAMS_MAX} of them open", ERROR),
         ),
         parameters=(
-            Parameter(
-                "Last-Event-ID",
-                "`id` of the last event that was taken: all commands sent since come first",
-                {"type": "string"},
-                place="header",
-            ),
+            last_event_id_parameter("`id` of the last event that was taken: all commands sent since come first"),
         ),
         extension=extensions.COMMAND_EVENTS,
     ),

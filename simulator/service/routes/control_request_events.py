@@ -14,7 +14,7 @@ from typing_extensions import TypedDict
 
 from simulator.service.answers import Answer
 from simulator.service.call import Call
-from simulator.service.endpoints import ERROR, Endpoint, Parameter, Reply
+from simulator.service.endpoints import ERROR, Endpoint, Reply
 from simulator.service.logged_requests import Selection, judge
 from simulator.service.request_log.store import READERS_MAX, RequestLog
 from simulator.service.routes.control_requests import (
@@ -26,15 +26,20 @@ from simulator.service.routes.control_requests import (
     read_selection,
     show_entry,
 )
+from simulator.service.routes.event_streams import (
+    HEARTBEAT,
+    HEARTBEAT_S,
+    MEDIA_TYPE,
+    head_answer,
+    last_event_id,
+    last_event_id_parameter,
+    stream_answer,
+)
 from simulator.service.waiting import hold
 
-MEDIA_TYPE: Final = "text/event-stream"
-HEARTBEAT_S: Final = 15.0
-"""A silent stream sends a comment so often."""
+_DIGITS_MAX: Final = 19
 PAGE: Final = 20
 """Requests that are sent at once: some 600 KiB at most."""
-_EVENTS: Final = (b"content-type", MEDIA_TYPE.encode())
-_HEADERS: Final = ((b"cache-control", b"no-store"), (b"x-accel-buffering", b"no"))
 
 
 class GapRecord(TypedDict):
@@ -49,18 +54,17 @@ async def stream_requests(call: Call) -> Answer:
     log = log_of(call.service)
     selection = await read_selection(call, query)
     if call.scope["method"] == "HEAD":
-        return Answer(200, b"", _HEADERS, _EVENTS, chunks=_no_chunks())
-    chunks = _stream(call, log, selection, _first_place(call, log))
-    await anext(chunks)  # from here on it is counted, and it leaves by itself whatever becomes of the answer
-    return Answer(200, b"", _HEADERS, _EVENTS, chunks=chunks)
+        return head_answer()
+    return await stream_answer(_stream(call, log, selection, _first_place(call, log)))
 
 
 def _first_place(call: Call, log: RequestLog) -> int:
     """After which request to begin; an id that the log never gave out is of a service before this one."""
-    for name, value in call.scope["headers"]:
-        if name == b"last-event-id" and value.isdigit():
-            return int(value) if int(value) <= log.last_seq else 0
-    return log.last_seq
+    last_id = last_event_id(call)
+    if last_id is None or not last_id.isdecimal():
+        return log.last_seq
+    seq = int(last_id[:_DIGITS_MAX])
+    return seq if seq <= log.last_seq else 0
 
 
 async def _stream(call: Call, log: RequestLog, selection: Selection, place: int) -> AsyncGenerator[bytes]:
@@ -78,16 +82,11 @@ async def _stream(call: Call, log: RequestLog, selection: Selection, place: int)
                     if not await hold(news, call.receive, HEARTBEAT_S):
                         return
                     if not news.done():
-                        yield b": still here\n\n"
+                        yield HEARTBEAT
             finally:
                 news.cancel()
     finally:
         log.leave()
-
-
-async def _no_chunks() -> AsyncGenerator[bytes]:
-    return
-    yield
 
 
 async def _read_events(call: Call, log: RequestLog, selection: Selection, place: int) -> tuple[int, bytes]:
@@ -123,12 +122,7 @@ ENDPOINTS: Final = (
         ),
         parameters=(
             *FILTER_PARAMETERS,
-            Parameter(
-                "Last-Event-ID",
-                "`id` of the last event that was taken: what ended since comes first",
-                {"type": "string"},
-                place="header",
-            ),
+            last_event_id_parameter("`id` of the last event that was taken: what ended since comes first"),
         ),
         public=True,
     ),

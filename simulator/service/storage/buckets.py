@@ -176,11 +176,7 @@ def _narrowed(statement: Select[Any], manufacturer_seq: int, narrow: ReadingFilt
         statement = statement.where(c.manufacturer_seq == manufacturer_seq)
     else:
         statement = statement.where(c.device_seq == narrow.device_seq)
-    if narrow.from_ms is not None:
-        statement = statement.where(c.recorded_at >= narrow.from_ms)
-    if narrow.to_ms is not None:
-        statement = statement.where(c.recorded_at < narrow.to_ms)
-    return statement
+    return narrow.within_times(statement)
 
 
 # SQLite's sum of integers fails beyond 64 bits; as floating point it cannot.

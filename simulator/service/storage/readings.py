@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pydantic_core import from_json
-from sqlalchemy import Connection, Row, bindparam, insert, select
+from sqlalchemy import Connection, Row, Select, bindparam, insert, select
 
 from agent.wire.base import JsonObject
 from simulator.service.storage.lists import Rows, Window, fetch
@@ -49,6 +49,14 @@ class ReadingFilter:
     device_seq: int | None = None
     from_ms: int | None = None
     to_ms: int | None = None
+
+    def within_times(self, statement: Select[Any]) -> Select[Any]:
+        """The statement, narrowed to the readings of these times."""
+        if self.from_ms is not None:
+            statement = statement.where(readings.c.recorded_at >= self.from_ms)
+        if self.to_ms is not None:
+            statement = statement.where(readings.c.recorded_at < self.to_ms)
+        return statement
 
 
 _FIND_DEVICES: Final = select(devices.c.id, devices.c.manufacturer_seq, devices.c.seq).where(
@@ -103,8 +111,4 @@ def list_page(connection: Connection, manufacturer_seq: int, narrow: ReadingFilt
         statement = statement.where(c.manufacturer_seq == manufacturer_seq, devices.c.removed_at.is_(None))
     else:
         statement = statement.where(c.device_seq == narrow.device_seq)
-    if narrow.from_ms is not None:
-        statement = statement.where(c.recorded_at >= narrow.from_ms)
-    if narrow.to_ms is not None:
-        statement = statement.where(c.recorded_at < narrow.to_ms)
-    return fetch(connection, statement, window, c.recorded_at, c.seq)
+    return fetch(connection, narrow.within_times(statement), window, c.recorded_at, c.seq)

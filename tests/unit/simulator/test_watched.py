@@ -5,17 +5,15 @@ from __future__ import annotations
 import ast
 import asyncio
 import threading
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
-import simulator
 from agent.errors import ConfigurationError
 from simulator.watched import ENDED, PartEnded, describe, into_loop, make_thread, start_task
+from tests.source_search import ROOT, name_of, trees
 from tests.sudden_ends import SuddenExit
 
-ROOT: Final = Path(simulator.__file__).parent
 LOOKED_AT: Final = ("service", "fleet", "gateway", "app.py", "children.py", "watched.py")
 STARTS: Final = {
     "Thread", "threading.Timer", "ThreadPoolExecutor", "ProcessPoolExecutor", "ThreadingHTTPServer", "start_new_thread",
@@ -70,16 +68,12 @@ STARTED_ELSEWHERE: Final = {
 def started() -> set[tuple[str, str]]:
     """File and name of every call, or base class, that starts something which runs beside its caller."""
     found = set()
-    for part in LOOKED_AT:
-        for path in sorted((ROOT / part).rglob("*.py")) if (ROOT / part).is_dir() else [ROOT / part]:
-            for node in ast.walk(ast.parse(path.read_text())):
-                used = (
-                    [node.func] if isinstance(node, ast.Call) else node.bases if isinstance(node, ast.ClassDef) else []
-                )
-                for each in used:
-                    name = each.attr if isinstance(each, ast.Attribute) else getattr(each, "id", "")
-                    if name in STARTS or ast.unparse(each) in STARTS:
-                        found.add((path.relative_to(ROOT).as_posix(), name))
+    for path, tree in trees(*(f"simulator/{part}" for part in LOOKED_AT)):
+        for node in ast.walk(tree):
+            used = [node.func] if isinstance(node, ast.Call) else node.bases if isinstance(node, ast.ClassDef) else []
+            for each in used:
+                if name_of(each) in STARTS or ast.unparse(each) in STARTS:
+                    found.add((path.relative_to(ROOT / "simulator").as_posix(), name_of(each)))
     return found
 
 

@@ -24,13 +24,11 @@ class BrokerAddress:
 
     Attributes:
         tls: one context for all sessions; None for connections in the clear.
-        server_name: what the certificate is made out to; None for ``host``.
     """
 
     host: str
     port: int
     tls: ssl.SSLContext | None = None
-    server_name: str | None = None
 
     def __str__(self) -> str:
         return f"{'mqtts' if self.tls else 'mqtt'}://{self.host}:{self.port}"
@@ -141,7 +139,7 @@ class MqttSessions:
                     lambda: session,
                     sock=sock,
                     ssl=broker.tls,
-                    server_hostname=(broker.server_name or broker.host) if broker.tls else None,
+                    server_hostname=broker.host if broker.tls else None,
                 )
             except BaseException:
                 sock.close()

@@ -78,13 +78,11 @@ class Established:
     Attributes:
         kept: the broker had kept subscriptions and messages of an earlier connection.
         began_s: when the connection was asked for.
-        connected_s: when CONNACK came: what a connect took is the difference.
         max_packet_bytes: the largest packet that the broker takes; None when it did not say.
     """
 
     kept: bool
     began_s: float
-    connected_s: float
     max_packet_bytes: int | None
 
 

@@ -80,7 +80,6 @@ class Session(asyncio.Protocol, Timer):
 
     __slots__ = (
         "_began_s",
-        "_connected_s",
         "_context",
         "_heard_s",
         "_keep_alive_s",
@@ -115,7 +114,7 @@ class Session(asyncio.Protocol, Timer):
         self._kept = False
         self._keep_alive_s = float(opening.keep_alive_s)
         self._began_s = context.time()
-        self._connected_s = self._heard_s = self._said_s = self._began_s
+        self._heard_s = self._said_s = self._began_s
         self._pinged_s = _NEVER_S
         context.wheel.at(self._began_s + context.connect_timeout_s, self)
 
@@ -263,7 +262,7 @@ class Session(asyncio.Protocol, Timer):
             return
         if opening is None or transport is None:
             raise AssertionError("a session that greets has both")
-        self._connected_s, self._kept, self._max_bytes = now_s, packet.session_present, packet.max_packet_size
+        self._kept, self._max_bytes = packet.session_present, packet.max_packet_size
         if packet.server_keep_alive is not None:
             self._keep_alive_s = float(packet.server_keep_alive)
         window = min(context.in_flight, packet.receive_max)
@@ -287,7 +286,7 @@ class Session(asyncio.Protocol, Timer):
         self._opening = None
         self._said_s = now_s
         self._context.wheel.at(now_s + self._keep_alive_s if self._keep_alive_s else _NEVER_S, self)
-        self._listener.connected(Established(self._kept, self._began_s, self._connected_s, self._max_bytes), now_s)
+        self._listener.connected(Established(self._kept, self._began_s, self._max_bytes), now_s)
 
     def _keep(self, rest: bytes) -> None:
         """The beginning of a packet, until the rest of it is there."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar, Literal
+from typing import Literal
 
 from simulator.fleet.faults.base import DeviceFault, LastingBasis, register_fault
 from simulator.fleet.faults.kinds.reboot_loop import Turns
 from simulator.fleet.models.condition import Condition
-from simulator.fleet.models.fault_hooks import Hook, Read, Values
+from simulator.fleet.models.fault_hooks import Read, Values
 from simulator.fleet.models.settings import Version
 from simulator.fleet.settings import ReadingName, Seconds, key
 from simulator.fleet.signals.base import Individual, salt_of
@@ -29,8 +29,6 @@ class BadFirmwareSettings(LastingBasis):
 @register_fault(BadFirmwareSettings)
 class BadFirmware(DeviceFault[BadFirmwareSettings]):
     """Applies :class:`BadFirmwareSettings` to the devices of one run."""
-
-    hooks: ClassVar[frozenset[Hook]] = frozenset({Hook.CONDITION, Hook.VALUES})
 
     def condition(self, device: Individual, time_s: float, condition: Condition) -> Condition:
         """The bad version, with its restarts."""

@@ -1,4 +1,4 @@
-"""A blackout of the network, and the recovery: links go in one instant and come back one after the other."""
+"""No network at all: links are cut in one instant, connecting fails at once; they come back one after the other."""
 
 from __future__ import annotations
 

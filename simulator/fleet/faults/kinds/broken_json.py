@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import ClassVar, Literal
+from typing import Literal
 
 from simulator.fleet.faults.base import DeviceFault, LastingBasis, checksum, register_fault
-from simulator.fleet.models.fault_hooks import Body, Hook
+from simulator.fleet.models.fault_hooks import Body
 from simulator.fleet.settings import Share, key
 from simulator.fleet.signals.base import Individual, salt_of
 
@@ -27,8 +27,6 @@ class BrokenJsonSettings(LastingBasis):
 @register_fault(BrokenJsonSettings, makes_refusals=True)
 class BrokenJson(DeviceFault[BrokenJsonSettings]):
     """Applies :class:`BrokenJsonSettings` to the devices of one run."""
-
-    hooks: ClassVar[frozenset[Hook]] = frozenset({Hook.BODIES})
 
     def bodies(self, device: Individual, time_s: float, body: Body) -> Sequence[Body]:
         """The body, broken."""

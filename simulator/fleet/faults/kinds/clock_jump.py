@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, Self
+from typing import Literal, Self
 
 from pydantic import model_validator
 
 from simulator.fleet.faults.base import DeviceFault, FaultBasis, register_fault
 from simulator.fleet.models.condition import Condition, shift_clock
-from simulator.fleet.models.fault_hooks import Hook
 from simulator.fleet.settings import Delay, key
 from simulator.fleet.signals.base import Individual
 
@@ -32,8 +31,6 @@ class ClockJumpSettings(FaultBasis):
 @register_fault(ClockJumpSettings, sets_clocks=True)
 class ClockJump(DeviceFault[ClockJumpSettings]):
     """Applies :class:`ClockJumpSettings` to the devices of one run."""
-
-    hooks: ClassVar[frozenset[Hook]] = frozenset({Hook.CONDITION})
 
     def condition(self, device: Individual, time_s: float, condition: Condition) -> Condition:
         """The clock after the jump."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Final, Literal
+from typing import Final, Literal
 
 from simulator.fleet.faults.base import DeviceFault, LastingBasis, register_fault
 from simulator.fleet.models.condition import Condition, shift_clock
-from simulator.fleet.models.fault_hooks import Hook
 from simulator.fleet.settings import Delay, key
 from simulator.fleet.signals.base import Individual, salt_of
 
@@ -26,8 +25,6 @@ class ClockSkewSettings(LastingBasis):
 @register_fault(ClockSkewSettings, sets_clocks=True)
 class ClockSkew(DeviceFault[ClockSkewSettings]):
     """Applies :class:`ClockSkewSettings` to the devices of one run."""
-
-    hooks: ClassVar[frozenset[Hook]] = frozenset({Hook.CONDITION})
 
     def condition(self, device: Individual, time_s: float, condition: Condition) -> Condition:
         """The wrong clock."""

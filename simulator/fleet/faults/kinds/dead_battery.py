@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import ClassVar, Literal
+from typing import Literal
 
 from simulator.fleet.faults.base import DeviceFault, LastingBasis, register_fault
-from simulator.fleet.models.condition import Condition, PowerLoss
-from simulator.fleet.models.fault_hooks import Hook
+from simulator.fleet.models.condition import Condition, PowerLoss, cut_power
 from simulator.fleet.settings import Delay, key
 from simulator.fleet.signals.base import Individual, salt_of
 
@@ -23,8 +21,6 @@ class DeadBatterySettings(LastingBasis):
 class DeadBattery(DeviceFault[DeadBatterySettings]):
     """Applies :class:`DeadBatterySettings` to the devices of one run."""
 
-    hooks: ClassVar[frozenset[Hook]] = frozenset({Hook.CONDITION})
-
     def __init__(self, settings: DeadBatterySettings, origin_s: float, number: int = 0) -> None:
         super().__init__(settings, origin_s, number)
         self.end_s += settings.spread_s  # the last one is back
@@ -35,16 +31,4 @@ class DeadBattery(DeviceFault[DeadBatterySettings]):
             return condition
         later_s = self.settings.spread_s * device.fraction(salt_of("dead_battery", self.salt.hex()))
         begin_s = self.begin_s + later_s
-        end_s = begin_s + self.settings.duration_s
-        if time_s < begin_s:
-            return dataclasses.replace(condition, until_s=min(condition.until_s, begin_s))
-        if time_s < end_s:
-            return dataclasses.replace(
-                condition,
-                since_s=max(condition.since_s, begin_s),
-                until_s=min(condition.until_s, end_s),
-                off=condition.off or PowerLoss.BATTERY,
-            )
-        return dataclasses.replace(
-            condition, since_s=max(condition.since_s, end_s), booted_s=max(condition.booted_s, end_s)
-        )
+        return cut_power(condition, time_s, begin_s, begin_s + self.settings.duration_s, PowerLoss.BATTERY)

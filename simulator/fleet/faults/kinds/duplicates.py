@@ -7,12 +7,12 @@ of its own is a new reading for every service: an audit has to find it doubled.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from simulator.fleet.faults.base import DeviceFault, LastingBasis, checksum, register_fault
-from simulator.fleet.models.fault_hooks import Body, Hook
+from simulator.fleet.models.fault_hooks import Body
 from simulator.fleet.settings import Delay, Share, key
 from simulator.fleet.signals.base import Individual
 
@@ -30,8 +30,6 @@ class DuplicatesSettings(LastingBasis):
 @register_fault(DuplicatesSettings)
 class Duplicates(DeviceFault[DuplicatesSettings]):
     """Applies :class:`DuplicatesSettings` to the devices of one run."""
-
-    hooks: ClassVar[frozenset[Hook]] = frozenset({Hook.BODIES})
 
     def bodies(self, device: Individual, time_s: float, body: Body) -> Sequence[Body]:
         """The body and its copies."""

@@ -1,11 +1,11 @@
-"""A sensor that keeps showing what it showed when the fault began."""
+"""A frozen sensor: its readings stay what they were when the fault began, and the network works."""
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 from simulator.fleet.faults.base import DeviceFault, LastingBasis, register_fault
-from simulator.fleet.models.fault_hooks import Hook, Read, Values
+from simulator.fleet.models.fault_hooks import Read, Values
 from simulator.fleet.settings import ReadingName, key
 from simulator.fleet.signals.base import Individual
 
@@ -20,8 +20,6 @@ class FrozenSensorSettings(LastingBasis):
 @register_fault(FrozenSensorSettings)
 class FrozenSensor(DeviceFault[FrozenSensorSettings]):
     """Applies :class:`FrozenSensorSettings` to the devices of one run."""
-
-    hooks: ClassVar[frozenset[Hook]] = frozenset({Hook.VALUES})
 
     def values(self, device: Individual, time_s: float, values: Values, read: Read) -> Values:
         """What was read when the fault began."""

@@ -1,4 +1,4 @@
-"""Half-open connections: the other end is gone and nobody says so, so requests wait until the patience ends."""
+"""A frozen network: connections stay open, packets vanish without an error, and requests wait until their timeout."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from simulator.fleet.signals.base import Individual
 
 
 class HalfOpenSettings(LastingBasis):
-    """No answer comes; whether the request arrived is left to chance, and the device cannot know."""
+    """The network freezes: connections stay open, and no answer comes until the timeout of each request."""
 
     kind: Literal["half_open"]
     arrives: Share = key("the part of the requests that still arrive", default=0.0)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar, Literal
+from typing import Literal
 
 from simulator.fleet.faults.base import DeviceFault, LastingBasis, register_fault
-from simulator.fleet.models.fault_hooks import Hook, Pace
+from simulator.fleet.models.fault_hooks import Pace
 from simulator.fleet.settings import Seconds, key
 from simulator.fleet.signals.base import Individual
 
@@ -21,8 +21,6 @@ class InStepTimersSettings(LastingBasis):
 @register_fault(InStepTimersSettings)
 class InStepTimers(DeviceFault[InStepTimersSettings]):
     """Applies :class:`InStepTimersSettings` to the devices of one run."""
-
-    hooks: ClassVar[frozenset[Hook]] = frozenset({Hook.SCHEDULE})
 
     def schedule(self, device: Individual, time_s: float, pace: Pace) -> Pace:
         """The pace with the phase of everybody: whole multiples of the interval since the fault began."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import ClassVar, Final, Literal
+from typing import Final, Literal
 
 from simulator.fleet.faults.base import DeviceFault, LastingBasis, register_fault
 from simulator.fleet.faults.json_body import close_body, identity_of, open_body
-from simulator.fleet.models.fault_hooks import Body, Hook
+from simulator.fleet.models.fault_hooks import Body
 from simulator.fleet.settings import ReadingName, Share, key
 from simulator.fleet.signals.base import Individual
 
@@ -32,8 +32,6 @@ class NanSensorSettings(LastingBasis):
 @register_fault(NanSensorSettings, makes_refusals=True)
 class NanSensor(DeviceFault[NanSensorSettings]):
     """Applies :class:`NanSensorSettings` to the devices of one run."""
-
-    hooks: ClassVar[frozenset[Hook]] = frozenset({Hook.BODIES})
 
     def bodies(self, device: Individual, time_s: float, body: Body) -> Sequence[Body]:
         """The body with NaN in the readings that the hash chooses."""

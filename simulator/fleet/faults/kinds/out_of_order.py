@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Literal
+from typing import Literal
 
 from simulator.fleet.faults.base import DeviceFault, LastingBasis, register_fault
-from simulator.fleet.models.fault_hooks import Hook
 from simulator.fleet.settings import key
 from simulator.fleet.signals.base import Individual, millisecond_of
 
@@ -21,8 +20,6 @@ class OutOfOrderSettings(LastingBasis):
 @register_fault(OutOfOrderSettings)
 class OutOfOrder(DeviceFault[OutOfOrderSettings]):
     """Applies :class:`OutOfOrderSettings` to the devices of one run."""
-
-    hooks: ClassVar[frozenset[Hook]] = frozenset({Hook.ORDER})
 
     def order(self, device: Individual, time_s: float, order: Sequence[int]) -> Sequence[int]:
         """The other order."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Annotated, ClassVar, Final, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
 from agent.wire.limits import BODY_BYTES
 from simulator.fleet.faults.base import DeviceFault, LastingBasis, checksum, register_fault
-from simulator.fleet.models.fault_hooks import Body, Hook
+from simulator.fleet.models.fault_hooks import Body
 from simulator.fleet.settings import Share, key
 from simulator.fleet.signals.base import Individual
 
@@ -28,8 +28,6 @@ class OversizedJsonSettings(LastingBasis):
 @register_fault(OversizedJsonSettings, makes_refusals=True)
 class OversizedJson(DeviceFault[OversizedJsonSettings]):
     """Applies :class:`OversizedJsonSettings` to the devices of one run."""
-
-    hooks: ClassVar[frozenset[Hook]] = frozenset({Hook.BODIES})
 
     def bodies(self, device: Individual, time_s: float, body: Body) -> Sequence[Body]:
         """The body with blanks behind it."""

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 from simulator.fleet.faults.base import DeviceFault, LastingBasis, register_fault
 from simulator.fleet.models.condition import Condition, PowerLoss
-from simulator.fleet.models.fault_hooks import Hook
 from simulator.fleet.settings import Seconds, key
 from simulator.fleet.signals.base import Individual, salt_of, turn_at
 
@@ -24,8 +23,6 @@ class RebootLoopSettings(LastingBasis):
 @register_fault(RebootLoopSettings)
 class RebootLoop(DeviceFault[RebootLoopSettings]):
     """Applies :class:`RebootLoopSettings` to the devices of one run."""
-
-    hooks: ClassVar[frozenset[Hook]] = frozenset({Hook.CONDITION})
 
     def condition(self, device: Individual, time_s: float, condition: Condition) -> Condition:
         """Up and down by turns, each device at its own point of the turn."""

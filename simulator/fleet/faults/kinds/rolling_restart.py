@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import ClassVar, Literal
+from typing import Literal
 
 from simulator.fleet.faults.base import DeviceFault, LastingBasis, register_fault
-from simulator.fleet.models.condition import Condition, PowerLoss
-from simulator.fleet.models.fault_hooks import Hook
+from simulator.fleet.models.condition import Condition, PowerLoss, cut_power
 from simulator.fleet.settings import Seconds, key
 from simulator.fleet.signals.base import Individual, salt_of
 
@@ -25,24 +23,10 @@ class RollingRestartSettings(LastingBasis):
 class RollingRestart(DeviceFault[RollingRestartSettings]):
     """Applies :class:`RollingRestartSettings` to the devices of one run."""
 
-    hooks: ClassVar[frozenset[Hook]] = frozenset({Hook.CONDITION})
-
     def condition(self, device: Individual, time_s: float, condition: Condition) -> Condition:
         """Without power for a while from this device's turn on."""
         if not self.chooses(device):
             return condition
         away_s = min(self.settings.away_s, self.settings.duration_s)  # the last one is back at the fault's end
         off_s = self.begin_s + (self.settings.duration_s - away_s) * device.uniform(_TURN, 0)
-        on_s = off_s + away_s
-        if time_s < off_s:
-            return dataclasses.replace(condition, until_s=min(condition.until_s, off_s))
-        if time_s < on_s:
-            return dataclasses.replace(
-                condition,
-                since_s=max(condition.since_s, off_s),
-                until_s=min(condition.until_s, on_s),
-                off=condition.off or PowerLoss.REBOOT,
-            )
-        return dataclasses.replace(
-            condition, since_s=max(condition.since_s, on_s), booted_s=max(condition.booted_s, on_s)
-        )
+        return cut_power(condition, time_s, off_s, off_s + away_s, PowerLoss.REBOOT)

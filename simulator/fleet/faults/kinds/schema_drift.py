@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Final, Literal, Self
+from typing import Any, Final, Literal, Self
 
 from pydantic import model_validator
 
 from simulator.fleet.faults.base import DeviceFault, LastingBasis, register_fault
 from simulator.fleet.faults.json_body import close_body, open_body
-from simulator.fleet.models.fault_hooks import Body, Hook, Read, Values
+from simulator.fleet.models.fault_hooks import Body, Read, Values
 from simulator.fleet.settings import ReadingName, key
 from simulator.fleet.signals.base import Individual
 
@@ -48,8 +48,6 @@ class SchemaDriftSettings(LastingBasis):
 @register_fault(SchemaDriftSettings, makes_refusals=True)
 class SchemaDrift(DeviceFault[SchemaDriftSettings]):
     """Applies :class:`SchemaDriftSettings` to the devices of one run."""
-
-    hooks: ClassVar[frozenset[Hook]] = frozenset({Hook.VALUES, Hook.BODIES})
 
     def values(self, device: Individual, time_s: float, values: Values, read: Read) -> Values:  # noqa: ARG002 - a hook
         """The readings under their new names."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field
 
 from simulator.fleet.faults.base import DeviceFault, LastingBasis, register_fault
-from simulator.fleet.models.fault_hooks import Hook, Read, Values
+from simulator.fleet.models.fault_hooks import Read, Values
 from simulator.fleet.settings import ReadingName, Share, key
 from simulator.fleet.signals.base import Individual, millisecond_of, salt_of
 
@@ -25,8 +25,6 @@ class SpikingSensorSettings(LastingBasis):
 @register_fault(SpikingSensorSettings)
 class SpikingSensor(DeviceFault[SpikingSensorSettings]):
     """Applies :class:`SpikingSensorSettings` to the devices of one run."""
-
-    hooks: ClassVar[frozenset[Hook]] = frozenset({Hook.VALUES})
 
     def values(self, device: Individual, time_s: float, values: Values, read: Read) -> Values:  # noqa: ARG002 - a hook
         """The readings, some of them ``height`` away."""

@@ -120,11 +120,6 @@ class Route:
         self._origin_s = origin_s
         self._noise_m = noise_m
 
-    @property
-    def length_m(self) -> float:
-        """From the first point to the last, metres."""
-        return self._ends[-1]
-
     def place_at(self, device: Individual, time_s: float) -> Position:
         """Where the device is at ``time_s``."""
         length_m = self._ends[-1]

@@ -8,7 +8,7 @@ from typing import Final, Protocol
 from agent.errors import ServiceError
 from agent.wire import paths
 from agent.wire.extensions import LIST_PARAMETERS, NONE
-from simulator.fleet.device.answers import Answered
+from simulator.fleet.engine.ports import Headers, HttpAnswer
 from simulator.fleet.outcomes import OutcomeClass, class_of
 from simulator.fleet.target.key_pool import headers_of
 from simulator.fleet.target.limiter.values import UNAUTHORIZED, Reply
@@ -24,7 +24,7 @@ Measured = Callable[[OutcomeClass, float, float], None]
 class Pool(Protocol):
     """The connections."""
 
-    async def request(self, method: str, target: str, *, headers: Mapping[str, str]) -> Answered:
+    async def request(self, method: str, target: str, *, headers: Mapping[str, str]) -> HttpAnswer:
         """Send one request and return its answer."""
         ...
 
@@ -80,7 +80,5 @@ class LimiterClient:
             self._measured(outcome, sent_s, self._now())
 
 
-def _by_name(headers: Mapping[str, str] | Sequence[tuple[bytes, bytes]]) -> dict[str, str]:
-    if isinstance(headers, Mapping):
-        return {name.lower(): value for name, value in headers.items()}
+def _by_name(headers: Headers) -> dict[str, str]:
     return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in headers}

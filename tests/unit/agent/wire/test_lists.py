@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.errors import InvalidMessage, ServerFault, UnexpectedAnswer
+from agent.wire.command_lists import DERIVED_IDS
 from agent.wire.dialect import AnswerReading
 from agent.wire.lists import read_page
 from simulator.wire.client import ServiceClient
@@ -273,7 +274,6 @@ def test_what_cannot_be_read_of_commands_is_noted_once_with_an_example():
     assert [record.id for record in listed.records] == ["0", "1", "2"]
     assert set(listed.notes) == {"unreadable_created_at", "unreadable_expires_at"}
     assert "'soon'" in listed.notes["unreadable_expires_at"]
-    assert not listed.has_derived_ids
 
 
 # --- every way of paging ----------------------------------------------------------------------------------------------
@@ -468,7 +468,7 @@ def test_records_by_their_place_have_no_id_from_it():
     with client_of(answering({"commands": {"0": {"command_payload": {}}, "2": {"command_payload": {}}}})) as client:
         listed = client.device_commands("d")
     assert len({record.id for record in listed.records}) == 2
-    assert listed.has_derived_ids
+    assert DERIVED_IDS in listed.notes
 
 
 @pytest.mark.parametrize("is_embedded", [False, True])

@@ -13,7 +13,7 @@ import pytest
 
 from agent.errors import ServiceError, TransportError
 from agent.wire.connection import Connection
-from agent.wire.network import HEAD_MAX_BYTES, TimeBudget, current
+from agent.wire.network import HEAD_MAX_BYTES, TimeBudget, this_thread
 
 LIMIT_S = 0.3
 SOON_S = 20.0
@@ -117,7 +117,7 @@ def test_the_next_request_has_its_own_time_and_an_ordinary_answer_comes_through(
     with SlowServer(lambda: trickle(answer), 0.0) as url, Connection(url, timeout_s=SOON_S) as conn:
         for _ in range(2):
             assert conn.request("GET", "/devices").content == b"[]"
-    assert current() is None
+    assert this_thread.budget is None
 
 
 class Clock:
@@ -147,12 +147,12 @@ def test_the_time_of_an_exchange_inside_another_one_is_not_the_outer_ones():
     clock = Clock()
     with TimeBudget(clock, 10.0) as outer:
         with TimeBudget(clock, 10.0) as inner:
-            assert current() is inner
+            assert this_thread.budget is inner
             clock.now_s = 8.0
             assert inner.left_s == 2.0
-        assert current() is outer
+        assert this_thread.budget is outer
         assert outer.left_s == 10.0
-    assert current() is None
+    assert this_thread.budget is None
 
 
 def test_the_head_of_an_answer_has_a_bound_and_the_body_has_another():

@@ -36,7 +36,7 @@ STORED = (
     StoredCommand("c4", "d2", "succeeded", "", 1.0, 1.1, 1.2),
 )
 RUNS = {"c1": 1, "c3": 1, "c4": 2}
-BOOKS = OutboxBalance("real-agent", accepted=40, delivered=40, waiting=0, set_aside=0, dropped=0, stored=40)
+BOOKS = OutboxBalance(device="real-agent", accepted=40, delivered=40, waiting=0, set_aside=0, dropped=0, stored=40)
 
 
 def readings(keys=range(10), stored=range(10), device="virtual-02") -> DeviceReadings:
@@ -222,7 +222,7 @@ def test_a_removed_device_that_still_answers_is_found():
         prove_command_list([], []),
         prove_effects([], {}),
         prove_readings("readings", []),
-        prove_outbox_balance(OutboxBalance("d", 0, 0, 0, 0, 0, 0)),
+        prove_outbox_balance(OutboxBalance(0, 0, 0, 0, 0, "d", 0)),
         prove_removal("d", {}, still_listed=False),
     ],
 )

@@ -9,5 +9,5 @@ def test_a_reading_that_the_agent_could_not_date_is_still_what_the_sensor_said()
     said = {"witness_sequence": 1, "witness_check": 7.5}
     flagged = StoredReadingRow(100.0, {**said, TIME_UNKNOWN: 1.0, DEVICE_WALL_S: 99.0})
     other = StoredReadingRow(101.0, {"temperature_celsius": 20.0})
-    device = DeviceReadBack("d", (), (), (flagged, other))
+    device = DeviceReadBack("d", (), (flagged, other))
     assert device.by_sequence() == (ReadingFact(1, said),)

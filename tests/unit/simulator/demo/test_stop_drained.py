@@ -13,8 +13,8 @@ import pytest
 from rich.console import Console
 
 from simulator.demo import story
+from simulator.demo.proofs import OutboxCounters
 from simulator.demo.readback import DeviceReadBack, StoredReadingRow
-from simulator.demo.real_agent import OutboxCounters
 from simulator.demo.screen import Screen
 from simulator.demo.stage import DemoSettings
 from simulator.demo.story import Story
@@ -51,11 +51,11 @@ def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def stopped(monkeypatch: pytest.MonkeyPatch, agent: Agent, within_s: float) -> tuple[OutboxCounters, Any]:
     def read(_client: object, device_id: str) -> DeviceReadBack:
-        return DeviceReadBack(device_id, (), (), (StoredReadingRow(0.0, {}),) * agent.delivered)
+        return DeviceReadBack(device_id, (), (StoredReadingRow(0.0, {}),) * agent.delivered)
 
     monkeypatch.setattr(story, "read_device", read)
     real = DeviceIdentity("d1", "p1", "real-agent")
-    outcome: Any = SimpleNamespace(agent=agent, onboarded=SimpleNamespace(cast=SimpleNamespace(real=real)), ends=[])
+    outcome: Any = SimpleNamespace(agent=agent, onboarded=SimpleNamespace(devices=SimpleNamespace(real=real)), ends=[])
     nothing: Any = None
     played = Story(nothing, Screen(Console(file=io.StringIO())), DemoSettings(Path("unused")))
     code, outbox = played._stop_drained(nothing, outcome, time.monotonic() + within_s)

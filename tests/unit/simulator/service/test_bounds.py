@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import ast
 import re
-from pathlib import Path
 
-import simulator.service
 from agent.wire import paths
 from simulator.service import waiting
 from simulator.service.answers import Answer
-from simulator.service.attempts import Attempts
+from simulator.service.passwords import Attempts
 from simulator.service.routes import sensor_data
 from simulator.service.waiting import CachedPoll, PollCache
+from tests.source_search import ROOT, caches_in, collections_in, trees
 
-PACKAGE = Path(simulator.service.__file__).parent
-DOCUMENT = PACKAGE.parent.parent / "docs" / "service.md"
-COLLECTIONS = {
-    *("dict", "list", "set", "bytearray", "deque", "OrderedDict", "Counter", "defaultdict", "WeakSet"),
-    *("Queue", "SimpleQueue", "PriorityQueue", "LifoQueue", "ThreadPoolExecutor"),
-}
-CACHES = {"cache", "lru_cache"}
+DOCUMENT = ROOT / "docs" / "service.md"
 OF_ONE_REQUEST = {
     *(
         "Exchange.ids",
@@ -32,113 +24,21 @@ OF_ONE_REQUEST = {
         "CorkedTransport._held",
         "Inbox._kept",
         "Sending._body",
-        "RequestFacts.headers",
-        "RequestFacts.ids",
     ),
-    *("RuntimeFilter.data", "_Firing.changed", "_States.moved", "Schemas._found", "Schemas.components"),
+    *("_States.moved", "Schemas._found", "Schemas.components"),
 }
 """Gone with the request, the connection's turn, the transaction or the call that they belong to."""
-NEVER_ADDED_TO = {"__all__"}
-
-
-def _name(node: ast.expr) -> str:
-    if isinstance(node, ast.Call):
-        return _name(node.func)
-    if isinstance(node, ast.Subscript):
-        return _name(node.value)
-    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
-
-
-def _is_collection(value: ast.expr | None) -> bool:
-    if isinstance(value, (ast.Dict, ast.List, ast.Set, ast.DictComp, ast.ListComp, ast.SetComp)):
-        return True
-    return isinstance(value, ast.Call) and _name(value.func) in COLLECTIONS | CACHES
-
-
-def _assigned(node: ast.AST) -> list[tuple[ast.expr, ast.expr | None]]:
-    if isinstance(node, ast.AnnAssign):
-        return [(node.target, node.value)]
-    if isinstance(node, ast.Assign):
-        # a, b = c, {} as well
-        pairs = []
-        for target in node.targets:
-            if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
-                pairs += list(zip(target.elts, node.value.elts, strict=True))
-            else:
-                pairs.append((target, node.value))
-        return pairs
-    return []
-
-
-def _of_module(module: ast.Module) -> set[str]:
-    found = {
-        node.name
-        for node in ast.walk(module)
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
-        and any(_name(decorator) in CACHES for decorator in node.decorator_list)
-    }
-    for node in module.body:
-        # A constant is none: what is Final and spelt out is not added to.
-        is_final = isinstance(node, ast.AnnAssign) and _name(node.annotation) == "Final"
-        for target, value in _assigned(node):
-            is_cache = isinstance(value, ast.Call) and _name(value.func) in CACHES
-            if _is_collection(value) and (is_cache or not is_final):
-                found.add(_name(target))
-    return found
-
-
-def _of_class(node: ast.ClassDef) -> set[str]:
-    found = set()
-    for inner in ast.walk(node):
-        for target, value in _assigned(inner):
-            of_self = isinstance(target, ast.Attribute) and _name(target.value) == "self"
-            if of_self and _is_collection(value):
-                found.add(_name(target))
-    for inner in node.body:
-        for target, value in _assigned(inner):
-            words = value.keywords if isinstance(value, ast.Call) else ()
-            has_factory = any(word.arg == "default_factory" and _name(word.value) in COLLECTIONS for word in words)
-            if has_factory or _is_collection(value):
-                found.add(_name(target))
-    return {f"{node.name}.{attribute}" for attribute in found}
-
-
-def collections_in(source: str) -> set[str]:
-    """``Class.attribute`` of each collection that an object holds; functions and names of modules that keep some."""
-    module = ast.parse(source)
-    classes = [node for node in ast.walk(module) if isinstance(node, ast.ClassDef)]
-    return _of_module(module).union(*(_of_class(node) for node in classes))
-
-
-def test_the_search_finds_every_way_in_which_a_collection_is_held():
-    source = """
-KNOWN: Final = {"a": 1}
-MEMORY = {}
-looked_up = functools.lru_cache(maxsize=3)(look_up)
-@cache
-def page(): ...
-class Kept:
-    shared = []
-    members: list[int] = field(default_factory=list)
-    def __init__(self):
-        self._a: dict[int, str] = {}
-        self._b = OrderedDict()
-        self._c, self.d = queue.SimpleQueue(), Counter[int]()
-        self.number = 3
-"""
-    own = {"Kept.shared", "Kept.members", "Kept._a", "Kept._b", "Kept._c", "Kept.d"}
-    assert collections_in(source) == own | {"MEMORY", "looked_up", "page"}
 
 
 def test_each_collection_of_the_service_has_its_bound_in_the_document():
     found = set()
-    for path in sorted(PACKAGE.rglob("*.py")):
+    for path, tree in trees("simulator/service"):
         if "migrations" not in path.parts:
-            found |= collections_in(path.read_text(encoding="utf-8"))
+            found |= caches_in(tree) | {f"{owner}.{name}" if owner else name for owner, name in collections_in(tree)}
     section = DOCUMENT.read_text(encoding="utf-8").partition("### What lives as long as the service")[2]
     rows = re.findall(r"^\| (`.*?) \| (.+?) \|$", section.partition("\n## ")[0], re.MULTILINE)
     written = {name for names, _ in rows for name in re.findall(r"`([^`]+)`", names)}
-    missing = found - OF_ONE_REQUEST - NEVER_ADDED_TO - written
+    missing = found - OF_ONE_REQUEST - written
     assert missing == set(), "write its bound, or why it needs none, into docs/service.md"
     assert written - found == set(), "docs/service.md names what is not there any more"
     assert found >= OF_ONE_REQUEST

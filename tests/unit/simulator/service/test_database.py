@@ -10,7 +10,6 @@ from sqlalchemy import insert
 
 from agent.errors import ConfigurationError
 from agent.wire.secret import Secret
-from simulator.service.clock import ManualClock
 from simulator.service.config import ServiceConfig
 from simulator.service.presence import FLUSH_ROWS, Presence
 from simulator.service.service import Service
@@ -20,6 +19,7 @@ from simulator.service.storage.migrate import schema_revision
 from simulator.service.storage.sqlite import FILE_NAME
 from simulator.service.storage.tables import METADATA
 from simulator.service.storage.tables import rule_firings as rule_firings_table
+from tests.service_running import ManualClock
 
 
 def test_the_migrations_make_the_tables_that_the_code_uses():

@@ -6,7 +6,6 @@ import ast
 import importlib.util
 import json
 import re
-from pathlib import Path
 
 import httpx
 import pytest
@@ -16,8 +15,8 @@ from simulator.service.app import ENDPOINTS
 from simulator.service.document import EXAMPLES, make_document
 from simulator.service.gate import PUBLIC
 from tests.service_running import running
+from tests.source_search import ROOT, defined_in, trees
 
-ROOT = Path(__file__).resolve().parents[4]
 PAGE = (ROOT / "docs" / "service.md").read_text(encoding="utf-8")
 DOCUMENT = make_document(ENDPOINTS, "under test")
 OPERATIONS = {
@@ -61,8 +60,7 @@ def test_every_named_test_exists():
         assert match, test
         path = ROOT / match[1]
         assert path.is_file(), test
-        defined = {node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)}
-        assert match[2] in defined, test
+        assert match[2] in defined_in(path), test
 
 
 def test_every_numbered_rule_has_a_row():
@@ -93,8 +91,8 @@ WORD_AT = {
 def words_in_the_code() -> set[str]:
     """Each ``error`` that the code can answer."""
     found = set()
-    for path in (ROOT / "simulator" / "service").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for _, tree in trees("simulator/service"):
+        for node in ast.walk(tree):
             if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
                 continue
             place = WORD_AT.get(node.func.id)

@@ -23,7 +23,7 @@ from agent.wire.secret import Secret
 from simulator.service.core.authorize import AuthorizationRequest
 from simulator.service.core.client import Client
 from simulator.service.core.token_family import ACCESS_S, CODE_S, LONGEST_S, REFRESH_S, Exchange
-from simulator.service.storage import grants, people, reset, tokens
+from simulator.service.storage import deleting, grants, people, tokens
 from simulator.service.storage.database import Database
 from simulator.service.storage.grants import Refusal
 
@@ -69,7 +69,7 @@ class Families(RuleBasedStateMachine):
         self.writer = writer
 
     def teardown(self) -> None:
-        self._write(reset.delete_all)
+        self._write(deleting.delete_all)
 
     def _write(self, operation):
         with self.database.writing(self.writer):

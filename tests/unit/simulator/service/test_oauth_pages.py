@@ -10,12 +10,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agent.wire.secret import Secret
-from simulator.service.attempts import OF_ACCOUNT, WINDOW_MS
 from simulator.service.config import ServiceConfig
 from simulator.service.core import scopes
 from simulator.service.core.authorize import NAMES
 from simulator.service.oauth import pages
 from simulator.service.oauth.scope_texts import describe
+from simulator.service.passwords import OF_ACCOUNT, WINDOW_MS
 from simulator.service.server import RunningService
 from simulator.service.sessions import ANSWERED_MS, FORM_MS, IDLE_MS
 from tests.partner import Page, PlainBrowser, exchange_code, parameters_of, request_query

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.service import sessions as module
-from simulator.service.attempts import OF_ACCOUNT, OF_ADDRESS, WINDOW_MS, Attempts
 from simulator.service.oauth import pages
+from simulator.service.passwords import OF_ACCOUNT, OF_ADDRESS, WINDOW_MS, Attempts
 from simulator.service.sessions import ANSWERED_MS, FORM_MS, IDLE_MS, LONGEST_MS, Answered, Notice, Sessions
 
 T0 = 1_767_225_600_000

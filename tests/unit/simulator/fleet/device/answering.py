@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from simulator.fleet.device.answers import HttpAnswer
+from simulator.fleet.engine.ports import HttpAnswer
 
 
 def answer_of(status: int, headers: Mapping[str, str], body: bytes) -> HttpAnswer:

@@ -12,20 +12,21 @@ from agent.wire import topics
 from agent.wire.extensions import BATCH_SENSOR_DATA
 from agent.wire.mqtt_messages import Receipt, Refusal, encode, read_readings
 from agent.wire.secret import Secret
+from simulator.fleet.device.driver import Member
 from simulator.fleet.device.environment import Environment
-from simulator.fleet.device.http_driver import Member
 from simulator.fleet.device.memory_ledger import DeviceLedger, MemoryLedger
 from simulator.fleet.device.model import Clocks, DeviceModel, Fleetwide
 from simulator.fleet.device.mqtt_driver import SPREAD_S, MqttDriver
 from simulator.fleet.engine.mqtt.ports import Arrival, Established, Opening, Publisher, SessionListener
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.faults.link import LinkFault
-from simulator.fleet.faults.registry import build_faults, read_fault
+from simulator.fleet.faults.registry import build_faults
 from simulator.fleet.models.fault_hooks import ActiveFaults
 from simulator.fleet.outcomes import Attempt, OutcomeClass
 from simulator.fleet.signals.base import Individual
 from simulator.fleet.workload.link_state import LinkFaults
 from simulator.fleet.workload.mqtt_links import MqttLinks
+from tests.fleet_faults import read_fault
 from tests.virtual_clock import VirtualClock
 
 ID = "dev-1"
@@ -76,9 +77,7 @@ class Engine:
     def stand(self) -> None:
         assert self.listener is not None
         now_s = self._clock.time()
-        self.listener.connected(
-            Established(kept=False, began_s=self._began_s, connected_s=now_s, max_packet_bytes=None), now_s
-        )
+        self.listener.connected(Established(kept=False, began_s=self._began_s, max_packet_bytes=None), now_s)
 
     def puback(self, code: int = 0) -> tuple[str, bytes]:
         topic, payload, publisher, sent_s = self.waiting.pop(0)

@@ -19,7 +19,8 @@ from agent.core.poll_interval import PollIntervals
 from agent.wire import extensions, topics
 from agent.wire.mqtt_messages import Receipt, encode
 from agent.wire.times import parse_time
-from simulator.fleet.device.http_driver import HttpDriver, Member
+from simulator.fleet.device.driver import Member
+from simulator.fleet.device.http_driver import HttpDriver
 from simulator.fleet.device.http_load import HttpLoad
 from simulator.fleet.device.load_base import LoadDevice
 from simulator.fleet.device.load_base import RequestKind as Wanted

@@ -7,13 +7,14 @@ import pytest
 from agent.core.poll_interval import PollIntervals
 from agent.wire import extensions
 from agent.wire.times import parse_time
+from simulator.fleet.device.driver import Member
 from simulator.fleet.device.environment import Environment
-from simulator.fleet.device.http_driver import HttpDriver, Member
+from simulator.fleet.device.http_driver import HttpDriver
 from simulator.fleet.device.model import Clocks, DeviceModel, Fleetwide
 from simulator.fleet.device.request_template import RequestTemplate
 from simulator.fleet.engine.http.origin import read_origin
 from simulator.fleet.engine.wheel import Wheel
-from simulator.fleet.faults.registry import build_faults, read_fault
+from simulator.fleet.faults.registry import build_faults
 from simulator.fleet.models.condition import PowerLoss
 from simulator.fleet.models.fault_hooks import ActiveFaults
 from simulator.fleet.models.model import Clock, Model, StateReadings
@@ -23,6 +24,7 @@ from simulator.fleet.signals.base import Shaped, SignalSet
 from simulator.fleet.signals.chain import Chain, ChainState
 from simulator.fleet.signals.kinds.constant import Constant
 from simulator.fleet.signals.kinds.random_walk import RandomWalk
+from tests.fleet_faults import read_fault
 from tests.unit.simulator.fleet.device.fleet_fakes import START_S, FakeEngine, RecordingLedger, RecordingObserver
 from tests.virtual_clock import VirtualClock
 

@@ -16,11 +16,12 @@ from agent.wire import extensions, paths
 from agent.wire.json_text import encode_json
 from agent.wire.sensor_data import PostSensorData
 from agent.wire.times import to_rfc3339
-from simulator.fleet.device.answers import HttpAnswer, judge
+from simulator.fleet.device.answers import judge
 from simulator.fleet.device.fast_path import KnownAnswers, stamps_of
 from simulator.fleet.device.http_codec import HttpCodec, Operation, PagedPoll, Request, read_refusals, values_text
 from simulator.fleet.device.service_clock import ServiceClock
 from simulator.fleet.device.store import MemoryOutbox, Row
+from simulator.fleet.engine.ports import HttpAnswer
 from tests.unit.simulator.fleet.device.fleet_fakes import START_S
 
 NAMES = st.sampled_from([b"date", b"Date", b"DATE", b"etag", b"ETag", b"content-type", b"x-it", b"link"])

@@ -10,8 +10,9 @@ from agent.core.values import Report
 from agent.errors import NotFound, RateLimited, ServerFault, Unauthorized, UnexpectedAnswer
 from agent.wire import extensions
 from agent.wire.dialect import Dialect, ResultPlace
-from simulator.fleet.device.answers import HttpAnswer, judge
+from simulator.fleet.device.answers import judge
 from simulator.fleet.device.http_codec import HttpCodec, Listing, Operation, PagedPoll, Request, read_refusals
+from simulator.fleet.engine.ports import HttpAnswer
 from tests.unit.simulator.fleet.device.answering import answer_of
 
 

@@ -14,7 +14,8 @@ import pytest
 from agent.core.poll_interval import PollIntervals
 from agent.wire import extensions
 from agent.wire.times import parse_time
-from simulator.fleet.device.http_driver import HttpDriver, Member
+from simulator.fleet.device.driver import Member
+from simulator.fleet.device.http_driver import HttpDriver
 from simulator.fleet.device.model import Clocks, DeviceModel, Fleetwide
 from simulator.fleet.device.request_template import RequestTemplate
 from simulator.fleet.engine.http.origin import read_origin

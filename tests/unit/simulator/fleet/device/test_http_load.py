@@ -8,7 +8,7 @@ import pytest
 
 from agent.wire import extensions
 from simulator.fleet.audit.digest import digest_values
-from simulator.fleet.device.http_load import HttpLoad, LoadOptions
+from simulator.fleet.device.http_load import HttpLoad
 from simulator.fleet.device.load_base import LoadDevice, RequestKind
 from simulator.fleet.device.model import Clocks, Fleetwide
 from simulator.fleet.device.request_template import RequestTemplate
@@ -35,7 +35,7 @@ class Bench:
             first_index=10,
             observer=self.observer,
             clocks=Clocks(self.clock.time, lambda: START_S + self.clock.time()),
-            options=LoadOptions(**options),
+            **options,
         )
 
 
@@ -94,16 +94,14 @@ def test_nothing_is_sent_twice_and_what_became_of_it_is_written_down(answer, out
     assert len(bench.observer.faults) == 1
 
 
-def test_commands_carry_their_payload_and_are_known_by_the_services_id():
-    bench = Bench(
-        lambda _request: (201, {}, b'{"id":"c7","command_payload":{}}'), payload={"command": "ping", "echo": 1}, ttl_s=5
-    )
+def test_commands_are_pings_that_expire_and_are_known_by_the_services_id():
+    bench = Bench(lambda _request: (201, {}, b'{"id":"c7","command_payload":{}}'))
     bench.load.send(RequestKind.SEND_COMMAND, 11, 100.0)
     bench.clock.run_until(101.0)
     assert bench.engine.requests[0].json() == {
         "device_id": "d11",
-        "command_payload": {"command": "ping", "echo": 1},
-        "ttl_seconds": 5,
+        "command_payload": {"command": "ping"},
+        "ttl_seconds": 60,
     }
     assert bench.ledger.calls == [("command_ordered", 11, "c7", pytest.approx(bench.engine.takes_s))]
 

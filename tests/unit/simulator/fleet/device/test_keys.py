@@ -6,7 +6,8 @@ import pytest
 
 from agent.core.backoff import Backoff
 from agent.errors import RateLimited, TransportError
-from simulator.fleet.device.http_driver import HttpDriver, Member
+from simulator.fleet.device.driver import Member
+from simulator.fleet.device.http_driver import HttpDriver
 from simulator.fleet.device.model import Clocks, DeviceModel, Fleetwide
 from simulator.fleet.device.request_template import RequestTemplate
 from simulator.fleet.device.retry_policy import RetryPolicy

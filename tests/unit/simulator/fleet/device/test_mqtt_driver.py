@@ -145,7 +145,7 @@ def test_a_command_that_comes_again_is_acknowledged_and_not_done_again(rig):
     rig.confirm("result-succeeded-c1")
     rig.command()
     assert len(rig.engine.acknowledged) == 5  # the receipt, too
-    assert rig.ledger.runs() == {"c1": 1}
+    assert rig.ledger.effects == {"c1": 1}
     assert rig.driver.has_settled()
 
 
@@ -164,7 +164,7 @@ def test_a_message_that_makes_no_sense_is_told_and_does_not_come_again(rig, topi
     rig.engine.deliver(topic, payload)
     assert len(rig.engine.acknowledged) == 1
     assert topic in rig.ledger.faults[-1]
-    assert rig.ledger.runs() == {}
+    assert rig.ledger.effects == {}
 
 
 def test_the_gateways_hint_holds_readings_back_and_lets_results_go(rig):
@@ -241,7 +241,7 @@ def test_power_loss_leaves_the_disk_and_nothing_else(rig):
     rig.engine.puback()
     rig.confirm(*keys)
     rig.pass_s(6)
-    assert rig.ledger.runs() == {"c1": 2}  # idempotent: begun again
+    assert rig.ledger.effects == {"c1": 2}  # idempotent: begun again
 
 
 def test_a_lost_link_is_found_again_by_the_device_itself(rig):

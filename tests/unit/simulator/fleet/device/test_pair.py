@@ -20,7 +20,6 @@ from agent.errors import TransportError
 from agent.wire import extensions
 from agent.wire.times import to_rfc3339
 from simulator.fleet.audit.readings import ReadingFact, audit_readings
-from simulator.fleet.device.answers import HttpAnswer
 from simulator.fleet.device.fast_path import KnownAnswers
 from simulator.fleet.device.handlers import VOCABULARY
 from simulator.fleet.device.hashed_random import HashedRandom
@@ -30,6 +29,7 @@ from simulator.fleet.device.model import DeviceModel, Fleetwide
 from simulator.fleet.device.runtime import DeviceRuntime
 from simulator.fleet.device.store import Disk
 from simulator.fleet.device.virtual_device import Channel, VirtualDevice
+from simulator.fleet.engine.ports import HttpAnswer
 from tests.unit.simulator.fleet.device.answering import answer_of
 
 START_S = 1_767_225_600.0
@@ -175,7 +175,7 @@ class World:
 
     def check(self) -> None:
         """What holds after every step, whatever happened."""
-        runs = self.ledger.runs()
+        runs = self.ledger.effects
         entries = self.disk.journal.known(self.service.commands)
         for command_id, command in self.service.commands.items():
             handler = VOCABULARY.get(str(command["command_payload"].get("command")))
@@ -188,7 +188,12 @@ class World:
                 assert command["status"] == str(entry.outcome.status)
         # All that the audit goes by; what it has found clean once is not judged again until something of it changes.
         ledger = self.ledger
-        seen = (list(self.service.readings), dict(ledger._facts), set(ledger._accepted), set(ledger._refused))
+        seen = (
+            list(self.service.readings),
+            dict(ledger.facts),
+            set(ledger.accepted_numbers),
+            set(ledger.refused_numbers),
+        )
         if seen != self.judged:
             found = audit_readings(ledger.readings(tuple(self.service.readings)))
             assert found.clean, found.sentences()
@@ -256,7 +261,7 @@ def test_a_once_handler_that_the_power_left_is_not_run_again_and_an_idempotent_o
     assert world.service.commands[valve]["status"] == "failed"
     assert world.service.commands[valve]["error"].startswith("indeterminate")
     assert world.service.commands[test]["status"] == "succeeded"
-    assert world.ledger.runs() == {valve: 1, test: 2}
+    assert world.ledger.effects == {valve: 1, test: 2}
 
 
 def test_a_command_that_is_listed_again_after_a_lost_report_is_not_run_again():
@@ -264,7 +269,7 @@ def test_a_command_that_is_listed_again_after_a_lost_report_is_not_run_again():
     world = World(lambda: next(lost, "none"))
     ping = world.service.send(PAYLOADS[0], START_S + world.now_s)
     world.run(30)
-    assert world.ledger.runs()[ping] == 1
+    assert world.ledger.effects[ping] == 1
     assert world.service.commands[ping]["status"] == "succeeded"
 
 
@@ -303,7 +308,7 @@ def test_a_reading_that_the_service_refuses_is_set_aside_and_the_others_go_on():
     world.run(60)
     world.device.sample(on=False)
     world.run(20)
-    assert world.disk.outbox.set_aside == 1
+    assert (len(world.ledger.refused_numbers), len(world.disk.outbox)) == (1, 0)
     assert audit_readings(world.ledger.readings(tuple(world.service.readings))).clean
     assert world.ledger.accepted >= 10
 

@@ -17,15 +17,19 @@ def run(coroutine):
 def test_a_connection_is_kept_and_used_again():
     async def story():
         async with Server(OK, OK, OK) as server:
-            pool = HttpPool(server.base_url, {"x-api-key": "mk_1"})
-            first = await pool.request("GET", "/devices?limit=1")
+            pool = HttpPool(server.base_url)
+            first = await pool.request("GET", "/devices?limit=1", headers={"x-api-key": "mk_1"})
             second = await pool.request("POST", "/sensor-data", body=b'{"a":1}', headers={"idempotency-key": "k"})
             await pool.close()
             return server, first, second
 
     server, first, second = run(story())
     assert server.connections == 1
-    assert (first.status, first.body, first.headers["x-twice"]) == (200, b"{}", "a")
+    assert (first.status, first.body, [value for name, value in first.headers if name.lower() == b"x-twice"][-1]) == (
+        200,
+        b"{}",
+        b"a",
+    )
     assert second.status == 200
     assert server.requests[0].startswith(b"GET /devices?limit=1 HTTP/1.1\r\nhost: 127.0.0.1:")
     assert b"x-api-key: mk_1\r\n" in server.requests[0]
@@ -36,7 +40,7 @@ def test_a_connection_is_kept_and_used_again():
 def test_a_path_in_the_base_address_stands_before_every_path():
     async def story():
         async with Server(OK) as server:
-            pool = HttpPool(f"{server.base_url}/v1/", {})
+            pool = HttpPool(f"{server.base_url}/v1/")
             await pool.request("GET", "/devices")
             await pool.close()
             return server
@@ -58,7 +62,7 @@ def test_a_path_in_the_base_address_stands_before_every_path():
 def test_every_way_to_end_a_body_is_understood(answer, body):
     async def story():
         async with Server(answer) as server:
-            pool = HttpPool(server.base_url, {}, timeout_s=5)
+            pool = HttpPool(server.base_url, timeout_s=5)
             found = await pool.request("GET", "/")
             await pool.close()
             return found
@@ -71,7 +75,7 @@ def test_an_answer_that_closes_is_followed_by_a_new_connection():
 
     async def story():
         async with Server(closing, OK) as server:
-            pool = HttpPool(server.base_url, {})
+            pool = HttpPool(server.base_url)
             await pool.request("GET", "/")
             await pool.request("GET", "/")
             await pool.close()
@@ -94,7 +98,7 @@ def test_no_more_connections_are_open_than_allowed():
             writer.write(OK)
 
         async with Server(late, late, late, late, OK) as server:
-            pool = HttpPool(server.base_url, {}, connections=2)
+            pool = HttpPool(server.base_url, connections=2)
             asked = [asyncio.create_task(pool.request("GET", f"/{n}")) for n in range(4)]
             await both_asked.wait()
             seen = server.connections
@@ -111,7 +115,7 @@ def test_a_refused_connection_is_a_transport_error():
         async with Server(OK) as server:
             base_url = server.base_url
         with pytest.raises(TransportError, match="GET /: "):
-            await HttpPool(base_url, {}).request("GET", "/")
+            await HttpPool(base_url).request("GET", "/")
 
     run(story())
 
@@ -123,7 +127,7 @@ def test_a_connection_that_closes_without_an_answer_is_a_transport_error():
     async def story():
         async with Server(close) as server:
             with pytest.raises(TransportError, match="without an answer"):
-                await HttpPool(server.base_url, {}).request("GET", "/")
+                await HttpPool(server.base_url).request("GET", "/")
 
     run(story())
 
@@ -132,7 +136,7 @@ def test_a_truncated_answer_is_a_transport_error_not_a_short_body():
     async def story():
         async with Server(b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n{") as server:
             with pytest.raises(TransportError, match="closed the connection"):
-                await HttpPool(server.base_url, {}).request("GET", "/")
+                await HttpPool(server.base_url).request("GET", "/")
 
     run(story())
 
@@ -145,7 +149,7 @@ def test_silence_is_a_transport_error_after_the_time_limit_and_the_connection_is
             await done.wait()
 
         async with Server(OK, silent, OK, OK) as server:
-            pool = HttpPool(server.base_url, {})
+            pool = HttpPool(server.base_url)
             await pool.request("GET", "/")  # it is connected
             pool._timeout_s = 0.05
             with pytest.raises(TransportError, match=r"no answer within 0\.05 s"):
@@ -163,7 +167,7 @@ def test_what_is_not_http_is_an_unexpected_answer():
     async def story():
         async with Server(b"SSH-2.0-OpenSSH_9.2\r\n") as server:
             with pytest.raises(UnexpectedAnswer, match=r"not HTTP/1\.1"):
-                await HttpPool(server.base_url, {}).request("GET", "/")
+                await HttpPool(server.base_url).request("GET", "/")
 
     run(story())
 
@@ -174,7 +178,7 @@ def test_an_answer_beyond_the_cap_is_refused(monkeypatch):
     async def story():
         async with Server(b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n" + b"x" * 50) as server:
             with pytest.raises(UnexpectedAnswer, match="larger than 10 bytes"):
-                await HttpPool(server.base_url, {}).request("GET", "/")
+                await HttpPool(server.base_url).request("GET", "/")
 
     run(story())
 
@@ -182,9 +186,9 @@ def test_an_answer_beyond_the_cap_is_refused(monkeypatch):
 @pytest.mark.parametrize("base_url", ["ftp://x", "127.0.0.1:80", "http://", "http://a?b=c", "http://me:pw@host"])
 def test_an_address_that_cannot_be_used_is_told(base_url):
     with pytest.raises(ConfigurationError, match="write it as http://host:port"):
-        HttpPool(base_url, {})
+        HttpPool(base_url)
 
 
 def test_a_header_cannot_smuggle_another_one():
     with pytest.raises(ConfigurationError, match="line break"):
-        HttpPool("http://127.0.0.1:1", {"x-api-key": "mk_1\r\nx-evil: 1"})
+        run(HttpPool("http://127.0.0.1:1").request("GET", "/", headers={"x-api-key": "mk_1\r\nx-evil: 1"}))

@@ -12,11 +12,12 @@ from agent.wire.base import list_faults
 from agent.wire.json_text import parse_json
 from agent.wire.limits import BODY_BYTES
 from agent.wire.sensor_data import PostSensorData
-from simulator.fleet.faults.registry import KINDS, build_faults, read_fault
+from simulator.fleet.faults.registry import KINDS, build_faults
 from simulator.fleet.models.condition import ALWAYS_ON, Condition, PowerLoss, WallClock
 from simulator.fleet.models.fault_hooks import ActiveFaults, Body, Hook, Pace
 from simulator.fleet.signals.base import Individual
 from simulator.fleet.signals.climate import CLIMATE
+from tests.fleet_faults import read_fault
 
 NOW = 1_767_225_600.0
 FLEET = [Individual(1, f"sim-{n:06d}", n) for n in range(400)]
@@ -100,7 +101,7 @@ def test_a_fault_tells_the_truth_about_itself(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_fault_uses_the_hooks_that_it_names_and_no_other(kind):
+def test_a_fault_names_the_hooks_that_it_uses_and_no_other(kind):
     fault = a_fault(kind=kind, **EXAMPLES.get(kind, {}))
     seen = set()
     for device, at_s in itertools.product(FLEET[:40], (61, 75, 90, 131, 179)):

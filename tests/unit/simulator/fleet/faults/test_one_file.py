@@ -17,10 +17,10 @@ FAULT = '''\
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 from simulator.fleet.faults.base import DeviceFault, LastingBasis, register_fault
-from simulator.fleet.models.fault_hooks import Hook, Read, Values
+from simulator.fleet.models.fault_hooks import Read, Values
 from simulator.fleet.settings import key
 from simulator.fleet.signals.base import Individual
 
@@ -35,8 +35,6 @@ class StuckNumberSettings(LastingBasis):
 @register_fault(StuckNumberSettings)
 class StuckNumber(DeviceFault[StuckNumberSettings]):
     """Replaces each value."""
-
-    hooks: ClassVar[frozenset[Hook]] = frozenset({Hook.VALUES})
 
     def values(self, device: Individual, time_s: float, values: Values, read: Read) -> Values:
         """Every value is the number."""

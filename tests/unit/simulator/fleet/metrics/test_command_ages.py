@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from agent.core.values import OutcomeStatus
-from simulator.fleet.audit.fleet_ledger import NoLedger
+from simulator.fleet.audit.fleet_ledger import FleetLedger
 from simulator.fleet.metrics.ages import ages_of, shown_ages, with_shown_ages
 from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.merging import Merger
@@ -33,7 +33,7 @@ class Played:
     def __init__(self) -> None:
         self.recorder = Recorder()
         self.ways = CommandTracker(self.recorder, NAMES)
-        self.ledger = StagedLedger(NoLedger(), self.ways)
+        self.ledger = StagedLedger(FleetLedger(), self.ways)
         self._count = 0
 
     def order(self, stream: int, *, at_s: float = 0.0, expires_s: float | None = None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agent.core.values import OutcomeStatus
-from simulator.fleet.audit.fleet_ledger import NoLedger
+from simulator.fleet.audit.fleet_ledger import FleetLedger
 from simulator.fleet.metrics import stages
 from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.recorder import Recorder
@@ -84,7 +84,7 @@ def test_stages_have_no_part_in_the_send_lag_and_can_be_told_from_requests():
 def test_a_command_whose_result_is_put_aside_is_under_way_no_more_and_has_no_round_trip():
     recorder = Recorder()
     ways = CommandTracker(recorder, NAMES)
-    ledger = StagedLedger(NoLedger(), ways)
+    ledger = StagedLedger(FleetLedger(), ways)
     ways.mark("c1", Stage.PLANNED, 1.0)
     ledger.command_finished(0, "c1", OutcomeStatus.SUCCEEDED, 2.0)
     assert len(ways) == 1
@@ -101,7 +101,7 @@ def taken(ways, ledger, name, at_s=1.0, *, stream=0, expires_s=None):
 @pytest.mark.parametrize("is_answered_first", [True, False])
 def test_a_command_that_its_device_refuses_never_starts_and_is_under_way_no_more(is_answered_first):
     ways = CommandTracker(Recorder(), NAMES)
-    ledger = StagedLedger(NoLedger(), ways)
+    ledger = StagedLedger(FleetLedger(), ways)
     if is_answered_first:
         taken(ways, ledger, "c1")
     ledger.command_received(0, "c1", 2.0)
@@ -118,7 +118,7 @@ def test_a_command_that_its_device_refuses_never_starts_and_is_under_way_no_more
 
 def test_a_command_that_expires_at_the_service_ends_at_its_time_and_no_sooner():
     ways = CommandTracker(Recorder(), NAMES)
-    ledger = StagedLedger(NoLedger(), ways)
+    ledger = StagedLedger(FleetLedger(), ways)
     taken(ways, ledger, "never fetched", expires_s=10.0)
     taken(ways, ledger, "runs", expires_s=10.0)
     ledger.command_received(0, "runs", 9.0)
@@ -137,7 +137,7 @@ def test_a_command_that_expires_at_the_service_ends_at_its_time_and_no_sooner():
 )
 def test_a_command_that_came_to_its_device_late_ends_as_the_device_says(status, error, end):
     ways = CommandTracker(Recorder(), NAMES)
-    ledger = StagedLedger(NoLedger(), ways)
+    ledger = StagedLedger(FleetLedger(), ways)
     taken(ways, ledger, "c1", expires_s=10.0)
     ways.expire(11.0)
     ledger.command_received(0, "c1", 12.0)
@@ -151,7 +151,7 @@ def test_a_command_that_came_to_its_device_late_ends_as_the_device_says(status, 
 def test_commands_of_somebody_else_are_no_stream_s_and_their_memory_is_bounded(monkeypatch):
     monkeypatch.setattr(stages, "_ENDED_KEPT", 5)
     ways = CommandTracker(Recorder(), NAMES)
-    ledger = StagedLedger(NoLedger(), ways)
+    ledger = StagedLedger(FleetLedger(), ways)
     for number in range(20):
         ledger.command_received(0, f"foreign-{number}", 1.0)
         ledger.command_finished(0, f"foreign-{number}", OutcomeStatus.FAILED, 1.0)

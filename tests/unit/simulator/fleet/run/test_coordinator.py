@@ -267,7 +267,7 @@ def test_workers_that_cannot_begin_say_why():
         def receive(self, timeout_s: float) -> Iterator[FromWorker | WorkerLost]:
             self.now_s += timeout_s
             for worker in self.living:
-                yield Problem(worker, "too many open files", fatal=True)
+                yield Problem(worker, "too many open files")
                 self.alive.discard(worker)
                 yield WorkerLost(worker, "its process ended with exit code 0", self.now_s)
 

@@ -81,7 +81,6 @@ def test_a_program_that_says_nonsense_in_the_middle_of_a_run_ends_its_worker_wit
     told = performed(Piece(fails=True), Begin(time.monotonic()))
     assert isinstance(told[0], Ready)
     assert isinstance(told[-1], Problem)
-    assert told[-1].fatal
     assert SENTENCE in told[-1].sentence
 
 

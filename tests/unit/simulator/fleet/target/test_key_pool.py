@@ -11,7 +11,7 @@ import pytest
 from agent.errors import ServerFault, Unauthorized
 from agent.wire.rate_limit import RateLimit
 from agent.wire.secret import Secret
-from simulator.fleet.device.answers import HttpAnswer
+from simulator.fleet.engine.ports import HttpAnswer
 from simulator.fleet.target.client import Keyring, TargetClient
 from simulator.fleet.target.key_pool import KeyPool
 from simulator.keys import Keys

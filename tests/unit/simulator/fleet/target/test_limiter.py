@@ -240,7 +240,7 @@ def test_our_own_service_keeps_every_promise(quota):
             async def sleep(seconds):
                 bench.clock.advance(max(0.0, seconds))
 
-            pool = HttpPool(bench.service.base_url, {}, connections=8)
+            pool = HttpPool(bench.service.base_url, connections=8)
             desk = LimiterClient(pool, keys, now)
 
             async def ask(key, good):

@@ -18,12 +18,13 @@ from agent.wire.auth import KeyPair
 from agent.wire.extensions import BATCH_SENSOR_DATA, IDEMPOTENCY_KEY, LIST_PARAMETERS, RECORDED_AT
 from agent.wire.secret import Secret
 from agent.wire.sensor_data import PostSensorData
+from simulator.fleet.audit.file_ledger import LedgerTarget
 from simulator.fleet.audit.fleet_ledger import SEQUENCE_NAME, LedgerCounts, first_number_of
 from simulator.fleet.audit.folder import AuditedDevice, ledger_path, write_devices
 from simulator.fleet.audit.ledger_format import LedgerHeader, read_frames
 from simulator.fleet.audit.run_audit import AuditSettings, audit_run
-from simulator.fleet.engine.pool import HttpAnswer
-from simulator.fleet.faults.registry import build_faults, read_fault
+from simulator.fleet.engine.ports import HttpAnswer
+from simulator.fleet.faults.registry import build_faults
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.models.build import ModelParts, build_model
 from simulator.fleet.models.fault_hooks import ActiveFaults
@@ -44,6 +45,7 @@ from simulator.keys import Keys
 from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService
 from simulator.wire.client import ServiceClient
+from tests.fleet_faults import read_fault
 
 KEYS = Keys("mk_fleet", Secret("msk_fleet"))
 PAIR = KeyPair("mk_fleet", Secret("msk_fleet"))
@@ -155,15 +157,17 @@ def a_job(scenario, base_url, found, folder):
         from_s=from_s,
         to_s=to_s,
         offers=frozenset(offers),
-        ledger_path=ledger_path(folder, 0),
-        ledger_header=LedgerHeader(
-            0,
-            0,
-            len(devices),
-            round(time.time() * 1000),
-            SEQUENCE_NAME,
-            offers,
-            first_number_of(history_name(scenario, from_s, to_s)),
+        ledger=LedgerTarget(
+            ledger_path(folder, 0),
+            LedgerHeader(
+                0,
+                0,
+                len(devices),
+                round(time.time() * 1000),
+                SEQUENCE_NAME,
+                offers,
+                first_number_of(history_name(scenario, from_s, to_s)),
+            ),
         ),
     )
 
@@ -227,12 +231,12 @@ class Refusing:
 
     async def request(self, method, _target, *, body=None, **_):
         if method == "GET":
-            return HttpAnswer(200, {}, b'{"data":[],"next_cursor":null,"has_more":false}')
+            return HttpAnswer(200, [], b'{"data":[],"next_cursor":null,"has_more":false}')
         answer = self._answers.pop(0) if self._answers else 201
         if isinstance(answer, Exception):
             raise answer
         text = {"accepted": len(json.loads(body)), "errors": []} if answer == 201 else {"error": "x", "message": "x"}
-        return HttpAnswer(answer, {}, json.dumps(text).encode())
+        return HttpAnswer(answer, [], json.dumps(text).encode())
 
     async def close(self): ...
 

@@ -7,11 +7,12 @@ import pytest
 from simulator.fleet.engine.ports import Caller
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.faults.link import LinkFault
-from simulator.fleet.faults.registry import build_faults, read_fault
+from simulator.fleet.faults.registry import build_faults
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.signals.base import Individual
 from simulator.fleet.workload.link_state import LinkFaults
 from simulator.fleet.workload.links import Links
+from tests.fleet_faults import read_fault
 from tests.virtual_clock import VirtualClock
 
 HEAD = (

@@ -116,7 +116,7 @@ def test_on_a_half_open_connection_the_device_waits_and_the_end_of_the_fault_res
     if published:
         rig.engine.puback()  # it arrived, and nobody hears so
     rig.engine.deliver(topics.command(ID, "c1"), b'{"id":"c1","command_payload":{"command":"ping"}}')
-    assert rig.ledger.runs() == {}
+    assert rig.ledger.effects == {}
     assert rig.driver.connections == 1
     rig.pass_s(10.5)
     assert rig.driver.connections == 1

@@ -76,20 +76,20 @@ def ordered(*answers, chance=0, kind=Service):
     )  # fmt: skip
     operator.send(chance, 0, 1, 0.0)
     clock.run_until(600.0)
-    assert operator.tally.under_way == 0
-    return operator.tally, ledger, service.attempts
+    assert operator.under_way == 0
+    return operator, ledger, service.attempts
 
 
 def test_an_order_whose_first_attempt_still_runs_is_asked_for_again_with_the_same_key():
-    tally, ledger, attempts = ordered(None, RUNS, RUNS, TAKEN)
-    assert (ledger.ordered, tally.refused, tally.unanswered) == (["c1"], {}, 0)
+    operator, ledger, attempts = ordered(None, RUNS, RUNS, TAKEN)
+    assert (ledger.ordered, operator.refused, operator.count_unnumbered()) == (["c1"], {}, 0)
     assert len(attempts) == 4
     assert len(set(attempts)) == 1
 
 
 def test_an_order_that_never_stops_running_is_uncertain_and_not_refused():
-    tally, ledger, _ = ordered(None, RUNS)
-    assert (ledger.ordered, ledger.unanswered, tally.refused) == ([], 1, {})
+    operator, ledger, _ = ordered(None, RUNS)
+    assert (ledger.ordered, ledger.unanswered, operator.refused) == ([], 1, {})
 
 
 class AwayService(Service):
@@ -107,18 +107,18 @@ class AwayService(Service):
 
 @pytest.mark.parametrize("chance", range(20))
 def test_an_order_outlasts_a_service_that_is_away_for_half_a_minute_whatever_the_pauses_are(chance):
-    tally, ledger, _ = ordered(TAKEN, chance=chance, kind=AwayService)
-    assert (ledger.ordered, tally.refused, tally.unanswered) == (["c1"], {}, 0)
+    operator, ledger, _ = ordered(TAKEN, chance=chance, kind=AwayService)
+    assert (ledger.ordered, operator.refused, operator.count_unnumbered()) == (["c1"], {}, 0)
 
 
 def test_an_order_that_nobody_takes_is_given_up_in_the_end():
-    tally, ledger, attempts = ordered((503, "service_busy"))
-    assert (ledger.ordered, ledger.unanswered, tally.unanswered) == ([], 1, 1)
+    operator, ledger, attempts = ordered((503, "service_busy"))
+    assert (ledger.ordered, ledger.unanswered, operator.count_unnumbered()) == ([], 1, 1)
     assert 8 <= len(attempts) < 40
 
 
 @pytest.mark.parametrize("before", [[], [None]])
 def test_an_order_that_is_refused_is_not_sent_again(before):
-    tally, ledger, attempts = ordered(*before, FULL)
-    assert tally.refused == {"409 command_queue_full": 1}
+    operator, ledger, attempts = ordered(*before, FULL)
+    assert operator.refused == {"409 command_queue_full": 1}
     assert (ledger.ordered, ledger.unanswered, len(attempts)) == ([], 0, len(before) + 1)

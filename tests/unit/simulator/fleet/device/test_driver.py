@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import pytest
 
-from simulator.fleet.device.slots import DeviceSlots
+from simulator.fleet.device.driver import DeviceDriver
+from simulator.fleet.device.model import Fleetwide
 from simulator.fleet.engine.wheel import FIRES_PER_TURN, Wheel
 from tests.virtual_clock import VirtualClock
 
 
 class Device:
-    """A place that counts how often it is reached, and notes what it is set to."""
+    """A slot that counts how often it is reached, and notes what it is set to."""
 
     reached = 0
 
     def __init__(self, index: int) -> None:
         self.index = index
-        self.places = None
+        self.driver = None
         self.is_sampling = True
 
     def sample(self, *, on: bool) -> None:
         Device.reached += 1
         self.is_sampling = on
-        self.places.note(self.index, settled=self.index % 100 != 7)
+        self.driver.note(self.index, settled=self.index % 100 != 7)
 
     def switch_off(self) -> None: ...
 
@@ -33,9 +34,10 @@ class Rig:
         self.clock = VirtualClock()
         self.devices = [Device(index) for index in range(count)]
         self.news = 0
-        self.places = DeviceSlots(self.devices, 0, None, Wheel(self.clock), self._hear)
+        self.driver = DeviceDriver(None, Wheel(self.clock), Fleetwide(frozenset(), 1, "run"), on_news=self._hear)
+        self.driver.slots = self.devices
         for device in self.devices:
-            device.places = self.places
+            device.driver = self.driver
 
     def _hear(self) -> None:
         self.news += 1
@@ -54,8 +56,8 @@ class Rig:
 @pytest.mark.parametrize("count", [100, 10_000])
 def test_the_end_of_sampling_reaches_every_device_and_not_many_in_one_turn(count):
     rig = Rig(count)
-    rig.places.sample(on=False)
-    assert not rig.places.has_settled()
+    rig.driver.sample(on=False)
+    assert not rig.driver.has_settled()
     assert max(rig.turns()) == FIRES_PER_TURN
     assert Device.reached == count
     assert not any(device.is_sampling for device in rig.devices)
@@ -65,30 +67,30 @@ def test_the_end_of_sampling_reaches_every_device_and_not_many_in_one_turn(count
 @pytest.mark.parametrize("count", [100, 10_000])
 def test_a_turn_of_the_drain_looks_at_no_device(count):
     rig = Rig(count)
-    rig.places.sample(on=False)
+    rig.driver.sample(on=False)
     rig.turns()
     reached = Device.reached
-    late = rig.places.unsettled()
+    late = rig.driver.unsettled()
     assert late == list(range(7, count, 100))
     for index in late[:-1]:
-        rig.places.note(index, settled=True)
-        assert not rig.places.has_settled()
-    rig.places.switch_off(late[-1])  # without power it has nothing to hand over
-    assert rig.places.has_settled()
-    rig.places.note(3, settled=False)
-    assert (rig.places.has_settled(), rig.places.unsettled()) == (False, [3])
+        rig.driver.note(index, settled=True)
+        assert not rig.driver.has_settled()
+    rig.driver.switch_off(late[-1])  # without power it has nothing to hand over
+    assert rig.driver.has_settled()
+    rig.driver.note(3, settled=False)
+    assert (rig.driver.has_settled(), rig.driver.unsettled()) == (False, [3])
     assert Device.reached == reached
 
 
 def test_sampling_that_begins_again_meanwhile_reaches_all_of_them():
     rig = Rig(200)
-    rig.places.sample(on=False)
-    rig.places.sample(on=True)
+    rig.driver.sample(on=False)
+    rig.driver.sample(on=True)
     rig.turns()
     assert all(device.is_sampling for device in rig.devices)
 
 
 def test_no_devices_have_nothing_to_hand_over():
     rig = Rig(0)
-    rig.places.sample(on=False)
-    assert rig.places.has_settled()
+    rig.driver.sample(on=False)
+    assert rig.driver.has_settled()
