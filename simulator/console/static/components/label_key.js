@@ -18,7 +18,7 @@ export function LabelKey({ product, isSigned, onSigned, onChanged }) {
     return html`<label class="check"><input type="checkbox" checked=${isSigned} onChange=${() => onSigned(!isSigned)} />
       <span>Signed by the product's key <span class="quiet small">· unsigned labels of it are refused</span></span></label>`;
   }
-  return html`<p class="quiet small">This product has no <code>label_key</code>: its labels are not signed, so anybody can make one.
+  return html`<p class="quiet small">This product has no <code>label_key</code>: its labels are not signed, so anybody can make one.${" "}
     <button class="link" type="button" onClick=${() => setOpen(true)}>Give it a key</button></p>
     ${isOpen && html`<${Dialog} title="A key for the product's labels" onClose=${() => setOpen(false)}>
       <${Give} product=${product} onDone=${() => { setOpen(false); onChanged(); }} /><//>`}`;

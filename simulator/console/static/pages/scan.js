@@ -7,6 +7,7 @@ import { Tabs } from "../components/tabs.js";
 import { ApiError, request } from "../core/api.js";
 import { exchange } from "../core/exchange.js";
 import { html, useEffect, useRef, useState } from "../core/html.js";
+import { useMedia } from "../core/media.js";
 import { bytes, plural } from "../core/text.js";
 import { CodePicture, CodeList, WhatItSays } from "../components/label_code.js";
 import { Journey } from "../components/journey.js";
@@ -24,6 +25,7 @@ export default function Scan() {
   const [seen, setSeen] = useState(null); // {url, name, found, error, isBusy}
   const [at, setAt] = useState(0);
   const result = useRef(null);
+  const isNarrow = useMedia("(max-width: 63.99rem)");
   const code = seen?.found?.codes[at] ?? null;
 
   const show = (next) => {
@@ -50,7 +52,7 @@ export default function Scan() {
   const takeText = (text) => show({ found: { codes: [{ text, label: null, problem: null, read_by: {}, corners: [] }], unread: [], decoders: [], advice: null } });
   usePasted(take);
   useEffect(() => {
-    if (seen?.found?.codes.length) result.current?.scrollIntoView({ block: "nearest" });
+    if (seen?.found?.codes.length && isNarrow) result.current?.scrollIntoView({ block: "start" });
   }, [seen]);
 
   return html`
@@ -126,7 +128,7 @@ function Drop({ onPicture }) {
       <label class="button main file">Choose a file<input class="sr" type="file" accept="image/*" onChange=${choose} /></label>
       <label class="button file only-touch">Take a photograph<input class="sr" type="file" accept="image/*" capture="environment" onChange=${choose} /></label>
     </div>
-    <p class="quiet small">JPEG, PNG or WebP, up to ${bytes(PICTURE_BYTES)} and 64 million pixels. It stays on this machine's service and is not stored.</p>
+    <p class="quiet small">JPEG, PNG or WebP, up to ${bytes(PICTURE_BYTES)} and 64 million pixels. It goes to this service only, which does not keep it.</p>
   </div>`;
 }
 
