@@ -33,16 +33,25 @@ def find_chromium() -> str:
 
 
 @contextlib.contextmanager
-def chromium(executable: str, *arguments: str) -> Iterator[Browser]:
+def chromium(executable: str) -> Iterator[Browser]:
     """The system's Chromium for the length of the block; its profile is a new one, gone at the end."""
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=executable, args=[*_ARGUMENTS, *arguments], timeout=120_000
-        )
+        browser = playwright.chromium.launch(executable_path=executable, args=_ARGUMENTS, timeout=120_000)
         try:
             yield browser
         finally:
             browser.close()
+
+
+@contextlib.contextmanager
+def another_chromium(browser: Browser, *arguments: str) -> Iterator[Browser]:
+    """A further one beside ``browser``, with arguments of its own, for the length of the block."""
+    kind = browser.browser_type
+    started = kind.launch(executable_path=find_chromium(), args=[*_ARGUMENTS, *arguments], timeout=120_000)
+    try:
+        yield started
+    finally:
+        started.close()
 
 
 @contextlib.contextmanager

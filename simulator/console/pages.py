@@ -43,6 +43,8 @@ PAGES: Final = (
     Page("/console/devices/{device_id}", "device", "Device"),
     Page("/console/scan", "scan", "Scan a label", "Scan"),
     Page("/console/labels", "labels", "Labels", "Labels"),
+    Page("/console/runs", "runs", "Runs", "Runs"),
+    Page("/console/runs/{id}", "run", "Run"),
 )
 _IMPORTS: Final = {
     "preact": "vendor/preact.module.js",

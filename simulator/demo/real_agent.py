@@ -64,12 +64,12 @@ class RealAgent:
 
     @staticmethod
     def child(folder: DemoFolder) -> ChildProcess:
-        """Its process, not started."""
+        """The process, not started."""
         return ChildProcess("device-agent", folder.logs / "agent.log")
 
     @property
     def pid(self) -> int | None:
-        """Its process id while it runs."""
+        """The process id while it runs."""
         return self._child.pid
 
     @property

@@ -15,8 +15,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from pydantic import ValidationError
@@ -97,6 +98,23 @@ def invalid_all(details: Sequence[tuple[str, str]]) -> Invalid:
 def invalid_model(exc: ValidationError) -> Invalid:
     """The error for a body that does not have its model's shape."""
     return invalid_all(list_faults(exc))
+
+
+def conflict(error: str, field: str, issue: str) -> Conflict:
+    """The error for a member that contradicts what is stored."""
+    return Conflict(error, f"{field}: {issue}.", details=[(field, issue)])
+
+
+@contextlib.contextmanager
+def conflicts_in(place: str) -> Iterator[None]:
+    """Within the block a conflict's member stands in ``place``, such as ``keys.0``."""
+    try:
+        yield
+    except Conflict as exc:
+        if not exc.details:
+            raise
+        [(field, issue)] = exc.details
+        raise conflict(exc.error, f"{place}.{field}", issue) from None
 
 
 def nearest(text: str, known: Iterable[str]) -> str:

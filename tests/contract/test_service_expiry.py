@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import random
 
 import pytest
-from sqlalchemy.exc import OperationalError
 
 from agent.wire.times import parse_time
 from tests.exhaustive import EXHAUSTIVE
+from tests.failing_storage import Storage
 from tests.service_running import Bench, running
 
 STEPS = 150
@@ -79,32 +78,6 @@ def test_a_kept_answer_is_not_given_beyond_the_end_of_its_commands(bench, happen
     happens(bench, other)
     assert open_ids(bench, device) == []
     assert bench.command(device, command)["status"] == "timed_out"
-
-
-class Storage:
-    """Transactions of a running service that fail when told to: before the commit, or with the commit in doubt."""
-
-    def __init__(self, bench: Bench) -> None:
-        database = bench.service._service.database
-        self._writing = database.writing
-        self._mode = ""
-        database.writing = self._failing  # type: ignore[method-assign]
-
-    @contextlib.contextmanager
-    def fails(self, mode: str):
-        self._mode = mode
-        yield
-        self._mode = ""
-
-    @contextlib.contextmanager
-    def _failing(self, connection):
-        mode = self._mode
-        with self._writing(connection):
-            yield
-            if mode == "rolled back":
-                raise OperationalError("COMMIT", {}, Exception("disk full"))
-        if mode == "in doubt":  # it is committed, and nobody learns of it
-            raise OperationalError("COMMIT", {}, Exception("gone"), connection_invalidated=True)
 
 
 def test_after_a_commit_in_doubt_that_was_stored_a_device_is_given_its_command(bench):

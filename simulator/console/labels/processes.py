@@ -6,12 +6,13 @@ import asyncio
 import contextlib
 import json
 import logging
+import os
 import sys
 import time
 from collections.abc import Mapping
 from typing import Any, Final
 
-from simulator.children import kept_environment
+from simulator.children import KEPT_VARIABLES
 from simulator.console.labels.worker import LENGTHS
 from simulator.die_with_parent import with_parent
 from simulator.service.errors import Invalid, Unavailable
@@ -116,7 +117,7 @@ class LabelProcess:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
-            env=kept_environment(),
+            env={name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ},
             start_new_session=True,
         )
         try:

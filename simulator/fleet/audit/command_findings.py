@@ -114,7 +114,7 @@ class _Command:
         return len(self.attempts) > most or len(self.listed) > 1
 
     def is_lost(self, *, results_listed: bool) -> bool:
-        """Of one that was ordered, whose device was read."""
+        """Whether a command that was ordered, and whose device was read back, is lost."""
         if not self.listed:
             return True
         if results_listed and self.reported and self.listed[0] in _NOT_TAKEN:
@@ -213,7 +213,7 @@ def _undelivered(commands: Mapping[str, _Command]) -> int:
 
 
 def _reordered(commands: Mapping[str, _Command]) -> list[str]:
-    """Those that came before one that the service had made earlier; equal times have no order."""
+    """Commands that reached their device before one that the service had made earlier; equal times have no order."""
     there = [
         (each.made_ms, each.received_ms, name)
         for name, each in commands.items()

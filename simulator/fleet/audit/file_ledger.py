@@ -312,7 +312,7 @@ class FileLedger(FleetLedger):
 
 @dataclass(frozen=True, slots=True)
 class LedgerTarget:
-    """Where a worker's ledger goes, and whose it is; it can be pickled."""
+    """Path and header of a worker's ledger, to be opened in its process; can be pickled."""
 
     path: Path
     header: LedgerHeader

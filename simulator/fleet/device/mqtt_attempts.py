@@ -10,8 +10,8 @@ from typing import Final
 
 from agent.core.backoff import Backoff
 from agent.errors import Offline
+from simulator.fleet.device.model import Observer
 from simulator.fleet.device.mqtt_codec import MqttOperation
-from simulator.fleet.device.observer import Observer
 from simulator.fleet.device.retry_policy import RetryPolicy
 from simulator.fleet.outcomes import Attempt, OutcomeClass
 

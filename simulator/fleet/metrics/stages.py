@@ -112,7 +112,7 @@ class CommandTracker:
         self.mark(command_id, Stage.PLANNED, planned_s)
 
     def mark(self, command_id: str, stage: Stage, at_s: float, state: EndState | None = None) -> None:
-        """A command got somewhere, in any order: a device may hold it before the one who sent it has the answer.
+        """Note that a command reached a stage, in any order: a device may hold it before its sender has the answer.
 
         Args:
             command_id: the service's.

@@ -181,7 +181,7 @@ class SubjectNames:
         self._end = column + len(text)
 
     def subject(self) -> tuple[Subject, tuple[Unit, ...]]:
-        """What it names, and the units that its limit may have."""
+        """What a text names, and the units that its limit may have."""
         families = sorted({name.partition(".")[0] for name in self._operations})
         family = self._one_of((*families, *(source.value for source in Source if source is not Source.OPERATIONS)))
         if family == Source.AUDIT:

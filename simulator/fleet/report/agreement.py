@@ -215,7 +215,7 @@ def _unproven(record: RunRecord) -> Iterator[str]:
 
 
 def _of_scenario(record: RunRecord) -> Mapping[str, tuple[object, object]]:
-    """What the record and the scenario in it both say; nothing of a scenario that is a program."""
+    """Differences between the record and the scenario in it; none of a scenario that is a program."""
     document = read_document(record.scenario_text.encode("utf-8", "replace")).value
     if not isinstance(document, dict):
         return {}

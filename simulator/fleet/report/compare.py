@@ -38,7 +38,7 @@ _SEED_B: Final = 2
 
 
 class Finding(StrEnum):
-    """What a comparison says of one figure."""
+    """The comparison of one figure."""
 
     BETTER = "better"
     WORSE = "worse"

@@ -38,7 +38,7 @@ def _difference(each: Difference) -> Check:
 
 
 def history_checks(history: History) -> CheckRun:
-    """The latest run of a history, likewise."""
+    """The latest run of a history as checks."""
     latest = history.latest
     checks = [_headline(headline, latest.figures[headline.name]) for headline in history.headlines]
     if latest.has_lost:

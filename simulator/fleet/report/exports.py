@@ -13,11 +13,11 @@ from simulator.fleet.record import RunRecord
 from simulator.fleet.report.figures import (
     MEASURES,
     OUTCOME_COUNTS,
-    TABLE,
+    TABLE_PERCENTILES,
     OutcomeFigures,
-    name_of,
-    outcomes_of,
-    times_at,
+    figures_by_outcome,
+    percentile_label,
+    percentile_times,
 )
 
 
@@ -25,7 +25,7 @@ def summary_json(record: RunRecord) -> str:
     """The record with percentiles as numbers instead of histograms, for scripts; times in seconds."""
     document = asdict(record)
     for member, operations in (("operations", record.operations), ("ages", shown_ages(record.ages))):
-        found = {(each.operation, each.outcome): _figures(each) for each in outcomes_of(operations)}
+        found = {(each.operation, each.outcome): _figures(each) for each in figures_by_outcome(operations)}
         document[member] = {
             name: {outcome: found[name, outcome] for outcome in classes} for name, classes in operations.items()
         }
@@ -43,7 +43,9 @@ def _figures(figures: OutcomeFigures) -> dict[str, Any]:
 
 
 def _times(histogram: Histogram) -> dict[str, float]:
-    return dict(zip(map(name_of, TABLE), times_at(histogram, TABLE), strict=True))
+    return dict(
+        zip(map(percentile_label, TABLE_PERCENTILES), percentile_times(histogram, TABLE_PERCENTILES), strict=True)
+    )
 
 
 def _finite(value: Any) -> Any:

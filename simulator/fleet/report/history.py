@@ -205,7 +205,7 @@ def _notes(runs: Sequence[HistoryRun], latest: RunRecord, *, anyway: bool) -> It
 
 
 def _headlines(records: Iterable[RunRecord]) -> tuple[Headline, ...]:
-    """Those that any of the runs has, what a fleet is about first."""
+    """The headline figures that any of the runs has, the most important first."""
     kinds = {name: figure for record in records for name, (figure, _) in headline_values(record).items()}
     first = ("readings.age p50", "readings.age p99", "readings accepted per second", "commands.age p99", "errors")
     names = [*(name for name in first if name in kinds), *sorted(kinds.keys() - set(first))]

@@ -49,7 +49,7 @@ def against_text(headline: Headline, judged: Judged) -> str:
 
 
 def note_of(run: HistoryRun) -> str:
-    """What there is to say of a run beside its verdict."""
+    """A note on a run beside its verdict."""
     if run.unjudged:
         return f"not judged: it {run.unjudged}"
     parts = [f"{word}: {', '.join(names)}" for word in (Finding.WORSE, Finding.BETTER) if (names := run.names(word))]

@@ -32,9 +32,8 @@ from simulator.fleet.run.coordinator import Coordinator, RunOutcome
 from simulator.fleet.run.device_lock import claimed_devices
 from simulator.fleet.run.local_workers import LocalWorkers
 from simulator.fleet.run.preparing import Prepared, RunContext, prepare
-from simulator.fleet.run.progress import Registering
 from simulator.fleet.run.recording import first_record, head_of, last_record, schedule_of
-from simulator.fleet.run.reporter import RunReporter
+from simulator.fleet.run.reporter import Registering, RunReporter
 from simulator.fleet.run.worker import work
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.reading import ScenarioFile
@@ -104,7 +103,11 @@ def perform_run(options: RunOptions, make_view: MakeView) -> RunRecord:
         secrets = Path(ends.enter_context(TemporaryDirectory(prefix="fleet-simulator-")))
         context = RunContext(options.file, plan, options.target, options.folder, secrets, workers, options.is_audited)
         folder = ends.enter_context(RunFolder(options.folder))
-        view = ends.enter_context(make_view(head))
+        try:
+            view = ends.enter_context(make_view(head))
+        except AgentError:
+            folder.discard()
+            raise
         for need in needs:
             if not need.fits:
                 view.note(str(need), Tone.WARN)

@@ -26,11 +26,10 @@ from simulator.fleet.scenario.kinds import LimiterSettings
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.reading import ScenarioFile
 from simulator.fleet.target.client import Keyring, open_client
-from simulator.fleet.target.discovery import find_gateway_offers, find_offers
 from simulator.fleet.target.gateway_tokens import issue_gateway_tokens
 from simulator.fleet.target.limiter.values import LimiterRules
 from simulator.fleet.target.provisioning import Provisioned, Wanted, provision
-from simulator.fleet.target.target import Target
+from simulator.fleet.target.target import Target, find_gateway_offers, find_offers
 from simulator.fleet.workload.backfill import BackfillJob, history_name, window_of
 from simulator.fleet.workload.devices import Address
 from simulator.fleet.workload.fleet import FleetJob
@@ -249,7 +248,7 @@ def _shares(
 
 
 def _said(scenario: Scenario) -> tuple[str | None, str | None, str, str]:
-    """What an audit goes by that the scenario says of the server: the reading with the time, what its lists hold."""
+    """The scenario's settings of the server that an audit needs: the reading with the time, what its lists hold."""
     section = scenario.target.dialect
     dialect = section.dialect()
     return dialect.recorded_at_reading, dialect.command_lists, section.command_id, section.time_zone

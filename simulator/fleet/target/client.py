@@ -48,7 +48,7 @@ class Keyring:
     pairs: tuple[Keys, ...]
 
     def headers(self, index: int) -> Mapping[str, str]:
-        """The headers of the pair whose turn it is."""
+        """The headers of the pair of this number, modulo their count."""
         return headers_of(self.pairs[index % len(self.pairs)])
 
 

@@ -137,7 +137,7 @@ class _Relay:
         place.add(self)
 
     def slow_down(self, now_s: float, passage: Passage) -> None:
-        """It goes out now, and gets through like this."""
+        """Note when the request goes out, and what the link does to it."""
         self._sent_s = now_s
         self._passage = passage
 

@@ -71,14 +71,14 @@ class MqttLinks:
         return device in self._recovering or self.state.has_link_fault(device)
 
     def lose(self, device: int) -> None:
-        """The connection goes in this instant: what is under way may have arrived, and nobody says so."""
+        """Cut the connection in this instant: what is under way may have arrived, and no answer comes."""
         line = self._lines.get(device)
         if self.state.lose(device) and line is not None:
             self.engine.cut(device)
             line.end(Offline("closed", DOWN), OutcomeClass.TRANSPORT)
 
     def apply_link_faults(self, faults: LinkFaults) -> None:
-        """From now on what is said gets through as these faults let it.
+        """Apply these faults to everything that is sent from now on.
 
         See :meth:`LinkState.apply_link_faults`. Without any fault, connections that died of one are reset.
         """
@@ -124,7 +124,7 @@ class MqttLinks:
         self.engine.cut(device)
 
     def deafen(self, device: int) -> None:
-        """Hear nothing of this session's connection any more, not even its end: it is half-open."""
+        """Ignore everything on this session's connection from now on, even its end: it is half-open."""
         self.engine.deafen(device)
 
     async def close(self) -> None:
@@ -314,7 +314,7 @@ class _Line:
         self._end_later(0.0, error, OutcomeClass.TRANSPORT)
 
     def _die(self) -> None:
-        """From now on it is half-open."""
+        """Make the connection half-open."""
         if self._is_dead:
             return
         self._is_dead = True
@@ -348,7 +348,7 @@ class _Message:
         self.sent_s: float | None = None  # where the link has it before the engine has
 
     def wait_in_vain(self) -> None:
-        """It got lost, and nobody says so."""
+        """Let the message time out: it got lost without an error."""
         self._line.give_up_later(self, self._timeout_s)
 
     def acknowledged(self, code: int, sent_s: float, now_s: float) -> None:
@@ -362,13 +362,13 @@ class _Message:
         self.end_badly(outcome, reason, sent_s if self.sent_s is None else self.sent_s)
 
     def end_well(self, code: int, sent_s: float) -> None:
-        """The broker has it, and the device knows."""
+        """Report to the device that the broker has the message."""
         publisher = self._take()
         if publisher is not None:
             publisher.acknowledged(code, sent_s, self._line.now())
 
     def end_badly(self, outcome: OutcomeClass, reason: str, sent_s: float | None) -> None:
-        """Nobody knows what became of it, or it never got out."""
+        """Report to the device that the message failed, or that its fate is not known."""
         publisher = self._take()
         if publisher is not None:
             publisher.failed(outcome, reason, sent_s, self._line.now())
@@ -414,7 +414,7 @@ class _Delays:
         self._waiting: deque[tuple[float, Callable[[], None]]] = deque()
 
     def add(self, delay_s: float, call: Callable[[], None]) -> None:
-        """Call it after so long, but not before what was said earlier."""
+        """Call it after a delay, but not before what was added earlier."""
         now_s = self._links.now()
         due_s = self._last_s = max(self._last_s, now_s + delay_s)
         if due_s <= now_s and not self._waiting:

@@ -131,7 +131,7 @@ class StormWorkload:
         self._arrivals = start_task(self._arrive(at_s), "arrivals")
 
     def enter_phase(self, index: int, at_s: float) -> None:
-        """From now on labels arrive as fast as this phase says."""
+        """Let labels arrive at the rate of this phase."""
         del at_s
         self._factor = self._job.rate_factors[index]
 

@@ -205,6 +205,11 @@ class ScriptedDevices:
                 await self._act(now_ms)
         log.warning("scripted devices answer each other's commands without an end: they go on at the next tick")
 
+    async def finish(self) -> None:
+        """Until what they are doing right now is done."""
+        async with self._acting:
+            pass
+
     async def serve(self) -> None:
         """Let devices see at once what is sent to them, as those that hold a poll do; runs until it is cancelled."""
         while True:

@@ -12,8 +12,8 @@ export function Exchange({ one, isOpen }) {
     <summary><span class="badge ${kindOf(one.status)}">${one.status || "no answer"}</span>
       <code>${one.method} ${one.path}</code><span class="quiet small nowrap">${duration(one.ms)}</span></summary>
     <div class="stack exchange-body">
-      ${one.json !== undefined && html`<div><h4>Request</h4><${Json} value=${one.json} label="Request" /></div>`}
-      <div><h4>Answer</h4>${one.answer === null ? html`<p class="quiet">${one.error?.status === 0 ? one.error.message : "No body."}</p>` : html`<${Json} value=${one.answer} label="Answer" />`}</div>
+      ${one.json !== undefined && html`<div><h3>Request</h3><${Json} value=${one.json} label="Request" /></div>`}
+      <div><h3>Answer</h3>${one.answer === null ? html`<p class="quiet">${one.error?.status === 0 ? one.error.message : "No body."}</p>` : html`<${Json} value=${one.answer} label="Answer" />`}</div>
       <div><${CopyButton} text=${asCurl(one)} label="Copy as curl" /></div>
     </div>
   </details>`;

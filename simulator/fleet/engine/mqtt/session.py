@@ -128,7 +128,7 @@ class Session(asyncio.Protocol, Timer):
     def publish(
         self, topic: str, payload: bytes, publisher: Publisher, timeout_s: float, *, retain: bool
     ) -> tuple[OutcomeClass, str] | None:
-        """As :meth:`MqttEngine.publish`, but when it cannot go out at all, nobody is called, and this says why."""
+        """As :meth:`MqttEngine.publish`; the reason where nothing can go out at all, and then nobody is called."""
         out = self._out
         if out is None or self._state is not _UP:
             return faults.NO_CONNECTION
@@ -197,7 +197,7 @@ class Session(asyncio.Protocol, Timer):
             self._out.held_up = True
 
     def resume_writing(self) -> None:
-        """It has room again."""
+        """Write what waits: the transport has room again."""
         if self._out is not None:
             self._out.held_up = False
             self._out.send_waiting(self._context.time())

@@ -6,11 +6,10 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from simulator.fleet.record import RunRecord
-from simulator.fleet.report.by_phase import PhaseFigures
 from simulator.fleet.report.figures import run_figures
 from simulator.fleet.report.page.content import content_of, phase_rows
 from simulator.fleet.report.page.plots import plots_of
-from simulator.fleet.report.timeline import Slice
+from simulator.fleet.report.timeline import PhaseFigures, Slice
 from simulator.report.page import PageAssets, render_page
 
 _FAMILY: Final = "simulator.report"

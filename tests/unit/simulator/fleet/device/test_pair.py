@@ -128,9 +128,9 @@ class World:
         model = DeviceModel(
             interval_s=5.0, polling=PollIntervals(1.0, 2.0, 4.0), backoff=Backoff(base_s=0.5, cap_s=4.0), batch=4
         )
-        speaker = HttpCodec("d1", "p1", self.offers)
+        codec = HttpCodec("d1", "p1", self.offers)
         parts = {"chance": HashedRandom(1, 0), "known_answers": self.known_answers, "now": self.moment()}
-        return VirtualDevice(DeviceRuntime(0, speaker, model, self.fleet, self.disk, **parts), self.moment())
+        return VirtualDevice(DeviceRuntime(0, codec, model, self.fleet, self.disk, **parts), self.moment())
 
     def moment(self) -> Moment:
         return Moment(self.now_s, START_S + self.now_s, "boot")

@@ -4,8 +4,7 @@ import gc
 
 import pytest
 
-from simulator.fleet.device.gc_freeze import GcFreeze
-from simulator.fleet.metrics.health import GcPauses
+from simulator.fleet.metrics.health import GcFreeze, GcPauses
 
 
 @pytest.fixture(autouse=True)
