@@ -45,9 +45,14 @@ def chromium(executable: str) -> Iterator[Browser]:
 
 @contextlib.contextmanager
 def another_chromium(browser: Browser, *arguments: str) -> Iterator[Browser]:
-    """A further one beside ``browser``, with arguments of its own, for the length of the block."""
-    kind = browser.browser_type
-    started = kind.launch(executable_path=find_chromium(), args=[*_ARGUMENTS, *arguments], timeout=120_000)
+    """A further one beside ``browser``, with arguments of its own, for the length of the block.
+
+    It is the whole Chromium: the one without windows has no camera.
+    """
+    from tests.conftest import require_program  # as in find_chromium
+
+    kind, program = browser.browser_type, require_program("chromium")
+    started = kind.launch(executable_path=program, args=[*_ARGUMENTS, *arguments], timeout=120_000)
     try:
         yield started
     finally:

@@ -6,6 +6,7 @@ const EDGE_MAX = 1280;
 const WORDS = {
   NotAllowedError: "The browser may not use the camera. Allow it for this page, in the address bar, and start again.",
   NotFoundError: "This machine has no camera. Take a photograph with a phone, or choose a file.",
+  NotSupportedError: "This browser gives pages no camera. Take a photograph, or choose a file.",
   NotReadableError: "The camera is in use by another program. End that one, and start again.",
 };
 
@@ -31,7 +32,10 @@ export function Camera({ decode, onFound, onPicture }) {
         if (!run.isOver) setFault(WORDS[error.name] ?? error.message);
       },
     );
-    return () => end(run);
+    return () => {
+      run.isOver = true;
+      stop(run);
+    };
   }, [isOn]);
 
   if (!mayUseCamera()) {
@@ -68,7 +72,7 @@ async function watch(run, video, decode) {
     }
     return null;
   } finally {
-    end(run);
+    stop(run);
   }
 }
 
@@ -82,10 +86,7 @@ async function read(decode, blob) {
   }
 }
 
-function end(run) {
-  run.isOver = true;
-  run.stream?.getTracks().forEach((track) => track.stop());
-}
+const stop = (run) => run.stream?.getTracks().forEach((track) => track.stop());
 
 function frameOf(video) {
   const scale = Math.min(1, EDGE_MAX / Math.max(video.videoWidth, video.videoHeight, 1));
