@@ -16,6 +16,7 @@ from simulator.console.labels.processes import LabelWork
 from simulator.console.pages import PAGES, Page, render_entry, render_shell, see_other
 from simulator.console.runs.routes import make_endpoints as make_run_endpoints
 from simulator.console.runs.runs import Runs, RunSettings
+from simulator.console.session_file import SessionFile
 from simulator.console.sessions import Sessions
 from simulator.console.static_files import answer_file, version
 from simulator.service.additions import Addition
@@ -40,7 +41,9 @@ class Console:
     def __init__(self, service: Service, settings: RunSettings | None = None) -> None:
         # With a certificate of its own the service has a plain address for this machine beside the other one.
         secure = (service.config.public_url or "").startswith("https:")
-        self.sessions = Sessions(_cookie_name(service), secure=secure, now_s=time.monotonic)
+        folder = service.config.data_dir
+        file = SessionFile(folder) if folder is not None else None
+        self.sessions = Sessions(_cookie_name(service), secure=secure, now_s=time.time, file=file)
         changes, labels = Changes(service), LabelWork()
         runs = Runs(service, settings or RunSettings())
 

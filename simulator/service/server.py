@@ -25,6 +25,7 @@ from simulator.service.accounts import WantedUser
 from simulator.service.additions import Addition, MakeAddition
 from simulator.service.app import build_app
 from simulator.service.config import ServiceConfig
+from simulator.service.heap import keep_collections_short
 from simulator.service.profiles.model import ServerProfile
 from simulator.service.request_log.protocol import RecordedProtocol
 from simulator.service.service import Service
@@ -297,7 +298,7 @@ class RunningService:
 def serve(
     config: ServiceConfig, on_ready: Callable[[Service, str], None], make_addition: MakeAddition | None = None
 ) -> None:
-    """Serve in this thread until SIGTERM or SIGINT.
+    """Serve in this thread until SIGTERM or SIGINT; the process is the service's own.
 
     Args:
         config: the settings.
@@ -314,8 +315,13 @@ def serve(
         own_url = base_url(listener, is_secure=config.tls_certificate is not None)
         service = Service(config)
         service.public_url = config.public_url or own_url
+
+        def ready() -> None:
+            keep_collections_short()
+            on_ready(service, own_url)
+
         try:
-            make_server(service, lambda: on_ready(service, own_url), make_addition).run([listener])
+            make_server(service, ready, make_addition).run([listener])
             if config.snapshot_on_exit is not None and service.failure is None:
                 save_at_end(service, config.snapshot_on_exit)
         finally:
