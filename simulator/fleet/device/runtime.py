@@ -12,6 +12,7 @@ from simulator.fleet.device.handlers import RULES, VOCABULARY, HandlerContext, W
 from simulator.fleet.device.hashed_random import HashedRandom
 from simulator.fleet.device.http_codec import IN_PROGRESS
 from simulator.fleet.device.service_clock import ServiceClock
+from simulator.fleet.engine.wheel import NEVER
 from simulator.fleet.signals.base import Individual
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ VERSION: Final = "firmware"
 # Shorter works are over before anybody could look.
 _PROGRESS_FROM_S: Final = 0.5
 _PROGRESS_KEPT: Final = 16
-_NEVER_S: Final = float("inf")
 
 
 class DeviceRuntime:
@@ -150,7 +150,7 @@ class Lanes:
     @property
     def due_s(self) -> float:
         """When the next running command ends, on the monotonic clock; infinity when none runs."""
-        return min([running.ends_s for running in self._running.values()], default=_NEVER_S)
+        return min([running.ends_s for running in self._running.values()], default=NEVER)
 
     def resume(self, started: Moment) -> None:
         """After power-on: judge what the last life left in ``started``, and queue what it left waiting.
