@@ -1,4 +1,4 @@
-"""A service: a thread, a bounded mailbox and a name. What it does is an :class:`Actor`, which knows no thread.
+"""A service: a thread, a bounded mailbox and a name. What it does is an :class:`Actor`, without the thread.
 
 An actor has two kinds of work: messages that others post, and a step that falls due at a time it names itself. The
 driver waits for whichever comes first, so every wait ends at once when a message or the stop arrives. The same actor

@@ -12,6 +12,8 @@ from simulator.console import device_table, links
 from simulator.console.access import PREFIX, ConsoleAccess
 from simulator.console.changes import Changes
 from simulator.console.pages import PAGES, Page, render_entry, render_shell, see_other
+from simulator.console.runs.routes import make_endpoints as make_run_endpoints
+from simulator.console.runs.runs import Runs, RunSettings
 from simulator.console.sessions import Sessions
 from simulator.console.static_files import answer_file, version
 from simulator.service.additions import Addition
@@ -33,27 +35,33 @@ class Console:
         addition: what the service serves of it.
     """
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, settings: RunSettings | None = None) -> None:
         secure = service.public_url.startswith("https:")
         self.sessions = Sessions(_cookie_name(service), secure=secure, now_s=time.monotonic)
         changes = Changes(service)
+        runs = Runs(service, settings or RunSettings())
 
         @contextlib.asynccontextmanager
         async def running() -> AsyncIterator[None]:
-            async with changes.running():
+            async with changes.running(), runs.running():
                 yield
+
+        def close() -> None:
+            changes.close()
+            runs.close()
 
         self.addition = Addition(
             control=(
                 *links.make_endpoints(self.sessions),
                 *device_table.make_endpoints(),
                 *changes.endpoints(),
+                *make_run_endpoints(runs),
             ),
             pages=self._pages(),
             access=ConsoleAccess(self.sessions),
             running=running,
             entry_path=lambda: links.entry_path(self.sessions.make_link()),
-            close=changes.close,
+            close=close,
         )
 
     def _pages(self) -> Sequence[Endpoint]:
@@ -118,6 +126,6 @@ def _cookie_name(service: Service) -> str:
     return f"console-{parts.port or (443 if parts.scheme == 'https' else 80)}"
 
 
-def make_console(service: Service) -> Addition | None:
+def make_console(service: Service, settings: RunSettings | None = None) -> Addition | None:
     """What a service serves of its console; None for one without control paths, which it stands on."""
-    return Console(service).addition if service.config.control else None
+    return Console(service, settings).addition if service.config.control else None

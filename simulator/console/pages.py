@@ -41,6 +41,8 @@ class Page:
 PAGES: Final = (
     Page("/", "devices", "Devices", "Devices"),
     Page("/console/devices/{device_id}", "device", "Device"),
+    Page("/console/runs", "runs", "Runs", "Runs"),
+    Page("/console/runs/{id}", "run", "Run"),
 )
 _IMPORTS: Final = {
     "preact": "vendor/preact.module.js",

@@ -164,7 +164,7 @@ def test_up_brings_a_gateway_and_a_device_of_ones_own_that_works_with_its_token_
 
 
 def test_the_lines_that_up_prints_bring_a_command_to_an_agent_over_mqtt_and_to_one_over_http():
-    up = [word for word in UP if word != "--json"]
+    up = [*(word for word in UP if word != "--json"), "--verbose"]
     with subprocess.Popen(up, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
         try:
             assert process.stdout is not None

@@ -73,6 +73,7 @@ def comparison_json(found: Comparison) -> str:
     document = {
         "a": _named(found.a.name, found.a.began_at, found.a.verdict.word),
         "b": _named(found.b.name, found.b.began_at, found.b.verdict.word),
+        "conclusion": conclusion(found),
         "compared": found.compared,
         "confidence": found.confidence,
         "warnings": found.warnings,

@@ -103,7 +103,11 @@ def perform_run(options: RunOptions, make_view: MakeView) -> RunRecord:
         secrets = Path(ends.enter_context(TemporaryDirectory(prefix="fleet-simulator-")))
         context = RunContext(options.file, plan, options.target, options.folder, secrets, workers, options.is_audited)
         folder = ends.enter_context(RunFolder(options.folder))
-        view = ends.enter_context(make_view(head))
+        try:
+            view = ends.enter_context(make_view(head))
+        except AgentError:
+            folder.discard()
+            raise
         for need in needs:
             if not need.fits:
                 view.note(str(need), Tone.WARN)
