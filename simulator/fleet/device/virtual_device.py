@@ -36,7 +36,7 @@ _POLL: Final = Operation.POLL
 
 
 class Channel(Protocol):
-    """One of the two ways between a device and the service."""
+    """A way between a device and the service: of commands, or of results and readings."""
 
     @property
     def due_s(self) -> float:

@@ -244,7 +244,7 @@ OPERATION_COLUMNS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class AgeFigures:
-    """How old readings were that the service accepted, or commands whose end it knows.
+    """How old readings were when they were accepted, or commands when their end reached the service.
 
     Attributes:
         figures: named as in a threshold: ``readings.age``, ``commands.age``, ``commands.age.failed``,

@@ -52,7 +52,7 @@ MakeView = Callable[[RunHead], RunView]
 
 
 class EndedByHand(Exception):
-    """Somebody ended the run before its load began, or at once while it ended in order; the text says how far it was.
+    """The run was ended by hand before its load began, or a second time while it ended; the text has how far it was.
 
     Attributes:
         registered: devices that are at the target at least.

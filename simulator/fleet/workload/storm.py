@@ -241,7 +241,7 @@ class StormWorkload:
         return Answer(answer.status, _NO_HEADERS, answer.body, _SOURCE)
 
     async def _listed_id(self, user: str, identifier: str) -> str:
-        """The id of a device whose registration did not name it; empty where the list does not, either."""
+        """The id of a device by the list of devices, where its registration did not name it; empty without one."""
         client = TargetClient(self._pool, self._keys, self._job.offers)
         with contextlib.suppress(AgentError):
             async for items in client.pages(paths.user_devices(user), client.paging):
