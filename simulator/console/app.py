@@ -14,6 +14,7 @@ from simulator.console.changes import Changes
 from simulator.console.pages import PAGES, Page, render_entry, render_shell, see_other
 from simulator.console.runs.routes import make_endpoints as make_run_endpoints
 from simulator.console.runs.runs import Runs, RunSettings
+from simulator.console.session_file import SessionFile
 from simulator.console.sessions import Sessions
 from simulator.console.static_files import answer_file, version
 from simulator.service.additions import Addition
@@ -37,7 +38,9 @@ class Console:
 
     def __init__(self, service: Service, settings: RunSettings | None = None) -> None:
         secure = service.public_url.startswith("https:")
-        self.sessions = Sessions(_cookie_name(service), secure=secure, now_s=time.monotonic)
+        folder = service.config.data_dir
+        file = SessionFile(folder) if folder is not None else None
+        self.sessions = Sessions(_cookie_name(service), secure=secure, now_s=time.time, file=file)
         changes = Changes(service)
         runs = Runs(service, settings or RunSettings())
 

@@ -24,6 +24,7 @@ from simulator.service.accounts import WantedUser
 from simulator.service.additions import Addition, MakeAddition
 from simulator.service.app import build_app
 from simulator.service.config import ServiceConfig
+from simulator.service.heap import keep_collections_short
 from simulator.service.profiles.model import ServerProfile
 from simulator.service.request_log.protocol import RecordedProtocol
 from simulator.service.service import Service
@@ -262,7 +263,7 @@ class RunningService:
 def serve(
     config: ServiceConfig, on_ready: Callable[[Service, str], None], make_addition: MakeAddition | None = None
 ) -> None:
-    """Serve in this thread until SIGTERM or SIGINT.
+    """Serve in this thread until SIGTERM or SIGINT; the process is the service's own.
 
     Args:
         config: the settings.
@@ -278,8 +279,13 @@ def serve(
     with contextlib.closing(listener):
         service = Service(config)
         service.public_url = config.public_url or base_url(listener)
+
+        def ready() -> None:
+            keep_collections_short()
+            on_ready(service, base_url(listener))
+
         try:
-            make_server(service, lambda: on_ready(service, base_url(listener)), make_addition).run([listener])
+            make_server(service, ready, make_addition).run([listener])
             if config.snapshot_on_exit is not None and service.failure is None:
                 save_at_end(service, config.snapshot_on_exit)
         finally:
