@@ -22,7 +22,6 @@ from simulator.service.config import REFRESH_GRACE_S, ServiceConfig
 from simulator.service.profiles.model import COMPLETE
 from simulator.service.profiles.text import name_of, read_all
 from simulator.service.request_log.settings import KEEP_DEFAULT, KEEP_MAX, AccessLogStyle
-from simulator.terminal import option
 from simulator.watched import PartEnded
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ _EXEC_DEFAULTS: Final[dict[str, object]] = {"port": 0, "rate_limit": 0, "log_lev
 def _option(name: str, *names: str, variable: str = "", **rest: Any) -> Callable[[Command], Command]:
     """An option that can also be set by the environment variable FLEET_SIMULATOR_ and its name, or ``variable``."""
     variable = variable or name.removeprefix("--").replace("-", "_").upper()
-    return option(name, *names, envvar=f"FLEET_SIMULATOR_{variable}", **rest)
+    return click.option(name, *names, envvar=f"FLEET_SIMULATOR_{variable}", show_envvar=True, show_default=True, **rest)
 
 
 @click.group("service", short_help="Run the local service.", invoke_without_command=True)
@@ -253,7 +252,7 @@ def _execute(*, command: tuple[str, ...], **options: Any) -> int:
 
 
 def _options_of_exec() -> list[click.Parameter]:
-    """Those of the service itself, with variables of their own, and defaults that fit one command."""
+    """The service's own options, without their environment variables, and with defaults that fit one command."""
     found: list[click.Parameter] = []
     for parameter in service_command.params:
         if parameter.name in _NOT_OF_EXEC:

@@ -1,4 +1,4 @@
-"""The service's parts, put together: what handlers work with."""
+"""The service object: storage, clock, rules and what is kept in memory, for the handlers of requests."""
 
 from __future__ import annotations
 
