@@ -1,7 +1,7 @@
 // What the service was sent and what it answered: live, with filters, each request whole, as curl, and sent again.
 import { CopyBlock } from "../components/copy.js";
 import { Dialog } from "../components/dialog.js";
-import { Exchange, Outcome } from "../components/exchange.js";
+import { Exchange, Outcome } from "../components/logged_request.js";
 import { Empty, ErrorBox, Loading } from "../components/states.js";
 import { toast, toastError } from "../components/toast.js";
 import { del, get, post, queryOf, segment, send } from "../core/api.js";
