@@ -38,7 +38,7 @@ from typing import ClassVar
 
 
 class Advice(StrEnum):
-    """What a caller does about an error."""
+    """The advice to a caller about an error."""
 
     RETRY = "retry"
     """Back off and do the same again."""
@@ -116,7 +116,7 @@ class StorageError(AgentError):
 
 
 class ServiceError(AgentError):
-    """Something went wrong between us and the service."""
+    """An exchange with the service failed."""
 
     advice = Advice.RETRY
 
@@ -128,7 +128,7 @@ class TransportError(ServiceError):
 
 
 class Offline(TransportError):
-    """There is no connection to the broker. Whoever keeps the connection tells about it; others only wait.
+    """There is no connection to the broker. The part that keeps the connection logs it; others only wait.
 
     Attributes:
         state: one word: ``connecting``, ``unreachable``, ``taken_over``, ``bad_certificate``, ...

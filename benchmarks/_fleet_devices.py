@@ -24,16 +24,15 @@ import uvloop
 from agent.core.poll_interval import PollIntervals
 from agent.wire.extensions import IDEMPOTENCY_KEY
 from simulator.fleet.device.driver import Member
-from simulator.fleet.device.gc_freeze import GcFreeze
 from simulator.fleet.device.http_driver import HttpDriver
-from simulator.fleet.device.model import DeviceModel, Fleetwide
-from simulator.fleet.device.observer import Observer
+from simulator.fleet.device.model import DeviceModel, Fleetwide, Observer
 from simulator.fleet.device.request_template import RequestTemplate
 from simulator.fleet.engine.addresses import loopback_addresses
 from simulator.fleet.engine.http.engine import Http1Engine, HttpOptions
 from simulator.fleet.engine.http.origin import read_origin
 from simulator.fleet.engine.preflight import raise_descriptor_limit
 from simulator.fleet.engine.wheel import LoopClock, Wheel
+from simulator.fleet.metrics.health import GcFreeze
 from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.outcomes import Attempt, OutcomeClass
@@ -106,14 +105,14 @@ class Counting(Observer):
         now_s: float,
         attempt: Attempt,
     ) -> None:
-        """See :class:`~simulator.fleet.device.observer.Observer`."""
+        """See :class:`~simulator.fleet.device.model.Observer`."""
         self.ended += 1
         self.failed += outcome is not OutcomeClass.OK
         self._lags.append((now_s if sent_s is None else sent_s) - ready_s)
         self.recorder.record(operation, outcome, intended_s=intended_s, sent_s=sent_s, now_s=now_s, attempt=attempt)
 
     def faulted(self, operation: str, device: int, sentence: str) -> None:
-        """See :class:`~simulator.fleet.device.observer.Observer`."""
+        """See :class:`~simulator.fleet.device.model.Observer`."""
 
     def cut(self, second: int) -> None:
         """A second is over."""

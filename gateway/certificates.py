@@ -36,7 +36,7 @@ _HOST: Final = re.compile(r"(?!.*-(\.|$))[A-Za-z0-9][A-Za-z0-9-]{0,62}(\.[A-Za-z
 
 @dataclass(frozen=True, slots=True)
 class CertificateFiles:
-    """Where they lie, and what was done.
+    """The files of the certificates, and what was made or kept.
 
     Attributes:
         authority: what devices trust.

@@ -6,10 +6,9 @@ mosquitto is installed, are processes of their own.
 
 from __future__ import annotations
 
+import functools
 import itertools
-import json
 import queue
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -24,7 +23,7 @@ from agent.error_text import bounded
 from agent.errors import AgentError, ConfigurationError
 from agent.wire.auth import KeyPair
 from agent.wire.registration import RegisterDevice
-from simulator.config import DEFAULT_PORT, DEVICES_MAX, UpSettings, quota_needed
+from simulator.config import DEFAULT_PORT, DEVICES_MAX, UpSettings
 from simulator.exit_codes import ExitCode, exit_code_of
 from simulator.fleet.device.model import DeviceModel
 from simulator.fleet.engine.preflight import raise_descriptor_limit
@@ -34,8 +33,9 @@ from simulator.fleet.signals.scripted import make_signals
 from simulator.fleet.target.local import LocalService, remove_local, write_local
 from simulator.gateway.broker import PORT_OPTION as MQTT_PORT_OPTION
 from simulator.gateway.trial import HTTP_HOST, HTTP_PORT_OPTION, IDENTIFIERS, Trial, running_trial
+from simulator.greeting import Standing, Style, greet
 from simulator.interrupts import terminations_as_interrupts
-from simulator.keys import Keys, curl_line, keep_keys, make_keys
+from simulator.keys import Keys, keep_keys, make_keys
 from simulator.listening import check_port
 from simulator.watched import PartEnded
 from simulator.wire.client import ServiceClient
@@ -49,23 +49,28 @@ _DEFAULTS: Final = UpSettings()
 _LOOK_S: Final = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """What runs and how to reach it.
+@dataclass(slots=True)
+class _Around:
+    """The gateway and the broker, for programs that look for the service: they come after it.
 
     Attributes:
-        devices: the virtual ones.
-        trial: broker and gateway; None without them.
-        others: the keys of the accounts beside the first one.
-        console_url: opens the console once; None without it.
+        found: the folder that they are in, and what stands there; None without them.
     """
 
-    base_url: str
-    keys: Keys
-    devices: tuple[DeviceIdentity, ...]
-    trial: Trial | None = None
-    others: tuple[Keys, ...] = ()
-    console_url: str | None = None
+    found: tuple[Path, Trial] | None = None
+
+    def add_to(self, standing: LocalService) -> LocalService:
+        """What such a program finds, with them."""
+        if self.found is None:
+            return standing
+        folder, trial = self.found
+        return replace(
+            standing,
+            gateway_url=trial.url,
+            gateway_folder=folder / "gateway" / "gateway",
+            broker_port=trial.broker.port,
+            broker=trial.broker.name,
+        )
 
 
 @click.command("up", short_help="Service, gateway and devices on this machine, until Ctrl-C.")
@@ -145,6 +150,39 @@ class Standing:
     help="Serve the console, the pages on which everything is seen and steered in a browser.",
 )
 @click.option(
+    "--verbose",
+    is_flag=True,
+    envvar="FLEET_SIMULATOR_UP_VERBOSE",
+    help="Print every address, key and line to paste, one on each line, instead of one screen.",
+)
+@click.option(
+    "--runs",
+    "runs_dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    envvar="FLEET_SIMULATOR_UP_RUNS",
+    help="Folder of the fleet runs that the console shows, and that it puts new ones into.  [default: fleet-runs]",
+)
+@click.option(
+    "--scenarios",
+    "scenarios_dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    envvar="FLEET_SIMULATOR_UP_SCENARIOS",
+    help="Folder of the scenarios (*.yaml) that may be started from the console; without it none is.",
+)
+@click.option(
+    "--tls-certificate",
+    type=click.Path(dir_okay=False, path_type=Path),
+    envvar="FLEET_SIMULATOR_UP_TLS_CERTIFICATE",
+    help="PEM file with a certificate and those above it: others reach the service by https at --port, and programs of "
+    "this machine in plain at another one. 'device-gateway certificates' makes one.",
+)
+@click.option(
+    "--tls-key",
+    type=click.Path(dir_okay=False, path_type=Path),
+    envvar="FLEET_SIMULATOR_UP_TLS_KEY",
+    help="PEM file with its key, where it is not in the certificate's file.",
+)
+@click.option(
     "--json",
     "as_json",
     is_flag=True,
@@ -167,15 +205,24 @@ def up_command(
     profiles: tuple[str, ...],
     accounts: int,
     console: bool,
+    verbose: bool,
+    runs_dir: Path | None,
+    scenarios_dir: Path | None,
+    tls_certificate: Path | None,
+    tls_key: Path | None,
     as_json: bool,
 ) -> int:
     """Start service, broker and gateway on this machine, and virtual devices when asked for; Ctrl-C ends everything.
 
-    Prints the addresses, the keys, and lines to paste: an agent over MQTT, one over HTTP, and commands to both. Exit
-    codes: 0 ended by Ctrl-C, 1 one of them ended by itself and so all did, 2 the settings cannot be used, 5 service,
-    broker or gateway could not be started.
+    Prints one screen: what runs, a link to the console, three commands to paste. Everything else is in the console, and
+    printed with --verbose: lines to paste for an agent over MQTT and one over HTTP, and for commands to both.
+
+    Exit codes: 0 ended by Ctrl-C, 1 one of them ended by itself and so all did, 2 the settings cannot be used, 5
+    service, broker or gateway could not be started.
     """
     given = click.get_current_context().get_parameter_source("gateway_port")
+    if not console and (runs_dir or scenarios_dir):
+        raise click.UsageError("--runs and --scenarios are the console's, which --no-console leaves out")
     if not gateway and given is ParameterSource.COMMANDLINE:
         raise click.UsageError("--gateway-port is the gateway's, which --no-gateway leaves out")
     settings = UpSettings(
@@ -193,10 +240,15 @@ def up_command(
         accounts,
         mqtt_port,
         console,
+        runs_dir,
+        scenarios_dir,
+        tls_certificate,
+        tls_key,
     )
+    style = Style.JSON if as_json else Style.VERBOSE if verbose else Style.SCREEN
     try:
         with terminations_as_interrupts():
-            run_up(settings, lambda standing: _greet(standing, settings, as_json=as_json))
+            run_up(settings, lambda standing: greet(standing, settings, style))
     except KeyboardInterrupt:
         pass
     except ConfigurationError as error:
@@ -227,6 +279,7 @@ def run_up(
         ChildFailed: broker or gateway has ended.
     """
     from simulator.console.app import make_console
+    from simulator.console.runs.runs import RunSettings
     from simulator.service.config import ServiceConfig  # the server's libraries take half a second: not for --help
     from simulator.service.profiles.model import COMPLETE
     from simulator.service.profiles.text import read_all
@@ -248,10 +301,15 @@ def run_up(
         rate_limit=settings.rate_limit,
         profile=COMPLETE,
         make_signals=make_signals,
+        tls_certificate=settings.tls_certificate,
+        tls_key=settings.tls_key,
     )
     ended: queue.SimpleQueue[PartEnded] = queue.SimpleQueue()
     with ExitStack() as ends:
-        service = ends.enter_context(RunningService(config, ended.put, make_console if settings.console else None))
+        around = _Around()
+        runs = RunSettings(settings.runs_dir, settings.scenarios_dir, around.add_to)
+        console = functools.partial(make_console, settings=runs) if settings.console else None
+        service = ends.enter_context(RunningService(config, ended.put, console))
         base_url = service.base_url
         others = _add_accounts(service, settings)
         identities: tuple[DeviceIdentity, ...] = ()
@@ -271,9 +329,11 @@ def run_up(
                     folder / "gateway", own_url, keys, device_ids, settings.gateway_port, mqtt_port=settings.mqtt_port
                 )
             )
+            around.found = folder, trial
         if settings.data_dir:
+            found = LocalService(base_url.replace("://0.0.0.0", "://127.0.0.1"), settings.data_dir / "keys")
             ends.callback(remove_local, settings.data_dir)
-            write_local(settings.data_dir, _to_find(settings.data_dir, base_url, trial))
+            write_local(settings.data_dir, around.add_to(found))
         service.set_profile(profile)
         console_url = base_url + service.addition.entry_path() if service.addition else None
         on_ready(Standing(base_url, keys, identities, trial, others, console_url))
@@ -323,20 +383,6 @@ def _wait_for_an_end(ended: queue.SimpleQueue[PartEnded], trial: Trial | None) -
                 trial.look()
 
 
-def _to_find(folder: Path, base_url: str, trial: Trial | None) -> LocalService:
-    """What other programs find in the data folder."""
-    found = LocalService(base_url.replace("://0.0.0.0", "://127.0.0.1"), folder / "keys")
-    if trial is None:
-        return found
-    return replace(
-        found,
-        gateway_url=trial.url,
-        gateway_folder=folder / "gateway" / "gateway",
-        broker_port=trial.broker.port,
-        broker=trial.broker.name,
-    )
-
-
 def _register(
     base_url: str, keys: Keys, wanted: NewProduct, labels: Sequence[tuple[str, str]]
 ) -> tuple[DeviceIdentity, ...]:
@@ -371,66 +417,3 @@ def _make_fleet(
     model = DeviceModel(interval_s=settings.interval_s)
     target = FleetTarget(base_url, headers, offers)
     return FleetThread(target, identities, model, seed=settings.seed, on_failure=on_failure)
-
-
-def _greet(standing: Standing, settings: UpSettings, *, as_json: bool) -> None:
-    keys = standing.keys
-    device_id = standing.devices[0].device_id if standing.devices else None
-    if as_json:
-        document: dict[str, object] = {
-            "base_url": standing.base_url,
-            "api_key": keys.api_key,
-            "secret_key": keys.secret_key.reveal(),
-            "console_url": standing.console_url,
-            "device_ids": [device.device_id for device in standing.devices],
-            "other_accounts": [
-                {"api_key": other.api_key, "secret_key": other.secret_key.reveal()} for other in standing.others
-            ],
-        }
-        if standing.trial is not None:
-            trial = standing.trial
-            document |= {
-                "gateway_url": trial.url,
-                "mqtt_port": trial.broker.port,
-                "broker": trial.broker.name,
-                "own_devices": [
-                    {
-                        "transport": device.transport,
-                        "device_id": device.device_id,
-                        "device_token": device.token,
-                        "agent_config": str(device.agent_config),
-                    }
-                    for device in trial.devices
-                ],
-            }
-        click.echo(json.dumps(document))
-        sys.stdout.flush()
-        return
-    lines = [
-        ("service", standing.base_url),
-        *([("console", f"{standing.console_url}   (opens once, within 15 minutes)")] if standing.console_url else []),
-        ("data", str(settings.data_dir or "in a temporary folder, gone at the end")),
-        ("api key", keys.api_key),
-        ("secret key", keys.secret_key.reveal()),
-        *(
-            (f"account {number}", f"api key {other.api_key}, secret key {other.secret_key.reveal()}")
-            for number, other in enumerate(standing.others, 2)
-        ),
-        ("devices", f"{len(standing.devices)} virtual ones" if device_id else "none; --devices 10 adds some"),
-        ("products", curl_line(standing.base_url, keys, "/products")),
-    ]
-    if device_id:
-        command = json.dumps({"device_id": device_id, "command_payload": {"command": "ping"}})
-        lines.append(("send", curl_line(standing.base_url, keys, "/commands/send", command)))
-        lines.append(("look", curl_line(standing.base_url, keys, f"/devices/{device_id}/commands")))
-    lines += standing.trial.lines(standing.base_url, keys) if standing.trial is not None else []
-    for name, text in lines:
-        click.echo(f"{name:<11} {text}")
-    needed = quota_needed(settings.devices, settings.interval_s, DeviceModel().wait_s)
-    if 0 < settings.rate_limit < needed:
-        click.echo(
-            f"note        the devices need about {needed} requests a minute and the quota is {settings.rate_limit}: "
-            "the service will make them wait; raise --rate-limit or --interval",
-        )
-    click.echo("Ctrl-C ends it.")
-    sys.stdout.flush()

@@ -20,7 +20,8 @@ from simulator.interrupts import without_interrupts
 
 _POLL_S: Final = 0.02
 _TAIL_LINES: Final = 5
-_KEPT_VARIABLES: Final = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "PYTHONPATH", "PYTHONWARNINGS", "VIRTUAL_ENV")
+KEPT_VARIABLES: Final = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "PYTHONPATH", "PYTHONWARNINGS", "VIRTUAL_ENV")
+"""Of this process's environment every child gets these; keys are not among them."""
 
 
 class ChildFailed(AgentError):
@@ -82,7 +83,7 @@ class ChildProcess:
         Raises:
             ChildFailed: it could not be started.
         """
-        inherited = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
+        inherited = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
         with contextlib.ExitStack() as files:
             log = files.enter_context(self._log.open("ab"))
             output = files.enter_context(self._output.open("wb")) if self._output else log
@@ -126,10 +127,22 @@ class ChildProcess:
         if not self.running:
             raise ChildFailed(f"{self.name} ended unexpectedly with {self.exit_code}{self._last_words()}")
 
+    def terminate(self) -> None:
+        """SIGTERM, and no wait; harmless when it has ended."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.terminate()
+
     def kill(self) -> None:
         """SIGKILL: as if the power went for this process. Returns when it is gone."""
         if self._process is not None:
             self._process.kill()
+            self._process.wait()
+
+    def kill_all(self) -> None:
+        """SIGKILL for its whole session, unless it has ended. Returns when it is gone itself."""
+        if self._process is not None and self._process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
 
     def end(self, grace_s: float = 8.0) -> int | None:
@@ -142,8 +155,7 @@ class ChildProcess:
             try:
                 process.wait(grace_s)
             except subprocess.TimeoutExpired:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
+                self.kill_all()
         return process.wait()
 
     def _last_words(self) -> str:

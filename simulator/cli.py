@@ -22,6 +22,8 @@ from agent.process.setup import restrict_umask
 from simulator.exit_codes import ExitCode, exit_code_of
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from agent.wire.base import JsonObject
     from simulator.service.additions import Addition
     from simulator.service.scripted.script import Signals
@@ -135,11 +137,12 @@ def _make_signals(wanted: Mapping[str, JsonObject], device: str, seed: int) -> S
     return make_signals(wanted, device, seed)
 
 
-def _make_console(service: Service) -> Addition | None:
+def _make_console(service: Service, runs: Path | None, scenarios: Path | None) -> Addition | None:
     """The console, for the service's own command: its package may not import the console's."""
     from simulator.console.app import make_console  # lazily: it takes the server's libraries
+    from simulator.console.runs.runs import RunSettings
 
-    return make_console(service)
+    return make_console(service, RunSettings(runs, scenarios))
 
 
 def main(arguments: list[str] | None = None) -> Any:

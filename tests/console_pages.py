@@ -12,6 +12,7 @@ from typing import Any, Literal
 from playwright.sync_api import Browser, Page
 
 from simulator.console.app import make_console
+from simulator.console.runs.runs import RunSettings
 from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService
 from tests.chromium import tab
@@ -38,11 +39,25 @@ class ConsoleBench(Bench):
         return self.service.base_url + addition.entry_path()
 
 
+def start_label_work(bench: ConsoleBench) -> None:
+    """Start the processes for labels, which otherwise begin with a test's first label, and outlive the test."""
+    drawn = bench.http.post("/_emulator/qr-codes", json={"text": "hello"})
+    kind = {"content-type": "image/png"}
+    decoded = bench.http.post("/_emulator/labels/decode", content=b"no picture", headers=kind)
+    assert (drawn.status_code, decoded.status_code) == (200, 400), (drawn.text, decoded.text)
+
+
 @contextlib.contextmanager
-def running_console(**settings: Any) -> Iterator[ConsoleBench]:
-    """A service with its console for the length of the block."""
+def running_console(runs: RunSettings | None = None, **settings: Any) -> Iterator[ConsoleBench]:
+    """A service with its console for the length of the block.
+
+    Args:
+        runs: where fleet runs and scenarios are.
+        settings: of the service.
+    """
+    made = functools.partial(make_console, settings=runs)
     config = ServiceConfig(**{"rate_limit": 0, "log_level": "warning", **settings})
-    with RunningService(config, make_addition=make_console) as service, client(service) as http:
+    with RunningService(config, make_addition=made) as service, client(service) as http:
         yield ConsoleBench(service, None, http)  # type: ignore[arg-type]  # it is nobody's to set
 
 

@@ -1,4 +1,8 @@
-"""A service for onboarding in memory, with faults on demand, and the same behind a socket with quirks on demand."""
+"""A service for onboarding in memory, with faults on demand, and the same behind a socket with quirks on demand.
+
+What stays here the local service cannot be: one that breaks its promises (a device made twice, a race with a window, an
+answer that is changed after the request was carried out), and one within virtual time.
+"""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ class Discovery:
             return self._offered is not None and extension in self._offered and not self.book.is_withdrawn(extension)
 
     def knows(self, extension: str) -> bool:
-        """As :meth:`offers`, but asks nobody: False while the service was never asked."""
+        """As :meth:`offers`, without a request: False while the service was never asked."""
         if self.book.is_withdrawn(extension):
             return False
         if self.dialect.extensions is not None:
@@ -186,7 +186,7 @@ class Discovery:
             return self._offered is not None and extension in self._offered
 
     def state_of(self, status: str | None, *, is_refused: bool = False) -> str | None:
-        """The state of a listed command, as far as this service can be taken at its word; asks nobody.
+        """The state of a listed command, as far as this service can be taken at its word; makes no request.
 
         Args:
             status: as it is listed.

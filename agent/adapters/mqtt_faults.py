@@ -11,6 +11,7 @@ import ssl
 from typing import Final
 
 from agent.errors import LockedOut, Offline, RateLimited, ServiceError, TakenOver, UnexpectedAnswer
+from agent.wire.trust import OTHER_NAME, CertificateFault
 
 UNSUPPORTED_VERSION: Final = 0x84
 TAKEN_OVER: Final = 0x8E
@@ -19,9 +20,6 @@ QUOTA_EXCEEDED: Final = 0x97
 NOBODY_LISTENS: Final = 0x10
 FAILURES_FROM: Final = 0x80
 
-_EXPIRED: Final = 10  # X509_V_ERR_CERT_HAS_EXPIRED
-_NOT_YET: Final = 9  # X509_V_ERR_CERT_NOT_YET_VALID
-_OTHER_NAME: Final = frozenset({62, 64})  # host name, IP address mismatch
 _FIX: Final = (
     "check device.device_id and the token in auth.token_file; a rotated token is taken up by itself once it is there"
 )
@@ -112,12 +110,8 @@ def of_websocket(error: BaseException, host: str, port: int) -> Offline:
     return Offline("unreachable", text)
 
 
-def of_broken_handshake(host: str, port: int) -> Offline:
-    """The other side ended a connection with TLS before it stood."""
-    return _broken_handshake(f"{host}:{port}")
-
-
-def _broken_handshake(where: str) -> Offline:
+def of_broken_handshake(where: str) -> Offline:
+    """The other side, ``host:port``, ended a connection with TLS before it stood."""
     text = (
         f"the broker {where} closed the connection during the TLS handshake, as one does that speaks no TLS on that "
         "port: set mqtt.port to its TLS port (usually 8883), or mqtt.tls: false on a closed test network"
@@ -126,11 +120,11 @@ def _broken_handshake(where: str) -> Offline:
 
 
 def _of_certificate(error: ssl.SSLCertVerificationError, where: str) -> Offline:
-    if error.verify_code == _EXPIRED:
+    if error.verify_code == CertificateFault.EXPIRED:
         fix = "it has expired: renew it on the broker; if it is still good, this device's clock is wrong"
-    elif error.verify_code == _NOT_YET:
+    elif error.verify_code == CertificateFault.NOT_YET_VALID:
         fix = "it is not valid yet: this device's clock is wrong, or the broker's certificate is"
-    elif error.verify_code in _OTHER_NAME:
+    elif error.verify_code in OTHER_NAME:
         fix = f"it is made out to another name ({error.verify_message}): set mqtt.host to the name that it shows"
     else:
         fix = f"{error.verify_message}: name the authority that signed it in mqtt.ca_file"
@@ -151,7 +145,7 @@ def _of_tls(error: ssl.SSLError, where: str) -> Offline:
         text = f"{where} does not speak TLS: set mqtt.port to the broker's TLS port"
         return Offline("unreachable", text)
     elif "EOF" in reason:
-        return _broken_handshake(where)
+        return of_broken_handshake(where)
     else:
         return Offline("unreachable", f"TLS with the broker {where} failed: {cause}")
     return Offline("bad_certificate", text)

@@ -86,7 +86,7 @@ class Tls:
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """Where the broker is and who one is there.
+    """The broker's address, and this client's identity there.
 
     Attributes:
         client_id: also the user name, unless ``user_name`` says otherwise.
@@ -141,7 +141,7 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """What one does on a connection.
+    """The subscriptions, messages and callbacks of a connection.
 
     Attributes:
         subscriptions: (filter, QoS); asked for at every connection, also when the broker kept the session.
@@ -363,7 +363,7 @@ class Session:
             named = ", ".join(str(path) for path in files if path)
             return Offline("bad_certificate", f"the files for TLS cannot be used ({named}): {error}")
         if broker.tls is not None and isinstance(error, ConnectionResetError | BrokenPipeError):
-            return mqtt_faults.of_broken_handshake(broker.host, broker.port)
+            return mqtt_faults.of_broken_handshake(f"{broker.host}:{broker.port}")
         return mqtt_faults.of_network(error, broker.host, broker.port, broker.connect_timeout_s)
 
     def _closed(self) -> Offline:

@@ -1,1 +1,1 @@
-"""The only place that knows everything: builds the parts, wires them, starts them in order, stops them in reverse."""
+"""Builds the parts of the agent, wires them, starts them in order, stops them in reverse. It imports all others."""

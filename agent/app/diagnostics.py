@@ -166,7 +166,7 @@ def _secrets_in(file: Path) -> set[str]:
 
 
 def _named_secrets(values: Any) -> list[str]:
-    """What stands under a name that says so, such as an executable's environment."""
+    """The values of members whose name says that they are secret, such as in an executable's environment."""
     found: list[str] = []
     if isinstance(values, dict):
         for name, value in values.items():

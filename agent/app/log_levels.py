@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 
 class LogLevels:
-    """Overrides by logger. Nothing survives a restart: a device that was made talkative by mistake falls silent then.
+    """Overrides by logger. None survives a restart, so a level that was left on by mistake ends with it.
 
     Args:
         schedule: ``(delay_s, call)``: calls later, on the monotonic clock.

@@ -52,8 +52,7 @@ class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """One line, and a traceback after it, indented, when there is one."""
         text = _message(record)
-        trace = _exception(record)
-        if trace:
+        if trace := _exception(record):
             text += "\n" + "\n".join(f"  | {line}" for line in trace.split("\n"))
         if self._under_journald:
             # Every line of a traceback needs its priority too.

@@ -125,7 +125,7 @@ def read_installed_sensors(config: AgentConfig) -> dict[str, SensorFinding]:
 def _probe(
     config: AgentConfig, kind: str, names: Sequence[str], timeout_s: float
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """What the child said of each name, and why of some it said nothing."""
+    """The child's finding for each name, and for names that ended the child the reason."""
     answers: dict[str, Any] = {}
     deadly: dict[str, str] = {}
     while wanted := [name for name in names if name not in answers and name not in deadly]:

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from agent.adapters.clocks import asleep_s
-from agent.adapters.process_io import written_bytes
 from agent.adapters.sqlite_store import FILE_NAME
 from agent.adapters.store_service import StoreService
 from agent.app.agent import Agent
@@ -30,7 +29,7 @@ from agent.errors import ConfigurationError, StorageError
 from agent.exit_codes import EXIT_CRASHED, EXIT_REPLACE, EXIT_STOPPED
 from agent.plugins import packages_of
 from agent.runtime.ledger import SETTING as LEDGER
-from agent.runtime.ledger import Ledger
+from agent.runtime.ledger import Ledger, written_bytes
 from agent.runtime.supervisor import Ending
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ LIVE: Final = (
     "sensors.*.report",
     "safe_mode",
 )
-"""What counts from the next moment on; every other key belongs to something that is built with it."""
+"""The keys that come into force in the running agent; for every other key it restarts."""
 
 
 def run_agent(loaded: LoadedConfig, environ: Mapping[str, str], starting: Starting, read: Read) -> int:

@@ -16,7 +16,7 @@ KEYS_KEY = "commands.signing.trusted_keys"
 
 
 def make_signature_policy(config: AgentConfig) -> SignaturePolicy:
-    """What this device goes by.
+    """The rules by which this device accepts signed commands, as configured.
 
     Raises:
         ConfigurationError: a fault for each key file that cannot be used; or the extra is not installed.

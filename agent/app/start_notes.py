@@ -1,4 +1,4 @@
-"""Which starts came to nothing, so that an agent that keeps dying starts with less.
+"""Failed starts, counted on the disk, so that an agent that keeps crashing starts in safe mode.
 
 A start is noted on the disk before anything can go wrong, and taken back when it ended in order or stayed up long
 enough. What is left are the starts that a crash, a kill or a power cut ended: of those in a row safe mode is made.

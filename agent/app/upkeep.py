@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class AgentUpkeep:
-    """What the mending handlers ask for.
+    """Restart, log levels, diagnostics and new configurations, for the handlers that mend a device.
 
     Args:
         view: of the agent.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from agent.config.load import DEFAULT_PATH, FindLayer, LoadedConfig, find_layer, load_config
+from agent.config.load import DEFAULT_PATH, PREFIX, FindLayer, LoadedConfig, find_layer, load_config
 from agent.error_text import bounded
 from agent.errors import ConfigurationError
 from agent.exit_codes import EXIT_CONFIGURATION
@@ -33,18 +33,40 @@ AS_ROOT: Final = (
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def config_option(command: Function) -> Function:
-    """``--config FILE``."""
+def config_option_of(default: Path, variable: str, what: str) -> Callable[[Function], Function]:
+    """``--config FILE`` of a program.
+
+    Args:
+        default: the file that is read without it.
+        variable: of the environment, stands for the option.
+        what: whose file it is, for the help text.
+    """
     return click.option(
         "--config",
         "config_path",
         type=click.Path(path_type=Path),
-        default=DEFAULT_PATH,
+        default=default,
         show_default=True,
-        envvar=CONFIG_VARIABLE,
+        envvar=variable,
         show_envvar=True,
-        help="The configuration file. Without the default file the environment alone may hold everything.",
-    )(command)
+        help=f"{what}. Without the default file the environment alone may hold everything.",
+    )
+
+
+def file_to_load(config_path: Path, default: Path, prefix: str) -> Path | None:
+    """The file to read; None when it is the default one, is not there, and the environment names the service.
+
+    Args:
+        config_path: as ``--config`` has it.
+        default: the file that is read without ``--config``.
+        prefix: what the variables begin with that set keys of the configuration.
+    """
+    is_default = config_path == default and not config_path.exists()
+    return None if is_default and f"{prefix}SERVICE__BASE_URL" in os.environ else config_path
+
+
+config_option = config_option_of(DEFAULT_PATH, CONFIG_VARIABLE, "The configuration file")
+"""``--config FILE``."""
 
 
 def json_option(command: Function) -> Function:
@@ -106,9 +128,7 @@ def load(config_path: Path, find_layer: FindLayer = find_layer) -> LoadedConfig:
     Raises:
         ConfigurationError: every fault of it.
     """
-    is_default = config_path == DEFAULT_PATH and not config_path.exists()
-    from_environment = is_default and "DEVICE_AGENT_SERVICE__BASE_URL" in os.environ
-    return load_config(None if from_environment else config_path, os.environ, find_layer)
+    return load_config(file_to_load(config_path, DEFAULT_PATH, PREFIX), os.environ, find_layer)
 
 
 @contextmanager

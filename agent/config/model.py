@@ -28,7 +28,7 @@ KEY_PAIR_REFUSAL = (
 
 
 class ServiceConfig(Section):
-    """Where the service is and how patient we are with it."""
+    """The service's address and time limits."""
 
     base_url: str = key("Address of the service; all paths are relative to it.", example="https://api.example.com/v1")
     allow_plain_http: bool = key(

@@ -31,7 +31,7 @@ _DOUBLINGS_MAX: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Where one connection stands in its row of failures.
+    """The failures of one connection in a row, and the next wait.
 
     Attributes:
         base_s: the first delay is drawn from 0 to this.

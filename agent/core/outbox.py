@@ -114,7 +114,7 @@ NEVER_STORED: Final = frozenset({DropReason.BLOCKED, DropReason.UNSAVED})
 
 
 class WhenFull(StrEnum):
-    """What gives way when a bound is reached."""
+    """Which readings are dropped when a bound is reached."""
 
     DROP_OLDEST = "drop-oldest"
     """The oldest reading of the lowest priority."""
@@ -162,7 +162,7 @@ class Shortage:
 
     @property
     def exists(self) -> bool:
-        """Something must give way."""
+        """Whether readings must be dropped."""
         return self.rows > 0 or self.size_bytes > 0
 
     def less(self, gone: Iterable[StoredItem]) -> Shortage:
@@ -203,7 +203,7 @@ def too_old(
 def evict(
     queues: Iterable[Iterable[StoredItem]], shortage: Shortage, limit: int
 ) -> list[tuple[StoredItem, DropReason]]:
-    """What gives way, each with its reason: the lowest priority first, oldest first in it.
+    """The readings to drop, each with its reason: the lowest priority first, oldest first in it.
 
     Args:
         queues: the waiting readings by priority, the lowest in front, each from its old end; read as far as needed.
@@ -228,7 +228,7 @@ def kept_together(in_flight: frozenset[int], waiting: int) -> frozenset[int]:
 
 
 def thin_out(stretch: Sequence[StoredItem], distance: int, kept: int) -> list[StoredItem]:
-    """What goes so that those that stay are ``distance`` keys apart; with 2 every second one of an unbroken row.
+    """The readings to drop so that the others are ``distance`` keys apart; with 2 every second one of an unbroken row.
 
     Args:
         stretch: waiting readings, oldest first.
@@ -264,7 +264,7 @@ def fitting(sizes_bytes: Sequence[int], shortage: Shortage) -> int:
 
 
 class Disposition(StrEnum):
-    """What becomes of what could not be handed over."""
+    """The next step for readings that could not be sent."""
 
     RETRY = "retry"
     SET_ASIDE = "set_aside"

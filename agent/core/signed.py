@@ -1,4 +1,4 @@
-"""What a device makes of signed commands: whose it runs, and that none of them runs a second time.
+"""Checks signed commands: signed by a trusted key, for this device, and not run before.
 
 Handled here: whether a command must be signed; that it was signed for this device; its counter and its expiry.
 
@@ -58,7 +58,7 @@ class VerifiedCommands:
 
 @dataclass(frozen=True, slots=True)
 class SignaturePolicy:
-    """What a device goes by.
+    """The rules by which a device accepts signed commands.
 
     Attributes:
         open: what an envelope says, once its signature holds; raises :class:`~agent.errors.InvalidSignature`.

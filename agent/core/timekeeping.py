@@ -1,4 +1,4 @@
-"""What time it was, though the device's own wall clock may be wrong.
+"""The true time of events, though the device's own wall clock may be wrong.
 
 Handled here: the true time of a boot, learned from the service's ``Date`` headers or from a wall clock that the machine
 knows to be right, and kept as two bounds; when a reading was taken; whether a wall clock can be right at all.

@@ -190,7 +190,7 @@ def _accept_all(_payload: JsonObject) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class CommandRules:
-    """What triage goes by.
+    """The configuration of triage: handlers, limits and policies.
 
     Attributes:
         handlers: the usable handlers by name.

@@ -157,7 +157,7 @@ class JournalLookup:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """What the journal shall take in, all of it in one transaction.
+    """Entries and settings for the journal, all in one transaction.
 
     Attributes:
         entries: new commands.
@@ -250,7 +250,7 @@ class CommandPoll:
 
 @dataclass(frozen=True, slots=True)
 class SendOutcome:
-    """What became of a batch of readings.
+    """The result of sending a batch of readings.
 
     Attributes:
         delivered: keys that the service has stored; delete them.

@@ -14,11 +14,8 @@ from agent.doctor.exchange import NETWORK_TIMEOUT_S
 from agent.doctor.findings import Check, CheckStatus, Finding, failed, ok, unreachable, warning
 from agent.doctor.installed import words_of
 from agent.doctor.subject import Endpoint, Subject
-from agent.wire.trust import trust_store
+from agent.wire.trust import OTHER_NAME, CertificateFault, trust_store
 
-_EXPIRED: Final = 10  # X509_V_ERR_CERT_HAS_EXPIRED
-_NOT_YET: Final = 9  # X509_V_ERR_CERT_NOT_YET_VALID
-_OTHER_NAME: Final = frozenset({62, 64})  # host name, IP address mismatch
 _NO_CHECK_TIME: Final = 0x200000  # X509_V_FLAG_NO_CHECK_TIME of OpenSSL's x509_vfy.h; the ssl module has no name for it
 _SOON_S: Final = 14 * 86_400.0
 # CONNECT of MQTT 3.1.1 (section 3.1) with a clean session, no client id and nothing else; 0x20 begins its answer.
@@ -102,9 +99,9 @@ def _judge_plain(endpoint: Endpoint) -> Finding:
 def _judge_certificate(subject: Subject, endpoint: Endpoint, error: ssl.SSLCertVerificationError) -> Finding:
     seen = f"the certificate of {endpoint} is refused"
     section = "service" if endpoint.is_web else "mqtt"
-    if error.verify_code in {_EXPIRED, _NOT_YET}:
-        return _judge_time(subject, endpoint, seen, is_expired=error.verify_code == _EXPIRED)
-    if error.verify_code in _OTHER_NAME:
+    if error.verify_code in {CertificateFault.EXPIRED, CertificateFault.NOT_YET_VALID}:
+        return _judge_time(subject, endpoint, seen, is_expired=error.verify_code == CertificateFault.EXPIRED)
+    if error.verify_code in OTHER_NAME:
         cause = f"it is made out to another name ({error.verify_message})"
         return failed(seen, cause, f"write the name that the certificate shows into {endpoint.key}")
     cause = f"nobody whom this device trusts has signed it ({error.verify_message})"

@@ -99,7 +99,7 @@ def _helper_unit(subject: Subject) -> Finding:
 
 
 def judge_helper(helper: Mapping[str, str]) -> Finding:
-    """Of the properties of its path unit: does somebody wait for the agent's requests?"""
+    """Whether the helper waits for the agent's requests, by the properties of its path unit."""
     if helper.get("LoadState") == "loaded" and helper.get("ActiveState") == "active":
         return ok(f"{HELPER} waits for requests")
     cause = "the agent's sandbox may not reboot the device; its helper unit does, and that does not run"

@@ -52,7 +52,7 @@ class ProgramNotStarted(AgentError):
 
 @dataclass(frozen=True, slots=True)
 class ProgramRun:
-    """What became of one run.
+    """The result of one run.
 
     Attributes:
         ending: by itself, by the timeout or because it was asked to stop.

@@ -156,7 +156,14 @@ class CommandPoller(Actor):
             self._health.put("journal", "ok")
             self._failure_log.recovered("journal", "commands=ok: the journal can be written again")
         self._look(poll)
-        self._due_s = self._clock.now().monotonic_s + self._delay_s(poll, new, took_s)
+        if poll.pushed:
+            # Waiting for a push makes no request; only a wait that returned at once must not follow itself at once.
+            delay_s = 0.0 if poll.commands or took_s >= MIN_GAP_S else MIN_GAP_S
+        else:
+            self._pace, delay_s = self._pace.polled(
+                active=new > 0, held=poll.held, took_s=took_s, fraction=self._fraction(), busy=self._is_busy()
+            )
+        self._due_s = self._clock.now().monotonic_s + delay_s
 
     def receive(self, message: IntervalChanged | str) -> None:
         """The poll interval was set: it counts from now. Or :data:`CONNECTED`: the next poll comes at once."""
@@ -170,15 +177,6 @@ class CommandPoller(Actor):
         """The stop: end a held poll, and take no commands from it."""
         self._is_stopping = True
         self._source.interrupt()
-
-    def _delay_s(self, poll: CommandPoll, new: int, took_s: float) -> float:
-        if poll.pushed:
-            # Waiting for a push makes no request; only a wait that returned at once must not follow itself at once.
-            return 0.0 if poll.commands or took_s >= MIN_GAP_S else MIN_GAP_S
-        self._pace, delay_s = self._pace.polled(
-            active=new > 0, held=poll.held, took_s=took_s, fraction=self._fraction(), busy=self._is_busy()
-        )
-        return delay_s
 
     def _answered(self, poll: CommandPoll) -> None:
         """Note that the service answered, and log what is odd about its list."""

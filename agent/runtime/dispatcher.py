@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from agent.core.commands import IllegalMove, canceled, indeterminate, refuse_at_start
 from agent.core.timekeeping import service_time_at_least
 from agent.core.triage import CommandRules
-from agent.core.values import CommandState, Contract, JournalEntry, Moment, Outcome, OutcomeStatus
+from agent.core.values import CommandState, Contract, JournalEntry, Outcome, OutcomeStatus
 from agent.errors import StorageError
 from agent.runtime.lanes import LANE_CAPACITY, Lane, LaneItem, LaneParts, log_outcome
 from agent.runtime.service import Actor
@@ -289,8 +289,9 @@ class Dispatcher:
         if service_now_s is None:
             service_now_s = service_time_at_least(entry.command, entry.received, now)
         # Across a reboot the wait goes by true times, or by none.
-        waiting = replace(entry, received=self._dated(entry.received))
-        return refuse_at_start(waiting, service_now_s, self._dated(now), start_timeout_s)
+        wall_of = self._parts.wall_of
+        received, now = (replace(each, wall_s=wall_of(each) or 0.0) for each in (entry.received, now))
+        return refuse_at_start(replace(entry, received=received), service_now_s, now, start_timeout_s)
 
     def look(self) -> None:
         """Conclude those that have waited too long. Called again and again while a lane makes others wait."""
@@ -325,9 +326,6 @@ class Dispatcher:
             self.refill()
 
     # --- inside -----------------------------------------------------------------------------------------------------
-
-    def _dated(self, moment: Moment) -> Moment:
-        return replace(moment, wall_s=self._parts.wall_of(moment) or 0.0)
 
     def _settle(self, entry: JournalEntry, outcome: Outcome) -> bool:
         """Write the end of a command that did not run; False when there is one already."""

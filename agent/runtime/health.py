@@ -1,4 +1,4 @@
-"""What the agent knows about itself, by part: for the status line, the status file and the log. Thread-safe."""
+"""The state of each part of the agent, for the status line, the status file and the log. Thread-safe."""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ class Job(Protocol):
 
     @property
     def contract(self) -> Contract:
-        """What a crash in the middle means."""
+        """The handler's contract: what happens to the command after a crash in the middle of a run."""
         ...
 
     @property
@@ -181,7 +181,7 @@ class Job(Protocol):
 
 
 class Jobs(Protocol):
-    """What the handlers' registry does for the lanes."""
+    """Makes jobs out of commands; the handlers' registry is behind it."""
 
     def prepare(self, command: Command) -> Job | Outcome:
         """A job, or the outcome ``rejected`` with its reason. Runs no handler code."""

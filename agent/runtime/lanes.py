@@ -151,7 +151,7 @@ class Lane(Actor):
             # One that ran before and can no longer be asked about was not refused: it is not known how it ended.
             self._conclude(entry, indeterminate(f"{job.error}") if item.verify else job)
             return
-        if self._is_blocked(job, item):
+        if self._hung is not None and self._is_blocked(self._hung, job, item):
             if not self._parts.stopping.is_set():
                 text = f"an earlier run of this lane ({self.name}) still hangs; restart_agent frees it"
                 blocked = indeterminate(text) if item.verify else _rejected("lane_blocked", text)
@@ -177,7 +177,6 @@ class Lane(Actor):
                 return
         _log.info("command=%s handler=%s state=started attempt=%d", entry.command.id, job.handler, entry.attempts + 1)
         ended = self._run_job(job, entry, item.switch)
-        self._note_hung(job, ended)
         if ended.outcome is None:
             _log.warning("command=%s handler=%s state=left_running: the agent stops", entry.command.id, job.handler)
             return
@@ -200,7 +199,6 @@ class Lane(Actor):
         look = _VerifyJob(job)
         # A look changes nothing, so a cancel has nothing to end; it counts when the command would run.
         ended = self._run_job(look, entry, CancelSwitch())
-        self._note_hung(job, ended)
         if ended.outcome is None:
             return
         if look.is_undone and ended.outcome.status is OutcomeStatus.SUCCEEDED:
@@ -250,16 +248,14 @@ class Lane(Actor):
             look=look,
         )
         try:
-            return parts.runner.run(job, attempt, on_long=progress.report_long)
+            ended = parts.runner.run(job, attempt, on_long=progress.report_long)
         finally:
             progress.close()
-
-    def _note_hung(self, job: Job, ended: Ended) -> None:
-        if ended.hung is None:
-            return
-        self._hung = ended.hung
-        if ended.outcome is not None:
-            self._parts.health.put(self.name, "blocked", f"{job.handler} was given up and does not return")
+        if ended.hung is not None:
+            self._hung = ended.hung
+            if ended.outcome is not None:
+                parts.health.put(self.name, "blocked", f"{job.handler} was given up and does not return")
+        return ended
 
     def _awaits_restart(self, entry: JournalEntry, outcome: Outcome) -> bool:
         """The handler has asked for the restart: in its first run, or in a later one that the agent's stop ended."""
@@ -275,20 +271,18 @@ class Lane(Actor):
             self._callbacks.look()
         return False
 
-    def _is_blocked(self, job: Job, item: LaneItem) -> bool:
-        if self._hung is None:
-            return False
-        # It may return after all: as long as one run may take, its successors wait for it.
+    def _is_blocked(self, hung: threading.Thread, job: Job, item: LaneItem) -> bool:
+        """Whether the run that hangs goes on to do so: as long as one run may take, its successors wait for it."""
         within_s = job.limits.timeout_s
         self.patience_s = within_s + _SLACK_S
         deadline_s = self._parts.clock.now().monotonic_s + within_s
-        while self._hung.is_alive() and not self._parts.stopping.is_set() and item.settled is None:
+        while hung.is_alive() and not self._parts.stopping.is_set() and item.settled is None:
             left_s = deadline_s - self._parts.clock.now().monotonic_s
             if left_s <= 0:
                 return True
-            self._hung.join(min(left_s, 0.5))
+            hung.join(min(left_s, 0.5))
             self._callbacks.look()
-        if self._hung.is_alive():
+        if hung.is_alive():
             return item.settled is None
         self._hung = None
         self._parts.health.put(self.name, "ok")

@@ -10,6 +10,7 @@ import json
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from agent.core.timekeeping import is_plausible
@@ -27,6 +28,8 @@ UNDATED: Final = "undated"
 
 _EVERY_S: Final = 3600.0
 _COLUMNS: Final = 3
+_IO: Final = Path("/proc/self/io")
+_NAME: Final = "write_bytes:"
 
 Day = tuple[int, int, int]
 """Bytes sent, received, written."""
@@ -47,7 +50,7 @@ class Ledger:
         self._days: dict[str, list[int]] = {}
         self._written_before = 0
         self._saved = ""
-        self._boarded = ""
+        self._pending = ""
         self._due_s = clock.now().monotonic_s + _EVERY_S
 
     def load(self, text: str | None) -> None:
@@ -75,13 +78,13 @@ class Ledger:
             if not last and now_s < self._due_s:
                 return None
             self._look_at_writes()
-            self._boarded = json.dumps(self._days, separators=(",", ":"))
-            return None if self._boarded == self._saved else (SETTING, self._boarded)
+            self._pending = json.dumps(self._days, separators=(",", ":"))
+            return None if self._pending == self._saved else (SETTING, self._pending)
 
     def committed(self) -> None:
-        """What boarded is on the disk."""
+        """The commit that took :meth:`pending` along is on the disk."""
         with self._lock:
-            self._saved = self._boarded
+            self._saved = self._pending
             self._due_s = self._clock.now().monotonic_s + _EVERY_S
 
     def _look_at_writes(self) -> None:
@@ -103,6 +106,20 @@ class Ledger:
         if counts is not None:
             for column, number in enumerate(counted):
                 counts[column] += number
+
+
+def written_bytes(path: Path = _IO) -> int | None:
+    """What this process caused to be written to disks since it began; None where the kernel does not count it.
+
+    Source: proc(5). Memory file systems count nothing; programs that handlers start count for themselves.
+    """
+    try:
+        for line in path.read_text("utf-8").splitlines():
+            if line.startswith(_NAME):
+                return int(line.removeprefix(_NAME))
+    except (OSError, ValueError):
+        pass
+    return None
 
 
 def read_days(text: str | None) -> dict[str, Day]:

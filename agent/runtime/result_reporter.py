@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from agent.core.commands import IllegalMove
 from agent.core.unreported import REASON_MAX, ReportFault, Tries, fault_of
-from agent.core.values import CommandState, JournalEntry, Moment, Report
+from agent.core.values import CommandState, JournalEntry, Moment, Outcome, OutcomeStatus, Report
 from agent.errors import InvalidMessage, Offline, ServiceError, StorageError
 from agent.runtime.failure_log import FailureLog, LineRate
 from agent.runtime.health import Health
@@ -226,8 +226,18 @@ class ResultReporter(Actor):
             self._due_s = self._clock.now().monotonic_s
 
     def _report(self, entry: JournalEntry) -> None:
-        report = _as_report(entry, self._wall_of)
-        command_id = entry.command.id
+        command_id, outcome = entry.command.id, entry.outcome
+        if outcome is None:
+            # The journal writes state and outcome in one transaction; a row without is a row of a broken disk.
+            outcome = Outcome(OutcomeStatus.FAILED, error="indeterminate: the outcome was lost on this device")
+        report = Report(
+            command_id=command_id,
+            status=str(outcome.status),
+            result=outcome.result,
+            error=outcome.error,
+            started_at=self._wall_of(entry.started) if entry.started else None,
+            finished_at=self._wall_of(entry.finished) if entry.finished else None,
+        )
         try:
             self._send(report)
         except (ServiceError, InvalidMessage) as error:
@@ -337,7 +347,7 @@ class ResultReporter(Actor):
             self._put_aside([entry.command.id for entry in entries], reason)
         self._failed.clear()
 
-    # --- trouble ------------------------------------------------------------------------------------------------------
+    # --- failures -----------------------------------------------------------------------------------------------------
 
     def _back_off(self, error: ServiceError | InvalidMessage) -> None:
         if fault_of(error) is ReportFault.NOWHERE:
@@ -366,18 +376,3 @@ class ResultReporter(Actor):
         self._handled[command_id] = True
         if len(self._handled) > _HANDLED_KEPT:
             del self._handled[next(iter(self._handled))]
-
-
-def _as_report(entry: JournalEntry, wall_of: Callable[[Moment], float | None]) -> Report:
-    outcome = entry.outcome
-    if outcome is None:
-        # The journal writes state and outcome in one transaction; a row without is a row of a broken disk.
-        return Report(entry.command.id, "failed", None, "indeterminate: the outcome was lost on this device")
-    return Report(
-        command_id=entry.command.id,
-        status=str(outcome.status),
-        result=outcome.result,
-        error=outcome.error,
-        started_at=wall_of(entry.started) if entry.started else None,
-        finished_at=wall_of(entry.finished) if entry.finished else None,
-    )

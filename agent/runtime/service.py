@@ -1,4 +1,4 @@
-"""A service: a thread, a bounded mailbox and a name. What it does is an :class:`Actor`, which knows no thread.
+"""A service: a thread, a bounded mailbox and a name. What it does is an :class:`Actor`, without the thread.
 
 An actor has two kinds of work: messages that others post, and a step that falls due at a time it names itself. The
 driver waits for whichever comes first, so every wait ends at once when a message or the stop arrives. The same actor
@@ -152,10 +152,7 @@ class ServiceThread:
 
     def join(self, timeout_s: float) -> bool:
         """Wait for its end; True when it has ended (or never began)."""
-        if self._thread.ident is None:
-            return True
-        self._thread.join(max(0.0, timeout_s))
-        return not self._thread.is_alive()
+        return self._thread.has_ended(timeout_s)
 
     def stuck_for_s(self, now_s: float) -> float:
         """For how long this service has made no progress where it should have; 0 when it is healthy."""

@@ -23,7 +23,7 @@ class FileSensor(Sensor):
     named_by_settings = True
 
     class Settings(SensorSettings):
-        """Which file, and what its number means."""
+        """The settings: the file, and how its number is scaled and named."""
 
         path: Path = Field(description="The file; its first number counts.")
         reading: str = Field(min_length=1, max_length=128, description="Name of the reading, such as boiler_c.")
@@ -38,7 +38,7 @@ class FileSensor(Sensor):
         self._offset = settings.offset
 
     def read(self) -> dict[str, float]:
-        """The one reading. A unit behind the number is allowed and does not change it.
+        """Read the number in the file. A unit behind the number is allowed and does not change it.
 
         Raises:
             SensorFailed: the file cannot be read or holds no single number.

@@ -34,7 +34,7 @@ class HwmonSensor(Sensor):
     description = "Temperatures, fans, voltages, currents and power of the hardware-monitoring chips."
 
     class Settings(SensorSettings):
-        """Which chips."""
+        """The settings: the chips to read."""
 
         root: Path = Field(default=Path("/sys/class/hwmon"), description="Where the kernel lists the chips.")
         chips: list[str] | None = Field(default=None, description="Names of chips, such as coretemp; all by default.")
@@ -86,7 +86,7 @@ def _inputs(chip: Path) -> Iterator[tuple[str, float]]:
 
 
 def _place(chip: Path) -> str:
-    """What distinguishes two chips of one name: their device, which stays the same over boots unlike hwmonN."""
+    """The device of a chip: it tells two chips of one name apart, and stays the same over boots unlike hwmonN."""
     device = chip / "device"
     return device.resolve().name if device.exists() else chip.name
 

@@ -32,7 +32,7 @@ class OneWireSensor(Sensor):
     timeout_s = 20.0
 
     class Settings(SensorSettings):
-        """Which thermometers."""
+        """The settings: the thermometers to read."""
 
         root: Path = Field(default=Path("/sys/bus/w1/devices"), description="Where the kernel lists the bus.")
         device: str | None = Field(

@@ -29,7 +29,7 @@ class ProgramSensor(Sensor):
     description = "Readings that a program prints as a JSON object."
 
     class Settings(SensorSettings):
-        """Which program."""
+        """The settings: the program to run."""
 
         argv: tuple[Argument, ...] = Field(
             min_length=1, description="The program and its arguments; no shell sees them."
@@ -56,7 +56,7 @@ class ProgramSensor(Sensor):
             raise ProgramNotStarted(fault)
 
     def read(self) -> dict[str, float]:
-        """What the program printed; a member that is null is left out.
+        """Run the program and return the numbers that it printed; a member that is null is left out.
 
         Raises:
             SensorFailed: it could not be started, failed, took too long, or printed something else.

@@ -49,7 +49,7 @@ class SimulatedSensor(Sensor):
         self._level = settings.mean
 
     def read(self) -> dict[str, float]:
-        """The one reading."""
+        """Make up the next value."""
         curve = self._curve
         if curve.shape == "sine":
             turns = (self._monotonic() - self._begun_s) / curve.period_s

@@ -26,7 +26,7 @@ class SystemSensor(Sensor):
     description = "CPU temperature and use, load, memory, disk and uptime of this machine."
 
     class Settings(SensorSettings):
-        """Where to look."""
+        """The settings: the folders that the system's figures are read from."""
 
         proc_root: Path = Field(default=Path("/proc"), description="Where proc is mounted.")
         sys_root: Path = Field(default=Path("/sys"), description="Where sysfs is mounted.")

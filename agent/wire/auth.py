@@ -56,7 +56,7 @@ class Credential(httpx.Auth, ABC):
 
     @abstractmethod
     def _secrets(self) -> tuple[Secret, ...]:
-        """What no text may show."""
+        """The secrets that no text may show."""
 
 
 class KeyPair(Credential):

@@ -1,4 +1,4 @@
-"""What every message is built from: the two model bases and the field types they share.
+"""The base classes of all messages, and the types of fields that they share.
 
 ``Sent`` is for request bodies: the client builds them, the service checks incoming bodies with them. Strict: no
 coercion, no unknown members. ``Received`` is for answers: whatever the specification and the protocol leave open may be
@@ -202,7 +202,7 @@ _IN_JSON: Final[Mapping[str, str]] = {
     "string_type": "must be a string",
     "bool_type": "must be true or false",
 }
-"""What pydantic says in Python's words."""
+"""pydantic's error types that speak of Python -> the words for JSON."""
 
 
 def _is_inside(place: tuple[int | str, ...], outer: tuple[int | str, ...]) -> bool:

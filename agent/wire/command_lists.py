@@ -151,27 +151,22 @@ class CommandReader:
             self._index += 1
 
     def _read(self, item: object) -> None:
+        from agent.wire.commands import CommandRecord  # with the first command
+
         try:
-            record = _read_command(item, self._reading, self._occurrences)
+            record = CommandRecord.receive(item, self._reading)
         except InvalidMessage as exc:
             self.malformed.append(f"{_name(item, self._index)} in the list of commands is skipped: {exc}")
             return
+        if not record.id:
+            first = record.stable_id()
+            occurrence = self._occurrences.get(first, 0)
+            self._occurrences[first] = occurrence + 1
+            record = record.with_derived_id(occurrence)
         self.records.append(record)
         if record.unreadable_times or record.has_derived_id:
             for kind, sentence in _notes_on(record, item):
                 self.notes.setdefault(kind, sentence)
-
-
-def _read_command(item: object, reading: AnswerReading, occurrences: dict[str, int]) -> CommandRecord:
-    from agent.wire.commands import CommandRecord  # with the first command
-
-    record = CommandRecord.receive(item, reading)
-    if record.id:
-        return record
-    first = record.stable_id()
-    occurrence = occurrences.get(first, 0)
-    occurrences[first] = occurrence + 1
-    return record.with_derived_id(occurrence)
 
 
 def _notes_on(record: CommandRecord, item: object) -> Iterator[tuple[str, str]]:

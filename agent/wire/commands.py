@@ -182,18 +182,16 @@ class CommandRecord(Received):
 
 def _find_id(value: Mapping[str, Any], path: tuple[str, ...] | None) -> str | int | None:
     """The id in a listed command; None when there is none that is text or a whole number."""
+    candidates: list[object] = [value.get(name) for name in ID_NAMES]
     if path is not None:
         inner: object = value
         for name in path:
             inner = inner.get(name) if isinstance(inner, Mapping) else None
-        return _as_id(inner)
-    return next((found for found in (_as_id(value.get(name)) for name in ID_NAMES) if found is not None), None)
-
-
-def _as_id(value: object) -> str | int | None:
-    plain = _read_id(value)
-    is_id = isinstance(plain, (str, int)) and not isinstance(plain, bool) and plain != ""
-    return plain if is_id else None  # type: ignore[return-value]  # just checked
+        candidates = [inner]
+    for found in map(_read_id, candidates):
+        if isinstance(found, str | int) and not isinstance(found, bool) and found != "":
+            return found
+    return None
 
 
 def _first(value: Mapping[str, Any], names: Iterable[str]) -> object:

@@ -148,12 +148,7 @@ class Connection:
             ServiceError: the class that fits; see :mod:`agent.errors`.
             InvalidMessage: a header value cannot be sent.
         """
-        with self._lock:
-            if self._is_closed:
-                raise TransportError(f"the connection to {self.origin} is closed")
-            client = self._client if not interruptible else self._held_client()
-        if interruptible:
-            self._end_if_interrupted()
+        client = self._usable_client(interruptible=interruptible)
         request = self._build(
             client,
             method,
@@ -181,11 +176,7 @@ class Connection:
             Interrupted: :meth:`interrupt` was called.
             ServiceError: the service refused, or the connection was lost, also while iterating.
         """
-        with self._lock:
-            if self._is_closed:
-                raise TransportError(f"the connection to {self.origin} is closed")
-            client = self._held_client()
-        self._end_if_interrupted()
+        client = self._usable_client(interruptible=True)
         request = self._build(
             client, "GET", path, params=None, body=None, headers=headers, wait_s=silence_s, traced=True
         )
@@ -260,9 +251,22 @@ class Connection:
         transport = self._transport or open_transport(self._trust, _LIMITS)
         return httpx.Client(trust_env=False, follow_redirects=False, transport=transport, headers=self._headers)
 
-    def _held_client(self) -> httpx.Client:
-        if self._held is None:
-            self._held = self._open_client()
+    def _usable_client(self, *, interruptible: bool) -> httpx.Client:
+        """The client for a request that may be interrupted, or may not.
+
+        Raises:
+            TransportError: the connection is closed, or an :meth:`interrupt` ends this request before it begins.
+        """
+        with self._lock:
+            if self._is_closed:
+                raise TransportError(f"the connection to {self.origin} is closed")
+            if not interruptible:
+                return self._client
+            if self._held is None:
+                self._held = self._open_client()
+            was_interrupted, self._is_interrupted = self._is_interrupted, False
+        if was_interrupted:
+            raise self._interrupted()
         return self._held
 
     def _build(
@@ -424,7 +428,10 @@ class Connection:
         with self._lock:
             was_interrupted, self._is_interrupted = self._is_interrupted, False
         if was_interrupted:
-            raise Interrupted(f"the request to {self.origin} was ended on purpose")
+            raise self._interrupted()
+
+    def _interrupted(self) -> Interrupted:
+        return Interrupted(f"the request to {self.origin} was ended on purpose")
 
     def _redact(self, text: str) -> str:
         return redact(text) if self._auth is None else self._auth.redact(text)

@@ -1,4 +1,4 @@
-"""What can go wrong with an exchange, as one typed error with a line that a person can act on.
+"""Errors of an exchange: each failure as one typed error with a line that a person can act on.
 
 :func:`explain` takes what httpx raises. :func:`raise_for_status` takes an answer: a 2xx or 304 is good, everything else
 raises. The text of an error is one line, names no secret, and says what to do when the service itself does not.
@@ -7,7 +7,7 @@ raises. The text of an error is one line, names no secret, and says what to do w
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import httpx
@@ -30,12 +30,10 @@ from agent.errors import (
 from agent.wire.answers import NOT_MODIFIED, http_date, one_line, read_retry_after
 from agent.wire.base import Received
 from agent.wire.identity import is_page
+from agent.wire.trust import OTHER_NAME, CertificateFault
 
 FAULTS: Final = (httpx.HTTPError, httpx.InvalidURL, httpx.CookieConflict, httpx.StreamError, OSError, UnicodeError)
 """Everything that a request can raise: httpx's own, and a host name that cannot be encoded (a UnicodeError)."""
-_EXPIRED: Final = 10  # X509_V_ERR_CERT_HAS_EXPIRED
-_NOT_YET: Final = 9  # X509_V_ERR_CERT_NOT_YET_VALID
-_OTHER_NAME: Final = frozenset({62, 64})  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
 KEY_IN_USE: Final = "idempotency_key_in_use"
 """The service's word for a request whose ``Idempotency-Key`` belongs to one that still runs."""
 # A proxy in front of the service says these in HTML, and they mean what they say. Any other 4xx in HTML may be a
@@ -176,11 +174,11 @@ def _refused_certificate(exc: BaseException | None) -> ssl.SSLCertVerificationEr
 
 def _certificate_fault(error: ssl.SSLCertVerificationError) -> str:
     reason = one_line(error.verify_message)
-    if error.verify_code == _EXPIRED:
+    if error.verify_code == CertificateFault.EXPIRED:
         return f"{reason}: renew it on the server; if it is still good there, set this machine's clock"
-    if error.verify_code == _NOT_YET:
+    if error.verify_code == CertificateFault.NOT_YET_VALID:
         return f"{reason}: set this machine's clock; if it is right, the server's certificate is not"
-    if error.verify_code in _OTHER_NAME:
+    if error.verify_code in OTHER_NAME:
         return f"{reason}: write a name that the certificate shows into base_url, or have one issued for this name"
     return (
         f"{reason}: no authority that this machine trusts has signed it; name its authority's PEM file in "
@@ -190,10 +188,7 @@ def _certificate_fault(error: ssl.SSLCertVerificationError) -> str:
 
 def _error_answer(response: httpx.Response, body: ErrorBody, redact: Callable[[str], str]) -> ErrorAnswer:
     status = response.status_code
-    message = body.message or body.error_description
-    if body.details:
-        issues = "; ".join(f"{detail.field}: {detail.issue}" for detail in body.details)
-        message = f"{message} ({issues})" if message else issues
+    message = _with_details(body.message or body.error_description, body.details)
     if not body.error and not message:
         message = _HINTS.get(status, "no error body: the service or a proxy in front of it failed")
     kind = _CLASSES.get(status, ServerFault if status >= 500 else Refused)  # noqa: PLR2004 - RFC 9110, section 15.6
@@ -207,6 +202,13 @@ def _error_answer(response: httpx.Response, body: ErrorBody, redact: Callable[[s
         retry_after_s=read_retry_after(response.headers),
         server_time=http_date(response.headers.get("date")),
     )
+
+
+def _with_details(message: str, details: Sequence[ErrorDetail]) -> str:
+    """The message, and in brackets those details that it does not say itself."""
+    unsaid = (one for one in details if not (one.issue and one.issue in message and one.field in message))
+    issues = "; ".join(f"{one.field}: {one.issue}" for one in unsaid)
+    return f"{message} ({issues})" if message and issues else message or issues
 
 
 def _read_error(body: bytes) -> ErrorBody:

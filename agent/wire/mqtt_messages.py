@@ -66,7 +66,7 @@ class StatusMessage(Received):
 
 
 class Refusal(Received):
-    """What the gateway will never take, and why.
+    """The refusal of a message that the gateway will never take.
 
     Attributes:
         key: the refused message's; None when it had none, or could not be read at all.

@@ -13,7 +13,7 @@ from agent.wire.devices import Device
 from agent.wire.limits import IDENTIFIER_CHARACTERS
 
 Identifier = Annotated[str, StringConstraints(min_length=1, max_length=IDENTIFIER_CHARACTERS)]
-"""What a user or a device is known by."""
+"""The id of a user or a device."""
 
 
 class RegisterDevice(Sent):

@@ -102,12 +102,12 @@ class TokenKeeper:
 
     @property
     def held(self) -> TokenSet:
-        """What is in use at this moment."""
+        """The token set in use now."""
         return self._tokens
 
     @property
     def unwritten(self) -> TokenSet | None:
-        """What the service gave and the disk did not take yet; never sent."""
+        """A token set that the service issued and that is not on the disk yet; never sent."""
         return self._unwritten
 
     def current(self) -> TokenSet:

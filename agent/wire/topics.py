@@ -62,10 +62,10 @@ class Topic:
 
 
 SPLIT_FILTERS: Final = (f"{ROOT}/+/{TopicKind.SENSOR_DATA}", f"{ROOT}/+/{TopicKind.COMMAND}/+/{TopicKind.RESULT}")
-"""What gateways split between them, behind :func:`shared`: any of them takes a device's readings and results."""
+"""Topics that gateways split between them, behind :func:`shared`: any of them takes a device's readings and results."""
 
 STATUS_FILTER: Final = f"{ROOT}/+/{TopicKind.STATUS}"
-"""What every gateway subscribes to: the one that holds a device's commands has to know that the device is back."""
+"""Topics that every gateway subscribes to: the one with a device's commands has to notice that the device is back."""
 
 GATEWAY_FILTERS: Final = (*SPLIT_FILTERS, STATUS_FILTER)
 """All that a gateway subscribes to."""

@@ -4,9 +4,24 @@ from __future__ import annotations
 
 import ssl
 import sys
+from enum import IntEnum
 from pathlib import Path
+from typing import Final
 
 from agent.errors import ConfigurationError
+
+
+class CertificateFault(IntEnum):
+    """Why a server's certificate is refused, as OpenSSL numbers it (``verify_code``, x509_vfy.h)."""
+
+    NOT_YET_VALID = 9
+    EXPIRED = 10
+    OTHER_NAME = 62
+    OTHER_ADDRESS = 64
+
+
+OTHER_NAME: Final = frozenset({CertificateFault.OTHER_NAME, CertificateFault.OTHER_ADDRESS})
+"""The certificate is another server's."""
 
 
 def trust_store(ca_file: Path | None = None) -> ssl.SSLContext:

@@ -3,34 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
-import click
-
+from agent.cli.options import config_option_of, file_to_load
 from agent.config.load import load_model
 
 if TYPE_CHECKING:
     from gateway.config import GatewayConfig, LoadedGateway
 
-Function = TypeVar("Function", bound=Callable[..., Any])
-
 DEFAULT_PATH: Final = Path("/etc/device-gateway/config.yaml")
 
 
-def gateway_config_option(command: Function) -> Function:
-    """``--config FILE``."""
-    return click.option(
-        "--config",
-        "config_path",
-        type=click.Path(path_type=Path),
-        default=DEFAULT_PATH,
-        show_default=True,
-        envvar="DEVICE_GATEWAY_CONFIG",
-        show_envvar=True,
-        help="The gateway's configuration file. Without the default file the environment alone may hold everything.",
-    )(command)
+gateway_config_option = config_option_of(DEFAULT_PATH, "DEVICE_GATEWAY_CONFIG", "The gateway's configuration file")
+"""``--config FILE``."""
 
 
 def load(config_path: Path) -> LoadedGateway:
@@ -39,9 +25,9 @@ def load(config_path: Path) -> LoadedGateway:
     Raises:
         ConfigurationError: every fault of it, and of the key files.
     """
-    from gateway.config import load_gateway
+    from gateway.config import PREFIX, load_gateway
 
-    return load_gateway(_file(config_path), os.environ)
+    return load_gateway(file_to_load(config_path, DEFAULT_PATH, PREFIX), os.environ)
 
 
 def load_without_keys(config_path: Path) -> GatewayConfig:
@@ -61,11 +47,6 @@ def load_whole_without_keys(config_path: Path) -> LoadedGateway:
     """
     from gateway.config import PREFIX, GatewayConfig, LoadedGateway
 
-    path = _file(config_path)
+    path = file_to_load(config_path, DEFAULT_PATH, PREFIX)
     config, _ = load_model(GatewayConfig, path, os.environ, PREFIX, lambda _values, _environ: [])
     return LoadedGateway(config, path)
-
-
-def _file(config_path: Path) -> Path | None:
-    is_default = config_path == DEFAULT_PATH and not config_path.exists()
-    return None if is_default and "DEVICE_GATEWAY_SERVICE__BASE_URL" in os.environ else config_path

@@ -1,4 +1,4 @@
-"""What becomes of waiting readings when the service takes one for each request and the quota is too short for all.
+"""Chooses which waiting readings to send when each needs a request and the quota is too short for all.
 
 Handled here: whether it is short, by how long the oldest one has waited; joining the readings of a device into one
 record, or leaving some of them out; counting exactly what was joined and left out.

@@ -66,7 +66,7 @@ def wanted_device(
     user_id: str | None = None,
     where: str = "",
 ) -> Wanted:
-    """What was asked for, checked.
+    """The request to add devices, checked.
 
     Raises:
         ConfigurationError: neither a device id nor all that a registration needs, or both; or an id that may not be.
@@ -228,7 +228,7 @@ def open_tokens(path: Path) -> Iterator[DeviceTokenFile]:
 
 
 def one_line(error: ServiceError | ConfigurationError) -> str:
-    """What went wrong with one device of many."""
+    """The error of one device of many."""
     return "; ".join(error.faults) if isinstance(error, ConfigurationError) else str(error)
 
 

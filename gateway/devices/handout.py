@@ -1,4 +1,4 @@
-"""What a device is given: a ready configuration of the agent, its token, and the authority to trust."""
+"""The files for one device: a ready configuration of the agent, its token, and the authority to trust."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Reach:
 
 @dataclass(frozen=True, slots=True)
 class Handout:
-    """What one device is given.
+    """The files for one device.
 
     Attributes:
         device_id: the device.

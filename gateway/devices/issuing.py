@@ -28,7 +28,7 @@ from gateway.devices.tokens import Randomness
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the devices' shares are written.
+    """The folder for the devices' files.
 
     Attributes:
         directory: of one device's share; with several devices it has a folder for each.
@@ -62,7 +62,7 @@ class Issued:
 
 @dataclass(slots=True)
 class Added:
-    """What became of the devices that were asked for.
+    """The result for each of the devices that were asked for.
 
     Attributes:
         kept: ids that had a valid token already, which stays.

@@ -88,7 +88,7 @@ _BAD_TOKEN: Final[Header] = (b"www-authenticate", b'Bearer realm="device-gateway
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one device may ask.
+    """The limits of one device's requests.
 
     Attributes:
         requests_per_minute: 0 counts nothing.

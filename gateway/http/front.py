@@ -37,7 +37,7 @@ _KEEP_ALIVE_S: Final = 75
 
 @dataclass(frozen=True, slots=True)
 class HttpSettings:
-    """Where the front listens, and as whom.
+    """The address that the front listens on, and its certificate.
 
     Attributes:
         port: 0 takes any free one.

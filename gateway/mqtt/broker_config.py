@@ -59,7 +59,7 @@ _HEAD: Final = "# Written by device-gateway broker-config: run it again instead 
 
 @dataclass(frozen=True, slots=True)
 class BrokerSettings:
-    """What the broker is to be.
+    """The settings of the broker's configuration.
 
     Attributes:
         configuration: the file for mosquitto, usually in ``/etc/mosquitto/conf.d``.

@@ -392,7 +392,7 @@ class MqttFront:
 
 
 def explain(error: Offline, broker: Broker) -> str:
-    """The trouble in the gateway's words: the connection's own speak to a device."""
+    """The error in words for whoever runs the gateway; the connection's own are written for a device."""
     if error.state == "taken_over":
         return (
             f"another client takes the gateway's client id {broker.client_id} at {broker}, or the broker restarts "

@@ -284,7 +284,7 @@ class CommandRequests(RequestSource[str]):
                 self._left_over.pop(device_id, None)
 
     def _canceled(self, device_id: str, listed: Collection[str]) -> list[StoredCommand]:
-        """What the service says about commands that have left its list before they ended: were they canceled?
+        """The commands that left the service's list before they ended since the service canceled them.
 
         Asked before the list counts, so that a device never sees a command vanish without the reason beside it.
         """

@@ -1,4 +1,4 @@
-"""What the gateway's store takes and gives."""
+"""The values that go into the gateway's store and come out of it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class StoredState(StrEnum):
     OPEN = "open"
     """The device has not reported how it ended."""
     CONCLUDED = "concluded"
-    """It has; the result waits to be sent to the service."""
+    """It has ended; the result waits to be sent to the service."""
     REPORTED = "reported"
     """The service has taken the result, or never will (then it is set aside)."""
     GONE = "gone"

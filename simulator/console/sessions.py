@@ -1,7 +1,8 @@
 """Who may use the console: one-time links, and the sessions that they open.
 
-A link's token and a session's value have 160 random bits and more; what is kept of them is SHA-256. Sessions are in
-memory, so they end with the service. Time here is real time: the service's clock may be set.
+A link's token and a session's value have 160 random bits and more; what is kept of them is SHA-256. Links are in
+memory. Sessions end with the service, unless it keeps its data in a folder: then they are there again when it is. Time
+here is real time: the service's clock may be set.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
 from typing import Final
+
+from simulator.console.session_file import KeptSession, SessionFile
+from simulator.wire.base64url import to_base64url
 
 LINK_S: Final = 15 * 60
 """How long a link may be opened."""
@@ -31,13 +35,11 @@ class Session:
 
     Attributes:
         host: the ``Host`` that it came to; it is good for no other.
-        csrf: what each request of its pages' scripts carries.
-        ends_s: when it ends, in seconds of the clock.
+        csrf: what each request of its pages' scripts carries; it follows from the cookie's value, and is not kept.
     """
 
     host: str
     csrf: str
-    ends_s: float
 
 
 class Sessions:
@@ -46,15 +48,19 @@ class Sessions:
     Args:
         cookie: the name of the cookie; services on one machine share their cookies, so each has a name of its own.
         secure: whether pages are reached over https only.
-        now_s: seconds of a clock that nobody sets.
+        now_s: seconds since the epoch, by the machine's clock.
+        file: where sessions are kept for the service's next start; None for nowhere.
     """
 
-    def __init__(self, cookie: str, *, secure: bool, now_s: Callable[[], float]) -> None:
+    def __init__(
+        self, cookie: str, *, secure: bool, now_s: Callable[[], float], file: SessionFile | None = None
+    ) -> None:
         self._cookie = cookie
         self._secure = secure
         self._now_s = now_s
         self._links: OrderedDict[bytes, float] = OrderedDict()
-        self._sessions: OrderedDict[bytes, Session] = OrderedDict()
+        self._file = file
+        self._kept: OrderedDict[str, KeptSession] = OrderedDict(file.read() if file is not None else ())
 
     def make_link(self) -> str:
         """The token of a new link."""
@@ -64,8 +70,13 @@ class Sessions:
             self._links.popitem(last=False)
         return token
 
-    def open(self, token: str, host: str) -> str | None:
+    def open(self, token: str, host: str, *, is_secure: bool = False) -> str | None:
         """Use up a link.
+
+        Args:
+            token: of the link.
+            host: that the browser came to.
+            is_secure: it came over TLS.
 
         Returns:
             The value of ``Set-Cookie`` for the new session; None when the link is unknown, used or too old.
@@ -74,29 +85,37 @@ class Sessions:
         if until_s is None or self._now_s() > until_s:
             return None
         value = secrets.token_urlsafe(_TOKEN_BYTES)
-        self._sessions[_hash(value)] = Session(host, secrets.token_urlsafe(_TOKEN_BYTES), self._now_s() + SESSION_S)
-        while len(self._sessions) > SESSIONS_MAX:
-            self._sessions.popitem(last=False)
+        self._kept[_hash(value).hex()] = KeptSession(host, self._now_s() + SESSION_S)
+        while len(self._kept) > SESSIONS_MAX:
+            self._kept.popitem(last=False)
+        self._write()
         cookie = f"{self._cookie}={value}; HttpOnly; SameSite=Strict; Path=/; Max-Age={SESSION_S}"
-        return f"{cookie}; Secure" if self._secure else cookie
+        return f"{cookie}; Secure" if self._secure or is_secure else cookie
 
     def find(self, given: Mapping[bytes, bytes]) -> Session | None:
         """The session of a request with these headers; None when there is none, or it has ended."""
         value = self._cookie_of(given)
-        key = None if value is None else _hash(value)
-        session = None if key is None else self._sessions.get(key)
-        if key is None or session is None:
+        if value is None:
             return None
-        if self._now_s() > session.ends_s:
-            del self._sessions[key]
+        key = _hash(value).hex()
+        kept = self._kept.get(key)
+        if kept is None:
             return None
-        return session if session.host == given.get(b"host", b"").decode("latin-1") else None
+        if self._now_s() > kept.ends_s:
+            del self._kept[key]
+            self._write()
+            return None
+        return Session(kept.host, _csrf_of(value)) if kept.host == given.get(b"host", b"").decode("latin-1") else None
 
     def end(self, given: Mapping[bytes, bytes]) -> None:
         """End the session of this request."""
         value = self._cookie_of(given)
-        if value is not None:
-            self._sessions.pop(_hash(value), None)
+        if value is not None and self._kept.pop(_hash(value).hex(), None) is not None:
+            self._write()
+
+    def _write(self) -> None:
+        if self._file is not None:
+            self._file.write(self._kept)
 
     def _cookie_of(self, given: Mapping[bytes, bytes]) -> str | None:
         header = given.get(b"cookie")
@@ -117,3 +136,7 @@ def is_csrf_of(session: Session, value: bytes) -> bool:
 
 def _hash(value: str) -> bytes:
     return hashlib.sha256(value.encode()).digest()
+
+
+def _csrf_of(value: str) -> str:
+    return to_base64url(hashlib.sha256(b"csrf\0" + value.encode()).digest())

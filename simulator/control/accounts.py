@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from agent.error_text import bounded
 from agent.wire.paths import segment
-from simulator.control.options import takes_control
+from simulator.control.options import print_table, takes_control
 from simulator.keys import write_secret
 from simulator.terminal import WrongUse, option
 from simulator.whole_files import cannot_write
@@ -110,7 +109,7 @@ def list_command(*, client: ControlClient, as_json: bool) -> None:
         quota = "the service's" if one["quota"] is None else "none" if one["quota"] == 0 else str(one["quota"])
         keys = "\n".join(key["api_key"] for key in one["keys"]) or "none: people sign in"
         table.add_row(one["name"], one["account_id"], quota, one["profile"], keys)
-    Console(highlight=False, markup=False, soft_wrap=True).print(table)
+    print_table(table)
 
 
 @accounts_group.command("change")

@@ -6,11 +6,10 @@ import json
 from typing import Any, Final
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from agent.wire.paths import segment
-from simulator.control.options import takes_control
+from simulator.control.options import print_table, takes_control
 from simulator.terminal import WrongUse, option
 from simulator.wire.control import ControlClient
 
@@ -90,7 +89,7 @@ def list_command(*, client: ControlClient, as_json: bool) -> None:
     for one in found["data"]:
         shown = (_show(one["match"]) or "every request", _show(one["times"]) or "always", _show(one["effect"]))
         table.add_row(one["fault_id"], *shown, str(one["matched"]), str(one["hits"]))
-    Console(highlight=False, markup=False, soft_wrap=True).print(table)
+    print_table(table)
 
 
 @faults_group.command("clear")

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import click
+from rich.console import Console
+from rich.table import Table
 
 from agent.errors import Forbidden
 from agent.wire.secret import Secret
@@ -14,6 +16,8 @@ from simulator.terminal import WrongUse, errors_in_one_line, option
 from simulator.wire.control import ControlClient
 
 DEFAULT_URL: Final = "http://127.0.0.1:8080"
+
+_WIDEST: Final = 100_000
 
 _OPTIONS = (
     option("--base-url", default=DEFAULT_URL, help="Address of the service; on this machine, or with a control token."),
@@ -39,3 +43,8 @@ def takes_control(command: Callable[..., None]) -> Callable[..., None]:
                 raise WrongUse(str(error)) from None  # it says itself what is missing
 
     return functools.reduce(lambda made, add: add(made), reversed(_OPTIONS), wrapper)
+
+
+def print_table(table: Table) -> None:
+    """Print it as wide as it is, so that a narrow terminal cuts nothing off."""
+    Console(highlight=False, markup=False, width=_WIDEST).print(table)

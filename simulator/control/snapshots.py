@@ -6,12 +6,11 @@ import json
 from typing import Any, Final
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from agent.error_text import bounded
 from agent.wire.paths import segment
-from simulator.control.options import takes_control
+from simulator.control.options import print_table, takes_control
 from simulator.terminal import option
 from simulator.wire.control import ControlClient
 
@@ -51,7 +50,7 @@ def list_command(*, client: ControlClient, as_json: bool) -> None:
     for one in found:
         rows = one["fault"] or f"{sum(one['rows'].values()):,}"
         table.add_row(one["name"], one["made_at"] or "", rows, f"{one['size_bytes']:,}", one["file"])
-    Console(highlight=False, markup=False, soft_wrap=True).print(table)
+    print_table(table)
 
 
 @snapshots_group.command("load")

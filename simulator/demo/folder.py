@@ -64,7 +64,7 @@ class DemoFolder:
 
     @property
     def logs(self) -> Path:
-        """What the processes said."""
+        """The logs of the processes."""
         return self.root / "logs"
 
 

@@ -1,4 +1,4 @@
-"""The proofs: what every party says it did, against what the service gives back at the end.
+"""The proofs: the records of every party against what the service gives back at the end.
 
 Pure: ledgers and the read-back in, a list of :class:`Proof` out. Nothing here knows how the story was made.
 """

@@ -64,12 +64,12 @@ class RealAgent:
 
     @staticmethod
     def child(folder: DemoFolder) -> ChildProcess:
-        """Its process, not started."""
+        """The process, not started."""
         return ChildProcess("device-agent", folder.logs / "agent.log")
 
     @property
     def pid(self) -> int | None:
-        """Its process id while it runs."""
+        """The process id while it runs."""
         return self._child.pid
 
     @property
@@ -120,7 +120,7 @@ class RealAgent:
         )
 
     def outbox(self) -> OutboxCounters:
-        """What ``device-agent status --json`` says about the outbox; it works while the agent runs and after.
+        """The outbox in ``device-agent status --json``, while the agent runs and after.
 
         Raises:
             UnexpectedAnswer: the program failed or did not print these counters.

@@ -134,7 +134,7 @@ def summary_document(
 
 
 def virtual_log(ledgers: Iterable[DeviceLedger]) -> str:
-    """What the virtual devices have to say about their connection: a line each, and their last failures below it."""
+    """The log of the virtual devices: a line with the counts of each, and its last failures below it."""
     lines = []
     for ledger in ledgers:
         counts = f"{ledger.requests} requests, {ledger.failures} failures, {ledger.accepted} readings accepted"

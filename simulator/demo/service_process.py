@@ -31,7 +31,7 @@ class ServiceProcess:
 
     @staticmethod
     def child(folder: DemoFolder) -> ChildProcess:
-        """Its process, not started."""
+        """The process, not started."""
         return ChildProcess("service", folder.logs / "service.log", folder.logs / "service.out")
 
     def start(self) -> None:

@@ -70,17 +70,17 @@ class DemoDevices:
 
     @property
     def switched_off(self) -> DeviceIdentity:
-        """The one that is off while a command is sent to it."""
+        """The device that is off while a command is sent to it."""
         return self.virtual[0]
 
     @property
     def power_cut(self) -> DeviceIdentity:
-        """The one whose power goes in the middle of two commands."""
+        """The device whose power is cut in the middle of two commands."""
         return self.virtual[1]
 
     @property
     def removed(self) -> DeviceIdentity:
-        """The one that is removed in the end."""
+        """The device that is removed in the end."""
         return self.virtual[-1]
 
 

@@ -182,7 +182,7 @@ class DeviceFinding:
 
 @dataclass(frozen=True, slots=True)
 class SlowDevice:
-    """One of the devices that waited longest for an answer.
+    """A device among those that waited longest for an answer.
 
     Attributes:
         response_s: how long it waited, from when the request was due.

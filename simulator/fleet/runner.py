@@ -30,7 +30,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class FleetTarget:
-    """The service that a fleet talks to.
+    """The service that a fleet uses.
 
     Attributes:
         headers: the credential, sent with every request.

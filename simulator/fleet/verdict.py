@@ -20,7 +20,7 @@ from simulator.fleet.record import (
 
 @dataclass(frozen=True, slots=True)
 class RunFindings:
-    """Everything that has a say in the verdict.
+    """Everything that the verdict is made of.
 
     Attributes:
         gaps: seconds that a worker did not report.

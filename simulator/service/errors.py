@@ -1,4 +1,4 @@
-"""What storage, rules and decisions refuse; :mod:`simulator.service.http_errors` turns each into an HTTP answer.
+"""Errors of storage, rules and decisions; :mod:`simulator.service.http_errors` turns each into an HTTP answer.
 
 ::
 
@@ -15,8 +15,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from pydantic import ValidationError
@@ -29,7 +30,7 @@ _VALUE_CHARACTERS: Final = 80
 
 
 class ServiceError(Exception):
-    """Something is not carried out.
+    """A request that is not carried out.
 
     Attributes:
         error: a stable snake_case word.
@@ -49,7 +50,7 @@ class ServiceError(Exception):
 
 
 class NotFound(ServiceError):
-    """What is named is not in the account."""
+    """The account has nothing of this name or id."""
 
 
 class Invalid(ServiceError):
@@ -57,11 +58,11 @@ class Invalid(ServiceError):
 
 
 class Conflict(ServiceError):
-    """It contradicts what is stored."""
+    """The request contradicts what is stored."""
 
 
 class TooLarge(ServiceError):
-    """It has more bytes than the limit."""
+    """A value has more bytes than the limit."""
 
 
 class KeyInUse(ServiceError):
@@ -97,6 +98,23 @@ def invalid_all(details: Sequence[tuple[str, str]]) -> Invalid:
 def invalid_model(exc: ValidationError) -> Invalid:
     """The error for a body that does not have its model's shape."""
     return invalid_all(list_faults(exc))
+
+
+def conflict(error: str, field: str, issue: str) -> Conflict:
+    """The error for a member that contradicts what is stored."""
+    return Conflict(error, f"{field}: {issue}.", details=[(field, issue)])
+
+
+@contextlib.contextmanager
+def conflicts_in(place: str) -> Iterator[None]:
+    """Within the block a conflict's member stands in ``place``, such as ``keys.0``."""
+    try:
+        yield
+    except Conflict as exc:
+        if not exc.details:
+            raise
+        [(field, issue)] = exc.details
+        raise conflict(exc.error, f"{place}.{field}", issue) from None
 
 
 def nearest(text: str, known: Iterable[str]) -> str:

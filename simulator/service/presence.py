@@ -1,4 +1,4 @@
-"""Who was seen when, kept in memory and written along with the next group of writes.
+"""When each device was last seen: kept in memory, and written along with the next group of writes.
 
 A request of a device never waits for it, and a crash loses a few seconds of presence at most.
 """
@@ -23,6 +23,7 @@ class Presence:
         self._pending: dict[int, int] = {}
         self._written: dict[int, int] = {}
         self._flushed_ms = 0
+        self._is_aside = False
 
     def touch(self, device_seq: int, now_ms: int) -> None:
         """The device was seen."""
@@ -43,12 +44,12 @@ class Presence:
     def is_due(self, now_ms: int) -> bool:
         """Whether to write now. A clock that was set back makes it due too."""
         pending = self._pending
-        return bool(pending) and (len(pending) >= FLUSH_ROWS or not 0 <= now_ms - self._flushed_ms < FLUSH_AFTER_MS)
+        return self.is_pending and (len(pending) >= FLUSH_ROWS or not 0 <= now_ms - self._flushed_ms < FLUSH_AFTER_MS)
 
     @property
     def is_pending(self) -> bool:
-        """Whether anything is not written yet."""
-        return bool(self._pending)
+        """Whether anything is to be written yet."""
+        return bool(self._pending) and not self._is_aside
 
     def flush(self, connection: Connection, now_ms: int) -> None:
         """Write what is pending; :meth:`restore` takes it back when the transaction was rolled back."""
@@ -67,18 +68,21 @@ class Presence:
         self._written = {}
 
     def set_aside(self) -> tuple[dict[int, int], dict[int, int]]:
-        """Forget everything; :meth:`put_back` takes what is returned."""
+        """Forget everything; write nothing until :meth:`clear`, or :meth:`put_back`, which takes what is returned."""
         aside = self._pending, self._written
         self.clear()
+        self._is_aside = True
         return aside
 
     def put_back(self, aside: tuple[dict[int, int], dict[int, int]]) -> None:
         """What was set aside counts again, where nothing newer is."""
+        self._is_aside = False
         pending, self._written = aside
         for device_seq, seen_ms in pending.items():
             self._pending.setdefault(device_seq, seen_ms)
 
     def clear(self) -> None:
         """Forget everything."""
+        self._is_aside = False
         self._pending = {}
         self._written = {}

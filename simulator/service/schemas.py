@@ -172,6 +172,21 @@ def _vocabulary_word(schema: Json) -> None:
     schema["properties"]["payload_schema"]["description"] = "JSON Schema 2020-12 of the `command_payload`."
 
 
+def _account(schema: Json) -> None:
+    """Its profile is looked at together with everything else, and stands there as an object."""
+    described = schema["properties"]["profile"]["description"]
+    kinds = [{"$ref": REF.format(model="ProfileWanted")}, {"type": "null"}]
+    schema["properties"]["profile"] = {"anyOf": kinds, "default": None, "description": described}
+
+
+def _profile(schema: Json) -> None:
+    schema["required"] = list(schema["properties"])
+
+
+def _scripted_device(schema: Json) -> None:
+    schema["properties"]["script"] = {"$ref": REF.format(model="DeviceScript")}
+
+
 _TIGHTENED: Final[Mapping[str, Callable[[Json], None]]] = {
     "ProductChange": _product_change,
     "DeviceChange": _device_change,
@@ -181,4 +196,7 @@ _TIGHTENED: Final[Mapping[str, Callable[[Json], None]]] = {
     "RecordAction": _action,
     "ScanQr": _scan,
     "NewCommandDefinition": _vocabulary_word,
+    "AccountBody": _account,
+    "ServerProfile": _profile,
+    "ScriptedDeviceRecord": _scripted_device,
 }

@@ -1,4 +1,4 @@
-"""The service's parts, put together: what handlers work with."""
+"""The service object: storage, clock, rules and what is kept in memory, for the handlers of requests."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class Service:
         self.passwords = Passwords()
         self.attempts = Attempts()
         self._trusted_proxies = parse_networks(config.trusted_proxies)
-        self.sessions = Sessions(secure=(config.public_url or "").startswith("https:"))
+        self.sessions = Sessions(secure=config.is_https)
         self.failure_log = FailureLog(log)
         self.started_ms = self.clock.now_ms()
         self.database = Database(config.data_dir, config.database)
@@ -192,16 +192,23 @@ class Service:
             header = loading.begin_with(connection, config.snapshot, self.database.where)
             self.clock.restore(header.clock)
             self.ids.restart(look(config.snapshot)[1])
-        made = self.accounts.keep_own(connection)
-        if config.profile is not None:
-            self.profiles.store(connection, accounts.first(connection), config.profile)
-        self.accounts.hold(read_held(connection))
+            with loading.faults_of_option(config.snapshot), loading.rows_are_of_a_snapshot():
+                made = self._open_accounts(connection)
+        else:
+            made = self._open_accounts(connection)
         self.deadline.load(connection)
         self.rules.load(connection)
         # In the same transaction: a first start that fails must not leave an account whose keys nobody was shown.
         done = self._apply_seed(connection, seed, self._target(next(iter(self.callers.values())), hashes))
         if isinstance(done, SeedFaultsError):
             raise ConfigurationError([f"seed {config.seed_file} {line}" for line in done.lines()], "seed")
+        return made
+
+    def _open_accounts(self, connection: Connection) -> Keys | None:
+        made = self.accounts.keep_own(connection)
+        if self.config.profile is not None:
+            self.profiles.store(connection, accounts.first(connection), self.config.profile)
+        self.accounts.hold(read_held(connection))
         return made
 
     def _target(self, caller: Caller, hashes: Hashes) -> SeedTarget:

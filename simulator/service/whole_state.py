@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from pathlib import Path
+from typing import Final
 
 from sqlalchemy import Connection
+from sqlalchemy.exc import SQLAlchemyError
 
-from agent.errors import ConfigurationError, StorageError
+from agent.errors import StorageError
 from simulator.service.accounts import Held, read_held
-from simulator.service.clock import ClockState
 from simulator.service.errors import Unavailable
 from simulator.service.service import Service
 from simulator.service.snapshots import loading, reading, writing
-from simulator.service.snapshots.document import Header, unfit
-from simulator.service.snapshots.folder import not_saved
+from simulator.service.snapshots.document import Header
+from simulator.service.snapshots.folder import cannot_be_written, not_saved
+from simulator.service.storage.commit_mark import CommitMark
+from simulator.service.storage.writer import Ended
+
+LOOK_AGAIN_S: Final = 0.2
+"""How soon the storage is asked again what became of a commit."""
 
 
 async def save_to(service: Service, target: Path) -> None:
@@ -26,7 +33,12 @@ async def save_to(service: Service, target: Path) -> None:
     async with service.snapshots.turn:
         await service.flush_presence()
         await service.settle_due()
-        await service.snapshots.run(functools.partial(_save, service, target))
+        try:
+            await service.snapshots.run(functools.partial(_save, service, target))
+        except OSError as exc:
+            raise not_saved(target, exc) from None
+        except writing.SaveStopped:
+            raise Unavailable("snapshot_not_saved", "The service ends; the snapshot was not finished.") from None
 
 
 def save_at_end(service: Service, target: Path) -> None:
@@ -38,8 +50,9 @@ def save_at_end(service: Service, target: Path) -> None:
     service.writer.call(lambda _connection: None)  # what is overdue is ended before any write
     try:
         _save(service, target)
-    except Unavailable as exc:
-        raise StorageError(f"--snapshot-on-exit: {exc.message}") from None
+    except OSError as exc:
+        issue = cannot_be_written(target, exc)
+        raise StorageError(f"--snapshot-on-exit: {issue}; a file that was there before is as it was") from None
 
 
 def _save(service: Service, target: Path) -> Header:
@@ -47,12 +60,7 @@ def _save(service: Service, target: Path) -> Header:
         state = service.clock.state()
         return writing.save(connection, target, state, service.clock.base_ms(), service.snapshots.stopping)
 
-    try:
-        return service.read_now(save)
-    except OSError as exc:
-        raise not_saved(target, exc) from None
-    except writing.SaveStopped:
-        raise Unavailable("snapshot_not_saved", "The service ends; the snapshot was not finished.") from None
+    return service.read_now(save)
 
 
 async def load_from(service: Service, path: Path) -> Header:
@@ -74,70 +82,89 @@ async def load_from(service: Service, path: Path) -> Header:
 async def _replace(service: Service, path: Path) -> Header:
     load = _Load(service, path)
     service.epochs.begin_replacing()
-    is_replaced = False
     try:
         try:
-            header, held = await service.writer.submit(load)
+            await service.writer.submit_alone(load, load.ended)
         except Unavailable:
-            # The connection may have been lost during the commit: then only the storage knows what became of it.
-            is_replaced = await service.look_up(load.is_stored)
-            service.accounts.hold(await service.look_up(read_held))
-            raise
-        is_replaced = True
-        service.accounts.hold(held)
+            if not load.is_stored:
+                raise
+        return await load.take_over()
     finally:
-        if is_replaced:
-            # Everything in the storage is new: nobody has signed in, asked for anything, or guessed a password.
-            service.sessions.sign_out_everybody()
-            service.quota.clear()
-            service.attempts.clear()
-        else:
+        if not load.is_stored:
             load.undo()
-        service.epochs.end_replacing(is_replaced=is_replaced)
+        service.epochs.end_replacing(is_replaced=load.is_stored)
         service.waiters.wake_all()
         service.feed.wake()
-    service.ids.restart(reading.look(path)[1])
-    await service.scripted.refresh()
-    return header
 
 
 class _Load:
-    """Carried out in the writing thread, perhaps twice: what fails together with others is tried again by itself."""
+    """What a snapshot's load does to the storage, in the writing thread, and to what is in memory.
+
+    Attributes:
+        is_stored: the new state is committed.
+    """
 
     def __init__(self, service: Service, path: Path) -> None:
+        self.is_stored = False
         self._service = service
         self._path = path
-        self._header: Header | None = None
-        self._clock: ClockState | None = None
+        self._sha256 = reading.look(path)[1]
+        self._mark = CommitMark()
+        self._loaded: tuple[Header, Held] | None = None
         self._seen: tuple[dict[int, int], dict[int, int]] | None = None
 
-    def __call__(self, connection: Connection) -> tuple[Header, Held]:
+    def __call__(self, connection: Connection) -> None:
+        """Replace all rows; a second time where the connection was lost before."""
         service = self._service
         self._seen = self._seen or service.presence.set_aside()  # rows of devices that are gone
+        self._mark.set(connection)
         header = loading.replace_all(connection, self._path)
-        try:
+        with loading.rows_are_of_a_snapshot():
             service.accounts.keep_own(connection)
             held = read_held(connection)
-        except ConfigurationError as exc:
-            raise unfit("rows.api_keys", f"cannot be used: {exc.in_one_line}") from None
         for reload in service.on_reset:
             reload(connection)
         service.deadline.load(connection)
-        # Last, since nothing fails any more: what falls due goes by the clock that the state comes with.
-        self._clock = self._clock or service.clock.state()
-        self._header = header
-        service.clock.restore(header.clock)
-        return header, held
+        self._loaded = header, held
 
-    def is_stored(self, connection: Connection) -> bool:
-        """Whether the new state is there, as far as the numbers of rows show it."""
-        return self._header is not None and loading.count_rows(connection) == self._header.rows
+    def ended(self, outcome: Ended) -> None:
+        """The transaction has ended. Before anything else is written the clock is that of the state that is stored."""
+        if self._loaded is None:
+            return
+        self.is_stored = outcome is Ended.WRITTEN or (outcome is Ended.IN_DOUBT and self._is_committed())
+        if self.is_stored:
+            self._service.clock.restore(self._loaded[0].clock)
+
+    def _is_committed(self) -> bool:
+        """What the storage says, once it can be reached again; False when the service ends before."""
+        service = self._service
+        while not service.waiters.closing:
+            with contextlib.suppress(SQLAlchemyError):
+                is_committed = service.read_now(self._mark.is_committed)
+                if is_committed is not None:
+                    return is_committed
+            service.snapshots.stopping.wait(LOOK_AGAIN_S)
+        return False
+
+    async def take_over(self) -> Header:
+        """Nobody was seen, has signed in, asked for anything, or guessed a password in the new state."""
+        if self._loaded is None:
+            raise RuntimeError("nothing was loaded")
+        header, held = self._loaded
+        service = self._service
+        service.accounts.hold(held)
+        service.sessions.sign_out_everybody()
+        service.quota.clear()
+        service.attempts.clear()
+        service.ids.restart(self._sha256)
+        await service.scripted.refresh()  # until then those that are gone are seen
+        service.presence.clear()
+        return header
 
     def undo(self) -> None:
-        """Nothing was stored: what is in memory goes on as before."""
-        if self._clock is not None:
-            self._service.clock.restore(self._clock)
+        """Put back what is kept in memory: nothing was stored."""
+        service = self._service
         if self._seen is not None:
-            self._service.presence.put_back(self._seen)
-        self._service.rules.have_changed()
-        self._service.deadline.doubt()
+            service.presence.put_back(self._seen)
+        service.rules.have_changed()
+        service.deadline.doubt()

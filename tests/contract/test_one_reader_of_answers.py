@@ -133,8 +133,8 @@ def test_a_listed_state_means_the_same_to_both(offers, lists):
         book = ServerBook("http://service", dialect)
         source = HttpSource(client, "d1", Discovery(client, FakeClock(), book))
         agents = [command.status for command in source.poll(0).commands]
-    speaker = HttpCodec("d1", "p1", frozenset(offers), dialect)
-    listing = PagedPoll(speaker, speaker.poll(0, None)).take(HttpAnswer(200, [], body))
+    codec = HttpCodec("d1", "p1", frozenset(offers), dialect)
+    listing = PagedPoll(codec, codec.poll(0, None)).take(HttpAnswer(200, [], body))
     assert listing is not None
     assert agents == [command.status for command in listing.poll.commands]
     assert len(agents) == len(words)

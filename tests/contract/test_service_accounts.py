@@ -173,14 +173,14 @@ def test_the_first_accounts_own_keys_rotate_too_and_the_service_uses_those_that_
     ("body", "status", "error", "fields"),
     [
         ({"name": "taken"}, 409, "account_exists", ["name"]),
-        ({"keys": [{"api_key": "mk_taken", "secret_key": "msk_x"}]}, 409, "key_exists", ["api_key"]),
-        ({"users": [{"email": "TAKEN@example.com", "password": "x"}]}, 409, "user_exists", ["email"]),
-        ({"users": [{"email": "n@example.com", "password": "x"}] * 2}, 409, "user_exists", ["email"]),
+        ({"keys": [{"api_key": "mk_taken", "secret_key": "msk_x"}]}, 409, "key_exists", ["keys.0.api_key"]),
+        ({"users": [{"email": "TAKEN@example.com", "password": "x"}]}, 409, "user_exists", ["users.0.email"]),
+        ({"users": [{"email": "n@example.com", "password": "x"}] * 2}, 409, "user_exists", ["users.1.email"]),
         (
             {"clients": [{"name": "x", "redirect_uris": ["https://a.example/"], "client_id": "taken"}]},
             409,
             "client_exists",
-            ["client_id"],
+            ["clients.0.client_id"],
         ),
         ({"quota": -1}, 400, "validation_error", ["quota"]),
         ({"quota": True}, 400, "validation_error", ["quota"]),

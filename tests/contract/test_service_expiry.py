@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import random
+from collections.abc import Callable
 
 import pytest
-from sqlalchemy.exc import OperationalError
 
 from agent.wire.times import parse_time
 from tests.exhaustive import EXHAUSTIVE
+from tests.failing_storage import Storage
 from tests.service_running import Bench, running
 
 STEPS = 150
@@ -27,8 +27,9 @@ def open_ids(bench: Bench, device_id: str, **query: object) -> list[str]:
     return [record["id"] for record in answer.json()["data"]]
 
 
-def fill_queue(bench: Bench, device_id: str) -> None:
-    for _ in range(100):
+def queue_for(bench: Bench, device_id: str, happens: Callable[[Bench, str], None]) -> None:
+    """A command, or as many as may wait where a further one is to be refused."""
+    for _ in range(100 if happens is refused_send else 1):
         bench.send(device_id)
 
 
@@ -60,7 +61,7 @@ HAPPENINGS = (refused_send, refused_report, refused_removal, good_report, good_r
 def test_a_command_ends_in_time_whatever_happens_to_another_device(bench, happens):
     product_id = bench.product()
     device, other = bench.device(product_id, "SN-1"), bench.device(product_id, "SN-2")
-    fill_queue(bench, other)
+    queue_for(bench, other, happens)
     command = bench.send(device, ttl_seconds=5)
     bench.clock.advance(6)
     happens(bench, other)
@@ -72,39 +73,13 @@ def test_a_command_ends_in_time_whatever_happens_to_another_device(bench, happen
 def test_a_kept_answer_is_not_given_beyond_the_end_of_its_commands(bench, happens):
     product_id = bench.product()
     device, other = bench.device(product_id, "SN-1"), bench.device(product_id, "SN-2")
-    fill_queue(bench, other)
+    queue_for(bench, other, happens)
     command = bench.send(device, ttl_seconds=5)
     assert [open_ids(bench, device) for _ in range(2)] == [[command], [command]]  # the second is the kept one
     bench.clock.advance(6)
     happens(bench, other)
     assert open_ids(bench, device) == []
     assert bench.command(device, command)["status"] == "timed_out"
-
-
-class Storage:
-    """Transactions of a running service that fail when told to: before the commit, or with the commit in doubt."""
-
-    def __init__(self, bench: Bench) -> None:
-        database = bench.service._service.database
-        self._writing = database.writing
-        self._mode = ""
-        database.writing = self._failing  # type: ignore[method-assign]
-
-    @contextlib.contextmanager
-    def fails(self, mode: str):
-        self._mode = mode
-        yield
-        self._mode = ""
-
-    @contextlib.contextmanager
-    def _failing(self, connection):
-        mode = self._mode
-        with self._writing(connection):
-            yield
-            if mode == "rolled back":
-                raise OperationalError("COMMIT", {}, Exception("disk full"))
-        if mode == "in doubt":  # it is committed, and nobody learns of it
-            raise OperationalError("COMMIT", {}, Exception("gone"), connection_invalidated=True)
 
 
 def test_after_a_commit_in_doubt_that_was_stored_a_device_is_given_its_command(bench):

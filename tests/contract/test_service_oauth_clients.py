@@ -127,8 +127,8 @@ def test_a_seed_brings_clients_and_people_without_an_account_and_twice_changes_n
     other = bench.service.add_account("other")
     theirs = sow(SEED, api_key=other.api_key)
     assert theirs.status_code == 400
-    assert "There is a client with the client_id 'fleet-view' already." in theirs.text
-    assert "There is a person with the address 'ada@example.com' or this id already." in theirs.text
+    assert "client_id: there is a client 'fleet-view' already" in theirs.text
+    assert "email: there is a person 'ada@example.com' already" in theirs.text
     taken_over = "users: [{email: ada@example.com, password: other, has_account: false}]"
     assert sow(taken_over).status_code == 400  # ada has keys behind her account
     assert sow(taken_over.replace("ada@", "new@")).json() == {"created": 0, "changed": 1, "unchanged": 0}

@@ -55,6 +55,15 @@ def status(bench, device_id, command_id):
     return bench.command(device_id, command_id)["status"]
 
 
+def test_what_a_device_does_at_once_is_done_when_the_clock_has_been_moved(bench):
+    device_id = bench.device()
+    play(bench, device_id)
+    for _ in range(15):
+        command_id = bench.send(device_id)
+        advance(bench, 1)
+        assert status(bench, device_id, command_id) == "succeeded"
+
+
 def test_without_answers_every_command_succeeds_at_once_and_the_device_is_online(bench):
     device_id = bench.device()
     shown = play(bench, device_id)

@@ -10,16 +10,19 @@ import shutil
 import socket
 import stat
 import threading
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
 import pytest
 
+from agent.errors import ConfigurationError, Refused, ServiceError, StorageError
 from agent.wire.secret import Secret
 from simulator.service.clock import ClockMode, ClockState
 from simulator.service.snapshots import folder, writing
 from simulator.service.storage.migrate import schema_revision
+from simulator.wire.control import ControlClient
 from tests.service_running import client, running
 
 SNAPSHOTS = "/_emulator/snapshots"
@@ -505,6 +508,7 @@ BAD = {
     "newer schema": (lambda raw, lines: changed(lines, 0, schema="9999"), "schema"),
     "older schema": (lambda raw, lines: changed(lines, 0, schema="0001"), "schema"),
     "schema of another kind": (lambda raw, lines: changed(lines, 0, schema=None), "schema"),
+    "version of another kind": (lambda raw, lines: changed(lines, 0, version="one"), "version"),
     "newer version": (lambda raw, lines: changed(lines, 0, version=2), "version"),
     "another format": (lambda raw, lines: changed(lines, 0, format="firestore-export"), "format"),
     "a mode that is none": (lambda raw, lines: changed(lines, 0, clock={"mode": "sideways"}), "clock.mode"),
@@ -561,6 +565,16 @@ def test_rows_that_cannot_be_stored_are_400_by_their_line_and_the_state_is_as_it
     _refuse(shared, *BAD_ROWS[what])
 
 
+def said_once(text):
+    """No four words come twice, and no path."""
+    words = text.replace("(", " ").replace(")", " ").replace(":", " ").split()
+    fours = [tuple(words[place : place + 4]) for place in range(len(words) - 3)]
+    again = [four for four, count in Counter(fours).items() if count > 1]
+    assert not again, text
+    paths = [word for word in words if word.startswith("/")]
+    assert len(paths) == len(set(paths)), text
+
+
 def _refuse(shared, spoil, field):
     good = Path(shared.http.get(f"{SNAPSHOTS}/good").json()["file"])
     raw = good.read_bytes()
@@ -570,6 +584,15 @@ def _refuse(shared, spoil, field):
     clock = shared.http.get("/_emulator/clock").json()
     answer = load(shared, "bad", 400)
     assert answer["error"] == "invalid_snapshot"
+    said_once(answer["message"])
+    with ControlClient(shared.service.base_url) as control, pytest.raises(Refused) as shown_to_a_person:
+        control.request("POST", f"{SNAPSHOTS}/bad/load")
+    said_once(str(shown_to_a_person.value))
+    assert answer["message"] in str(shown_to_a_person.value)
+    with pytest.raises(ConfigurationError) as at_the_start, running(snapshot=bad):
+        pass
+    said_once(str(at_the_start.value))
+    assert f"--snapshot {bad}: {answer['message']}" in str(at_the_start.value)
     assert field in answer["details"][0]["field"], answer
     assert len(answer["details"]) == 1
     assert shown(shared) == before
@@ -577,6 +600,40 @@ def _refuse(shared, spoil, field):
     device = shared.http.get("/devices").json()["data"][0]["device_id"]
     assert shared.post_reading(device, sensor_data={"t": 2}).status_code == 201, "it goes on"
     load(shared, "good")
+
+
+@pytest.mark.one_database
+def test_what_cannot_be_saved_found_or_named_is_said_once(shared, monkeypatch, tmp_path):
+    real = os.fdopen
+    (Path(shared.http.get(f"{SNAPSHOTS}/good").json()["file"]).parent / "a-loop.jsonl").symlink_to("a-loop.jsonl")
+    with ControlClient(shared.service.base_url) as control:
+        for method, path, body in (
+            ("POST", SNAPSHOTS, {"name": "good"}),
+            ("POST", SNAPSHOTS, {"name": "../x"}),
+            ("POST", SNAPSHOTS, {"nam": "x"}),
+            ("POST", f"{SNAPSHOTS}/none/load", None),
+            ("POST", f"{SNAPSHOTS}/a-loop/load", None),
+            ("DELETE", f"{SNAPSHOTS}/none", None),
+        ):
+            with pytest.raises(ServiceError) as refused:
+                control.request(method, path, body)
+            said_once(str(refused.value))
+        monkeypatch.setattr(writing.os, "fdopen", lambda *given, **named: _FullDisk(real(*given, **named), 0))
+        with pytest.raises(ServiceError) as refused:
+            control.request("POST", SNAPSHOTS, {"name": "never"})
+        said_once(str(refused.value))
+    for file in (tmp_path / "none.jsonl", tmp_path):
+        with pytest.raises(ConfigurationError) as at_the_start, running(snapshot=file):
+            pass
+        said_once(str(at_the_start.value))
+        assert "cannot be read" in str(at_the_start.value)
+    with (
+        pytest.raises(StorageError, match="--snapshot-on-exit") as at_the_end,
+        running(snapshot_on_exit=tmp_path / "x"),
+    ):
+        pass
+    said_once(str(at_the_end.value))
+    assert not (tmp_path / "x").exists()
 
 
 @pytest.mark.one_database

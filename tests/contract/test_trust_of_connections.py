@@ -41,8 +41,7 @@ from gateway.service.meter import Meter
 from gateway.service.meter import make_client as make_gateway_client
 from simulator.cli import program
 from simulator.fleet.engine.pool import HttpPool
-from simulator.fleet.target.discovery import find_offers
-from simulator.fleet.target.target import KeyPairFile, TargetOptions, find_target
+from simulator.fleet.target.target import KeyPairFile, TargetOptions, find_offers, find_target
 from simulator.fleet.workload.devices import Address
 from simulator.fleet.workload.mqtt_devices import broker_of
 from simulator.wire.client import ServiceClient

@@ -19,7 +19,10 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "testing.md").read_text("utf-8")
 EXAMPLE = ROOT / "examples" / "firmware_tests"
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-INSTALL = "pip install '/path/to/device-agent[simulator]' pytest      # the folder of this repository\n"
+INSTALL = """\
+pip install -r /path/to/device-agent/requirements/simulator.txt    # of this repository: versions, by their hashes
+pip install '/path/to/device-agent[simulator]' pytest
+"""
 
 
 class Installed:

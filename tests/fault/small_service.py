@@ -1,7 +1,8 @@
 """A service small enough to be put back to any moment of its past: a list of what happened, and what follows from it.
 
 It offers what an agent over HTTP uses: commands, results, readings singly and in batches, idempotency keys. It judges
-nothing; :mod:`simulator.service` is the service that does.
+nothing; :mod:`simulator.service` is the service that does. That one is put back to what a snapshot was saved of, and a
+campaign of power cuts needs the moment of each of its thousands of images, which only the recording of a run names.
 """
 
 from __future__ import annotations

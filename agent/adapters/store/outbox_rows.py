@@ -18,7 +18,7 @@ import sqlite3
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from agent.adapters.store.boot_rows import BootRows
 from agent.adapters.store.counts import GapRows, Totals, read_stats
@@ -364,9 +364,15 @@ class OutboxRows:
     def _hand_out(self, keys: Sequence[int]) -> list[StoredReading]:
         """Those of these that wait, in this order; each try is counted."""
         rows = {row[0]: row for row in self._db.execute(_READ_SQL, (json.dumps(keys),))}
-        batch = [self._read(rows[key]) for key in keys if key in rows]
-        for stored in batch:
-            self._tried[stored.key] = self._tried.pop(stored.key, 0) + 1
+        batch: list[StoredReading] = []
+        for number in keys:
+            if number not in rows:
+                continue
+            key, store_id, body, mono, wall, boot_id, rank = rows[number]
+            reading = Reading(decode_values(body), Moment(mono, wall, boot_id), Priority(rank))
+            tries = self._tried.pop(key, 0)
+            self._tried[key] = tries + 1
+            batch.append(StoredReading(key, f"{store_id}-{key}", reading, tries))
         while len(self._tried) > max(_TRIED_MAX, len(batch)):
             self._tried.popitem(last=False)
         self._in_flight = frozenset(rows)
@@ -430,11 +436,6 @@ class OutboxRows:
         """Key, size in bytes and priority of those of these that wait."""
         sql = f"SELECT key, length(body), priority FROM reading {_WAITING}"  # noqa: S608
         return self._db.execute(sql, (json.dumps(list(keys)),)).fetchall()
-
-    def _read(self, row: tuple[Any, ...]) -> StoredReading:
-        key, store_id, body, mono, wall, boot_id, rank = row
-        reading = Reading(decode_values(body), Moment(mono, wall, boot_id), Priority(rank))
-        return StoredReading(key, f"{store_id}-{key}", reading, self._tried.get(key, 0))
 
     def _queue(self, rank: Priority) -> Iterator[StoredItem]:
         """The waiting rows of a priority, from the old end."""

@@ -24,7 +24,7 @@ class Cancel(Handler):
     in_safe_mode = True
 
     class Payload(HandlerPayload):
-        """Which one."""
+        """The payload: the command to cancel."""
 
         command_id: str = Field(min_length=1, max_length=255, description="The service's id of the command.")
 

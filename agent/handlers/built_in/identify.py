@@ -32,7 +32,7 @@ class Identify(Handler):
         blink_s: float = Field(default=5.0, ge=0, le=60, description="Seconds; 0 does not blink.")
 
     class Settings(HandlerSettings):
-        """Which LED."""
+        """The settings: the LED to blink."""
 
         led: str | None = Field(
             default=None, pattern=r"^[^/\x00]+$", description="Name of an LED below led_root; none by default."

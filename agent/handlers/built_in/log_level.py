@@ -20,7 +20,7 @@ class LogLevel(Handler):
     in_safe_mode = True
 
     class Payload(HandlerPayload):
-        """Which level, for how long."""
+        """The payload: the level, and for how long."""
 
         level: Literal["debug", "info", "warning", "error"] = Field(description="The least severe lines to write.")
         for_s: float = Field(

@@ -19,7 +19,7 @@ class ReadSensors(Handler):
     timeout_s = 60.0
 
     class Payload(HandlerPayload):
-        """Which sensors."""
+        """The payload: the sensors to read."""
 
         names: Annotated[list[str], Field(min_length=1, max_length=100)] | None = Field(
             default=None, description="The sensors' names in the configuration; all of them by default."

@@ -49,7 +49,7 @@ class Run(Handler):
     timeout_s = 60.0
 
     class Payload(HandlerPayload):
-        """Which program."""
+        """The payload: the program to run and its arguments."""
 
         program: str = Field(min_length=1, max_length=200, description="Its name in the configuration.")
         args: list[Argument] = Field(default=[], max_length=256, description="Added to its arguments, when allowed.")

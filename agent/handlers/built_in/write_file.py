@@ -53,7 +53,7 @@ class WriteFile(Handler):
     needs = "a folder in commands.handlers.write_file.settings.folders"
 
     class Payload(HandlerPayload):
-        """Which file, and what is in it."""
+        """The payload: the file to write, and its content."""
 
         path: str = Field(min_length=2, max_length=4096, description="Absolute, below one of the folders.")
         text: str | None = Field(default=None, description="The content, written as UTF-8.")

@@ -1,4 +1,4 @@
-"""What a probe has gathered so far, for its parts to add to, and the report that is made of it."""
+"""The findings of a probe so far, and the report that is made of them."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Something that the specification leaves open.
+    """A choice that the specification leaves open.
 
     Attributes:
         topic: choices of one kind stand together.
@@ -95,7 +95,7 @@ class ProbeReport:
 
     @property
     def standing(self) -> ProbeVerdict:
-        """What came of it: a broken rule goes before one that could not be judged."""
+        """The result of the whole probe: a broken rule goes before one that could not be judged."""
         verdicts = {requirement.verdict for requirement in self.requirements}
         if RuleVerdict.BROKEN in verdicts:
             return ProbeVerdict.BROKEN

@@ -1,1 +1,1 @@
-"""The audit: what devices say they did, against what the service gives back."""
+"""The audit: the ledgers of a run against what the service gives back."""

@@ -109,7 +109,7 @@ def _wrong(**counts: int) -> str:
 
 
 def lines_of(audit: AuditRecord) -> tuple[str, ...]:
-    """The audit for a terminal: what is to be said, then one line for each finding."""
+    """The audit for a terminal: its sentences, then one line for each finding."""
     found = [
         f"  {each.kind:9} {each.count:>7,}  {each.name} ({each.device_id}): {_keys(each)}" for each in audit.findings
     ]

@@ -18,7 +18,7 @@ from typing import Final
 
 from agent.core.values import Contract, OutcomeStatus
 from agent.wire.command_states import RESULT_STATES, CommandStatus
-from simulator.fleet.audit.findings import Findings
+from simulator.fleet.audit.findings import Findings, StreamSums
 from simulator.fleet.audit.ledger_format import CommandEvent, CommandKind
 
 _NOT_TAKEN: Final = frozenset(CommandStatus) - RESULT_STATES
@@ -49,7 +49,7 @@ class CommandRules:
 
 
 @dataclass(frozen=True, slots=True)
-class CommandSums:
+class CommandSums(StreamSums):
     """Counts over all commands; each command counts once in each kind.
 
     Attributes:
@@ -60,16 +60,6 @@ class CommandSums:
         stateless: their result was taken, and the service lists them in no state that is known, where it should.
     """
 
-    sent: int = 0
-    accepted: int = 0
-    stored: int = 0
-    lost: int = 0
-    doubled: int = 0
-    reordered: int = 0
-    altered: int = 0
-    late: int = 0
-    unknown: int = 0
-    ambiguous: int = 0
     effects: int = 0
     again: int = 0
     undelivered: int = 0
@@ -114,7 +104,7 @@ class _Command:
         return len(self.attempts) > most or len(self.listed) > 1
 
     def is_lost(self, *, results_listed: bool) -> bool:
-        """Of one that was ordered, whose device was read."""
+        """Whether a command that was ordered, and whose device was read back, is lost."""
         if not self.listed:
             return True
         if results_listed and self.reported and self.listed[0] in _NOT_TAKEN:
@@ -213,7 +203,7 @@ def _undelivered(commands: Mapping[str, _Command]) -> int:
 
 
 def _reordered(commands: Mapping[str, _Command]) -> list[str]:
-    """Those that came before one that the service had made earlier; equal times have no order."""
+    """Commands that reached their device before one that the service had made earlier; equal times have no order."""
     there = [
         (each.made_ms, each.received_ms, name)
         for name, each in commands.items()

@@ -35,7 +35,7 @@ class Coverage:
 
 @dataclass(frozen=True, slots=True)
 class RecordedRun:
-    """What the record of a run says that its ledgers and its list of devices have to agree with.
+    """What the ledgers and the list of devices have to agree with, from the record of the run.
 
     Attributes:
         began_s, ended_s: from its first preparation to its end, epoch seconds.

@@ -19,7 +19,7 @@ _NUMBERS: Final = frozenset({int, float})
 
 @lru_cache(maxsize=4096)
 def _shape(names: tuple[str, ...]) -> tuple[tuple[str, ...], Callable[..., bytes], int]:
-    """Of these names in this order: sorted, how their values are packed, and the checksum to begin with."""
+    """The names sorted, how their values are packed, and the checksum to begin with."""
     ordered = tuple(sorted(names))
     return ordered, struct.Struct(f"<{len(ordered)}d").pack, crc32(encode_json(ordered))
 

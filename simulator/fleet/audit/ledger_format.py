@@ -50,7 +50,7 @@ _NO_STATE: Final = 255
 
 
 class ReadingKind(IntEnum):
-    """What a record says of ``count`` readings from ``sequence`` on; only ``SENT`` has digest, made and recorded."""
+    """The event of a record for ``count`` readings from ``sequence`` on. Only ``SENT`` has digest and times."""
 
     SENT = 1
     RESENT = 2
@@ -99,7 +99,7 @@ class CommandEvent:
 
 @dataclass(frozen=True, slots=True)
 class LedgerHeader:
-    """Whose ledger it is.
+    """The first frame of a ledger: its worker, devices and run.
 
     Attributes:
         first_device, devices: the range of indices.
@@ -155,7 +155,7 @@ class Frame:
 
     @property
     def size_bytes(self) -> int:
-        """What it takes in the file, its head included."""
+        """Size of the frame in the file, its head included."""
         return _HEAD.size + len(self.body)
 
     def json(self) -> dict[str, Any]:

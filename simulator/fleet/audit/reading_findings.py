@@ -1,4 +1,4 @@
-"""The audit of readings: what the ledgers say of some devices against what the service gives back. Pure, on arrays.
+"""The audit of readings: the ledgers of some devices against what the service gives back. Pure, on arrays.
 
 *Lost*: accepted, and not there. *Doubled*: there more often than it may be, which is once; where the service keeps no
 idempotency keys once more for each time that it was sent again while the service may have had it already. *Altered*:
@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from agent.core.timekeeping import DATE_RESOLUTION_S
-from simulator.fleet.audit.findings import Findings
+from simulator.fleet.audit.findings import Findings, StreamSums
 from simulator.fleet.audit.ledger_format import NO_TIME, ReadingKind
 from simulator.fleet.audit.records import Records
 
@@ -66,7 +66,7 @@ class ReadingRules:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadingSums:
+class ReadingSums(StreamSums):
     """Counts over all readings; each reading counts once in each kind.
 
     Attributes:
@@ -75,16 +75,6 @@ class ReadingSums:
         unordered: stored without a time of arrival, so that their order cannot be judged.
     """
 
-    sent: int = 0
-    accepted: int = 0
-    stored: int = 0
-    lost: int = 0
-    doubled: int = 0
-    reordered: int = 0
-    altered: int = 0
-    late: int = 0
-    unknown: int = 0
-    ambiguous: int = 0
     resent: int = 0
     refused: int = 0
     resent_ambiguous: int = 0
@@ -199,7 +189,7 @@ class _Rows:
 
 
 def facts_of(records: Records) -> ReadingFacts:
-    """What the ledgers say of each reading."""
+    """Everything that the ledgers hold about each reading."""
     runs = {kind: _run_out(records[records["kind"] == kind]) for kind in ReadingKind}
     keys = np.unique(np.concatenate([found for found, _ in runs.values()]))
     size = len(keys)
@@ -279,7 +269,7 @@ def _altered(rows: _Rows, facts: ReadingFacts, *, keeps_times: bool) -> tuple[Fl
 
 
 def _misdated(facts: ReadingFacts, received: Ints, found: Findings) -> Flags:
-    """Which readings carry another time than theirs; nobody can say while no time of arrival is known."""
+    """Which readings carry another time than theirs; none while no time of arrival is known."""
     dated = facts.has_sent & (facts.recorded != NO_TIME)
     there = facts.has_sent & (received < NEVER)
     misdated = np.zeros(facts.size, dtype=np.bool_)

@@ -25,7 +25,7 @@ _RULES: Final = ReadingRules(by_sequence=True, replays=True, late_after_ms=0, re
 
 @dataclass(frozen=True, slots=True)
 class ReadingFact:
-    """One reading as one side knows it.
+    """One reading: its key and its values.
 
     Attributes:
         key: unique among the device's readings.

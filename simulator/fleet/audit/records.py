@@ -53,7 +53,7 @@ def records_of(frame: Frame) -> Records:
 
 
 def counted_readings(records: Records) -> npt.NDArray[np.int64]:
-    """How many readings each record of an ``R`` frame speaks of; 1 for each of an ``S`` frame."""
+    """The number of readings in each record of an ``R`` frame; 1 for each of an ``S`` frame."""
     if records.dtype == STORED_TYPE:
         return np.ones(len(records), dtype=np.int64)
     return records["count"].astype(np.int64)

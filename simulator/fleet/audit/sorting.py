@@ -149,7 +149,7 @@ def survey_ledger(path: Path) -> LedgerSurvey:
 
 
 def header_of(path: Path) -> LedgerHeader:
-    """Whose ledger it is.
+    """The header of a ledger.
 
     Raises:
         ConfigurationError: it is no ledger, or cannot be read.

@@ -11,10 +11,9 @@ from simulator.exit_codes import ExitCode
 from simulator.fleet.cli.options import takes_target
 from simulator.fleet.report.formatting import plural
 from simulator.fleet.target.client import Keyring, open_client
-from simulator.fleet.target.discovery import find_offers
 from simulator.fleet.target.provisioning import CleanupCount, clean_up
 from simulator.fleet.target.safety import permit, read_targets
-from simulator.fleet.target.target import Target, TargetOptions, find_target
+from simulator.fleet.target.target import Target, TargetOptions, find_offers, find_target
 from simulator.terminal import WrongUse, errors_in_one_line, show_progress
 
 
@@ -52,5 +51,5 @@ def cleanup_command(
 
 async def _clean(way: Target, prefix: str, *, dry_run: bool) -> CleanupCount:
     with show_progress("removed") as on_progress:
-        async with open_client(way.base_url, Keyring(way.keys), offers=find_offers(way), ca_file=way.ca_file) as desk:
-            return await clean_up(desk, on_progress, prefix=prefix, dry_run=dry_run)
+        async with open_client(way.base_url, Keyring(way.keys), offers=find_offers(way), ca_file=way.ca_file) as client:
+            return await clean_up(client, on_progress, prefix=prefix, dry_run=dry_run)

@@ -19,7 +19,7 @@ from simulator.fleet.plan.forecast_text import describe
 from simulator.fleet.plan.plan import plan_of
 from simulator.fleet.report.signal_plots import signals_page, terminal_plots
 from simulator.fleet.scenario.model import schema_text
-from simulator.fleet.workload.preview import preview
+from simulator.fleet.workload.models import preview
 from simulator.terminal import errors_in_one_line
 from simulator.whole_files import cannot_write, write_whole
 

@@ -15,6 +15,7 @@ from agent.errors import ConfigurationError
 from simulator.exit_codes import ExitCode
 from simulator.fleet.cli.options import read_or_refuse, takes_formats, takes_python, takes_target
 from simulator.fleet.report.live import RunView, run_view
+from simulator.fleet.report.progress_lines import STANDARD_OUTPUT, ProgressView
 from simulator.fleet.report.prometheus.address import MeteredView, MetricsAddress
 from simulator.fleet.report.run_status import RunHead
 from simulator.fleet.report.table_files import check_formats
@@ -49,6 +50,12 @@ _LEFT = (
     type=click.IntRange(0, 65535),
     help="Serve the figures so far to Prometheus at http://127.0.0.1:PORT/metrics; 0 takes a free port.",
 )
+@click.option(
+    "--progress",
+    metavar="FILE",
+    help="Write the live figures as JSON lines, one a second and one for each event, while the run goes on; - is "
+    "standard output, and the live view moves to standard error.",
+)
 @click.option("--quiet", is_flag=True, help="Show nothing; the exit code says how it ended.")
 @click.option("--json", "as_json", is_flag=True, help="Print the record of the run as JSON.")
 @takes_formats
@@ -64,6 +71,7 @@ def run_command(
     rate_limit: int,
     audit: bool,
     metrics_port: int | None,
+    progress: str | None,
     quiet: bool,
     as_json: bool,
     formats: tuple[str, ...],
@@ -77,6 +85,11 @@ def run_command(
     """
     with _ended_by_hand(local=local), errors_in_one_line(), terminations_as_interrupts(), ExitStack() as ends:
         check_formats(formats)
+        takes_output = progress == STANDARD_OUTPUT
+        if takes_output and as_json:
+            raise ConfigurationError(
+                ["--progress -: --json prints to standard output, too: give it a file"], "--progress"
+            )
         file = read_or_refuse(scenario, allow_python=allow_python)
         folder = out or Path("fleet-runs") / f"{file.scenario.scenario}-{time.strftime('%Y%m%d-%H%M%S')}"
         if local:
@@ -90,23 +103,25 @@ def run_command(
         broker = file.scenario.target.broker
         addresses = {*way.addresses, *([f"mqtt://{broker.host}"] if broker else [])}
         permissions = tuple(permit(address, listed, owned=owned) for address in sorted(addresses))
-        console = Console(stderr=as_json)
+        console = Console(stderr=as_json or takes_output)
 
         def make_view(head: RunHead) -> RunView:
             view = run_view(console, head, quiet=quiet)
-            return view if metrics_port is None else MeteredView(view, MetricsAddress(metrics_port, head))
+            if metrics_port is not None:
+                view = MeteredView(view, MetricsAddress(metrics_port, head))
+            return view if progress is None else ProgressView(view, progress, head)
 
         record = perform_run(RunOptions(file, way, folder, permissions, audit, formats), make_view)
     if as_json:
         click.echo(record_text(record), nl=False)
     elif not quiet and (folder / "report.html").exists():  # a disk that is full may have refused it
-        click.echo(f"report: {folder / 'report.html'}")
+        click.echo(f"report: {folder / 'report.html'}", err=takes_output)
     return ExitCode(record.verdict.exit_code)
 
 
 @contextmanager
 def _ended_by_hand(*, local: bool) -> Iterator[None]:
-    """Ctrl-C and SIGTERM where no load is under way: one sentence that says what is left, and exit code 130."""
+    """Handle Ctrl-C and SIGTERM while no load is under way: one sentence about what is left, and exit code 130."""
     try:
         yield
     except EndedByHand as end:

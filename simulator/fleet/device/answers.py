@@ -46,7 +46,7 @@ def judge(answer: HttpAnswer, *, page_is_meant: bool = False) -> Answer:
 
 
 def read_written(model: type[Record], answer: Answer, word: str, sent: JsonObject) -> Record:
-    """What a 2xx on a writing request says of the record, with what was sent where it says nothing.
+    """The record in a 2xx answer to a writing request; what was sent stands in for what the answer leaves out.
 
     The status has decided; the body only informs (specification, rule E2): it may be empty, text, or anything else.
 

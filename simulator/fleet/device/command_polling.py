@@ -1,8 +1,6 @@
-"""The way in of a virtual device: asking for commands, deciding on them, asking again in time. No I/O."""
+"""Command polling of a virtual device: requests, decisions on what is listed, and the pace. No I/O."""
 
 from __future__ import annotations
-
-from typing import Final
 
 from agent.core.poll_interval import PollPace
 from agent.core.schedule import phase_s
@@ -11,20 +9,18 @@ from agent.errors import ServiceError
 from simulator.fleet.device.answers import outcome_of
 from simulator.fleet.device.fast_path import Stamps, stamps_of
 from simulator.fleet.device.http_codec import Listing, PagedPoll, Request
-from simulator.fleet.device.intake import take_in
 from simulator.fleet.device.retry_policy import RetryPolicy
-from simulator.fleet.device.runtime import DeviceRuntime
+from simulator.fleet.device.runtime import DeviceRuntime, take_in
 from simulator.fleet.engine.ports import HttpAnswer
+from simulator.fleet.engine.wheel import NEVER
 from simulator.fleet.outcomes import OutcomeClass
-
-_NEVER_S: Final = float("inf")
 
 
 class CommandPolling:
-    """The commands' channel.
+    """The channel over which commands come.
 
     Args:
-        body: the device's.
+        runtime: the device's.
         now: the instant of power-on; the first poll follows within ``fast_s``, each device at its own place in it.
 
     Attributes:
@@ -32,40 +28,40 @@ class CommandPolling:
         fault: why the last answer was no good one, for a person.
     """
 
-    __slots__ = ("_body", "_etag", "_pace", "_reading", "_retry_policy", "due_s", "fault")
+    __slots__ = ("_etag", "_pace", "_reading", "_retry_policy", "_runtime", "due_s", "fault")
 
-    def __init__(self, body: DeviceRuntime, now: Moment) -> None:
-        intervals = body.model.polling
-        self._body = body
+    def __init__(self, runtime: DeviceRuntime, now: Moment) -> None:
+        intervals = runtime.model.polling
+        self._runtime = runtime
         self._pace = PollPace(intervals)
-        self._retry_policy = RetryPolicy(body.model.backoff, body.chance, defies_limit=body.model.defies_limit)
+        self._retry_policy = RetryPolicy(runtime.model.backoff, runtime.chance, defies_limit=runtime.model.defies_limit)
         self._etag: str | None = None
         self._reading: PagedPoll | None = None  # a list that has more pages
         self.fault = ""
-        self.due_s = now.monotonic_s + phase_s(body.speaker.device_id, "poll", intervals.fast_s)
+        self.due_s = now.monotonic_s + phase_s(runtime.codec.device_id, "poll", intervals.fast_s)
 
     def next_request(self, now: Moment) -> Request | None:
         """The next poll; None when it is not due."""
         due_s = self.due_s
         if now.monotonic_s < due_s:
             return None
-        self.due_s = _NEVER_S
-        body = self._body
+        self.due_s = NEVER
+        runtime = self._runtime
         if self._reading is not None:
             return self._reading.next_page(due_s)
-        return body.speaker.poll(body.model.wait_s, self._etag, due_s)
+        return runtime.codec.poll(runtime.model.wait_s, self._etag, due_s)
 
     def answered(self, request: Request, answer: HttpAnswer, sent_s: float, now: Moment) -> OutcomeClass:
         """Take a poll's answer, good or not; the class that it counts in."""
-        unchanged = None if self._reading is not None else self._body.known_answers.unchanged(answer)
+        unchanged = None if self._reading is not None else self._runtime.known_answers.unchanged(answer)
         stamps = None if unchanged is None else stamps_of(answer.headers)
         if stamps is not None:
             if not unchanged:
-                self._body.disk.journal.admit(())
-                self._body.disk.journal.forget(())
+                self._runtime.disk.journal.admit(())
+                self._runtime.disk.journal.forget(())
             self._heard(stamps, unchanged=bool(unchanged), news=False, held=request.wait_s > 0, sent_s=sent_s, now=now)
             return OutcomeClass.OK
-        reading = self._reading or PagedPoll(self._body.speaker, request, self._body.fleet.base_url)
+        reading = self._reading or PagedPoll(self._runtime.codec, request, self._runtime.fleet.base_url)
         try:
             listing = reading.take(answer)
         except ServiceError as error:
@@ -81,7 +77,7 @@ class CommandPolling:
         poll = listing.poll
         news = self._take_in(listing, sent_s, now)
         if is_one_page and not (poll.unchanged or poll.commands or poll.malformed):
-            self._body.known_answers.learn_empty(answer.body)
+            self._runtime.known_answers.learn_empty(answer.body)
         stamps = Stamps(None, listing.etag)  # its time is observed already: the decisions above went by it
         self._heard(stamps, unchanged=poll.unchanged, news=news, held=poll.held, sent_s=sent_s, now=now)
         self.fault = "; ".join(poll.malformed)
@@ -96,22 +92,22 @@ class CommandPolling:
     def _take_in(self, listing: Listing, sent_s: float, now: Moment) -> bool:
         """Decide on what is listed; whether it brought something new."""
         poll = listing.poll
-        self._body.time.observe(poll.server_time, now, now.monotonic_s - sent_s)
-        return not poll.unchanged and take_in(self._body, poll, now)
+        self._runtime.time.observe(poll.server_time, now, now.monotonic_s - sent_s)
+        return not poll.unchanged and take_in(self._runtime, poll, now)
 
     def _heard(self, stamps: Stamps, *, unchanged: bool, news: bool, held: bool, sent_s: float, now: Moment) -> None:
-        body = self._body
+        runtime = self._runtime
         self._retry_policy.succeeded()
         self.fault = ""
         took_s = now.monotonic_s - sent_s
-        body.time.observe(stamps.server_time, now, took_s)
+        runtime.time.observe(stamps.server_time, now, took_s)
         if stamps.etag or not unchanged:
             self._etag = stamps.etag
         self._pace, wait_s = self._pace.polled(
             active=news,
-            busy=body.lanes is not None and body.lanes.busy,
+            busy=runtime.lanes is not None and runtime.lanes.busy,
             held=held,
             took_s=took_s,
-            fraction=body.chance(),
+            fraction=runtime.chance(),
         )
         self.due_s = now.monotonic_s + wait_s

@@ -11,8 +11,7 @@ from functools import partial
 from typing import Final
 
 from simulator.fleet.device.http_codec import Request
-from simulator.fleet.device.model import Fleetwide
-from simulator.fleet.device.observer import Observer
+from simulator.fleet.device.model import Fleetwide, Observer
 from simulator.fleet.engine.mqtt.faults import class_of_reason
 from simulator.fleet.engine.ports import Headers
 from simulator.fleet.engine.wheel import Wheel

@@ -14,8 +14,7 @@ from agent.core.values import Moment
 from simulator.fleet.device.fast_path import KnownAnswers
 from simulator.fleet.device.hashed_random import HashedRandom
 from simulator.fleet.device.http_codec import HttpCodec, Request
-from simulator.fleet.device.model import TIMEOUT_S, Clocks, DeviceModel, Fleetwide
-from simulator.fleet.device.observer import Observer
+from simulator.fleet.device.model import TIMEOUT_S, Clocks, DeviceModel, Fleetwide, Observer
 from simulator.fleet.device.runtime import DeviceRuntime
 from simulator.fleet.device.store import Disk
 from simulator.fleet.device.virtual_device import VirtualDevice
@@ -34,7 +33,7 @@ class Engine(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One device of a fleet: who it is, and what.
+    """One device of a fleet: its ids and its model.
 
     Attributes:
         device_id, product_id: the service's ids.
@@ -140,10 +139,10 @@ class DeviceSlot(Timer, ABC, Generic[Life]):
         """The run is over: what waits on the disk was never accepted."""
         self.driver.fleet.ages.given_up(self._disk.outbox.taken_s(), OutcomeClass.TIMEOUT, now_s)
 
-    def runtime(self, speaker: HttpCodec, now: Moment) -> DeviceRuntime:
+    def runtime(self, codec: HttpCodec, now: Moment) -> DeviceRuntime:
         """What a life that begins now consists of."""
         driver = self.driver
-        parts = (self.index, speaker, self._model, driver.fleet, self._disk)
+        parts = (self.index, codec, self._model, driver.fleet, self._disk)
         return DeviceRuntime(*parts, chance=self._chance, known_answers=driver.known_answers, now=now)
 
     def measure(

@@ -1,4 +1,4 @@
-"""What is the case around the devices of a run, beside their signals: states of their models, and faults under way.
+"""The environment of the devices of a run: states of their models, and faults under way.
 
 Only runs that have such things have environment; all others pay nothing for them. Times in and out are those of a
 device (monotonic); models and faults go by the true time, seconds since the epoch.
@@ -30,17 +30,17 @@ class DeviceKind(Protocol):
 
     @property
     def signals(self) -> SignalSet:
-        """What it reads."""
+        """The signals that its sensors read."""
         ...
 
     @property
     def nature(self) -> Model | None:
-        """Its model, where that has states or a clock."""
+        """The model of the device, where that has states or a clock."""
         ...
 
 
 class Environment:
-    """Answers what is the case around a device: its clock, readings, pace and bodies, as models and faults have them.
+    """The clock, readings, pace and bodies of a device, as its model and the faults under way make them.
 
     Args:
         began_s: the run's begin on the monotonic clock.

@@ -37,7 +37,7 @@ class Stamps(NamedTuple):
 
 
 def stamps_of(headers: Headers) -> Stamps | None:
-    """Date and entity tag; None where one comes twice or is unusual, and for what says that it is a web page."""
+    """Date and entity tag; None where one comes twice or is unusual, and for a web page."""
     # A tuple is there again and again (see Headers), and its parts are not looked through each time.
     return _stamps_of_known(headers) if type(headers) is tuple else _look_through(headers)
 
@@ -99,7 +99,7 @@ class KnownAnswers:
         return False if answer.status == _OK and answer.body in self._empty else None
 
     def taken(self, answer: HttpAnswer, count: int) -> bool:
-        """Whether this answer to ``count`` readings says for certain that all of them were taken."""
+        """Whether all of ``count`` readings were certainly taken, by this answer."""
         status, body = answer.status, answer.body
         if status not in (_CREATED, _OK):
             return False
@@ -113,6 +113,6 @@ class KnownAnswers:
             self._empty.add(body)
 
     def learn_taken(self, body: bytes, count: int) -> None:
-        """Remember a body that said that ``count`` readings were accepted and none refused."""
+        """Remember the body of an answer that accepted ``count`` readings and refused none."""
         if len(body) <= _BODY_BYTES_MAX and len(self._taken) < _KEPT * 4:
             self._taken[body] = count

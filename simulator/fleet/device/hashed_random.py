@@ -1,4 +1,4 @@
-"""Randomness that weighs next to nothing: number ``n`` of a device is a hash of its seed and ``n``."""
+"""Random numbers of a device in 8 bytes of state: number ``n`` is a hash of seed, device and ``n``."""
 
 from __future__ import annotations
 

@@ -112,12 +112,12 @@ class Dated(Protocol):
 
     @property
     def text(self) -> str:
-        """Its values, as :func:`values_text` writes them."""
+        """The values, as :func:`values_text` writes them."""
         ...
 
     @property
     def recorded_ms(self) -> int | None:
-        """Epoch milliseconds on the service's clock as the device knows it; None lets the service say."""
+        """Epoch milliseconds by the device's estimate of the service's clock; None leaves the time to the service."""
         ...
 
 
@@ -132,7 +132,7 @@ class TimedReading:
 
 @dataclass(frozen=True, slots=True)
 class HttpCodec:
-    """How one device talks to one service.
+    """Builds the requests of one device, in the dialect of one service.
 
     Attributes:
         device_id: the service's id of this device.
@@ -222,7 +222,7 @@ class HttpCodec:
 
     @property
     def result_place(self) -> ResultPlace:
-        """Where results go: what the scenario says, else the endpoint where it is announced, else the table."""
+        """The destination of results: by the scenario, else the endpoint where it is announced, else the table."""
         if self.dialect.results is not None:
             return self.dialect.results
         return ResultPlace.ENDPOINT if COMMAND_RESULTS in self.offers else ResultPlace.TABLE
@@ -338,19 +338,19 @@ class PagedPoll:
     """One poll on its way through the pages of its list, by the readers of the real agent's client.
 
     Args:
-        speaker: whose list.
+        codec: whose list.
         request: for its first page.
         base_url: of the service; links to other pages are followed below it.
     """
 
-    __slots__ = ("_base", "_pages", "_request", "_speaker", "_walk")
+    __slots__ = ("_base", "_codec", "_pages", "_request", "_walk")
 
-    def __init__(self, speaker: HttpCodec, request: Request, base_url: str = "http://service.invalid") -> None:
-        self._speaker = speaker
+    def __init__(self, codec: HttpCodec, request: Request, base_url: str = "http://service.invalid") -> None:
+        self._codec = codec
         self._request = request
         self._base = base_url.rstrip("/")
-        path = paths.device_commands(speaker.device_id)
-        status = {"status": OPEN} if COMMAND_STATUS in speaker.offers else {}
+        path = paths.device_commands(codec.device_id)
+        status = {"status": OPEN} if COMMAND_STATUS in codec.offers else {}
         self._walk = PageWalk(path, status, httpx.URL(self._base + path), pages_max=_PAGES_MAX)
         self._pages: list[tuple[Answer, Page]] = []
 
@@ -385,13 +385,13 @@ class PagedPoll:
         """The commands of the pages that came, oldest first; of a list that broke off nothing is concluded from what
         is missing.
         """  # noqa: D205 - one sentence needs two lines
-        found = read_commands(iter(self._pages), self._speaker.dialect.reading, ANSWER_BYTES)
+        found = read_commands(iter(self._pages), self._codec.dialect.reading, ANSWER_BYTES)
         commands: list[Command] = []
         malformed = list(found.malformed)
         for record in found.records:
             try:
-                command = command_of(record, self._speaker.device_id)
-                state = self._speaker.state_of(command.status)
+                command = command_of(record, self._codec.device_id)
+                state = self._codec.state_of(command.status)
                 commands.append(command if state == command.status else replace(command, status=state))
             except InvalidMessage as error:
                 malformed.append(str(error))
@@ -428,7 +428,7 @@ def read_refusals(good: Answer, request: Request) -> dict[int, str]:
 
 
 def _read_batch(good: Answer) -> BatchAnswer | None:
-    """The answer to a batch; None where the status is all that says anything, which is that all were taken.
+    """The answer to a batch; None where its body holds nothing to read: the status alone means that all were taken.
 
     Raises:
         UnexpectedAnswer: it counts errors without naming them.

@@ -73,13 +73,13 @@ class HttpDriver(DeviceDriver["_HttpSlot"]):
 class _HttpSlot(DeviceSlot[VirtualDevice]):
     """One device over HTTP."""
 
-    __slots__ = ("_poll", "_speaker")
+    __slots__ = ("_codec", "_poll")
 
     driver: HttpDriver
 
     def __init__(self, driver: HttpDriver, index: int, member: Member) -> None:
         super().__init__(driver, index, member)
-        self._speaker = HttpCodec(member.device_id, member.product_id, driver.fleet.offers, driver.fleet.dialect)
+        self._codec = HttpCodec(member.device_id, member.product_id, driver.fleet.offers, driver.fleet.dialect)
         self._poll: Request | None = None  # what is on its way
 
     def owes_poll(self, before_s: float) -> bool:
@@ -87,7 +87,7 @@ class _HttpSlot(DeviceSlot[VirtualDevice]):
         return self._poll is not None and self._poll.wait_s <= 0 and self._poll.intended_s < before_s
 
     def begin_life(self, now: Moment) -> VirtualDevice:
-        return VirtualDevice(self.runtime(self._speaker, now), now)
+        return VirtualDevice(self.runtime(self._codec, now), now)
 
     def life_ended(self) -> None:
         self._poll = None

@@ -1,4 +1,4 @@
-"""The level ``wire``: pure load. Requests as devices make them, without devices: no brain, no retry, no outbox.
+"""The level ``wire`` over HTTP: pure load. Requests as devices make them, without devices: no retry, no outbox.
 
 Every body is made for its request (device id, sequence number, time, signals); nothing is sent twice. Open arrivals
 come at times that somebody else plans, whatever the target does; closed users send the next request after the answer.
@@ -62,7 +62,7 @@ class HttpLoad(LoadBase):
         self._templates = templates
         is_dated = sends_time(fleet.offers, fleet.dialect)
         self._readings = ReadingMaker(fleet, self.devices.start, subjects, is_dated=is_dated)
-        self._speakers = [HttpCodec(subject.device_id, "", fleet.offers, fleet.dialect) for subject in subjects]
+        self._codecs = [HttpCodec(subject.device_id, "", fleet.offers, fleet.dialect) for subject in subjects]
         self._makers = {
             RequestKind.SENSOR_DATA: self._reading,
             RequestKind.POLL: self._poll,
@@ -86,14 +86,14 @@ class HttpLoad(LoadBase):
 
     def _reading(self, place: int, device: int, due_s: float) -> tuple[Request, int]:
         reading = self._readings.make(device, self.clocks.now())
-        return self._speakers[place].readings((reading,), f"{self.fleet.run}-{device}", due_s, due_s), reading.key
+        return self._codecs[place].readings((reading,), f"{self.fleet.run}-{device}", due_s, due_s), reading.key
 
     def _poll(self, place: int, _device: int, due_s: float) -> tuple[Request, int]:
-        return self._speakers[place].poll(0.0, None, due_s), 0
+        return self._codecs[place].poll(0.0, None, due_s), 0
 
     def _command(self, place: int, _device: int, due_s: float) -> tuple[Request, int]:
         order = SendCommand(
-            device_id=self._speakers[place].device_id,
+            device_id=self._codecs[place].device_id,
             command_payload={"command": "ping"},
             ttl_seconds=_COMMAND_TTL_S if COMMAND_TTL in self.fleet.offers else None,
         )

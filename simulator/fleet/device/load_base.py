@@ -1,4 +1,4 @@
-"""Parts of pure load that HTTP and MQTT share: readings made for their request, and closed users."""
+"""Pure load over any transport: readings made for their request, closed users, and what is measured."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from agent.core.values import Moment
 from simulator.fleet.audit.digest import digest_values
 from simulator.fleet.audit.fleet_ledger import SEQUENCE_NAME
 from simulator.fleet.device.http_codec import Request, TimedReading, values_text
-from simulator.fleet.device.model import TIMEOUT_S, Clocks, Fleetwide
-from simulator.fleet.device.observer import Observer
+from simulator.fleet.device.model import TIMEOUT_S, Clocks, Fleetwide, Observer
 from simulator.fleet.engine.wheel import Timer, Wheel
 from simulator.fleet.outcomes import Attempt, OutcomeClass
 from simulator.fleet.signals.base import Individual, SignalSet

@@ -14,7 +14,7 @@ from agent.core.values import Contract
 from simulator.fleet.audit.digest import digest_values
 from simulator.fleet.audit.fleet_ledger import FleetLedger
 from simulator.fleet.audit.readings import DeviceReadings, ReadingFact
-from simulator.fleet.device.observer import Observer
+from simulator.fleet.device.model import Observer
 from simulator.fleet.outcomes import Attempt, OutcomeClass
 
 _FAULTS_KEPT = 10
@@ -99,13 +99,13 @@ class MemoryLedger(FleetLedger, Observer):
         now_s: float,  # noqa: ARG002
         attempt: Attempt,  # noqa: ARG002
     ) -> None:
-        """A request ended. See :class:`~simulator.fleet.device.observer.Observer`."""
+        """A request ended. See :class:`~simulator.fleet.device.model.Observer`."""
         ledger = self._ledgers[device]
         ledger.requests += 1
         ledger.failures += outcome is not OutcomeClass.OK
 
     def faulted(self, operation: str, device: int, sentence: str) -> None:
-        """Why an exchange was no good one, for a person. See :class:`~simulator.fleet.device.observer.Observer`."""
+        """Why an exchange was no good one, for a person. See :class:`~simulator.fleet.device.model.Observer`."""
         faults = self._ledgers[device].faults
         faults.append(f"{operation}: {sentence}")
         del faults[:-_FAULTS_KEPT]

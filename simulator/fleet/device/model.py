@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, TypedDict
 from uuid import uuid4
 
 from agent.core.backoff import Backoff
 from agent.core.poll_interval import PollIntervals
-from agent.core.triage import CommandRules
 from agent.core.values import Moment
 from agent.wire.dialect import Dialect
 from simulator.fleet.audit.fleet_ledger import FleetLedger
 from simulator.fleet.device.environment import Environment
-from simulator.fleet.device.handlers import VOCABULARY, VirtualHandler, rules_of
-from simulator.fleet.device.observer import Observer
 from simulator.fleet.metrics.ages import Ages
 from simulator.fleet.models.model import Model
+from simulator.fleet.outcomes import Attempt, OutcomeClass
 from simulator.fleet.signals.base import SignalSet
 from simulator.fleet.signals.climate import CLIMATE
 
@@ -32,8 +30,6 @@ class DeviceModel:
 
     Attributes:
         signals: what the sensor reads, by reading name.
-        handlers: the vocabulary.
-        rules: what triage goes by; fits ``handlers``.
         interval_s: how often the sensor is read, unless a command set it otherwise.
         in_step: all devices read in the same instant, as no real fleet does; otherwise each has its own place in the
             interval, by the hash of its number.
@@ -46,8 +42,6 @@ class DeviceModel:
     """
 
     signals: SignalSet = field(default_factory=lambda: CLIMATE)
-    handlers: Mapping[str, VirtualHandler] = field(default_factory=lambda: VOCABULARY)
-    rules: CommandRules = field(default_factory=lambda: rules_of(VOCABULARY))
     interval_s: float = 10.0
     in_step: bool = False
     polling: PollIntervals = field(default_factory=PollIntervals)
@@ -148,3 +142,39 @@ class TransportOptions(TypedDict, total=False):
     clocks: Clocks | None
     timeout_s: float
     on_news: Callable[[], None] | None
+
+
+class Observer:
+    """Base of observers, one for all devices of a worker; measures nothing by itself.
+
+    Called from the loop's thread for each exchange: cheap, and never blocking.
+    """
+
+    def exchanged(
+        self,
+        operation: str,
+        outcome: OutcomeClass,
+        device: int,
+        *,
+        intended_s: float,
+        ready_s: float,
+        sent_s: float | None,
+        now_s: float,
+        attempt: Attempt,
+    ) -> None:
+        """A request ended.
+
+        Args:
+            operation: such as ``http.poll``.
+            outcome: how.
+            device: index in the fleet.
+            intended_s: when it was due by the device's plan, on the loop's clock: waiting is measured from here.
+            ready_s: from when on only the generator kept it waiting, and not an earlier request of the same device; a
+                generator that lags is seen by this.
+            sent_s: when its bytes went to the socket; None when nothing went out.
+            now_s: when the answer was whole, or it was given up.
+            attempt: whether it went out before, and what the service may have of that.
+        """
+
+    def faulted(self, operation: str, device: int, sentence: str) -> None:
+        """Why an exchange was no good one, for a person."""

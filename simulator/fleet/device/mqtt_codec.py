@@ -48,7 +48,7 @@ OPERATIONS: Final = {Operation.READINGS: MqttOperation.READINGS, Operation.REPOR
 
 @dataclass(frozen=True, slots=True)
 class MqttCodec(HttpCodec):
-    """How one device talks to the gateway behind a broker: messages carry keys, and the gateway's receipt settles them.
+    """Builds the messages of one device to the gateway: they carry keys, and the gateway's receipt settles them.
 
     ``offers`` has no meaning here.
     """

@@ -21,9 +21,8 @@ from agent.wire import topics
 from agent.wire.mqtt_messages import Receipt, Refusal, read_notice, read_receipt
 from agent.wire.topics import TopicKind
 from simulator.fleet.device.http_codec import Request
-from simulator.fleet.device.intake import take_in
 from simulator.fleet.device.mqtt_codec import MqttCodec, read_command
-from simulator.fleet.device.runtime import DeviceRuntime
+from simulator.fleet.device.runtime import DeviceRuntime, take_in
 from simulator.fleet.device.virtual_device import VirtualDevice
 from simulator.fleet.engine.mqtt import faults
 from simulator.fleet.outcomes import OutcomeClass
@@ -43,8 +42,8 @@ class VirtualMqttDevice(VirtualDevice):
     """A virtual device over MQTT: commands are pushed to it, and it polls for none.
 
     Args:
-        body: its parts; the speaker is ``speaker``.
-        speaker: who it is for the gateway.
+        runtime: its parts; the codec is ``codec``.
+        codec: who it is for the gateway.
         now: the instant of power-on.
 
     Attributes:
@@ -55,10 +54,10 @@ class VirtualMqttDevice(VirtualDevice):
     """
 
     __slots__ = (
+        "_codec",
         "_copies",
         "_copies_not_understood",
         "_name",
-        "_speaker",
         "_taken",
         "awaited",
         "confirmed",
@@ -66,10 +65,10 @@ class VirtualMqttDevice(VirtualDevice):
         "not_understood",
     )
 
-    def __init__(self, body: DeviceRuntime, speaker: MqttCodec, now: Moment) -> None:
-        super().__init__(body, now)
-        self._speaker = speaker
-        self._name = f"{body.fleet.run}-{body.index}"
+    def __init__(self, runtime: DeviceRuntime, codec: MqttCodec, now: Moment) -> None:
+        super().__init__(runtime, now)
+        self._codec = codec
+        self._name = f"{runtime.fleet.run}-{runtime.index}"
         self._taken = 0
         self.awaited: dict[str, int] = {}
         self.confirmed: dict[int, str | None] = {}
@@ -98,13 +97,13 @@ class VirtualMqttDevice(VirtualDevice):
         return ""
 
     def _take_command(self, command_id: str, payload: bytes, now: Moment) -> None:
-        body = self._body
-        command = read_command(command_id, payload, self._speaker.device_id)
-        take_in(body, CommandPoll((command,), pushed=True), now)
+        runtime = self._runtime
+        command = read_command(command_id, payload, self._codec.device_id)
+        take_in(runtime, CommandPoll((command,), pushed=True), now)
         self.own_due_s = _LONG_AGO_S  # its work begins with the next look
         self._taken += 1
         if self._taken % _TIDY_EVERY == 0:
-            body.disk.journal.forget_before(now.monotonic_s - _REMEMBERED_S)
+            runtime.disk.journal.forget_before(now.monotonic_s - _REMEMBERED_S)
 
     def _take_receipt(self, receipt: Receipt) -> str:
         for key in receipt.stored:
@@ -133,10 +132,10 @@ class VirtualMqttDevice(VirtualDevice):
 
     def _take_notice(self, payload: bytes, now: Moment) -> None:
         notice = read_notice(payload)
-        self._body.time.observe(notice.time, now)
+        self._runtime.time.observe(notice.time, now)
         if notice.retry_after_s is None:
             self.uplink.wake(now)
-        elif not self._body.model.defies_limit:
+        elif not self._runtime.model.defies_limit:
             self.held_until_s = now.monotonic_s + notice.retry_after_s
 
     # --- what goes ------------------------------------------------------------------------------------------------
@@ -158,7 +157,7 @@ class VirtualMqttDevice(VirtualDevice):
         uplink.not_before_s = max(uplink.not_before_s, not_before_s)
         request = uplink.next_request(now)
         if request is not None:
-            self.awaited = self._speaker.awaited(request, self._name)
+            self.awaited = self._codec.awaited(request, self._name)
             self.confirmed, self.not_understood = {}, ""
             self._copies = len(request.copies)
         return request
@@ -166,8 +165,8 @@ class VirtualMqttDevice(VirtualDevice):
     @property
     def _not_before_s(self) -> float:
         """When readings may go out, on the monotonic clock; results never wait for the gateway's hint."""
-        lanes = self._body.lanes
-        results = (lanes is not None and lanes.has_progress) or self._body.disk.journal.first_finished() is not None
+        lanes = self._runtime.lanes
+        results = (lanes is not None and lanes.has_progress) or self._runtime.disk.journal.first_finished() is not None
         return _LONG_AGO_S if results else self.held_until_s
 
     def puback(self, request: Request, code: int, now: Moment) -> bool:

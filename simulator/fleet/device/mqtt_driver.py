@@ -73,13 +73,13 @@ class MqttDriver(DeviceDriver["_MqttSlot"]):
 class _MqttSlot(DeviceSlot[VirtualMqttDevice]):
     """One device over MQTT, with at most one message under way; its engine's session listener."""
 
-    __slots__ = ("_attempts", "_busy", "_receipt_due_s", "_sent_s", "_speaker")
+    __slots__ = ("_attempts", "_busy", "_codec", "_receipt_due_s", "_sent_s")
 
     driver: MqttDriver
 
     def __init__(self, driver: MqttDriver, index: int, member: Member) -> None:
         super().__init__(driver, index, member)
-        self._speaker = MqttCodec(member.device_id, member.product_id, driver.fleet.offers)
+        self._codec = MqttCodec(member.device_id, member.product_id, driver.fleet.offers)
         self._attempts = Attempts(driver.observer, index, member.model.backoff, self._chance)
         self._busy: Request | None = None  # what was published and is not settled
         self._sent_s = 0.0
@@ -88,8 +88,8 @@ class _MqttSlot(DeviceSlot[VirtualMqttDevice]):
     # --- power --------------------------------------------------------------------------------------------------------
 
     def begin_life(self, now: Moment) -> VirtualMqttDevice:
-        self._attempts.begin(now.monotonic_s + phase_s(self._speaker.device_id, "first contact", SPREAD_S))
-        return VirtualMqttDevice(self.runtime(self._speaker, now), self._speaker, now)
+        self._attempts.begin(now.monotonic_s + phase_s(self._codec.device_id, "first contact", SPREAD_S))
+        return VirtualMqttDevice(self.runtime(self._codec, now), self._codec, now)
 
     def life_ended(self) -> None:
         self._went_down()
@@ -115,7 +115,7 @@ class _MqttSlot(DeviceSlot[VirtualMqttDevice]):
             return
         driver.connections += 1
         self._attempts.stood(standing.began_s, now_s)
-        status = self._speaker.status(online=True)
+        status = self._codec.status(online=True)
         # It is said again at the next connection, so nobody waits for its end.
         greeting = Unawaited(driver.observer, MqttOperation.STATUS, self.index, None, Attempt.FIRST)
         driver.engine.publish(self.index, status.topic, status.payload, greeting, driver.timeout_s, retain=True)
@@ -208,7 +208,7 @@ class _MqttSlot(DeviceSlot[VirtualMqttDevice]):
         if now.monotonic_s >= attempts.due_s:
             attempts.take()
             driver = self.driver
-            driver.engine.open(self.index, self._speaker.opening(driver.tokens(self.index)), self)
+            driver.engine.open(self.index, self._codec.opening(driver.tokens(self.index)), self)
         if attempts.is_up and self._busy is None:
             request = device.out(now)
             if request is not None:

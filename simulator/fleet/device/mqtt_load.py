@@ -86,8 +86,8 @@ class MqttLoad(LoadBase):
             raise ValueError(f"{kind}: the scenario's check lets only sensor_data go over MQTT")
         line, name = self._line(device), f"{self.fleet.run}-{device}"
         reading = self.readings.make(device, self.clocks.now())
-        request = line.speaker.readings((reading,), name, due_s, due_s)
-        [key] = line.speaker.awaited(request, name)
+        request = line.codec.readings((reading,), name, due_s, due_s)
+        [key] = line.codec.awaited(request, name)
         sending = _Sending(line, request, key, on_end)
         self.under_way.add(sending)
         line.take(sending)
@@ -113,12 +113,12 @@ class MqttLoad(LoadBase):
 class _Line(Timer):
     """One device's session, and the messages that are under way in it: its engine's listener."""
 
-    __slots__ = ("_attempts", "_awaited", "_is_on", "_waiting", "device", "load", "speaker")
+    __slots__ = ("_attempts", "_awaited", "_is_on", "_waiting", "codec", "device", "load")
 
     def __init__(self, load: MqttLoad, device: int, subject: LoadDevice) -> None:
         super().__init__()
         self.device = device
-        self.speaker = MqttCodec(subject.device_id, "", load.fleet.offers)
+        self.codec = MqttCodec(subject.device_id, "", load.fleet.offers)
         self.load = load
         self._attempts = Attempts(load.observer, device, _BACKOFF, HashedRandom(load.fleet.seed, device))
         self._waiting: dict[_Sending, None] = {}  # for the connection
@@ -215,8 +215,8 @@ class _Line(Timer):
         now_s = load.clocks.monotonic()
         if now_s >= attempts.due_s:
             attempts.take()
-            receipts = ((topics.receipts(self.speaker.device_id), 1),)
-            name = topics.user_name(self.speaker.device_id)
+            receipts = ((topics.receipts(self.codec.device_id), 1),)
+            name = topics.user_name(self.codec.device_id)
             # Nobody is behind it, so the broker need not keep anything for it, nor publish a will.
             opening = Opening(name, load.tokens(self.device), receipts, clean_start=True, session_expiry_s=0)
             load.engine.open(self.device, opening, self)

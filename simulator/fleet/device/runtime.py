@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from agent.core.commands import HandlerRule, recover, refuse_at_start
-from agent.core.values import CommandState, JournalEntry, Moment, Outcome, Report
-from simulator.fleet.device.handlers import HandlerContext, Work, parse_payload
+from agent.core.commands import OPEN_STATES, HandlerRule, recover, refuse_at_start
+from agent.core.triage import TriageVerdict, triage
+from agent.core.values import CommandPoll, CommandState, JournalEntry, Moment, Outcome, Report
+from simulator.fleet.device.handlers import RULES, VOCABULARY, HandlerContext, Work, parse_payload
 from simulator.fleet.device.hashed_random import HashedRandom
 from simulator.fleet.device.http_codec import IN_PROGRESS
 from simulator.fleet.device.service_clock import ServiceClock
+from simulator.fleet.engine.wheel import NEVER
 from simulator.fleet.signals.base import Individual
 
 if TYPE_CHECKING:
@@ -25,7 +27,6 @@ VERSION: Final = "firmware"
 # Shorter works are over before anybody could look.
 _PROGRESS_FROM_S: Final = 0.5
 _PROGRESS_KEPT: Final = 16
-_NEVER_S: Final = float("inf")
 
 
 class DeviceRuntime:
@@ -33,7 +34,7 @@ class DeviceRuntime:
 
     Attributes:
         index: in the fleet.
-        speaker: who it is for the service.
+        codec: who it is for the service.
         model: what it is.
         fleet: what it has in common with all others.
         disk: what it remembers.
@@ -48,6 +49,7 @@ class DeviceRuntime:
     __slots__ = (
         "began_s",
         "chance",
+        "codec",
         "disk",
         "fleet",
         "index",
@@ -55,14 +57,13 @@ class DeviceRuntime:
         "known_answers",
         "lanes",
         "model",
-        "speaker",
         "time",
     )
 
     def __init__(
         self,
         index: int,
-        speaker: HttpCodec,
+        codec: HttpCodec,
         model: DeviceModel,
         fleet: Fleetwide,
         disk: Disk,
@@ -72,7 +73,7 @@ class DeviceRuntime:
         now: Moment,
     ) -> None:
         self.index = index
-        self.speaker = speaker
+        self.codec = codec
         self.model = model
         self.fleet = fleet
         self.disk = disk
@@ -84,7 +85,7 @@ class DeviceRuntime:
         self.began_s = now.monotonic_s
 
     def need_lanes(self) -> Lanes:
-        """Its lanes, made with its first command."""
+        """The lanes of the device, made with its first command."""
         if self.lanes is None:
             self.lanes = Lanes(self)
         return self.lanes
@@ -103,7 +104,7 @@ class DeviceRuntime:
     def around(self, now: Moment) -> HandlerContext:
         """What a handler may see."""
         return HandlerContext(
-            device_id=self.speaker.device_id,
+            device_id=self.codec.device_id,
             now=now,
             values=self.values(now),
             interval_s=self.model.interval_s,
@@ -130,13 +131,13 @@ class Lanes:
     """Runs what the journal has admitted; every step is in the journal before it counts. Each handler is a lane.
 
     Args:
-        body: the device's.
+        runtime: the device's.
     """
 
-    __slots__ = ("_body", "_progress", "_running", "_waiting")
+    __slots__ = ("_progress", "_running", "_runtime", "_waiting")
 
-    def __init__(self, body: DeviceRuntime) -> None:
-        self._body = body
+    def __init__(self, runtime: DeviceRuntime) -> None:
+        self._runtime = runtime
         self._waiting: dict[str, list[str]] = {}
         self._running: dict[str, _Running] = {}
         self._progress: list[Report] = []
@@ -149,7 +150,7 @@ class Lanes:
     @property
     def due_s(self) -> float:
         """When the next running command ends, on the monotonic clock; infinity when none runs."""
-        return min([running.ends_s for running in self._running.values()], default=_NEVER_S)
+        return min([running.ends_s for running in self._running.values()], default=NEVER)
 
     def resume(self, started: Moment) -> None:
         """After power-on: judge what the last life left in ``started``, and queue what it left waiting.
@@ -157,9 +158,9 @@ class Lanes:
         Args:
             started: when this life began.
         """
-        journal, handlers = self._body.disk.journal, self._body.model.handlers
+        journal = self._runtime.disk.journal
         for entry in journal.in_state(CommandState.STARTED):
-            handler = handlers.get(entry.handler)
+            handler = VOCABULARY.get(entry.handler)
             rule = HandlerRule(handler.contract, entry.handler) if handler else None
             recovery = recover(entry, rule, started)
             if recovery.outcome is not None:
@@ -213,23 +214,66 @@ class Lanes:
         command_id = self._waiting[lane].pop(0)
         if not self._waiting[lane]:
             del self._waiting[lane]
-        return self._body.disk.journal.known([command_id])[command_id]
+        return self._runtime.disk.journal.known([command_id])[command_id]
 
     def _start(self, entry: JournalEntry, now: Moment) -> _Running:
-        body = self._body
+        runtime = self._runtime
         payload = entry.command.payload
-        started = body.disk.journal.start(entry.command.id, now)
-        handler = body.model.handlers[entry.handler]
-        body.fleet.ledger.command_started(
-            body.index, entry.command.id, handler.contract, started.attempts, body.run_s(now)
+        started = runtime.disk.journal.start(entry.command.id, now)
+        handler = VOCABULARY[entry.handler]
+        runtime.fleet.ledger.command_started(
+            runtime.index, entry.command.id, handler.contract, started.attempts, runtime.run_s(now)
         )
-        work = handler.handle(parse_payload(handler, payload), body.around(now))
+        work = handler.handle(parse_payload(handler, payload), runtime.around(now))
         if work.duration_s >= _PROGRESS_FROM_S:
             self._progress.append(Report(entry.command.id, IN_PROGRESS, started_at=now.wall_s))
             del self._progress[:-_PROGRESS_KEPT]
         return _Running(entry.command.id, work, now.monotonic_s + work.duration_s)
 
     def _finish(self, command_id: str, outcome: Outcome, now: Moment) -> None:
-        body = self._body
-        body.disk.journal.finish(command_id, outcome, now)
-        body.fleet.ledger.command_finished(body.index, command_id, outcome.status, body.run_s(now), outcome.error)
+        runtime = self._runtime
+        runtime.disk.journal.finish(command_id, outcome, now)
+        runtime.fleet.ledger.command_finished(
+            runtime.index, command_id, outcome.status, runtime.run_s(now), outcome.error
+        )
+
+
+def take_in(runtime: DeviceRuntime, poll: CommandPoll, now: Moment) -> bool:
+    """Decide on commands, commit, queue; whether they brought something new.
+
+    What is over is forgotten when a list comes without it. Pushed commands are no list: they say nothing about others.
+    """
+    journal = runtime.disk.journal
+    ids = [command.id for command in poll.commands]
+    decided = triage(
+        poll.commands,
+        journal.known(ids),
+        RULES,
+        received=now,
+        service_now_s=runtime.time.at(now),
+        first_contact=journal.is_empty,
+    )
+    journal.admit(decided.entries)
+    if not poll.pushed:
+        journal.forget(ids)
+    for entry in decided.entries:
+        _note(runtime, entry, now)
+    admitted = [decision.entry for decision in decided.of(TriageVerdict.ADMIT) if decision.entry is not None]
+    if admitted:
+        lanes = runtime.need_lanes()
+        for entry in admitted:
+            lanes.queue(entry)
+    return bool(decided.entries)
+
+
+def _note(runtime: DeviceRuntime, entry: JournalEntry, now: Moment) -> None:
+    """Count a new entry and write it down for the audit."""
+    if entry.state not in OPEN_STATES:
+        return
+    runtime.fleet.gauges.open_commands += 1
+    runtime.fleet.ledger.command_received(runtime.index, entry.command.id, runtime.run_s(now))
+    if entry.outcome is not None:
+        outcome = entry.outcome
+        runtime.fleet.ledger.command_finished(
+            runtime.index, entry.command.id, outcome.status, runtime.run_s(now), outcome.error
+        )

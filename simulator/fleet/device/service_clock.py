@@ -76,7 +76,7 @@ class ServiceClock:
             self._low_s, self._high_s, self._at_s = found.low_s, found.high_s, found.at_s
 
     def at(self, moment: Moment) -> float | None:
-        """The service's clock at ``moment``, epoch seconds; None when nobody can say."""
+        """The service's clock at ``moment``, epoch seconds; None when it is not known."""
         if self._boot_id == moment.boot_id:
             return self._low_s + moment.monotonic_s
         return moment.wall_s if is_plausible(moment.wall_s) else None

@@ -27,7 +27,7 @@ _MILLISECONDS_KEPT: Final = 16
 
 
 class MemoryJournal:
-    """The commands that this device knows."""
+    """The journal of a device: its commands and their states, in memory."""
 
     __slots__ = ("_contacted", "_entries", "_settings")
 
@@ -43,7 +43,7 @@ class MemoryJournal:
 
     @property
     def is_idle(self) -> bool:
-        """It holds no command: there is nothing to run, to report or to forget."""
+        """Whether the journal is without commands: there is nothing to run, to report or to forget."""
         return not self._entries
 
     @property

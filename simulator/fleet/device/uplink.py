@@ -30,10 +30,10 @@ _IDLE_S: Final = float("inf")
 
 
 class DeviceUplink:
-    """The uplink's channel.
+    """The channel over which results and readings leave.
 
     Args:
-        body: the device's.
+        runtime: the device's.
 
     Attributes:
         not_before_s: nothing goes out before this, on the monotonic clock.
@@ -45,7 +45,6 @@ class DeviceUplink:
     __slots__ = (
         "_apart",
         "_backed_off_s",
-        "_body",
         "_held_until_s",
         "_is_dated",
         "_limit",
@@ -56,6 +55,7 @@ class DeviceUplink:
         "_reported_before",
         "_retry_policy",
         "_row",
+        "_runtime",
         "_shortened",
         "_tries",
         "_tries_of",
@@ -65,41 +65,41 @@ class DeviceUplink:
         "not_before_s",
     )
 
-    def __init__(self, body: DeviceRuntime) -> None:
-        self._body = body
-        self._limit = self._limit_max = body.model.batch if BATCH_SENSOR_DATA in body.fleet.offers else _ONE
-        self._retry_policy = RetryPolicy(body.model.backoff, body.chance, defies_limit=body.model.defies_limit)
+    def __init__(self, runtime: DeviceRuntime) -> None:
+        self._runtime = runtime
+        self._limit = self._limit_max = runtime.model.batch if BATCH_SENSOR_DATA in runtime.fleet.offers else _ONE
+        self._retry_policy = RetryPolicy(runtime.model.backoff, runtime.chance, defies_limit=runtime.model.defies_limit)
         # Nothing falls due before the boot: a device without power keeps nobody waiting, least of all the generator.
-        self._backed_off_s = body.began_s
+        self._backed_off_s = runtime.began_s
         self._held_until_s = _NEVER_S
         self.not_before_s = _NEVER_S
         self.is_waiting = False
         self.fault = ""
         # The report that went out and was not answered for good: command and status, and what sending it again is.
         self._report_after_s = _NEVER_S  # results alone wait until then: what nobody takes holds no reading back
-        self._report_backoff = body.model.backoff
+        self._report_backoff = runtime.model.backoff
         self._tries = self._row = Tries()  # of the oldest result, and of any of them, since one was taken
         self._tries_of = self._shortened = ""
         self._place_is_missing = False
         self.is_draining = False
-        self._is_dated = body.speaker.sends_time
+        self._is_dated = runtime.codec.sends_time
         self._reported_before = ("", "", Attempt.FIRST)
         self._apart = Attempt.AMBIGUOUS  # what sending the readings of a refused batch one by one is; not known yet
 
     @property
     def has_work(self) -> bool:
         """Whether something waits to be handed over."""
-        journal = self._body.disk.journal
+        journal = self._runtime.disk.journal
         return self._has_other_work or (not journal.is_idle and journal.first_finished() is not None)
 
     @property
     def _has_other_work(self) -> bool:
         """Whether something waits that is no result."""
-        body = self._body
-        disk = body.disk
+        runtime = self._runtime
+        disk = runtime.disk
         if disk.in_flight is not None or not disk.outbox.is_empty:
             return True
-        return body.lanes is not None and body.lanes.has_progress
+        return runtime.lanes is not None and runtime.lanes.has_progress
 
     @property
     def due_s(self) -> float:
@@ -119,8 +119,8 @@ class DeviceUplink:
         return request
 
     def _next(self, now: Moment) -> Request | None:
-        body = self._body
-        disk = body.disk
+        runtime = self._runtime
+        disk = runtime.disk
         if not disk.journal.is_idle and now.monotonic_s >= self._report_after_s:
             while (finished := disk.journal.first_finished()) is not None:
                 report = _as_report(finished)
@@ -128,8 +128,8 @@ class DeviceUplink:
                 if request is not None:
                     return request
                 self._put_result_aside(finished.command.id, _NOWHERE)
-        if body.lanes is not None:
-            while (progress := body.lanes.next_progress()) is not None:
+        if runtime.lanes is not None:
+            while (progress := runtime.lanes.next_progress()) is not None:
                 request = self._report(progress, now)
                 if request is not None:
                     return request
@@ -140,7 +140,7 @@ class DeviceUplink:
     def answered(self, request: Request, answer: HttpAnswer, sent_s: float, now: Moment) -> OutcomeClass:
         """Take the answer to what was sent at ``sent_s``, good or not; the class that it counts in."""
         self.is_waiting = False
-        known_answers = self._body.known_answers
+        known_answers = self._runtime.known_answers
         if request.operation is Operation.READINGS and known_answers.taken(answer, len(request.keys)):
             stamps = stamps_of(answer.headers)
             if stamps is not None:
@@ -228,13 +228,13 @@ class DeviceUplink:
         self.fault = ""
         self._retry_policy.succeeded()
         self.not_before_s = now.monotonic_s
-        self._body.time.observe(server_time, now, round_trip_s)
+        self._runtime.time.observe(server_time, now, round_trip_s)
 
     # --- commands -----------------------------------------------------------------------------------------------------
 
     def _report(self, report: Report, since: Moment) -> Request | None:
         intended_s = max(since.monotonic_s, self._backed_off_s)
-        request = self._body.speaker.report(report, intended_s, max(intended_s, self._free_s))
+        request = self._runtime.codec.report(report, intended_s, max(intended_s, self._free_s))
         command_id, status, attempt = self._reported_before
         if request is not None and (report.command_id, report.status) == (command_id, status):
             request = request._replace(attempt=attempt)
@@ -250,13 +250,13 @@ class DeviceUplink:
     def _take_report(self, request: Request, now: Moment) -> None:
         if request.report is None or request.report.status == IN_PROGRESS:
             return
-        body = self._body
+        runtime = self._runtime
         self._tries = self._row = Tries()
         self._place_is_missing = False
-        self._report_backoff = body.model.backoff
-        body.disk.journal.reported(request.report.command_id)
-        body.fleet.gauges.open_commands -= 1
-        body.fleet.ledger.command_reported(body.index, request.report.command_id, body.run_s(now))
+        self._report_backoff = runtime.model.backoff
+        runtime.disk.journal.reported(request.report.command_id)
+        runtime.fleet.gauges.open_commands -= 1
+        runtime.fleet.ledger.command_reported(runtime.index, request.report.command_id, runtime.run_s(now))
 
     def _result_not_taken(self, request: Request, error: ServiceError, fault: ReportFault, now: Moment) -> None:
         """A result is put aside by the limits of :mod:`agent.core.unreported`, and so are all when no place is there.
@@ -283,7 +283,7 @@ class DeviceUplink:
             self._put_result_aside(report.command_id, str(error))
             return
         retry_after_s = error.retry_after_s if isinstance(error, ErrorAnswer) else None
-        self._report_backoff, wait_s = self._report_backoff.failed(self._body.chance(), retry_after_s)
+        self._report_backoff, wait_s = self._report_backoff.failed(self._runtime.chance(), retry_after_s)
         self._report_after_s = now_s + wait_s
         again = request.attempt.again(refused=is_refused(error))
         self._reported_before = (report.command_id, report.status, again)
@@ -296,42 +296,42 @@ class DeviceUplink:
 
     def _put_result_aside(self, command_id: str, reason: str) -> None:
         """Nothing takes this result: it stays in the journal, and holds nothing else back."""
-        body = self._body
-        body.disk.journal.put_aside(command_id, reason[:REASON_MAX])
-        body.fleet.gauges.open_commands -= 1
-        body.fleet.gauges.results_put_aside += 1
-        body.fleet.ledger.result_put_aside(body.index, command_id)
+        runtime = self._runtime
+        runtime.disk.journal.put_aside(command_id, reason[:REASON_MAX])
+        runtime.fleet.gauges.open_commands -= 1
+        runtime.fleet.gauges.results_put_aside += 1
+        runtime.fleet.ledger.result_put_aside(runtime.index, command_id)
 
     # --- readings -----------------------------------------------------------------------------------------------------
 
     def _again(self, request: Request, now: Moment) -> Request:
         """The readings that were not answered for good, in the same request."""
-        body = self._body
-        due_s = max(self._free_s, body.began_s)
+        runtime = self._runtime
+        due_s = max(self._free_s, runtime.began_s)
         request = request._replace(intended_s=due_s, ready_s=due_s)
         self._write_resent(request.keys, request.attempt, now)
-        body.disk.in_flight = request
+        runtime.disk.in_flight = request
         return request
 
     def _write_resent(self, keys: Sequence[int], attempt: Attempt, now: Moment) -> None:
         """Write down that these go out again, unless they never left before."""
-        body = self._body
+        runtime = self._runtime
         if attempt is not Attempt.FIRST:
             ambiguous = attempt is Attempt.AMBIGUOUS
-            body.fleet.ledger.readings_resent(body.index, keys, body.run_s(now), ambiguous=ambiguous)
+            runtime.fleet.ledger.readings_resent(runtime.index, keys, runtime.run_s(now), ambiguous=ambiguous)
 
     def _keep(self, request: Request, now: Moment, *, refused: bool) -> None:
         """These readings went out, and the same request goes again."""
-        body = self._body
-        in_flight = body.disk.in_flight
+        runtime = self._runtime
+        in_flight = runtime.disk.in_flight
         if in_flight is not None:
-            body.disk.in_flight = in_flight._replace(attempt=in_flight.attempt.again(refused=refused))
+            runtime.disk.in_flight = in_flight._replace(attempt=in_flight.attempt.again(refused=refused))
         if not refused:
-            body.fleet.ledger.readings_unanswered(body.index, request.keys, body.run_s(now))
+            runtime.fleet.ledger.readings_unanswered(runtime.index, request.keys, runtime.run_s(now))
 
     def _next_readings(self, now: Moment) -> Request:
-        body = self._body
-        batch = body.disk.outbox.next_batch(self._limit, now)
+        runtime = self._runtime
+        batch = runtime.disk.outbox.next_batch(self._limit, now)
         intended_s = batch[0].due_s
         again: list[int] = []
         for row in batch:
@@ -346,34 +346,34 @@ class DeviceUplink:
             self._write_resent(again, attempt, now)
         intended_s = max(intended_s, self._backed_off_s)
         free_s = self._free_s
-        around = body.fleet.environment
+        around = runtime.fleet.environment
         if around is not None:
-            batch = list(around.ordered(body.individual, batch, now))
-        request = body.speaker.readings(
+            batch = list(around.ordered(runtime.individual, batch, now))
+        request = runtime.codec.readings(
             batch,
-            f"{body.fleet.run}-{body.index}",
+            f"{runtime.fleet.run}-{runtime.index}",
             intended_s,
             max(intended_s, free_s),
             attempt=attempt,
         )
         if around is not None:
-            request = around.sent(body.individual, request, now)
+            request = around.sent(runtime.individual, request, now)
         # What is sent again is sent once.
-        body.disk.in_flight = request._replace(copies=()) if request.copies else request
+        runtime.disk.in_flight = request._replace(copies=()) if request.copies else request
         return request
 
     def _date(self, row: Row, now: Moment) -> None:
         """Give a reading the millisecond that it carries from now on, and write down that it goes out."""
-        body = self._body
-        recorded_s = body.time.recorded_at(row.at)
+        runtime = self._runtime
+        recorded_s = runtime.time.recorded_at(row.at)
         recorded_ms = round((row.at.wall_s if recorded_s is None else recorded_s) * 1000)
-        if body.fleet.numbered:
+        if runtime.fleet.numbered:
             row.recorded_ms = recorded_ms  # the audit identifies readings by their numbers
         else:
-            recorded_ms = body.disk.outbox.date(row, recorded_ms)
-        began_s = body.fleet.began_s
-        body.fleet.ledger.reading_sent(
-            body.index,
+            recorded_ms = runtime.disk.outbox.date(row, recorded_ms)
+        began_s = runtime.fleet.began_s
+        runtime.fleet.ledger.reading_sent(
+            runtime.index,
             row.key,
             row.digest,
             recorded_ms=recorded_ms if self._is_dated else None,
@@ -382,19 +382,19 @@ class DeviceUplink:
         )
 
     def _take_readings(self, request: Request, refused: dict[int, str], now: Moment) -> None:
-        body = self._body
-        outbox, ledger, ages = body.disk.outbox, body.fleet.ledger, body.fleet.ages
+        runtime = self._runtime
+        outbox, ledger, ages = runtime.disk.outbox, runtime.fleet.ledger, runtime.fleet.ages
         delivered = request.keys if not refused else tuple([key for key in request.keys if key not in refused])
         if delivered:
             ages.accepted(outbox.taken_s(delivered), now.monotonic_s)
-            body.fleet.gauges.waiting_readings -= outbox.delivered(delivered)
-            ledger.readings_accepted(body.index, delivered, body.run_s(now))
+            runtime.fleet.gauges.waiting_readings -= outbox.delivered(delivered)
+            ledger.readings_accepted(runtime.index, delivered, runtime.run_s(now))
         if refused:
             ages.given_up(outbox.taken_s(refused), OutcomeClass.REFUSED, now.monotonic_s)
-            body.fleet.gauges.waiting_readings -= outbox.delivered(refused)
-            ledger.readings_refused(body.index, tuple(refused), body.run_s(now))
+            runtime.fleet.gauges.waiting_readings -= outbox.delivered(refused)
+            ledger.readings_refused(runtime.index, tuple(refused), runtime.run_s(now))
             self.fault = next(iter(refused.values()))
-        body.disk.in_flight = None
+        runtime.disk.in_flight = None
         self._limit = self._limit_max
 
     def _put_away(self, request: Request, reason: str, now: Moment) -> None:
@@ -404,7 +404,7 @@ class DeviceUplink:
         else:
             self._limit = _ONE
             self._apart = request.attempt.again(refused=True)
-            self._body.disk.in_flight = None
+            self._runtime.disk.in_flight = None
 
 
 def _as_report(entry: JournalEntry) -> Report:

@@ -26,17 +26,17 @@ from simulator.fleet.device.http_codec import Operation, Request, values_text
 from simulator.fleet.device.runtime import VERSION, DeviceRuntime
 from simulator.fleet.device.uplink import DeviceUplink
 from simulator.fleet.engine.ports import HttpAnswer
+from simulator.fleet.engine.wheel import NEVER
 from simulator.fleet.outcomes import Attempt, OutcomeClass
 from simulator.fleet.signals.base import READING, device_key
 
 _INTERVAL: Final = "interval_s"
-_NEVER_S: Final = float("inf")
 _AT_ONCE_S: Final = float("-inf")
 _POLL: Final = Operation.POLL
 
 
 class Channel(Protocol):
-    """One of the two ways between a device and the service."""
+    """A way between a device and the service: of commands, or of results and readings."""
 
     @property
     def due_s(self) -> float:
@@ -54,10 +54,10 @@ class Channel(Protocol):
 
 
 class VirtualDevice:
-    """One device from power-on to power-off; the next life is another body with the same disk and chance.
+    """One device from power-on to power-off; the next life is another runtime with the same disk and chance.
 
     Args:
-        body: its parts.
+        runtime: its parts.
         now: the instant of power-on.
 
     Attributes:
@@ -65,23 +65,23 @@ class VirtualDevice:
         own_due_s: when time alone brings something, on the monotonic clock: the sensor, or the end of a command's work.
     """
 
-    __slots__ = ("_body", "_sample_due_s", "_sampling", "_schedule", "commands", "own_due_s", "uplink")
+    __slots__ = ("_runtime", "_sample_due_s", "_sampling", "_schedule", "commands", "own_due_s", "uplink")
 
-    def __init__(self, body: DeviceRuntime, now: Moment) -> None:
-        self._body = body
+    def __init__(self, runtime: DeviceRuntime, now: Moment) -> None:
+        self._runtime = runtime
         self._sampling = True
         self.own_due_s = _AT_ONCE_S
         self._schedule = self._scheduled()
         self._sample_due_s = self._next_s(now)
-        self.commands = CommandPolling(body, now)
-        self.uplink = DeviceUplink(body)
-        if not body.disk.journal.is_idle:
-            body.need_lanes().resume(now)
+        self.commands = CommandPolling(runtime, now)
+        self.uplink = DeviceUplink(runtime)
+        if not runtime.disk.journal.is_idle:
+            runtime.need_lanes().resume(now)
 
     @property
     def settled(self) -> bool:
         """Nothing runs, and everything that was to be handed over is."""
-        lanes = self._body.lanes
+        lanes = self._runtime.lanes
         return not (lanes is not None and lanes.busy) and not self.uplink.has_work
 
     def answered(self, request: Request, answer: HttpAnswer, sent_s: float, now: Moment) -> OutcomeClass:
@@ -98,7 +98,7 @@ class VirtualDevice:
         """
         if request.operation is _POLL:
             outcome = self.commands.answered(request, answer, sent_s, now)
-            if self._body.lanes is not None:
+            if self._runtime.lanes is not None:
                 self.own_due_s = _AT_ONCE_S  # it may have brought a command
             return outcome
         return self.uplink.answered(request, answer, sent_s, now)
@@ -112,10 +112,12 @@ class VirtualDevice:
 
     def power_lost(self, now: Moment) -> None:
         """This life ends here."""
-        in_flight = self._body.disk.in_flight
+        in_flight = self._runtime.disk.in_flight
         if self.uplink.is_waiting and in_flight is not None:
-            self._body.disk.in_flight = in_flight._replace(attempt=Attempt.AMBIGUOUS)
-            self._body.fleet.ledger.readings_unanswered(self._body.index, in_flight.keys, self._body.run_s(now))
+            self._runtime.disk.in_flight = in_flight._replace(attempt=Attempt.AMBIGUOUS)
+            self._runtime.fleet.ledger.readings_unanswered(
+                self._runtime.index, in_flight.keys, self._runtime.run_s(now)
+            )
 
     def advance(self, now: Moment) -> None:
         """Do what time brings by itself: the sensor, and handlers that begin and end."""
@@ -129,25 +131,25 @@ class VirtualDevice:
         self.own_due_s = _AT_ONCE_S
 
     def _work(self, now: Moment) -> None:
-        body = self._body
-        lanes = body.lanes
+        runtime = self._runtime
+        lanes = runtime.lanes
         if lanes is not None and lanes.busy:
-            for work in lanes.advance(now, body.time.at(now)):
+            for work in lanes.advance(now, runtime.time.at(now)):
                 if work.version is not None:
-                    body.disk.journal.put_setting(VERSION, work.version)
+                    runtime.disk.journal.put_setting(VERSION, work.version)
                 if work.interval_s is not None:
-                    body.disk.journal.put_setting(_INTERVAL, repr(work.interval_s))
+                    runtime.disk.journal.put_setting(_INTERVAL, repr(work.interval_s))
                     self._schedule = self._scheduled()
                     self._sample_due_s = self._next_s(now)
         if self._sampling and now.monotonic_s >= self._sample_due_s:
             self._sample(now)
-        due_s = self._sample_due_s if self._sampling else _NEVER_S
+        due_s = self._sample_due_s if self._sampling else NEVER
         self.own_due_s = due_s if lanes is None else min(due_s, lanes.due_s)
 
     def _sample(self, now: Moment) -> None:
-        body = self._body
-        fleet, outbox = body.fleet, body.disk.outbox
-        values = body.values(now)
+        runtime = self._runtime
+        fleet, outbox = runtime.fleet, runtime.disk.outbox
+        values = runtime.values(now)
         if not values:  # none of its sensors has a value
             self._sample_due_s = self._next_s(now)
             return
@@ -158,23 +160,23 @@ class VirtualDevice:
         fleet.gauges.waiting_readings += 1 - len(dropped)
         if dropped:
             fleet.ages.given_up(dropped, OutcomeClass.TIMEOUT, now.monotonic_s)
-        fleet.ledger.reading_made(body.index)
+        fleet.ledger.reading_made(runtime.index)
         if fleet.environment is not None:
-            self.uplink.hold(fleet.environment.held_until_s(body.individual, now))
+            self.uplink.hold(fleet.environment.held_until_s(runtime.individual, now))
         self._sample_due_s = self._next_s(now)
 
     def _next_s(self, now: Moment) -> float:
         """When the sensor is read next, on the monotonic clock."""
-        body = self._body
-        around = body.fleet.environment
+        runtime = self._runtime
+        around = runtime.fleet.environment
         if around is None:
             return self._schedule.next_after(now.monotonic_s)
-        return around.next_reading_s(body.individual, body.model, self._schedule, now.monotonic_s)
+        return around.next_reading_s(runtime.individual, runtime.model, self._schedule, now.monotonic_s)
 
     def _scheduled(self) -> Schedule:
-        model = self._body.model
-        interval_s = float(self._body.disk.journal.settings.get(_INTERVAL, model.interval_s))
-        fleet = self._body.fleet
-        own_s = 0.0 if model.in_step else phase_s(device_key(fleet.seed, self._body.index), READING, interval_s)
+        model = self._runtime.model
+        interval_s = float(self._runtime.disk.journal.settings.get(_INTERVAL, model.interval_s))
+        fleet = self._runtime.fleet
+        own_s = 0.0 if model.in_step else phase_s(device_key(fleet.seed, self._runtime.index), READING, interval_s)
         # The plan counts from the run's begin, the schedule on the machine's clock.
         return Schedule(interval_s, (own_s + fleet.began_s) % interval_s)

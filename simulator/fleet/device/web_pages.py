@@ -1,4 +1,4 @@
-"""Whose web page an answer is, for all devices of one target at once, by the rules of the real agent's client.
+"""Distinguishes the service's own web pages from others, for all devices of a target, by the agent's own rules.
 
 A server may answer writes and errors with HTML, and so do captive portals (:mod:`agent.wire.identity`). Where only a
 proof can show whose page it is, one ``GET /devices`` goes out for all devices together, and the answers that came in
@@ -79,7 +79,7 @@ class WebPages:
         *,
         device: int = 0,
     ) -> None:
-        """Find out whether an answer is the service's own web page, so that its status means what it says.
+        """Find out whether an answer is the service's own web page, so that its status counts.
 
         Args:
             operation: as for :meth:`note`.

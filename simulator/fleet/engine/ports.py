@@ -31,7 +31,7 @@ class HttpAnswer(NamedTuple):
 
 
 class Caller(Protocol):
-    """Who sent a request. Exactly one of the two is called, once, from the loop's thread, never from within ``send``.
+    """Receives the end of a request: exactly one call, once, from the loop's thread, never from within ``send``.
 
     Times are seconds on the loop's monotonic clock.
     """

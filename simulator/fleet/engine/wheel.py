@@ -75,7 +75,7 @@ class LoopClock:
 
 
 class Timer:
-    """A place for one appointment at a time, used again and again. Derive from it and say what happens.
+    """One appointment at a time, used again and again; subclasses implement :meth:`fire`.
 
     Attributes:
         due_s: when; infinite while there is no appointment. Belongs to the wheel.

@@ -67,17 +67,17 @@ class DeviceFault(FaultHooks, Generic[Settings]):
         return self.settings.kind
 
     def chooses(self, device: Individual) -> bool:
-        """Whether it concerns this device."""
+        """Whether the fault concerns this device."""
         share = self.settings.share
         # Not the cheap fraction(): that of another salt goes with it, and who is chosen would all have one moment.
         return share >= 1.0 or device.uniform(self._share_salt, 0) < share
 
     def acts(self, device: Individual, time_s: float) -> bool:
-        """Whether it concerns this device now."""
+        """Whether the fault concerns this device at this time."""
         return self.begin_s <= time_s < self.end_s and self.chooses(device)
 
     def happens(self, device: Individual, which: int, often: float) -> bool:
-        """Whether it happens to one reading or body; ``which`` identifies it, ``often`` is the part of them."""
+        """Whether the fault strikes one reading or body; ``which`` identifies it, ``often`` is the part of them."""
         return often >= 1.0 or device.uniform(self.salt, which) < often
 
     def truth(self, devices: Iterable[Individual]) -> Span:

@@ -23,6 +23,7 @@ _STEAL: Final = 7
 """Place of ``steal`` on the ``cpu`` line (proc_stat(5)): user nice system idle iowait irq softirq steal ..."""
 _FIELDS: Final = 8
 """What comes after is counted in ``user`` and ``nice`` already."""
+_LONG_S: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ class LoopLag:
         self._timer: Timer | None = None
 
     def start(self) -> None:
-        """From now on; in the loop's thread."""
+        """Begin to measure; in the loop's thread."""
         self._due_s = self._loop.time() + self._every_s
         self._timer = self._loop.call_at(self._due_s, self._wake)
 
@@ -105,7 +106,7 @@ class GcPauses:
         self._worst_s = 0.0
 
     def start(self) -> None:
-        """From now on."""
+        """Begin to measure."""
         gc.callbacks.append(self._note)
 
     def stop(self) -> None:
@@ -194,7 +195,7 @@ class HealthProbe:
         self._cpu = cpu or ProcessCpu()
 
     def start(self) -> None:
-        """From now on; in the loop's thread."""
+        """Begin to measure; in the loop's thread."""
         self._lag.start()
         self._pauses.start()
 
@@ -206,3 +207,34 @@ class HealthProbe:
     def take(self) -> ProcessHealth:
         """Since the last time. From any thread, so that a loop that hangs is reported while it hangs."""
         return ProcessHealth(self._lag.take(), self._pauses.take(), self._steal.take(), self._cpu.take())
+
+
+class GcFreeze:
+    """Freezes what there is: whenever more devices live than ever before, and after a collection that took long.
+
+    For a process of its own. What is garbage in that instant stays until the process ends: at most what one generation
+    holds, each time; after a full collection, the only one that takes long, that is next to nothing.
+
+    Args:
+        pauses: measures how long the collector took; started here.
+    """
+
+    __slots__ = ("_most", "_pauses")
+
+    def __init__(self, pauses: GcPauses | None = None) -> None:
+        gc.collect()
+        gc.freeze()
+        self._most = 0
+        self._pauses = pauses or GcPauses()
+        self._pauses.start()
+
+    def look(self, living: int) -> None:
+        """Freeze the heap where the number of living devices asks for it; cheap, to be called once a second."""
+        took_s = self._pauses.take()
+        if living > self._most or took_s > _LONG_S:
+            self._most = max(living, self._most)
+            gc.freeze()
+
+    def close(self) -> None:
+        """The collector is watched no more; what is frozen stays so."""
+        self._pauses.stop()

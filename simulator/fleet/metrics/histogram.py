@@ -220,7 +220,7 @@ class Histogram:
     # --- as text ------------------------------------------------------------------------------------------------------
 
     def encode(self) -> str:
-        """It as ASCII text without spaces; empty without values.
+        """The histogram as ASCII text without spaces; empty without values.
 
         ``h1.`` and, in base64url, the zlib stream of: the number of filled buckets (u32), the widths in bytes of gaps
         and counts (u8, u8), the shortest and longest value (f64, f64), the gap of each filled bucket to the one before,

@@ -119,7 +119,7 @@ class _Worker:
     counted: Mapping[str, float] = field(default_factory=dict)
 
     def count(self, delta: Delta | None) -> Mapping[str, float]:
-        """Its cumulative gauges with those of its second; of a second that it did not report, as they were."""
+        """The cumulative gauges of a worker after its second; unchanged by a second that it did not report."""
         if delta is not None:
             self.counted = {name: value for name, value in delta.gauges.items() if is_cumulative(name)}
         return self.counted

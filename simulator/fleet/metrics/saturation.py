@@ -101,7 +101,7 @@ class Saturation:
             self._held += 1
 
     def assess(self, *, is_open: bool, is_pooled: bool = True) -> Assessment:
-        """What is to be said so far.
+        """Assess the generator by the figures so far.
 
         Args:
             is_open: the scenario has open arrivals, which keep their rate whatever the target does.
@@ -185,5 +185,5 @@ def assess(seconds: Iterable[Second], *, is_open: bool, is_pooled: bool = True, 
 
 
 def duration(seconds: float) -> str:
-    """As a person says it: ``12 ms``, ``3.4 s``."""
+    """A duration for a person: ``12 ms``, ``3.4 s``."""
     return f"{seconds * 1e3:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"

@@ -112,7 +112,7 @@ class CommandTracker:
         self.mark(command_id, Stage.PLANNED, planned_s)
 
     def mark(self, command_id: str, stage: Stage, at_s: float, state: EndState | None = None) -> None:
-        """A command got somewhere, in any order: a device may hold it before the one who sent it has the answer.
+        """Note that a command reached a stage, in any order: a device may hold it before its sender has the answer.
 
         Args:
             command_id: the service's.
@@ -211,7 +211,7 @@ class CommandTracker:
         self._age(way, way.state, way.marks[Stage.REPORTED])
 
     def _age(self, way: _Way, state: EndState, ended_s: float | None) -> None:
-        """Measure the age of a command whose end the service knows; of one that somebody else sent there is none."""
+        """Measure the age of a command whose end has reached the service; a command of another sender has none."""
         planned_s = way.marks[Stage.PLANNED]
         if way.is_aged or way.stream is None or planned_s is None or ended_s is None:
             return

@@ -149,7 +149,7 @@ _STATES: Final = {state.value: frozenset({state.value}) for state in EndState} |
 
 
 class SubjectNames:
-    """A subject, split at its dots; each part knows its column.
+    """A subject, split at its dots, with the column of each part.
 
     Args:
         expression: the threshold.
@@ -181,7 +181,7 @@ class SubjectNames:
         self._end = column + len(text)
 
     def subject(self) -> tuple[Subject, tuple[Unit, ...]]:
-        """What it names, and the units that its limit may have."""
+        """What a text names, and the units that its limit may have."""
         families = sorted({name.partition(".")[0] for name in self._operations})
         family = self._one_of((*families, *(source.value for source in Source if source is not Source.OPERATIONS)))
         if family == Source.AUDIT:

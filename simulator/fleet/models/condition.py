@@ -34,7 +34,7 @@ class WallClock:
     set_s: float = 0.0
 
     def at(self, time_s: float) -> float:
-        """What it shows at the true time ``time_s``; both in seconds since the epoch."""
+        """The clock's reading at the true time ``time_s``; both in seconds since the epoch."""
         return time_s + self.offset_s + self.drift * (time_s - self.set_s)
 
 
@@ -63,7 +63,7 @@ class Condition:
 
     @property
     def powered(self) -> bool:
-        """Whether it is on."""
+        """Whether the device is on."""
         return self.off is None
 
 

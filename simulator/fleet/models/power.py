@@ -35,11 +35,11 @@ class PowerSource(Protocol):
 
     @property
     def loss(self) -> PowerLoss:
-        """What it is."""
+        """Why a device is off when this source takes the power."""
         ...
 
     def supply_at(self, device: Individual, time_s: float) -> Supply:
-        """What it does at ``time_s``."""
+        """The supply at ``time_s``."""
         ...
 
 
@@ -61,7 +61,7 @@ class EmptyBattery:
     loss: PowerLoss = PowerLoss.BATTERY
 
     def supply_at(self, device: Individual, time_s: float) -> Supply:
-        """What it does at ``time_s``. See :class:`PowerSource`."""
+        """The supply at ``time_s``. See :class:`PowerSource`."""
         moment = self.battery.moment_at(device, time_s)
         battery = self.battery
         match moment.state:
@@ -87,7 +87,7 @@ class StateMachine:
     loss: PowerLoss = PowerLoss.STATE
 
     def supply_at(self, device: Individual, time_s: float) -> Supply:
-        """What it does at ``time_s``. See :class:`PowerSource`."""
+        """The supply at ``time_s``. See :class:`PowerSource`."""
         stay = self.chain.stay_at(device, time_s)
         off = stay.state in self.unpowered
         # A machine without such states never takes the power, so it never gives it back.

@@ -102,7 +102,7 @@ class EventTable:
         return EventTable(self.time_s[rows], self.device[rows], self.kind[rows], self.number[rows], self.serial[rows])
 
     def row(self, number: int) -> Event:
-        """One of them."""
+        """One event of the table."""
         return Event(
             float(self.time_s[number]),
             int(self.device[number]),

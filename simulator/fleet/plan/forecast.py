@@ -9,8 +9,7 @@ from typing import Final
 
 from agent.wire.limits import QUOTA_PER_MINUTE
 from simulator.fleet.plan.outages import OutageForecast, barrier_notes, outages_of
-from simulator.fleet.plan.plan import Plan
-from simulator.fleet.plan.schedules import poll_period_s
+from simulator.fleet.plan.plan import Plan, poll_period_s
 from simulator.fleet.plan.streams import streams_of
 from simulator.fleet.plan.timeline import PhaseSpan
 from simulator.fleet.plan.workers import count_workers
@@ -220,7 +219,7 @@ def _phase(scenario: Scenario, span: PhaseSpan) -> PhaseForecast:
 
 
 def _as_labels_last(phases: Sequence[PhaseForecast], labels: int) -> tuple[tuple[PhaseForecast, ...], tuple[str, ...]]:
-    """Phases of an onboarding storm with what their labels suffice for, and what is to be said about it."""
+    """Phases of an onboarding storm as far as their labels suffice, and a sentence where they do not."""
     left, end_s, found = float(labels), 0.0, []
     for phase in phases:
         length_s, rate = phase.end_s - phase.begin_s, phase.rates.get(_SCAN, 0.0)

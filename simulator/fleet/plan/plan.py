@@ -1,10 +1,11 @@
-"""The plan of a run: who does what when, for any range of devices and any stretch of time, without a memory.
+"""The plan of a run: its events, for any range of devices and any stretch of time, as a function without state.
 
 Every worker asks for its own range; put together, their answers are those for the whole fleet, however it is cut.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,13 +13,13 @@ from typing import Final
 
 import numpy as np
 
-from agent.core.schedule import Schedule
+from agent.core.schedule import Schedule, phase_s
 from simulator.fleet.plan.events import EVERY_KIND, Event, EventKind, EventTable
-from simulator.fleet.plan.hashed_random import Indices
+from simulator.fleet.plan.hashed_random import Floats, Indices
 from simulator.fleet.plan.power import Losses, Switching, contact_of, model_of, own_losses, power_of
-from simulator.fleet.plan.schedules import Periodic, periodic_of
 from simulator.fleet.plan.streams import StreamPlan, streams_of
 from simulator.fleet.plan.timeline import Timeline
+from simulator.fleet.scenario.fleet import ModelSettings
 from simulator.fleet.scenario.kinds import BackfillSettings
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.reading import ScenarioFile
@@ -28,6 +29,7 @@ _STEP_S: Final = 1.0
 _BARRIER_SLACK_S: Final = 60.0
 """A barrier that does not open in time is given up when somebody looks: a little after its time."""
 _NEEDS_CONTACT: Final = frozenset({EventKind.POLL})
+POLL: Final = "poll"
 
 
 class Plan:
@@ -105,7 +107,7 @@ class Plan:
             begin_s = end_s
 
     def table(self, devices: range, from_s: float, to_s: float, kinds: frozenset[EventKind] = EVERY_KIND) -> EventTable:
-        """The same as columns, all at once: for short stretches, and for whoever counts."""
+        """The events of a stretch as columns, all at once: for short stretches, and to be counted."""
         if devices not in self._ranges:
             self._ranges[devices] = RangePlan.of(self, devices)
         made = self._ranges[devices]
@@ -113,7 +115,7 @@ class Plan:
         return made.between(from_s, to_s, kinds, periodic)
 
     def _periods(self, devices: range) -> tuple[Periodic, ...]:
-        """The schedules of a range; whoever asks for switches and commands only never needs their hashes."""
+        """The schedules of a range, made when first needed: switches and commands need none of their hashes."""
         if devices not in self._periodic:
             self._periodic[devices] = tuple(periodic_of(self.scenario, self.models, devices))
         return self._periodic[devices]
@@ -188,3 +190,60 @@ class RangePlan:
                     on &= self.contact.on_at(table.device, table.time_s)
                 kept = table.only(on)
                 yield EventTable.of(each.kind, kept.time_s, kept.device + self.devices.start)
+
+
+@dataclass(frozen=True, slots=True)
+class Periodic:
+    """Devices of one model that do one thing periodically.
+
+    Attributes:
+        device: counted from the begin of the range that they belong to.
+        phase_s: of each.
+    """
+
+    kind: EventKind
+    period_s: float
+    device: Indices
+    phase_s: Floats
+
+    def between(self, from_s: float, to_s: float) -> EventTable:
+        """Every instant of a stretch of time, for devices that are never off; not ordered yet."""
+        first = np.floor((from_s - self.phase_s) / self.period_s)
+        turns = np.arange(math.ceil((to_s - from_s) / self.period_s) + 2)
+        time_s = (first[:, None] + turns[None, :]) * self.period_s + self.phase_s[:, None]
+        inside = (time_s >= from_s) & (time_s < to_s)
+        device = np.broadcast_to(self.device[:, None], time_s.shape)[inside]
+        return EventTable.of(self.kind, time_s[inside], device)
+
+
+def periodic_of(scenario: Scenario, kinds: Indices, devices: range) -> Iterator[Periodic]:
+    """What the devices of a range do by themselves.
+
+    Args:
+        scenario: of the run.
+        kinds: the model of each device of the fleet.
+        devices: the range.
+    """
+    if scenario.kind in {"onboarding_storm", "limiter"} or scenario.arrivals:
+        return
+    for index, model in enumerate(scenario.fleet.models):
+        local = np.flatnonzero(kinds[devices.start : devices.stop] == index).astype(np.int64)
+        if not len(local):
+            continue
+        every_s = model.telemetry.every_s
+        keys = [device_key(scenario.seed, devices.start + int(number)) for number in local]
+        yield Periodic(EventKind.READING, every_s, local, _phases(keys, READING, every_s, model.telemetry.phase))
+        if scenario.kind != "backfill" and not scenario.target.traits.is_pushed:
+            poll_s = poll_period_s(scenario, model)
+            yield Periodic(EventKind.POLL, poll_s, local, _phases(keys, POLL, poll_s, "hashed"))
+
+
+def poll_period_s(scenario: Scenario, model: ModelSettings) -> float:
+    """Between two polls of a device, as long as no command comes."""
+    return model.poll.every_s if scenario.target.traits.polls == "periodic" else model.poll.wait_s
+
+
+def _phases(keys: Sequence[str], name: str, period_s: float, phase: str) -> Floats:
+    if phase == "in_step":
+        return np.zeros(len(keys))
+    return np.array([phase_s(key, name, period_s) for key in keys], dtype=np.float64)

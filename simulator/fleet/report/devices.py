@@ -9,7 +9,7 @@ from typing import Final
 
 from simulator.fleet.audit.by_device import AGE_PERCENTILES, device_figures
 from simulator.fleet.record import AuditRecord, RunRecord
-from simulator.fleet.report.figures import name_of
+from simulator.fleet.report.figures import percentile_label
 from simulator.fleet.report.tables import CellKind, Row, RunTable
 
 _FOUND: Final = ("lost", "doubled", "altered", "unknown", "reordered", "late", "misdated")
@@ -21,7 +21,7 @@ BY_DEVICE: Final = RunTable(
         ("device", CellKind.TEXT),
         ("device_id", CellKind.TEXT),
         *((f"readings_{name}", CellKind.WHOLE) for name in ("sent", "accepted", "refused", "unanswered", "resent")),
-        *((f"age_{name_of(percent)}_s", CellKind.NUMBER) for percent in AGE_PERCENTILES),
+        *((f"age_{percentile_label(percent)}_s", CellKind.NUMBER) for percent in AGE_PERCENTILES),
         *((f"commands_{name}", CellKind.WHOLE) for name in ("received", "succeeded", "reported")),
         *((name, CellKind.WHOLE) for name in _FOUND),
     ),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import asdict
 from typing import Any
 
@@ -13,19 +12,20 @@ from simulator.fleet.record import RunRecord
 from simulator.fleet.report.figures import (
     MEASURES,
     OUTCOME_COUNTS,
-    TABLE,
+    TABLE_PERCENTILES,
     OutcomeFigures,
-    name_of,
-    outcomes_of,
-    times_at,
+    figures_by_outcome,
+    percentile_label,
+    percentile_times,
 )
+from simulator.fleet.report.formatting import finite
 
 
 def summary_json(record: RunRecord) -> str:
     """The record with percentiles as numbers instead of histograms, for scripts; times in seconds."""
     document = asdict(record)
     for member, operations in (("operations", record.operations), ("ages", shown_ages(record.ages))):
-        found = {(each.operation, each.outcome): _figures(each) for each in outcomes_of(operations)}
+        found = {(each.operation, each.outcome): _figures(each) for each in figures_by_outcome(operations)}
         document[member] = {
             name: {outcome: found[name, outcome] for outcome in classes} for name, classes in operations.items()
         }
@@ -34,7 +34,7 @@ def summary_json(record: RunRecord) -> str:
         for name, times in ((name, Histogram.decode(text)) for name, text in record.command_stages.items())
     }
     del document["health"]["send_lag"]
-    return json.dumps(_finite(document), indent=1, ensure_ascii=False, allow_nan=False, default=str) + "\n"
+    return json.dumps(finite(document), indent=1, ensure_ascii=False, allow_nan=False, default=str) + "\n"
 
 
 def _figures(figures: OutcomeFigures) -> dict[str, Any]:
@@ -43,13 +43,6 @@ def _figures(figures: OutcomeFigures) -> dict[str, Any]:
 
 
 def _times(histogram: Histogram) -> dict[str, float]:
-    return dict(zip(map(name_of, TABLE), times_at(histogram, TABLE), strict=True))
-
-
-def _finite(value: Any) -> Any:
-    """The document with null where a number is none: JSON has no other word for it."""
-    if isinstance(value, dict):
-        return {key: _finite(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return dict(
+        zip(map(percentile_label, TABLE_PERCENTILES), percentile_times(histogram, TABLE_PERCENTILES), strict=True)
+    )

@@ -1,8 +1,8 @@
 """Counts and percentiles of operations: derived here once, shown by every output.
 
 Two levels: :class:`OutcomeFigures` for one operation and outcome (tables of files, JSON), and :class:`OperationFigures`
-for an operation as a whole (terminal, page, live view, history). :data:`OUTCOME_COUNTS` and :data:`COLUMNS` say which
-numbers are shown of them: one more entry is one more column in each output.
+for an operation as a whole (terminal, page, live view, history). :data:`OUTCOME_COUNTS` and :data:`OPERATION_COLUMNS`
+say which numbers are shown of them: one more entry is one more column in each output.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from simulator.fleet.report.formatting import count_text, percentile_name
 from simulator.report.values import Tone
 
 _LONGEST: Final = 100.0
-TABLE: Final = (50.0, 90.0, 95.0, 99.0, 99.9, 99.99, _LONGEST)
+TABLE_PERCENTILES: Final = (50.0, 90.0, 95.0, 99.0, 99.9, 99.99, _LONGEST)
 """Percentiles in tables and exports."""
 SHOWN_PERCENTILES: Final = (50.0, 95.0, 99.0, 99.9)
 """Percentiles in the terminal."""
 MEASURES: Final = ("response", "service")
 """The two times of an exchange: since it was due, and since it was sent."""
-ALL: Final = "all operations"
+ALL_OPERATIONS: Final = "all operations"
 
 
-def times_at(histogram: Histogram, percents: Sequence[float]) -> tuple[float, ...]:
+def percentile_times(histogram: Histogram, percents: Sequence[float]) -> tuple[float, ...]:
     """Percentiles in seconds, NaN without values; 100 is the longest to the last digit."""
     found = histogram.percentiles(percents)
     return tuple(histogram.max_s if at == _LONGEST else value for at, value in zip(percents, found, strict=True))
 
 
-def name_of(percent: float) -> str:
+def percentile_label(percent: float) -> str:
     """``p99.9``; ``max`` for 100."""
     return "max" if percent == _LONGEST else percentile_name(percent)
 
@@ -68,11 +68,11 @@ def resends_of(tallies: Iterable[Tally]) -> Resends:
     return Resends(sum(tally.count - tally.first_attempts for tally in everything) - ambiguous, ambiguous)
 
 
-def waited(classes: Mapping[OutcomeClass, Tally], measure: str = "response") -> list[str]:
+def waited_histograms(classes: Mapping[OutcomeClass, Tally], measure: str = "response") -> list[str]:
     """The encoded histograms that an operation's times are made of: good answers, and answers that never came.
 
-    Whoever got none has waited, too; without them a target that loses every second request would look as fast as ever.
-    Thresholds do the same. What was refused, limited or not connected shows in its counts.
+    Without the latter a target that loses every second request would look as fast as ever. Thresholds do the same.
+    What was refused, limited or not connected shows in its counts.
     """
     return [getattr(classes[kind], measure) for kind in OutcomeClass if kind in WAITED and kind in classes]
 
@@ -107,7 +107,7 @@ OUTCOME_COUNTS: Final[Mapping[str, Callable[[OutcomeFigures], int]]] = {
 """The counts of an outcome in tables of files and in JSON, by name."""
 
 
-def outcomes_of(operations: Operations) -> Iterator[OutcomeFigures]:
+def figures_by_outcome(operations: Operations) -> Iterator[OutcomeFigures]:
     """Figures by operation and outcome, in the order of their names."""
     for name, classes in sorted(operations.items()):
         for outcome, tally in sorted(classes.items()):
@@ -131,7 +131,7 @@ class OperationFigures:
 
     Attributes:
         counts: exchanges by outcome.
-        response, service: times of those who waited for an answer; see :func:`waited`.
+        response, service: times of those who waited for an answer; see :func:`waited_histograms`.
         span_s: how long they were measured.
     """
 
@@ -143,7 +143,7 @@ class OperationFigures:
     span_s: float
 
     @classmethod
-    def of(cls, name: str, parts: Iterable[Mapping[OutcomeClass, Tally]], span_s: float) -> OperationFigures:
+    def from_parts(cls, name: str, parts: Iterable[Mapping[OutcomeClass, Tally]], span_s: float) -> OperationFigures:
         """Figures of an operation that was measured in several parts, such as seconds."""
         counts: dict[OutcomeClass, int] = {}
         tallies: list[Tally] = []
@@ -153,11 +153,11 @@ class OperationFigures:
             for outcome, tally in classes.items():
                 counts[outcome] = counts.get(outcome, 0) + tally.count
             for measure in MEASURES:
-                texts[measure] += waited(classes, measure)
+                texts[measure] += waited_histograms(classes, measure)
         return cls(name, counts, resends_of(tallies), merged(texts["response"]), merged(texts["service"]), span_s)
 
     @classmethod
-    def together(cls, name: str, figures: Iterable[OperationFigures], span_s: float) -> OperationFigures:
+    def combined(cls, name: str, figures: Iterable[OperationFigures], span_s: float) -> OperationFigures:
         """Several operations as one; those that the service holds on purpose count, and are in no time."""
         counts: dict[OutcomeClass, int] = {}
         after_refusal = ambiguous = 0
@@ -197,18 +197,18 @@ class OperationFigures:
         return count / self.span_s if self.span_s > 0 else math.nan
 
 
-def figures_of(operations: Operations, span_s: float) -> dict[str, OperationFigures]:
+def figures_by_operation(operations: Operations, span_s: float) -> dict[str, OperationFigures]:
     """Figures of each operation, in the order of their names.
 
     Args:
         operations: what was measured.
         span_s: for how long.
     """
-    return {name: OperationFigures.of(name, (classes,), span_s) for name, classes in sorted(operations.items())}
+    return {name: OperationFigures.from_parts(name, (classes,), span_s) for name, classes in sorted(operations.items())}
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class OperationColumn:
     """A column of the tables of operations.
 
     Attributes:
@@ -227,12 +227,12 @@ class Column:
     is_rare: bool = False
 
 
-COLUMNS: Final = (
-    Column("ok", "Count", lambda each: f"{each.good:,}"),
-    Column("per s", "Per second", lambda each: count_text(each.per_s(each.good))),
-    Column("429", "", lambda each: f"{each.limited:,}", lambda each: each.limited, Tone.WARN),
-    Column("errors", "", lambda each: f"{each.errors:,}", lambda each: each.errors, Tone.BAD),
-    Column(
+OPERATION_COLUMNS: Final = (
+    OperationColumn("ok", "Count", lambda each: f"{each.good:,}"),
+    OperationColumn("per s", "Per second", lambda each: count_text(each.per_s(each.good))),
+    OperationColumn("429", "", lambda each: f"{each.limited:,}", lambda each: each.limited, Tone.WARN),
+    OperationColumn("errors", "", lambda each: f"{each.errors:,}", lambda each: each.errors, Tone.BAD),
+    OperationColumn(
         "again", "Sent again", lambda each: f"{each.resends.total:,}", lambda each: each.resends.total, is_rare=True
     ),
 )
@@ -244,7 +244,7 @@ COLUMNS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class AgeFigures:
-    """How old readings were that the service accepted, or commands whose end it knows.
+    """How old readings were when they were accepted, or commands when their end reached the service.
 
     Attributes:
         figures: named as in a threshold: ``readings.age``, ``commands.age``, ``commands.age.failed``,
@@ -262,7 +262,7 @@ class AgeFigures:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is of all readings or of all commands."""
+        """Whether these are the figures of all readings or of all commands."""
         return self.name in AGE_OPERATIONS
 
     @property
@@ -290,8 +290,8 @@ class RunFigures:
 
 def run_figures(record: RunRecord) -> RunFigures:
     """Derive the figures of a run."""
-    operations = figures_of(record.operations, record.duration_s)
-    whole = OperationFigures.together(ALL, operations.values(), record.duration_s)
+    operations = figures_by_operation(record.operations, record.duration_s)
+    whole = OperationFigures.combined(ALL_OPERATIONS, operations.values(), record.duration_s)
     return RunFigures(operations, whole, tuple(_ages(record)))
 
 
@@ -301,15 +301,15 @@ def _ages(record: RunRecord) -> Iterator[AgeFigures]:
     if unended and COMMAND_AGE not in shown:
         shown = {**shown, COMMAND_AGE: {}}  # not one of them has a known end
     for name, classes in shown.items():
-        figures = OperationFigures.of(name, (classes,), record.duration_s)
+        figures = OperationFigures.from_parts(name, (classes,), record.duration_s)
         others = figures.total - figures.good
         yield AgeFigures(figures, max(others, unended) if name == COMMAND_AGE else others)
 
 
-def phase_figures(operations: Operations, span_s: float) -> tuple[OperationFigures, ...]:
-    """Figures of a phase: ages first, then requests in the order of their names."""
+def phase_figures(operations: Operations) -> tuple[OperationFigures, ...]:
+    """Counts and times of a phase, without rates: ages first, then requests in the order of their names."""
     ages = shown_ages(operations)
     return (
-        *(OperationFigures.of(name, (classes,), span_s) for name, classes in ages.items()),
-        *figures_of(without_stages(operations), span_s).values(),
+        *(OperationFigures.from_parts(name, (classes,), 0.0) for name, classes in ages.items()),
+        *figures_by_operation(without_stages(operations), 0.0).values(),
     )

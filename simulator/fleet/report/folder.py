@@ -104,7 +104,7 @@ class RunFolder:
 
 
 def state_of(folder: Path) -> str:
-    """What is known of a run whose record has no end: ``it still goes on``, ``it was killed``, or that nobody knows."""
+    """The state of a run whose record has no end: ``it still goes on``, ``it was killed``, or either."""
     try:
         descriptor = os.open(folder / _RUNNING, os.O_RDWR | os.O_CLOEXEC)
     except OSError:

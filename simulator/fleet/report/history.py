@@ -117,7 +117,7 @@ class History:
 
     @property
     def unjudged(self) -> str:
-        """Why nothing can be said of the latest run; empty when something can."""
+        """Why the latest run cannot be judged; empty when it can."""
         if self.latest.unjudged:
             return f"the latest run {self.latest.unjudged}"
         if all(judged.finding is Finding.TOO_FEW for judged in self.latest.figures.values()):
@@ -205,7 +205,7 @@ def _notes(runs: Sequence[HistoryRun], latest: RunRecord, *, anyway: bool) -> It
 
 
 def _headlines(records: Iterable[RunRecord]) -> tuple[Headline, ...]:
-    """Those that any of the runs has, what a fleet is about first."""
+    """The headline figures that any of the runs has, the most important first."""
     kinds = {name: figure for record in records for name, (figure, _) in headline_values(record).items()}
     first = ("readings.age p50", "readings.age p99", "readings accepted per second", "commands.age p99", "errors")
     names = [*(name for name in first if name in kinds), *sorted(kinds.keys() - set(first))]

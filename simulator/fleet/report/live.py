@@ -14,6 +14,7 @@ from rich.text import Text
 
 from simulator.fleet.metrics.ages import COMMAND_AGE, READING_AGE
 from simulator.fleet.record import RunRecord, Second
+from simulator.fleet.report.figures import SHOWN_PERCENTILES
 from simulator.fleet.report.formatting import (
     clock_text,
     count_text,
@@ -216,17 +217,17 @@ def changes(before: RunStatus, after: RunStatus) -> list[tuple[float, str, Tone]
 
 def run_line(window: Window, head: RunHead, standing: RunStatus) -> str:
     """How the run stands, in one line."""
-    row, health = window.whole(), window.health
+    figures, health = window.whole().figures, window.health
     ages = [(age.name.partition(".")[0], age) for name in (READING_AGE, COMMAND_AGE) if (age := window.age(name))]
     second = window.latest.second + 1 if window.latest else 0
-    p50, _, p99, p999 = (time_text(value) for value in row.response_s)
+    p50, _, p99, p999 = (time_text(value) for value in figures.response.percentiles(SHOWN_PERCENTILES))
     share = window.sent / window.intended if window.intended else None
     parts = [
         f"{clock_text(second):>7}  {standing.phase.name if standing.phase else 'no phase'}",
-        f"{short_count(row.ok_per_s)}/s ok",
-        *(f"age of {what} p99 {time_text(age.response_s[2])}" for what, age in ages),
+        f"{short_count(figures.per_s(figures.good))}/s ok",
+        *(f"age of {what} p99 {time_text(age.response.percentile(99))}" for what, age in ages),
         f"response p50 {p50}, p99 {p99}, p99.9 {p999}",
-        f"429 {short_count(row.limited_per_s)}/s",
+        f"429 {short_count(figures.per_s(figures.limited))}/s",
         f"errors {window.errors:,}",
     ]
     if "online" in window.gauges:

@@ -147,10 +147,10 @@ def parts_in_rows(label: str, parts: Sequence[tuple[str, str]], width: int) -> l
     return rows
 
 
-def bar(share: float, cells: int, style: str = "cyan") -> Text:
+def bar(share: float, cells: int) -> Text:
     """A bar that is full at 1."""
     full = round(min(max(share, 0.0), 1.0) * cells)
-    return Text.assemble(("━" * full, style), ("━" * (cells - full), "bright_black"))
+    return Text.assemble(("━" * full, "cyan"), ("━" * (cells - full), "bright_black"))
 
 
 def _title(picture: ScreenState, width: int) -> list[Line]:
@@ -242,15 +242,17 @@ def _operations(picture: ScreenState, width: int) -> list[Line]:
 
 
 def _operation(row: RecentFigures, width: int, *, wide: bool) -> Text:
-    text = Text(f"{row.name:<{_LABEL - 1}}"[: _LABEL - 1] + " ", "bold" if row.name == "all" else "")
-    text.append(f"{short_count(row.ok_per_s):>{_NUMBER}}", "green")
-    text.append(f"{short_count(row.limited_per_s):>{_NUMBER - 1}}", "yellow" if row.limited_per_s else "dim")
-    text.append(f"{short_count(row.errors_per_s):>{_NUMBER}}", "bold red" if row.errors_per_s else "dim")
-    for value in row.response_s:
+    figures = row.figures
+    name, limited, errors = figures.name, figures.limited, figures.errors
+    text = Text(f"{name:<{_LABEL - 1}}"[: _LABEL - 1] + " ", "bold" if name == "all" else "")
+    text.append(f"{short_count(figures.per_s(figures.good)):>{_NUMBER}}", "green")
+    text.append(f"{short_count(figures.per_s(limited)):>{_NUMBER - 1}}", "yellow" if limited else "dim")
+    text.append(f"{short_count(figures.per_s(errors)):>{_NUMBER}}", "bold red" if errors else "dim")
+    for value in figures.response.percentiles(SHOWN_PERCENTILES):
         # How long the service held a poll on purpose is no time that anybody has to mind.
-        text.append(f"{_tight(value):>{_NUMBER}}", "dim" if row.name in HELD else "")
+        text.append(f"{_tight(value):>{_NUMBER}}", "dim" if name in HELD else "")
     if wide:
-        for value in row.service_s:
+        for value in figures.service.percentiles(SHOWN_PERCENTILES):
             text.append(f"{_tight(value):>{_NUMBER}}", "dim")
         cells = width - _LABEL - 11 * _NUMBER - 1
         text.append(f"  {sparkline(row.history, cells)}", "cyan")
@@ -259,7 +261,7 @@ def _operation(row: RecentFigures, width: int, *, wide: bool) -> Text:
 
 def _service(row: RecentFigures) -> Text:
     text = Text(f"{'  service':<{_LABEL + 3 * _NUMBER - 1}}", "dim")
-    for value in row.service_s:
+    for value in row.figures.service.percentiles(SHOWN_PERCENTILES):
         text.append(f"{_tight(value):>{_NUMBER}}", "dim")
     return text
 
@@ -296,12 +298,12 @@ def _counts(picture: ScreenState, width: int) -> list[Line]:
 
 
 def _age(window: Window, name: str, good: str) -> list[tuple[str, str]]:
-    row = window.age(name)
-    if row is None:
+    figures = window.age(name)
+    if figures is None:
         return []
-    times = zip(SHOWN_PERCENTILES, row.response_s, strict=True)
+    times = zip(SHOWN_PERCENTILES, figures.response.percentiles(SHOWN_PERCENTILES), strict=True)
     parts = [(f"{percentile_name(percent)} {time_text(value)}", "bold") for percent, value in times]
-    return [*parts, (f"{short_count(row.ok_per_s)} {good} per s", ""), ("last 10 s", "dim")]
+    return [*parts, (f"{short_count(figures.per_s(figures.good))} {good} per s", ""), ("last 10 s", "dim")]
 
 
 def _order(gauge: tuple[str, float]) -> tuple[int, str]:

@@ -14,7 +14,6 @@ from simulator.fleet.metrics.ages import shown_ages
 from simulator.fleet.metrics.subjects import ThresholdError
 from simulator.fleet.record import RunRecord, Second
 from simulator.fleet.report.agreement import Agreement, doubted
-from simulator.fleet.report.by_phase import ByPhase
 from simulator.fleet.report.devices import BY_DEVICE, by_device_rows
 from simulator.fleet.report.exports import summary_json
 from simulator.fleet.report.folder import RunFolder, write_whole
@@ -45,7 +44,7 @@ from simulator.fleet.report.tables import (
     second_rows,
     summary_rows,
 )
-from simulator.fleet.report.timeline import slice_width_s, slices_of
+from simulator.fleet.report.timeline import ByPhase, slice_width_s, slices_of
 from simulator.fleet.report.unended_run import complete_interrupted_record
 from simulator.fleet.report.writing import read_record, read_seconds
 from simulator.report.junit import junit_xml

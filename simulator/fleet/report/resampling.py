@@ -22,7 +22,7 @@ from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.subjects import WAITED
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import Second
-from simulator.fleet.report.figures import waited
+from simulator.fleet.report.figures import waited_histograms
 from simulator.fleet.report.formatting import ERRORS
 
 DRAWINGS: Final = 1000
@@ -123,7 +123,7 @@ class Sample:
 
     @property
     def answers(self) -> int:
-        """Those that times are made of."""
+        """The histograms of answers, which times are made of."""
         counts = [block.counts.get(self._operation, {}) for block in self._blocks]
         return sum(count.get(kind, 0) for count in counts for kind in WAITED)
 
@@ -188,7 +188,7 @@ def _block(stretch: Stretch, seconds: Sequence[Second]) -> Block:
             for outcome, tally in classes.items():
                 into = counts.setdefault(name, {})
                 into[outcome] = into.get(outcome, 0) + tally.count
-            for text in waited(classes):
+            for text in waited_histograms(classes):
                 if name not in response:
                     response[name] = Histogram()
                 response[name].add_encoded(text)

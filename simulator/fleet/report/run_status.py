@@ -113,5 +113,5 @@ def phase_under_way(phases: Sequence[Span], second: int) -> Span | None:
 
 
 def spans_under_way(spans: Sequence[Span], second: int) -> tuple[Span, ...]:
-    """Those, of faults, that had begun and not ended when a second began."""
+    """The faults that had begun and not ended when a second began."""
     return tuple(span for span in spans if span.begin_s <= second < span.end_s)

@@ -20,7 +20,14 @@ from simulator.fleet.record import (
     ThresholdResult,
     VerdictStatus,
 )
-from simulator.fleet.report.figures import COLUMNS, SHOWN_PERCENTILES, figures_of, name_of, run_figures, times_at
+from simulator.fleet.report.figures import (
+    OPERATION_COLUMNS,
+    SHOWN_PERCENTILES,
+    figures_by_operation,
+    percentile_label,
+    percentile_times,
+    run_figures,
+)
 from simulator.fleet.report.formatting import (
     DASH,
     VERDICT_WORDS,
@@ -78,10 +85,12 @@ def age_lines(record: RunRecord) -> list[Text]:
         if not age.is_whole and kinds["[" in age.name] == 1:
             continue
         times = zip(
-            (*SHOWN_PERCENTILES, 100.0), times_at(age.figures.response, (*SHOWN_PERCENTILES, 100.0)), strict=True
+            (*SHOWN_PERCENTILES, 100.0),
+            percentile_times(age.figures.response, (*SHOWN_PERCENTILES, 100.0)),
+            strict=True,
         )
         text = Text.assemble((age.name, "bold")) if age.is_whole else Text(f"  {age.name}")
-        text.append("  " + ", ".join(f"{name_of(percent)} {time_text(value)}" for percent, value in times))
+        text.append("  " + ", ".join(f"{percentile_label(percent)} {time_text(value)}" for percent, value in times))
         good, others = age.counts_text
         is_rate = record.duration_s > 0 and age.is_whole
         rate = f", {count_text(age.figures.per_s(age.figures.good))} per s" if is_rate else ""
@@ -102,11 +111,11 @@ def _fitting_table(console: Console, record: RunRecord) -> Table:
 
 
 def operations_table(operations: Operations, duration_s: float, percentiles: Sequence[float]) -> Table:
-    """The columns of :data:`COLUMNS` and percentiles of the response time, a row for each operation."""
+    """The columns of :data:`OPERATION_COLUMNS` and percentiles of the response time, a row for each operation."""
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     table.add_column("operation", no_wrap=True)
-    figures = figures_of(operations, duration_s).values()
-    shown = [each for each in COLUMNS if not each.is_rare or any(map(each.count, figures))]
+    figures = figures_by_operation(operations, duration_s).values()
+    shown = [each for each in OPERATION_COLUMNS if not each.is_rare or any(map(each.count, figures))]
     first, *others = map(percentile_name, percentiles)
     for name in (*(each.terminal for each in shown), f"response {first}", *others):
         table.add_column(name, justify="right", no_wrap=True)
@@ -121,7 +130,7 @@ def operations_table(operations: Operations, duration_s: float, percentiles: Seq
 
 def resends_line(operations: Operations) -> Text | None:
     """What was sent again, by whether the service may have had it already; None where nothing was."""
-    resends = {name: each.resends for name, each in figures_of(operations, 0.0).items()}
+    resends = {name: each.resends for name, each in figures_by_operation(operations, 0.0).items()}
     after_refusal, ambiguous = (
         ", ".join(f"{name} {count:,}" for name, each in resends.items() if (count := getattr(each, kind)))
         for kind in ("after_refusal", "ambiguous")

@@ -102,7 +102,7 @@ class _Unfinished:
         self.new = path.with_name(f".{path.name}.new")
 
     def tried(self, action: Callable[[], object]) -> bool:
-        """Whether it went well; trouble of the disk ends the file."""
+        """Run an action; False when the disk refused it, which ends the file."""
         try:
             action()
         except OSError as error:

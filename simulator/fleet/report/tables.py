@@ -18,8 +18,15 @@ from agent.errors import InvalidMessage
 from agent.wire.times import parse_time
 from simulator.fleet.metrics.ages import with_shown_ages
 from simulator.fleet.record import GeneratorHealth, Operations, RunRecord, Second, Span
-from simulator.fleet.report.by_phase import PhaseFigures, phase_at
-from simulator.fleet.report.figures import MEASURES, OUTCOME_COUNTS, TABLE, name_of, outcomes_of, times_at
+from simulator.fleet.report.figures import (
+    MEASURES,
+    OUTCOME_COUNTS,
+    TABLE_PERCENTILES,
+    figures_by_outcome,
+    percentile_label,
+    percentile_times,
+)
+from simulator.fleet.report.timeline import PhaseFigures, phase_at
 
 Cell = str | int | float | None
 """None where there is nothing; a time is seconds since the epoch."""
@@ -69,7 +76,11 @@ _OUTCOME: Final[tuple[Column, ...]] = (
     ("operation", CellKind.TEXT),
     ("outcome", CellKind.TEXT),
     *((name, CellKind.WHOLE) for name in OUTCOME_COUNTS),
-    *((f"{measure}_{name_of(percent)}_s", CellKind.NUMBER) for measure in MEASURES for percent in TABLE),
+    *(
+        (f"{measure}_{percentile_label(percent)}_s", CellKind.NUMBER)
+        for measure in MEASURES
+        for percent in TABLE_PERCENTILES
+    ),
 )
 _MOMENT: Final[tuple[Column, ...]] = (
     ("timestamp", CellKind.TIME),
@@ -168,9 +179,11 @@ class Moments:
 
 def summary_rows(operations: Operations) -> Iterator[Row]:
     """Rows of :data:`SUMMARY`: times in seconds, None where nothing was measured."""
-    for figures in outcomes_of(operations):
+    for figures in figures_by_outcome(operations):
         counts = (count(figures) for count in OUTCOME_COUNTS.values())
-        times = (value for measure in MEASURES for value in times_at(getattr(figures, measure), TABLE))
+        times = (
+            value for measure in MEASURES for value in percentile_times(getattr(figures, measure), TABLE_PERCENTILES)
+        )
         numbers = (None if math.isnan(value) else value for value in times)
         yield (figures.operation, figures.outcome.value, *counts, *numbers)
 

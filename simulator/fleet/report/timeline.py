@@ -1,4 +1,4 @@
-"""A run as at most some hundred slices of time, however long it was.
+"""A run as at most some hundred slices of time, however long it was, and by phase.
 
 Counts are added and histograms merged; a percentile of a slice is that of all its answers, never one made of
 percentiles. Of gauges the lowest and the highest stay, of the generator's health the worst: a spike of one second is in
@@ -8,7 +8,7 @@ the slice of a minute, as high as it was.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -17,8 +17,8 @@ from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.merging import TallySum
 from simulator.fleet.metrics.stages import without_stages
 from simulator.fleet.outcomes import OutcomeClass
-from simulator.fleet.record import GeneratorHealth, Operations, Second
-from simulator.fleet.report.figures import ALL, OperationFigures, times_at
+from simulator.fleet.record import GeneratorHealth, Operations, Second, Span
+from simulator.fleet.report.figures import ALL_OPERATIONS, OperationFigures, percentile_times
 from simulator.fleet.report.window import worst_health
 
 SLICES_MAX: Final = 720
@@ -36,7 +36,8 @@ class Slice:
     Attributes:
         begin_s: since the run's begin.
         seconds: of it that were reported; rates are counts over these.
-        counts: by operation and outcome; :data:`ALL` is among the operations, and so are ages, which are in no sum.
+        counts: by operation and outcome; :data:`ALL_OPERATIONS` is among the operations, and so are
+            ages, which are in no sum.
         response, service: by operation.
         gauges: the lowest and the highest of each.
         health: the worst.
@@ -116,13 +117,16 @@ def _slice(seconds: list[Second], width_s: int) -> Slice:
             gauges[name] = min(low, value), max(high, value)
     requests = _figures([without_stages(second.operations) for second in seconds], span_s)
     ages = _figures([shown_ages(second.operations) for second in seconds], span_s)
-    whole = OperationFigures.together(ALL, requests.values(), span_s)
+    whole = OperationFigures.combined(ALL_OPERATIONS, requests.values(), span_s)
     return Slice(
         seconds[0].second // width_s * width_s,
         len(seconds),
-        {name: each.counts for name, each in {ALL: whole, **requests, **ages}.items()},
-        {name: times_at(each.response, BAND) for name, each in {ALL: whole, **requests, **ages}.items()},
-        {name: times_at(each.service, BAND) for name, each in {ALL: whole, **requests}.items()},
+        {name: each.counts for name, each in {ALL_OPERATIONS: whole, **requests, **ages}.items()},
+        {
+            name: percentile_times(each.response, BAND)
+            for name, each in {ALL_OPERATIONS: whole, **requests, **ages}.items()
+        },
+        {name: percentile_times(each.service, BAND) for name, each in {ALL_OPERATIONS: whole, **requests}.items()},
         gauges,
         worst_health([second.health for second in seconds]),
     )
@@ -130,4 +134,62 @@ def _slice(seconds: list[Second], width_s: int) -> Slice:
 
 def _figures(parts: list[Operations], span_s: float) -> dict[str, OperationFigures]:
     names = dict.fromkeys(name for part in parts for name in part)
-    return {name: OperationFigures.of(name, (part.get(name, {}) for part in parts), span_s) for name in names}
+    return {name: OperationFigures.from_parts(name, (part.get(name, {}) for part in parts), span_s) for name in names}
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseFigures:
+    """One phase.
+
+    Attributes:
+        name: of the phase; ``drain`` for what came after the phases.
+        operations: of its whole seconds: what fell into two phases belongs to none, as for thresholds.
+        begin_s: since the run's begin.
+    """
+
+    name: str
+    operations: Operations
+    begin_s: float = 0.0
+
+
+def phase_at(spans: Sequence[Span], second: int) -> Span | None:
+    """The phase that a second lies in as a whole; None for one that two share."""
+    return next((span for span in spans if span.begin_s <= second and second + 1 <= span.end_s), None)
+
+
+class ByPhase:
+    """Adds seconds up by phase.
+
+    Args:
+        spans: the phases in order, none overlapping another.
+
+    Attributes:
+        phases: those that something was measured in, once all seconds went by.
+    """
+
+    def __init__(self, spans: Sequence[Span]) -> None:
+        self.phases: list[PhaseFigures] = []
+        self._spans = spans
+        self._now: Span | None = None
+        self._totals = Totals()
+
+    def passed_on(self, seconds: Iterable[Second]) -> Iterator[Second]:
+        """The same seconds again, each added on the way."""
+        for second in seconds:
+            self._take(second)
+            yield second
+        self._end()
+
+    def _take(self, second: Second) -> None:
+        span = phase_at(self._spans, second.second)
+        if span is not self._now:
+            self._end()
+            self._now = span
+        if span is not None:
+            self._totals.take(second)
+
+    def _end(self) -> None:
+        operations = self._totals.operations
+        if self._now is not None and operations:
+            self.phases.append(PhaseFigures(self._now.name, operations, self._now.begin_s))
+        self._now, self._totals = None, Totals()

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import replace
+from typing import Final, NamedTuple
 
 from simulator.fleet.metrics.ages import COMMAND_AGE, command_of
 from simulator.fleet.metrics.histogram import merged
 from simulator.fleet.metrics.stages import without_stages
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import GeneratorHealth, Second
-from simulator.fleet.report.figures import ALL, SHOWN_PERCENTILES, OperationFigures, figures_of
+from simulator.fleet.report.figures import ALL_OPERATIONS, OperationFigures, figures_by_operation
 from simulator.fleet.report.formatting import ERRORS
 
 WINDOW_S: Final = 10
 HISTORY_S: Final = 240
 
 
-@dataclass(frozen=True, slots=True)
-class RecentFigures:
+class RecentFigures(NamedTuple):
     """One operation in the window.
 
     Attributes:
@@ -29,37 +28,7 @@ class RecentFigures:
     """
 
     figures: OperationFigures
-    history: tuple[float, ...] = ()
-
-    @property
-    def name(self) -> str:
-        """Of the operation."""
-        return self.figures.name
-
-    @property
-    def ok_per_s(self) -> float:
-        """Good answers per second."""
-        return self.figures.per_s(self.figures.good)
-
-    @property
-    def limited_per_s(self) -> float:
-        """Answers 429 per second."""
-        return self.figures.per_s(self.figures.limited)
-
-    @property
-    def errors_per_s(self) -> float:
-        """Errors per second."""
-        return self.figures.per_s(self.figures.errors)
-
-    @property
-    def response_s(self) -> tuple[float, ...]:
-        """One for each of :data:`SHOWN_PERCENTILES`; NaN without any."""
-        return self.figures.response.percentiles(SHOWN_PERCENTILES)
-
-    @property
-    def service_s(self) -> tuple[float, ...]:
-        """Likewise."""
-        return self.figures.service.percentiles(SHOWN_PERCENTILES)
+    history: tuple[float, ...]
 
 
 class Window:
@@ -79,8 +48,8 @@ class Window:
         self._seconds.append(second)
         while self._seconds[0].second <= second.second - WINDOW_S:
             self._seconds.popleft()
-        exchanges = figures_of(without_stages(second.operations), 1.0)
-        whole = OperationFigures.together(ALL, exchanges.values(), 1.0)
+        exchanges = figures_by_operation(without_stages(second.operations), 1.0)
+        whole = OperationFigures.combined(ALL_OPERATIONS, exchanges.values(), 1.0)
         for outcome, count in whole.counts.items():
             self.counts[outcome] += count
         for name, figures in exchanges.items():
@@ -122,7 +91,7 @@ class Window:
         order = sorted(self._histories, key=lambda name: (-sum(count for _, count in self._histories[name]), name))
         return tuple(self._row(name) for name in order)
 
-    def age(self, name: str) -> RecentFigures | None:
+    def age(self, name: str) -> OperationFigures | None:
         """How old readings were that were accepted in the window, or commands that ended; None where none were.
 
         Args:
@@ -131,7 +100,7 @@ class Window:
         measured = {operation for second in self._seconds for operation in second.operations}
         of_commands = [operation for operation in measured if command_of(operation)] if name == COMMAND_AGE else []
         figures = self._figures(name, of_commands or [name])
-        return RecentFigures(figures) if figures.good else None
+        return figures if figures.good else None
 
     def whole(self) -> RecentFigures:
         """All operations together."""
@@ -153,11 +122,11 @@ class Window:
     def _figures(self, label: str, names: list[str]) -> OperationFigures:
         span_s = float(self.span_s())
         found = [
-            OperationFigures.of(name, (second.operations.get(name, {}) for second in self._seconds), span_s)
+            OperationFigures.from_parts(name, (second.operations.get(name, {}) for second in self._seconds), span_s)
             for name in names
         ]
         # Of an operation alone its times are shown even where the service holds it on purpose.
-        return replace(found[0], name=label) if len(found) == 1 else OperationFigures.together(label, found, span_s)
+        return replace(found[0], name=label) if len(found) == 1 else OperationFigures.combined(label, found, span_s)
 
 
 def worst_health(parts: Sequence[GeneratorHealth]) -> GeneratorHealth:

@@ -1,1 +1,1 @@
-"""A run: one coordinator, one worker process for each core, and what they say to each other."""
+"""A run: one coordinator, one worker process for each core, and the messages between them."""

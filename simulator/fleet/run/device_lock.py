@@ -58,7 +58,7 @@ def _lock(path: Path) -> int:
         try:
             lock_file(descriptor)
         except BlockingIOError:
-            whose = os.read(descriptor, _TEXT_BYTES).decode(errors="replace") or "not told which"
+            whose = os.read(descriptor, _TEXT_BYTES).decode(errors="replace") or "unknown scenario"
             os.close(descriptor)
             fault = (
                 f"another run of this machine uses these devices ({whose}), and each would take the other's commands "

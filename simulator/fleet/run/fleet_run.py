@@ -32,9 +32,8 @@ from simulator.fleet.run.coordinator import Coordinator, RunOutcome
 from simulator.fleet.run.device_lock import claimed_devices
 from simulator.fleet.run.local_workers import LocalWorkers
 from simulator.fleet.run.preparing import Prepared, RunContext, prepare
-from simulator.fleet.run.progress import Registering
 from simulator.fleet.run.recording import first_record, head_of, last_record, schedule_of
-from simulator.fleet.run.reporter import RunReporter
+from simulator.fleet.run.reporter import Registering, RunReporter
 from simulator.fleet.run.worker import work
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.reading import ScenarioFile
@@ -53,7 +52,7 @@ MakeView = Callable[[RunHead], RunView]
 
 
 class EndedByHand(Exception):
-    """Somebody ended the run before its load began, or at once while it ended in order; the text says how far it was.
+    """The run was ended by hand before its load began, or a second time while it ended; the text has how far it was.
 
     Attributes:
         registered: devices that are at the target at least.
@@ -104,7 +103,11 @@ def perform_run(options: RunOptions, make_view: MakeView) -> RunRecord:
         secrets = Path(ends.enter_context(TemporaryDirectory(prefix="fleet-simulator-")))
         context = RunContext(options.file, plan, options.target, options.folder, secrets, workers, options.is_audited)
         folder = ends.enter_context(RunFolder(options.folder))
-        view = ends.enter_context(make_view(head))
+        try:
+            view = ends.enter_context(make_view(head))
+        except AgentError:
+            folder.discard()
+            raise
         for need in needs:
             if not need.fits:
                 view.note(str(need), Tone.WARN)
@@ -196,10 +199,10 @@ def _audit(context: RunContext, prepared: Prepared, outcome: RunOutcome, view: R
         timeout_s = context.file.scenario.target.timeout_s
         async with open_client(
             target.base_url, Keyring(target.keys), timeout_s=timeout_s, offers=prepared.offers, ca_file=target.ca_file
-        ) as desk:
+        ) as client:
             return await audit_run(
                 context.folder,
-                desk.pages,
+                client.pages,
                 AuditSettings(
                     late_after_s=context.file.scenario.audit.late_after_s,
                     recorded=RecordedRun(prepared.began_ms / 1000, time.time(), context.file.scenario.fleet.devices),

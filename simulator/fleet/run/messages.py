@@ -1,4 +1,4 @@
-"""What coordinator and workers say to each other, over a pipe, pickled: both ends are this program of this version.
+"""The messages between coordinator and workers, pickled over a pipe: both ends are this program of this version.
 
 Times are seconds on the machine's monotonic clock, which its processes share.
 """

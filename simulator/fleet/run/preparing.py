@@ -26,11 +26,10 @@ from simulator.fleet.scenario.kinds import LimiterSettings
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.reading import ScenarioFile
 from simulator.fleet.target.client import Keyring, open_client
-from simulator.fleet.target.discovery import find_gateway_offers, find_offers
 from simulator.fleet.target.gateway_tokens import issue_gateway_tokens
 from simulator.fleet.target.limiter.values import LimiterRules
 from simulator.fleet.target.provisioning import Provisioned, Wanted, provision
-from simulator.fleet.target.target import Target
+from simulator.fleet.target.target import Target, find_gateway_offers, find_offers
 from simulator.fleet.workload.backfill import BackfillJob, history_name, window_of
 from simulator.fleet.workload.devices import Address
 from simulator.fleet.workload.fleet import FleetJob
@@ -117,8 +116,8 @@ async def prepare(context: RunContext, on_progress: OnProgress) -> Prepared:
         timeout_s=scenario.target.timeout_s,
         offers=offers,
         ca_file=target.ca_file,
-    ) as desk:
-        provisioned = await provision(desk, wanted, on_progress)
+    ) as client:
+        provisioned = await provision(client, wanted, on_progress)
     began_ms = round(time.time() * 1000)
     if is_storm:
         job = _storm_job(scenario, target, provisioned, offers, [f"{name}-{run[:6]}" for name in identifiers])
@@ -189,7 +188,7 @@ def _fleet_jobs(context: RunContext, prepared: Prepared, provisioned: Provisione
         SEQUENCE_NAME if scenario.audit.numbers else None,
         tuple(sorted(prepared.offers)),
         first_number_of(prepared.run),
-        *_said(scenario),
+        *_server_settings(scenario),
         dated_when_made=_dates_when_made(scenario),
     )
     for worker, share in enumerate(_shares(context, provisioned, prepared.offers, header, scenario.target.pool)):
@@ -210,7 +209,7 @@ def _backfill_jobs(context: RunContext, prepared: Prepared, provisioned: Provisi
     from_s, to_s = window_of(scenario, prepared.began_ms / 1000)
     first_number = first_number_of(history_name(scenario, from_s, to_s))
     offers = tuple(sorted(prepared.offers))
-    header = LedgerHeader(0, 0, 0, prepared.began_ms, SEQUENCE_NAME, offers, first_number, *_said(scenario))
+    header = LedgerHeader(0, 0, 0, prepared.began_ms, SEQUENCE_NAME, offers, first_number, *_server_settings(scenario))
     connections = min(_BACKFILL_CONNECTIONS, scenario.target.pool)
     for share in _shares(context, provisioned, prepared.offers, header, connections):
         yield BackfillJob(**share, base_url=target.base_url, ca_file=target.ca_file, from_s=from_s, to_s=to_s)
@@ -248,8 +247,8 @@ def _shares(
         }
 
 
-def _said(scenario: Scenario) -> tuple[str | None, str | None, str, str]:
-    """What an audit goes by that the scenario says of the server: the reading with the time, what its lists hold."""
+def _server_settings(scenario: Scenario) -> tuple[str | None, str | None, str, str]:
+    """The scenario's settings of the server that an audit needs: the reading with the time, what its lists hold."""
     section = scenario.target.dialect
     dialect = section.dialect()
     return dialect.recorded_at_reading, dialect.command_lists, section.command_id, section.time_zone

@@ -1,14 +1,17 @@
-"""Where a run is heard while it goes on: its folder, and whoever watches."""
+"""Writes what happens in a run to its folder, and shows it in its view; progress of registering its devices."""
 
 from __future__ import annotations
 
+import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from agent.errors import StorageError
 from agent.wire.times import to_rfc3339
 from simulator.fleet.metrics.saturation import Saturation
+from simulator.fleet.plan.forecast_text import clock
 from simulator.fleet.record import RunRecord, Second, Span, WorkerGap
 from simulator.fleet.report.folder import RunFolder
 from simulator.fleet.report.live import RunView
@@ -25,14 +28,17 @@ from simulator.fleet.run.local_workers import WorkerLost
 from simulator.fleet.run.messages import Drained, Finished, FromWorker, Measured, Ready
 from simulator.fleet.run.preparing import Prepared
 from simulator.fleet.scenario.model import Scenario
+from simulator.fleet.scenario.preparation import REGISTERED_PER_S
 from simulator.report.values import Tone
 
 _DRAIN: Final = "drain"
+_MEASURED_AFTER_S: Final = 5.0
+_STAGE: Final = "preparing devices"
 
 
 @dataclass(slots=True)
 class RunReporter:
-    """Where the run is heard: its folder and its view (:class:`~simulator.fleet.run.coordinator.RunListener`)."""
+    """Writes a run to its folder and shows it (a :class:`~simulator.fleet.run.coordinator.RunListener`)."""
 
     folder: RunFolder
     view: RunView
@@ -115,3 +121,38 @@ class RunReporter:
             audit["commands"] = StreamSoFar(ordered, reported, ordered - reported)
         faults = spans_under_way(self.record.faults, second.second)
         return RunStatus(phase, waiting_for, faults, workers, audit, gaps)
+
+
+class Registering:
+    """Called with the number of registered and of wanted devices, first when nothing is registered yet by this run.
+
+    Args:
+        view: shows it.
+        now: monotonic seconds.
+    """
+
+    def __init__(self, view: RunView, now: Callable[[], float] = time.monotonic) -> None:
+        self._view = view
+        self._now = now
+        self._first: tuple[float, int] | None = None
+        self._is_measured = False
+        self.done = self.whole = 0
+        """How many are registered at least, and how many are wanted."""
+
+    def __call__(self, done: int, whole: int) -> None:
+        """Show it."""
+        now_s, missing = self._now(), whole - done
+        self.done, self.whole = done, whole
+        if self._first is None:
+            self._first = now_s, done
+            if missing:
+                about = clock(math.ceil(missing / REGISTERED_PER_S))
+                self._view.note(f"registering {missing:,} devices: about {about} at {REGISTERED_PER_S:g}/s")
+        elif not self._is_measured and missing:
+            since_s, before = self._first
+            if now_s - since_s >= _MEASURED_AFTER_S and done > before:
+                self._is_measured = True
+                rate = (done - before) / (now_s - since_s)
+                left = clock(math.ceil(missing / rate))
+                self._view.note(f"the service registers {rate:.0f} devices/s: about {left} to go")
+        self._view.stage(_STAGE, done, whole)

@@ -192,7 +192,7 @@ def _listen(pipe: Connection, loop: asyncio.AbstractEventLoop, take: Callable[[T
 
 
 class _Sender:
-    """The thread that talks to the coordinator.
+    """The thread that sends messages to the coordinator.
 
     Args:
         worker: this worker's number.
@@ -207,24 +207,24 @@ class _Sender:
         self._thread = make_thread(self._run, "sender", self._fail)
 
     def start(self) -> None:
-        """Begin to talk."""
+        """Start the thread."""
         self._thread.start()
 
     def watch(self, probe: HealthProbe) -> None:
-        """From now on each second comes with this health; to be called in the loop's thread."""
+        """Send this probe's health with each second; to be called in the loop's thread."""
         probe.start()
         self._probe = probe
 
     def send(self, message: FromWorker) -> None:
-        """Say something. From any thread."""
+        """Send a message. From any thread."""
         self._said.put(message)
 
     def measure(self, cut: Cut) -> None:
-        """Say what a second measured. From any thread."""
+        """Send what a second measured. From any thread."""
         self._said.put(_Second(cut))
 
     def end(self) -> None:
-        """Say everything that is left, and no more."""
+        """Send everything that is left, then stop."""
         self._said.put(None)
         self._thread.join()
 

@@ -41,7 +41,7 @@ _EXAMPLE: Final = "write it like 'online >= 99%' or 'open_commands == 0'"
 
 
 class ConditionError(ValueError):
-    """A text that is no condition; the sentence says what to write."""
+    """A text that is no condition, with what to write instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Comparison:
     of_devices: bool
 
     def holds(self, gauges: Mapping[str, float], devices: int) -> bool:
-        """Whether it is so now; a gauge that nobody measured yet holds nothing."""
+        """Whether the condition is met; never while a gauge in it was not measured yet."""
         value = gauges.get(self.gauge)
         limit = self.number * devices if self.of_devices else self.number
         if value is None:

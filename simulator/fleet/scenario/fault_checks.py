@@ -1,4 +1,4 @@
-"""Whether the faults of a scenario can do what they say: where it is played, when, and on which readings."""
+"""Checks that the faults of a scenario can take effect: in its kind, within its phases, on readings that it has."""
 
 from __future__ import annotations
 

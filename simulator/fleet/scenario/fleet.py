@@ -1,4 +1,4 @@
-"""The devices: how many, who they are, what they are."""
+"""The devices of a scenario: their number, names and models."""
 
 from __future__ import annotations
 

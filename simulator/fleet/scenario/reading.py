@@ -16,8 +16,7 @@ from simulator.fleet.scenario.checks import check_scenario
 from simulator.fleet.scenario.fault_checks import check_fault_readings
 from simulator.fleet.scenario.finding import Finding
 from simulator.fleet.scenario.model import Scenario
-from simulator.fleet.scenario.programs import check_program
-from simulator.fleet.scenario.python_file import Program, run_scenario_file
+from simulator.fleet.scenario.python_file import Program, check_program, run_scenario_file
 from simulator.fleet.scenario.validation_text import faults_of
 from simulator.yaml_document import Document, Fault, KeyPath, Place, read_document
 

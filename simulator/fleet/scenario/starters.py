@@ -28,7 +28,7 @@ def starter_names() -> list[str]:
 
 
 def starter_text(name: str) -> str:
-    """One of them, with its comments.
+    """The text of a starter scenario, with its comments.
 
     Raises:
         ConfigurationError: there is none of this name.

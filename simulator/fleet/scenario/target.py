@@ -1,4 +1,4 @@
-"""Whom the fleet talks to, and how."""
+"""The target of a fleet: address, transport, and what the server can do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What pydantic found, as sentences that say what to write instead."""
+"""Faults that pydantic found, as sentences with what to write instead."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ class Signal(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One of equally long stretches of time: ``begin_s <= time < end_s``, to the last binary digit."""
+    """A stretch of time among equally long ones: ``begin_s <= time < end_s``, to the last binary digit."""
 
     number: int
     begin_s: float

@@ -1,4 +1,4 @@
-"""Signals out of a scenario's settings: files read, names resolved, everything that is wrong said at once."""
+"""Signals out of a scenario's settings: files read, names resolved, all faults reported at once."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ _SIGNALS: Final[TypeAdapter[dict[str, SignalSettings]]] = TypeAdapter(SignalMap)
 
 
 def signals_of_product(product: NewProduct) -> dict[str, SignalSettings]:
-    """The signals of a product's devices, by reading name; the climate node's where it says nothing.
+    """The signals of a product's devices, by reading name; the climate node's where the product has none.
 
     Raises:
         ConfigurationError: its tables or ``metadata.readings`` cannot be read.
@@ -120,7 +120,7 @@ def signals_of_product(product: NewProduct) -> dict[str, SignalSettings]:
 
 
 def signals_of_readings(readings: Iterable[Measured]) -> dict[str, SignalSettings]:
-    """A signal for each reading, by what its name says.
+    """A signal for each reading, guessed by its name.
 
     Raises:
         ConfigurationError: the bounds of a reading cannot be kept.

@@ -108,7 +108,7 @@ def fault_in_a_line(path: Path, error: Exception) -> str:
 
 
 def _fault_of(given: Any) -> str:
-    """What is wrong with what the program said; empty when nothing is."""
+    """What is wrong with a program's result; empty when nothing is."""
     if not isinstance(given, dict):
         return f"returned {_short(given)}, and has to return a dict with readings by name"
     if not given:

@@ -56,7 +56,7 @@ class KeyPool:
         self._quotas[key].take()
 
     def note_limit(self, key: int, limit: RateLimit | None, now: float) -> None:
-        """An answer said where this key stands."""
+        """Note the rest of a key's quota, from the headers of an answer."""
         self._quotas[key].observe(limit, now)
 
     def refused(self, key: int, retry_after_s: float | None, now: float) -> float:

@@ -1,4 +1,4 @@
-"""Whose web page an answer is, for coroutines that ask one target over a pool of connections."""
+"""Distinguishes the service's own web pages from others, for coroutines that share a pool of connections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose machines may be loaded: this one, listed ones, and any other only for whoever says that it is theirs.
+"""The machines that may be loaded: this one, listed ones, and any other only with an explicit consent.
 
 One mistyped address, and a load generator harms somebody. So a target is allowed when every address that its name
 resolves to is this machine's own (127.0.0.0/8, ::1), or when it stands in the file of targets with the caps that its

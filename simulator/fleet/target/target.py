@@ -1,4 +1,4 @@
-"""The way in: from options and a scenario's words to addresses and key pairs that can be used."""
+"""The target: from options and a scenario to addresses, key pairs and extensions that can be used."""
 
 from __future__ import annotations
 
@@ -9,18 +9,22 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from agent.errors import ConfigurationError
+from agent.wire.auth import BearerToken, KeyPair
+from agent.wire.dialect import Dialect
 from agent.wire.secret import Secret
 from agent.wire.trust import trust_store
+from simulator.announced import ask_offers
 from simulator.credentials import read_secret_file
 from simulator.fleet.target.local import LocalService, read_local
 from simulator.keys import Keys
+from simulator.wire.client import ServiceClient
 
 LOCAL_BROKER: Final = "127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True)
 class TargetOptions:
-    """What a person says on the command line; everything may be missing.
+    """The options of the command line; everything may be missing.
 
     Attributes:
         base_url: address of the service.
@@ -94,7 +98,7 @@ def read_keys(files: Sequence[KeyPairFile]) -> tuple[Keys, ...]:
 def find_target(
     options: TargetOptions, base_url: str | None = None, keys: Sequence[KeyPairFile] = (), ca_file: Path | None = None
 ) -> Target:
-    """The way in; what the command line says goes before what the scenario says.
+    """The address and credentials of the target; the command line goes before the scenario.
 
     Args:
         options: from the command line.
@@ -175,3 +179,34 @@ def _pair(pair: KeyPairFile, faults: list[str]) -> Keys:
     except ConfigurationError as error:
         faults += error.faults
         return Keys(pair.api_key, Secret(""))
+
+
+def find_offers(target: Target, dialect: Dialect | None = None) -> frozenset[str]:
+    """The extensions of the service; none of a plain server, which is sent nothing beyond the specification.
+
+    Args:
+        target: to the service.
+        dialect: what the scenario says of it.
+
+    Raises:
+        ServiceError: the service cannot be reached, is overloaded, or does not take the keys.
+    """
+    if dialect is not None and dialect.extensions is not None:
+        return dialect.extensions
+    keys = target.keys[0]
+    with ServiceClient(target.base_url, KeyPair(keys.api_key, keys.secret_key), ca_file=target.ca_file) as client:
+        return ask_offers(client)
+
+
+def find_gateway_offers(gateway_url: str, token: Secret) -> frozenset[str]:
+    """The extensions of a gateway, which is all that the devices behind it talk to.
+
+    Args:
+        gateway_url: where it serves devices over HTTP.
+        token: of any of its devices.
+
+    Raises:
+        ServiceError: the gateway cannot be reached, is overloaded, or does not take the token.
+    """
+    with ServiceClient(gateway_url, BearerToken(token)) as client:
+        return ask_offers(client)

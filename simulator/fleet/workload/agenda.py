@@ -1,4 +1,4 @@
-"""Many appointments on one timer of the wheel: each turn of the loop takes its bounded part of them."""
+"""Queues of many calls on one timer of the wheel, of which each turn of the loop takes a bounded part."""
 
 from __future__ import annotations
 

@@ -219,7 +219,7 @@ class BackfillWorkload:
 
     async def _hand_over(self, number: int) -> None:
         job = self._job
-        speaker = HttpCodec(job.device_ids[number], job.product_id, job.offers, job.scenario.target.dialect.dialect())
+        codec = HttpCodec(job.device_ids[number], job.product_id, job.offers, job.scenario.target.dialect.dialect())
         telemetry = job.scenario.fleet.models[job.model_numbers[number]].telemetry
         size = telemetry.batch if BATCH_SENSOR_DATA in job.offers else 1
         history = self._history(number)
@@ -235,7 +235,7 @@ class BackfillWorkload:
         name = f"{history_name(job.scenario, job.from_s, job.to_s)}-{job.devices.start + number}"
         while batch := list(islice(history, size)):
             readings = [self._write(number, reading) for reading in batch]
-            await self._post(number, speaker.readings(readings, name), chance)
+            await self._post(number, codec.readings(readings, name), chance)
             self._flush()
 
     async def _post(self, number: int, request: Request, chance: HashedRandom) -> None:

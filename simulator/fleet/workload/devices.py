@@ -13,9 +13,8 @@ from agent.wire.secret import Secret
 from simulator.fleet.device.driver import Member
 from simulator.fleet.device.http_driver import HttpDriver
 from simulator.fleet.device.load_base import LoadBase, LoadDevice
-from simulator.fleet.device.model import Fleetwide
+from simulator.fleet.device.model import Fleetwide, Observer
 from simulator.fleet.device.mqtt_driver import MqttDriver
-from simulator.fleet.device.observer import Observer
 from simulator.fleet.engine.addresses import loopback_addresses
 from simulator.fleet.engine.wheel import Clock, Wheel
 from simulator.fleet.scenario.model import Scenario
@@ -105,11 +104,11 @@ class Devices(Power, Protocol):
         ...
 
     def restore(self, device: int) -> None:
-        """It can connect again."""
+        """Let the device connect again."""
         ...
 
     def apply_link_faults(self, faults: LinkFaults) -> None:
-        """From now on what is said gets through as these faults of the network let it."""
+        """Apply these faults of the network to everything that is sent from now on."""
         ...
 
     def has_link_fault(self, device: int) -> bool:
@@ -231,5 +230,5 @@ class CoreDevices:
         self.has_link_fault = links.has_link_fault
 
     def arrive(self, stream: int, device: int, due_s: float) -> None:
-        """They have their own schedules; the scenario's check refuses arrivals for them."""
+        """Refuse: devices have their own schedules, and the scenario's check lets no arrivals come here."""
         raise ValueError(f"arrival {stream} for device {device} at {due_s}: level core has no arrivals")

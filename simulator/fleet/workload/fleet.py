@@ -1,4 +1,4 @@
-"""A worker's range of devices: switched by the plan, driven by their own cores, measured and written down."""
+"""One worker's devices in a run: switched by the plan, measured, and written to the ledger."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from agent.wire.extensions import COMMAND_STATUS
 from simulator.fleet.audit.fleet_ledger import FleetLedger
 from simulator.fleet.device.driver import Member
 from simulator.fleet.device.environment import Environment
-from simulator.fleet.device.gc_freeze import GcFreeze
 from simulator.fleet.device.model import Fleetwide
 from simulator.fleet.device.request_template import RequestTemplate
 from simulator.fleet.engine.http.engine import Http1Engine, HttpOptions
 from simulator.fleet.engine.http.origin import read_origin
 from simulator.fleet.engine.wheel import FIRES_PER_TURN, LoopClock, Wheel
 from simulator.fleet.metrics.ages import ReadingAges
+from simulator.fleet.metrics.health import GcFreeze
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.metrics.stages import CommandTracker
 from simulator.fleet.models.fault_hooks import NO_FAULTS

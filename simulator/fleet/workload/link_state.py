@@ -1,4 +1,4 @@
-"""Whose link is up, and how what a device says gets through: the same over every transport.
+"""Which devices have a link, and what faults do to their messages: the same over every transport.
 
 What a fault does is decided by the fault (:mod:`simulator.fleet.faults.link`); what that means for a request is HTTP's
 business (:mod:`simulator.fleet.workload.links`), for a session MQTT's (:mod:`simulator.fleet.workload.mqtt_links`).
@@ -72,7 +72,7 @@ class LinkState:
             del self._down[device]
 
     def apply_link_faults(self, faults: LinkFaults) -> None:
-        """From now on what is said gets through as these faults let it."""
+        """Apply these faults to everything that is sent from now on."""
         # Those that take links away altogether, or make traffic of their own, leave alone what gets through.
         self._faults = [fault for fault in faults.faults if type(fault).passage is not LinkFault.passage]
         self._seen = faults

@@ -137,7 +137,7 @@ class _Relay:
         place.add(self)
 
     def slow_down(self, now_s: float, passage: Passage) -> None:
-        """It goes out now, and gets through like this."""
+        """Note when the request goes out, and what the link does to it."""
         self._sent_s = now_s
         self._passage = passage
 
@@ -166,7 +166,7 @@ class _Relay:
             self.caller.failed(OutcomeClass.TIMEOUT, reason, self._sent_s, self._links.now())
 
     def lose(self, outcome: OutcomeClass, reason: str, now_s: float) -> None:
-        """The link is lost: nobody knows whether the request arrived, so it counts as sent."""
+        """End the request with its link: whether it arrived is not known, so it counts as sent."""
         if self._end():
             self.caller.failed(outcome, reason, now_s, now_s)
 

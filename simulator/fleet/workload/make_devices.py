@@ -55,7 +55,7 @@ class WireDevices:
             self.sample(on=True)
 
     def switch_off(self, device: int) -> None:
-        """It does not count any more."""
+        """Take a device out of those that are on."""
         self._online.discard(device)
         self._load.switch_off(device)
 

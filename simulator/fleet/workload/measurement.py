@@ -9,7 +9,7 @@ from typing import Final
 from agent.core.values import Contract, OutcomeStatus
 from simulator.fleet.audit.fleet_ledger import FleetLedger
 from simulator.fleet.device.http_codec import HELD_POLL
-from simulator.fleet.device.observer import Observer
+from simulator.fleet.device.model import Observer
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.metrics.stages import CommandTracker, EndState, Stage
 from simulator.fleet.outcomes import Attempt, OutcomeClass
@@ -32,7 +32,7 @@ _PASSED_ON: Final = (
 
 
 class Measurement(Observer):
-    """The observer of a worker (:class:`~simulator.fleet.device.observer.Observer`): counts, and keeps the extremes.
+    """The observer of a worker (:class:`~simulator.fleet.device.model.Observer`): counts, and keeps the extremes.
 
     Args:
         recorder: counts.
@@ -60,7 +60,7 @@ class Measurement(Observer):
         now_s: float,
         attempt: Attempt,
     ) -> None:
-        """A request ended. See :class:`~simulator.fleet.device.observer.Observer`."""
+        """A request ended. See :class:`~simulator.fleet.device.model.Observer`."""
         recorder = self._recorder
         if sent_s is not None:
             recorder.intended += 1
@@ -75,7 +75,7 @@ class Measurement(Observer):
             self._keep(device, now_s - intended_s, operation)
 
     def faulted(self, operation: str, device: int, sentence: str) -> None:
-        """Why an exchange was no good one, for a person. See :class:`~simulator.fleet.device.observer.Observer`."""
+        """Why an exchange was no good one, for a person. See :class:`~simulator.fleet.device.model.Observer`."""
         del device
         text = f"{operation}: {sentence}"[:_SENTENCE_CHARACTERS]
         if text in self.sentences or len(self.sentences) < _SENTENCES_KEPT:
@@ -160,6 +160,6 @@ class StagedLedger(FleetLedger):
 
 
 def _end_state(status: OutcomeStatus, error: str | None) -> EndState:
-    """What the device's outcome is to whoever sent the command: one that came too late to it has expired."""
+    """The end state for the sender of the command: one that reached its device too late has expired."""
     is_late = status is OutcomeStatus.REJECTED and error is not None and error.partition(":")[0] == "expired"
     return EndState.EXPIRED if is_late else EndState(status)

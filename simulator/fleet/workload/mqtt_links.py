@@ -71,14 +71,14 @@ class MqttLinks:
         return device in self._recovering or self.state.has_link_fault(device)
 
     def lose(self, device: int) -> None:
-        """The connection goes in this instant: what is under way may have arrived, and nobody says so."""
+        """Cut the connection in this instant: what is under way may have arrived, and no answer comes."""
         line = self._lines.get(device)
         if self.state.lose(device) and line is not None:
             self.engine.cut(device)
             line.end(Offline("closed", DOWN), OutcomeClass.TRANSPORT)
 
     def apply_link_faults(self, faults: LinkFaults) -> None:
-        """From now on what is said gets through as these faults let it.
+        """Apply these faults to everything that is sent from now on.
 
         See :meth:`LinkState.apply_link_faults`. Without any fault, connections that died of one are reset.
         """
@@ -124,7 +124,7 @@ class MqttLinks:
         self.engine.cut(device)
 
     def deafen(self, device: int) -> None:
-        """Hear nothing of this session's connection any more, not even its end: it is half-open."""
+        """Ignore everything on this session's connection from now on, even its end: it is half-open."""
         self.engine.deafen(device)
 
     async def close(self) -> None:
@@ -189,7 +189,7 @@ class _Line:
             delay_s = passage.out_s + passage.back_s
             self._end_later(delay_s, Offline("closed", _somebody_else(passage)), OutcomeClass.UNEXPECTED)
         elif passage.wrong_key:
-            listener = _Intruder(self)
+            listener = _WrongTokenListener(self)
             links.engine.open(self.device, replace(opening, password=_WRONG), listener)
         else:
             delay_s = passage.out_s + _ROUND_TRIPS * (passage.out_s + passage.back_s)
@@ -217,7 +217,7 @@ class _Line:
             message.sent_s = self._links.now()
         if passage.request_lost or (self._is_dead and not passage.answer_lost):
             if message is not None:
-                message.wait_in_vain()
+                message.time_out()
             return
         if self._out is None and passage.out_s > 0:
             self._out = _Delays(self._links)
@@ -248,7 +248,7 @@ class _Line:
     def acknowledged(self, message: _Message, code: int, sent_s: float) -> None:
         """PUBACK came, for a message of this line."""
         at_s = sent_s if message.sent_s is None else message.sent_s
-        self._receive(_ACKNOWLEDGEMENT_BYTES, lambda: message.end_well(code, at_s))
+        self._receive(_ACKNOWLEDGEMENT_BYTES, lambda: message.succeed(code, at_s))
 
     def _passage(self, size_bytes: int) -> Passage:
         state = self._links.state
@@ -281,7 +281,7 @@ class _Line:
         self._links.over(self, is_our_doing=is_our_doing)
         now_s = self._links.now()
         for message in list(self._messages):
-            message.end_badly(OutcomeClass.TRANSPORT, str(error), message.begun_s)
+            message.fail(OutcomeClass.TRANSPORT, str(error), message.begun_s)
         self._listener.lost(error, outcome, self._began_s if sent else None, now_s)
 
     def forget(self) -> None:
@@ -314,7 +314,7 @@ class _Line:
         self._end_later(0.0, error, OutcomeClass.TRANSPORT)
 
     def _die(self) -> None:
-        """From now on it is half-open."""
+        """Make the connection half-open."""
         if self._is_dead:
             return
         self._is_dead = True
@@ -327,7 +327,7 @@ class _Line:
     def give_up_later(self, message: _Message, timeout_s: float) -> None:
         """Nothing will come for this message."""
         reason = _TIMED_OUT.format(timeout_s)
-        call = partial(message.end_badly, OutcomeClass.TIMEOUT, reason, message.sent_s)
+        call = partial(message.fail, OutcomeClass.TIMEOUT, reason, message.sent_s)
         self._links.later(timeout_s, call)
 
     def now(self) -> float:
@@ -347,8 +347,8 @@ class _Message:
         self.begun_s: float | None = line.now()  # None once it is known that it never gets out
         self.sent_s: float | None = None  # where the link has it before the engine has
 
-    def wait_in_vain(self) -> None:
-        """It got lost, and nobody says so."""
+    def time_out(self) -> None:
+        """Let the message time out: it got lost without an error."""
         self._line.give_up_later(self, self._timeout_s)
 
     def acknowledged(self, code: int, sent_s: float, now_s: float) -> None:
@@ -359,16 +359,16 @@ class _Message:
     def failed(self, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:
         """No acknowledgement. See :class:`~simulator.fleet.engine.mqtt.ports.Publisher`."""
         del now_s
-        self.end_badly(outcome, reason, sent_s if self.sent_s is None else self.sent_s)
+        self.fail(outcome, reason, sent_s if self.sent_s is None else self.sent_s)
 
-    def end_well(self, code: int, sent_s: float) -> None:
-        """The broker has it, and the device knows."""
+    def succeed(self, code: int, sent_s: float) -> None:
+        """Report to the device that the broker has the message."""
         publisher = self._take()
         if publisher is not None:
             publisher.acknowledged(code, sent_s, self._line.now())
 
-    def end_badly(self, outcome: OutcomeClass, reason: str, sent_s: float | None) -> None:
-        """Nobody knows what became of it, or it never got out."""
+    def fail(self, outcome: OutcomeClass, reason: str, sent_s: float | None) -> None:
+        """Report to the device that the message failed, or that its fate is not known."""
         publisher = self._take()
         if publisher is not None:
             publisher.failed(outcome, reason, sent_s, self._line.now())
@@ -379,7 +379,7 @@ class _Message:
         return publisher
 
 
-class _Intruder:
+class _WrongTokenListener:
     """A session with a token that is not valid. A broker that takes everybody takes it: the refusal is made here."""
 
     __slots__ = ("_line",)
@@ -414,7 +414,7 @@ class _Delays:
         self._waiting: deque[tuple[float, Callable[[], None]]] = deque()
 
     def add(self, delay_s: float, call: Callable[[], None]) -> None:
-        """Call it after so long, but not before what was said earlier."""
+        """Call it after a delay, but not before what was added earlier."""
         now_s = self._links.now()
         due_s = self._last_s = max(self._last_s, now_s + delay_s)
         if due_s <= now_s and not self._waiting:

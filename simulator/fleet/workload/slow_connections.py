@@ -21,7 +21,7 @@ _FILLER: Final = b"a"
 
 @dataclass(frozen=True, slots=True)
 class SlowTarget:
-    """Where slow connections go, and what they begin with: something whose end is a long way off.
+    """The address of slow connections, and the beginning of a request that never ends.
 
     Attributes:
         tls: None for connections in the clear.

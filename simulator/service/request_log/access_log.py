@@ -11,21 +11,19 @@ import logging
 import sys
 import time
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Final
 
 from pydantic_core import to_json
 
-from simulator.service.addresses import CONTROL_PREFIX
 from simulator.service.matching import FoundPath
 from simulator.service.request_log.entry import ANSWERED
+from simulator.service.request_log.logged_paths import LoggedPaths
 from simulator.service.request_log.recording import Recording
 from simulator.service.request_log.settings import AccessLogStyle
 
 FLUSH_S: Final = 0.1
 _WAITING_MAX: Final = 1_000
 """So many lines are written before their time."""
-_KNOWN_PATHS: Final = 4_096
 
 
 def _write(text: str) -> None:
@@ -51,7 +49,7 @@ class AccessLog:
         now_s: Callable[[], float] = time.time,
     ) -> None:
         self._line = _json_line if style == "json" else _text_line
-        self._find = lru_cache(maxsize=_KNOWN_PATHS)(find)
+        self._paths = LoggedPaths(find)
         self._write = write
         self._now_s = now_s
         self._waiting: list[str] = []
@@ -63,17 +61,10 @@ class AccessLog:
         waiting = self._waiting
         if not waiting:
             asyncio.get_running_loop().call_later(FLUSH_S, self.flush)
-        waiting.append(self._line(recording, self._time(self._now_s()), self._path(recording)))
+        path = recording.logged_path or self._paths.look_up(recording.raw_path)
+        waiting.append(self._line(recording, self._time(self._now_s()), path.template))
         if len(waiting) >= _WAITING_MAX:
             self.flush()
-
-    def _path(self, recording: Recording) -> str | None:
-        """The template of its path: ids, and what else callers write into paths, do not go into logs."""
-        path = recording.path
-        if path.startswith(CONTROL_PREFIX):
-            return CONTROL_PREFIX + path[len(CONTROL_PREFIX) :].partition("/")[0]
-        found = self._find(path)
-        return None if found is None else found.template
 
     def flush(self) -> None:
         """Write what waits. A standard error that is gone ends nothing."""

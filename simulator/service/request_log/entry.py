@@ -52,7 +52,6 @@ class Entry:
         body_bytes: how long the whole is.
         body_is_cut: whether ``body`` is less than the whole.
         has_secrets: whether something was masked in the path, the query or the body.
-        size_bytes: what it takes, about.
         status: of the answer; None where none began.
         answer_headers: of the answer.
         answer: the beginning of its body.
@@ -86,7 +85,6 @@ class Entry:
     outcome: str
     faults: Sequence[str]
     replay_of: int | None
-    size_bytes: int
 
     @property
     def template(self) -> str | None:

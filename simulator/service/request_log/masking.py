@@ -1,34 +1,41 @@
 """Takes secrets out of requests and answers before they are kept.
 
 Headers go by their names. In bodies and queries a member goes by its name too, and whatever looks like a key of this
-service goes by its look. A body without one of :data:`_HINTS` is kept as it is: one search, as nearly always.
+service goes by its look. A body without one of :data:`_HINTS` is kept as it is, as nearly always.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
-from functools import lru_cache
+from collections.abc import Callable, Iterable
 from typing import Final
-from urllib.parse import unquote_plus
+from urllib.parse import unquote, unquote_plus
 
 from agent.wire.secret import MASK, redact
 from simulator.service.answers import Header
+from simulator.service.request_log.shapes import Words
 
 _MASK: Final = MASK.encode()
 _RULES_MAX: Final = 1_000
+_VALUE_MAX: Final = 4_096
+"""Of a longer header the beginning is kept."""
+_BETWEEN: Final = b"\n"
+"""What no name and no value of a header holds: RFC 9110, section 5.5."""
 _PUBLIC: Final = re.compile(r"mk_[!-~]+")
+_PUBLIC_VALUE: Final = re.compile(rb"mk_[!-~]+")
 
 # Each secret name, in lower case, holds one of the hints; and so does what redact() knows by its look.
 _SECRET_NAME: Final = re.compile(
     r"passw|passphrase|secret|token|credential|authorization|cookie|private_?key|label_key|csrf|code_?verifier|api_?key"
     r"|^(?:pass|pwd|pin|psk)$"
 )
-_HINTS: Final = re.compile(
-    rb"pass|pwd|pin\"|psk|secret|token|credential|authorization|cookie|private|label_key|csrf|verifier|api_?key"
-    rb"|msk_|dat_|pcs_|bearer|basic |\\u"
+_LOOKS: Final = (b"msk_", b"dat_", b"pcs_")
+_HINTS: Final = Words(
+    *(b"pass", b"pwd", b'pin"', b"psk", b"secret", b"token", b"credential", b"authorization", b"cookie", b"private"),
+    *(b"label[_-]key", b"csrf", b"verifier", b"api[_-]?key", b"bearer", b"basic ", rb"\\u", *_LOOKS),
 )
+_ADDRESS_HINTS: Final = Words(rb"[?&;\s]code=", b"state=", b"key=", b"token", b"secret", b"pass", b"%", *_LOOKS)
 _NO_SECRETS: Final = frozenset({"token_type", "token_type_hint", "token_endpoint", "max_tokens"})
 _OF_FORMS: Final = frozenset({"code", "state"})
 """Of a query or a form these are partner access's; as members of JSON they are anybody's."""
@@ -40,59 +47,80 @@ _FILLED_IN: Final = re.compile(r'(<input\b[^>]*\btype="(?:hidden|password)"[^>]*
 _DECODER: Final = json.JSONDecoder()
 _JSON_BEGINS: Final = b"{["
 
-# What becomes of a header's value.
-_KEEP, _HIDE, _HIDE_CREDENTIALS, _PUBLIC_KEY, _ADDRESS = range(5)
-_HEADER_RULES: Final[Mapping[bytes, int]] = {
-    b"authorization": _HIDE_CREDENTIALS,
-    b"proxy-authorization": _HIDE_CREDENTIALS,
-    b"cookie": _HIDE,
-    b"set-cookie": _HIDE,
-    b"x-secret-key": _HIDE,
-    b"x-api-key": _PUBLIC_KEY,
-    b"idempotency-key": _KEEP,
-    b"www-authenticate": _KEEP,
-    b"location": _ADDRESS,
-    b"referer": _ADDRESS,
-    b"origin": _KEEP,
+_Mask = Callable[[bytes], bytes]
+"""A header's value -> what is kept of it."""
+
+
+def _hide(_value: bytes) -> bytes:
+    return _MASK
+
+
+def _hide_credentials(value: bytes) -> bytes:
+    scheme, space, credentials = value.partition(b" ")
+    return scheme + space + _MASK if credentials else _MASK
+
+
+def _keep_public_key(value: bytes) -> bytes:
+    return value if _PUBLIC_VALUE.fullmatch(value) else _MASK
+
+
+def _mask_address(value: bytes) -> bytes:
+    return mask_fields(value) if _ADDRESS_HINTS.are_in(value) else value
+
+
+_header_rules: dict[bytes, _Mask | None] = {
+    b"authorization": _hide_credentials,
+    b"proxy-authorization": _hide_credentials,
+    b"cookie": _hide,
+    b"set-cookie": _hide,
+    b"x-secret-key": _hide,
+    b"x-api-key": _keep_public_key,
+    b"idempotency-key": None,
+    b"www-authenticate": None,
+    b"location": _mask_address,
+    b"referer": _mask_address,
+    b"origin": None,
 }
-_ADDRESS_HINT: Final = re.compile(rb"code|state=|key=|msk_|dat_|pcs_|token|secret|pass|%")
+"""Name of a header in lower case -> what its value goes through, None for nothing; the names that came are added."""
 
 
-def mask_headers(headers: Iterable[Header]) -> list[Header]:
-    """The headers, with ``**********`` where a secret stands."""
-    rules = _HEADER_RULES
-    kept: list[Header] = []
-    for header in headers:
-        rule = rules.get(header[0])
-        if rule is None:
-            rule = _rule_by_name(header[0])
-        kept.append(header if rule == _KEEP else (header[0], _mask_value(rule, header[1])))
-    return kept
-
-
-@lru_cache(maxsize=_RULES_MAX)
-def _rule_by_name(name: bytes) -> int:
-    """The rule of a header that is not in the table."""
+def _rule_of(name: bytes) -> _Mask | None:
+    """The rule of a header, by what its name says where it is not in the table."""
+    if name in _header_rules:
+        return _header_rules[name]
     text = name.decode("latin-1").replace("-", "_")
-    return _HIDE if is_secret(text) or re.search(r"(?:^|_)(?:auth|session|signature)", text) else _KEEP
+    rule = _hide if is_secret(text) or re.search(r"(?:^|_)(?:auth|session|signature)", text) else None
+    if len(_header_rules) < _RULES_MAX:
+        _header_rules[name] = rule
+    return rule
+
+
+def mask_headers(headers: Iterable[Header]) -> bytes:
+    """The headers as one text for :func:`read_headers`, with ``**********`` where a secret stands.
+
+    One text takes less memory than its parts, and less time to let go of.
+    """
+    rules = _header_rules
+    parts: list[bytes] = []
+    for name, value in headers:
+        rule = rules[name] if name in rules else _rule_of(name)
+        parts.append(name)
+        parts.append(value if rule is None else rule(value))
+    text = _BETWEEN.join(parts)
+    if len(text) > _VALUE_MAX:
+        text = _BETWEEN.join([part[:_VALUE_MAX] for part in parts])
+    return text
+
+
+def read_headers(text: bytes) -> tuple[Header, ...]:
+    """The headers that :func:`mask_headers` has put into a text."""
+    parts = text.split(_BETWEEN) if text else []
+    return tuple(zip(parts[::2], parts[1::2], strict=True))
 
 
 def keeps_value(name: str) -> bool:
     """Whether the log keeps the value of a header."""
-    raw = name.lower().encode()
-    rule = _HEADER_RULES.get(raw)
-    return (_rule_by_name(raw) if rule is None else rule) in {_KEEP, _PUBLIC_KEY}
-
-
-def _mask_value(rule: int, value: bytes) -> bytes:
-    if rule == _PUBLIC_KEY:
-        return value if _PUBLIC.fullmatch(value.decode("latin-1")) else _MASK
-    if rule == _ADDRESS:
-        return mask_fields(value) if _ADDRESS_HINT.search(value) else value
-    if rule == _HIDE_CREDENTIALS:
-        scheme, space, credentials = value.partition(b" ")
-        return scheme + space + _MASK if credentials else _MASK
-    return _MASK
+    return _rule_of(name.lower().encode()) in {None, _keep_public_key}
 
 
 def is_secret(name: str) -> bool:
@@ -102,17 +130,28 @@ def is_secret(name: str) -> bool:
 
 
 def mask_path(path: bytes) -> bytes:
-    """A path without what looks like a key; itself when there is none."""
-    if b"_" not in path:
+    """A path without what looks like a key, percent-encoded or not; itself when there is none."""
+    if b"_" not in path and b"%" not in path:
         return path
-    return "/".join([_OF_OWN_MAKE.sub(MASK, redact(one)) for one in path.decode("latin-1").split("/")]).encode(
-        "latin-1"
-    )
+    return "/".join([_mask_segment(one) for one in path.decode("latin-1").split("/")]).encode("latin-1")
+
+
+def _mask_segment(segment: str) -> str:
+    return MASK if _looks_secret(unquote(segment)) else segment
+
+
+def _looks_secret(text: str) -> bool:
+    return _without_keys(text) != text
+
+
+def _without_keys(text: str) -> str:
+    """A text without what looks like a key."""
+    return _OF_OWN_MAKE.sub(MASK, redact(text))
 
 
 def mask_query(query: bytes) -> bytes:
     """A query without secrets; itself when there is none."""
-    return mask_fields(query) if _ADDRESS_HINT.search(query.lower()) else query
+    return mask_fields(query) if query and _ADDRESS_HINTS.are_in(b"?" + query) else query
 
 
 def mask_body(body: bytes, *, is_partner_access: bool = False) -> bytes:
@@ -125,14 +164,14 @@ def mask_body(body: bytes, *, is_partner_access: bool = False) -> bytes:
     if not body:
         return body
     is_json = body[0] in _JSON_BEGINS
-    if is_json and not is_partner_access and _HINTS.search(body.lower()) is None:
+    if is_json and not is_partner_access and not _HINTS.are_in(body):
         return body
     text = body.decode("latin-1")  # each byte a character: whatever it is comes out as it went in
     if is_json:
         text = _mask_members(text, _OF_FORMS if is_partner_access else frozenset())
     else:
         text = _mask_fields(_FILLED_IN.sub(rf"\g<1>{MASK}", _mask_members(text, frozenset())))
-    return _OF_OWN_MAKE.sub(MASK, redact(text)).encode("latin-1")
+    return _without_keys(text).encode("latin-1")
 
 
 def _mask_members(text: str, also: frozenset[str]) -> str:
@@ -176,7 +215,7 @@ def _says_nothing(value: str, name: str) -> bool:
 
 def mask_fields(raw: bytes) -> bytes:
     """``name=value`` pairs of a query, a form or an address without secrets."""
-    return _OF_OWN_MAKE.sub(MASK, redact(_mask_fields(raw.decode("latin-1")))).encode("latin-1")
+    return _without_keys(_mask_fields(raw.decode("latin-1"))).encode("latin-1")
 
 
 def _mask_fields(text: str) -> str:
@@ -184,7 +223,8 @@ def _mask_fields(text: str) -> str:
 
 
 def _mask_field(found: re.Match[str]) -> str:
-    name = unquote_plus(found[1])
-    if not found[2] or not (is_secret(name) or name in _OF_FORMS) or _PUBLIC.fullmatch(found[2]):
+    name, value = unquote_plus(found[1]), found[2]
+    if not value or _PUBLIC.fullmatch(value):
         return found[0]
-    return f"{found[1]}={MASK}"
+    hides_a_key = "%" in value and _looks_secret(unquote_plus(value))
+    return f"{found[1]}={MASK}" if is_secret(name) or name in _OF_FORMS or hides_a_key else found[0]

@@ -11,7 +11,7 @@ from simulator.service.browser_access import BrowserAccess, is_from_page
 from simulator.service.connection import RAW_SEND
 from simulator.service.request_log.access_log import AccessLog
 from simulator.service.request_log.entry import REFUSED, Entry
-from simulator.service.request_log.recording import RECORDING, REPLAY_OF, Recording
+from simulator.service.request_log.recording import RECORDING, REPLAY_OF, Recording, nothing, nowhere
 from simulator.service.request_log.store import RequestLog
 
 
@@ -58,6 +58,7 @@ class Recorder:
             await self._app(scope, recording.receive, recording.send)
         finally:
             recording.end(scope)
+            del scope[RAW_SEND]  # whose owner has the scope: what goes in a circle waits for the garbage collector
             if recording in under_way:
                 under_way.remove(recording)
                 self._log.add(recording)
@@ -77,16 +78,8 @@ class Recorder:
     def note_refusal(self, status: int, client: tuple[str, int] | None) -> None:
         """Note a request that the connection has refused before there was one to pass on."""
         scope: Scope = {"method": "", "path": "", "raw_path": b"", "query_string": b"", "headers": [], "client": client}
-        recording = Recording(scope, _nothing, _nowhere, self._now_ms())
+        recording = Recording(scope, nothing, nowhere, self._now_ms())
         recording.status, recording.outcome = status, REFUSED
         self._log.add(recording)
         if self._access_log is not None:
             self._access_log.add(recording)
-
-
-async def _nothing() -> dict[str, object]:
-    return {"type": "http.disconnect"}
-
-
-async def _nowhere(_message: object) -> None:
-    return None

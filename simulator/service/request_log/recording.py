@@ -11,7 +11,8 @@ from starlette.types import Message, Receive, Scope, Send
 from simulator.service.answers import Header
 from simulator.service.connection import cycle_of
 from simulator.service.faults.rules import FAULTS_MET
-from simulator.service.request_log.entry import ANSWERED, BODY_BYTES, CALLER_GONE, CUT, NO_ANSWER, REFUSED
+from simulator.service.request_log.entry import ANSWERED, BODY_BYTES, CALLER_GONE, CUT, NO_ANSWER, REFUSED, Entry
+from simulator.service.request_log.logged_paths import LoggedPath
 from simulator.service.storage.keys import Caller
 
 RECORDING: Final = "service.recording"
@@ -28,10 +29,11 @@ LOOKED_AT: Final = BODY_BYTES + _MARGIN
 
 
 class Recording:
-    """What is noted of a request, with its secrets: it is kept for a moment only.
+    """What is noted of a request: with its secrets until it has ended, without them where it is kept.
 
-    Nearly all of this is on the service's hot path, so what most requests leave as it is stands in the class. It does
-    not refer to the request's scope, which refers to it: what goes in a circle waits for the garbage collector.
+    Nearly all of this is on the service's hot path. It does
+    not refer to the request's scope, which refers to it: what goes in a circle waits for the garbage collector. Of a
+    request that is kept there are bytes and texts and nothing that the garbage collector has to look through.
 
     Args:
         scope: of the request.
@@ -43,7 +45,6 @@ class Recording:
         send_on: where the answer goes; until it has ended.
         method: as it was sent; empty where nobody could read it.
         raw_path: as it was sent, percent-encoded.
-        path: the same as text, or decoded, see :class:`simulator.service.gate.Gate`.
         query: what follows the ``?``.
         headers: of the request.
         client: the address and port of the other end.
@@ -55,28 +56,50 @@ class Recording:
         faults: the wanted faults that it met.
         outcome: what became of it, once it has ended.
         duration_s: from its head to the end of its answer, of real time.
+        logged_path: what the logs say of its path; None while it still has its secrets.
+        kept_headers: of the request, as one text.
+        kept_answer_headers: of the answer, as one text.
+        has_secrets: whether something was masked in the path, the query or the body.
+        size_bytes: what it takes, about.
+        entry: what the log shows of it, once somebody has read that.
     """
 
-    seq = 0
-    is_console = False
-    replay_of: int | None = None
-    caller: Caller | None = None
-    request_id = b""
-    faults: Sequence[str] = ()
-    outcome = ANSWERED
-    duration_s = 0.0
-    body = b""
-    body_bytes = 0
-    status: int | None = None
-    answer_headers: Sequence[Header] = ()
-    answer = b""
-    answer_bytes = 0
-    _is_complete = False
-    _is_disconnected = False
+    __slots__ = (
+        "_is_complete",
+        "_is_disconnected",
+        "_receive_on",
+        "_started_s",
+        "answer",
+        "answer_bytes",
+        "answer_headers",
+        "body",
+        "body_bytes",
+        "caller",
+        "client",
+        "duration_s",
+        "entry",
+        "faults",
+        "has_secrets",
+        "headers",
+        "is_console",
+        "kept_answer_headers",
+        "kept_headers",
+        "logged_path",
+        "method",
+        "outcome",
+        "query",
+        "raw_path",
+        "received_ms",
+        "replay_of",
+        "request_id",
+        "send_on",
+        "seq",
+        "size_bytes",
+        "status",
+    )
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, received_ms: int) -> None:
         self.method: str = scope["method"]
-        self.path: str = scope["path"]
         self.raw_path: bytes = scope["raw_path"]
         self.query: bytes = scope["query_string"]
         self.headers: Sequence[Header] = scope["headers"]
@@ -84,6 +107,18 @@ class Recording:
         self._receive_on = receive
         self.send_on = send
         self.received_ms = received_ms
+        self.seq = self.body_bytes = self.answer_bytes = self.size_bytes = 0
+        self.body = self.answer = self.request_id = self.kept_headers = self.kept_answer_headers = b""
+        self.answer_headers: Sequence[Header] = ()
+        self.faults: Sequence[str] = ()
+        self.replay_of: int | None = None
+        self.caller: Caller | None = None
+        self.status: int | None = None
+        self.logged_path: LoggedPath | None = None
+        self.entry: Entry | None = None
+        self._is_complete = self._is_disconnected = self.has_secrets = self.is_console = False
+        self.outcome = ANSWERED
+        self.duration_s = 0.0
         self._started_s = time.perf_counter()
 
     async def receive(self) -> Message:
@@ -125,7 +160,7 @@ class Recording:
                 self.body, self.body_bytes = bytes(connection.body[:LOOKED_AT]), len(connection.body)
         if not self._is_complete:
             self._end_early(scope)
-        del self._receive_on, self.send_on
+        self._receive_on, self.send_on = nothing, nowhere
 
     def _end_early(self, scope: Scope) -> None:
         refusal = scope.get(REFUSAL)
@@ -137,6 +172,15 @@ class Recording:
             self.outcome = CALLER_GONE
         elif self.outcome == ANSWERED:
             self.outcome = NO_ANSWER
+
+
+async def nothing() -> dict[str, object]:
+    """Brings nothing: the caller has gone."""
+    return {"type": "http.disconnect"}
+
+
+async def nowhere(_message: object) -> None:
+    """Takes what goes nowhere."""
 
 
 def _joined(before: bytes, piece: bytes) -> bytes:

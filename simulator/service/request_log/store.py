@@ -1,37 +1,30 @@
 """The last requests, in the order in which they ended. Only the event loop touches what is here.
 
-What has just ended waits for at most :data:`SETTLE_S` as it came, and is then made an entry, cut and without secrets:
-a service that is at its limit answers thousands of requests in that time, and most of them make room for others before
-anybody could see them. Whoever reads settles what waits first.
+A request that has ended is cut and its secrets are taken out before it is kept. An :class:`Entry` is made of it when
+somebody reads: of a service that is at its limit most requests make room for others before that.
 """
 
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections import deque
 from collections.abc import Callable, Iterator
-from functools import lru_cache
 from typing import Final
 
 from simulator.service.errors import TooManyStreams
 from simulator.service.matching import FoundPath
 from simulator.service.request_log.entry import Entry
-from simulator.service.request_log.making import make_entry
+from simulator.service.request_log.logged_paths import LoggedPaths
+from simulator.service.request_log.making import make_entry, take_secrets_out
 from simulator.service.request_log.recording import Recording
 
 TOTAL_BYTES: Final = 64 * 1024 * 1024
-"""What all entries may take; then the oldest goes, however few there are."""
-SETTLE_S: Final = 5.0
-WAITING_MAX: Final = 1_000
-WAITING_BYTES: Final = 8 * 1024 * 1024
-"""What waits is settled early beyond either."""
-_AT_ONCE: Final = 50
-"""Settled in one turn of the event loop, about a millisecond."""
+"""What all that is kept may take; then the oldest goes, however few there are."""
 READERS_MAX: Final = 16
 """Live tails at a time."""
 RETRY_S: Final = 1
 """When to come back for one."""
-_KNOWN_PATHS: Final = 4_096
 
 
 class RequestLog:
@@ -53,13 +46,10 @@ class RequestLog:
 
     def __init__(self, keep: int, find: Callable[[str], FoundPath | None], total_bytes: int = TOTAL_BYTES) -> None:
         self.keep = keep
-        self._find = lru_cache(maxsize=_KNOWN_PATHS)(find)
+        self._paths = LoggedPaths(find)
         self._total_bytes = total_bytes
-        self._entries: deque[Entry] = deque()
+        self._kept: deque[Recording] = deque()
         self._bytes = 0
-        self._waiting: deque[Recording] = deque()
-        self._waiting_bytes = 0
-        self._is_scheduled = False
         self._readers = 0
         self._listening: set[asyncio.Future[None]] = set()
         self.last_seq = 0
@@ -73,96 +63,61 @@ class RequestLog:
         """Keep a request that has ended as the newest."""
         if not self.keep:
             return
+        take_secrets_out(recording, self._paths.look_up(recording.raw_path))
         self.last_seq += 1
         recording.seq = self.last_seq
-        self._waiting.append(recording)
-        self._waiting_bytes += len(recording.body) + len(recording.answer)
-        if len(self._waiting) + len(self._entries) > self.keep:
+        self._kept.append(recording)
+        self._bytes += recording.size_bytes
+        while len(self._kept) > self.keep or self._bytes > self._total_bytes:
             self._drop()
-        if not self._is_scheduled:
-            self._is_scheduled = True
-            asyncio.get_running_loop().call_later(SETTLE_S, self._settle_some, self.last_seq)
-        while len(self._waiting) > WAITING_MAX or self._waiting_bytes > WAITING_BYTES:
-            self._settle_one()
         if self._listening:
             self._wake()
 
     def _drop(self) -> None:
-        """Make room: all that waits is younger than the entries."""
-        if self._entries:
-            entry = self._entries.popleft()
-            self._bytes -= entry.size_bytes
-            seq, received_ms = entry.seq, entry.received_ms
-        else:
-            recording = self._waiting.popleft()
-            self._waiting_bytes -= len(recording.body) + len(recording.answer)
-            seq, received_ms = recording.seq, recording.received_ms
+        recording = self._kept.popleft()
+        self._bytes -= recording.size_bytes
         self.dropped += 1
-        self.last_dropped = seq
-        self.latest_dropped_ms = max(self.latest_dropped_ms, received_ms)
-
-    def _settle_one(self) -> None:
-        recording = self._waiting.popleft()
-        self._waiting_bytes -= len(recording.body) + len(recording.answer)
-        entry = self.entry_of(recording)
-        self._entries.append(entry)
-        self._bytes += entry.size_bytes
-        while self._bytes > self._total_bytes:
-            self._drop()
-
-    def _settle_some(self, up_to: int) -> None:
-        """Settle what had ended when the time was set, some in each turn, and set it again for what came since."""
-        for _ in range(_AT_ONCE):
-            if not self._waiting or self._waiting[0].seq > up_to:
-                break
-            self._settle_one()
-        loop = asyncio.get_running_loop()
-        if self._waiting and self._waiting[0].seq <= up_to:
-            loop.call_soon(self._settle_some, up_to)
-        elif self._waiting:
-            loop.call_later(SETTLE_S, self._settle_some, self.last_seq)
-        else:
-            self._is_scheduled = False
-
-    def settle(self) -> None:
-        """Make entries of all that waits."""
-        while self._waiting:
-            self._settle_one()
+        self.last_dropped = recording.seq
+        self.latest_dropped_ms = max(self.latest_dropped_ms, recording.received_ms)
 
     def clear(self, account: int | None = None) -> None:
         """Forget all requests, those under way too, or those of one account."""
-        self.settle()
         if account is None:
-            self._entries.clear()
+            self._kept.clear()
             self.under_way.clear()
             self.dropped = self.last_dropped = self.latest_dropped_ms = 0
         else:
-            self._entries = deque(one for one in self._entries if not _is_of(one, account))
+            self._kept = deque(one for one in self._kept if not _is_of(one, account))
             self.under_way.difference_update([one for one in self.under_way if _is_of(one, account)])
-        self._bytes = sum(one.size_bytes for one in self._entries)
+        self._bytes = sum(one.size_bytes for one in self._kept)
 
     def entries(self) -> list[Entry]:
         """All that is kept, oldest first."""
-        self.settle()
-        return list(self._entries)
+        return [self.entry_of(one) for one in self._kept]
 
     def entries_under_way(self) -> list[Entry]:
         """Requests that have no answer yet, as far as they have come; their ``seq`` is 0."""
         return [self.entry_of(one) for one in self.under_way]
 
     def entry_of(self, recording: Recording) -> Entry:
-        """What is kept of a request, as far as it has come."""
-        return make_entry(recording, self._find(recording.raw_path.decode("latin-1")))
+        """What the log shows of a request, as far as it has come."""
+        if recording.entry is not None:
+            return recording.entry
+        if recording.logged_path is not None:
+            recording.entry = make_entry(recording, recording.logged_path)
+            return recording.entry
+        path, so_far = self._paths.look_up(recording.raw_path), copy.copy(recording)
+        take_secrets_out(so_far, path)
+        return make_entry(so_far, path)
 
     def after(self, seq: int) -> Iterator[Entry]:
         """The entries after a place, oldest first."""
-        self.settle()
-        younger: list[Entry] = []
-        for one in reversed(self._entries):
+        younger: list[Recording] = []
+        for one in reversed(self._kept):
             if one.seq <= seq:
                 break
             younger.append(one)
-        return reversed(younger)
+        return map(self.entry_of, reversed(younger))
 
     def dropped_since(self, since_ms: int | None, after: int | None) -> int:
         """How many requests of a time may have left the log, at most."""
@@ -176,8 +131,7 @@ class RequestLog:
 
     def find(self, seq: int) -> Entry | None:
         """The entry; None when it is not there, or no longer."""
-        self.settle()
-        return next((one for one in self._entries if one.seq == seq), None)
+        return next((self.entry_of(one) for one in self._kept if one.seq == seq), None)
 
     def join(self) -> None:
         """Begin to follow the log.
@@ -215,5 +169,5 @@ class RequestLog:
         self._wake()
 
 
-def _is_of(request: Entry | Recording, account: int) -> bool:
+def _is_of(request: Recording, account: int) -> bool:
     return request.caller is not None and request.caller.manufacturer_seq == account

@@ -72,7 +72,7 @@ async def show_clock(call: Call) -> Answer:
 async def set_clock(call: Call) -> Answer:
     """Set the clock. Forward, what falls due on the way is carried out first; backward, nothing is undone."""
     wanted = await call.message(SetClock)
-    clock, due = call.service.clock, call.service.due
+    clock = call.service.clock
     mode = ClockMode(wanted.mode)
     at_ms = clock.now_ms()
     if mode is ClockMode.REAL:
@@ -83,7 +83,7 @@ async def set_clock(call: Call) -> Answer:
         at_ms = _instant(wanted.time)
     _check_range(at_ms)
     if at_ms > clock.now_ms():
-        await due.advance(at_ms)
+        await _advance(call, at_ms)
     clock.follow(mode, at_ms, wanted.rate or 1.0)
     call.service.scripted.tick(clock.now_ms())
     return ok(_shown(call))
@@ -97,9 +97,17 @@ async def advance_clock(call: Call) -> Answer:
     if to_ms < now_ms:
         raise invalid("to", f"lies before the service's time, {show_time(now_ms)}: PUT {_PATH} sets it back")
     _check_range(to_ms)
-    await call.service.due.advance(to_ms)
+    await _advance(call, to_ms)
     call.service.scripted.tick(call.service.clock.now_ms())
     return ok(_shown(call))
+
+
+async def _advance(call: Call, to_ms: int) -> None:
+    """As :meth:`~simulator.service.due.Due.advance`; what devices began before is done before, too."""
+    service = call.service
+    await service.scripted.finish()
+    await service.due.advance(to_ms)
+    await service.scripted.finish()
 
 
 def _instant(time: str | int) -> int:

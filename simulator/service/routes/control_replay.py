@@ -19,7 +19,7 @@ from simulator.service.endpoints import ERROR, Endpoint, Reply
 from simulator.service.errors import Conflict
 from simulator.service.request_log.curl import CannotRepeatError, check_whole
 from simulator.service.request_log.entry import Entry
-from simulator.service.request_log.making import PARTNER_ACCESS
+from simulator.service.request_log.logged_paths import PARTNER_ACCESS
 from simulator.service.request_log.recording import AS_CALLER, REPLAY_OF
 from simulator.service.request_log.records import LoggedRequestRecord
 from simulator.service.routes.control_requests import PATH, find_entry, show_entry

@@ -205,6 +205,11 @@ class ScriptedDevices:
                 await self._act(now_ms)
         log.warning("scripted devices answer each other's commands without an end: they go on at the next tick")
 
+    async def finish(self) -> None:
+        """Until what they are doing right now is done."""
+        async with self._acting:
+            pass
+
     async def serve(self) -> None:
         """Let devices see at once what is sent to them, as those that hold a poll do; runs until it is cancelled."""
         while True:
@@ -260,7 +265,7 @@ class ScriptedDevices:
                 self.remove(device.script.device_id)
 
     async def _poll(self, device: ScriptedDevice, now_ms: int) -> None:
-        """See what is open, and choose what to answer."""
+        """Poll the device's open commands, and choose an answer to each."""
         device.woken = False
         try:
             listed = await self._list_open(device, now_ms)

@@ -91,13 +91,16 @@ def read_header(line: bytes, schema: str) -> Header:
     document = read_object(line)
     if document is None or document.get("format") != FORMAT:
         raise unfit("format", f"is not {FORMAT!r}: the file is no snapshot of this service")
-    if document.get("version") != VERSION:
-        given = str(document.get("version"))[:20]
-        raise unfit("version", f"is {given!r}: this release reads {VERSION}, use a newer one")
-    found = document.get("schema")
+    version, found = document.get("version"), document.get("schema")
+    if not isinstance(version, int) or version < VERSION:
+        raise unfit("version", f"must be {VERSION}")
+    if version > VERSION:
+        raise unfit("version", f"is {version}: this release reads {VERSION}, use a newer one")
+    if not isinstance(found, str):
+        raise unfit("schema", f"must be a text such as {schema!r}")
     if found != schema:
-        which = "of a newer release: use that one" if str(found) > schema else "of an older release: save it there anew"
-        raise unfit("schema", f"is {str(found)[:20]!r}, {which}; this one has {schema!r}")
+        which = "of a newer release: use that one" if found > schema else "of an older release: save it there anew"
+        raise unfit("schema", f"is {found[:20]!r}, {which}; this one has {schema!r}")
     rows = document.get("rows")
     known = {table.name for table in TABLES}
     if not isinstance(rows, dict) or set(rows) != known or not all(_is_count(count) for count in rows.values()):

@@ -161,5 +161,10 @@ def _no_snapshot(name: str) -> NotFound:
 
 def not_saved(path: Path, error: OSError) -> Unavailable:
     """The error for a snapshot that cannot be written."""
-    issue = f"{path} cannot be written: {error.strerror or error}"
+    issue = cannot_be_written(path, error)
     return Unavailable("snapshot_not_saved", f"name: {issue}. Nothing was changed.", details=[("name", issue)])
+
+
+def cannot_be_written(path: Path, error: OSError) -> str:
+    """Which file, and why."""
+    return f"{path} cannot be written: {error.strerror or error}"

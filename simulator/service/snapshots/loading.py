@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,7 +13,7 @@ from sqlalchemy.exc import DataError, IntegrityError
 from agent.errors import ConfigurationError
 from simulator.service.errors import Invalid
 from simulator.service.snapshots.document import TABLES, Header, Rows, unfit
-from simulator.service.snapshots.reading import read
+from simulator.service.snapshots.reading import SnapshotRow, read
 
 _ROWS: Final = 1_000
 _BYTES: Final = 1024 * 1024
@@ -25,6 +27,12 @@ def replace_all(connection: Connection, path: Path) -> Header:
         Invalid: ``invalid_snapshot``: the file is no whole snapshot, or its rows contradict each other.
     """
     header, rows = read(path)
+    with contextlib.closing(rows):
+        _replace_rows(connection, header, rows)
+    return header
+
+
+def _replace_rows(connection: Connection, header: Header, rows: Iterator[SnapshotRow]) -> None:
     if not header.rows["api_keys"]:
         raise unfit("rows.api_keys", "is 0: without keys nobody could come in")
     # Rows, not tables: PostgreSQL shows an emptied table to readers whose own transaction began before.
@@ -43,7 +51,6 @@ def replace_all(connection: Connection, path: Path) -> Header:
         _store(connection, kind, batch, place)
     if connection.dialect.name == "postgresql":
         _raise_sequences(connection)
-    return header
 
 
 def begin_with(connection: Connection, path: Path, where: str) -> Header:
@@ -60,10 +67,26 @@ def begin_with(connection: Connection, path: Path, where: str) -> Header:
     if any(count_rows(connection).values()):
         issue = f"--snapshot {path}: there is a state already, {where}: leave --snapshot out to go on with that one"
         raise ConfigurationError([f"{issue}, or give an empty place"], "service")
-    try:
+    with faults_of_option(path):
         return replace_all(connection, path)
+
+
+@contextlib.contextmanager
+def faults_of_option(path: Path) -> Iterator[None]:
+    """Within the block what is wrong with the snapshot is said of ``--snapshot``."""
+    try:
+        yield
     except Invalid as exc:
         raise ConfigurationError([f"--snapshot {path}: {exc.message}"], "service") from None
+
+
+@contextlib.contextmanager
+def rows_are_of_a_snapshot() -> Iterator[None]:
+    """Within the block accounts that cannot be used are a fault of the snapshot."""
+    try:
+        yield
+    except ConfigurationError as exc:
+        raise unfit("rows.api_keys", f"cannot be used: {exc.in_one_line}") from None
 
 
 def count_rows(connection: Connection) -> dict[str, int]:

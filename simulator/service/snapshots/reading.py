@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -44,8 +44,8 @@ def check(path: Path) -> Header:
     return header
 
 
-def read(path: Path) -> tuple[Header, Iterator[SnapshotRow]]:
-    """The header, and the rows; only once all of them have been taken the file is known to be whole.
+def read(path: Path) -> tuple[Header, Generator[SnapshotRow, None, None]]:
+    """The header, and the rows; only once all of them have been taken the file is known to be whole. Close them.
 
     Raises:
         Invalid: ``invalid_snapshot``; while the rows are taken, too.
@@ -80,10 +80,10 @@ def _opened(path: Path) -> BinaryIO:
     try:
         return path.open("rb")
     except OSError as exc:
-        raise unfit("file", f"{path} cannot be read: {exc.strerror}") from None
+        raise unfit("file", f"cannot be read: {exc.strerror}") from None
 
 
-def _closing(file: BinaryIO, header: Header) -> Iterator[SnapshotRow]:
+def _closing(file: BinaryIO, header: Header) -> Generator[SnapshotRow, None, None]:
     with file:
         yield from _read_rows(file, header)
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, Row, delete, func, select, update
 
 from simulator.service.core.client import Client
-from simulator.service.errors import Conflict, invalid, not_found
+from simulator.service.errors import Conflict, conflict, conflicts_in, invalid, not_found
 from simulator.service.storage import clients, keys, people
 from simulator.service.storage.keys import Caller, Keys
 from simulator.service.storage.lists import Rows, Window, fetch
@@ -56,11 +56,16 @@ def add(connection: Connection, account: NewAccount, now_ms: int) -> tuple[int, 
     check_name(connection, account.name)
     seq = keys.add_manufacturer(connection, account.name, account.account_id, now_ms)
     connection.execute(update(manufacturers).where(c.seq == seq).values(profile=account.profile, quota=account.quota))
-    callers = [add_key(connection, seq, pair, now_ms) for pair in account.keys]
-    for person in account.people:
-        people.add(connection, Person(person.user_id, seq, person.email, person.password_hash), now_ms)
-    for client in account.clients:
-        clients.add(connection, seq, client, now_ms)
+    callers = []
+    for index, pair in enumerate(account.keys):
+        with conflicts_in(f"keys.{index}"):
+            callers.append(add_key(connection, seq, pair, now_ms))
+    for index, person in enumerate(account.people):
+        with conflicts_in(f"users.{index}"):
+            people.add(connection, Person(person.user_id, seq, person.email, person.password_hash), now_ms)
+    for index, client in enumerate(account.clients):
+        with conflicts_in(f"clients.{index}"):
+            clients.add(connection, seq, client, now_ms)
     return seq, callers
 
 
@@ -71,8 +76,7 @@ def check_name(connection: Connection, name: str) -> None:
         Conflict: ``account_exists``.
     """
     if _named(connection, name):
-        issue = f"there is an account named {name!r} already"
-        raise Conflict("account_exists", f"name: {issue}.", details=[("name", issue)])
+        raise conflict("account_exists", "name", f"there is an account named {name!r} already")
 
 
 def add_key(connection: Connection, seq: int, pair: Keys, now_ms: int) -> Caller:
@@ -83,8 +87,7 @@ def add_key(connection: Connection, seq: int, pair: Keys, now_ms: int) -> Caller
     """
     c = api_keys.c
     if connection.execute(select(c.api_key).where(c.api_key == pair.api_key)).first() is not None:
-        issue = f"the key {pair.api_key!r} belongs to an account already"
-        raise Conflict("key_exists", f"api_key: {issue}.", details=[("api_key", issue)])
+        raise conflict("key_exists", "api_key", f"the key {pair.api_key!r} belongs to an account already")
     if len(keys_of(connection, [seq])) >= KEYS_MAX:
         raise Conflict("key_limit_reached", f"The account has {KEYS_MAX} key pairs: remove one first.")
     return keys.add_key(connection, seq, pair, now_ms)

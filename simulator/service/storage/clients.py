@@ -22,7 +22,7 @@ from simulator.service.core.client import (
     origins_of,
 )
 from simulator.service.core.scopes import SCOPES
-from simulator.service.errors import Conflict
+from simulator.service.errors import conflict
 from simulator.service.storage.tables import partner_clients
 
 
@@ -108,8 +108,8 @@ def add(connection: Connection, manufacturer_seq: int, client: Client, now_ms: i
     check(client)
     c = partner_clients.c
     if connection.execute(select(c.seq).where(c.client_id == client.client_id)).first() is not None:
-        issue = f"There is a client with the client_id {client.client_id!r} already."
-        raise Conflict("client_exists", issue, details=[("client_id", "is taken, on the whole service")])
+        issue = f"there is a client {client.client_id!r} already, of this account or another one"
+        raise conflict("client_exists", "client_id", issue)
     connection.execute(
         insert(partner_clients).values(manufacturer_seq=manufacturer_seq, created_at=now_ms, **_columns(client))
     )

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Row, insert, or_, select, update
 
 from agent.errors import ConfigurationError
 from agent.wire.secret import Secret
-from simulator.service.errors import Conflict, not_found
+from simulator.service.errors import conflict, not_found
 from simulator.service.storage.keys import add_manufacturer
 from simulator.service.storage.tables import people, users
 
@@ -76,9 +76,9 @@ def add(connection: Connection, person: Person, now_ms: int) -> None:
     taken = select(people.c.email).where(or_(people.c.email == person.email, people.c.id == person.user_id))
     row = connection.execute(taken).first()
     if row is not None:
-        issue = f"There is a person with the address {person.email!r} or this id already."
         field = "email" if row.email == person.email else "user_id"
-        raise Conflict("user_exists", issue, details=[(field, "is taken, on the whole service")])
+        taken_one = person.email if field == "email" else person.user_id
+        raise conflict("user_exists", field, f"there is a person {taken_one!r} already, of this account or another one")
     connection.execute(
         insert(people).values(
             id=person.user_id,

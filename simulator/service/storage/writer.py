@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import queue
 import threading
@@ -69,7 +70,11 @@ class DueWork(Protocol):
 
 @dataclass(slots=True)
 class _Job:
-    """What one request wants written, and who hears of the result: a future, or a thread that waits for an event."""
+    """What one request wants written, and who hears of the result: a future, or a thread that waits for an event.
+
+    Attributes:
+        ended: of a job that goes alone: called with what became of its transaction.
+    """
 
     operation: Operation[Any] | None
     batch: BatchOperation[Any] | None
@@ -78,9 +83,10 @@ class _Job:
     future: asyncio.Future[Any] | None = None
     done: threading.Event | None = None
     result: Any = None
+    ended: Callable[[Ended], None] | None = None
 
 
-class _Ended(Enum):
+class Ended(Enum):
     """What became of a transaction."""
 
     WRITTEN = auto()
@@ -161,6 +167,15 @@ class Writer:
         """As :meth:`submit`, together with the items that wait beside it."""
         return self._collect(_Job(None, batch, item, size_bytes))
 
+    def submit_alone(self, operation: Operation[T], ended: Callable[[Ended], None]) -> asyncio.Future[T]:
+        """As :meth:`submit`, for what replaces all that others rely on: nothing else is in its transaction.
+
+        Args:
+            operation: what to write.
+            ended: called in the writing thread with what became of it, before anything else is written.
+        """
+        return self._collect(_Job(operation, None, None, ended=ended))
+
     def call(self, operation: Operation[T]) -> T:
         """As :meth:`submit`, from a thread that may wait for it."""
         done = threading.Event()
@@ -208,7 +223,8 @@ class Writer:
             jobs, ending = self._next_group()
             if jobs:
                 self._in_hand = jobs
-                self._write(self._connection, jobs)
+                for group in _apart(jobs):
+                    self._write(self._connection, group)
                 self._resolve(jobs)
                 self._in_hand = []
 
@@ -251,12 +267,14 @@ class Writer:
                 job.result = fault
             return
         ended = self._try(connection, jobs)
-        if ended is _Ended.DISCONNECTED:  # perhaps the server was started anew long ago: this connects anew
+        if ended is Ended.DISCONNECTED:  # perhaps the server was started anew long ago: this connects anew
             ended = self._try(connection, jobs)
         # A job that breaks the whole group must not take the others with it: then each goes by itself.
-        if ended is _Ended.BROKEN and len(jobs) > 1:
+        if ended is Ended.BROKEN and len(jobs) > 1:
             for job in jobs:
                 self._try(connection, [job])
+        if jobs[0].ended is not None:
+            jobs[0].ended(ended)
 
     def _carry_out_due_work(self, connection: Connection) -> Exception | None:
         """Commit what is due; the fault that every caller of this group gets when that is not possible."""
@@ -281,7 +299,7 @@ class Writer:
             break
         return None
 
-    def _try(self, connection: Connection, jobs: list[_Job]) -> _Ended:
+    def _try(self, connection: Connection, jobs: list[_Job]) -> Ended:
         committing = False
         try:
             with self._database.writing(connection):
@@ -302,9 +320,9 @@ class Writer:
             for job in jobs:
                 job.result = fault
             if in_doubt:
-                return _Ended.IN_DOUBT
-            return _Ended.DISCONNECTED if lost else _Ended.BROKEN
-        return _Ended.WRITTEN
+                return Ended.IN_DOUBT
+            return Ended.DISCONNECTED if lost else Ended.BROKEN
+        return Ended.WRITTEN
 
     def _resolve(self, jobs: list[_Job]) -> None:
         """Hand out the results of a group: one wake-up of the event loop for all of them."""
@@ -331,6 +349,12 @@ class Writer:
                 future.set_exception(job.result)
             else:
                 future.set_result(job.result)
+
+
+def _apart(jobs: Sequence[_Job]) -> Iterator[list[_Job]]:
+    """In groups for one transaction each; a job that goes alone has its own."""
+    for alone, group in itertools.groupby(jobs, lambda job: job if job.ended else None):
+        yield list(group) if alone is None else [alone]
 
 
 def _runs(jobs: list[_Job]) -> Iterator[list[_Job]]:

@@ -11,7 +11,7 @@ export function Banner() {
   }
   if (state === "ended") {
     return html`<div class="banner bad" role="alert"><strong>This session has ended.</strong>
-      <span>Sessions last 12 hours, and end with the service. Open a new link: <code>fleet-simulator console</code> prints one.</span>
+      <span>Sessions last 12 hours, and end with a service that keeps no data. Open a new link: <code>fleet-simulator console</code> prints one.</span>
       <button class="button small" type="button" onClick=${() => location.reload()}>I have opened one</button></div>`;
   }
   return null;

@@ -5,8 +5,12 @@ export function Dialog({ title, onClose, children }) {
   const box = useRef(null);
   useEffect(() => {
     const before = document.activeElement;
-    box.current.showModal();
-    return () => before?.focus?.();
+    const dialog = box.current;
+    dialog.showModal();
+    return () => {
+      dialog.close(); // while it is open, nothing else takes the focus
+      before?.focus?.();
+    };
   }, []);
   return html`<dialog ref=${box} aria-labelledby="dialog-title" onCancel=${(event) => { event.preventDefault(); onClose(); }}>
     <div class="dialog-head"><h2 id="dialog-title">${title}</h2>

@@ -1,6 +1,7 @@
 // All devices: who is there, what they read last, what is open. Searched, filtered and sorted by the service.
 import { Badge } from "../components/badge.js";
 import { Grid } from "../components/grid.js";
+import { SendDialog } from "../components/send.js";
 import { Empty, ErrorBox, Loading } from "../components/states.js";
 import { get, segment } from "../core/api.js";
 import { now } from "../core/clock.js";
@@ -9,7 +10,7 @@ import { useChanges } from "../core/live.js";
 import { useLoaded } from "../core/load.js";
 import { useMedia, useSettled } from "../core/media.js";
 import { keepInAddress } from "../core/router.js";
-import { ago, count, plural, time, value } from "../core/text.js";
+import { ago, count, cut, plural, time, value } from "../core/text.js";
 import { useWindows } from "../core/windows.js";
 
 export const title = "Devices";
@@ -25,6 +26,12 @@ function Reading({ row }) {
   const text = Object.entries(row.last_reading).map(([name, one]) => `${name} ${value(one)}`).join(" · ");
   return html`<span title="${text}, ${time(row.last_reading_at)}">${text}</span>`;
 }
+
+const select = (chosen, onChoose) => ({
+  id: "select", label: html`<span class="sr">Chosen</span>`, width: "1.2rem",
+  cell: (row) => html`<input type="checkbox" aria-label="Choose ${cut(row.device_name || row.device_id, 60)}" checked=${chosen.has(row.device_id)}
+    onChange=${(event) => onChoose(row, event.currentTarget.checked)} />`,
+});
 
 const COLUMNS = {
   status: { id: "last_seen_at", label: "Status", width: "8.5rem", sortable: true, cell: (row) => html`<${Badge} state=${row.status} />` },
@@ -46,6 +53,8 @@ const SMALL = { id: "device_name", label: "Device", width: "minmax(0, 1fr)", sor
 export default function Devices({ query }) {
   const [wanted, setWanted] = useState({ q: query.q ?? "", product_id: query.product_id ?? "", status: query.status ?? "" });
   const [sort, setSort] = useState({ by: query.sort ?? "registered", ascending: query.order !== "desc" });
+  const [chosen, setChosen] = useState(new Map());
+  const [target, setTarget] = useState(null);
   const text = useSettled(wanted.q, 200);
   const isSmall = useMedia("(max-width: 48rem)");
   const isWide = useMedia("(min-width: 90rem)");
@@ -58,8 +67,15 @@ export default function Devices({ query }) {
   const onSort = (by) => setSort((before) => (before.by === by ? { by, ascending: !before.ascending } : { by, ascending: true }));
   const set = (name) => (event) => setWanted({ ...wanted, [name]: event.currentTarget.value });
   const isFiltered = Boolean(wanted.q || wanted.product_id || wanted.status);
+  const choose = (row, isChosen) => {
+    const next = new Map(chosen);
+    if (isChosen) next.set(row.device_id, row);
+    else next.delete(row.device_id);
+    setChosen(next);
+  };
   const c = COLUMNS;
-  const columns = isSmall ? [SMALL] : isWide ? [c.name, c.status, c.identifier, c.product, c.reading, c.readAt, c.seenAt, c.open, c.firmware] : [c.name, c.status, c.product, c.reading, c.readAt, c.open, c.firmware];
+  const box = select(chosen, choose);
+  const columns = isSmall ? [box, SMALL] : isWide ? [box, c.name, c.status, c.identifier, c.product, c.reading, c.readAt, c.seenAt, c.open, c.firmware] : [box, c.name, c.status, c.product, c.reading, c.readAt, c.open, c.firmware];
 
   return html`
     <div class="head"><h1>Devices</h1><span class="quiet" role="status">${rows.total === null ? "" : isFiltered ? `${plural(rows.total, "device")} found` : plural(rows.total, "device")}</span></div>
@@ -73,11 +89,27 @@ export default function Devices({ query }) {
         </select></div>
       <div class="field"><label for="status">Status</label>
         <select class="input" id="status" value=${wanted.status} onChange=${set("status")}>${STATUSES.map(([id, label]) => html`<option value=${id} key=${id}>${label}</option>`)}</select></div>
+      <div class="row filters-end">${actions({ chosen, setChosen, wanted, products, rows, setTarget })}</div>
     </form>
-    <${Table} rows=${rows} columns=${columns} rowHeight=${isSmall ? 66 : 44} sort=${sort} onSort=${onSort} isFiltered=${isFiltered} />`;
+    <${Table} rows=${rows} columns=${columns} rowHeight=${isSmall ? 66 : 44} sort=${sort} onSort=${onSort} isFiltered=${isFiltered} isSelected=${(row) => chosen.has(row.device_id)} />
+    ${target && html`<${SendDialog} target=${target} onClose=${() => setTarget(null)} />`}`;
 }
 
-function Table({ rows, columns, rowHeight, sort, onSort, isFiltered }) {
+/** What can be done with the chosen devices, or with all of a product. */
+function actions({ chosen, setChosen, wanted, products, rows, setTarget }) {
+  if (chosen.size) {
+    const devices = [...chosen.values()];
+    const ofOne = devices.every((one) => one.product_id === devices[0].product_id) ? devices[0].product_id : null;
+    return html`<button class="button main" type="button" onClick=${() => setTarget({ devices, product_id: ofOne })}>Send a command to ${plural(chosen.size, "device")}</button>
+      <button class="button" type="button" onClick=${() => setChosen(new Map())}>Clear the choice</button>`;
+  }
+  if (!wanted.product_id || wanted.q || wanted.status || !rows.total) return null;
+  const name = products.value?.data.find((one) => one.product_id === wanted.product_id)?.name;
+  const target = { product_id: wanted.product_id, product_name: name, total: rows.total };
+  return html`<button class="button" type="button" onClick=${() => setTarget(target)}>Send a command to all ${count(rows.total)} of it</button>`;
+}
+
+function Table({ rows, columns, rowHeight, sort, onSort, isFiltered, isSelected }) {
   if (rows.error && !rows.isFresh) return html`<${ErrorBox} error=${rows.error} title="The devices could not be read" action=${rows.reload} />`;
   if (rows.total === null) return html`<${Loading} />`;
   if (rows.total === 0 && isFiltered) return html`<${Empty} title="No device fits"><p>Change or clear what you search for.</p><//>`;
@@ -87,7 +119,7 @@ function Table({ rows, columns, rowHeight, sort, onSort, isFiltered }) {
       <pre class="code">fleet-simulator up --devices 10</pre><//>`;
   }
   return html`<div class="grid"><${Grid} label="Devices" columns=${columns} total=${rows.total} rowAt=${rows.rowAt} rowHeight=${rowHeight}
-    sort=${sort} onSort=${onSort} onWindow=${rows.onWindow} /></div>`;
+    sort=${sort} onSort=${onSort} onWindow=${rows.onWindow} isSelected=${isSelected} /></div>`;
 }
 
 /** Read what is in sight again when something of it has changed; never twice at the same time. */

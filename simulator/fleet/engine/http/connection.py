@@ -110,7 +110,7 @@ class Connection(asyncio.Protocol, Timer):
 
     @property
     def caller(self) -> Caller | None:
-        """Who waits for an answer on this connection."""
+        """The caller that waits for an answer on this connection."""
         return self._caller
 
     def start(self, device: int, message: bytes, caller: Caller, deadline_s: float, now_s: float) -> None:
@@ -152,7 +152,7 @@ class Connection(asyncio.Protocol, Timer):
 
     @property
     def was_made(self) -> bool:
-        """It stands, or stood."""
+        """Whether the connection was ever established."""
         return self._transport is not None or self._pool is None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

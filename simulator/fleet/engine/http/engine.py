@@ -109,7 +109,7 @@ class Http1Engine:
 
     @property
     def waiting(self) -> int:
-        """Requests whose turn has not come."""
+        """How many requests wait for a connection."""
         return sum(pool.waiting for pool in self._all_pools())
 
     async def close(self) -> None:

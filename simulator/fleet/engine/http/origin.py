@@ -1,4 +1,4 @@
-"""The address that a fleet talks to, and the trust it has in it."""
+"""The address of a target, and the authorities that are trusted there."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ _NOTHING_SENT: Final = None
 
 
 class ConnectionPool:
-    """So many connections at most; requests wait in the order in which they came.
+    """A bounded pool of connections; requests wait in the order in which they came.
 
     The connection that was used last is used next, so that a pool which is larger than it need be stays small.
 
@@ -63,7 +63,7 @@ class ConnectionPool:
             connection.start(waiting.device, waiting.message, caller, waiting.deadline_s, monotonic())
 
     def lost(self, connection: Connection) -> None:
-        """A connection is no more; who waits may need another."""
+        """Drop a connection that is closed; requests that wait may need another."""
         self._open.discard(connection)
         self._idle.pop(connection, None)
         self._open_more()
@@ -151,7 +151,7 @@ class ConnectionPool:
 
 
 class _Waiting(Timer):
-    """A request whose turn has not come, and its time limit."""
+    """A request that waits for a connection, and its time limit."""
 
     __slots__ = ("_shared", "asked_s", "caller", "deadline_s", "device", "message")
 

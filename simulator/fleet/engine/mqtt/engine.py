@@ -112,7 +112,7 @@ class MqttSessions:
             session.cut()
 
     def deafen(self, device: int) -> None:
-        """Hear nothing of this session's connection any more, not even its end: it is half-open."""
+        """Ignore everything on this session's connection from now on, even its end: it is half-open."""
         session = self._sessions.get(device)
         if session is not None:
             session.deafen()

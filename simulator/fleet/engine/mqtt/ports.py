@@ -73,7 +73,7 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Established:
-    """A connection whose subscriptions stand.
+    """A connection of a session with its subscriptions acknowledged.
 
     Attributes:
         kept: the broker had kept subscriptions and messages of an earlier connection.
@@ -87,7 +87,7 @@ class Established:
 
 
 class SessionListener(Protocol):
-    """Whose session it is. After each ``open``: ``connected`` once or not, ``arrived`` as messages come, ``lost`` once.
+    """Receives the events of a session. After each ``open``: at most one ``connected``, any ``arrived``, one ``lost``.
 
     After :meth:`MqttEngine.cut` nothing is called any more.
     """
@@ -168,7 +168,7 @@ class MqttEngine(Protocol):
         ...
 
     def deafen(self, device: int) -> None:
-        """Hear nothing of this session's connection any more, not even its end: it is half-open.
+        """Ignore everything on this session's connection from now on, even its end: it is half-open.
 
         Time goes on: what has no acknowledgement is given up, and a ping without an answer ends the session.
         """

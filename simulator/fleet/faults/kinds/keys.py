@@ -20,7 +20,7 @@ class RevokedKeysSettings(LastingBasis):
 
 @register_fault(RevokedKeysSettings)
 class RevokedKeys(LinkFault[RevokedKeysSettings]):
-    """See the settings."""
+    """Applies :class:`RevokedKeysSettings` to the devices of one run."""
 
     def passage(self, device: Individual, which: int, time_s: float, size_bytes: int) -> Passage:
         """With a wrong key."""
@@ -36,7 +36,7 @@ class RotatedKeysSettings(LastingBasis):
 
 @register_fault(RotatedKeysSettings)
 class RotatedKeys(LinkFault[RotatedKeysSettings]):
-    """See the settings."""
+    """Applies :class:`RotatedKeysSettings` to the devices of one run."""
 
     def passage(self, device: Individual, which: int, time_s: float, size_bytes: int) -> Passage:
         """With the old key until this device gets the new one."""

@@ -6,15 +6,14 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from simulator.fleet.record import RunRecord
-from simulator.fleet.report.by_phase import PhaseFigures
 from simulator.fleet.report.figures import run_figures
 from simulator.fleet.report.page.content import content_of, phase_rows
 from simulator.fleet.report.page.plots import plots_of
-from simulator.fleet.report.timeline import Slice
+from simulator.fleet.report.timeline import PhaseFigures, Slice
 from simulator.report.page import PageAssets, render_page
 
 _FAMILY: Final = "simulator.report"
-_WARDROBE: Final = PageAssets(
+_ASSETS: Final = PageAssets(
     __name__,
     scripts=((_FAMILY, "uPlot.iife.min.js"), (__name__, "fleet.js")),
     styles=((_FAMILY, "uPlot.min.css"), (_FAMILY, "report.css"), (__name__, "fleet.css")),
@@ -40,7 +39,7 @@ def fleet_page(
     shown, figures = tuple(slices), run_figures(record)
     return render_page(
         "fleet.html.j2",
-        wardrobe=_WARDROBE,
+        wardrobe=_ASSETS,
         record=record,
         content=content_of(record, figures, shown, width_s),
         plots=plots_of(record, figures, shown, width_s),

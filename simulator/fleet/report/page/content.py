@@ -1,4 +1,4 @@
-"""What the page says in words, figures and tables. Values only; the template lays them out."""
+"""The page's words, figures and tables. Values only; the template lays them out."""
 
 from __future__ import annotations
 
@@ -11,17 +11,16 @@ from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.subjects import HELD
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import CHECKS, DeviceFinding, RunRecord, Span, StreamAudit, VerdictStatus
-from simulator.fleet.report.by_phase import PhaseFigures
 from simulator.fleet.report.figures import (
-    COLUMNS,
-    TABLE,
+    OPERATION_COLUMNS,
+    TABLE_PERCENTILES,
     AgeFigures,
     Resends,
     RunFigures,
-    name_of,
-    outcomes_of,
+    figures_by_outcome,
+    percentile_label,
+    percentile_times,
     phase_figures,
-    times_at,
 )
 from simulator.fleet.report.formatting import (
     DASH,
@@ -38,7 +37,7 @@ from simulator.fleet.report.formatting import (
 from simulator.fleet.report.page.plots import spans_with_drain
 from simulator.fleet.report.summary import WRONGS, LimiterCheck, limiter_checks, observed_text, streams_of
 from simulator.fleet.report.tables import devices_of
-from simulator.fleet.report.timeline import Slice
+from simulator.fleet.report.timeline import PhaseFigures, Slice
 from simulator.fleet.transports import TRANSPORTS
 from simulator.report.page import duration_text
 from simulator.report.values import Figure, Tone
@@ -52,7 +51,7 @@ _TONES: Final = {
     VerdictStatus.INCONCLUSIVE: Tone.WARN,
     VerdictStatus.INTERRUPTED: Tone.WARN,
 }
-_COLUMNS: Final = tuple(column for column in COLUMNS if column.page)
+_COLUMNS: Final = tuple(column for column in OPERATION_COLUMNS if column.page)
 _DEVICES_SHOWN: Final = 20
 """Of a fault, in a part that unfolds; ``fault-devices.csv`` has all of them."""
 _FINDINGS_SHOWN: Final = 50
@@ -76,7 +75,7 @@ class OperationRow:
     Attributes:
         label: ``age``, ``response`` or ``service``.
         numbers: heading and text of the columns in front of the times.
-        times: one for each of :data:`TABLE`.
+        times: one for each of :data:`TABLE_PERCENTILES`.
     """
 
     name: str
@@ -184,7 +183,7 @@ def content_of(record: RunRecord, figures: RunFigures, slices: Sequence[Slice], 
         pill=_pill(record),
         lead=_lead(record, figures),
         figures=_figures(record, figures, slices),
-        percentile_names=tuple(name_of(percent) for percent in TABLE),
+        percentile_names=tuple(percentile_label(percent) for percent in TABLE_PERCENTILES),
         has_ages=bool(figures.ages),
         headings=tuple(column.page for column in _COLUMNS),
         rows=_rows(figures),
@@ -290,7 +289,9 @@ def _figures(record: RunRecord, figures: RunFigures, slices: Sequence[Slice]) ->
 
 def _age(age: AgeFigures) -> Figure:
     """The figure of an age: the first of all, since an outage shows in it."""
-    p50, p99, p999, longest = (time_text(value) for value in times_at(age.figures.response, (50, 99, 99.9, 100)))
+    p50, p99, p999, longest = (
+        time_text(value) for value in percentile_times(age.figures.response, (50, 99, 99.9, 100))
+    )
     counts = ", ".join(filter(None, age.counts_text))
     note = f"p50 {p50}, p99.9 {p999}, max {longest}; {counts}"
     return Figure(p99, f"age of {age.name.partition('.')[0]}, p99", note)
@@ -312,18 +313,20 @@ def phase_rows(phases: Sequence[PhaseFigures]) -> tuple[tuple[str, str, int, tup
     return tuple(
         (phase.name, each.name, each.good, _times(each.response))
         for phase in phases
-        for each in phase_figures(phase.operations, 0.0)
+        for each in phase_figures(phase.operations)
     )
 
 
 def _times(histogram: Histogram) -> tuple[str, ...]:
-    return tuple(time_text(value) for value in times_at(histogram, TABLE))
+    return tuple(time_text(value) for value in percentile_times(histogram, TABLE_PERCENTILES))
 
 
 def _outcomes(record: RunRecord, figures: RunFigures) -> tuple[OutcomeRow, ...]:
     rows = []
     order = list(OutcomeClass)
-    for each in sorted(outcomes_of(record.operations), key=lambda each: (each.operation, order.index(each.outcome))):
+    for each in sorted(
+        figures_by_outcome(record.operations), key=lambda each: (each.operation, order.index(each.outcome))
+    ):
         whole = figures.operations[each.operation].total
         p50, p99 = each.response.percentiles((50, 99))
         rows.append(
@@ -348,7 +351,7 @@ def _stages(record: RunRecord) -> tuple[StageRow, ...]:
     top = max((times.percentile(99) for times in found.values() if times.count), default=1.0) or 1.0
     rows = []
     for name, times in found.items():
-        values = times_at(times, (50, 95, 99, 100))
+        values = percentile_times(times, (50, 95, 99, 100))
         p50, p99 = (values[0] / top, values[2] / top) if times.count else (0.0, 0.0)
         rows.append(
             StageRow(_STAGES.get(name, name), times.count, tuple(time_text(value) for value in values), p50, p99)

@@ -11,7 +11,7 @@ from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.merging import CUMULATIVE
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import RunRecord, Span
-from simulator.fleet.report.figures import ALL, RunFigures, name_of, times_at
+from simulator.fleet.report.figures import ALL_OPERATIONS, RunFigures, percentile_label, percentile_times
 from simulator.fleet.report.timeline import BAND, Percentiles, Slice
 
 _DIGITS: Final = 4
@@ -31,7 +31,7 @@ _HEALTH: Final = (
 
 def plots_of(record: RunRecord, figures: RunFigures, slices: Sequence[Slice], width_s: int) -> dict[str, Any]:
     """The document; times of answers are in seconds."""
-    whole = {ALL: figures.whole, **figures.operations, **{age.name: age.figures for age in figures.ages}}
+    whole = {ALL_OPERATIONS: figures.whole, **figures.operations, **{age.name: age.figures for age in figures.ages}}
     column = _columns(record, slices, width_s)
     return {
         "duration_s": _short(max(record.duration_s, (slices[-1].begin_s + width_s) if slices else 0.0)),
@@ -84,7 +84,7 @@ def plots_of(record: RunRecord, figures: RunFigures, slices: Sequence[Slice], wi
 def operation_names(record: RunRecord) -> tuple[str, ...]:
     """All of them together first, then ages, then each, the busiest first."""
     counts = {name: sum(tally.count for tally in classes.values()) for name, classes in record.operations.items()}
-    return (ALL, *shown_ages(record.ages), *sorted(counts, key=lambda name: (-counts[name], name)))
+    return (ALL_OPERATIONS, *shown_ages(record.ages), *sorted(counts, key=lambda name: (-counts[name], name)))
 
 
 def gauge_groups(slices: Sequence[Slice]) -> list[tuple[str, list[tuple[str, str]]]]:
@@ -121,7 +121,7 @@ def curve(histogram: Histogram) -> list[list[float | None]]:
         return [[], []]
     end = min(_CURVE_END, math.log10(histogram.count))
     steps = [step * _CURVE_STEP for step in range(int(end / _CURVE_STEP) + 1)] + [end]
-    values = times_at(histogram, [*(100 * (1 - 10**-step) for step in steps[:-1]), 100.0])
+    values = percentile_times(histogram, [*(100 * (1 - 10**-step) for step in steps[:-1]), 100.0])
     return [[_short(step) for step in steps], [_short(value) for value in values]]
 
 
@@ -159,7 +159,7 @@ def _band(column: Callable[[_Reader], list[float | None]], name: str, measure: s
 
         return read
 
-    return {name_of(percent): column(reader(place)) for place, percent in enumerate(BAND)}
+    return {percentile_label(percent): column(reader(place)) for place, percent in enumerate(BAND)}
 
 
 def _gauge(name: str, end: int) -> _Reader:
@@ -175,7 +175,7 @@ def _span(span: Span) -> dict[str, Any]:
 
 
 def _short(value: float | None) -> float | None:
-    """Four digits, which is more than a histogram knows; None for no number."""
+    """Four digits, more than the precision of a histogram; None for no number."""
     if value is None or not math.isfinite(value):
         return None
     return float(f"{value:.{_DIGITS}g}")

@@ -19,7 +19,7 @@ from simulator.fleet.metrics.histogram import Counts, placed
 from simulator.fleet.metrics.stages import FAMILY, STAGE_OPERATIONS
 from simulator.fleet.outcomes import Attempt, OutcomeClass
 from simulator.fleet.record import GeneratorHealth, Operations, Second, Span, Tally
-from simulator.fleet.report.figures import resends_of, waited
+from simulator.fleet.report.figures import resends_of, waited_histograms
 from simulator.fleet.report.run_status import phase_under_way, spans_under_way
 from simulator.fleet.report.window import worst_health
 
@@ -109,7 +109,7 @@ class Exchanges:
         self.resends[Attempt.AMBIGUOUS] += again.ambiguous
 
     def take_away(self, part: Exchanges) -> None:
-        """Those that are in a part, too, do not count here; no count falls below 0."""
+        """Subtract the counts of a part; none falls below 0."""
         self.count = max(0, self.count - part.count)
         self.resends = {attempt: max(0, count - part.resends[attempt]) for attempt, count in self.resends.items()}
 
@@ -140,7 +140,7 @@ class Times:
         self.sum_s += sum_s
 
     def take_away(self, part: Times) -> None:
-        """Those that are in a part, too, do not count here; no count falls below 0."""
+        """Subtract the counts of a part; none falls below 0."""
         self.counts = np.maximum(self.counts - part.counts, 0)
         self.sum_s = max(0.0, self.sum_s - part.sum_s) if self.counts.any() else 0.0
 
@@ -219,20 +219,20 @@ class Counting:
             if name == READING_AGE:
                 for outcome, tally in classes.items():
                     self.readings[outcome, period] = self.readings.get((outcome, period), 0) + tally.count
-                self._time(Key("age", (), period), waited(classes), AGE_BOUNDS_S)
+                self._time(Key("age", (), period), waited_histograms(classes), AGE_BOUNDS_S)
             elif (command := command_of(name)) is not None:
                 count = sum(tally.count for tally in classes.values())
                 self.commands[*command, period] = self.commands.get((*command, period), 0) + count
-                self._time(Key("command", command, period), waited(classes), AGE_BOUNDS_S)
+                self._time(Key("command", command, period), waited_histograms(classes), AGE_BOUNDS_S)
             elif name in STAGE_OPERATIONS:
                 stage = name.removeprefix(f"{FAMILY}.")
-                self._time(Key("stage", (stage,), period), waited(classes), AGE_BOUNDS_S)
+                self._time(Key("stage", (stage,), period), waited_histograms(classes), AGE_BOUNDS_S)
             else:
                 self._expect(name)
                 for outcome, tally in classes.items():
                     self.exchanges.setdefault((name, outcome, period), Exchanges()).add(tally)
                 for measure in ("response", "service"):
-                    self._time(Key(measure, (name,), period), waited(classes, measure), TIME_BOUNDS_S)
+                    self._time(Key(measure, (name,), period), waited_histograms(classes, measure), TIME_BOUNDS_S)
 
     def _expect(self, operation: str) -> None:
         if operation not in self._known:

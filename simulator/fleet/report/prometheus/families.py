@@ -122,7 +122,7 @@ def counter(name: str, text: str, labels: Sequence[str], values: Iterable[tuple[
 
 
 def info(name: str, text: str, labels: Mapping[str, str]) -> Metric:
-    """A gauge that is 1 and says something in its labels."""
+    """A gauge that is 1, with its content in its labels."""
     return gauge(name, text, list(labels), [(list(labels.values()), 1.0)])
 
 

@@ -156,7 +156,7 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class RouteReading:
-    """One of a route's four readings.
+    """A reading of a route: latitude, longitude, speed or heading.
 
     Attributes:
         part: name of the member of :class:`Position`.

@@ -34,7 +34,7 @@ def check_count(name: str, expected: str, replies: Sequence[Reply], rules: Limit
 
 
 def check_headers(replies: Sequence[Reply], rules: LimiterRules) -> CheckResult:
-    """What the answers of one key in one window say, beginning with its first request, fits what was done."""
+    """The quota headers in the answers of one key in one window fit the requests that were made."""
     name = "headers"
     expected = f"quota {rules.quota:,}, one less left with each request, 0 with each 429, at most one window to wait"
     stated = [(reply, limit) for reply in replies if (limit := reply.limit) is not None]

@@ -70,12 +70,12 @@ class Reply:
 
     @property
     def limit(self) -> RateLimit | None:
-        """What the answer says about the key's quota."""
+        """The key's quota, by the headers of the answer."""
         return read_rate_limit(self.headers)
 
     @property
     def stated_limits(self) -> Sequence[RateLimit]:
-        """What each family of headers in it says, for those that are there."""
+        """The quota by each family of headers in the answer, for those that are there."""
         families = ("ratelimit", "x-ratelimit-")
         parts = [
             {name: value for name, value in self.headers.items() if name.startswith(family) or name == "date"}
@@ -85,7 +85,7 @@ class Reply:
 
     @property
     def date_s(self) -> float | None:
-        """The target's clock, whole seconds since the epoch; None when it does not say."""
+        """The target's clock, whole seconds since the epoch; None without a ``Date``."""
         try:
             return parsedate_to_datetime(self.headers["date"]).timestamp()
         except (KeyError, ValueError, TypeError):

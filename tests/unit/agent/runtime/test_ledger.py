@@ -1,7 +1,6 @@
 from __future__ import annotations
 
-from agent.adapters.process_io import written_bytes
-from agent.runtime.ledger import DAYS_KEPT, SETTING, UNDATED, Ledger, read_days
+from agent.runtime.ledger import DAYS_KEPT, SETTING, UNDATED, Ledger, read_days, written_bytes
 from tests.fakes import FakeClock
 
 DAY_S = 86_400.0

@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from simulator.console.session_file import NAME, SessionFile
 from simulator.console.sessions import LINK_S, LINKS_MAX, SESSION_S, SESSIONS_MAX, Sessions, is_csrf_of
 
 HOST = "127.0.0.1:8080"
@@ -100,3 +101,38 @@ def test_each_session_has_a_value_of_its_own_for_its_pages(sessions):
     one, other = (sessions.find(headers(sessions.open(sessions.make_link(), HOST))) for _ in range(2))
     assert is_csrf_of(one, one.csrf.encode())
     assert not is_csrf_of(one, other.csrf.encode())
+
+
+# --- over a restart ---------------------------------------------------------------------------------------------
+
+
+def test_a_session_in_a_data_folder_is_there_after_a_restart_with_the_same_value_for_its_pages(tmp_path, clock):
+    before = Sessions("c", secure=False, now_s=clock, file=SessionFile(tmp_path))
+    cookie = before.open(before.make_link(), HOST)
+    after = Sessions("c", secure=False, now_s=clock, file=SessionFile(tmp_path))
+    assert after.find(headers(cookie)) == before.find(headers(cookie)) is not None
+    after.end(headers(cookie))
+    assert Sessions("c", secure=False, now_s=clock, file=SessionFile(tmp_path)).find(headers(cookie)) is None
+
+
+def test_what_is_kept_opens_nothing_and_is_for_its_owner_alone(tmp_path, clock):
+    sessions = Sessions("c", secure=False, now_s=clock, file=SessionFile(tmp_path))
+    cookie = sessions.open(sessions.make_link(), HOST)
+    file = tmp_path / NAME
+    assert file.stat().st_mode & 0o777 == 0o600
+    value = re.fullmatch(r"c=([\w-]+);.*", cookie)[1]
+    assert value not in file.read_text()
+    assert sessions.find(headers(cookie)).csrf not in file.read_text()
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[1]", b'[{"hash": "a"}]', b"\xff", b"{}", b"null"])
+def test_a_file_that_cannot_be_read_holds_no_session_and_is_written_anew(tmp_path, clock, content):
+    (tmp_path / NAME).write_bytes(content)
+    sessions = Sessions("c", secure=False, now_s=clock, file=SessionFile(tmp_path))
+    cookie = sessions.open(sessions.make_link(), HOST)
+    assert Sessions("c", secure=False, now_s=clock, file=SessionFile(tmp_path)).find(headers(cookie)) is not None
+
+
+def test_a_folder_that_takes_nothing_costs_the_sessions_of_the_next_start_alone(tmp_path, clock):
+    sessions = Sessions("c", secure=False, now_s=clock, file=SessionFile(tmp_path / "gone"))
+    assert sessions.find(headers(sessions.open(sessions.make_link(), HOST))) is not None

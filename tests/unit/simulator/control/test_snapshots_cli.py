@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -27,7 +28,13 @@ def test_a_state_is_saved_listed_loaded_and_removed(capsys):
         bench.product(name="second")
         assert play("load", "before")[0] == 0
         assert [one["name"] for one in bench.http.get("/products").json()["data"]] == ["first"]
-        assert "before" in play("list")[1]
+        folder = Path(json.loads(play("list", "--json")[1])["snapshots"][0]["file"]).parent
+        bad = folder / f"bad{'-' * 80}.jsonl"
+        bad.write_text("{}")
+        for path, shown in ((folder / "before.jsonl", "before"), (bad, "The snapshot cannot be loaded: format is not")):
+            [line] = [line for line in play("list")[1].splitlines() if str(path) in line]
+            assert shown in line
+        bad.unlink()
         assert len(json.loads(play("list", "--json")[1])["snapshots"]) == 2
         code, _, err = play("save", "before")
         assert code == 1

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from agent.wire.devices import Device
 from simulator.onboarding.cli import onboard_group
 from tests.onboarding_fakes import MemoryService, fake_server
+from tests.service_running import running
 
 PLAYED = ("round_trip", "register_twice", "remove_twice", "return", "second_owner", "take_over", "scan_after_removal")
 
@@ -60,11 +61,13 @@ def test_a_service_that_is_gone_for_good_ends_the_run_with_the_reason(account, c
     assert "3 failed" in result.stdout
 
 
-def test_what_was_skipped_is_never_said_to_fit(cases):
+def test_what_was_skipped_is_never_said_to_fit(account, cases):
     only = ("round_trip", "foreign_label")
-    with fake_server() as server:  # the local service would give out a second account
-        result = cases(only=only, at=("--base-url", server.base_url))
-        report = json.loads(cases("--json", only=only, at=("--base-url", server.base_url)).stdout)
+    # With its control paths the local service would give out a second account.
+    with running(control=False, api_key=account.api_key, secret_key=account.secret_key) as bench:
+        at = ("--base-url", bench.service.base_url)
+        result = cases(only=only, at=at)
+        report = json.loads(cases("--json", only=only, at=at).stdout)
     assert result.exit_code == 0, result.output
     assert "2 cases: 1 fit, 1 skipped: it needs a second account" in " ".join(result.stdout.split())
     assert report["headline"].startswith("1 fit, 1 skipped: it needs a second account")

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 from agent.errors import ConfigurationError
 from agent.wire.secret import Secret
-from simulator.app import Standing, run_up
+from simulator.app import run_up
 from simulator.config import UpSettings
+from simulator.greeting import Standing
 from simulator.service.app import ENDPOINTS
 from simulator.service.profiles.accounts import AccountProfiles
 from simulator.service.profiles.model import AXES, COMPLETE, EXTENSIONS, PLAIN, PROFILES, ServerProfile, values_of

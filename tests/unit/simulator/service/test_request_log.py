@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
-from types import SimpleNamespace
+import weakref
+from types import FunctionType, MethodType, ModuleType, SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.wire import paths
+from agent.wire.secret import MASK
 from simulator.service.errors import TooManyStreams
 from simulator.service.logged_requests import FAILS, HOLDS, INCONCLUSIVE, Expectation, Judged, verify
 from simulator.service.matching import Difference, PathTemplates
@@ -17,7 +21,7 @@ from simulator.service.request_log.access_log import AccessLog
 from simulator.service.request_log.entry import BODY_BYTES, ENTRY_BYTES
 from simulator.service.request_log.recorder import Recorder
 from simulator.service.request_log.recording import Recording
-from simulator.service.request_log.store import READERS_MAX, WAITING_MAX, RequestLog
+from simulator.service.request_log.store import READERS_MAX, RequestLog
 from simulator.service.storage.keys import Caller
 
 TEMPLATES = PathTemplates({"/sensor-data": ["POST"], "/devices/{device_id}/commands": ["GET"]})
@@ -51,7 +55,7 @@ def run(scene):
     asyncio.run(play())
 
 
-@given(keep=st.integers(1, 8), steps=st.lists(st.sampled_from(["add", "settle", "clear", "clear one"]), max_size=40))
+@given(keep=st.integers(1, 8), steps=st.lists(st.sampled_from(["add", "read", "clear", "clear one"]), max_size=40))
 def test_the_last_requests_are_kept_and_what_has_left_is_counted(keep, steps):
     def scene():
         log = RequestLog(keep, TEMPLATES.find)
@@ -63,8 +67,8 @@ def test_the_last_requests_are_kept_and_what_has_left_is_counted(keep, steps):
                 if len(model) > keep:
                     del model[0]
                     dropped += 1
-            elif step == "settle":
-                log.settle()
+            elif step == "read":
+                log.entries()
             elif step == "clear":
                 log.clear()
                 model, dropped = [], 0
@@ -90,38 +94,116 @@ def test_the_bytes_of_all_entries_are_bounded():
     run(scene)
 
 
-def test_what_waits_is_bounded_whatever_is_kept():
-    def scene():
-        log = RequestLog(5 * WAITING_MAX, TEMPLATES.find)
-        for _ in range(3 * WAITING_MAX):
-            log.add(recording())
-        assert len(log._waiting) <= WAITING_MAX
-        assert len(log.entries()) == 3 * WAITING_MAX
+def reachable_from(root):
+    """Every object that is reached from one, but for what the program itself consists of."""
+    seen, todo = {}, [root]
+    while todo:
+        one = todo.pop()
+        if id(one) not in seen and not isinstance(one, type | ModuleType | FunctionType | MethodType | Caller):
+            seen[id(one)] = one
+            todo += gc.get_referents(one)
+    return list(seen.values())
 
-    run(scene)
+
+SECRET = "Zq7-hidden-9x"
+SECRETS = {
+    "a header": {"headers": [(b"x-secret-key", SECRET.encode())]},
+    "a header that is mistaken for another": {"headers": [(b"x-api-key", SECRET.encode())]},
+    "a token": {"headers": [(b"authorization", f"Bearer {SECRET}".encode())]},
+    "a header of somebody else": {"headers": [(b"X-Vendor-Token".lower(), SECRET.encode())]},
+    "a path": {"path": f"/devices/msk_{SECRET}/commands"},
+    "an encoded path": {"path": f"/devices/msk%5F{SECRET}/commands"},
+    "a query": {"query_string": f"status=open&token={SECRET}".encode()},
+    "an encoded query": {"query_string": f"note=msk%5F{SECRET}".encode()},
+    "a body": {"body": json.dumps({"user": "a", "password": SECRET}).encode()},
+    "a form": {"path": paths.OAUTH_TOKEN, "body": f"grant_type=a&client_secret={SECRET}".encode()},
+    "a long body": {"body": json.dumps({"pad": "x" * (BODY_BYTES - 20), "password": SECRET}).encode()},
+    "an answer": {"answer": json.dumps({"api_key": "mk_a", "secret_key": SECRET}).encode()},
+    "an address": {"answer_headers": [(b"location", f"https://a/cb?code={SECRET}".encode())]},
+}
 
 
-def test_what_waits_is_settled_without_anybody_reading(monkeypatch):
-    monkeypatch.setattr("simulator.service.request_log.store.SETTLE_S", 0.001)
+@pytest.mark.parametrize("where", SECRETS)
+def test_right_after_a_request_has_ended_no_secret_is_in_either_log(where):
+    given = {"path": "/sensor-data", "query_string": b"", "headers": [], "body": b"", "answer": b"{}"}
+    given |= {"answer_headers": []} | SECRETS[where]
+
+    async def app(_scope, receive, send):
+        await receive()
+        await send({"type": "http.response.start", "status": 200, "headers": given["answer_headers"]})
+        await send({"type": "http.response.body", "body": given["answer"]})
+
+    async def receive():
+        return {"type": "http.request", "body": given["body"], "more_body": False}
+
+    async def send(_message):
+        pass
 
     async def play():
-        log = RequestLog(500, TEMPLATES.find)
-        for _ in range(200):
-            log.add(recording())
-        await eventually(lambda: not log._waiting)
-        log.add(recording())
-        await eventually(lambda: not log._waiting)
-        assert len(log._entries) == 201
+        log = RequestLog(1_000, TEMPLATES.find)
+        access_log = AccessLog("text", TEMPLATES.find)
+        recorder = Recorder(app, log=log, access_log=access_log, now_ms=lambda: 1)
+        scope = {name: given[name] for name in ("path", "query_string", "headers")}
+        scope |= {"type": "http", "method": "POST", "raw_path": scope["path"].encode(), "client": ("127.0.0.1", 5)}
+        await recorder(scope, receive, send)
+        kept = [one for holder in (log, access_log) for one in reachable_from(holder)]
+        assert any(one == "POST" for one in kept)  # the walk comes to what is kept
+        texts = [one for one in kept if isinstance(one, bytes)]
+        texts += [one.encode() for one in kept if isinstance(one, str)]
+        assert not [text for text in texts if b"Zq7" in text]
+        (entry,) = log.entries()
+        assert MASK in repr(entry) or where == "a long body"  # of which the end is cut off
 
-    asyncio.run(asyncio.wait_for(play(), 60))
+    asyncio.run(play())
 
 
-async def eventually(holds):
-    for _ in range(60_000):
-        if holds():
-            return
-        await asyncio.sleep(0.001)
-    raise AssertionError("it never came to hold")
+class Connection:
+    """As uvicorn's: it has the scope of its request, which comes to hold its ``send``."""
+
+    def __init__(self):
+        path = "/sensor-data"
+        self.scope = {"type": "http", "method": "POST", "path": path, "raw_path": path.encode(), "client": None}
+        self.scope |= {"query_string": b"", "headers": []}
+
+    async def receive(self):
+        return {"type": "http.request", "body": b"{}", "more_body": False}
+
+    async def send(self, message):
+        pass
+
+
+def test_a_request_that_has_ended_does_not_wait_for_the_garbage_collector():
+    async def app(_scope, receive, send):
+        await receive()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def play():
+        log = RequestLog(10, TEMPLATES.find)
+        recorder = Recorder(app, log=log, access_log=AccessLog("text", TEMPLATES.find), now_ms=lambda: 1)
+        connection = Connection()
+        await recorder(connection.scope, connection.receive, connection.send)
+        return weakref.ref(connection)
+
+    gc.disable()
+    try:
+        assert asyncio.run(play())() is None
+    finally:
+        gc.enable()
+
+
+def test_what_is_kept_costs_the_garbage_collector_one_object_for_each_request():
+    async def play():
+        log = RequestLog(1_000, TEMPLATES.find)
+        for step in range(1_000):
+            body = b'{"device_id": "a", "sensor_data": {"t": %d}}' % step
+            log.add(recording(body=body))
+        gc.collect()
+        gc.collect()
+        kept = [one for one in reachable_from(log._kept) if gc.is_tracked(one)]
+        assert len(kept) < 1_100
+
+    asyncio.run(play())
 
 
 def test_how_many_requests_of_a_time_have_left():

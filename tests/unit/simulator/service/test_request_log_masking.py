@@ -9,7 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.wire.secret import MASK
-from simulator.service.request_log.masking import is_secret, keeps_value, mask_body, mask_headers, mask_path, mask_query
+from simulator.service.request_log.masking import (
+    is_secret,
+    keeps_value,
+    mask_body,
+    mask_headers,
+    mask_path,
+    mask_query,
+    read_headers,
+)
+from simulator.service.request_log.shapes import Words
 
 SECRET = "Zq7-hidden-9x"
 NAMES = (
@@ -76,6 +85,18 @@ def test_a_member_called_code_is_a_secret_of_partner_access_alone():
     assert mask_body(body, is_partner_access=True) == b'{"code": "%s"}' % MASK.encode()
 
 
+def kept_of(headers):
+    """The headers as they are read from the log."""
+    return read_headers(mask_headers(headers))
+
+
+def test_headers_without_secrets_come_out_as_they_went_in_and_long_ones_are_cut():
+    headers = [(b"accept", b"a, b"), (b"accept", b""), (b"x-a", b"c: d")]
+    assert kept_of(headers) == tuple(headers)
+    assert kept_of([]) == ()
+    assert kept_of([(b"x-long", b"x" * 10_000), *headers]) == ((b"x-long", b"x" * 4_096), *headers)
+
+
 def test_headers_are_masked_by_their_names():
     given_headers = {
         b"x-api-key": (b"mk_abc", b"mk_abc"),
@@ -88,9 +109,9 @@ def test_headers_are_masked_by_their_names():
         b"location": (b"https://a/cb?code=abc&iss=b", b"https://a/cb?code=**********&iss=b"),
         b"user-agent": (b"test", b"test"),
     }
-    masked = dict(mask_headers([(name, value) for name, (value, _) in given_headers.items()]))
-    assert masked == {name: kept for name, (_, kept) in given_headers.items()}
-    assert mask_headers([(b"x-api-key", b"msk_by_mistake")]) == [(b"x-api-key", MASK.encode())]
+    masked = kept_of([(name, value) for name, (value, _) in given_headers.items()])
+    assert dict(masked) == {name: kept for name, (_, kept) in given_headers.items()}
+    assert kept_of([(b"x-api-key", b"msk_by_mistake")]) == ((b"x-api-key", MASK.encode()),)
     assert not keeps_value("X-Vendor-Token")
     assert keeps_value("User-Agent")
     assert is_secret("newPassword")
@@ -100,3 +121,22 @@ def test_a_query_keeps_what_is_no_secret():
     assert mask_query(b"status=open&limit=5") == b"status=open&limit=5"
     assert mask_query(b"c%6fde=abc&scope=a") == b"c%6fde=**********&scope=a"
     assert mask_path(b"/devices/msk_abc/commands") == b"/devices/**********/commands"
+    assert mask_path(b"/devices/msk%5Fabc%E2%82%AC/a%2Fb") == b"/devices/**********/a%2Fb"
+    assert mask_query(b"note=msk%5Fabc&b=%C3%A9") == b"note=**********&b=%C3%A9"
+
+
+@given(value=st.text("0123456789abcdef-", min_size=1), name=st.sampled_from(NAMES), upper=st.booleans())
+def test_a_secret_is_found_among_bodies_of_the_same_shape_whatever_came_before(value, name, upper):
+    name = name.upper() if upper else name
+    for member in ("note", name, "note", name):
+        body = json.dumps({"device_id": value, member: value, "t": 21.5}).encode()
+        assert (json.loads(mask_body(body))[member] == MASK) == (member == name)
+
+
+@given(before=st.binary(max_size=20), word=st.sampled_from([b"msk_", b"api_key", b"API-Key", b"private", b'pin"']))
+def test_words_are_found_in_any_text_and_other_texts_are_not_found_to_have_them(before, word):
+    words = Words(b"msk_", b"api[_-]?key", b"private", b'pin"')
+    expected = [each in before.lower() for each in (b"msk_", b"api_key", b"api-key", b"apikey", b"private", b'pin"')]
+    for _ in range(2):
+        assert words.are_in(before) is any(expected)
+        assert words.are_in(before + word + before)

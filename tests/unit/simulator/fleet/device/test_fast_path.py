@@ -113,11 +113,11 @@ def test_the_usual_answers_take_the_fast_path():
 @settings(max_examples=100)
 @given(st.dictionaries(TEXT, NUMBERS, min_size=1, max_size=5), TEXT, st.integers(0, 4_000_000_000_000))
 def test_a_body_of_readings_is_the_models_own_text(values, device_id, recorded_ms):
-    speaker = HttpCodec(device_id, "p", frozenset({extensions.RECORDED_AT}))
+    codec = HttpCodec(device_id, "p", frozenset({extensions.RECORDED_AT}))
     row = Row(1, values_text(values), 0, Moment(0, 0, "b"), 0.0)
     row.recorded_ms = recorded_ms
     body = PostSensorData(device_id=device_id, sensor_data=values, recorded_at=to_rfc3339(recorded_ms / 1000))
-    assert speaker.readings([row], "name").body == encode_json(body.to_wire())
+    assert codec.readings([row], "name").body == encode_json(body.to_wire())
     assert json.loads(values_text(values)) == values
 
 

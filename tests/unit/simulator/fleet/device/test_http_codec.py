@@ -64,10 +64,10 @@ def test_readings_go_as_an_array_only_where_the_service_takes_arrays():
 
 
 def test_the_time_of_a_reading_goes_among_its_values_where_the_scenario_names_a_place_for_it():
-    speaker = HttpCodec("d1", "p1", extensions.NONE, Dialect(recorded_at_reading="taken_at"))
-    body = json.loads(speaker.readings([READING], "key").body)
+    codec = HttpCodec("d1", "p1", extensions.NONE, Dialect(recorded_at_reading="taken_at"))
+    body = json.loads(codec.readings([READING], "key").body)
     assert body == {"device_id": "d1", "sensor_data": {"t": 21.5, "taken_at": 1_767_225_600.123}}
-    assert speaker.sends_time
+    assert codec.sends_time
     assert not PLAIN.sends_time
 
 

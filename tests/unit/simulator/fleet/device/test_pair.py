@@ -30,6 +30,7 @@ from simulator.fleet.device.runtime import DeviceRuntime
 from simulator.fleet.device.store import Disk
 from simulator.fleet.device.virtual_device import Channel, VirtualDevice
 from simulator.fleet.engine.ports import HttpAnswer
+from tests.exhaustive import EXHAUSTIVE
 from tests.unit.simulator.fleet.device.answering import answer_of
 
 START_S = 1_767_225_600.0
@@ -128,9 +129,9 @@ class World:
         model = DeviceModel(
             interval_s=5.0, polling=PollIntervals(1.0, 2.0, 4.0), backoff=Backoff(base_s=0.5, cap_s=4.0), batch=4
         )
-        speaker = HttpCodec("d1", "p1", self.offers)
+        codec = HttpCodec("d1", "p1", self.offers)
         parts = {"chance": HashedRandom(1, 0), "known_answers": self.known_answers, "now": self.moment()}
-        return VirtualDevice(DeviceRuntime(0, speaker, model, self.fleet, self.disk, **parts), self.moment())
+        return VirtualDevice(DeviceRuntime(0, codec, model, self.fleet, self.disk, **parts), self.moment())
 
     def moment(self) -> Moment:
         return Moment(self.now_s, START_S + self.now_s, "boot")
@@ -222,7 +223,7 @@ STEPS = st.lists(
 TROUBLE = st.sampled_from(["none", "none", "none", "request lost", "answer lost", "500", "429", "portal"])
 
 
-@settings(max_examples=150)
+@settings(max_examples=500 if EXHAUSTIVE else 50)
 @given(STEPS, st.lists(TROUBLE, max_size=60))
 def test_whatever_fails_every_command_ends_and_every_reading_is_stored_once(steps, troubles):
     waiting = iter(troubles)

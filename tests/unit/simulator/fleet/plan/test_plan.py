@@ -324,6 +324,6 @@ def test_a_device_of_the_core_reads_when_the_plan_says():
             disk=SimpleNamespace(journal=SimpleNamespace(settings={})),
             index=device,
         )
-        schedule = VirtualDevice._scheduled(SimpleNamespace(_body=body))
+        schedule = VirtualDevice._scheduled(SimpleNamespace(_runtime=body))
         planned = plan.reading_schedule(device).next_after(20.0)
         assert schedule.next_after(began_s + 20.0) - began_s == pytest.approx(planned, abs=1e-6)

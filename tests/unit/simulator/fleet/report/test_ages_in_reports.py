@@ -23,7 +23,7 @@ from simulator.fleet.report.making import finish_run, make_reports
 from simulator.fleet.report.page.content import content_of
 from simulator.fleet.report.run_status import RunHead, RunStatus
 from simulator.fleet.report.summary import print_summary
-from simulator.fleet.report.timeline import ALL, slices_of
+from simulator.fleet.report.timeline import ALL_OPERATIONS, slices_of
 from simulator.fleet.report.window import Window
 from tests.fleet_runs import Shape, a_run
 
@@ -71,7 +71,10 @@ def test_the_files_of_a_run_have_ages_beside_the_exchanges_and_in_none_of_their_
     [one] = list(slices_of(SECONDS, 60))
     assert one.counts[READING_AGE][OutcomeClass.OK] == 2000
     [plain] = list(slices_of(PLAIN_SECONDS, 60))
-    assert (one.counts[ALL], one.response[ALL]) == (plain.counts[ALL], plain.response[ALL])
+    assert (one.counts[ALL_OPERATIONS], one.response[ALL_OPERATIONS]) == (
+        plain.counts[ALL_OPERATIONS],
+        plain.response[ALL_OPERATIONS],
+    )
 
 
 def test_a_run_that_was_killed_has_ages_out_of_its_seconds(tmp_path):
@@ -195,7 +198,10 @@ def test_commands_stand_beside_the_readings_by_end_state_and_by_name(tmp_path):
     assert "commands.age[open_valve]" in page
     [one], [plain] = list(slices_of(COMMANDED, 60)), list(slices_of(PLAIN_SECONDS, 60))
     assert one.counts["commands.age"][OutcomeClass.OK] == 180
-    assert (one.counts[ALL], one.response[ALL]) == (plain.counts[ALL], plain.response[ALL])
+    assert (one.counts[ALL_OPERATIONS], one.response[ALL_OPERATIONS]) == (
+        plain.counts[ALL_OPERATIONS],
+        plain.response[ALL_OPERATIONS],
+    )
 
 
 def test_the_terminal_and_the_live_view_tell_the_age_of_commands_and_how_many_have_no_known_end():

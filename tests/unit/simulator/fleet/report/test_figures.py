@@ -15,7 +15,13 @@ from rich.console import Console
 from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import RunRecord, Second, Tally
-from simulator.fleet.report.figures import COLUMNS, OUTCOME_COUNTS, OperationFigures, figures_of, run_figures
+from simulator.fleet.report.figures import (
+    OPERATION_COLUMNS,
+    OUTCOME_COUNTS,
+    OperationFigures,
+    figures_by_operation,
+    run_figures,
+)
 from simulator.fleet.report.folder import RunFolder
 from simulator.fleet.report.making import make_reports
 from simulator.fleet.report.summary import operations_table
@@ -36,7 +42,7 @@ HELD = {OK: tally(5, 20.0)}
 
 
 def test_an_operation_by_hand():
-    found = OperationFigures.of("http.poll", (POLL, {OK: tally(10, 0.3)}), 20.0)
+    found = OperationFigures.from_parts("http.poll", (POLL, {OK: tally(10, 0.3)}), 20.0)
     assert (found.good, found.limited, found.errors, found.total) == (100, 7, 13, 120)
     assert found.per_s(found.good) == 5.0
     assert found.response.count == 110  # good answers, and those that never came
@@ -44,12 +50,12 @@ def test_an_operation_by_hand():
 
 
 def test_a_rate_over_no_time_is_no_number():
-    assert math.isnan(OperationFigures.of("http.poll", (POLL,), 0.0).per_s(1))
+    assert math.isnan(OperationFigures.from_parts("http.poll", (POLL,), 0.0).per_s(1))
 
 
 def test_together_all_count_and_what_is_held_on_purpose_is_in_no_time():
-    each = figures_of({"http.poll": POLL, "http.long_poll": HELD, "http.sensor_data": SENT}, 10.0)
-    whole = OperationFigures.together("all", each.values(), 10.0)
+    each = figures_by_operation({"http.poll": POLL, "http.long_poll": HELD, "http.sensor_data": SENT}, 10.0)
+    whole = OperationFigures.combined("all", each.values(), 10.0)
     assert (whole.good, whole.total) == (135, 155)
     assert (whole.resends.after_refusal, whole.resends.ambiguous) == (3, 1)
     assert whole.response.max_s == pytest.approx(5.0, rel=0.001)
@@ -79,10 +85,10 @@ def test_terminal_and_page_show_the_same_columns(made):
     for figures, row in zip(run_figures(record).operations.values(), rows, strict=True):
         assert row[0] == figures.name
         # A heading such as "per s" is two words.
-        assert row[1 : 1 + len(COLUMNS)] == [column.text(figures) for column in COLUMNS]
-        for column in COLUMNS:
+        assert row[1 : 1 + len(OPERATION_COLUMNS)] == [column.text(figures) for column in OPERATION_COLUMNS]
+        for column in OPERATION_COLUMNS:
             assert not column.page or f'data-label="{column.page}" class="n">{column.text(figures)}</td>' in page
-    assert " ".join(head).startswith("operation " + " ".join(column.terminal for column in COLUMNS))
+    assert " ".join(head).startswith("operation " + " ".join(column.terminal for column in OPERATION_COLUMNS))
 
 
 def test_tables_and_json_show_the_same_counts(made):

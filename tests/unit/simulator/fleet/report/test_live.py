@@ -220,7 +220,7 @@ def test_the_window_forgets_what_is_older_than_ten_seconds_also_over_a_gap():
     window.take(Second(100, last.operations, last.gauges, GeneratorHealth(sent=1, intended=2)))
     good = sum(kinds["ok"].count for kinds in last.operations.values())
     assert window.span_s() == 1
-    assert window.whole().ok_per_s == good
+    assert window.whole().figures.per_s(window.whole().figures.good) == good
     assert window.health.intended == 2
     assert window.intended == first.health.intended + 2
     history = window.whole().history

@@ -45,7 +45,7 @@ from simulator.fleet.report.page.content import content_of
 from simulator.fleet.report.page.plots import curve
 from simulator.fleet.report.run_checks import checks_of
 from simulator.fleet.report.summary import audit_lines, print_summary
-from simulator.fleet.report.timeline import ALL, Totals, slice_width_s, slices_of
+from simulator.fleet.report.timeline import ALL_OPERATIONS, Totals, slice_width_s, slices_of
 from simulator.report.junit import junit_xml
 from tests.fleet_runs import Shape, a_run
 
@@ -503,7 +503,7 @@ def test_a_long_run_is_merged_and_no_percentile_is_averaged():
     true = merged([second.operations["http.poll"][OutcomeClass.OK].response for second in inside])
     assert slices[3].response["http.poll"] == (*true.percentiles((50, 95, 99, 99.9)), true.max_s)
     everything = merged([kinds[OutcomeClass.OK].service for second in inside for kinds in second.operations.values()])
-    assert slices[3].service[ALL] == (*everything.percentiles((50, 95, 99, 99.9)), everything.max_s)
+    assert slices[3].service[ALL_OPERATIONS] == (*everything.percentiles((50, 95, 99, 99.9)), everything.max_s)
     assert slices[3].gauges["online"] == (5000.0, 10_000.0), "the fault of three seconds is still to be seen"
     lag = merged([second.health.send_lag for second in inside])
     assert slices[3].health.send_lag_p99_s == lag.percentile(99)

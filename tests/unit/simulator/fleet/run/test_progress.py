@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simulator.fleet.run.progress import Registering
+from simulator.fleet.run.reporter import Registering
 
 
 class View:

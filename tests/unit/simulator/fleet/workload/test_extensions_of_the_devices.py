@@ -15,7 +15,7 @@ from agent.errors import Unauthorized
 from agent.wire import extensions
 from agent.wire.secret import Secret
 from simulator.fleet.metrics.recorder import Recorder
-from simulator.fleet.target.discovery import find_gateway_offers
+from simulator.fleet.target.target import find_gateway_offers
 from simulator.fleet.workload.fleet import FleetWorkload
 from tests.http_server import Server
 from tests.unit.simulator.fleet.workload.test_open_arrivals import a_job

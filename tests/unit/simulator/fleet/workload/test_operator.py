@@ -9,7 +9,7 @@ from simulator.fleet.device.request_template import RequestTemplate
 from simulator.fleet.engine.http.origin import read_origin
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.outcomes import Attempt, OutcomeClass
-from simulator.fleet.workload.operator import Operator, OrderContext, Tally
+from simulator.fleet.workload.operator import Operator, OrderContext
 from tests.unit.simulator.fleet.device.fleet_fakes import FakeEngine, RecordingLedger, RecordingObserver
 from tests.virtual_clock import VirtualClock
 
@@ -75,7 +75,7 @@ def test_an_order_goes_out_until_it_is_taken_and_tells_what_each_sending_is(answ
     assert bench.attempts == attempts
     assert bench.ordered == [("c1", 100.0)]
     assert len({request.headers["idempotency-key"] for request in bench.engine.requests}) == 1
-    assert bench.operator.tally == Tally(1, 0, {}, 0)
+    assert (bench.operator.under_way, bench.operator.refused, bench.operator.count_unnumbered()) == (0, {}, 0)
 
 
 def test_an_order_that_never_left_goes_again_as_the_first():
