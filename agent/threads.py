@@ -48,3 +48,10 @@ class WatchedThread(threading.Thread):
         """The thread's work."""
         with reporting_crash(self.name, self._on_crash):
             super().run()
+
+    def has_ended(self, within_s: float) -> bool:
+        """Wait for its end; True when it has ended in time, or was never started."""
+        if self.ident is None:
+            return True
+        self.join(max(0.0, within_s))
+        return not self.is_alive()

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from agent.config.credentials import Credentials, read_credentials
 from agent.config.document import commented_file, json_schema
 from agent.config.load import load_model
 from agent.config.model import AuthConfig, LoggingConfig, ServiceConfig
+from agent.config.mqtt import MqttVersion
 from agent.config.section import Seconds, Section, is_this_machine, key
 from agent.errors import ConfigurationError
 from agent.frozen import dataclass
@@ -162,7 +163,7 @@ class MqttFrontConfig(Section):
     websocket_path: str | None = key(
         "Connect over WebSockets at this path.", default=None, example="/mqtt", pattern=r"^/"
     )
-    version: Literal["auto", "5", "3.1.1"] = key("'auto' begins with 5 and falls back to 3.1.1.", default="auto")
+    version: MqttVersion = key("'auto' begins with 5 and falls back to 3.1.1.", default="auto")
     group: str = key(
         "Name of the shared subscription; gateways with the same one split the devices' messages between them. Empty "
         "subscribes without one, for a broker that knows no shared subscriptions (then run one gateway).",
@@ -179,11 +180,6 @@ class MqttFrontConfig(Section):
         why="0 with several gateways: the others take them.",
         default=3600,
     )
-
-    @field_validator("version", mode="before")
-    @classmethod
-    def _may_be_a_number(cls, value: object) -> object:
-        return "5" if value == 5 and not isinstance(value, bool) else value  # noqa: PLR2004 - YAML's 5 is a number
 
     @model_validator(mode="after")
     def _is_whole(self) -> Self:

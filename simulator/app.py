@@ -170,6 +170,19 @@ class _Around:
     help="Folder of the scenarios (*.yaml) that may be started from the console; without it none is.",
 )
 @click.option(
+    "--tls-certificate",
+    type=click.Path(dir_okay=False, path_type=Path),
+    envvar="FLEET_SIMULATOR_UP_TLS_CERTIFICATE",
+    help="PEM file with a certificate and those above it: others reach the service by https at --port, and programs of "
+    "this machine in plain at another one. 'device-gateway certificates' makes one.",
+)
+@click.option(
+    "--tls-key",
+    type=click.Path(dir_okay=False, path_type=Path),
+    envvar="FLEET_SIMULATOR_UP_TLS_KEY",
+    help="PEM file with its key, where it is not in the certificate's file.",
+)
+@click.option(
     "--json",
     "as_json",
     is_flag=True,
@@ -195,6 +208,8 @@ def up_command(
     verbose: bool,
     runs_dir: Path | None,
     scenarios_dir: Path | None,
+    tls_certificate: Path | None,
+    tls_key: Path | None,
     as_json: bool,
 ) -> int:
     """Start service, broker and gateway on this machine, and virtual devices when asked for; Ctrl-C ends everything.
@@ -227,6 +242,8 @@ def up_command(
         console,
         runs_dir,
         scenarios_dir,
+        tls_certificate,
+        tls_key,
     )
     style = Style.JSON if as_json else Style.VERBOSE if verbose else Style.SCREEN
     try:
@@ -284,6 +301,8 @@ def run_up(
         rate_limit=settings.rate_limit,
         profile=COMPLETE,
         make_signals=make_signals,
+        tls_certificate=settings.tls_certificate,
+        tls_key=settings.tls_key,
     )
     ended: queue.SimpleQueue[PartEnded] = queue.SimpleQueue()
     with ExitStack() as ends:

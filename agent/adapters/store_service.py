@@ -177,10 +177,7 @@ class StoreService:
         with self._changed:
             self._closing = True
             self._changed.notify_all()
-        if self._thread is None:
-            return True
-        self._thread.join(timeout_s)
-        return not self._thread.is_alive() and not self._buffer.drafts
+        return self._thread is None or (self._thread.has_ended(timeout_s) and not self._buffer.drafts)
 
     def stuck_for_s(self, now_s: float) -> float:
         """For how long one turn has lasted beyond patience; 0 when the writer is healthy or waits for work."""

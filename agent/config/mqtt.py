@@ -5,12 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Final, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from agent.config.section import Seconds, Section, is_this_machine, key
 
 # MQTT's own ports and those of WebSockets, by whether TLS is on (IANA: mqtt, secure-mqtt, http, https).
 _PORTS: Final = {(False, False): 1883, (False, True): 8883, (True, False): 80, (True, True): 443}
+
+
+def _take_a_number(value: object) -> object:
+    return "5" if value == 5 and not isinstance(value, bool) else value  # noqa: PLR2004 - YAML's 5 is a number
+
+
+MqttVersion = Annotated[Literal["auto", "5", "3.1.1"], BeforeValidator(_take_a_number)]
 
 
 class MqttConfig(Section):
@@ -55,7 +62,7 @@ class MqttConfig(Section):
         default=None,
         example="/mqtt",
     )
-    version: Literal["auto", "5", "3.1.1"] = key(
+    version: MqttVersion = key(
         "Version of MQTT. 'auto' begins with 5 and falls back to 3.1.1 when the broker does not take it.",
         default="auto",
     )
@@ -109,11 +116,6 @@ class MqttConfig(Section):
         why="Bounds the memory that a broken or hostile server can take.",
         default=2 * 1024 * 1024,
     )
-
-    @field_validator("version", mode="before")
-    @classmethod
-    def _may_be_a_number(cls, value: object) -> object:
-        return "5" if value == 5 and not isinstance(value, bool) else value  # noqa: PLR2004 - YAML's 5 is a number
 
     @field_validator("host")
     @classmethod

@@ -152,10 +152,7 @@ class ServiceThread:
 
     def join(self, timeout_s: float) -> bool:
         """Wait for its end; True when it has ended (or never began)."""
-        if self._thread.ident is None:
-            return True
-        self._thread.join(max(0.0, timeout_s))
-        return not self._thread.is_alive()
+        return self._thread.has_ended(timeout_s)
 
     def stuck_for_s(self, now_s: float) -> float:
         """For how long this service has made no progress where it should have; 0 when it is healthy."""

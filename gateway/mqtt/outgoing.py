@@ -69,10 +69,7 @@ class CommandPublisher:
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
-        if self._thread.ident is None:
-            return True
-        self._thread.join(timeout_s)
-        return not self._thread.is_alive()
+        return self._thread.has_ended(timeout_s)
 
     def publish(self, device_id: str, *, again: bool = False) -> None:
         """Look at this device soon.

@@ -59,10 +59,7 @@ class ReceiptSender:
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
-        if self._thread.ident is None:
-            return True
-        self._thread.join(timeout_s)
-        return not self._thread.is_alive()
+        return self._thread.has_ended(timeout_s)
 
     def send(self, device_id: str, receipt: Receipt, arrival: Arrival) -> None:
         """Queue the receipt for the device; the message is acknowledged after that."""

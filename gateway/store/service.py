@@ -101,10 +101,7 @@ class StoreWriter:
         with self._changed:
             self._closing = True
             self._changed.notify_all()
-        if self._thread.ident is None:
-            return True
-        self._thread.join(timeout_s)
-        return not self._thread.is_alive()
+        return self._thread.has_ended(timeout_s)
 
     def stuck_for_s(self, now_s: float) -> float:
         """For how long one turn has lasted beyond patience; 0 when the thread is healthy or waits for work."""

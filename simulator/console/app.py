@@ -11,6 +11,8 @@ from urllib.parse import parse_qsl, urlsplit
 from simulator.console import device_table, links
 from simulator.console.access import PREFIX, ConsoleAccess
 from simulator.console.changes import Changes
+from simulator.console.labels.endpoints import label_endpoints
+from simulator.console.labels.processes import LabelWork
 from simulator.console.pages import PAGES, Page, render_entry, render_shell, see_other
 from simulator.console.runs.routes import make_endpoints as make_run_endpoints
 from simulator.console.runs.runs import Runs, RunSettings
@@ -37,16 +39,17 @@ class Console:
     """
 
     def __init__(self, service: Service, settings: RunSettings | None = None) -> None:
-        secure = service.public_url.startswith("https:")
+        # With a certificate of its own the service has a plain address for this machine beside the other one.
+        secure = (service.config.public_url or "").startswith("https:")
         folder = service.config.data_dir
         file = SessionFile(folder) if folder is not None else None
         self.sessions = Sessions(_cookie_name(service), secure=secure, now_s=time.time, file=file)
-        changes = Changes(service)
+        changes, labels = Changes(service), LabelWork()
         runs = Runs(service, settings or RunSettings())
 
         @contextlib.asynccontextmanager
         async def running() -> AsyncIterator[None]:
-            async with changes.running(), runs.running():
+            async with changes.running(), contextlib.aclosing(labels), runs.running():
                 yield
 
         def close() -> None:
@@ -58,6 +61,7 @@ class Console:
                 *links.make_endpoints(self.sessions),
                 *device_table.make_endpoints(),
                 *changes.endpoints(),
+                *label_endpoints(labels),
                 *make_run_endpoints(runs),
             ),
             pages=self._pages(),
@@ -81,7 +85,7 @@ class Console:
             token = _token_of(call) if page.path == "/" and call.scope["method"] == "GET" else None
             if token is not None:
                 host = given.get(b"host", b"").decode("latin-1")
-                cookie = self.sessions.open(token, host)
+                cookie = self.sessions.open(token, host, is_secure=call.scope["scheme"] == "https")
                 if cookie is not None:
                     return see_other("/", (b"set-cookie", cookie.encode()))
                 if self.sessions.find(given) is not None:  # such as the link opened again from the history

@@ -41,6 +41,8 @@ class Page:
 PAGES: Final = (
     Page("/", "devices", "Devices", "Devices"),
     Page("/console/devices/{device_id}", "device", "Device"),
+    Page("/console/scan", "scan", "Scan a label", "Scan"),
+    Page("/console/labels", "labels", "Labels", "Labels"),
     Page("/console/runs", "runs", "Runs", "Runs"),
     Page("/console/runs/{id}", "run", "Run"),
 )

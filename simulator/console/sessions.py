@@ -70,8 +70,13 @@ class Sessions:
             self._links.popitem(last=False)
         return token
 
-    def open(self, token: str, host: str) -> str | None:
+    def open(self, token: str, host: str, *, is_secure: bool = False) -> str | None:
         """Use up a link.
+
+        Args:
+            token: of the link.
+            host: that the browser came to.
+            is_secure: it came over TLS.
 
         Returns:
             The value of ``Set-Cookie`` for the new session; None when the link is unknown, used or too old.
@@ -85,7 +90,7 @@ class Sessions:
             self._kept.popitem(last=False)
         self._write()
         cookie = f"{self._cookie}={value}; HttpOnly; SameSite=Strict; Path=/; Max-Age={SESSION_S}"
-        return f"{cookie}; Secure" if self._secure else cookie
+        return f"{cookie}; Secure" if self._secure or is_secure else cookie
 
     def find(self, given: Mapping[bytes, bytes]) -> Session | None:
         """The session of a request with these headers; None when there is none, or it has ended."""

@@ -120,7 +120,7 @@ class RealAgent:
         )
 
     def outbox(self) -> OutboxCounters:
-        """What ``device-agent status --json`` says about the outbox; it works while the agent runs and after.
+        """The outbox in ``device-agent status --json``, while the agent runs and after.
 
         Raises:
             UnexpectedAnswer: the program failed or did not print these counters.

@@ -1,4 +1,4 @@
-"""Work spread over processes, its results in the order of the tasks: equal for any number of processes.
+"""A pool of worker processes that gives results in the order of the tasks, for any number of processes.
 
 Each worker holds one end of a pipe. When this process ends, in whatever way, the pipe does too, and the worker with it:
 nothing is left behind, not even after ``kill -9``. Workers ignore Ctrl-C; the process that started them ends them. A

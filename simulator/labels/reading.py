@@ -16,7 +16,7 @@ from simulator.wire.qr import LabelText
 
 @dataclass(frozen=True, slots=True)
 class ReadLabel:
-    """What one picture says.
+    """The label that was read in one picture, or why there is none.
 
     Attributes:
         path: the picture.

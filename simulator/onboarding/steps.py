@@ -393,7 +393,7 @@ class LabelSession:
         return {device_id for device_id, session in self._ids.items() if device_id and session is not self}
 
     def _listed_devices(self) -> list[Device]:
-        """This label's device in the lists of both users of our account."""
+        """Find this label's device in the lists of both users of our account."""
         found: list[Device] = []
         for user_id in filter(None, (self._context.user_id, self._context.other_user_id)):
             with contextlib.suppress(NotFound):  # a user to whom nothing is linked

@@ -1,4 +1,4 @@
-"""Accounts while the service runs: who may come in is kept in memory beside the storage, and changed only after it."""
+"""Accounts while the service runs. Their keys are kept in memory beside the storage, and changed after it."""
 
 from __future__ import annotations
 
@@ -137,14 +137,14 @@ class Accounts:
     # --- what is in memory ------------------------------------------------------------------------------------
 
     def hold(self, held: Held) -> None:
-        """From now on these accounts are all that there are."""
+        """Replace all accounts by these."""
         self.callers.clear()
         self.callers.update(held.callers)
         self.profiles.active = {account: profile for account, profile in held.profiles.items() if profile != COMPLETE}
         self.quota.set_limits(held.quotas)
 
     def show_callers(self, callers: Sequence[Caller]) -> None:
-        """These keys are good from now on. The first account's come first, and its oldest one first of all."""
+        """Let requests with these keys in from now on; the first account's come first, its oldest one first of all."""
         first = next(iter(self.callers.values()), None)
         self.callers.update((caller.api_key.encode(), caller) for caller in callers)
         if first is not None and any(caller.manufacturer_seq == first.manufacturer_seq for caller in callers):
@@ -153,7 +153,7 @@ class Accounts:
             self.callers.update(ordered)
 
     def forget(self, account: int) -> None:
-        """The account is gone: nobody comes in with its keys."""
+        """Remove a deleted account's keys."""
         gone = [caller.api_key for caller in self.callers.values() if caller.manufacturer_seq == account]
         for api_key in gone:
             del self.callers[api_key.encode()]

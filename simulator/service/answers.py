@@ -1,4 +1,4 @@
-"""Answers: a status, bytes and headers, and how they go out over ASGI."""
+"""HTTP answers: status, bytes and headers, and how they are sent over ASGI."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ JSON_TYPE: Final[Header] = (b"content-type", b"application/json")
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What goes back to the caller; ``body`` is JSON text unless empty or ``media_type`` says otherwise.
+    """The answer to a request; ``body`` is JSON text unless empty or ``media_type`` says otherwise.
 
     Attributes:
         chunks: instead of ``body``, what is sent piece by piece.
@@ -33,7 +33,7 @@ class Answer:
     chunks: AsyncGenerator[bytes] | None = None
 
     def stored(self) -> StoredAnswer:
-        """As it is stored for an ``Idempotency-Key``."""
+        """The answer as the extension ``idempotency-key`` stores it."""
         return StoredAnswer(self.status, self.body, self.headers)
 
 

@@ -88,9 +88,17 @@ class Call:
             raise invalid_all(faults)
         return values
 
-    async def read_body(self, also: frozenset[bytes] = frozenset()) -> bytes:
-        """The raw body, at most 256 KiB, of a media type that is JSON or one of those given."""
-        self._check_headers(also)
+    async def read_body(
+        self, also: frozenset[bytes] = frozenset(), *, limit: int = BODY_BYTES, is_json: bool = True
+    ) -> bytes:
+        """The raw body.
+
+        Args:
+            also: media types that it may have beside JSON.
+            limit: its bytes.
+            is_json: whether it may be JSON.
+        """
+        self._check_headers(also, limit, is_json=is_json)
         message = await self.receive()
         body: bytes = message.get("body", b"")
         if message.get("more_body"):
@@ -100,14 +108,14 @@ class Call:
                 message = await self.receive()
                 part = message.get("body", b"")
                 size += len(part)
-                if size > BODY_BYTES:
-                    raise too_large("The body", BODY_BYTES)
+                if size > limit:
+                    raise too_large("The body", limit)
                 parts.append(part)
             body = b"".join(parts)
         if message["type"] == "http.disconnect":
             raise CallerGone
-        if len(body) > BODY_BYTES:
-            raise too_large("The body", BODY_BYTES)
+        if len(body) > limit:
+            raise too_large("The body", limit)
         self.body_bytes = body
         return body
 
@@ -185,16 +193,17 @@ class Call:
         what = hashlib.sha256(self.scope["path"].encode() + b"\0" + self.body_bytes).digest()
         return RequestKey(self.caller.manufacturer_seq, value.decode("ascii"), what)
 
-    def _check_headers(self, also: frozenset[bytes]) -> None:
+    def _check_headers(self, also: frozenset[bytes], limit: int, *, is_json: bool) -> None:
         given = self.scope[REQUEST_HEADERS]
         kind, size, encoding = given.get(b"content-type"), given.get(b"content-length"), given.get(b"content-encoding")
         if kind is None and self.scope["path"].startswith(CONTROL_PREFIX):
             kind = b""  # a web page of any origin may send a body without a type
-        if kind is not None and kind != b"application/json" and kind not in also and not _is_json(kind):
-            kinds = " or ".join(sorted(one.decode() for one in also | {b"application/json"}))
+        taken = also | {b"application/json"} if is_json else also
+        if kind is not None and kind not in taken and not (is_json and _is_json(kind)):
+            kinds = " or ".join(sorted(one.decode() for one in taken))
             raise HttpError(415, "unsupported_media_type", f"The body must say what it is: send Content-Type: {kinds}.")
-        if size is not None and int(size) > BODY_BYTES:
-            raise too_large("The body", BODY_BYTES)
+        if size is not None and int(size) > limit:
+            raise too_large("The body", limit)
         if encoding is not None and encoding.lower() != b"identity":
             raise HttpError(415, "unsupported_media_type", "The body must be sent without Content-Encoding.")
 

@@ -22,7 +22,6 @@ from simulator.service.config import REFRESH_GRACE_S, ServiceConfig
 from simulator.service.profiles.model import COMPLETE
 from simulator.service.profiles.text import name_of, read_all
 from simulator.service.request_log.settings import KEEP_DEFAULT, KEEP_MAX, AccessLogStyle
-from simulator.terminal import option
 from simulator.watched import PartEnded
 
 if TYPE_CHECKING:
@@ -37,7 +36,8 @@ KEEP_READINGS: Final = 1_000_000
 """How many readings a service keeps that stores nothing for long, unless it is asked otherwise."""
 KEEP_COMMANDS: Final = 100_000
 """How many ended commands it keeps."""
-_OF_CONSOLE: Final = frozenset({"no_console", "runs_dir", "scenarios_dir"})
+_NOT_OF_EXEC: Final = frozenset({"no_console", "runs_dir", "scenarios_dir", "tls_certificate", "tls_key"})
+"""Nobody sits before a command's own service, and what it says stays on this machine."""
 _EXEC_DEFAULTS: Final[dict[str, object]] = {"port": 0, "rate_limit": 0, "log_level": "warning"}
 """Of ``service exec``, where they differ: a suite is not to wait for a quota, and what is shown is its own."""
 
@@ -45,12 +45,22 @@ _EXEC_DEFAULTS: Final[dict[str, object]] = {"port": 0, "rate_limit": 0, "log_lev
 def _option(name: str, *names: str, variable: str = "", **rest: Any) -> Callable[[Command], Command]:
     """An option that can also be set by the environment variable FLEET_SIMULATOR_ and its name, or ``variable``."""
     variable = variable or name.removeprefix("--").replace("-", "_").upper()
-    return option(name, *names, envvar=f"FLEET_SIMULATOR_{variable}", **rest)
+    return click.option(name, *names, envvar=f"FLEET_SIMULATOR_{variable}", show_envvar=True, show_default=True, **rest)
 
 
 @click.group("service", short_help="Run the local service.", invoke_without_command=True)
 @_option("--host", default="127.0.0.1", help="Address to listen on; 0.0.0.0 lets other machines in.")
 @_option("--port", type=click.IntRange(0, 65535), default=DEFAULT_PORT, help="0 takes any free one.")
+@_option(
+    "--tls-certificate",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="PEM file with a certificate and those above it: serve https. 'device-gateway certificates' makes one.",
+)
+@_option(
+    "--tls-key",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="PEM file with its key, where it is not in the certificate's file.",
+)
 @_option(
     "--data",
     "data_dir",
@@ -242,10 +252,10 @@ def _execute(*, command: tuple[str, ...], **options: Any) -> int:
 
 
 def _options_of_exec() -> list[click.Parameter]:
-    """Those of the service itself, with variables of their own, and defaults that fit one command."""
+    """The service's own options, without their environment variables, and with defaults that fit one command."""
     found: list[click.Parameter] = []
     for parameter in service_command.params:
-        if parameter.name in _OF_CONSOLE:  # nobody sits before a command's own service
+        if parameter.name in _NOT_OF_EXEC:
             continue
         copied = copy.copy(parameter)
         copied.envvar = None
@@ -315,6 +325,8 @@ def _configure(
     keep_commands: int | None,
     access_log: AccessLogStyle,
     log_level: str,
+    tls_certificate: Path | None = None,
+    tls_key: Path | None = None,
 ) -> ServiceConfig:
     is_stored = data_dir is not None or bool(database)
     return ServiceConfig(
@@ -341,6 +353,8 @@ def _configure(
         keep_commands=_bound(keep_commands, None if is_stored else KEEP_COMMANDS),
         access_log=access_log,
         log_level=log_level,
+        tls_certificate=tls_certificate,
+        tls_key=tls_key,
         make_signals=_part("make_signals"),
     )
 

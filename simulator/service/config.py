@@ -56,6 +56,8 @@ class ServiceConfig:
         snapshot: a snapshot to begin with, where nothing is stored yet.
         snapshot_on_exit: where to leave one at the end, in place of one that is there.
         snapshots_dir: folder of the snapshots with names; None takes one in ``data_dir``, else a temporary one.
+        tls_certificate: PEM file with the service's certificate and those above it; None serves plain HTTP.
+        tls_key: PEM file with its key; None when it is in the same file.
         connection_limits: what one connection may send, and in what time.
     """
 
@@ -85,6 +87,8 @@ class ServiceConfig:
     snapshot: Path | None = None
     snapshot_on_exit: Path | None = None
     snapshots_dir: Path | None = None
+    tls_certificate: Path | None = None
+    tls_key: Path | None = None
     connection_limits: ConnectionLimits = field(default_factory=ConnectionLimits)
 
     def __post_init__(self) -> None:
@@ -98,6 +102,11 @@ class ServiceConfig:
             faults.append(f"keep_requests must lie in 0 (no request log) to {KEEP_MAX:,} requests")
         if faults:
             raise ConfigurationError(faults, "service")
+
+    @property
+    def is_https(self) -> bool:
+        """Whether others reach the service by https."""
+        return self.public_url.startswith("https:") if self.public_url else self.tls_certificate is not None
 
     def _faults(self) -> list[str]:
         found = fault_of_keys(self.api_key, self.secret_key.reveal() if self.secret_key else None)
@@ -118,6 +127,8 @@ class ServiceConfig:
             faults.append(f"snapshot_on_exit: there is no folder {self.snapshot_on_exit.parent}: make it first")
         elif self.snapshot_on_exit is not None and self.snapshot_on_exit.is_dir():
             faults.append(f"snapshot_on_exit: {self.snapshot_on_exit} is a folder: give the name of a file")
+        if self.tls_key is not None and self.tls_certificate is None:
+            faults.append("--tls-key needs --tls-certificate beside it")
         if not 0 <= self.port <= 65535:  # noqa: PLR2004 - TCP's range
             faults.append("port must lie in 0 to 65535; 0 takes any free one")
         return faults

@@ -60,6 +60,6 @@ def paced_transport(cycle: RequestResponseCycle) -> CorkedTransport:
 
 
 def _leave(cycle: RequestResponseCycle) -> None:
-    """As uvicorn has it when the caller has gone: what the service still sends goes nowhere."""
+    """Treat the caller as gone, as uvicorn does: what the service still sends is discarded."""
     cycle.disconnected = True
     cycle.message_event.set()

@@ -1,4 +1,4 @@
-"""Who may use ``/_emulator/...``: a program on this machine, and no web page that a browser on it happens to show."""
+"""Access to ``/_emulator/...``: for programs on this machine, and for no web page that a browser on it shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the control paths answer about accounts and snapshots."""
+"""The bodies that the control paths answer about accounts and snapshots."""
 
 from __future__ import annotations
 

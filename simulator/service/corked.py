@@ -1,4 +1,4 @@
-"""One system call for an answer instead of two.
+"""Joins the small writes of an answer, so that it takes one system call instead of two.
 
 Uvicorn writes an answer's head and its body separately, and each write goes to the kernel at once. Here what is written
 in one turn of the event loop is put together and written at its end; nothing waits longer than that.

@@ -147,6 +147,9 @@ class _Operation:
             operation["requestBody"] = {"required": True, "content": {JSON: content}}
             if endpoint.form:
                 operation["requestBody"]["content"][FORM] = {"schema": content["schema"]}
+        if endpoint.raw:
+            kinds = {kind: {"schema": {"type": "string", "format": "binary"}} for kind in endpoint.raw}
+            operation["requestBody"] = {"required": True, "content": kinds}
         return operation
 
     def _body(self) -> Json:
@@ -186,6 +189,9 @@ class _Operation:
                 for name, value in self.examples["responses"][str(reply.status)].items()
             }
         response["content"] = {reply.media_type: content}
+        for other in replies[1:]:
+            if other.body is None and other.media_type not in {JSON, reply.media_type}:
+                response["content"][other.media_type] = {"schema": {"type": "string", "format": "binary"}}
         if reply.body is not ERROR and not reply.listed:
             links = self._links(item)
             if links:

@@ -1,4 +1,4 @@
-"""Work that the clock alone makes due: ends of commands, timers of rules.
+"""Scheduled work: commands expire and rules' timers end when the service's clock says so.
 
 The regular tick runs what is due. When the clock is moved, :meth:`Due.advance` visits every instant at which something
 falls due, oldest first, with the clock standing at that instant, before it answers.
@@ -37,7 +37,7 @@ class DueSource(Protocol):
 
 
 class Due:
-    """All sources, and the one way through time. Only the event loop touches it."""
+    """All sources of scheduled work, done in the order of time. Only the event loop touches it."""
 
     def __init__(self, clock: SettableClock) -> None:
         self._clock = clock

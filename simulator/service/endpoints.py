@@ -70,6 +70,7 @@ class Endpoint:
         path: template with ``{name}`` for parameters.
         body: types that the JSON body may have.
         form: the body may be a form as well.
+        raw: media types of a body that is bytes and no JSON; its own 413 and 415 stand in ``replies``.
         replies: what it answers beside 400, 401, 429, 500 and 503, which every endpoint with keys may; beside 404 for
             an id that is no text; beside 413 and 415 where there is a body.
         parameters: of the query and the headers. Path parameters stand in ``path``.
@@ -88,6 +89,7 @@ class Endpoint:
     replies: tuple[Reply, ...]
     body: tuple[Any, ...] = ()
     form: bool = False
+    raw: tuple[str, ...] = ()
     parameters: tuple[Parameter, ...] = field(default=())
     extension: str | None = None
     public: bool = False

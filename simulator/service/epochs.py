@@ -1,4 +1,4 @@
-"""What requests rely on while they are under way: that their account is there, and the state the one they came to."""
+"""Detects, for requests that are under way, that their account was deleted or the whole state replaced."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ WAIT_S: Final = 10.0
 
 
 class Epochs:
-    """Counts what changes that from the outside. A request notes the number when it comes, and compares it later.
+    """Counts deleted accounts and replaced states. A request notes the number when it comes, and compares it later.
 
     Only the event loop touches it.
 

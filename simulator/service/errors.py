@@ -1,4 +1,4 @@
-"""What storage, rules and decisions refuse; :mod:`simulator.service.http_errors` turns each into an HTTP answer.
+"""Errors of storage, rules and decisions; :mod:`simulator.service.http_errors` turns each into an HTTP answer.
 
 ::
 
@@ -30,7 +30,7 @@ _VALUE_CHARACTERS: Final = 80
 
 
 class ServiceError(Exception):
-    """Something is not carried out.
+    """A request that is not carried out.
 
     Attributes:
         error: a stable snake_case word.
@@ -50,7 +50,7 @@ class ServiceError(Exception):
 
 
 class NotFound(ServiceError):
-    """What is named is not in the account."""
+    """The account has nothing of this name or id."""
 
 
 class Invalid(ServiceError):
@@ -58,11 +58,11 @@ class Invalid(ServiceError):
 
 
 class Conflict(ServiceError):
-    """It contradicts what is stored."""
+    """The request contradicts what is stored."""
 
 
 class TooLarge(ServiceError):
-    """It has more bytes than the limit."""
+    """A value has more bytes than the limit."""
 
 
 class KeyInUse(ServiceError):

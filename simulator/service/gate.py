@@ -1,4 +1,4 @@
-"""What every request passes first, as plain ASGI: request id, keys, quota; and where every error becomes a body.
+"""The outer ASGI layer: checks keys and quota, gives each request an id, and turns every error into a body.
 
 Order of checks: authenticate, then quota, then route and validate. A missing key is 401 on an unknown path too.
 """

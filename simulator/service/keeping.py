@@ -1,4 +1,4 @@
-"""Keeps as many readings and ended commands as are wanted, and no more."""
+"""Deletes the oldest readings and ended commands beyond the numbers that are to be kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which of the logged requests are meant, and whether as many came as were expected."""
+"""Selects requests from the log, and verifies that as many came as were expected."""
 
 from __future__ import annotations
 

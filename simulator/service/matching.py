@@ -1,4 +1,4 @@
-"""Which requests are meant: by method, path, device, product, account, key and headers.
+"""Matches requests by method, path, device, product, account, key and headers.
 
 A :class:`RequestMatch` is what a control operation takes as JSON. Checked against what exists (see
 :mod:`simulator.service.request_matches`) it becomes a :class:`Matcher`, which is asked about the
@@ -38,7 +38,7 @@ _NAMED_MAX: Final = 1_000
 
 
 class RequestMatch(Sent):
-    """Which requests are meant; one without members means every request."""
+    """The JSON form of a match; one without members matches every request."""
 
     method: Annotated[Text | None, Field(description="Such as `POST`.")] = None
     path: Annotated[
@@ -109,7 +109,7 @@ class PathTemplates:
 
 @dataclass(frozen=True, slots=True)
 class RequestFacts:
-    """What a match looks at.
+    """The facts of a request that a match compares.
 
     Attributes:
         path: as it was sent, percent-encoded, without the query.
@@ -161,7 +161,7 @@ class _Header:
 
 @dataclass(frozen=True, slots=True)
 class Matcher:
-    """A match that names what exists.
+    """A match whose names were looked up and exist.
 
     Attributes:
         wanted: as it was given.

@@ -1,4 +1,4 @@
-"""What a control body gets wrong, in words: which member, and what to write instead."""
+"""Describes the faults of a control path's body: which member is wrong, and what to write instead."""
 
 from __future__ import annotations
 

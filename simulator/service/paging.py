@@ -90,7 +90,7 @@ def by_seq(row: Any) -> tuple[int]:
 
 @dataclass(frozen=True, slots=True)
 class Part(Generic[Row]):
-    """What of a list is on a page.
+    """The part of a list that one page shows.
 
     Attributes:
         items: JSON texts.
@@ -113,7 +113,7 @@ class Part(Generic[Row]):
 
 
 def take(rows: Rows[Row], page: Page, show: Callable[[Row], Any]) -> Part[Row]:
-    """As many rows of a list as ``limit`` and :data:`PAGE_BYTES` let, one at least; no more are fetched.
+    """Take as many rows of a list as ``limit`` and :data:`PAGE_BYTES` let, one at least; no more are fetched.
 
     Args:
         rows: in the list's order, one more than the page takes where there are as many; closed here.

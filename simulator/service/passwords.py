@@ -104,7 +104,7 @@ class Attempts:
             self._windows[key] = (started_ms, count - 1)
 
     def clear(self) -> None:
-        """Everybody begins anew."""
+        """Forget all tries."""
         self._windows.clear()
 
     def _window(self, key: str, now_ms: int) -> tuple[int, int]:

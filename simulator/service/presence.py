@@ -1,4 +1,4 @@
-"""Who was seen when, kept in memory and written along with the next group of writes.
+"""When each device was last seen: kept in memory, and written along with the next group of writes.
 
 A request of a device never waits for it, and a crash loses a few seconds of presence at most.
 """

@@ -90,7 +90,7 @@ class Quota:
         return QuotaState(used > limit.per_minute, reset_s, headers)
 
     def clear(self, keys: Collection[str] | None = None) -> None:
-        """These keys begin anew; every key when None."""
+        """Forget the requests of these keys; of every key when None."""
         self._counts = {} if keys is None else {k: n for k, n in self._counts.items() if k not in keys}
 
 

@@ -1,4 +1,4 @@
-"""What the service answers, for the OpenAPI document. Records that are built as values live with their storage."""
+"""The bodies of answers, for the OpenAPI document. Records that are built as values live with their storage."""
 
 from __future__ import annotations
 

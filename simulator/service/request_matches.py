@@ -1,4 +1,4 @@
-"""A match against what the service has, and what a match looks at of a request on its way in."""
+"""Looks up the names in a match, and reads the facts of an incoming request that a match compares."""
 
 from __future__ import annotations
 

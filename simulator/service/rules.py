@@ -1,4 +1,4 @@
-"""Carries rules out, in the transaction that stores the reading: a firing, its state and its command are one commit.
+"""Evaluates rules in the transaction that stores the reading: a firing, its state and its command are one commit.
 
 Everything here but :attr:`Rules.next_due_ms` runs in the writing thread.
 """

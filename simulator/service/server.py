@@ -8,6 +8,7 @@ import functools
 import logging
 import signal
 import socket
+import ssl
 import threading
 from collections.abc import AsyncIterator, Callable, Generator, Sequence
 from types import FrameType
@@ -30,6 +31,7 @@ from simulator.service.request_log.protocol import RecordedProtocol
 from simulator.service.service import Service
 from simulator.service.storage.clients import NewClient, WantedClient
 from simulator.service.storage.keys import Keys
+from simulator.service.tls import server_context
 from simulator.service.whole_state import save_at_end
 from simulator.watched import PartEnded, make_thread
 
@@ -48,6 +50,7 @@ class _Server(uvicorn.Server):
     ) -> None:
         super().__init__(config)
         self._service = service
+        self._tls = _tls_context(service.config)
         self.addition = addition
         self._on_ready = on_ready
         service.when_failed(self._leave)
@@ -57,9 +60,29 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         asyncio.get_running_loop().set_exception_handler(AcceptFailures(_log, lambda: self.should_exit))
-        await super().startup(sockets)
+        await super().startup(sockets if self._tls is None else [])
+        if self._tls is not None and self.started:
+            await self._listen(self._tls, sockets or [])
         if self.started:
             self._on_ready()
+
+    async def _listen(self, tls: ssl.SSLContext, sockets: Sequence[socket.socket]) -> None:
+        """Take connections: over TLS on the first socket, in plain on one for this machine's own programs.
+
+        Uvicorn has no limit for the time of a handshake, and one kind of socket.
+        """
+        head_s = self._service.config.connection_limits.head_s
+        protocol: Any = self.config.http_protocol_class  # with arguments of its own, as in make_server
+        make_protocol = functools.partial(
+            protocol,
+            config=self.config,
+            server_state=self.server_state,
+            app_state=self.lifespan.state,
+        )
+        loop = asyncio.get_running_loop()
+        for number, listener in enumerate(sockets):
+            secure: dict[str, Any] = {"ssl": tls, "ssl_handshake_timeout": head_s} if number == 0 else {}
+            self.servers.append(await loop.create_server(make_protocol, sock=listener, backlog=_BACKLOG, **secure))
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._service.waiters.close()
@@ -110,14 +133,17 @@ class RunningService:
     ) -> None:
         self.config = config or ServiceConfig()
         self._ready = threading.Event()
-        self._socket = listen(self.config.host, self.config.port)
+        is_secure = self.config.tls_certificate is not None
+        self._sockets = [listen(self.config.host, self.config.port)]
         try:
+            if is_secure:  # programs of this machine reach it without the certificate's name and authority
+                self._sockets.append(listen("127.0.0.1", 0))
             self._service = Service(self.config)
+            self._service.public_url = self.config.public_url or base_url(self._sockets[0], is_secure=is_secure)
+            self._server = make_server(self._service, self._ready.set, make_addition)
         except BaseException:
-            self._socket.close()
+            self._close_sockets()
             raise
-        self._service.public_url = self.config.public_url or self.base_url
-        self._server = make_server(self._service, self._ready.set, make_addition)
         self.addition = self._server.addition
         """Further endpoints and pages; None without."""
         self._service.when_failed(on_failure)
@@ -139,7 +165,7 @@ class RunningService:
 
     def _run(self) -> None:
         try:
-            self._server.run([self._socket])
+            self._server.run(self._sockets)
         finally:
             self._ready.set()
 
@@ -155,7 +181,7 @@ class RunningService:
         self._server.should_exit = True
         if self._thread.is_alive():
             self._thread.join()
-        self._socket.close()
+        self._close_sockets()
         try:
             if self.config.snapshot_on_exit is not None and self._service.failure is None:
                 save_at_end(self._service, self.config.snapshot_on_exit)
@@ -167,10 +193,19 @@ class RunningService:
         """Which part of it an error has ended; None while all is well."""
         return self._service.failure
 
+    def _close_sockets(self) -> None:
+        for listener in self._sockets:
+            listener.close()
+
     @property
     def base_url(self) -> str:
-        """Where it listens, such as ``http://127.0.0.1:41817``."""
-        return base_url(self._socket)
+        """Where programs of this machine reach it, such as ``http://127.0.0.1:41817``."""
+        return base_url(self._sockets[-1])
+
+    @property
+    def public_url(self) -> str:
+        """Where others do: ``https`` with a certificate, and the proxy's address with one before it."""
+        return self._service.public_url
 
     @property
     def api_key(self) -> str:
@@ -277,12 +312,13 @@ def serve(
     """
     listener = listen(config.host, config.port)
     with contextlib.closing(listener):
+        own_url = base_url(listener, is_secure=config.tls_certificate is not None)
         service = Service(config)
-        service.public_url = config.public_url or base_url(listener)
+        service.public_url = config.public_url or own_url
 
         def ready() -> None:
             keep_collections_short()
-            on_ready(service, base_url(listener))
+            on_ready(service, own_url)
 
         try:
             make_server(service, ready, make_addition).run([listener])
@@ -315,11 +351,16 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def base_url(listener: socket.socket) -> str:
+def base_url(listener: socket.socket, *, is_secure: bool = False) -> str:
     """The URL of a listening socket; of one that listens everywhere, on this machine."""
+    scheme = "https" if is_secure else "http"
     host, port = listener.getsockname()[:2]
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - what nobody can be reached at
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+
+def _tls_context(config: ServiceConfig) -> ssl.SSLContext | None:
+    return None if config.tls_certificate is None else server_context(config.tls_certificate, config.tls_key)
 
 
 def make_server(service: Service, on_ready: Callable[[], None], make_addition: MakeAddition | None = None) -> _Server:

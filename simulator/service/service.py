@@ -1,4 +1,4 @@
-"""The service's parts, put together: what handlers work with."""
+"""The service object: storage, clock, rules and what is kept in memory, for the handlers of requests."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class Service:
         self.passwords = Passwords()
         self.attempts = Attempts()
         self._trusted_proxies = parse_networks(config.trusted_proxies)
-        self.sessions = Sessions(secure=(config.public_url or "").startswith("https:"))
+        self.sessions = Sessions(secure=config.is_https)
         self.failure_log = FailureLog(log)
         self.started_ms = self.clock.now_ms()
         self.database = Database(config.data_dir, config.database)

@@ -1,4 +1,4 @@
-"""Who sits at the browser: session cookies, and the proof that a form is one of our pages' own (CSRF).
+"""Browser sessions: cookies, and the proof that a form is one of our pages' own (CSRF).
 
 Sessions live in memory: a restart of the service signs everybody out and loses nothing else. A browser that has not
 signed in has a cookie too, of random bits that are stored nowhere; its forms are bound to that.
@@ -144,7 +144,7 @@ class Sessions:
         return Visitor(secrets.token_urlsafe(32), True, None)
 
     def sign_out_people(self, person_seqs: Collection[int]) -> None:
-        """These people are gone from the storage, and their row numbers may be given out again."""
+        """Sign these people out everywhere: they are deleted, and their row numbers may be given out again."""
         gone = [digest for digest, session in self._sessions.items() if session.person_seq in person_seqs]
         for digest in gone:
             del self._sessions[digest]

@@ -162,7 +162,7 @@ class _Load:
         return header
 
     def undo(self) -> None:
-        """Nothing was stored: what is in memory goes on as before."""
+        """Put back what is kept in memory: nothing was stored."""
         service = self._service
         if self._seen is not None:
             service.presence.put_back(self._seen)

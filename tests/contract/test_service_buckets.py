@@ -77,6 +77,7 @@ def test_the_database_sums_as_python_does_page_after_page(bench, agg, order):
         names = {name for data in readings for name in data}
         values = {name: AGGREGATES[agg]([data[name] for data in readings if name in data]) for name in names}
         assert bucket["sensor_data"] == pytest.approx(values)
+    for bucket in seen[::10]:
         assert bench.http.get("/sensor-data", params={"from": bucket["from"], "to": bucket["to"]}).json()["data"]
 
 

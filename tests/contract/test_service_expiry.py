@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import pytest
 
@@ -26,8 +27,9 @@ def open_ids(bench: Bench, device_id: str, **query: object) -> list[str]:
     return [record["id"] for record in answer.json()["data"]]
 
 
-def fill_queue(bench: Bench, device_id: str) -> None:
-    for _ in range(100):
+def queue_for(bench: Bench, device_id: str, happens: Callable[[Bench, str], None]) -> None:
+    """A command, or as many as may wait where a further one is to be refused."""
+    for _ in range(100 if happens is refused_send else 1):
         bench.send(device_id)
 
 
@@ -59,7 +61,7 @@ HAPPENINGS = (refused_send, refused_report, refused_removal, good_report, good_r
 def test_a_command_ends_in_time_whatever_happens_to_another_device(bench, happens):
     product_id = bench.product()
     device, other = bench.device(product_id, "SN-1"), bench.device(product_id, "SN-2")
-    fill_queue(bench, other)
+    queue_for(bench, other, happens)
     command = bench.send(device, ttl_seconds=5)
     bench.clock.advance(6)
     happens(bench, other)
@@ -71,7 +73,7 @@ def test_a_command_ends_in_time_whatever_happens_to_another_device(bench, happen
 def test_a_kept_answer_is_not_given_beyond_the_end_of_its_commands(bench, happens):
     product_id = bench.product()
     device, other = bench.device(product_id, "SN-1"), bench.device(product_id, "SN-2")
-    fill_queue(bench, other)
+    queue_for(bench, other, happens)
     command = bench.send(device, ttl_seconds=5)
     assert [open_ids(bench, device) for _ in range(2)] == [[command], [command]]  # the second is the kept one
     bench.clock.advance(6)

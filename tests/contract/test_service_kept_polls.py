@@ -9,7 +9,7 @@ import pytest
 from tests.exhaustive import EXHAUSTIVE
 from tests.service_running import Bench, running
 
-STEPS = 120
+STEPS = 80
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from tests.service_running import Bench, running
 
 LARGE = 250_000
 """Bytes of an item: 17 of them are more than a page takes."""
-ITEMS = 40
+ITEMS = 20
 
 
 @pytest.fixture(scope="module")

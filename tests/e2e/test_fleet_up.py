@@ -71,13 +71,19 @@ def test_up_brings_a_service_and_devices_and_ctrl_c_ends_both():
     assert code == 0
 
 
-def test_a_data_folder_keeps_keys_and_devices_over_two_starts(tmp_path):
-    process, first = start("--devices=2", "--accounts=2", f"--data={tmp_path / 'data'}")
-    assert end(process) == 0
+def test_a_data_folder_keeps_keys_devices_and_the_brokers_port_over_two_starts(tmp_path):
+    wanted = free_port()
+    process, first = start("--devices=2", "--accounts=2", f"--data={tmp_path / 'data'}", f"--mqtt-port={wanted}")
+    try:
+        assert first["mqtt_port"] == wanted
+        socket.create_connection(("127.0.0.1", wanted), 10).close()
+    finally:
+        assert end(process) == 0
     process, second = start("--devices=2", "--accounts=2", f"--data={tmp_path / 'data'}")
     try:
         assert second["device_ids"] == first["device_ids"]
         assert second["secret_key"] == first["secret_key"]
+        assert second["mqtt_port"] == wanted, "the next start keeps it without the option"
         owns = [[own["device_id"] for own in told["own_devices"]] for told in (first, second)]
         assert owns[0] == owns[1]
         assert second["other_accounts"] == first["other_accounts"]
@@ -129,20 +135,6 @@ def test_a_gateway_that_loses_its_port_before_it_listens_names_the_option(tmp_pa
         run = running_trial(tmp_path, bench.service.base_url, keys, {}, other.getsockname()[1])
         with pytest.raises(ConfigurationError, match="give another --gateway-port"), run:
             pytest.fail("it listens on a port that somebody else has")
-
-
-def test_the_broker_listens_on_the_port_that_it_was_given(tmp_path):
-    process, told = start(f"--data={tmp_path / 'data'}", f"--mqtt-port={(wanted := free_port())}")
-    try:
-        assert told["mqtt_port"] == wanted
-        socket.create_connection(("127.0.0.1", wanted), 10).close()
-    finally:
-        end(process)
-    process, told = start(f"--data={tmp_path / 'data'}")
-    try:
-        assert told["mqtt_port"] == wanted, "the next start keeps it without the option"
-    finally:
-        end(process)
 
 
 def test_up_brings_a_gateway_and_a_device_of_ones_own_that_works_with_its_token_alone():

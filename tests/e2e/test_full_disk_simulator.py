@@ -17,7 +17,10 @@ from simulator.cli import main
 from simulator.fleet.report.making import make_reports
 from simulator.fleet.report.writing import read_record
 from simulator.keys import keep_keys
+from simulator.labels.corpus.collection import collect
+from simulator.labels.damage.making import damage_labels
 from simulator.labels.payload import label_text
+from simulator.labels.symbol.decoders import Zxing
 from tests.conftest import ON_CI
 from tests.service_running import running
 
@@ -167,6 +170,19 @@ AGAIN = (
 """Those that can be given again as they were, once there is room."""
 
 
+@pytest.fixture
+def fewer(monkeypatch):
+    """A corpus of a few payloads, and damage that zxing alone judges, in this process: the same files are written."""
+    monkeypatch.setattr("simulator.labels.corpus.run.collect", lambda setting: collect(setting)[::20])
+    monkeypatch.setattr("simulator.labels.damage.making.make_extra", lambda *_: ())
+    alone = {"jobs": None, "decoders": [Zxing()]}
+    monkeypatch.setattr(
+        "simulator.labels.cli.damage.damage_labels",
+        lambda labels, **options: damage_labels(labels, **options | alone),
+    )
+
+
+@pytest.mark.usefixtures("fewer")
 @pytest.mark.parametrize("name", AGAIN)
 def test_a_full_disk_is_one_line_and_with_room_the_same_command_makes_everything(name, commands, disk, play):
     command = commands[name]

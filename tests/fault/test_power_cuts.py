@@ -21,7 +21,7 @@ from tests.fault.revival import revive_all
 
 SEED = int(os.environ.get("POWER_CUT_SEED", "1"))
 OF_SECTORS = int(os.environ.get("POWER_CUT_SECTORS", "2"))
-REVIVED = float(os.environ.get("POWER_CUT_REVIVED", "0.05"))
+REVIVED = float(os.environ.get("POWER_CUT_REVIVED", "0.03"))
 """The share of the images that an agent is started on; 1 takes all of them."""
 
 

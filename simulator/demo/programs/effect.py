@@ -18,7 +18,7 @@ _SLICE_S = 0.05
 
 
 def main() -> None:
-    """Write the effect down, work as long as the payload says, answer."""
+    """Write the effect down, work for the seconds of the payload, answer."""
     payload = json.load(sys.stdin)
     seconds = payload.get("seconds", 1.0)
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= 600:  # noqa: PLR2004

@@ -18,7 +18,7 @@ from typing import Final
 
 from agent.core.values import Contract, OutcomeStatus
 from agent.wire.command_states import RESULT_STATES, CommandStatus
-from simulator.fleet.audit.findings import Findings
+from simulator.fleet.audit.findings import Findings, StreamSums
 from simulator.fleet.audit.ledger_format import CommandEvent, CommandKind
 
 _NOT_TAKEN: Final = frozenset(CommandStatus) - RESULT_STATES
@@ -49,7 +49,7 @@ class CommandRules:
 
 
 @dataclass(frozen=True, slots=True)
-class CommandSums:
+class CommandSums(StreamSums):
     """Counts over all commands; each command counts once in each kind.
 
     Attributes:
@@ -60,16 +60,6 @@ class CommandSums:
         stateless: their result was taken, and the service lists them in no state that is known, where it should.
     """
 
-    sent: int = 0
-    accepted: int = 0
-    stored: int = 0
-    lost: int = 0
-    doubled: int = 0
-    reordered: int = 0
-    altered: int = 0
-    late: int = 0
-    unknown: int = 0
-    ambiguous: int = 0
     effects: int = 0
     again: int = 0
     undelivered: int = 0

@@ -187,7 +187,7 @@ class FileLedger(FleetLedger):
         self._note(CommandKind.ORDERED, device, command_id, at_s)
 
     def order_unanswered(self, device: int, at_s: float) -> None:
-        """An operator's command got no answer: it may exist or not, under an id that nobody knows."""
+        """An operator's command got no answer: it may exist or not, and its id is not known."""
         self._note(CommandKind.ORDER_UNANSWERED, device, "", at_s)
 
     def command_received(self, device: int, command_id: str, at_s: float) -> None:

@@ -1,4 +1,4 @@
-"""Findings of an audit under way, by kind and device."""
+"""Findings of an audit under way: by kind and device, and as counts of a stream."""
 
 from __future__ import annotations
 
@@ -32,3 +32,22 @@ class Findings:
         self.counts[kind, device] += count
         kept = self.keys.setdefault((kind, device), [])
         kept += keys[: self.keys_kept - len(kept)]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSums:
+    """Counts over all readings, or over all commands; each counts once in each kind.
+
+    See :class:`~simulator.fleet.record.StreamAudit`.
+    """
+
+    sent: int = 0
+    accepted: int = 0
+    stored: int = 0
+    lost: int = 0
+    doubled: int = 0
+    reordered: int = 0
+    altered: int = 0
+    late: int = 0
+    unknown: int = 0
+    ambiguous: int = 0

@@ -72,7 +72,7 @@ class FleetLedger:
         """The service took an operator's command for this device, and gave it this id."""
 
     def order_unanswered(self, device: int, at_s: float) -> None:
-        """An operator's command got no answer: it may exist or not, under an id that nobody knows."""
+        """An operator's command got no answer: it may exist or not, and its id is not known."""
 
     def command_received(self, device: int, command_id: str, at_s: float) -> None:
         """The device admitted a command to its journal. Not to be called for a repeat that the journal knew."""

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from agent.core.timekeeping import DATE_RESOLUTION_S
-from simulator.fleet.audit.findings import Findings
+from simulator.fleet.audit.findings import Findings, StreamSums
 from simulator.fleet.audit.ledger_format import NO_TIME, ReadingKind
 from simulator.fleet.audit.records import Records
 
@@ -66,7 +66,7 @@ class ReadingRules:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadingSums:
+class ReadingSums(StreamSums):
     """Counts over all readings; each reading counts once in each kind.
 
     Attributes:
@@ -75,16 +75,6 @@ class ReadingSums:
         unordered: stored without a time of arrival, so that their order cannot be judged.
     """
 
-    sent: int = 0
-    accepted: int = 0
-    stored: int = 0
-    lost: int = 0
-    doubled: int = 0
-    reordered: int = 0
-    altered: int = 0
-    late: int = 0
-    unknown: int = 0
-    ambiguous: int = 0
     resent: int = 0
     refused: int = 0
     resent_ambiguous: int = 0

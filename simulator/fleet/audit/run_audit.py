@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass, fields, replace
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -181,8 +181,8 @@ def _judge(
     had_commands = any(survey.with_commands for survey in surveys)
     result = replace(result, unjudged=tuple(unjudged))
     return AuditRecord(
-        readings=_reading_stream(readings),
-        commands=_command_stream(commands) if had_commands else None,
+        readings=_stream(readings),
+        commands=_stream(commands, resent=commands.again) if had_commands else None,
         complete=complete,
         sentences=(
             *audit_sentences(readings, commands if had_commands else None, surveys, result, len(devices)),
@@ -276,35 +276,9 @@ def _added(one: Sums, other: Sums) -> Sums:
 
 
 def _stream(sums: ReadingSums | CommandSums, **more: int) -> StreamAudit:
-    """What is counted of both, and ``more`` that is of one."""
-    return StreamAudit(
-        sent=sums.sent,
-        accepted=sums.accepted,
-        stored=sums.stored,
-        lost=sums.lost,
-        doubled=sums.doubled,
-        reordered=sums.reordered,
-        altered=sums.altered,
-        late=sums.late,
-        unknown=sums.unknown,
-        ambiguous=sums.ambiguous,
-        **more,
-    )
-
-
-def _reading_stream(sums: ReadingSums) -> StreamAudit:
-    return _stream(
-        sums,
-        resent=sums.resent,
-        resent_ambiguous=sums.resent_ambiguous,
-        doubled_by_resend=sums.doubled_by_resend,
-        refused=sums.refused,
-        misdated=sums.misdated,
-    )
-
-
-def _command_stream(sums: CommandSums) -> StreamAudit:
-    return _stream(sums, resent=sums.again)
+    """The sums as the record has them, and ``more`` under other names."""
+    names = (each.name for each in fields(StreamAudit))
+    return StreamAudit(**{name: getattr(sums, name) for name in names if hasattr(sums, name)}, **more)
 
 
 def _listed(found: Findings, devices: Mapping[int, AuditedDevice], most: int) -> tuple[DeviceFinding, ...]:

@@ -99,7 +99,7 @@ def _recorded(record: RunRecord, run: Path) -> RecordedRun:
 async def _audit(run: Path, way: Target, settings: AuditSettings) -> AuditRecord:
     with show_progress("devices read back") as on_progress:
         offers = offers_of(run)
-        async with open_client(way.base_url, Keyring(way.keys), offers=offers, ca_file=way.ca_file) as desk:
+        async with open_client(way.base_url, Keyring(way.keys), offers=offers, ca_file=way.ca_file) as client:
             # Wrong keys and wrong addresses are reported at once.
-            await desk.ask("GET", f"{paths.DEVICES}?limit=1" if LIST_PARAMETERS in offers else paths.DEVICES)
-            return await audit_run(run, desk.pages, settings, on_progress)
+            await client.ask("GET", f"{paths.DEVICES}?limit=1" if LIST_PARAMETERS in offers else paths.DEVICES)
+            return await audit_run(run, client.pages, settings, on_progress)

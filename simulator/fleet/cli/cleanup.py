@@ -51,5 +51,5 @@ def cleanup_command(
 
 async def _clean(way: Target, prefix: str, *, dry_run: bool) -> CleanupCount:
     with show_progress("removed") as on_progress:
-        async with open_client(way.base_url, Keyring(way.keys), offers=find_offers(way), ca_file=way.ca_file) as desk:
-            return await clean_up(desk, on_progress, prefix=prefix, dry_run=dry_run)
+        async with open_client(way.base_url, Keyring(way.keys), offers=find_offers(way), ca_file=way.ca_file) as client:
+            return await clean_up(client, on_progress, prefix=prefix, dry_run=dry_run)

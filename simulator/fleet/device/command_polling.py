@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from agent.core.poll_interval import PollPace
 from agent.core.schedule import phase_s
 from agent.core.values import Moment
@@ -14,9 +12,8 @@ from simulator.fleet.device.http_codec import Listing, PagedPoll, Request
 from simulator.fleet.device.retry_policy import RetryPolicy
 from simulator.fleet.device.runtime import DeviceRuntime, take_in
 from simulator.fleet.engine.ports import HttpAnswer
+from simulator.fleet.engine.wheel import NEVER
 from simulator.fleet.outcomes import OutcomeClass
-
-_NEVER_S: Final = float("inf")
 
 
 class CommandPolling:
@@ -48,7 +45,7 @@ class CommandPolling:
         due_s = self.due_s
         if now.monotonic_s < due_s:
             return None
-        self.due_s = _NEVER_S
+        self.due_s = NEVER
         runtime = self._runtime
         if self._reading is not None:
             return self._reading.next_page(due_s)

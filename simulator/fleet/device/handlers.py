@@ -177,15 +177,15 @@ VOCABULARY: Final[Mapping[str, VirtualHandler]] = MappingProxyType(
 """The climate node's handlers; each has a lane of its own."""
 
 
-def rules_of(vocabulary: Mapping[str, VirtualHandler]) -> CommandRules:
-    """What the core's triage goes by for devices with this vocabulary."""
+def _judge(payload: JsonObject) -> str | None:
+    handler = VOCABULARY.get(str(payload.get(HANDLER_KEY)))
+    return None if handler is None else payload_fault(handler, payload)
 
-    def judge(payload: JsonObject) -> str | None:
-        handler = vocabulary.get(str(payload.get(HANDLER_KEY)))
-        return None if handler is None else payload_fault(handler, payload)
 
-    handlers = {name: HandlerRule(handler.contract, name) for name, handler in vocabulary.items()}
-    return CommandRules(handlers, judge, HANDLER_KEY)
+RULES: Final = CommandRules(
+    {name: HandlerRule(handler.contract, name) for name, handler in VOCABULARY.items()}, _judge, HANDLER_KEY
+)
+"""What the core's triage goes by for devices with these handlers."""
 
 
 def parse_payload(handler: VirtualHandler, payload: JsonObject) -> BaseModel:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, TypedDict
 from uuid import uuid4
 
 from agent.core.backoff import Backoff
 from agent.core.poll_interval import PollIntervals
-from agent.core.triage import CommandRules
 from agent.core.values import Moment
 from agent.wire.dialect import Dialect
 from simulator.fleet.audit.fleet_ledger import FleetLedger
 from simulator.fleet.device.environment import Environment
-from simulator.fleet.device.handlers import VOCABULARY, VirtualHandler, rules_of
 from simulator.fleet.metrics.ages import Ages
 from simulator.fleet.models.model import Model
 from simulator.fleet.outcomes import Attempt, OutcomeClass
@@ -32,8 +30,6 @@ class DeviceModel:
 
     Attributes:
         signals: what the sensor reads, by reading name.
-        handlers: the vocabulary.
-        rules: what triage goes by; fits ``handlers``.
         interval_s: how often the sensor is read, unless a command set it otherwise.
         in_step: all devices read in the same instant, as no real fleet does; otherwise each has its own place in the
             interval, by the hash of its number.
@@ -46,8 +42,6 @@ class DeviceModel:
     """
 
     signals: SignalSet = field(default_factory=lambda: CLIMATE)
-    handlers: Mapping[str, VirtualHandler] = field(default_factory=lambda: VOCABULARY)
-    rules: CommandRules = field(default_factory=lambda: rules_of(VOCABULARY))
     interval_s: float = 10.0
     in_step: bool = False
     polling: PollIntervals = field(default_factory=PollIntervals)

@@ -13,11 +13,11 @@ from agent.errors import Offline
 from simulator.fleet.device.model import Observer
 from simulator.fleet.device.mqtt_codec import MqttOperation
 from simulator.fleet.device.retry_policy import RetryPolicy
+from simulator.fleet.engine.wheel import NEVER
 from simulator.fleet.outcomes import Attempt, OutcomeClass
 
 STABLE_S: Final = 10.0
 """A connection that stood this long shows that all is well: the next failure is the first of its row."""
-_NEVER_S: Final = float("inf")
 
 
 class Attempts:
@@ -54,14 +54,14 @@ class Attempts:
         self._fraction = fraction
         self._retry_policy = RetryPolicy(backoff, fraction)
         self._attempt_s = 0.0
-        self.due_s = _NEVER_S
+        self.due_s = NEVER
         self.is_up = False
         self.stood_s = 0.0
 
     @property
     def is_connecting(self) -> bool:
         """There will be an answer: a connection, or the end of the attempt."""
-        return not self.is_up and self.due_s == _NEVER_S
+        return not self.is_up and self.due_s == NEVER
 
     def begin(self, due_s: float) -> None:
         """Power on: the first attempt is due at this time."""
@@ -70,7 +70,7 @@ class Attempts:
 
     def take(self) -> None:
         """Note that the attempt that was due is made now."""
-        self._attempt_s, self.due_s = self.due_s, _NEVER_S
+        self._attempt_s, self.due_s = self.due_s, NEVER
 
     def stood(self, began_s: float, now_s: float) -> None:
         """The subscriptions stand."""
@@ -96,7 +96,7 @@ class Attempts:
     def stop(self) -> None:
         """Power off."""
         self.is_up = False
-        self.due_s = _NEVER_S
+        self.due_s = NEVER
 
     def _count(self, outcome: OutcomeClass, began_s: float | None, now_s: float) -> None:
         self._observer.exchanged(

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Final
 from agent.core.commands import OPEN_STATES, HandlerRule, recover, refuse_at_start
 from agent.core.triage import TriageVerdict, triage
 from agent.core.values import CommandPoll, CommandState, JournalEntry, Moment, Outcome, Report
-from simulator.fleet.device.handlers import HandlerContext, Work, parse_payload
+from simulator.fleet.device.handlers import RULES, VOCABULARY, HandlerContext, Work, parse_payload
 from simulator.fleet.device.hashed_random import HashedRandom
 from simulator.fleet.device.http_codec import IN_PROGRESS
 from simulator.fleet.device.service_clock import ServiceClock
+from simulator.fleet.engine.wheel import NEVER
 from simulator.fleet.signals.base import Individual
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ VERSION: Final = "firmware"
 # Shorter works are over before anybody could look.
 _PROGRESS_FROM_S: Final = 0.5
 _PROGRESS_KEPT: Final = 16
-_NEVER_S: Final = float("inf")
 
 
 class DeviceRuntime:
@@ -150,7 +150,7 @@ class Lanes:
     @property
     def due_s(self) -> float:
         """When the next running command ends, on the monotonic clock; infinity when none runs."""
-        return min([running.ends_s for running in self._running.values()], default=_NEVER_S)
+        return min([running.ends_s for running in self._running.values()], default=NEVER)
 
     def resume(self, started: Moment) -> None:
         """After power-on: judge what the last life left in ``started``, and queue what it left waiting.
@@ -158,9 +158,9 @@ class Lanes:
         Args:
             started: when this life began.
         """
-        journal, handlers = self._runtime.disk.journal, self._runtime.model.handlers
+        journal = self._runtime.disk.journal
         for entry in journal.in_state(CommandState.STARTED):
-            handler = handlers.get(entry.handler)
+            handler = VOCABULARY.get(entry.handler)
             rule = HandlerRule(handler.contract, entry.handler) if handler else None
             recovery = recover(entry, rule, started)
             if recovery.outcome is not None:
@@ -220,7 +220,7 @@ class Lanes:
         runtime = self._runtime
         payload = entry.command.payload
         started = runtime.disk.journal.start(entry.command.id, now)
-        handler = runtime.model.handlers[entry.handler]
+        handler = VOCABULARY[entry.handler]
         runtime.fleet.ledger.command_started(
             runtime.index, entry.command.id, handler.contract, started.attempts, runtime.run_s(now)
         )
@@ -248,7 +248,7 @@ def take_in(runtime: DeviceRuntime, poll: CommandPoll, now: Moment) -> bool:
     decided = triage(
         poll.commands,
         journal.known(ids),
-        runtime.model.rules,
+        RULES,
         received=now,
         service_now_s=runtime.time.at(now),
         first_contact=journal.is_empty,

@@ -26,17 +26,17 @@ from simulator.fleet.device.http_codec import Operation, Request, values_text
 from simulator.fleet.device.runtime import VERSION, DeviceRuntime
 from simulator.fleet.device.uplink import DeviceUplink
 from simulator.fleet.engine.ports import HttpAnswer
+from simulator.fleet.engine.wheel import NEVER
 from simulator.fleet.outcomes import Attempt, OutcomeClass
 from simulator.fleet.signals.base import READING, device_key
 
 _INTERVAL: Final = "interval_s"
-_NEVER_S: Final = float("inf")
 _AT_ONCE_S: Final = float("-inf")
 _POLL: Final = Operation.POLL
 
 
 class Channel(Protocol):
-    """One of the two ways between a device and the service."""
+    """A way between a device and the service: of commands, or of results and readings."""
 
     @property
     def due_s(self) -> float:
@@ -143,7 +143,7 @@ class VirtualDevice:
                     self._sample_due_s = self._next_s(now)
         if self._sampling and now.monotonic_s >= self._sample_due_s:
             self._sample(now)
-        due_s = self._sample_due_s if self._sampling else _NEVER_S
+        due_s = self._sample_due_s if self._sampling else NEVER
         self.own_due_s = due_s if lanes is None else min(due_s, lanes.due_s)
 
     def _sample(self, now: Moment) -> None:

@@ -145,7 +145,7 @@ def examine(demand: Demand, host: Host) -> tuple[ResourceCheck, ...]:
 
 
 def missing(findings: tuple[ResourceCheck, ...]) -> list[str]:
-    """Why the run cannot be what the scenario says, one sentence each with the numbers and the fix; empty if it can."""
+    """What this machine lacks for the run, one sentence each with the numbers and the fix; empty if nothing."""
     return [str(finding) for finding in findings if finding.refuses and not finding.fits]
 
 

@@ -101,7 +101,7 @@ class Saturation:
             self._held += 1
 
     def assess(self, *, is_open: bool, is_pooled: bool = True) -> Assessment:
-        """What the figures so far say of the generator.
+        """Assess the generator by the figures so far.
 
         Args:
             is_open: the scenario has open arrivals, which keep their rate whatever the target does.

@@ -211,7 +211,7 @@ class CommandTracker:
         self._age(way, way.state, way.marks[Stage.REPORTED])
 
     def _age(self, way: _Way, state: EndState, ended_s: float | None) -> None:
-        """Measure the age of a command whose end the service knows; of one that somebody else sent there is none."""
+        """Measure the age of a command whose end has reached the service; a command of another sender has none."""
         planned_s = way.marks[Stage.PLANNED]
         if way.is_aged or way.stream is None or planned_s is None or ended_s is None:
             return

@@ -149,7 +149,7 @@ _STATES: Final = {state.value: frozenset({state.value}) for state in EndState} |
 
 
 class SubjectNames:
-    """A subject, split at its dots; each part knows its column.
+    """A subject, split at its dots, with the column of each part.
 
     Args:
         expression: the threshold.

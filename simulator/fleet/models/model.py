@@ -45,7 +45,7 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class StateReadings:
-    """What a device in one state reads and how often; ``every_s`` None: as the model says."""
+    """What a device in one state reads and how often; ``every_s`` None: as often as in its model."""
 
     signals: SignalSet
     every_s: float | None = None

@@ -107,7 +107,7 @@ class Plan:
             begin_s = end_s
 
     def table(self, devices: range, from_s: float, to_s: float, kinds: frozenset[EventKind] = EVERY_KIND) -> EventTable:
-        """The same as columns, all at once: for short stretches, and for whoever counts."""
+        """The events of a stretch as columns, all at once: for short stretches, and to be counted."""
         if devices not in self._ranges:
             self._ranges[devices] = RangePlan.of(self, devices)
         made = self._ranges[devices]
@@ -115,7 +115,7 @@ class Plan:
         return made.between(from_s, to_s, kinds, periodic)
 
     def _periods(self, devices: range) -> tuple[Periodic, ...]:
-        """The schedules of a range; whoever asks for switches and commands only never needs their hashes."""
+        """The schedules of a range, made when first needed: switches and commands need none of their hashes."""
         if devices not in self._periodic:
             self._periodic[devices] = tuple(periodic_of(self.scenario, self.models, devices))
         return self._periodic[devices]

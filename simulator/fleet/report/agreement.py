@@ -107,7 +107,7 @@ class Agreement:
             yield f"{SECONDS_FILE} and {RUN_FILE} differ: {_few(differing)}"
 
     def _judged_otherwise(self) -> Iterator[str]:
-        """Thresholds that come out otherwise than the record says; only of sums that agree."""
+        """Thresholds with another result than in the record; only of sums that agree."""
         record = self._record
         if record.gaps or record.partial or not record.thresholds:
             return
@@ -197,7 +197,7 @@ def _without_reason(record: RunRecord) -> Iterator[str]:
 
 
 def _unproven(record: RunRecord) -> Iterator[str]:
-    """Where a run of a kind of its own passed, and what it found says otherwise or is not there."""
+    """Where a storm or a limiter's test passed, although its results are missing or say otherwise."""
     found = record.extras.get(record.kind)
     if record.kind == CHECKS:
         outcomes = [each.get("outcome") for each in found.values()] if isinstance(found, Mapping) else []

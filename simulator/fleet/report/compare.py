@@ -175,7 +175,7 @@ def compare_runs(folder_a: Path, folder_b: Path, terms: Terms) -> Comparison:
 
 
 def unfit(record: RunRecord) -> str:
-    """Why the figures of a run say nothing of its target, as the rest of a sentence about it; empty when they do."""
+    """Why a run proves nothing about its target, as the rest of a sentence about it; empty when it does."""
     why = record.verdict.sentences[0] if record.verdict.sentences else ""
     if record.verdict.word is VerdictStatus.INCONCLUSIVE:
         return f"is inconclusive: {why or 'its generator was the limit, or not everything was seen'}"

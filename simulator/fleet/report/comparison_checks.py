@@ -18,7 +18,7 @@ _MARKS = {
 
 
 def comparison_checks(found: Comparison) -> CheckRun:
-    """A comparison: what is worse is a failure, what cannot be said is skipped, a run that says nothing is an error."""
+    """A comparison as checks: worse is a failure, not judged is skipped, a run that proves nothing is an error."""
     checks = [_difference(each) for each in found.differences]
     checks += [Check("verdicts", sentence, sentence, Mark.BAD, sentence) for sentence in found.broken]
     return CheckRun(

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any, Final
+from typing import Final
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from simulator.fleet.report.compare import Comparison, Difference, Estimate, FigureKind, Finding
-from simulator.fleet.report.formatting import DASH, count_text, percent_text, time_text
+from simulator.fleet.report.formatting import DASH, count_text, finite, percent_text, time_text
 
 STYLES: Final = {
     Finding.BETTER: "bold green",
@@ -91,13 +90,6 @@ def comparison_json(found: Comparison) -> str:
 
 def _named(name: str, began_at: str, verdict: str) -> dict[str, str]:
     return {"name": name, "began_at": began_at, "verdict": verdict}
-
-
-def finite(value: Any) -> Any:
-    """A value with null in the place of what is no number, which JSON has no word for."""
-    if isinstance(value, dict):
-        return {key: finite(each) for key, each in value.items()}
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _table(found: Comparison, *, wide: bool) -> Table:

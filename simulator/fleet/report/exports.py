@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import asdict
 from typing import Any
 
@@ -19,6 +18,7 @@ from simulator.fleet.report.figures import (
     percentile_label,
     percentile_times,
 )
+from simulator.fleet.report.formatting import finite
 
 
 def summary_json(record: RunRecord) -> str:
@@ -34,7 +34,7 @@ def summary_json(record: RunRecord) -> str:
         for name, times in ((name, Histogram.decode(text)) for name, text in record.command_stages.items())
     }
     del document["health"]["send_lag"]
-    return json.dumps(_finite(document), indent=1, ensure_ascii=False, allow_nan=False, default=str) + "\n"
+    return json.dumps(finite(document), indent=1, ensure_ascii=False, allow_nan=False, default=str) + "\n"
 
 
 def _figures(figures: OutcomeFigures) -> dict[str, Any]:
@@ -46,12 +46,3 @@ def _times(histogram: Histogram) -> dict[str, float]:
     return dict(
         zip(map(percentile_label, TABLE_PERCENTILES), percentile_times(histogram, TABLE_PERCENTILES), strict=True)
     )
-
-
-def _finite(value: Any) -> Any:
-    """The document with null where a number is none: JSON has no other word for it."""
-    if isinstance(value, dict):
-        return {key: _finite(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -244,7 +244,7 @@ OPERATION_COLUMNS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class AgeFigures:
-    """How old readings were that the service accepted, or commands whose end it knows.
+    """How old readings were when they were accepted, or commands when their end reached the service.
 
     Attributes:
         figures: named as in a threshold: ``readings.age``, ``commands.age``, ``commands.age.failed``,
@@ -306,10 +306,10 @@ def _ages(record: RunRecord) -> Iterator[AgeFigures]:
         yield AgeFigures(figures, max(others, unended) if name == COMMAND_AGE else others)
 
 
-def phase_figures(operations: Operations, span_s: float) -> tuple[OperationFigures, ...]:
-    """Figures of a phase: ages first, then requests in the order of their names."""
+def phase_figures(operations: Operations) -> tuple[OperationFigures, ...]:
+    """Counts and times of a phase, without rates: ages first, then requests in the order of their names."""
     ages = shown_ages(operations)
     return (
-        *(OperationFigures.from_parts(name, (classes,), span_s) for name, classes in ages.items()),
-        *figures_by_operation(without_stages(operations), span_s).values(),
+        *(OperationFigures.from_parts(name, (classes,), 0.0) for name, classes in ages.items()),
+        *figures_by_operation(without_stages(operations), 0.0).values(),
     )

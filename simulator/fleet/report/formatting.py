@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Any, Final
 
 from agent.errors import AgentError, ConfigurationError
 from simulator.fleet.metrics.subjects import FAILED
@@ -152,3 +152,12 @@ def in_few_lines(missing: Iterable[str]) -> list[str]:
     for (folder, reason), names in together.items():
         lines.append(f"{folder}/{', '.join(names)}{_CANNOT}{reason}; make room there and run 'fleet-simulator report'")
     return lines
+
+
+def finite(value: Any) -> Any:
+    """A document with null where a number is infinite or none, which JSON has no word for."""
+    if isinstance(value, dict):
+        return {key: finite(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -117,7 +117,7 @@ class History:
 
     @property
     def unjudged(self) -> str:
-        """Why nothing can be said of the latest run; empty when something can."""
+        """Why the latest run cannot be judged; empty when it can."""
         if self.latest.unjudged:
             return f"the latest run {self.latest.unjudged}"
         if all(judged.finding is Finding.TOO_FEW for judged in self.latest.figures.values()):

@@ -11,8 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from simulator.fleet.report.compare import Finding
-from simulator.fleet.report.comparison_text import SHORT, STYLES, WIDE, figure_text, finite
-from simulator.fleet.report.formatting import plural
+from simulator.fleet.report.comparison_text import SHORT, STYLES, WIDE, figure_text
+from simulator.fleet.report.formatting import finite, plural
 from simulator.fleet.report.history import BASELINE_MAX, BASELINE_MIN, FAR, Headline, History, HistoryRun, Judged
 from simulator.fleet.report.live_screen import sparkline
 

@@ -147,10 +147,10 @@ def parts_in_rows(label: str, parts: Sequence[tuple[str, str]], width: int) -> l
     return rows
 
 
-def bar(share: float, cells: int, style: str = "cyan") -> Text:
+def bar(share: float, cells: int) -> Text:
     """A bar that is full at 1."""
     full = round(min(max(share, 0.0), 1.0) * cells)
-    return Text.assemble(("━" * full, style), ("━" * (cells - full), "bright_black"))
+    return Text.assemble(("━" * full, "cyan"), ("━" * (cells - full), "bright_black"))
 
 
 def _title(picture: ScreenState, width: int) -> list[Line]:

@@ -19,7 +19,7 @@ _FEW_HOURS: Final = (0, 12, 24)
 _ROOM_FOR_ALL: Final = 45
 _WIDTH, _HEIGHT = 720, 150
 _STYLES: Final = (("simulator.report", "report.css"),)
-_WARDROBE: Final = PageAssets("simulator.fleet.report.page", scripts=(), styles=_STYLES)
+_ASSETS: Final = PageAssets("simulator.fleet.report.page", scripts=(), styles=_STYLES)
 
 Span = tuple[float, float, float] | None
 """Lowest, highest and mean of some samples; None without any."""
@@ -136,7 +136,7 @@ def signals_page(name: str, days: Sequence[SignalDay]) -> str:
     begin = datetime.fromtimestamp(days[0].begin_s, UTC) if days else None
     return render_page(
         "signals.html.j2",
-        wardrobe=_WARDROBE,
+        wardrobe=_ASSETS,
         name=name,
         models=models,
         begin=begin.strftime("%Y-%m-%d %H:%M UTC") if begin else "",

@@ -33,7 +33,8 @@ from simulator.fleet.run.messages import (
     ToWorker,
 )
 from simulator.fleet.run.target_watch import TargetWatch
-from simulator.fleet.scenario.conditions import Condition
+from simulator.fleet.scenario.conditions import Condition, parse_condition
+from simulator.fleet.scenario.phases import Phase
 from simulator.fleet.workload.base import WorkloadSummary
 from simulator.watched import describe
 
@@ -67,33 +68,17 @@ class Workers(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedPhase:
-    """A phase as the coordinator opens it.
-
-    Attributes:
-        until: a barrier at its end, or None.
-        within_s: how long the barrier may keep the run waiting.
-    """
-
-    name: str
-    kind: str
-    duration_s: float
-    devices: int = 0
-    until: Condition | None = None
-    within_s: float = 60.0
-
-
-@dataclass(frozen=True, slots=True)
 class PhaseSchedule:
     """What the coordinator conducts.
 
     Attributes:
+        phases: of the scenario.
         devices: of all workers.
         faults: when something is broken on purpose, as planned; seconds since the begin. Barriers move them.
         drain_s: how long everything may take to be handed over at the end.
     """
 
-    phases: tuple[PlannedPhase, ...]
+    phases: Sequence[Phase]
     devices: int
     faults: tuple[Span, ...] = ()
     drain_s: float = 30.0
@@ -247,11 +232,12 @@ class Coordinator:
                 self._timeline = self._timeline.entered(index, begin_s)
             done.faults = tuple(self._certain_faults(index))
             self._workers.send(EnterPhase(index, at_s))
-            done.phases.append(Span(phase.name, phase.kind, begin_s, begin_s + phase.duration_s, phase.devices))
+            end_s = begin_s + phase.duration_s
+            done.phases.append(Span(phase.name, phase.kind, begin_s, end_s, self._schedule.devices))
             self._listener.phase(done)
             self._play_until(at_s + phase.duration_s)
             if phase.until is not None:
-                self._wait_for(phase, phase.until)
+                self._wait_for(phase, parse_condition(phase.until))
             begin_s = max(begin_s + phase.duration_s, self._now() - done.began_s if phase.until else 0.0)
             done.phases[-1] = _ended(done.phases[-1], begin_s)
 
@@ -261,14 +247,15 @@ class Coordinator:
                 raise _TargetGone  # no worker is left; the gaps say so
             self._receive(min(left_s, _LOOK_S))
 
-    def _wait_for(self, phase: PlannedPhase, until: Condition) -> None:
+    def _wait_for(self, phase: Phase, until: Condition) -> None:
         """The barrier at a phase's end."""
-        deadline_s = self._now() + phase.within_s
+        within_s = phase.until_within_s
+        deadline_s = self._now() + within_s
         self._waiting_for = until.text
         while not (self._latest and until.holds(self._latest.gauges, self._schedule.devices)):
             if self._now() > deadline_s:
                 self._done.failures.append(
-                    f"phase {phase.name}: {until.text!r} did not come true within {phase.within_s:g} s after its end"
+                    f"phase {phase.name}: {until.text!r} did not come true within {within_s:g} s after its end"
                 )
                 break
             self._play_until(self._now() + _LOOK_S)
@@ -373,4 +360,4 @@ class Coordinator:
 
 
 def _ended(span: Span, end_s: float) -> Span:
-    return Span(span.name, span.kind, span.begin_s, end_s, span.devices, span.truth)
+    return replace(span, end_s=end_s)

@@ -52,7 +52,7 @@ MakeView = Callable[[RunHead], RunView]
 
 
 class EndedByHand(Exception):
-    """Somebody ended the run before its load began, or at once while it ended in order; the text says how far it was.
+    """The run was ended by hand before its load began, or a second time while it ended; the text has how far it was.
 
     Attributes:
         registered: devices that are at the target at least.
@@ -199,10 +199,10 @@ def _audit(context: RunContext, prepared: Prepared, outcome: RunOutcome, view: R
         timeout_s = context.file.scenario.target.timeout_s
         async with open_client(
             target.base_url, Keyring(target.keys), timeout_s=timeout_s, offers=prepared.offers, ca_file=target.ca_file
-        ) as desk:
+        ) as client:
             return await audit_run(
                 context.folder,
-                desk.pages,
+                client.pages,
                 AuditSettings(
                     late_after_s=context.file.scenario.audit.late_after_s,
                     recorded=RecordedRun(prepared.began_ms / 1000, time.time(), context.file.scenario.fleet.devices),

@@ -17,7 +17,7 @@ _READ_BYTES: Final = 1 << 20
 
 
 class Inbox:
-    """Reads one end of a duplex pipe without waiting; whoever has the other end writes with ``Connection.send``.
+    """Reads one end of a duplex pipe without waiting; the other end writes with ``Connection.send``.
 
     Args:
         pipe: this end; still used for writing.

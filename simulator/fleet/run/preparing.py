@@ -116,8 +116,8 @@ async def prepare(context: RunContext, on_progress: OnProgress) -> Prepared:
         timeout_s=scenario.target.timeout_s,
         offers=offers,
         ca_file=target.ca_file,
-    ) as desk:
-        provisioned = await provision(desk, wanted, on_progress)
+    ) as client:
+        provisioned = await provision(client, wanted, on_progress)
     began_ms = round(time.time() * 1000)
     if is_storm:
         job = _storm_job(scenario, target, provisioned, offers, [f"{name}-{run[:6]}" for name in identifiers])
@@ -188,7 +188,7 @@ def _fleet_jobs(context: RunContext, prepared: Prepared, provisioned: Provisione
         SEQUENCE_NAME if scenario.audit.numbers else None,
         tuple(sorted(prepared.offers)),
         first_number_of(prepared.run),
-        *_said(scenario),
+        *_server_settings(scenario),
         dated_when_made=_dates_when_made(scenario),
     )
     for worker, share in enumerate(_shares(context, provisioned, prepared.offers, header, scenario.target.pool)):
@@ -209,7 +209,7 @@ def _backfill_jobs(context: RunContext, prepared: Prepared, provisioned: Provisi
     from_s, to_s = window_of(scenario, prepared.began_ms / 1000)
     first_number = first_number_of(history_name(scenario, from_s, to_s))
     offers = tuple(sorted(prepared.offers))
-    header = LedgerHeader(0, 0, 0, prepared.began_ms, SEQUENCE_NAME, offers, first_number, *_said(scenario))
+    header = LedgerHeader(0, 0, 0, prepared.began_ms, SEQUENCE_NAME, offers, first_number, *_server_settings(scenario))
     connections = min(_BACKFILL_CONNECTIONS, scenario.target.pool)
     for share in _shares(context, provisioned, prepared.offers, header, connections):
         yield BackfillJob(**share, base_url=target.base_url, ca_file=target.ca_file, from_s=from_s, to_s=to_s)
@@ -247,7 +247,7 @@ def _shares(
         }
 
 
-def _said(scenario: Scenario) -> tuple[str | None, str | None, str, str]:
+def _server_settings(scenario: Scenario) -> tuple[str | None, str | None, str, str]:
     """The scenario's settings of the server that an audit needs: the reading with the time, what its lists hold."""
     section = scenario.target.dialect
     dialect = section.dialect()

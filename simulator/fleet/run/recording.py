@@ -22,9 +22,8 @@ from simulator.fleet.record import AuditRecord, Reasons, RunRecord, Span, Thresh
 from simulator.fleet.report.run_status import RunHead
 from simulator.fleet.report.writing import read_seconds
 from simulator.fleet.run.command_ends import ended_otherwise, joined_ends
-from simulator.fleet.run.coordinator import PhaseSchedule, PlannedPhase, RunOutcome
+from simulator.fleet.run.coordinator import PhaseSchedule, RunOutcome
 from simulator.fleet.run.reporter import RunReporter
-from simulator.fleet.scenario.conditions import parse_condition
 from simulator.fleet.scenario.faults import count_concerned, fault_end_s, fault_title
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.reading import ScenarioFile
@@ -50,7 +49,7 @@ def head_of(scenario: Scenario, target: str, workers: int) -> RunHead:
     schedule = schedule_of(scenario)
     begin_s, phases = 0.0, []
     for phase in schedule.phases:
-        phases.append(Span(phase.name, phase.kind, begin_s, begin_s + phase.duration_s, phase.devices))
+        phases.append(Span(phase.name, phase.kind, begin_s, begin_s + phase.duration_s, schedule.devices))
         begin_s += phase.duration_s
     return RunHead(
         name=scenario.scenario,
@@ -69,22 +68,11 @@ def head_of(scenario: Scenario, target: str, workers: int) -> RunHead:
 def schedule_of(scenario: Scenario) -> PhaseSchedule:
     """What the coordinator conducts."""
     devices = scenario.fleet.devices
-    phases = tuple(
-        PlannedPhase(
-            name=phase.name,
-            kind=phase.kind,
-            duration_s=phase.duration_s,
-            devices=devices,
-            until=parse_condition(phase.until) if phase.until else None,
-            within_s=phase.until_within_s,
-        )
-        for phase in scenario.phases
-    )
     faults = tuple(
         Span(fault_title(fault), fault.kind, fault.at_s, fault_end_s(fault), count)
         for fault, count in zip(scenario.faults, count_concerned(scenario.faults, scenario.seed, devices), strict=True)
     )
-    return PhaseSchedule(phases, devices, faults, scenario.drain_s)
+    return PhaseSchedule(scenario.phases, devices, faults, scenario.drain_s)
 
 
 def first_record(file: ScenarioFile, target: str, plan: Plan, head: RunHead) -> RunRecord:

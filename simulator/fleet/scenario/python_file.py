@@ -1,4 +1,4 @@
-"""Scenarios that a program writes: a Python file with ``def scenario() -> dict``, for whoever needs a loop.
+"""Scenarios as programs: a Python file with ``def scenario() -> dict``.
 
 It may have ``def telemetry(device, time) -> dict`` as well, which gives the readings of each device; see
 :mod:`simulator.fleet.signals.program`. It is run with all rights of whoever starts it, so it is loaded only where

@@ -153,13 +153,13 @@ async def open_client(
     offers: frozenset[str] = NONE,
     ca_file: Path | None = None,
 ) -> AsyncIterator[TargetClient]:
-    """A desk with connections of its own, for the length of the block.
+    """A client with connections of its own, for the length of the block.
 
     Args:
         base_url: of the service.
         keys: they share the load.
         offers: as for :class:`TargetClient`.
-        timeout_s: the devices' patience. The desk has more, since a page that a hurried client gives up is one that
+        timeout_s: the devices' patience. The client has more, since a page that a hurried client gives up is one that
             nobody has looked at.
         ca_file: the authorities that alone are trusted there; None trusts the system's.
 

@@ -57,13 +57,13 @@ class Provisioned:
     made: int
 
 
-async def provision(desk: TargetClient, wanted: Wanted, on_progress: OnProgress) -> Provisioned:
+async def provision(client: TargetClient, wanted: Wanted, on_progress: OnProgress) -> Provisioned:
     """Find or make the product and every device.
 
     Registering a device again answers the same record, so a run that was killed in the middle goes on from there.
 
     Args:
-        desk: how to ask the target.
+        client: how to ask the target.
         wanted: what is needed.
         on_progress: called now and then, with how many devices are there and how many are wanted.
 
@@ -71,8 +71,8 @@ async def provision(desk: TargetClient, wanted: Wanted, on_progress: OnProgress)
         Conflict: an identifier is registered for somebody else.
         ServiceError: the target refused something, or does not answer.
     """
-    product_id = await _product(desk, wanted)
-    found = await _registered(desk, wanted, product_id)
+    product_id = await _product(client, wanted)
+    found = await _registered(client, wanted, product_id)
     missing = [number for number, name in enumerate(wanted.identifiers) if name not in found]
     total = len(wanted.identifiers)
     nameless: list[str] = []
@@ -87,7 +87,7 @@ async def provision(desk: TargetClient, wanted: Wanted, on_progress: OnProgress)
             device_identifier=identifier,
         )
         try:
-            answer = await desk.ask("POST", paths.ONBOARDING_DEVICES, body.to_wire())
+            answer = await client.ask("POST", paths.ONBOARDING_DEVICES, body.to_wire())
         except Conflict as error:
             error.add_note(f"give the scenario another identities.prefix or user_id: {identifier} is taken")
             raise
@@ -101,7 +101,7 @@ async def provision(desk: TargetClient, wanted: Wanted, on_progress: OnProgress)
 
     await for_each(missing, register)
     if nameless:
-        found |= await _registered(desk, wanted, product_id)
+        found |= await _registered(client, wanted, product_id)
         if lost := [name for name in nameless if not found.get(name)]:
             raise UnexpectedAnswer(
                 f"the service registered {len(lost)} devices such as {lost[0]}, and neither its answers nor the list "
@@ -112,17 +112,17 @@ async def provision(desk: TargetClient, wanted: Wanted, on_progress: OnProgress)
     return Provisioned(product_id, devices, len(missing))
 
 
-async def _product(desk: TargetClient, wanted: Wanted) -> str:
+async def _product(client: TargetClient, wanted: Wanted) -> str:
     name = f"{MARK} {wanted.product.name}"
-    if product_id := await _product_named(desk, name):
+    if product_id := await _product_named(client, name):
         return product_id
     mark = {**(wanted.product.metadata or {}), "made_by": MARK}
     body = wanted.product.model_copy(update={"name": name, "metadata": mark})
     try:
-        answer = await desk.ask("POST", paths.PRODUCTS, body.to_wire())
+        answer = await client.ask("POST", paths.PRODUCTS, body.to_wire())
     except Refused:  # members beyond those that the specification names
-        answer = await desk.ask("POST", paths.PRODUCTS, {n: v for n, v in body.to_wire().items() if n in _PLAIN})
-    product_id = read_written(Product, answer, "product", {}).product_id or await _product_named(desk, name)
+        answer = await client.ask("POST", paths.PRODUCTS, {n: v for n, v in body.to_wire().items() if n in _PLAIN})
+    product_id = read_written(Product, answer, "product", {}).product_id or await _product_named(client, name)
     if not product_id:
         raise UnexpectedAnswer(
             f"the service made the product {name!r}, and neither its answer nor GET /products names its id: let one of "
@@ -131,10 +131,10 @@ async def _product(desk: TargetClient, wanted: Wanted) -> str:
     return product_id
 
 
-async def _product_named(desk: TargetClient, name: str) -> str:
+async def _product_named(client: TargetClient, name: str) -> str:
     """The id of this program's product of that name; empty where there is none."""
     with contextlib.suppress(NotFound):  # a service may say so where there is no product at all
-        async for items in desk.pages(paths.PRODUCTS, desk.paging):
+        async for items in client.pages(paths.PRODUCTS, client.paging):
             for item in items:
                 product = _received_product(item)
                 if product is not None and product.name == name and is_marked(product):
@@ -142,14 +142,14 @@ async def _product_named(desk: TargetClient, name: str) -> str:
     return ""
 
 
-async def _registered(desk: TargetClient, wanted: Wanted, product_id: str) -> dict[str, str]:
+async def _registered(client: TargetClient, wanted: Wanted, product_id: str) -> dict[str, str]:
     """Identifier -> device id, of those that are there already."""
     names = set(wanted.identifiers)
     found: dict[str, str] = {}
     target = paths.user_devices(wanted.user_id)
     # A user is created by the first registration; before that there is none to ask for.
     with contextlib.suppress(NotFound):
-        async for items in desk.pages(target, desk.paging):
+        async for items in client.pages(target, client.paging):
             for device in filter(None, map(_received_device, items)):
                 if device.product_id in {None, product_id} and device.device_identifier in names:
                     found[device.device_identifier] = device.device_id
@@ -178,12 +178,12 @@ class CleanupCount:
 
 
 async def clean_up(
-    desk: TargetClient, on_progress: OnProgress, *, prefix: str = "", dry_run: bool = False
+    client: TargetClient, on_progress: OnProgress, *, prefix: str = "", dry_run: bool = False
 ) -> CleanupCount:
     """Take away the products that carry the mark, with their devices.
 
     Args:
-        desk: how to ask the target.
+        client: how to ask the target.
         on_progress: called now and then, with how many devices are gone and how many there were.
         prefix: only devices whose identifier begins with it, and the products that are then without any device, when
             one of these was theirs; empty takes all.
@@ -193,13 +193,13 @@ async def clean_up(
         ServiceError: the target refused something, or does not answer.
     """
     marked: dict[str, str] = {}
-    async for items in desk.pages(paths.PRODUCTS, desk.paging):
+    async for items in client.pages(paths.PRODUCTS, client.paging):
         products = filter(None, map(_received_product, items))
         marked |= {product.product_id: product.name or "" for product in products if is_marked(product)}
     if not marked:
         return CleanupCount()
     ours: list[Device] = []
-    async for items in desk.pages(paths.DEVICES, desk.paging):
+    async for items in client.pages(paths.DEVICES, client.paging):
         devices = filter(None, map(_received_device, items))
         ours += [device for device in devices if device.device_id and _is_ours(device, marked)]
     chosen = [device for device in ours if (device.device_identifier or "").startswith(prefix)]
@@ -212,7 +212,7 @@ async def clean_up(
 
     async def remove(device_id: str) -> None:
         nonlocal gone
-        await _delete(desk, paths.onboarding_device(device_id))
+        await _delete(client, paths.onboarding_device(device_id))
         gone += 1
         if gone % _TOLD_EVERY == 0:
             on_progress(gone, len(device_ids))
@@ -220,7 +220,7 @@ async def clean_up(
     await for_each(device_ids, remove)
     on_progress(gone, len(device_ids))
     for product_id in product_ids:
-        await _delete(desk, paths.product(product_id))
+        await _delete(client, paths.product(product_id))
     return count
 
 
@@ -231,10 +231,10 @@ def _emptied(marked: Iterable[str], ours: Iterable[Device], chosen: Iterable[Dev
     return [] if None in there else [one for one in marked if leaving[one] and leaving[one] == there[one]]
 
 
-async def _delete(desk: TargetClient, target: str) -> None:
+async def _delete(client: TargetClient, target: str) -> None:
     # Not there any more: somebody else took it away, and that is what was wanted.
     with contextlib.suppress(NotFound):
-        await desk.ask("DELETE", target)
+        await client.ask("DELETE", target)
 
 
 def _is_ours(device: Device, marked: Mapping[str, str]) -> bool:

@@ -75,8 +75,8 @@ class LimiterWorkload:
         """The test begins."""
         del at_s
         keys = read_keys(self._job.keys)
-        desk = LimiterClient(self._pool, keys, self._pace.now, self._measure, offers=self._job.offers)
-        trial = RateLimiterTest(desk.ask, len(keys), self._job.rules, self._pace, self._note_step)
+        client = LimiterClient(self._pool, keys, self._pace.now, self._measure, offers=self._job.offers)
+        trial = RateLimiterTest(client.ask, len(keys), self._job.rules, self._pace, self._note_step)
         self._task = start_task(self._run(trial), "limiter")
 
     def enter_phase(self, index: int, at_s: float) -> None:

@@ -166,7 +166,7 @@ class _Relay:
             self.caller.failed(OutcomeClass.TIMEOUT, reason, self._sent_s, self._links.now())
 
     def lose(self, outcome: OutcomeClass, reason: str, now_s: float) -> None:
-        """The link is lost: nobody knows whether the request arrived, so it counts as sent."""
+        """End the request with its link: whether it arrived is not known, so it counts as sent."""
         if self._end():
             self.caller.failed(outcome, reason, now_s, now_s)
 

@@ -160,6 +160,6 @@ class StagedLedger(FleetLedger):
 
 
 def _end_state(status: OutcomeStatus, error: str | None) -> EndState:
-    """What the device's outcome is to whoever sent the command: one that came too late to it has expired."""
+    """The end state for the sender of the command: one that reached its device too late has expired."""
     is_late = status is OutcomeStatus.REJECTED and error is not None and error.partition(":")[0] == "expired"
     return EndState.EXPIRED if is_late else EndState(status)

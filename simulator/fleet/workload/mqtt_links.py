@@ -189,7 +189,7 @@ class _Line:
             delay_s = passage.out_s + passage.back_s
             self._end_later(delay_s, Offline("closed", _somebody_else(passage)), OutcomeClass.UNEXPECTED)
         elif passage.wrong_key:
-            listener = _Intruder(self)
+            listener = _WrongTokenListener(self)
             links.engine.open(self.device, replace(opening, password=_WRONG), listener)
         else:
             delay_s = passage.out_s + _ROUND_TRIPS * (passage.out_s + passage.back_s)
@@ -217,7 +217,7 @@ class _Line:
             message.sent_s = self._links.now()
         if passage.request_lost or (self._is_dead and not passage.answer_lost):
             if message is not None:
-                message.wait_in_vain()
+                message.time_out()
             return
         if self._out is None and passage.out_s > 0:
             self._out = _Delays(self._links)
@@ -248,7 +248,7 @@ class _Line:
     def acknowledged(self, message: _Message, code: int, sent_s: float) -> None:
         """PUBACK came, for a message of this line."""
         at_s = sent_s if message.sent_s is None else message.sent_s
-        self._receive(_ACKNOWLEDGEMENT_BYTES, lambda: message.end_well(code, at_s))
+        self._receive(_ACKNOWLEDGEMENT_BYTES, lambda: message.succeed(code, at_s))
 
     def _passage(self, size_bytes: int) -> Passage:
         state = self._links.state
@@ -281,7 +281,7 @@ class _Line:
         self._links.over(self, is_our_doing=is_our_doing)
         now_s = self._links.now()
         for message in list(self._messages):
-            message.end_badly(OutcomeClass.TRANSPORT, str(error), message.begun_s)
+            message.fail(OutcomeClass.TRANSPORT, str(error), message.begun_s)
         self._listener.lost(error, outcome, self._began_s if sent else None, now_s)
 
     def forget(self) -> None:
@@ -327,7 +327,7 @@ class _Line:
     def give_up_later(self, message: _Message, timeout_s: float) -> None:
         """Nothing will come for this message."""
         reason = _TIMED_OUT.format(timeout_s)
-        call = partial(message.end_badly, OutcomeClass.TIMEOUT, reason, message.sent_s)
+        call = partial(message.fail, OutcomeClass.TIMEOUT, reason, message.sent_s)
         self._links.later(timeout_s, call)
 
     def now(self) -> float:
@@ -347,7 +347,7 @@ class _Message:
         self.begun_s: float | None = line.now()  # None once it is known that it never gets out
         self.sent_s: float | None = None  # where the link has it before the engine has
 
-    def wait_in_vain(self) -> None:
+    def time_out(self) -> None:
         """Let the message time out: it got lost without an error."""
         self._line.give_up_later(self, self._timeout_s)
 
@@ -359,15 +359,15 @@ class _Message:
     def failed(self, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:
         """No acknowledgement. See :class:`~simulator.fleet.engine.mqtt.ports.Publisher`."""
         del now_s
-        self.end_badly(outcome, reason, sent_s if self.sent_s is None else self.sent_s)
+        self.fail(outcome, reason, sent_s if self.sent_s is None else self.sent_s)
 
-    def end_well(self, code: int, sent_s: float) -> None:
+    def succeed(self, code: int, sent_s: float) -> None:
         """Report to the device that the broker has the message."""
         publisher = self._take()
         if publisher is not None:
             publisher.acknowledged(code, sent_s, self._line.now())
 
-    def end_badly(self, outcome: OutcomeClass, reason: str, sent_s: float | None) -> None:
+    def fail(self, outcome: OutcomeClass, reason: str, sent_s: float | None) -> None:
         """Report to the device that the message failed, or that its fate is not known."""
         publisher = self._take()
         if publisher is not None:
@@ -379,7 +379,7 @@ class _Message:
         return publisher
 
 
-class _Intruder:
+class _WrongTokenListener:
     """A session with a token that is not valid. A broker that takes everybody takes it: the refusal is made here."""
 
     __slots__ = ("_line",)

@@ -241,10 +241,10 @@ class StormWorkload:
         return Answer(answer.status, _NO_HEADERS, answer.body, _SOURCE)
 
     async def _listed_id(self, user: str, identifier: str) -> str:
-        """The id of a device whose registration did not name it; empty where the list does not, either."""
-        desk = TargetClient(self._pool, self._keys, self._job.offers)
+        """The id of a device by the list of devices, where its registration did not name it; empty without one."""
+        client = TargetClient(self._pool, self._keys, self._job.offers)
         with contextlib.suppress(AgentError):
-            async for items in desk.pages(paths.user_devices(user), desk.paging):
+            async for items in client.pages(paths.user_devices(user), client.paging):
                 for item in items:
                     with contextlib.suppress(AgentError):
                         device = Device.receive(item)
@@ -314,11 +314,11 @@ class StormWorkload:
 
     async def _listed(self) -> tuple[dict[str, list[str]], bool]:
         """The identifiers that the service lists for each of the two; False when it could not be read to the end."""
-        desk, wanted = TargetClient(self._pool, self._keys, self._job.offers), set(self._job.identifiers)
+        client, wanted = TargetClient(self._pool, self._keys, self._job.offers), set(self._job.identifiers)
 
         async def read(user: str) -> list[str]:
             names: list[str] = []
-            async for items in desk.pages(paths.user_devices(user), desk.paging):
+            async for items in client.pages(paths.user_devices(user), client.paging):
                 names += [name for name in (Device.receive(item).device_identifier for item in items) if name in wanted]
             return names
 

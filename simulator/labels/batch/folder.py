@@ -74,7 +74,7 @@ class FileWriter:
         return target
 
     def write_stream(self, name: str, data: Iterable[bytes]) -> Path:
-        """The same for a file that comes in pieces and may be larger than the memory."""
+        """Write one file of the batch that comes in pieces and may be larger than the memory."""
         target = self.path / name
         try:
             with _temporary(target) as temporary:

@@ -1,4 +1,4 @@
-"""What is proven of a batch that is being made: one line per label, appended in the batch's order.
+"""The journal of a batch that is being made: one line for each proven label, in the batch's order.
 
 The journal lives in the batch's folder until the manifest is written. A process that was killed leaves it behind; the
 same batch then goes on at the first label that it lacks. Whoever holds it open holds the folder: it is locked.

@@ -177,7 +177,7 @@ def counted(
 def reserved(
     ledger: Ledger, orders: SerialOrders, folder: Path, first_serial: int | None
 ) -> tuple[SerialOrders, Reservation, tuple[str, ...]]:
-    """The same labels with serials that the ledger gives, and what has to be said about it.
+    """Reserve serials in the ledger for these labels; returns the labels with them, and notes for the user.
 
     Raises:
         LabelError: see :meth:`Ledger.take`; or the template has no serial.
@@ -204,7 +204,7 @@ def reserved(
 def from_table(
     source: Path, *, product_id: str | None, skip_bad: bool, write_text: WriteText, size: PrintSize, level: str
 ) -> tuple[RowOrders, tuple[str, ...]]:
-    """The labels of a table, and what has to be said about it.
+    """The labels of a table, and notes for the user.
 
     Raises:
         BadRows: there are bad rows and ``skip_bad`` is false.

@@ -1,4 +1,4 @@
-"""One label's way through a worker: an order in, its files written, a journal line out; and the line read back."""
+"""Makes one label in a worker: proves it, writes its files and its journal line; and reads the line back."""
 
 from __future__ import annotations
 

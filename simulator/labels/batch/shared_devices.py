@@ -1,4 +1,4 @@
-"""Batches in the folders beside the one that is made: two labels of one product and identifier name one device."""
+"""Finds batches in neighbouring folders with labels of the same devices, which would be printed twice."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class _Shared:
 
 
 def shared_devices(orders: Orders, out: Path, manifest_name: str) -> tuple[str, ...]:
-    """What has to be said about batches in the folders beside ``out`` that have labels of this one's devices.
+    """Warn of batches in the folders beside ``out`` that have labels of this one's devices.
 
     Args:
         orders: the labels that are to be made.

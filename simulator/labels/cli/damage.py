@@ -19,7 +19,7 @@ from simulator.labels.damage.kinds import KINDS
 from simulator.labels.damage.making import SEVERITIES, DamagedBatch, damage_labels
 from simulator.labels.errors import LabelError
 from simulator.labels.processes import cores
-from simulator.terminal import WrongUse, option, show_progress
+from simulator.terminal import errors_in_one_line, option, show_progress
 
 _PREFIX: Final = "FLEET_SIMULATOR_LABELS_DAMAGE"
 
@@ -76,22 +76,19 @@ def damage_command(
     Every picture is shown to every decoder of this machine; the manifest says what each really said. Equal options
     give equal pixels. No verdict is a failure: the exit code is 0 once everything is written.
     """
-    try:
-        with show_progress("kinds of damage") as on_progress:
-            batch = damage_labels(
-                labels,
-                out=out,
-                kinds=KINDS if kinds.strip().lower() == "all" else words_of(kinds),
-                severities=_numbers(severities),
-                seed=seed,
-                flips=flip,
-                must_fail=must_fail,
-                jsqr=jsqr,
-                jobs=jobs if jobs is not None else cores(),
-                on_progress=on_progress,
-            )
-    except LabelError as problem:
-        raise WrongUse(str(problem)) from None
+    with errors_in_one_line(), show_progress("kinds of damage") as on_progress:
+        batch = damage_labels(
+            labels,
+            out=out,
+            kinds=KINDS if kinds.strip().lower() == "all" else words_of(kinds),
+            severities=_numbers(severities),
+            seed=seed,
+            flips=flip,
+            must_fail=must_fail,
+            jsqr=jsqr,
+            jobs=jobs if jobs is not None else cores(),
+            on_progress=on_progress,
+        )
     if as_json:
         click.echo(json.dumps(_summary(batch), ensure_ascii=False))
     else:

@@ -12,10 +12,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from simulator.exit_codes import ExitCode
-from simulator.labels.errors import LabelError
 from simulator.labels.verify.report import Line, Report, State, as_document
 from simulator.labels.verify.verifying import DPI, verify_labels
-from simulator.terminal import WrongUse, option, show_progress
+from simulator.terminal import errors_in_one_line, option, show_progress
 
 _PREFIX: Final = "FLEET_SIMULATOR_LABELS_VERIFY"
 _COLOURS: Final = {
@@ -55,20 +54,17 @@ def verify_command(
     Against a manifest of 'labels make' it names what is missing, double or foreign. Exit code 0: every label is there
     once and nothing else; 1: something is missing, double, foreign or unread, or a file could not be read.
     """
-    try:
-        with show_progress("files") as on_progress:
-            report = verify_labels(
-                pictures,
-                manifest=manifest,
-                annotated=annotate,
-                table=table,
-                overlap=overlap,
-                thorough=thorough,
-                dpi=dpi,
-                on_progress=on_progress,
-            )
-    except LabelError as problem:
-        raise WrongUse(str(problem)) from None
+    with errors_in_one_line(), show_progress("files") as on_progress:
+        report = verify_labels(
+            pictures,
+            manifest=manifest,
+            annotated=annotate,
+            table=table,
+            overlap=overlap,
+            thorough=thorough,
+            dpi=dpi,
+            on_progress=on_progress,
+        )
     if as_json:
         click.echo(json.dumps(as_document(report), ensure_ascii=False))
     else:

@@ -118,7 +118,7 @@ class Setting:
         return {name: value for name, value in members.items() if value is not ...}
 
     def json(self, **changed: Any) -> str:
-        """The same as compact text."""
+        """The members of an unsigned ``json`` label as compact text."""
         return to_json(self.members(**changed))
 
     def label(self, profile: str, *, signed: bool = False, **changed: Any) -> LabelText:

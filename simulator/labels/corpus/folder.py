@@ -31,16 +31,10 @@ class WrittenCorpus:
 
     Attributes:
         folder: where it is.
-        entries: how many payloads.
-        invalid: how many of them a server must refuse.
-        classes: of the invalid ones.
-        pictures: how many were drawn.
+        pictures: how many payloads were drawn.
     """
 
     folder: Path
-    entries: int
-    invalid: int
-    classes: int
     pictures: int
 
 
@@ -88,9 +82,7 @@ def write_corpus(
         (out / UNFINISHED).unlink()
     except OSError as problem:
         raise LabelError(cannot_write(out, problem, "another --out")) from None
-    invalid = [entry for entry in entries if not entry.of.valid]
-    pictures = sum(row["picture"] is not None for row in rows)
-    return WrittenCorpus(out, len(entries), len(invalid), len({entry.of.name for entry in invalid}), pictures)
+    return WrittenCorpus(out, sum(row["picture"] is not None for row in rows))
 
 
 def _clear(out: Path, *, replace: bool) -> None:

@@ -1,4 +1,4 @@
-"""What lies beside the payloads: how to use them, and the schema of ``corpus.json``."""
+"""The corpus's README, and the JSON Schema of ``corpus.json``."""
 
 from __future__ import annotations
 

@@ -111,9 +111,6 @@ def run_corpus(
 def _check(options: CorpusOptions) -> None:
     if options.out is None and not options.against:
         raise LabelError("nothing to do: give --out for a folder, --against for a server, or both")
-    keys = (options.api_key, options.secret_key_file)
-    if options.against and None in keys:
-        raise LabelError("--against needs --api-key and --secret-key-file")
     if (options.product_id is None) != (options.signed_product_id is None):
         raise LabelError("--product-id and --signed-product-id go together: give both or neither")
     if options.product_id is not None and options.product_id == options.signed_product_id:

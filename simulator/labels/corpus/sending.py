@@ -196,5 +196,5 @@ def _contradiction(case: Case, shown: dict[str, Any]) -> str:
 
 
 def others(asked: Iterable[AnsweredEntry], *, any_refusal: bool) -> list[AnsweredEntry]:
-    """Those that did not pass."""
+    """The payloads that did not pass."""
     return [each for each in asked if not each.good(any_refusal=any_refusal)]

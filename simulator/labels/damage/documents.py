@@ -81,7 +81,7 @@ def must_fail_json(run: Run, findings: Sequence[DamageFinding]) -> bytes:
 
 
 def must_fail_csv(run: Run, findings: Sequence[DamageFinding]) -> bytes:
-    """The same as a table."""
+    """The manifest of the labels that must not scan, as CSV."""
     return _table(_flat(row) for row in _must_fail(run, findings))
 
 

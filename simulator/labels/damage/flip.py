@@ -1,4 +1,4 @@
-"""At which severity a decoder loses a label: bisection, and an honest word where there is no such severity."""
+"""Finds by bisection the severity at which a decoder no longer reads a label, where there is one."""
 
 from __future__ import annotations
 

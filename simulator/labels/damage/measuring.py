@@ -135,7 +135,7 @@ def measure(
 
 
 class _NotingFailure:
-    """A decoder whose failure is kept, which the search for codes takes for silence.
+    """A decoder that keeps its failure, which the search for codes ignores.
 
     Raises, when it reads:
         LabelError: its process is gone, which would be so at the next picture, too.

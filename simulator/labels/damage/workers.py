@@ -1,4 +1,4 @@
-"""The measuring of labels in processes of their own: what a decoder does to its process ends no run.
+"""Measures labels in worker processes, so that a decoder that crashes or hangs ends no run.
 
 zbar and OpenCV are C and C++: an assertion in one of them ends the process that called it, and an endless loop is ended
 by the limit for one picture. The lost work is done again decoder by decoder, and each decoder that ends its process

@@ -62,7 +62,7 @@ class Bitmap:
         return (self.width + 7) // 8
 
     def as_image(self) -> Image.Image:
-        """The same as a picture of Pillow's, black on white."""
+        """The bitmap as a Pillow image, black on white."""
         data = b"".join(self.rows).translate(_INVERTED)
         return Image.frombytes("1", (self.width, self.height), data)
 

@@ -84,7 +84,7 @@ class PrintEstimate:
 
     @property
     def letter(self) -> str:
-        """The same as a letter, A to F."""
+        """The grade as a letter, A to F."""
         return _LETTERS[self.grade]
 
     def document(self) -> dict[str, Any]:

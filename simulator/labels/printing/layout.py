@@ -1,4 +1,4 @@
-"""One label's inside: where the code and its text stand. No text is ever cut: it shrinks, wraps, or is refused.
+"""Lays out one label: where the code and its text are. No text is ever cut: it shrinks, wraps, or is refused.
 
 The same decisions for paper, Zebra and Brother; only how wide a text comes out is asked of the one who draws it.
 """

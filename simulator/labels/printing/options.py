@@ -1,4 +1,4 @@
-"""What a user says about paper, printers and text, for every format that prints."""
+"""The user's options for paper, printers and text, of every format that prints."""
 
 from __future__ import annotations
 

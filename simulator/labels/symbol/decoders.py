@@ -310,7 +310,7 @@ def title(decoder: Decoder) -> str:
 
 
 def lone_decoder_warning(names: Sequence[str]) -> str | None:
-    """What has to be said when fewer than two independent decoders agreed; ``None`` with two or more."""
+    """A warning when fewer than two independent decoders agreed; ``None`` with two or more."""
     if len(names) > 1:
         return None
     fixes = "; ".join(f"{name}: {fix}" for name, fix in _FIXES.items() if name not in names)

@@ -1,4 +1,4 @@
-"""Further decoders for one question alone: whether a picture that must not scan is read by anybody.
+"""Decoders that only check that a picture which must not scan is read by no other program.
 
 They prove no label, since a good label need not be read by each decoder in the world, and a label that must fail should
 be read by none. WeChat's detector reads a quarter of what zxing-cpp, zbar and OpenCV do not.

@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import Final
 
 from simulator.labels.errors import LabelError, UnreadableLabel
-from simulator.labels.symbol.decoders import Decoder, GrayImage, ask
+from simulator.labels.symbol.decoders import Decoder, ask
 from simulator.labels.symbol.encoding import Candidate, candidate_order, encode
 from simulator.labels.symbol.matrix import QUIET_MODULES, Matrix
 from simulator.labels.symbol.png import draw_png
@@ -202,11 +202,11 @@ def _up(value: float, steps: int) -> float:
 def judge(png: bytes, text: str, panel: Sequence[Decoder]) -> tuple[tuple[str, DecodeVerdict], ...]:
     """What each decoder says about a drawn image that should hold exactly ``text``."""
     image = read_drawing(png)
-    return tuple((decoder.name, _verdict(decoder, image, text.encode())) for decoder in panel)
+    return tuple((decoder.name, verdict_on(ask(decoder, image), text.encode())) for decoder in panel)
 
 
-def _verdict(decoder: Decoder, image: GrayImage, expected: bytes) -> DecodeVerdict:
-    found = ask(decoder, image)
+def verdict_on(found: tuple[bytes, ...], expected: bytes) -> DecodeVerdict:
+    """The verdict on what a decoder read in an image that should hold exactly ``expected``."""
     if not found:
         return DecodeVerdict.MISSED
     return DecodeVerdict.READ if found == (expected,) else DecodeVerdict.DIFFERENT

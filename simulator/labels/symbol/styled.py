@@ -25,7 +25,7 @@ from simulator.labels.errors import LabelError, UnreadableLabel
 from simulator.labels.symbol.decoders import ColourImage, Decoder, GrayImage, ReadsColour, ask
 from simulator.labels.symbol.encoding import candidate_order, encode
 from simulator.labels.symbol.matrix import QUIET_MODULES, Matrix
-from simulator.labels.symbol.proving import DecodeVerdict, Trial
+from simulator.labels.symbol.proving import DecodeVerdict, Trial, verdict_on
 
 SHAPES: Final = MappingProxyType(
     {
@@ -233,17 +233,7 @@ def _verdicts(
             for decoder in panel
             if isinstance(decoder, ReadsColour)
         ]
-    return tuple(
-        (
-            name,
-            DecodeVerdict.MISSED
-            if not read
-            else DecodeVerdict.READ
-            if read == (expected,)
-            else DecodeVerdict.DIFFERENT,
-        )
-        for name, read in found
-    )
+    return tuple((name, verdict_on(read, expected)) for name, read in found)
 
 
 def _drawer(matrix: Matrix, dots: int) -> Any:

@@ -1,4 +1,4 @@
-"""What was found against what should be there."""
+"""Compares the labels that were found with those of the manifest."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ NAMES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ErrorPage:
-    """Nobody may be redirected: the client or its address is not known for sure. Shown with status 400.
+    """An error that is shown as a page, status 400: nobody may be redirected to a client that is not known for sure.
 
     Attributes:
         error: the stable word, for those who ask for JSON.

@@ -63,7 +63,7 @@ class RefreshToken:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """What comes with a code (specification, "Step 2")."""
+    """The values that a client sends with a code (specification, "Step 2")."""
 
     redirect_uri: str
     code_verifier: str | None = field(repr=False)

@@ -73,7 +73,7 @@ class Sending:
             await self.next(self._with_header(message, effect))
 
     def _end(self, end: Callable[[RequestResponseCycle], None]) -> None:
-        """Nothing more is sent; what the service still says goes nowhere."""
+        """Discard whatever the service still sends."""
         self._ended = True
         end(connection_of(self.scope, self.next))
 

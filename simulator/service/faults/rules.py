@@ -86,7 +86,7 @@ class FaultRule:
         return draw_latency(latency, self._random)
 
     def show(self) -> dict[str, Any]:
-        """As it is answered."""
+        """The fault as the control paths answer it."""
         shown = self.wanted.model_dump(mode="json", by_alias=True, exclude_none=True)
         latency = self.wanted.effect.latency
         if self.wanted.times.probability is not None or (latency is not None and latency.is_drawn):
@@ -117,7 +117,7 @@ class Decision:
     effect: FaultEffect | None = None
 
     def with_wait(self, fault_id: str, latency: FaultLatency, wait_s: float) -> Decision:
-        """This one with a latency added."""
+        """The decision with a latency added."""
         before = latency.of == "request"
         return Decision(
             (*self.fault_ids, fault_id),

@@ -88,7 +88,7 @@ async def revoke(call: Call) -> Answer:
 
 
 async def lead_back(call: Call) -> Answer:
-    """Somebody has loaded the address of a form: on to the page that it is on."""
+    """Redirect whoever opens a form's address to the page that the form is on."""
     return Visit(call).go(addresses.ACCOUNT)
 
 

@@ -69,7 +69,7 @@ async def answer(call: Call) -> Answer:
 
 
 async def lead_back(call: Call) -> Answer:
-    """Somebody has loaded the address of a form: on to the page that it belongs to."""
+    """Redirect whoever opens a form's address to the page that the form is on."""
     visit = await Visit.begin(call)
     decision = await _decide(visit)
     return visit.go(_address(decision)) if isinstance(decision, AuthorizationRequest) else _refuse(visit, decision)

@@ -77,6 +77,6 @@ _TEXTS: Final = {
 
 
 def describe(names: Iterable[str]) -> list[ScopeText]:
-    """These scopes for people, in the order of the specification's groups."""
+    """Describe scopes for people, in the order of the specification's groups."""
     asked = set(names)
     return [text for name, text in _TEXTS.items() if name in asked]

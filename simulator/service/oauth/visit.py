@@ -88,7 +88,7 @@ class Visit:
         return self.service.sessions.is_csrf(self.visitor, about, self.field("csrf"), self.now_ms)
 
     def sign_out(self) -> None:
-        """Nobody is signed in any more."""
+        """Sign this browser out."""
         self.visitor = self.service.sessions.sign_out(self.visitor)
         self.person = None
 
@@ -103,11 +103,11 @@ class Visit:
         return pages.render(template, headers=headers, host=public.netloc, root=public.path, **context)
 
     def go(self, location: str) -> Answer:
-        """On to another page, after a form: one of ours, which begins with a slash, or a partner's."""
+        """Redirect to another page after a form: one of ours, which begins with a slash, or a partner's."""
         return pages.see_other(self.link(location), *self.service.sessions.set_cookie(self.visitor))
 
     def link(self, location: str) -> str:
-        """The same as a browser has to ask for it: the service may be reached under a path of another's."""
+        """A page's address as a browser has to ask for it: the service may be published below another path."""
         return urlsplit(self.service.public_url).path + location if location.startswith("/") else location
 
     def trouble(
@@ -137,7 +137,7 @@ class Visit:
         )
 
     def too_old(self, begin_again: str) -> Answer:
-        """The form is not of a page that this browser was shown lately."""
+        """The error page for a form of a page that this browser was not shown lately."""
         fault = HttpError(
             403,
             "page_expired",

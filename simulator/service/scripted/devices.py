@@ -265,7 +265,7 @@ class ScriptedDevices:
                 self.remove(device.script.device_id)
 
     async def _poll(self, device: ScriptedDevice, now_ms: int) -> None:
-        """See what is open, and choose what to answer."""
+        """Poll the device's open commands, and choose an answer to each."""
         device.woken = False
         try:
             listed = await self._list_open(device, now_ms)

@@ -1,4 +1,4 @@
-"""Figures over what is stored, counted by the database."""
+"""Counts of devices, messages and commands over time, made by the database."""
 
 from __future__ import annotations
 

@@ -75,6 +75,18 @@ def find(connection: Connection, manufacturer_seq: int, product_id: str) -> Row[
     return row
 
 
+def find_anywhere(connection: Connection, product_id: str) -> Row[Any]:
+    """One product, of any account.
+
+    Raises:
+        NotFound: ``product_not_found``.
+    """
+    row = connection.execute(select(products).where(products.c.id == product_id)).one_or_none()
+    if row is None:
+        raise not_found("product", product_id, "on this service")
+    return row
+
+
 def exists(connection: Connection, product_id: str) -> bool:
     """Whether some account has the product."""
     c = products.c

@@ -1,4 +1,4 @@
-"""Where rules stand with devices, and what they did when they fired."""
+"""The enabled rules, and the state of each with each device."""
 
 from __future__ import annotations
 

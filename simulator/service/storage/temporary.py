@@ -1,4 +1,4 @@
-"""A folder for as long as a service runs that was given none."""
+"""A temporary data folder for a service that was started without one."""
 
 from __future__ import annotations
 

@@ -166,6 +166,16 @@ class LabelSigner:
         raise TypeError("a LabelSigner is not pickled: hand over its file")
 
 
+def signer_of_label_key(label_key: str) -> LabelSigner | None:
+    """The key that a product's labels can be signed with, where its ``label_key`` is that; None of a public key.
+
+    Raises:
+        InvalidMessage: it is no ``label_key``.
+    """
+    key = LabelKey(label_key)
+    return None if key.kind == ED25519 else LabelSigner(HMAC, _decode(label_key.partition(":")[2]))
+
+
 def is_shown_form(label_key: str) -> bool:
     """Whether this is how a service shows a secret ``label_key``, and not a key."""
     return _SHOWN.fullmatch(label_key) is not None

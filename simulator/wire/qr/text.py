@@ -1,4 +1,4 @@
-"""Label to text and text to label: the profiles behind one door."""
+"""Writes labels as text and reads them, in every profile."""
 
 from __future__ import annotations
 

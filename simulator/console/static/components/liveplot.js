@@ -1,23 +1,8 @@
 // A line plot of figures over the seconds of a run, drawn by uPlot, which the reports have as well.
 import { html, useEffect, useRef } from "../core/html.js";
-import { staticBase } from "../core/session.js";
+import { colour, loadPlot } from "../core/plot.js";
 
 const HEIGHT = 200;
-let loaded = null;
-
-/** uPlot is a plain script: it is fetched with the first plot. */
-function loadPlots() {
-  loaded ??= new Promise((resolve, reject) => {
-    const style = document.createElement("link");
-    Object.assign(style, { rel: "stylesheet", href: `${staticBase}vendor/uPlot.min.css` });
-    const script = document.createElement("script");
-    Object.assign(script, { src: `${staticBase}vendor/uPlot.iife.min.js`, onload: () => resolve(window.uPlot), onerror: () => { loaded = null; reject(new Error("uPlot could not be loaded")); } });
-    document.head.append(style, script);
-  });
-  return loaded;
-}
-
-const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 /**
  * @param {{title: string, unit: string, seconds: number[], lines: {label: string, values: (number|null)[], show: Function}[], clock: Function}} properties
@@ -37,8 +22,8 @@ export function LivePlot({ title, unit, seconds, lines, clock }) {
       plot.current?.destroy();
       plot.current = new uPlot(optionsOf(place.current.clientWidth, unit, lines, clock), current.current, place.current);
     };
-    const redraw = () => loadPlots().then((uPlot) => isHere && draw(uPlot));
-    loadPlots().then((uPlot) => {
+    const redraw = () => loadPlot().then((uPlot) => isHere && draw(uPlot));
+    loadPlot().then((uPlot) => {
       if (!isHere) return;
       draw(uPlot);
       watch = new ResizeObserver(() => plot.current?.setSize({ width: place.current.clientWidth, height: HEIGHT }));
@@ -55,9 +40,9 @@ export function LivePlot({ title, unit, seconds, lines, clock }) {
   }, []);
   useEffect(() => plot.current?.setData(data), [seconds]);
   const last = lines.map((line) => `${line.label} ${line.show(line.values.at(-1))}`).join(", ");
-  return html`<figure class="card live-plot"><figcaption><h3>${title}</h3>
+  return html`<figure class="card live-plot"><figcaption><h2>${title}</h2>
       <p class="small quiet">${lines.map((line, index) => html`<span class="plot-key plot-key-${index + 1}" key=${line.label}>${line.label} <b>${line.show(line.values.at(-1))}</b></span>`)}</p></figcaption>
-    <div ref=${place} class="plot" role="img" aria-label="${title}. Latest: ${last}"></div></figure>`;
+    <div ref=${place} class="live-plot-place" role="img" aria-label="${title}. Latest: ${last}"></div></figure>`;
 }
 
 function optionsOf(width, unit, lines, clock) {
@@ -66,9 +51,9 @@ function optionsOf(width, unit, lines, clock) {
     ticks: { stroke: colour("--line"), width: 1, size: 4 }, ...more,
   });
   return {
-    width: Math.max(width, 200), height: HEIGHT, padding: [8, 8, 0, 0], legend: { show: false }, cursor: { show: false },
+    width: Math.max(width, 200), height: HEIGHT, padding: [8, 20, 0, 0], legend: { show: false }, cursor: { show: false },
     scales: { x: { time: false }, y: { range: (_, low, high) => [0, Math.max(high * 1.1, 1e-3)] } },
-    axes: [axis({ values: (_, splits) => splits.map((at) => clock(at)), space: 60 }), axis({ size: 56, values: (_, splits) => splits.map((at) => `${Number(at.toPrecision(3))}${unit}`) })],
+    axes: [axis({ values: (_, splits) => splits.map((at) => clock(at)), space: 60, size: 32 }), axis({ size: 56, values: (_, splits) => splits.map((at) => `${Number(at.toPrecision(3))}${unit}`) })],
     series: [{}, ...lines.map((line, index) => ({ label: line.label, stroke: colour(`--line-${index + 1}`), width: 2, points: { show: false }, spanGaps: false }))],
   };
 }

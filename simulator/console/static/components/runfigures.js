@@ -43,7 +43,7 @@ export function figureText({ value, unit }) {
 /** A headline figure of a run by its name; null when the run has none of that name. */
 export const figure = (run, name) => run.figures.find((one) => one.name === name) ?? null;
 
-export const Figures = ({ figures }) => html`<dl class="tiles">${figures.map(([name, value, note]) => html`<div key=${name}>
+export const Figures = ({ figures }) => html`<dl class="run-tiles">${figures.map(([name, value, note]) => html`<div key=${name}>
   <dt>${name}</dt><dd>${value}</dd>${note && html`<dd class="note">${note}</dd>`}</div>`)}</dl>`;
 
 export const deviceCount = (run) => (run.devices === null ? "–" : count(run.devices));

@@ -62,7 +62,7 @@ function soFar(second) {
 
 const fleetNote = (fleet) => Object.entries(fleet).filter(([name]) => name !== "online").map(([name, value]) => `${count(value)} ${name.replaceAll("_", " ")}`).join(", ");
 
-const Operations = ({ second }) => html`<div class="card table-scroll"><table class="run-operations"><caption>By operation: per second, and response time over the last ${second.window_s} s</caption>
+const Operations = ({ second }) => html`<div class="card table-scroll" tabindex="0" role="region" aria-label="By operation"><table class="run-operations"><caption>By operation: per second, and response time over the last ${second.window_s} s</caption>
   <thead><tr><th scope="col">Operation</th><th scope="col" class="number">ok</th><th scope="col" class="number">429</th><th scope="col" class="number">errors</th>${PERCENTILES.map((name) => html`<th scope="col" class="number" key=${name}>${name}</th>`)}</tr></thead>
   <tbody>${Object.entries(second.operations).map(([name, row]) => html`<tr key=${name}><th scope="row">${name}${name === HELD && html` <span class="quiet small">held on purpose</span>`}</th>
     <td class="number nowrap">${perSecond(row.ok_per_s)}</td><td class="number nowrap">${perSecond(row.limited_per_s)}</td><td class="number nowrap ${row.errors_per_s ? "wrong" : ""}">${perSecond(row.errors_per_s)}</td>

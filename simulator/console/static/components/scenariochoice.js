@@ -1,10 +1,9 @@
 // Choose a scenario, see what a run of it would do or what is wrong with it, and start it.
-import { clock } from "./runfigures.js";
 import { ErrorBox, Loading } from "./states.js";
 import { get, post, segment } from "../core/api.js";
 import { html, useState } from "../core/html.js";
 import { useLoaded } from "../core/load.js";
-import { count, decimals, plural } from "../core/text.js";
+import { count, decimals, duration, plural } from "../core/text.js";
 
 export function ScenarioChoice({ hasFolder, onStarted }) {
   const [name, setName] = useState("");
@@ -57,7 +56,7 @@ function Plan({ plan }) {
   const peak = Math.max(0, ...plan.phases.map((phase) => Object.values(phase.rates).reduce((sum, rate) => sum + rate, 0)));
   return html`<div class="stack">${plan.description && html`<p>${plan.description}</p>`}
     <dl class="facts"><dt>Devices</dt><dd>${count(plan.devices)}</dd>
-      <dt>Lasts</dt><dd>${clock(last?.end_s ?? 0)} min, and until everything is handed over</dd>
+      <dt>Lasts</dt><dd>${duration((last?.end_s ?? 0) * 1000)}, and until everything is handed over</dd>
       <dt>Phases</dt><dd>${plan.phases.map((phase) => phase.name).join(", ")}</dd>
       <dt>Requests</dt><dd>up to ${decimals(peak)}/s</dd><dt>Workers</dt><dd>${plural(plan.workers, "process", "processes")}</dd></dl></div>`;
 }

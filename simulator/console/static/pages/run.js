@@ -88,7 +88,7 @@ function Verdict({ run }) {
 
 const observed = (one) => (one.observed === null ? "nothing observed" : one.unit === "s" ? seconds(one.observed) : `${Number(one.observed.toPrecision(4))}${one.unit ? ` ${one.unit}` : ""}`);
 
-const Thresholds = ({ thresholds }) => html`<div class="card table-scroll"><table><caption class="sr">Thresholds</caption>
+const Thresholds = ({ thresholds }) => html`<div class="card table-scroll" tabindex="0" role="region" aria-label="Thresholds"><table><caption class="sr">Thresholds</caption>
   <thead><tr><th scope="col">Threshold</th><th scope="col">Held</th><th scope="col" class="number">Observed</th></tr></thead>
   <tbody>${thresholds.map((one) => html`<tr key=${one.expression}><th scope="row" class="mono">${one.expression}</th>
     <td><span class="badge ${!one.judged ? "warn" : one.held ? "good" : "bad"}">${!one.judged ? "not judged" : one.held ? "held" : "missed"}</span></td><td class="number nowrap">${observed(one)}</td></tr>`)}</tbody></table></div>`;

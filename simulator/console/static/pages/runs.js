@@ -41,7 +41,7 @@ export default function Runs({ query }) {
     <form class="filters" onSubmit=${(event) => event.preventDefault()}>
       <div class="field search"><label for="search">Search</label>
         <input class="input" id="search" type="search" maxlength="200" autocomplete="off" placeholder="Part of a run's name" value=${q} onInput=${(event) => setQ(event.currentTarget.value)} /></div>
-      <${CompareButton} chosen=${chosen} onClear=${() => setChosen([])} onDone=${setComparison} />
+      <${CompareButton} chosen=${chosen} onClear=${() => setChosen([])} onDone=${setComparison} order=${(found?.data ?? []).map((run) => run.id)} />
     </form>
     ${runs.error && html`<${ErrorBox} error=${runs.error} title="The runs could not be read" action=${runs.reload} />`}
     ${!found && !runs.error && html`<${Loading} />`}
@@ -94,7 +94,7 @@ function List({ runs, chosen, onToggle }) {
       <p class="quiet small"><${Began} run=${run} />${run.duration_s !== null ? ` · ${clock(run.duration_s)}` : ""}${run.devices !== null ? ` · ${plural(run.devices, "device")}` : ""}</p>
       ${run.figures.length > 0 && html`<dl class="facts-row">${SHOWN.map((name) => html`<div key=${name}><dt>${LABELS[name]}</dt><dd>${shown(run, name)}</dd></div>`)}</dl>`}</li>`)}</ul>`;
   }
-  return html`<div class="card table-scroll runs-table"><table>
+  return html`<div class="card table-scroll runs-table" tabindex="0" role="region" aria-label="Table of runs"><table>
     <caption class="sr">Fleet runs, those that go on first, then the latest</caption>
     <thead><tr><th scope="col"><span class="sr">Compare</span></th><th scope="col">Run</th><th scope="col">Verdict</th><th scope="col">Began</th>
       <th scope="col" class="number">Lasted</th><th scope="col" class="number">Devices</th>${SHOWN.map((name) => html`<th scope="col" class="number" key=${name}>${LABELS[name]}</th>`)}<th scope="col" class="number">Lost</th></tr></thead>
@@ -107,14 +107,14 @@ function List({ runs, chosen, onToggle }) {
       <td class="number">${run.lost === null ? "–" : count(run.lost)}</td></tr>`)}</tbody></table></div>`;
 }
 
-function CompareButton({ chosen, onClear, onDone }) {
+function CompareButton({ chosen, order, onClear, onDone }) {
   const [busy, setBusy] = useState(false);
   const [anyway, setAnyway] = useState(false);
   if (chosen.length === 0) return html`<p class="quiet small runs-hint">Tick two runs to compare them, or more for their history.</p>`;
   const act = async () => {
     setBusy(true);
     try {
-      onDone(await post("/_emulator/run-comparisons", { runs: [...chosen].reverse(), anyway }));
+      onDone(await post("/_emulator/run-comparisons", { runs: oldestFirst(chosen, order), anyway }));
     } catch (error) {
       toastError(error);
     } finally {
@@ -126,6 +126,9 @@ function CompareButton({ chosen, onClear, onDone }) {
     <label class="check small"><input type="checkbox" checked=${anyway} onChange=${(event) => setAnyway(event.currentTarget.checked)} />Of different scenarios, too</label>
     <button class="link small" type="button" onClick=${onClear}>Clear ${plural(chosen.length, "run")}</button></div>`;
 }
+
+/** The list has the latest run first; A, what B is held against, is the older one. */
+const oldestFirst = (chosen, order) => [...chosen].sort((one, other) => order.indexOf(other) - order.indexOf(one));
 
 const OUTCOMES = { not_worse: ["good", "Nothing is worse"], worse: ["bad", "Something is worse"], not_judged: ["warn", "It cannot be judged"] };
 

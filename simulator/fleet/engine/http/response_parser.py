@@ -102,7 +102,7 @@ class AnswerReader:
 
 
 class KnownHead(NamedTuple):
-    """A head that was parsed before, and what it says.
+    """A head that was parsed before, with the result.
 
     Attributes:
         status, headers: as in :class:`AnswerReader`.

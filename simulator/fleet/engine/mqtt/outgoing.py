@@ -11,6 +11,7 @@ from mqtt5 import PublishPacket
 
 from simulator.fleet.engine.mqtt import packets
 from simulator.fleet.engine.mqtt.ports import Publisher
+from simulator.fleet.engine.wheel import NEVER
 from simulator.fleet.outcomes import OutcomeClass
 
 # Who published (None once it was given up), when it was sent, when it is given up.
@@ -19,7 +20,6 @@ _Flying = tuple[Publisher | None, float, float]
 _Waiting = tuple[str, bytes, bool, Publisher, float]
 
 _IDS: Final = 65_535
-_NEVER_S: Final = float("inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +104,8 @@ class Outgoing:
 
     def next_s(self) -> float:
         """When the next message is to be given up; infinity while nothing is on its way."""
-        flying_s = min((each[2] for each in self._flying.values()), default=_NEVER_S)
-        return min(flying_s, min((each[4] for each in self._waiting or ()), default=_NEVER_S))
+        flying_s = min((each[2] for each in self._flying.values()), default=NEVER)
+        return min(flying_s, min((each[4] for each in self._waiting or ()), default=NEVER))
 
     def late(self, now_s: float) -> list[Failed]:
         """What is given up now. A packet id stays taken until its PUBACK comes, or the connection ends."""
@@ -114,7 +114,7 @@ class Outgoing:
             if give_up_s <= now_s and publisher is not None:
                 reason = "the broker did not acknowledge it in time"
                 failed.append(Failed(publisher, OutcomeClass.TIMEOUT, reason, sent_s))
-                self._flying[packet_id] = (None, sent_s, _NEVER_S)
+                self._flying[packet_id] = (None, sent_s, NEVER)
         if self._waiting:
             reason = "it waited for earlier messages all the time"
             unsent = [each for each in self._waiting if each[4] <= now_s]

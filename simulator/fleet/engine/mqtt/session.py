@@ -15,7 +15,7 @@ from simulator.fleet.engine.mqtt.faults import ConnectionFailure
 from simulator.fleet.engine.mqtt.outgoing import Outgoing
 from simulator.fleet.engine.mqtt.packets import PUBACK, PUBACK_BYTES, PUBACK_REST
 from simulator.fleet.engine.mqtt.ports import Arrival, Established, Opening, Publisher, SessionListener
-from simulator.fleet.engine.wheel import Timer, Wheel
+from simulator.fleet.engine.wheel import NEVER, Timer, Wheel
 from simulator.fleet.outcomes import OutcomeClass
 
 # Beyond this the codec gives up, and no broker takes it (MQTT 5.0, section 1.5.5: 268,435,455).
@@ -24,7 +24,6 @@ _LARGEST_BYTES: Final = 268_000_000
 _HEAD_BYTES: Final = 10
 # The 3.1.1 CONNACK is two bytes long, that of version 5 at least three.
 _OLD_CONNACK: Final = b"\x20\x02"
-_NEVER_S: Final = float("inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +114,7 @@ class Session(asyncio.Protocol, Timer):
         self._keep_alive_s = float(opening.keep_alive_s)
         self._began_s = context.time()
         self._heard_s = self._said_s = self._began_s
-        self._pinged_s = _NEVER_S
+        self._pinged_s = NEVER
         context.wheel.at(self._began_s + context.connect_timeout_s, self)
 
     @property
@@ -241,7 +240,7 @@ class Session(asyncio.Protocol, Timer):
             case PubAckPacket() if self._out is not None:
                 self._out.settle(packet.packet_id, int(packet.reason_code), now_s)
             case PingRespPacket():
-                self._pinged_s = _NEVER_S
+                self._pinged_s = NEVER
             case ConnAckPacket() if state is _State.GREETING:
                 self._greeted(packet, now_s)
             case SubAckPacket() if state is _State.SUBSCRIBING:
@@ -285,7 +284,7 @@ class Session(asyncio.Protocol, Timer):
         self._state = _State.UP
         self._opening = None
         self._said_s = now_s
-        self._context.wheel.at(now_s + self._keep_alive_s if self._keep_alive_s else _NEVER_S, self)
+        self._context.wheel.at(now_s + self._keep_alive_s if self._keep_alive_s else NEVER, self)
         self._listener.connected(Established(self._kept, self._began_s, self._max_bytes), now_s)
 
     def _keep(self, rest: bytes) -> None:
@@ -311,7 +310,7 @@ class Session(asyncio.Protocol, Timer):
         if out is None or self._state is not _UP:
             self.fail(faults.of_silence(_AWAITED[self._state], context.connect_timeout_s, context.where))
             return
-        ping_s = self._keep_awake(now_s) if self._keep_alive_s else _NEVER_S
+        ping_s = self._keep_awake(now_s) if self._keep_alive_s else NEVER
         if now_s >= ping_s:
             self.fail(faults.of_silence("answer a ping", self._keep_alive_s, context.where))
             return
@@ -325,7 +324,7 @@ class Session(asyncio.Protocol, Timer):
 
         As the real agent's library does it: a ping is due when one direction has been silent for so long.
         """
-        if self._pinged_s == _NEVER_S:
+        if self._pinged_s == NEVER:
             quiet_s = min(self._said_s, self._heard_s)
             if now_s - quiet_s < self._keep_alive_s or self._transport is None:
                 return quiet_s + self._keep_alive_s

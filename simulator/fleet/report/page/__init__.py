@@ -13,7 +13,7 @@ from simulator.fleet.report.timeline import PhaseFigures, Slice
 from simulator.report.page import PageAssets, render_page
 
 _FAMILY: Final = "simulator.report"
-_WARDROBE: Final = PageAssets(
+_ASSETS: Final = PageAssets(
     __name__,
     scripts=((_FAMILY, "uPlot.iife.min.js"), (__name__, "fleet.js")),
     styles=((_FAMILY, "uPlot.min.css"), (_FAMILY, "report.css"), (__name__, "fleet.css")),
@@ -39,7 +39,7 @@ def fleet_page(
     shown, figures = tuple(slices), run_figures(record)
     return render_page(
         "fleet.html.j2",
-        wardrobe=_WARDROBE,
+        wardrobe=_ASSETS,
         record=record,
         content=content_of(record, figures, shown, width_s),
         plots=plots_of(record, figures, shown, width_s),

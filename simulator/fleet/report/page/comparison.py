@@ -16,7 +16,7 @@ from simulator.report.values import Tone
 
 _PACKAGE: Final = "simulator.fleet.report.page"
 _FAMILY: Final = "simulator.report"
-_WARDROBE: Final = PageAssets(
+_ASSETS: Final = PageAssets(
     _PACKAGE, scripts=(), styles=((_FAMILY, "report.css"), (_PACKAGE, "fleet.css"), (_PACKAGE, "comparison.css"))
 )
 _SEALS: Final = {Tone.GOOD: "✓", Tone.WARN: "!", Tone.BAD: "✕"}
@@ -60,7 +60,7 @@ def comparison_page(found: Comparison) -> str:
     tone = Tone.WARN if found.unjudged else Tone.BAD if found.is_worse else Tone.GOOD
     return render_page(
         "compare.html.j2",
-        wardrobe=_WARDROBE,
+        wardrobe=_ASSETS,
         found=found,
         headline=conclusion(found),
         tone=tone,
@@ -132,7 +132,7 @@ def history_page(history: History) -> str:
     tone = Tone.WARN if history.unjudged else Tone.BAD if history.is_worse else Tone.GOOD
     return render_page(
         "history.html.j2",
-        wardrobe=_WARDROBE,
+        wardrobe=_ASSETS,
         history=history,
         headline=history_conclusion(history),
         rule=rule_text(history),

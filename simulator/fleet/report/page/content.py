@@ -313,7 +313,7 @@ def phase_rows(phases: Sequence[PhaseFigures]) -> tuple[tuple[str, str, int, tup
     return tuple(
         (phase.name, each.name, each.good, _times(each.response))
         for phase in phases
-        for each in phase_figures(phase.operations, 0.0)
+        for each in phase_figures(phase.operations)
     )
 
 

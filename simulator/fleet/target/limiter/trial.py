@@ -106,7 +106,7 @@ class RateLimiterTest:
         )
 
     async def _align(self) -> None:
-        """Wait until shortly after an edge, as exactly as the target says where edges are."""
+        """Wait until shortly after an edge of a window, as exactly as the target states its edges."""
         reply = await self._ask(0, True)
         if reply.status == 0:
             raise TransportError("the target does not answer")
@@ -171,7 +171,7 @@ class RateLimiterTest:
         return before, refusals, await self._ask(0, True)
 
     async def _recover(self, replies: Sequence[Reply]) -> CheckResult:
-        """Wait as the last 429 says, and ask once."""
+        """Wait as long as the last 429 asked, and send one request."""
         waits = [reply for reply in replies if reply.is_limited and reply.retry_after_s is not None]
         if not waits:
             return skipped("recovery", "let through after the wait", "no 429 named a wait")

@@ -176,7 +176,7 @@ def test_the_manifest_records_who_missed_the_first_try(tmp_path):
         ({"product_id": "p" * 5000}, "more than the limit"),
         ({"product_id": "\N{GRINNING FACE}" * 512, "level": "H", "formats": ["png"]}, "more than one QR code holds"),
         ({"product_id": "p" * 513}, "a label takes 512"),
-        ({"product_id": "p" * 512, "size_mm": 10, "formats": ["png"]}, "would fit"),
+        ({"product_id": "p" * 512, "size_mm": 10, "formats": ["png"], "decoders": ["zxing"]}, "would fit"),
         ({"formats": []}, "give one or more of png, svg, pdf"),
         ({"formats": ["png", "gif"]}, "gif asked for"),
         ({"level": "Z"}, "no error correction level"),

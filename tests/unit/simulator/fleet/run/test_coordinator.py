@@ -11,7 +11,7 @@ from simulator.fleet.metrics.merging import Merger
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import Second, Span, WorkerGap
-from simulator.fleet.run.coordinator import Coordinator, PhaseSchedule, PlannedPhase, RunOutcome
+from simulator.fleet.run.coordinator import Coordinator, PhaseSchedule, RunOutcome
 from simulator.fleet.run.local_workers import WorkerLost
 from simulator.fleet.run.messages import (
     Begin,
@@ -27,7 +27,7 @@ from simulator.fleet.run.messages import (
     ToWorker,
 )
 from simulator.fleet.run.target_watch import GONE_AFTER_S
-from simulator.fleet.scenario.conditions import parse_condition
+from simulator.fleet.scenario.phases import HoldPhase, Phase, RampPhase
 from simulator.fleet.workload.base import WorkloadSummary
 
 Happening = Callable[[], FromWorker | WorkerLost | None]
@@ -131,14 +131,14 @@ class Listener:
         self.warn = run.warn
 
 
-def conduct(run: FakeRun, *phases: PlannedPhase, faults: tuple[Span, ...] = ()) -> tuple[RunOutcome, Merger]:
+def conduct(run: FakeRun, *phases: Phase, faults: tuple[Span, ...] = ()) -> tuple[RunOutcome, Merger]:
     merger = Merger([0, 1])
     schedule = PhaseSchedule(phases, devices=100, faults=faults, drain_s=5.0)
     return Coordinator(run, schedule, merger, Listener(run), now=run.now).conduct(), merger
 
 
-RAMP = PlannedPhase("ramp", "ramp", 3.0, 100)
-HOLD = PlannedPhase("hold", "hold", 7.0, 100)
+RAMP = RampPhase(kind="ramp", name="ramp", duration_s=3.0)
+HOLD = HoldPhase(kind="hold", name="hold", duration_s=7.0)
 
 
 def interrupt() -> None:
@@ -165,7 +165,7 @@ def test_all_workers_begin_at_one_instant_and_every_phase_follows_the_one_before
 
 def test_a_barrier_holds_the_next_phase_back_until_it_opens():
     stage = FakeRun(online=lambda second: 50.0 if second >= 6 else 10.0)
-    wait = PlannedPhase("ramp", "ramp", 3.0, 100, parse_condition("online >= 99%"), 30.0)
+    wait = RampPhase(kind="ramp", name="ramp", duration_s=3.0, until="online >= 99%", until_within_s=30.0)
     done, _ = conduct(stage, wait, HOLD)
     assert done.failures == []
     assert done.phases[0].end_s == pytest.approx(7.0, abs=0.3)
@@ -175,7 +175,7 @@ def test_a_barrier_holds_the_next_phase_back_until_it_opens():
 
 def test_a_barrier_that_never_opens_fails_the_run_and_lets_it_go_on():
     stage = FakeRun(online=lambda _: 1.0)
-    wait = PlannedPhase("ramp", "ramp", 3.0, 100, parse_condition("online >= 99%"), 2.0)
+    wait = RampPhase(kind="ramp", name="ramp", duration_s=3.0, until="online >= 99%", until_within_s=2.0)
     done, _ = conduct(stage, wait, HOLD)
     assert done.failures == ["phase ramp: 'online >= 99%' did not come true within 2 s after its end"]
     assert [span.name for span in done.phases] == ["ramp", "hold"]
@@ -203,7 +203,7 @@ def test_the_last_worker_that_dies_leaves_a_gap_to_the_end_of_the_run():
 
 def test_a_target_that_goes_away_ends_the_run_without_waiting_for_what_nobody_takes():
     stage = FakeRun(answer=lambda second: OutcomeClass.TRANSPORT if second >= 5 else OutcomeClass.OK)
-    done, _ = conduct(stage, RAMP, PlannedPhase("hold", "hold", 600.0, 100))
+    done, _ = conduct(stage, RAMP, HoldPhase(kind="hold", name="hold", duration_s=600.0))
     assert done.unreachable == "the target went away: nothing was answered from second 5 on"
     assert done.duration_s == pytest.approx(6 + GONE_AFTER_S, abs=1)
     assert Drain not in [type(message) for message in stage.told]
@@ -213,7 +213,7 @@ def test_a_target_that_goes_away_ends_the_run_without_waiting_for_what_nobody_ta
 def test_silence_that_was_made_on_purpose_is_no_target_that_went_away():
     stage = FakeRun(answer=lambda second: OutcomeClass.TIMEOUT if 5 <= second < 40 else OutcomeClass.OK)
     blackout = Span("blackout", "blackout", 5.0, 40.0)
-    done, _ = conduct(stage, PlannedPhase("hold", "hold", 60.0, 100), faults=(blackout,))
+    done, _ = conduct(stage, HoldPhase(kind="hold", name="hold", duration_s=60.0), faults=(blackout,))
     assert done.unreachable is None
 
 
@@ -223,9 +223,9 @@ def test_a_blackout_that_a_barrier_moved_is_on_purpose_when_it_is_played_and_sta
         online=lambda second: 50.0 if second >= 23 else 10.0,
         answer=lambda second: OutcomeClass.TIMEOUT if begin <= second < begin + 18 else OutcomeClass.OK,
     )
-    wait = PlannedPhase("ramp", "ramp", 3.0, 100, parse_condition("online >= 99%"), 60.0)
+    wait = RampPhase(kind="ramp", name="ramp", duration_s=3.0, until="online >= 99%", until_within_s=60.0)
     blackout = Span("blackout", "blackout", 9.0, 27.0, 100)
-    done, _ = conduct(stage, wait, PlannedPhase("hold", "hold", 60.0, 100), faults=(blackout,))
+    done, _ = conduct(stage, wait, HoldPhase(kind="hold", name="hold", duration_s=60.0), faults=(blackout,))
     assert done.unreachable is None
     (played,) = done.faults
     assert played.begin_s == pytest.approx(begin, abs=0.5)
@@ -237,9 +237,9 @@ def test_a_fault_that_was_planned_for_the_time_of_a_wait_excuses_no_silence_in_i
     stage = FakeRun(
         online=lambda _: 10.0, answer=lambda second: OutcomeClass.TIMEOUT if second >= 4 else OutcomeClass.OK
     )
-    wait = PlannedPhase("ramp", "ramp", 3.0, 100, parse_condition("online >= 99%"), 60.0)
+    wait = RampPhase(kind="ramp", name="ramp", duration_s=3.0, until="online >= 99%", until_within_s=60.0)
     blackout = Span("blackout", "blackout", 4.0, 60.0, 100)
-    done, _ = conduct(stage, wait, PlannedPhase("hold", "hold", 60.0, 100), faults=(blackout,))
+    done, _ = conduct(stage, wait, HoldPhase(kind="hold", name="hold", duration_s=60.0), faults=(blackout,))
     assert done.unreachable == "the target went away: nothing was answered from second 4 on"
     assert done.faults == ()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import signal
 import socket
 from collections.abc import Callable
@@ -20,12 +21,17 @@ from simulator.fleet.report.folder import RunFolder
 from simulator.fleet.run import fleet_run
 from simulator.fleet.run.preparing import Prepared, RunContext
 
-SCENARIO = "scenario: s\nfleet: {devices: 1}\nphases: [{name: hold, kind: hold, duration_s: 1s}]\n"
+# Tests of other processes have devices of their own: two runs never have the same ones.
+SCENARIO = """\
+scenario: s
+fleet: {{devices: 1, identities: {{prefix: p{}-}}}}
+phases: [{{name: hold, kind: hold, duration_s: 1s}}]
+"""
 
 
 def test_a_target_that_is_down_at_the_start_is_told_and_the_same_command_can_be_given_again(tmp_path: Path) -> None:
     scenario, secret, out = tmp_path / "s.yaml", tmp_path / "secret", tmp_path / "out"
-    scenario.write_text(SCENARIO)
+    scenario.write_text(SCENARIO.format(os.getpid()))
     secret.write_text("msk_secret")
     secret.chmod(0o600)
     where = ["--base-url", "http://127.0.0.1:9", "--api-key", "mk_key", "--secret-key-file", str(secret)]
@@ -50,7 +56,7 @@ def test_a_run_that_is_ended_while_devices_are_prepared_says_what_is_left_and_le
 
     monkeypatch.setattr(fleet_run, "prepare", prepare)
     scenario, secret, out = tmp_path / "s.yaml", tmp_path / "secret", tmp_path / "out"
-    scenario.write_text(SCENARIO)
+    scenario.write_text(SCENARIO.format(os.getpid()))
     secret.write_text("msk_secret")
     secret.chmod(0o600)
     where = ["--base-url", "http://127.0.0.1:9", "--api-key", "mk_key", "--secret-key-file", str(secret)]
@@ -81,7 +87,7 @@ def test_a_view_that_cannot_be_opened_leaves_no_folder_and_the_command_can_be_gi
     view: str, tmp_path: Path
 ) -> None:
     scenario, secret, out = tmp_path / "s.yaml", tmp_path / "secret", tmp_path / "out"
-    scenario.write_text(SCENARIO)
+    scenario.write_text(SCENARIO.format(os.getpid()))
     secret.write_text("msk_secret")
     secret.chmod(0o600)
     where = ["--base-url", "http://127.0.0.1:9", "--api-key", "mk_key", "--secret-key-file", str(secret)]
@@ -97,7 +103,7 @@ def test_a_view_that_cannot_be_opened_leaves_no_folder_and_the_command_can_be_gi
 
 def test_two_documents_on_standard_output_are_refused(tmp_path: Path) -> None:
     scenario = tmp_path / "s.yaml"
-    scenario.write_text(SCENARIO)
+    scenario.write_text(SCENARIO.format(os.getpid()))
     done = CliRunner().invoke(program, ["run", str(scenario), "--progress", "-", "--json"], standalone_mode=False)
     assert getattr(done.exception, "exit_code", None) == ExitCode.USAGE
     assert "--json prints to standard output, too: give it a file" in str(done.exception)
@@ -107,7 +113,7 @@ def test_a_progress_on_standard_output_is_nothing_but_json_lines(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     scenario, secret = tmp_path / "s.yaml", tmp_path / "secret"
-    scenario.write_text(SCENARIO)
+    scenario.write_text(SCENARIO.format(os.getpid()))
     secret.write_text("msk_secret")
     secret.chmod(0o600)
     where = ["--base-url", "http://127.0.0.1:9", "--api-key", "mk_key", "--secret-key-file", str(secret)]
