@@ -11,7 +11,9 @@ Method: one service process (SQLite file, logs as by default) with 10,000 device
 - **Files.** All files of the console, compressed as they are served.
 - **Service.** ``POST /sensor-data`` and a device's poll at full load (64 connections), in turns without a console and
   with three tabs that show the table; medians of ``--runs``. On a machine with fewer than four cores browser, load
-  generator and service share them, so there the service's own CPU for each request is what counts; the rate is shown.
+  generator and service share them, and the rates say how. What counts there is the CPU that the consoles take from the
+  service's one core: what a request costs more with them, times the requests in a second. A service at its limit serves
+  that much less.
 
     python benchmarks/console.py [--seconds 600] [--runs 5] [--load-seconds 5]
 
@@ -48,7 +50,7 @@ from simulator.console.static_files import compressed_bytes
 from tests.chromium import chromium, find_chromium
 
 DEVICES, PER_SECOND, BATCH = 10_000, 1_000, 100
-BUSY_BAR, HEAP_BAR, PAINT_BAR_MS, FILES_BAR, SERVICE_BAR = 0.20, 1.10, 300.0, 250_000, 1.10
+BUSY_BAR, HEAP_BAR, PAINT_BAR_MS, FILES_BAR, SERVICE_BAR = 0.20, 1.10, 300.0, 250_000, 0.10
 FIRST_S = 60.0
 LOADS = 10
 CONSOLES = 3
@@ -242,9 +244,10 @@ def _service(browser: Browser, base_url: str, device_id: str, runs: int, seconds
             f"{name}: {none:,.0f}/s without, {three:,.0f}/s with {CONSOLES} consoles; {lean:.0f} and {full:.0f} us CPU"
         )
         has_cores = (os.cpu_count() or 1) >= ENOUGH_CORES
-        cost, kind = (none / three, "rate") if has_cores else (full / lean, "CPU for each request")
-        what = f"{name}: {CONSOLES} consoles, {kind}"
-        passed.append(_say(what, f"{cost - 1:+.1%}", "10 %", is_reached=cost <= SERVICE_BAR))
+        cost, kind = (1 - three / none, "rate lost") if has_cores else ((full - lean) * three / 1e6, "of a core")
+        passed.append(
+            _say(f"{name}: {CONSOLES} consoles, {kind}", f"{cost:.1%}", "10 %", is_reached=cost <= SERVICE_BAR)
+        )
     return passed
 
 
