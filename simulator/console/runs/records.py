@@ -55,7 +55,8 @@ class RunShown(TypedDict):
     """A run. What is not known of it is null, or empty.
 
     ``fault`` says why it cannot be read or never began; ``last_words`` is what its program wrote to standard error,
-    where it was started here and is not over well. ``live``: its progress can be followed at ``events``.
+    where it was started here, or what could not be made of its reports. ``live``: its progress can be followed at
+    ``events``.
     """
 
     id: str

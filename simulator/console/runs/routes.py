@@ -98,11 +98,14 @@ class RunRoutes:
             await asyncio.to_thread(check_plain, run.path)
         except ConfigurationError as error:
             raise Conflict("report_not_made", f"The report cannot be made: {error.faults[0]}.") from None
+        before = _stamp(run)
         ended = await self._runs.programs.run("report", "--", str(run.path))
-        if ended.exit_code not in {ExitCode.GOOD, ExitCode.INCONCLUSIVE}:
-            why = "; ".join(line.removeprefix("Error: ") for line in ended.errors.splitlines()[-5:])
-            raise Conflict("report_not_made", f"The report cannot be made: {why or 'it did not say why'}")
-        return ok(await self._runs.show(run.id))
+        said = [line.removeprefix("Error: ") for line in ended.errors.splitlines() if line.strip()][-5:]
+        # What one of the other files lacks, such as a table, takes nothing from the page.
+        if ended.exit_code not in {ExitCode.GOOD, ExitCode.INCONCLUSIVE} and _stamp(run) == before:
+            why = "; ".join(said) or "it did not say why"
+            raise Conflict("report_not_made", f"The report cannot be made: {why}")
+        return ok({**await self._runs.show(run.id), "last_words": said})
 
     async def file(self, call: Call) -> Answer:
         """A file of a run."""
@@ -154,6 +157,15 @@ class RunRoutes:
             return await asyncio.to_thread(self._runs.folder.read, run, name, _FILE_BYTES)
         except StorageError as error:
             raise Conflict("file_refused", f"The file is not shown: {error}.") from None
+
+
+def _stamp(run: FoundRun) -> tuple[int, int] | None:
+    """What changes when a run's page is made anew; None without one."""
+    try:
+        found = (run.path / REPORT_FILE).lstat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_ino
 
 
 def _number(name: str, text: str, least: int, most: int) -> int:

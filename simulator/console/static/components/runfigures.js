@@ -40,6 +40,14 @@ export function figureText({ value, unit }) {
   return unit === "share" ? share(value) : perSecond(value);
 }
 
+const LABELS = { "readings.age": "Age of readings", "commands.age": "Age of commands", "readings accepted per second": "Readings accepted", errors: "Errors" };
+
+/** "readings.age p99" -> "Age of readings, p99" */
+export function figureLabel(name) {
+  const [subject, percentile] = name.split(/ (?=p[\d.]+$)/);
+  return `${LABELS[subject] ?? subject}${percentile ? `, ${percentile}` : ""}`;
+}
+
 /** A headline figure of a run by its name; null when the run has none of that name. */
 export const figure = (run, name) => run.figures.find((one) => one.name === name) ?? null;
 

@@ -2,11 +2,12 @@
 import { LivePlot } from "./liveplot.js";
 import { clock, Figures, perSecond, seconds } from "./runfigures.js";
 import { Loading } from "./states.js";
-import { html } from "../core/html.js";
+import { html, useEffect, useState } from "../core/html.js";
 import { useRunLive } from "../core/runlive.js";
 import { count, plural } from "../core/text.js";
 
 const PERCENTILES = ["p50", "p95", "p99", "p99.9"];
+const SILENT_S = 6;
 const HELD = "http.long_poll"; // so long the service held a poll on purpose
 
 export function RunLive({ run, onState }) {
@@ -15,6 +16,7 @@ export function RunLive({ run, onState }) {
   return html`<div class="stack">
     ${live.fault && html`<div class="notice bad" role="alert">${live.fault}</div>`}
     ${live.isLost && html`<p class="notice warn" role="status">The stream of this run has broken off. It is taken up again by itself.</p>`}
+    ${second && !live.stage && !live.isLost && html`<${Silence} at=${live.at} />`}
     ${!head && !live.fault && html`<${Loading} text="The run begins…" />`}
     ${head && html`<${Progress} live=${live} head=${head} />`}
     ${second && html`<${Now} second=${second} head=${head} />
@@ -24,6 +26,18 @@ export function RunLive({ run, onState }) {
           lines=${[{ label: "response", values: live.p99, show: seconds }, { label: "age of readings", values: live.age, show: seconds }]} /></div>
       <${Operations} second=${second} /><div class="live-cards"><${Audit} second=${second} /><${Generator} second=${second} /></div>`}
     ${live.notes.length > 0 && html`<${Notes} notes=${live.notes} />`}</div>`;
+}
+
+/** A second comes each second: without one for a while, what is shown is old. */
+function Silence({ at }) {
+  const [now, setNow] = useState(performance.now());
+  useEffect(() => {
+    const timer = setInterval(() => setNow(performance.now()), 1000);
+    return () => clearInterval(timer);
+  }, []);
+  const silent = Math.floor((now - at) / 1000);
+  if (silent < SILENT_S) return null;
+  return html`<p class="notice warn" role="status">No figures for ${silent} s. The run goes on; the disk of its folder may be full, or its machine too busy.</p>`;
 }
 
 function Progress({ live, head }) {

@@ -7,7 +7,7 @@ const NOTES = 200;
 const AGAIN_MS = 2000;
 const FLUSH_MS = 50; // the events of a stream's begin come at once: one picture
 
-const nothing = (run) => ({ run, head: null, stage: null, second: null, notes: [], seconds: [], ok: [], errors: [], limited: [], p99: [], age: [], fault: null, isLost: false });
+const nothing = (run) => ({ run, head: null, stage: null, second: null, notes: [], seconds: [], ok: [], errors: [], limited: [], p99: [], age: [], fault: null, isLost: false, at: null });
 
 /** The state after an event of the stream. */
 function next(state, { event, data }) {
@@ -29,7 +29,7 @@ const put = (list, value) => [...list.slice(1 - SECONDS), value ?? null];
 
 function withSecond(state, data) {
   return {
-    ...state, second: data, stage: null, isLost: false,
+    ...state, second: data, stage: null, isLost: false, at: performance.now(),
     seconds: put(state.seconds, data.second), ok: put(state.ok, data.alone.ok_per_s), errors: put(state.errors, data.alone.errors_per_s),
     limited: put(state.limited, data.alone.limited_per_s), p99: put(state.p99, data.all.response_s.p99), age: put(state.age, data.ages["readings.age"]?.p99),
   };

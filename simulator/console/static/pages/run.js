@@ -1,7 +1,7 @@
 // One fleet run: live while it goes on, then its verdict, its figures and its report in place.
 import { Dialog } from "../components/dialog.js";
 import { RunLive } from "../components/runlive.js";
-import { clock, deviceCount, Figures, figureText, isActive, RunBadge, seconds } from "../components/runfigures.js";
+import { clock, deviceCount, figureLabel, Figures, figureText, isActive, RunBadge, seconds } from "../components/runfigures.js";
 import { ErrorBox, Loading } from "../components/states.js";
 import { toast, toastError } from "../components/toast.js";
 import { get, post, segment } from "../core/api.js";
@@ -69,7 +69,7 @@ const STATES = {
 function Ended({ run, onChange }) {
   return html`<div class="stack">
     <${Verdict} run=${run} />
-    ${run.figures.length > 0 && html`<${Figures} figures=${[["Lasted", clock(run.duration_s ?? 0)], ...run.figures.map((one) => [one.name, figureText(one)]), ...(run.lost === null ? [] : [["lost", count(run.lost)]])]} />`}
+    ${run.figures.length > 0 && html`<${Figures} figures=${[["Lasted", clock(run.duration_s ?? 0)], ...run.figures.map((one) => [figureLabel(one.name), figureText(one)]), ...(run.lost === null ? [] : [["Lost", count(run.lost)]])]} />`}
     ${run.thresholds.length > 0 && html`<${Thresholds} thresholds=${run.thresholds} />`}
     ${run.last_words.length > 0 && html`<details class="card"><summary>What its program wrote</summary><pre class="code" tabindex="0" aria-label="What its program wrote">${run.last_words.join("\n")}</pre></details>`}
     ${run.state !== "never_began" && html`<${Report} run=${run} onChange=${onChange} />`}

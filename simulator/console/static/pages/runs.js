@@ -1,6 +1,6 @@
 // Fleet runs of a folder: how each ended, two or more side by side, and a scenario started.
 import { Dialog } from "../components/dialog.js";
-import { clock, deviceCount, figure, figureText, isActive, RunBadge } from "../components/runfigures.js";
+import { clock, deviceCount, figure, figureLabel, figureText, isActive, RunBadge } from "../components/runfigures.js";
 import { ScenarioChoice } from "../components/scenariochoice.js";
 import { Empty, ErrorBox, Loading } from "../components/states.js";
 import { toastError } from "../components/toast.js";
@@ -19,7 +19,6 @@ const STEP = 50;
 const ACTIVE_MS = 2000;
 const QUIET_MS = 10000;
 const SHOWN = ["readings.age p99", "commands.age p99", "errors"];
-const LABELS = { "readings.age p99": "Age of readings, p99", "commands.age p99": "Age of commands, p99", errors: "Errors" };
 
 export default function Runs({ query }) {
   const [q, setQ] = useState(query.q ?? "");
@@ -92,17 +91,17 @@ function List({ runs, chosen, onToggle }) {
       <div class="run-line"><${Choice} run=${run} chosen=${chosen} onToggle=${onToggle} /><strong><${Name} run=${run} /></strong><${RunBadge} run=${run} /></div>
       ${why(run) && html`<p class="quiet small">${why(run)}</p>`}
       <p class="quiet small"><${Began} run=${run} />${run.duration_s !== null ? ` · ${clock(run.duration_s)}` : ""}${run.devices !== null ? ` · ${plural(run.devices, "device")}` : ""}</p>
-      ${run.figures.length > 0 && html`<dl class="facts-row">${SHOWN.map((name) => html`<div key=${name}><dt>${LABELS[name]}</dt><dd>${shown(run, name)}</dd></div>`)}</dl>`}</li>`)}</ul>`;
+      ${run.figures.length > 0 && html`<dl class="facts-row">${SHOWN.filter((name) => figure(run, name)).map((name) => html`<div key=${name}><dt>${figureLabel(name)}</dt><dd>${shown(run, name)}</dd></div>`)}</dl>`}</li>`)}</ul>`;
   }
   return html`<div class="card table-scroll runs-table" tabindex="0" role="region" aria-label="Table of runs"><table>
     <caption class="sr">Fleet runs, those that go on first, then the latest</caption>
     <thead><tr><th scope="col"><span class="sr">Compare</span></th><th scope="col">Run</th><th scope="col">Verdict</th><th scope="col">Began</th>
-      <th scope="col" class="number">Lasted</th><th scope="col" class="number">Devices</th>${SHOWN.map((name) => html`<th scope="col" class="number" key=${name}>${LABELS[name]}</th>`)}<th scope="col" class="number">Lost</th></tr></thead>
+      <th scope="col" class="number">Lasted</th><th scope="col" class="number">Devices</th>${SHOWN.map((name) => html`<th scope="col" class="number" key=${name}>${figureLabel(name)}</th>`)}<th scope="col" class="number">Lost</th></tr></thead>
     <tbody>${runs.map((run) => html`<tr key=${run.id}>
       <td><${Choice} run=${run} chosen=${chosen} onToggle=${onToggle} /></td>
       <th scope="row" class="run-name"><${Name} run=${run} />${why(run) && html`<span class="quiet small">${why(run)}</span>`}</th>
       <td><${RunBadge} run=${run} /></td><td class="nowrap"><${Began} run=${run} /></td>
-      <td class="number nowrap">${run.duration_s === null ? "–" : clock(run.duration_s)}</td><td class="number">${deviceCount(run)}</td>
+      <td class="number nowrap">${run.duration_s === null ? "–" : clock(run.duration_s)}</td><td class="number nowrap">${deviceCount(run)}</td>
       ${SHOWN.map((name) => html`<td class="number nowrap" key=${name}>${shown(run, name)}</td>`)}
       <td class="number">${run.lost === null ? "–" : count(run.lost)}</td></tr>`)}</tbody></table></div>`;
 }

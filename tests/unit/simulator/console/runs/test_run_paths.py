@@ -262,3 +262,16 @@ def test_every_path_stands_in_the_document(console: ConsoleBench) -> None:
         "/_emulator/scenarios",
         "/_emulator/scenarios/{name}",
     }
+
+
+def test_a_report_whose_table_cannot_be_made_is_a_report_all_the_same(console: ConsoleBench, place: Path) -> None:
+    audit = place / "runs" / "steady-3" / "audit"
+    audit.mkdir()
+    (audit / "worker-000.ledger").write_bytes(b"")
+    (audit / "devices.csv").write_text("")
+    made = console.http.post(f"{RUNS}/steady-3/report", json={}, timeout=120)
+    assert made.status_code == 200, made.text
+    assert "by-device.csv: cannot be made" in " ".join(made.json()["last_words"])
+    for path in audit.iterdir():
+        path.unlink()
+    audit.rmdir()
