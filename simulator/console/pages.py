@@ -43,8 +43,11 @@ PAGES: Final = (
     Page("/console/devices/{device_id}", "device", "Device"),
     Page("/console/scan", "scan", "Scan a label", "Scan"),
     Page("/console/labels", "labels", "Labels", "Labels"),
+    Page("/console/requests", "requests", "Requests", "Requests"),
+    Page("/console/faults", "faults", "Faults", "Faults"),
     Page("/console/runs", "runs", "Runs", "Runs"),
     Page("/console/runs/{id}", "run", "Run"),
+    Page("/console/service", "service", "Service", "Service"),
 )
 _IMPORTS: Final = {
     "preact": "vendor/preact.module.js",
