@@ -3,14 +3,17 @@
 Method: one service process (SQLite file, logs as by default) with 10,000 devices, made by SQL, and its console.
 
 - **Page.** A writer in a process of its own sends 1,000 readings a second, in batches of 100, of devices chosen at
-  random. A tab shows the table of devices for ``--seconds`` (default 600), then a device's page for a tenth of it. The
-  main thread's busy time is ``TaskDuration`` of Chromium's own ``Performance.getMetrics``, over the time that passed.
+  random. A tab shows the table of devices for ``--seconds`` (default 600), then a device's page for a tenth of it. How
+  busy the main thread is: ``TaskDuration`` of Chromium's own ``Performance.getMetrics``, in the thread's CPU time, so
+  that waiting for a core that others use does not count, over the time that passed.
   Memory is ``Runtime.getHeapUsage`` after a forced garbage collection, at the end of the first minute and at the end.
 - **First content.** ``first-contentful-paint`` of ten loads, each with an empty cache; the median counts.
 - **Files.** All files of the console, compressed as they are served.
 - **Service.** ``POST /sensor-data`` and a device's poll at full load (64 connections), in turns without a console and
   with three tabs that show the table; medians of ``--runs``. On a machine with fewer than four cores browser, load
-  generator and service share them, so there the service's own CPU for each request is what counts; the rate is shown.
+  generator and service share them, and the rates say how. What counts there is the CPU that the consoles take from the
+  service's one core: what a request costs more with them, times the requests in a second. A service at its limit serves
+  that much less.
 
     python benchmarks/console.py [--seconds 600] [--runs 5] [--load-seconds 5]
 
@@ -47,7 +50,7 @@ from simulator.console.static_files import compressed_bytes
 from tests.chromium import chromium, find_chromium
 
 DEVICES, PER_SECOND, BATCH = 10_000, 1_000, 100
-BUSY_BAR, HEAP_BAR, PAINT_BAR_MS, FILES_BAR, SERVICE_BAR = 0.20, 1.10, 300.0, 250_000, 1.10
+BUSY_BAR, HEAP_BAR, PAINT_BAR_MS, FILES_BAR, SERVICE_BAR = 0.20, 1.10, 300.0, 250_000, 0.10
 FIRST_S = 60.0
 LOADS = 10
 CONSOLES = 3
@@ -176,19 +179,18 @@ def _page(browser: Browser, base_url: str, name: str, path: str, seconds: float)
     page.goto(path)
     page.get_by_text("Live", exact=True).wait_for()
     cdp = context.new_cdp_session(page)
-    cdp.send("Performance.enable")
+    cdp.send("Performance.enable", {"timeDomain": "threadTicks"})
     first_s = min(FIRST_S, seconds / 2)
     page.wait_for_timeout(first_s * 1000)
-    early, before = _heap(cdp), _metrics(cdp)
+    early, before_s, began_s = _heap(cdp), _task_s(cdp), time.monotonic()
     rates: list[str] = []
     until_s = time.monotonic() + seconds - first_s
     while time.monotonic() < until_s:
         page.wait_for_timeout(min(10.0, max(0.1, until_s - time.monotonic())) * 1000)
         rates.append(_readings_per_s(page))
-    after = _metrics(cdp)
+    busy = (_task_s(cdp) - before_s) / (time.monotonic() - began_s)
     late = _heap(cdp)
     context.close()
-    busy = (after["TaskDuration"] - before["TaskDuration"]) / (after["Timestamp"] - before["Timestamp"])
     print(f"{name}: {seconds:.0f} s, {DEVICES:,} devices; the page itself counted {rates[len(rates) // 2]}")
     heap = f"{early / 1e6:.1f} -> {late / 1e6:.1f} MB"
     return [
@@ -197,8 +199,10 @@ def _page(browser: Browser, base_url: str, name: str, path: str, seconds: float)
     ]
 
 
-def _metrics(cdp: CDPSession) -> dict[str, float]:
-    return {one["name"]: one["value"] for one in cdp.send("Performance.getMetrics")["metrics"]}
+def _task_s(cdp: CDPSession) -> float:
+    """The CPU that the main thread's tasks have taken so far, seconds."""
+    metrics = {one["name"]: one["value"] for one in cdp.send("Performance.getMetrics")["metrics"]}
+    return float(metrics["TaskDuration"])
 
 
 def _heap(cdp: CDPSession) -> float:
@@ -240,9 +244,10 @@ def _service(browser: Browser, base_url: str, device_id: str, runs: int, seconds
             f"{name}: {none:,.0f}/s without, {three:,.0f}/s with {CONSOLES} consoles; {lean:.0f} and {full:.0f} us CPU"
         )
         has_cores = (os.cpu_count() or 1) >= ENOUGH_CORES
-        cost, kind = (none / three, "rate") if has_cores else (full / lean, "CPU for each request")
-        what = f"{name}: {CONSOLES} consoles, {kind}"
-        passed.append(_say(what, f"{cost - 1:+.1%}", "10 %", is_reached=cost <= SERVICE_BAR))
+        cost, kind = (1 - three / none, "rate lost") if has_cores else ((full - lean) * three / 1e6, "of a core")
+        passed.append(
+            _say(f"{name}: {CONSOLES} consoles, {kind}", f"{cost:.1%}", "10 %", is_reached=cost <= SERVICE_BAR)
+        )
     return passed
 
 

@@ -336,7 +336,8 @@ def run_up(
             write_local(settings.data_dir, around.add_to(found))
         service.set_profile(profile)
         console_url = base_url + service.addition.entry_path() if service.addition else None
-        on_ready(Standing(base_url, keys, identities, trial, others, console_url))
+        https_url = service.public_url if settings.tls_certificate else None
+        on_ready(Standing(base_url, keys, identities, trial, others, console_url, https_url))
         if wait is not None:
             wait()
         else:

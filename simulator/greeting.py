@@ -39,6 +39,7 @@ class Standing:
         trial: broker and gateway; None without them.
         others: the keys of the accounts beside the first one.
         console_url: opens the console once; None without it.
+        https_url: where others reach the service that has a certificate; None without one.
     """
 
     base_url: str
@@ -47,6 +48,7 @@ class Standing:
     trial: Trial | None = None
     others: tuple[Keys, ...] = ()
     console_url: str | None = None
+    https_url: str | None = None
 
 
 def greet(standing: Standing, settings: UpSettings, style: Style) -> None:
@@ -69,6 +71,7 @@ def _document(standing: Standing) -> dict[str, object]:
         "api_key": keys.api_key,
         "secret_key": keys.secret_key.reveal(),
         "console_url": standing.console_url,
+        "https_url": standing.https_url,
         "device_ids": [device.device_id for device in standing.devices],
         "other_accounts": [
             {"api_key": other.api_key, "secret_key": other.secret_key.reveal()} for other in standing.others
@@ -107,6 +110,8 @@ def _screen(standing: Standing, settings: UpSettings) -> list[str]:
         f"Service   {standing.base_url}   data {settings.data_dir or 'in a temporary folder, gone at the end'}",
         f"Keys      {keys.api_key}   secret {secret}",
     ]
+    if standing.https_url is not None:
+        lines.append(f"Https     {standing.https_url}   for other machines")
     if trial is not None:
         lines.append(f"Gateway   {trial.url}   alone holds the keys; devices come with tokens")
         lines.append(f"Broker    mqtt://127.0.0.1:{trial.broker.port}   {trial.broker.name}")
@@ -146,6 +151,7 @@ def _all_lines(standing: Standing, settings: UpSettings) -> list[str]:
     device_id = standing.devices[0].device_id if standing.devices else None
     lines = [
         ("service", standing.base_url),
+        *([("https", f"{standing.https_url}   (for other machines)")] if standing.https_url else []),
         *([("console", f"{standing.console_url}   (opens once, within 15 minutes)")] if standing.console_url else []),
         ("data", str(settings.data_dir or "in a temporary folder, gone at the end")),
         ("api key", keys.api_key),

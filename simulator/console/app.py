@@ -59,7 +59,7 @@ class Console:
         self.addition = Addition(
             control=(
                 *links.make_endpoints(self.sessions),
-                *device_table.make_endpoints(),
+                *device_table.make_endpoints(changes),
                 *changes.endpoints(),
                 *label_endpoints(labels),
                 *make_run_endpoints(runs),

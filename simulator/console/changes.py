@@ -106,6 +106,8 @@ class Changes:
         self._changed: set[int] = set()
         self._seen_ms = 0
         self._somebody = asyncio.Event()
+        self.turn = 0
+        """Goes up with each look. What was read after one is true until the next, which says what changed since."""
         self._closing = False
 
     @contextlib.asynccontextmanager
@@ -125,6 +127,11 @@ class Changes:
         for listener in self._listeners:
             if listener.news is not None and not listener.news.done():
                 listener.news.set_result(None)
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether changes are looked for at all."""
+        return bool(self._listeners)
 
     def _note(self, device_seq: int) -> None:
         """The commands of a device have changed."""
@@ -176,6 +183,7 @@ class Changes:
             return place, list(ids), len(seqs) > len(named), registered
 
         place, ids, more, registered = await service.look_up(look)
+        self.turn += 1
         record: ChangesRecord = {
             "device_ids": ids,
             "more": more,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pydantic_core import from_json
-from sqlalchemy import ColumnElement, Connection, and_, func, or_, select
+from sqlalchemy import ColumnElement, Connection, and_, case, func, or_, select
 from typing_extensions import TypedDict
 
 from agent.wire.base import JsonObject
@@ -62,6 +62,13 @@ class Wanted:
 _LAST_READING_AT: Final = (
     select(func.max(readings.c.recorded_at)).where(readings.c.device_seq == devices.c.seq).scalar_subquery()
 )
+_LAST_READING: Final = (
+    select(readings.c.seq)
+    .where(readings.c.device_seq == devices.c.seq)
+    .order_by(readings.c.recorded_at.desc(), readings.c.seq.desc())
+    .limit(1)
+    .scalar_subquery()
+)
 _OPEN_COMMANDS: Final = (
     select(func.count())
     .select_from(commands)
@@ -94,9 +101,9 @@ def find_order(connection: Connection, wanted: Wanted, now_ms: int) -> array[int
     if wanted.status is not None:
         statement = statement.where(_has_status(wanted.status, now_ms))
     order = (key, c.seq) if wanted.ascending else (key.desc(), c.seq.desc())
-    found = connection.execute(statement.order_by(*order))
     if wanted.sort != "product_name":
-        return array("q", (row.seq for row in found))
+        return array("q", connection.execute(statement.with_only_columns(c.seq).order_by(*order)).scalars())
+    found = connection.execute(statement.order_by(c.seq if wanted.ascending else c.seq.desc()))
     by_name = sorted(found, key=lambda row: (names.get(row.product_id) or "").lower(), reverse=not wanted.ascending)
     return array("q", (row.seq for row in by_name))
 
@@ -125,10 +132,11 @@ def _product_names(connection: Connection, account: int) -> dict[str, str | None
 def show_rows(connection: Connection, seqs: Sequence[int], last_seen: LastSeen, now_ms: int) -> list[DeviceRow]:
     """These devices, in this order, without those that were removed meanwhile."""
     c = devices.c
-    statement = select(devices, _LAST_READING_AT.label("last_reading_at"), _OPEN_COMMANDS.label("open_commands"))
+    statement = select(devices, _LAST_READING.label("last_reading"), _OPEN_COMMANDS.label("open_commands"))
     found = {row.seq: row for row in connection.execute(statement.where(c.seq.in_(seqs), c.removed_at.is_(None)))}
     names = _names_of(connection, {row.product_id for row in found.values()})
-    make = _RowMaker(connection, names, last_seen, now_ms)
+    newest = _find_readings(connection, [row.last_reading for row in found.values() if row.last_reading is not None])
+    make = _RowMaker(names, newest, last_seen, now_ms)
     return [make(found[seq]) for seq in seqs if seq in found]
 
 
@@ -138,16 +146,25 @@ def _names_of(connection: Connection, product_ids: set[str]) -> dict[str, str | 
     return {row.id: from_json(row.definition).get("name") for row in rows}
 
 
+def _find_readings(connection: Connection, seqs: Sequence[int]) -> dict[int, tuple[int, str | None]]:
+    """Row -> when it was recorded, and its values; None for one that is too large to look into."""
+    c = readings.c
+    text = case((func.length(c.sensor_data) <= _READING_CHARACTERS, c.sensor_data))
+    rows = connection.execute(select(c.seq, c.recorded_at, text).where(c.seq.in_(seqs)))
+    return {seq: (recorded_ms, values) for seq, recorded_ms, values in rows}
+
+
 @dataclass(frozen=True, slots=True)
 class _RowMaker:
-    connection: Connection
     names: dict[str, str | None]
+    newest: dict[int, tuple[int, str | None]]
     last_seen: LastSeen
     now_ms: int
 
     def __call__(self, row: Any) -> DeviceRow:
         last_seen_ms = self.last_seen(row.seq, row.last_seen_at)
         name = self.names.get(row.product_id)
+        recorded_ms, values = self.newest.get(row.last_reading, (None, None))
         return {
             "device_id": row.id,
             "device_name": _cut(row.device_name),
@@ -156,19 +173,11 @@ class _RowMaker:
             "product_name": None if name is None else _cut(name),
             "status": status_of(last_seen_ms, self.now_ms),
             "last_seen_at": show_time_or_none(last_seen_ms),
-            "last_reading_at": show_time_or_none(row.last_reading_at),
-            "last_reading": None if row.last_reading_at is None else self._last_reading(row.seq, row.last_reading_at),
+            "last_reading_at": show_time_or_none(recorded_ms),
+            "last_reading": None if values is None else dict(list(from_json(values).items())[:_READING_MEMBERS]),
             "open_commands": row.open_commands,
             "firmware_version": row.firmware_version,
         }
-
-    def _last_reading(self, device_seq: int, recorded_ms: int) -> JsonObject | None:
-        """The first values of it; None for one that is too large to look into."""
-        c = readings.c
-        newest = select(c.sensor_data).where(c.device_seq == device_seq, c.recorded_at == recorded_ms)
-        newest = newest.where(func.length(c.sensor_data) <= _READING_CHARACTERS).order_by(c.seq.desc()).limit(1)
-        text = self.connection.execute(newest).scalar()
-        return None if text is None else dict(list(from_json(text).items())[:_READING_MEMBERS])
 
 
 def _cut(text: str) -> str:

@@ -6,15 +6,17 @@ is read by row numbers: the hundred thousandth row costs as much as the first.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from array import array
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Hashable
 from typing import Final
 
 from typing_extensions import TypedDict
 
 from agent.wire.devices import DeviceStatus
+from simulator.console.changes import PERIOD_S, Changes
 from simulator.console.device_rows import SORTS, DeviceRow, Wanted, find_order, show_rows
 from simulator.service.addresses import CONTROL_PREFIX
 from simulator.service.answers import Answer, ok
@@ -32,6 +34,7 @@ _OFFSET_MAX: Final = 10_000_000
 KEPT_S: Final = 5.0
 """How long an order is kept: a device that is registered meanwhile appears that much later."""
 _KEPT_MAX: Final = 16
+_WINDOWS_MAX: Final = 64
 
 
 class DeviceTableRecord(TypedDict):
@@ -75,9 +78,42 @@ class Orders:
         return order
 
 
-def make_endpoints() -> tuple[Endpoint, ...]:
-    """The endpoint, with orders of its own."""
-    orders = Orders()
+class Windows:
+    """Windows that were read lately: pages that look at the same rows share them until changes are looked for again.
+
+    Args:
+        changes: tells when that is.
+        now_s: seconds of a clock that nobody sets.
+    """
+
+    def __init__(self, changes: Changes, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._changes = changes
+        self._now_s = now_s
+        self._turn = -1
+        self._until_s = 0.0
+        self._read: dict[Hashable, asyncio.Task[Answer]] = {}
+
+    async def find(self, key: Hashable, read: Callable[[], Awaitable[Answer]]) -> Answer:
+        """The answer of this window; read once in each turn, and always where nobody follows the changes."""
+        if not self._changes.is_followed:
+            return await read()
+        if self._turn != self._changes.turn or self._now_s() > self._until_s:
+            self._turn = self._changes.turn
+            self._until_s = self._now_s() + 2 * PERIOD_S  # where looking for changes fails
+            self._read = {}
+        if key not in self._read and len(self._read) < _WINDOWS_MAX:
+            self._read[key] = asyncio.ensure_future(read())
+        reading = self._read.get(key)
+        return await (read() if reading is None else asyncio.shield(reading))
+
+
+def make_endpoints(changes: Changes) -> tuple[Endpoint, ...]:
+    """The endpoint, with orders and windows of its own.
+
+    Args:
+        changes: of the same service.
+    """
+    orders, windows = Orders(), Windows(changes)
 
     async def show(call: Call) -> Answer:
         """A window of the table."""
@@ -85,11 +121,11 @@ def make_endpoints() -> tuple[Endpoint, ...]:
         wanted = _read_wanted(call, query)
         offset = read_int(query, "offset", 0, low=0, high=_OFFSET_MAX)
         limit = read_int(query, "limit", 100, low=1, high=ROWS_MAX)
-        order = await orders.find(service, wanted)
-        window, now_ms = order[offset : offset + limit], service.clock.now_ms()
-        rows = await service.read(lambda c: show_rows(c, window, service.presence.last_seen, now_ms)) if window else []
-        record: DeviceTableRecord = {"total": len(order), "offset": offset, "data": rows}
-        return ok(record, (b"cache-control", b"no-store"))
+
+        async def read() -> Answer:
+            return await _read_window(service, orders, wanted, offset, limit)
+
+        return await windows.find((wanted, offset, limit, service.epochs.number), read)
 
     return (
         Endpoint(
@@ -118,6 +154,14 @@ def make_endpoints() -> tuple[Endpoint, ...]:
             public=True,
         ),
     )
+
+
+async def _read_window(service: Service, orders: Orders, wanted: Wanted, offset: int, limit: int) -> Answer:
+    order = await orders.find(service, wanted)
+    window, now_ms = order[offset : offset + limit], service.clock.now_ms()
+    rows = await service.read(lambda c: show_rows(c, window, service.presence.last_seen, now_ms)) if window else []
+    record: DeviceTableRecord = {"total": len(order), "offset": offset, "data": rows}
+    return ok(record, (b"cache-control", b"no-store"))
 
 
 _TEXT: Final = {"type": "string"}

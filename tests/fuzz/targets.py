@@ -54,10 +54,12 @@ from gateway.http.answers import Fault
 from gateway.http.requests import HttpRequest
 from gateway.service.events import read_events
 from simulator.command.counter import CounterFile
+from simulator.console.labels.photograph import PictureError, open_photograph
 from simulator.login.request import SignInFailed, begin, query_of
 from simulator.wire.qr import LabelText, base45, encode_label, parse_label
 from simulator.wire.qr.keys import LabelKey, LabelSigner, signed_text
 from tests.fakes import FakeClock
+from tests.label_pictures import as_bytes, draw_code
 
 MOST_BYTES = 64 * 1024
 """Longer inputs are cut: each parser's own bound is tested where it is."""
@@ -326,6 +328,16 @@ def _label(raw: bytes) -> None:
 def _signed_label(raw: bytes) -> None:
     LABEL_SIGNER.key.check(parse_label(raw.decode("utf-8", "surrogateescape")))
     assert raw in TARGETS["signed label"].examples, "a changed label is accepted"
+
+
+@target(
+    "photograph",
+    *(as_bytes(draw_code("SIM-000001", 1), kind) for kind in ("PNG", "JPEG", "GIF", "WEBP", "TIFF", "BMP")),
+    raises=(PictureError,),
+)
+def _photograph(raw: bytes) -> None:
+    picture = open_photograph(raw)
+    assert picture.pixels.ndim == 2
 
 
 @target("base45", b"QED8WEX0", b"BB8", b"", raises=(ValueError,))

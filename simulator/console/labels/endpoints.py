@@ -28,7 +28,7 @@ PICTURE_TYPES: Final = frozenset(
 _PATIENCE_S: Final = 8.0
 """After so long no further look at a picture begins."""
 _DECODE_S: Final = 30.0
-_QUICK_S: Final = 5.0
+_QUICK_S: Final = 10.0
 _MAKE_S: Final = 120.0
 _DRAW_BYTES: Final = 2048
 _QUICK: Final = Parameter(

@@ -12,6 +12,9 @@ COUNT_MAX: Final = 1000
 """Labels of one request."""
 DAMAGED_MAX: Final = 5
 """Labels of one request that are damaged in every way: each comes in some 40 pictures."""
+EDGE_DOTS_MAX: Final = 6000
+"""Of one code, in printer dots: a picture of it has the square of that."""
+_MM_PER_INCH: Final = 25.4
 PREVIEW_LABELS: Final = 12
 """Labels that a preview shows."""
 
@@ -77,6 +80,11 @@ def faults_of(order: LabelOrder) -> list[tuple[str, str]]:
             faults.append(("identifiers", "names one twice; each device has an identifier of its own"))
     if not 0 <= order.first_serial < 10**15:
         faults.append(("first_serial", f"is {order.first_serial}; give 0 or more, up to 15 digits"))
+    dots = (order.size_mm or 0) / _MM_PER_INCH * order.dpi
+    if dots > EDGE_DOTS_MAX:
+        faults.append(
+            ("size_mm", f"and dpi make {dots:,.0f} dots on an edge; give less of one, up to {EDGE_DOTS_MAX:,}")
+        )
     if order.negatives is not None and order.output == "sheet":
         faults.append(("output", "must be preview or zip where negatives are asked for"))
     return faults

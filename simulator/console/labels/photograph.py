@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageOps
 
 from simulator.labels.errors import LabelError
 from simulator.labels.verify.pages import Pixels
@@ -68,7 +68,9 @@ def open_photograph(data: bytes) -> Photograph:
             return _grey(opened)
     except Image.DecompressionBombError:  # Pillow's own bound
         raise _too_many_pixels("It") from None
-    except (UnidentifiedImageError, SyntaxError, ValueError, EOFError, OSError):
+    except PictureError:
+        raise
+    except Exception:  # noqa: BLE001 - Pillow's readers of old formats meet damaged files with errors of any kind
         raise _not_a_picture(data) from None
 
 

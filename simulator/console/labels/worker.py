@@ -17,6 +17,7 @@ import traceback
 from collections.abc import Mapping
 from typing import Any, BinaryIO, Final
 
+from agent.error_text import bounded
 from simulator.labels.errors import LabelError
 from simulator.labels.symbol.decoders import Decoder, panel
 
@@ -53,7 +54,7 @@ def answer(job: Mapping[str, Any], body: bytes, readers: tuple[Decoder, ...]) ->
             return _draw(job)
         return _make(job, readers)
     except LabelError as exc:
-        return {"problem": {"word": getattr(exc, "word", "labels_not_made"), "text": str(exc)}}, b""
+        return {"problem": {"word": getattr(exc, "word", "labels_not_made"), "text": bounded(str(exc))}}, b""
     except Exception:  # noqa: BLE001 - the service logs it, and the next job is another one
         return {"failure": traceback.format_exc(limit=-5)}, b""
 

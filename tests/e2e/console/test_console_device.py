@@ -12,7 +12,17 @@ from contextlib import contextmanager
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.console_pages import ALL_LOOKS, DESKTOP, PHONE, REFUSED, ConsoleBench, faults_of, has_no_overflow
+from tests.console_pages import (
+    ALL_LOOKS,
+    DESKTOP,
+    PHONE,
+    REFUSED,
+    ConsoleBench,
+    faults_of,
+    has_no_overflow,
+    open_page,
+    running_console,
+)
 
 VOCABULARY = [
     {"name": "ping", "title": "Ping", "description": "Answers at once."},
@@ -255,6 +265,24 @@ def test_a_device_that_somebody_removed_meanwhile_says_so(open_at, console, devi
         expect(page.get_by_role("heading", name="This device is not there")).to_be_visible()
         page.get_by_role("link", name="All devices").click()
         expect(page.get_by_role("heading", name="Devices", level=1)).to_be_visible()
+
+
+# --- label ------------------------------------------------------------------------------------------------------
+
+
+def test_the_label_of_a_device_is_drawn_and_says_its_own_identifier(browser, tmp_path):
+    with running_console() as own:  # its processes end with it
+        device_id = own.device(identifier="SN-label")
+        with open_page(browser, own, page_of(device_id), tmp_path / "failed.png") as page:
+            page.get_by_role("button", name="Show its label").click()
+            expect(page.get_by_label("The label's text")).to_contain_text("SN-label")
+            page.wait_for_function("document.querySelector('.device-label img').naturalWidth > 0")
+            scanned = page.get_by_role("img", name=re.compile("^QR code with the text")).screenshot()
+            assert faults_of(page) == []
+        answer = own.http.post("/_emulator/labels/decode", content=scanned, headers={"content-type": "image/png"})
+        assert answer.status_code == 200, answer.text
+        [code] = answer.json()["codes"]
+        assert code["label"]["device_identifier"] == "SN-label"
 
 
 # --- as other programs send it ----------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 import { get } from "./api.js";
 import { useCallback, useEffect, useRef, useState } from "./html.js";
 
-const SIZE = 100;
+const SIZE = 50;
 const KEPT = 40; // windows; beyond that the farthest ones go
 const SETTLE_MS = 60; // while somebody scrolls quickly, nothing is fetched on the way
 

@@ -1,6 +1,7 @@
 // One device: what it reads, what it was commanded, what is stored of it.
 import { Badge } from "../components/badge.js";
 import { DeviceCommands } from "../components/device_commands.js";
+import { DeviceLabel } from "../components/device_label.js";
 import { DeviceReadings } from "../components/device_readings.js";
 import { Json } from "../components/json.js";
 import { SendDialog } from "../components/send.js";
@@ -39,6 +40,7 @@ export default function Device({ params }) {
       <div class="stack">
         <${DeviceCommands} deviceId=${deviceId} onAgain=${(command) => setSending({ payload: command.command_payload })} />
         <${About} device=${one} product=${product.value} />
+        <${DeviceLabel} device=${one} />
       </div>
     </div>
     ${sending && html`<${SendDialog} target=${{ devices: [{ device_id: deviceId, device_name: one.device_name }], product_id: one.product_id }} payload=${sending.payload} onClose=${() => setSending(null)} />`}`;

@@ -9,6 +9,7 @@ import { html, useEffect, useRef, useState } from "../core/html.js";
 import { useChanges } from "../core/live.js";
 import { useLoaded } from "../core/load.js";
 import { useMedia, useSettled } from "../core/media.js";
+import { describe } from "../core/readings.js";
 import { keepInAddress } from "../core/router.js";
 import { ago, count, cut, plural, time, value } from "../core/text.js";
 import { useWindows } from "../core/windows.js";
@@ -20,10 +21,15 @@ const STATUSES = [["", "Any status"], ["online", "Online"], ["offline", "Offline
 const When = ({ at }) => (at ? html`<time datetime=${at} title="${time(at)}">${ago(at, now())}</time>` : html`<span class="quiet">never</span>`);
 const Name = ({ row }) => html`<a href="/console/devices/${segment(row.device_id)}" title=${row.device_name}>${row.device_name || row.device_id}</a>`;
 
+function inWords(name, one) {
+  const { label, unit } = describe(name);
+  return `${label} ${value(one)}${unit && `\u00a0${unit}`}`;
+}
+
 function Reading({ row }) {
   if (!row.last_reading_at) return html`<span class="quiet">none yet</span>`;
   if (!row.last_reading) return html`<span class="quiet">too large to show here</span>`;
-  const text = Object.entries(row.last_reading).map(([name, one]) => `${name} ${value(one)}`).join(" · ");
+  const text = Object.entries(row.last_reading).map(([name, one]) => inWords(name, one)).join(" · ");
   return html`<span title="${text}, ${time(row.last_reading_at)}">${text}</span>`;
 }
 

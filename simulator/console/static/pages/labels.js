@@ -54,16 +54,19 @@ function Making({ products, product, onChoose, onChanged }) {
   const [made, setMade] = useState(null); // {kind, shown} or {error}
   const [busy, setBusy] = useState("");
   const turn = useRef(0);
+  const section = useRef(null);
   const set = (name) => (event) => setWanted({ ...wanted, [name]: event.currentTarget.value });
   const isGood = wanted.kind === "good";
 
   const preview = async (event) => {
     event?.preventDefault();
+    const isAsked = Boolean(event); // else it comes by itself, and nothing moves
     const mine = ++turn.current;
     setBusy("preview");
     try {
       const shown = await post("/_emulator/labels", bodyOf(wanted, product, "preview"));
       if (mine === turn.current) setMade({ kind: wanted.kind, shown });
+      if (mine === turn.current && isAsked) section.current?.scrollIntoView({ block: "start" });
     } catch (error) {
       if (mine === turn.current) setMade({ error });
     }
@@ -102,10 +105,11 @@ function Making({ products, product, onChoose, onChanged }) {
         <button class="button" type="button" disabled=${busy !== "" || (isGood && wanted.formats.length === 0)} onClick=${() => download("zip")}>Download as zip</button>
       </div>
       ${isGood && wanted.formats.length === 0 && html`<p class="quiet small">Choose a format for the archive.</p>`}
+      ${busy && html`<p class="quiet" role="status">${busy === "preview" ? "Making the preview…" : "Making the labels. Some hundred take half a minute."}</p>`}
+      ${made?.error && !busy && html`<${ErrorBox} error=${made.error} title="No labels were made" />`}
     </form>
-    <section class="stack" aria-label="Preview" aria-busy=${String(busy !== "")}>
-      ${busy && html`<p class="loading" role="status">${busy === "preview" ? "Making the preview…" : "Making the labels. Some hundred take half a minute."}</p>`}
-      ${made?.error && html`<${ErrorBox} error=${made.error} title="No labels were made" />`}
+    <section class="stack" aria-label="Preview" aria-busy=${String(busy !== "")} ref=${section}>
+      ${!made && html`<${Loading} text="Making the preview…" />`}
       ${made?.kind === "good" && html`<${Good} shown=${made.shown} />`}
       ${made?.kind === "payloads" && html`<${Payloads} shown=${made.shown} />`}
       ${made?.kind === "damage" && html`<${Damaged} shown=${made.shown} />`}

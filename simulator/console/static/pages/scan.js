@@ -15,7 +15,7 @@ import { Journey } from "../components/journey.js";
 export const title = "Scan";
 
 const PICTURE_BYTES = 25_000_000;
-const WAYS = [{ id: "photo", label: "Photograph or file" }, { id: "camera", label: "Live camera" }, { id: "text", label: "Text" }];
+const WAYS = [{ id: "photo", label: "Photograph" }, { id: "camera", label: "Live camera" }, { id: "text", label: "Text" }];
 
 export const decode = (blob, isQuick) =>
   request("POST", "/_emulator/labels/decode", { body: blob, type: blob.type.startsWith("image/") && blob.type !== "image/svg+xml" ? blob.type : "application/octet-stream", query: { quick: isQuick || "" } });

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from simulator.console.device_table import Windows
 from tests.console_pages import ConsoleBench, running_console
 
 PATH = "/_emulator/device-table"
@@ -100,3 +102,44 @@ def test_another_account_sees_its_own_devices(console):
     keys = console.service.add_account("other")
     assert table(console, api_key=keys.api_key)["total"] == 0
     assert console.http.get(PATH, params={"api_key": "mk_nobody"}).status_code == 404
+
+
+# --- windows that several pages look at ---------------------------------------------------------------------------
+
+
+class Turns:
+    """What is known of changes: in which turn they are, and whether anybody follows them."""
+
+    turn, is_followed = 0, True
+
+
+def find_in_turns(turns: list[tuple[int, bool, float]]) -> list[int]:
+    """What a window answers in each turn (turn, followed, seconds): the number of the reading that it came of."""
+    changes, reads = Turns(), 0
+    times = [0.0]
+
+    async def read() -> int:
+        nonlocal reads
+        reads += 1
+        return reads
+
+    async def play() -> list[int]:
+        windows = Windows(changes, lambda: times[0])
+        found = []
+        for changes.turn, changes.is_followed, times[0] in turns:
+            found.append(await windows.find("a window", read))
+        return found
+
+    return asyncio.run(play())
+
+
+def test_a_window_is_read_once_in_a_turn_and_anew_in_the_next():
+    assert find_in_turns([(0, True, 0.0), (0, True, 0.5), (1, True, 1.0), (1, True, 1.1)]) == [1, 1, 2, 2]
+
+
+def test_where_nobody_follows_the_changes_every_window_is_read():
+    assert find_in_turns([(0, False, 0.0), (0, False, 0.1)]) == [1, 2]
+
+
+def test_a_window_is_read_anew_where_looking_for_changes_has_stopped():
+    assert find_in_turns([(0, True, 0.0), (0, True, 2.5)]) == [1, 2]

@@ -126,6 +126,10 @@ def test_what_cannot_be_made_says_which_member_to_change(
         ),
         ({"identifiers": []}, ("identifiers", "is empty; give one or more, or leave it out and give count")),
         ({"identifiers": ["A", "A"]}, ("identifiers", "names one twice; each device has an identifier of its own")),
+        (
+            {"size_mm": 1000.0, "dpi": 4800},
+            ("size_mm", "and dpi make 188,976 dots on an edge; give less of one, up to 6,000"),
+        ),
         ({"first_serial": -1}, ("first_serial", "is -1; give 0 or more, up to 15 digits")),
         (
             {"negatives": "payloads", "output": "sheet"},

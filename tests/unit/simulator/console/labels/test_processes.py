@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from simulator.console.labels.orders import LabelOrder
 from simulator.console.labels.processes import LabelProcess
 from simulator.service.errors import Invalid, Unavailable
 
@@ -165,5 +166,15 @@ def test_a_failure_in_the_process_is_logged_and_keeps_it(caplog: pytest.LogCaptu
             await process.do({"do": "draw"}, limit_s=60, too_long=TOO_LONG)
         assert "KeyError: 'text'" in caplog.text
         assert await draw(process)
+
+    play(story)
+
+
+def test_a_message_about_a_very_long_value_is_short() -> None:
+    async def story(process: LabelProcess) -> None:
+        order = LabelOrder(product_id="p", template="x" * 100_000).model_dump()
+        with pytest.raises(Invalid) as refused:
+            await process.do({"do": "make", "order": order, "label_key": None}, limit_s=60, too_long=TOO_LONG)
+        assert len(refused.value.message) < 5000
 
     play(story)
