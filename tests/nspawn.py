@@ -127,6 +127,16 @@ class Container:
         self.run("mkdir", "-p", os.path.dirname(path))  # noqa: PTH120 - a path of the container
         self.run("sh", "-c", 'umask 077 && cat > "$1" && chmod "$2" "$1"', "sh", path, f"{mode:o}", text=text)
 
+    def copy_in(self, source: Path, path: str) -> None:
+        """Copy a file of this machine to a path inside."""
+        with source.open("rb") as file:
+            subprocess.run(
+                ["nsenter", f"--target={self._leader}", "--all", "--", "/bin/sh", "-c", 'cat > "$1"', "sh", path],
+                stdin=file,
+                timeout=_COMMAND_S,
+                check=True,
+            )
+
     def show(self, unit: str, name: str) -> str:
         """One property of a unit."""
         return self.run("systemctl", "show", "--value", f"--property={name}", unit)
