@@ -57,6 +57,7 @@ class ChangesRecord(TypedDict):
         device_ids: devices with new readings, changed commands, or seen again.
         more: there are further ones.
         registered: how many devices are registered, in all accounts.
+        registrations: another number than before: some were registered or removed meanwhile.
         rates: of what came.
         time: of the service's clock.
         frozen: whether that clock stands.
@@ -65,6 +66,7 @@ class ChangesRecord(TypedDict):
     device_ids: list[str]
     more: bool
     registered: int
+    registrations: int
     rates: RatesRecord
     time: str
     frozen: bool
@@ -106,6 +108,9 @@ class Changes:
         self._changed: set[int] = set()
         self._seen_ms = 0
         self._somebody = asyncio.Event()
+        self.registrations = 0
+        """Goes up when devices were registered or removed since the last look."""
+        self._registered: tuple[int, int] | None = None
         self.turn = 0
         """Goes up with each look. What was read after one is true until the next, which says what changed since."""
         self._closing = False
@@ -173,21 +178,26 @@ class Changes:
         self._changed.clear()
         self._seen_ms = now_ms
 
-        def look(connection: Connection) -> tuple[_Place, list[str], bool, int]:
+        def look(connection: Connection) -> tuple[_Place, list[str], bool, tuple[int, int]]:
             place = self._read_place(connection)
             new = select(readings.c.device_seq).where(readings.c.seq > before.reading).distinct()
             seqs = noted | set(connection.execute(new.limit(DEVICES_MAX + 1)).scalars())
             named = list(seqs)[:DEVICES_MAX]
             ids = connection.execute(select(devices.c.id).where(devices.c.seq.in_(named))).scalars()
-            registered = connection.execute(select(func.count()).where(devices.c.removed_at.is_(None))).scalar_one()
+            count_and_last = select(func.count(), func.max(devices.c.seq)).where(devices.c.removed_at.is_(None))
+            registered = tuple(connection.execute(count_and_last).one())
             return place, list(ids), len(seqs) > len(named), registered
 
         place, ids, more, registered = await service.look_up(look)
         self.turn += 1
+        if registered != self._registered:
+            self._registered = registered
+            self.registrations += 1
         record: ChangesRecord = {
             "device_ids": ids,
             "more": more,
-            "registered": registered,
+            "registered": registered[0],
+            "registrations": self.registrations,
             "rates": _rates(before, place, has_requests=service.requests.keep > 0),
             "time": show_time(now_ms),
             "frozen": service.clock.mode is ClockMode.FROZEN,

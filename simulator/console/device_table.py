@@ -59,11 +59,11 @@ class Orders:
 
     def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
         self._now_s = now_s
-        self._kept: OrderedDict[tuple[Wanted, int], tuple[float, array[int]]] = OrderedDict()
+        self._kept: OrderedDict[tuple[Wanted, int, int], tuple[float, array[int]]] = OrderedDict()
 
-    async def find(self, service: Service, wanted: Wanted) -> array[int]:
+    async def find(self, service: Service, wanted: Wanted, registrations: int = 0) -> array[int]:
         """The order; at most :data:`KEPT_S` old, and of no other state of the service."""
-        key = (wanted, service.epochs.number)
+        key = (wanted, service.epochs.number, registrations)
         made_s, order = self._kept.get(key, (float("-inf"), None))
         if order is not None and self._now_s() - made_s < KEPT_S:
             return order
@@ -123,7 +123,8 @@ def make_endpoints(changes: Changes) -> tuple[Endpoint, ...]:
         limit = read_int(query, "limit", 100, low=1, high=ROWS_MAX)
 
         async def read() -> Answer:
-            return await _read_window(service, orders, wanted, offset, limit)
+            order = await orders.find(service, wanted, changes.registrations)
+            return await _read_window(service, order, offset, limit)
 
         return await windows.find((wanted, offset, limit, service.epochs.number), read)
 
@@ -156,8 +157,7 @@ def make_endpoints(changes: Changes) -> tuple[Endpoint, ...]:
     )
 
 
-async def _read_window(service: Service, orders: Orders, wanted: Wanted, offset: int, limit: int) -> Answer:
-    order = await orders.find(service, wanted)
+async def _read_window(service: Service, order: array[int], offset: int, limit: int) -> Answer:
     window, now_ms = order[offset : offset + limit], service.clock.now_ms()
     rows = await service.read(lambda c: show_rows(c, window, service.presence.last_seen, now_ms)) if window else []
     record: DeviceTableRecord = {"total": len(order), "offset": offset, "data": rows}

@@ -98,3 +98,12 @@ def test_the_way_through_the_pages_works_by_keyboard_and_says_which_page_it_is(o
         expect(page.get_by_role("button", name="Send a command")).to_be_focused()
         page.go_back()
         expect(page.get_by_role("heading", name="Devices", level=1)).to_be_visible()
+
+
+def test_the_first_device_appears_by_itself_and_goes_when_it_is_removed(browser, tmp_path):
+    with running_console() as bench, open_page(browser, bench, "/", tmp_path / "failed.png") as page:
+        expect(page.get_by_role("heading", name="No devices yet")).to_be_visible()
+        device_id = bench.device(identifier="SN-first")
+        expect(page.get_by_role("link", name="SN-first")).to_be_visible()
+        bench.http.delete(f"/onboarding/device/{device_id}")
+        expect(page.get_by_role("heading", name="No devices yet")).to_be_visible()

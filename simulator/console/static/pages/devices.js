@@ -135,8 +135,8 @@ function useReloading(rows) {
   const busy = useRef(false);
   current.current = rows;
   useChanges(async (changes, isBack) => {
-    const isOther = registered.current !== null && registered.current !== changes.registered;
-    registered.current = changes.registered;
+    const isOther = registered.current !== changes.registrations; // the first event, too: what was shown may be some seconds old
+    registered.current = changes.registrations;
     const changed = new Set(changes.device_ids);
     const isMeant = isBack || changes.more || isOther || current.current.visible().some((row) => changed.has(row.device_id));
     if (!isMeant || busy.current) return;
