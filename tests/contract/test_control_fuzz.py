@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from simulator.console.runs.runs import RunSettings
 from simulator.service.routes import control_replay, control_requests
 from simulator.service.routes.control_faults import ENDPOINTS
 from tests.service_running import Bench, running
@@ -42,3 +43,40 @@ def test_whatever_is_asked_of_the_log_of_requests_the_answer_is_announced(bench:
     schema.validate()
     statuses = fuzzed_control.try_operation(schema, operation_id, bench.service.base_url)
     assert set(statuses) & {200, 204, 404}
+
+
+# What the console adds, but for streams without end, and what takes a picture or starts a program.
+OF_CONSOLE = [
+    ("/_emulator/device-table", "show_device_table"),
+    ("/_emulator/console-links", "add_console_link"),
+    ("/_emulator/runs", "list_runs"),
+    ("/_emulator/runs/{id}", "show_run"),
+    ("/_emulator/runs/{id}/stop", "stop_run"),
+    ("/_emulator/runs/{id}/report", "show_report"),
+    ("/_emulator/runs/{id}/{name}", "show_run_file"),
+    ("/_emulator/run-comparisons/{id}", "show_comparison"),
+    ("/_emulator/scenarios/{name}", "show_scenario"),
+    ("/_emulator/run-comparisons", "compare_runs"),
+    ("/_emulator/scenarios", "list_scenarios"),
+    ("/_emulator/qr-codes", "draw_qr_code"),
+]
+
+
+@pytest.fixture(scope="module")
+def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    from tests.console_pages import running_console, start_label_work
+
+    folder = tmp_path_factory.mktemp("console")
+    with running_console(RunSettings(folder / "runs", folder)) as bench:
+        start_label_work(bench)
+        yield bench
+
+
+@pytest.mark.parametrize(("path", "operation_id"), OF_CONSOLE)
+def test_whatever_is_asked_of_the_console_the_answer_is_announced(console: Bench, path: str, operation_id: str) -> None:
+    from tests.contract import fuzzed_control
+
+    document = console.http.get("/_emulator/openapi.json").json()
+    schema = fuzzed_control.make_schema({**document, "paths": {path: document["paths"][path]}}, path)
+    schema.validate()
+    assert fuzzed_control.try_operation(schema, operation_id, console.service.base_url)

@@ -210,6 +210,7 @@ def make_endpoints(runs: Runs) -> tuple[Endpoint, ...]:
             "list_runs",
             "Fleet runs of the folder (`--runs`), what goes on first, then the latest",
             Reply(200, "A part of them", RunList),
+            Reply(400, "The query is not valid", ERROR),
             parameters=(
                 Parameter("q", "Only runs whose id has this text in it", {"type": "string"}),
                 Parameter("offset", "How many to leave out at the begin", {"type": "integer", "minimum": 0}),
