@@ -153,9 +153,9 @@ async function send(name) {
   section.classList.toggle("done", good);
   refreshRequests();
   section.querySelector("[data-request]").textContent = sent; // what was sent, until something else changes it
-  const shown = section.querySelector("[data-status]");
-  shown.textContent = status;
-  shown.hidden = false;
+  const outcome = section.querySelector("[data-status]");
+  outcome.textContent = status;
+  outcome.hidden = false;
   const shown = section.querySelector("[data-answer]");
   shown.textContent = text;
   shown.hidden = false;
