@@ -152,10 +152,10 @@ def serve() -> None:
 
     greet = cli._greet
 
-    def greet_and_listen(service: Any, base_url: str) -> None:
+    def greet_and_listen(service: Any, *given: Any) -> None:
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGUSR1, _end_of_service, service)
-        greet(service, base_url)
+        greet(service, *given)
 
     cli._greet = greet_and_listen
     cli.service_command()

@@ -212,7 +212,13 @@ def test_every_golden_body_is_used():
     rows = [*EXCHANGES.values(), *golden("exchanges_oauth"), *golden("exchanges_records")]
     used = {row[part] for row in rows for part in ("request", "response") if part in row}
     tested_below = {"exchanges", "label", "validation_error", "dashboard_empty", "device_list_empty", "error_only"}
-    tested_below |= {"exchanges_oauth", "exchanges_records", "command_list_first_page", "command_list_last_page"}
+    tested_below |= {
+        "control",
+        "exchanges_oauth",
+        "exchanges_records",
+        "command_list_first_page",
+        "command_list_last_page",
+    }
     left = {path.stem for path in GOLDEN.glob("*.json")} - used - tested_below
     assert {name for name in left if not name.startswith("error_")} == set()
 

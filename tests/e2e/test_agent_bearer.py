@@ -18,11 +18,10 @@ import pytest
 from agent.wire import paths
 from agent.wire.secret import Secret
 from simulator.login.cli import DEFAULT_SCOPE
-from simulator.service.clock import ManualClock
 from tests import canary
 from tests.e2e.agent_bench import API_KEY, SECRET_KEY, AgentBench
 from tests.partner import VERIFIER, PlainBrowser, parameters_of, request_query
-from tests.service_running import Bench, running
+from tests.service_running import Bench, ManualClock, running
 
 EMAIL, PASSWORD = "ada@example.com", "correct horse battery staple"
 REDIRECT = "http://127.0.0.1:1/callback"

@@ -35,7 +35,7 @@ GOES_ON: Final = {
     "service-look-up": "a pool like the one above",
     DEFAULT_POOL: "of the standard library too, for passwords and seeds: as above",
     "RequestResponseCycle.run_asgi": "a request: the server logs its error; its caller gets 500 or loses the stream",
-    "_wait_for_disconnect": "belongs to a held request, which ends with its error",
+    "wait_for_disconnect": "belongs to a held request, which ends with its error",
     "Event.wait": "belongs to an event stream, which ends with its error",
 }
 """What the process goes on after, and why."""
@@ -125,7 +125,7 @@ def listed(process: subprocess.Popen[str], client: httpx.Client, file: Path) -> 
         while not file.exists() or not file.read_text():
             assert client.get("/products").status_code == 200
         found = set(file.read_text().split("\n"))
-        if {"_wait_for_disconnect", "Event.wait", "RequestResponseCycle.run_asgi"} <= found:
+        if {"wait_for_disconnect", "Event.wait", "RequestResponseCycle.run_asgi"} <= found:
             return found
     raise AssertionError(found)
 

@@ -51,10 +51,12 @@ def sends_under_new_keys() -> None:
     """An uplink whose idempotency keys are of the process, not of the reading."""
     import os
 
-    read = OutboxRows._read
+    hand_out = OutboxRows._hand_out
 
-    def renamed(self: OutboxRows, row: Any) -> Any:
-        stored = read(self, row)
-        return replace(stored, idempotency_key=f"{os.getpid()}-{stored.idempotency_key}")
+    def renamed(self: OutboxRows, keys: Any) -> Any:
+        return [
+            replace(stored, idempotency_key=f"{os.getpid()}-{stored.idempotency_key}")
+            for stored in hand_out(self, keys)
+        ]
 
-    OutboxRows._read = renamed  # type: ignore[method-assign]
+    OutboxRows._hand_out = renamed  # type: ignore[method-assign]

@@ -115,7 +115,7 @@ def run_command(
     if as_json:
         click.echo(record_text(record), nl=False)
     elif not quiet and (folder / "report.html").exists():  # a disk that is full may have refused it
-        click.echo(f"report: {folder / 'report.html'}", err=takes_output)
+        click.echo(bounded(f"report: {folder / 'report.html'}"), err=takes_output)
     return ExitCode(record.verdict.exit_code)
 
 
