@@ -6,6 +6,7 @@ downloads the pinned wheels.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -25,6 +26,7 @@ from simulator.service.server import RunningService
 from tests.conftest import do_without, require_program
 from tests.debian_tree import shared_tree
 from tests.e2e.agent_bench import API_KEY, SECRET_KEY, AgentBench
+from tests.e2e.test_gateway_journey import travelling
 from tests.nspawn import Container
 
 # Wheels are downloaded and a Debian is made within the first test's time.
@@ -148,6 +150,34 @@ def test_a_package_is_installed_used_upgraded_removed_and_purged(machine, packag
         gone = ("/etc/device-agent", "/var/lib/device-agent", "/usr/lib/device-agent")
         assert machine.ask("ls", *gone).count("No such file") == len(gone)
         assert machine.ask("systemctl", "is-enabled", UNIT) != "enabled"
+
+
+def test_two_commands_lead_from_a_bare_system_to_the_first_command(machine, packages, tmp_path):
+    """Those of docs/install.md; the gateway with its certificate runs outside, on this machine's loopback."""
+    with travelling(tmp_path) as journey:
+        journey.set_up()
+        journey.start()
+        url = f"https://127.0.0.1:{journey.port}"
+        terms = ("--product-id", journey.product_id, "--user-id", "me", "--url", url)
+        code = json.loads(journey.run("devices", "invite", "--json", *terms))["code"]
+        (package,) = packages.glob("device-agent_*.deb")
+
+        install(machine, package)
+        said = machine.run("device-agent", "enroll", url, code)
+
+        assert "the service runs" in said
+        assert machine.show(UNIT, "ActiveState") == "active"
+        assert machine.run("stat", "--format=%U %a", "/etc/device-agent/token") == "device-agent 600"
+        (device,) = journey.client.devices()
+        # By default it is the machine's own: there is no board with a serial number here.
+        assert device.device_identifier == machine.run("cat", "/etc/machine-id")
+        journey.ping(device.device_id)
+        assert '"failed"' not in machine.ask("device-agent", "doctor", "--json")
+
+        # Enrolled again it is the same device, and goes on.
+        again = json.loads(journey.run("devices", "invite", "--json", *terms))["code"]
+        assert "kept /etc/device-agent/config.yaml" in machine.run("device-agent", "enroll", url, again)
+        journey.ping(device.device_id)
 
 
 def test_the_gateway_has_a_package_too(machine, packages):
