@@ -64,7 +64,7 @@ Exchange = Callable[[SplitResult, EnrollmentCode, dict[str, Any]], tuple[int, by
 
 @dataclass(frozen=True, slots=True)
 class EnrollmentPlan:
-    """What is to be done.
+    """An enrollment that has been checked as far as this device can.
 
     Attributes:
         url: of the gateway, with the code checked.
@@ -83,7 +83,7 @@ class EnrollmentPlan:
 
 @dataclass(frozen=True, slots=True)
 class Enrolled:
-    """What was done.
+    """Result of an enrollment.
 
     Attributes:
         device_id: of this device at the service.

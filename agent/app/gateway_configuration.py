@@ -73,7 +73,7 @@ def _values(device_id: str, address: GatewayAddress, device_dir: Path, product_i
         elif address.plain:
             values["service"]["allow_plain_http"] = True
     if address.broker is not None:
-        host, port = _host_and_port(address.broker)
+        host, port = host_and_port(address.broker, "the device's configuration")
         values["mqtt"] = {"host": host, "tls": not address.plain}
         values["mqtt"] |= {"allow_plain_mqtt": True} if address.plain else authority
         if port is not None:
@@ -81,13 +81,21 @@ def _values(device_id: str, address: GatewayAddress, device_dir: Path, product_i
     return values
 
 
-def _host_and_port(broker: str) -> tuple[str, int | None]:
+def host_and_port(broker: str, source: str) -> tuple[str, int | None]:
+    """Host and port of HOST or HOST:PORT; no port where none is given.
+
+    Args:
+        broker: as somebody typed it.
+        source: what the error is about.
+
+    Raises:
+        ConfigurationError: it is no address.
+    """
     try:
         parts = urlsplit(f"//{broker}")
         host, port = parts.hostname, parts.port
     except ValueError:
         host, port = None, None
     if not host or parts.path or parts.username:
-        fault = f"--broker {broker!r} is no address; write it as HOST or HOST:PORT"
-        raise ConfigurationError([fault], "the device's configuration")
+        raise ConfigurationError([f"--broker {broker!r} is no address; write it as HOST or HOST:PORT"], source)
     return host, port

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import yaml
 from pydantic import ValidationError
 
 from agent.adapters.files import replace_file
+from agent.app.gateway_configuration import host_and_port
 from agent.config import AgentConfig
 from agent.config.credentials import PLACEHOLDER
 from agent.config.document import commented_file
@@ -109,13 +109,7 @@ def _values(wanted: InitialFiles) -> dict[str, Any]:
 
 
 def _broker_values(broker: str) -> dict[str, Any]:
-    try:
-        parts = urlsplit(f"//{broker}")
-        host, port = parts.hostname, parts.port
-    except ValueError:
-        host, port = None, None
-    if not host or parts.path or parts.username:
-        raise ConfigurationError([f"--broker {broker!r} is no address; write it as HOST or HOST:PORT"], "init")
+    host, port = host_and_port(broker, "init")
     values: dict[str, Any] = {"host": host} if port is None else {"host": host, "port": port}
     if is_this_machine(host):
         values["tls"] = False  # nobody is in between

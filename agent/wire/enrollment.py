@@ -32,7 +32,7 @@ _MODULUS: Final = 1021
 
 @dataclass(frozen=True, slots=True)
 class EnrollmentCode:
-    """What a code says.
+    """An enrollment code in its parts.
 
     Attributes:
         secret: sent to the gateway, 12 characters.
@@ -127,7 +127,7 @@ class EnrollmentRequest(Sent):
 
 
 class EnrollmentAnswer(Received):
-    """What a device is given.
+    """Answer to an enrollment: all that a device needs.
 
     Attributes:
         device_id: its id at the service, the same each time.

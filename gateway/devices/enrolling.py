@@ -30,7 +30,7 @@ OVERLAP_S = 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class InviteTerms:
-    """What an invitation allows.
+    """Terms of an invitation.
 
     Attributes:
         wanted: what becomes of a device.

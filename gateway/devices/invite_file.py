@@ -48,7 +48,7 @@ _ID_CHARACTERS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class WantedByInvite:
-    """What becomes of a device that enrolls.
+    """Device that an invitation is for: one that the service has, or the registration of new ones.
 
     Attributes:
         device_id: its id at the service; None when it is registered there.

@@ -193,7 +193,9 @@ class DeviceTokenFile:
     def _end(self, device_id: str, now_s: float, at_s: float, *, but: bytes = b"") -> None:
         self._connection.execute(
             f"UPDATE token SET ends_at = MIN(COALESCE(ends_at, :at), :at), revision = {_NEXT_REVISION} "  # noqa: S608 - constants
-            f"WHERE device_id = :device AND digest != :but AND {_STILL_VALID}",
+            # One that was issued after the used one is newer still, and stays.
+            f"WHERE device_id = :device AND {_STILL_VALID} "
+            f"AND number < COALESCE((SELECT number FROM token WHERE digest = :but), {_COUNT_MAX} + 1)",
             {"at": at_s, "now": now_s, "device": device_id, "but": but},
         )
 

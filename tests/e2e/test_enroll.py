@@ -75,7 +75,7 @@ def test_a_device_enrolls_works_and_enrolls_again_with_the_same_id(journey):
     assert (folder / "config.yaml").read_text() == marked
     assert (folder / "token").read_text() != before
     journey.ping(device_id)
-    assert [each["device_id"] for each in json.loads(journey.run("devices", "list", "--json"))] == [device_id]
+    assert [each.device_id for each in journey.client.devices()] == [device_id]
 
 
 def test_a_fleet_code_takes_the_devices_of_its_list_and_says_who_came(journey):

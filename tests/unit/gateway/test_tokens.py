@@ -421,3 +421,14 @@ def test_the_next_revision_is_found_without_looking_at_every_row(path):
         plan = connection.execute(f"EXPLAIN QUERY PLAN SELECT {token_file._NEXT_REVISION}").fetchall()
     connection.close()
     assert "USING COVERING INDEX token_revision (revision>? AND revision<?)" in str(plan)
+
+
+def test_a_token_that_is_newer_than_the_used_one_stays(tmp_path):
+    source = random.Random(1)
+    first, second, third = (make_token(source.randbytes) for _ in range(3))
+    with DeviceTokenFile(tmp_path / "tokens.db") as file:
+        for at_s, new in ((1.0, first), (2.0, second), (3.0, third)):
+            file.issue({"d1": new}, at_s, 100.0)
+        # The gateway has noted the second one's use before it saw the third one.
+        file.note_use({second.digest: 4.0}, [("d1", second.digest, 4.0)])
+        assert [token.is_valid(5.0) for token in file.tokens("d1")] == [False, True, True]
