@@ -101,7 +101,7 @@ class Invite:
 
     @property
     def invite_id(self) -> str:
-        """What a person calls it; says nothing of the code."""
+        """Short id for people and commands; the code does not follow from it."""
         return self.digest.hex()[:_ID_CHARACTERS]
 
     def state(self, now_s: float) -> str:
@@ -118,7 +118,7 @@ class EnrollmentRefused(Exception):
 
 
 def digest_of_secret(secret: str) -> bytes:
-    """What an invitation is kept and found by, 32 bytes."""
+    """SHA-256 of a code's secret, by which its invitation is stored and found; 32 bytes."""
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()
 
 

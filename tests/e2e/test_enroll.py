@@ -76,6 +76,8 @@ def test_a_device_enrolls_works_and_enrolls_again_with_the_same_id(journey):
     assert (folder / "token").read_text() != before
     journey.ping(device_id)
     assert [each.device_id for each in journey.client.devices()] == [device_id]
+    # One of its tokens is good still, however soon after each other they were issued and used.
+    assert [each["device_id"] for each in json.loads(journey.run("devices", "list", "--json"))] == [device_id]
 
 
 def test_a_fleet_code_takes_the_devices_of_its_list_and_says_who_came(journey):
