@@ -14,9 +14,11 @@ import re
 import sys
 import threading
 import time
-from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from simulator.fleet.run.workers import Link
 
 END: Final = "SUDDEN_END"
 NEXT: Final = "next:"
@@ -137,11 +139,11 @@ class _Ending:
         return play
 
 
-def work(number: int, job: Any, pipe: Connection) -> int:
+def work(number: int, job: Any, link: Link) -> int:
     """A fleet's worker; see :class:`_Ending`."""
     from simulator.fleet.run.worker import work as real_work
 
-    return real_work(number, _Ending(job), pipe)
+    return real_work(number, _Ending(job), link)
 
 
 def serve() -> None:
