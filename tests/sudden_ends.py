@@ -8,6 +8,7 @@ one. What a program ends stands in the environment (:data:`END`), and what it ha
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import os
 import re
@@ -81,6 +82,22 @@ def end_loop(thread: threading.Thread, error: type[BaseException] = LoopExit) ->
         assert frame.f_back is not None, f"no loop of asyncio runs in {thread.name}"
         frame = frame.f_back
     loop.call_soon_threadsafe(leave)
+
+
+def end_writer(thread: threading.Thread, error: type[BaseException] = LoopExit) -> None:
+    """Raise an error in the next work of the service's writer that runs in this thread."""
+    from simulator.service.errors import Unavailable
+    from simulator.service.storage.writer import Writer
+
+    def leave(_connection: object) -> None:
+        raise error
+
+    frame = sys._current_frames()[thread.ident or 0]
+    while not isinstance(writer := frame.f_locals.get("self"), Writer):
+        assert frame.f_back is not None, f"no writer runs in {thread.name}"
+        frame = frame.f_back
+    with contextlib.suppress(Unavailable):  # what every caller gets once the thread has ended
+        writer.call(leave)
 
 
 def _list_and_end(wanted: str) -> None:
