@@ -14,7 +14,7 @@ from tests.releases import program_members
 ALL = "UPDATE_CUTS" in os.environ
 """``make update-cuts`` plays all of them."""
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("update_cuts")]
+pytestmark = pytest.mark.timeout(300)
 
 _LIMITS = {"probation_s": 2, "deadline_s": 6, "max_starts": 2}
 
