@@ -32,6 +32,9 @@ from click_man.core import write_man_pages
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
+
+from tools.elf_debug import without_debug  # noqa: E402 - found by the line above
+
 TEMPLATES: Final = ROOT / "debian"
 _GIT: Final = shutil.which("git") or "git"
 PYTHONS: Final = ("3.11", "3.13")
@@ -86,11 +89,14 @@ PACKAGES: Final = (
         "gateway.txt",
         ("agent", "gateway"),
         "gateway.cli:main",
-        ("device-gateway.service",),
+        ("device-gateway.service", "device-gateway-broker.path", "device-gateway-broker.service"),
         {},
         ("configs/gateway.yaml",),
     ),
 )
+
+
+_STARTED_BY_A_PATH: Final = frozenset({"device-agent-helper.service", "device-gateway-broker.service"})
 
 
 class WheelsMissing(Exception):
@@ -191,6 +197,9 @@ def _download(package: Package, architecture: str, python: str, folder: Path) ->
 def _unpack(wheel: Path, folder: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder)
+        compiled = [folder / name for name in archive.namelist() if name.endswith(".so")]
+    for library in compiled:
+        library.write_bytes(without_debug(library.read_bytes()))
 
 
 def _unpack_project(package: Package, folder: Path, common: Path) -> None:
@@ -338,7 +347,7 @@ def _add_control(package: Package, architecture: str, tree: Path) -> None:
         "MAINTAINER": MAINTAINER,
         "ARCHITECTURE": architecture,
         "INSTALLED_SIZE": str(-(-size // 1024)),
-        "UNITS": " ".join(unit for unit in package.units if unit != "device-agent-helper.service"),
+        "UNITS": " ".join(unit for unit in package.units if unit not in _STARTED_BY_A_PATH),
         "ALSO": " ".join(package.purged),
     }
     control = tree / "DEBIAN"
