@@ -8,15 +8,18 @@ one. What a program ends stands in the environment (:data:`END`), and what it ha
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import os
 import re
 import sys
 import threading
 import time
-from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from simulator.fleet.run.workers import Link
 
 END: Final = "SUDDEN_END"
 NEXT: Final = "next:"
@@ -81,6 +84,22 @@ def end_loop(thread: threading.Thread, error: type[BaseException] = LoopExit) ->
     loop.call_soon_threadsafe(leave)
 
 
+def end_writer(thread: threading.Thread, error: type[BaseException] = LoopExit) -> None:
+    """Raise an error in the next work of the service's writer that runs in this thread."""
+    from simulator.service.errors import Unavailable
+    from simulator.service.storage.writer import Writer
+
+    def leave(_connection: object) -> None:
+        raise error
+
+    frame = sys._current_frames()[thread.ident or 0]
+    while not isinstance(writer := frame.f_locals.get("self"), Writer):
+        assert frame.f_back is not None, f"no writer runs in {thread.name}"
+        frame = frame.f_back
+    with contextlib.suppress(Unavailable):  # what every caller gets once the thread has ended
+        writer.call(leave)
+
+
 def _list_and_end(wanted: str) -> None:
     found = parts()
     if path := os.environ.get(LIST):
@@ -137,11 +156,11 @@ class _Ending:
         return play
 
 
-def work(number: int, job: Any, pipe: Connection) -> int:
+def work(number: int, job: Any, link: Link) -> int:
     """A fleet's worker; see :class:`_Ending`."""
     from simulator.fleet.run.worker import work as real_work
 
-    return real_work(number, _Ending(job), pipe)
+    return real_work(number, _Ending(job), link)
 
 
 def serve() -> None:

@@ -40,6 +40,7 @@ ANY_SPEED: Final = Limits(strained_share=1.0)
 
 WORKER_ENDS: Final = {
     "plan": "worker 0: plan ended unexpectedly: Sudden",
+    "phases": "worker 0: phases ended unexpectedly: Sudden",
     "ledger-flush": "worker 0: ledger-flush ended unexpectedly: Sudden",
     "seconds": "worker 0: seconds ended unexpectedly: Sudden",
     "slow": "worker 0: slow-0 ended unexpectedly: Sudden",
@@ -125,7 +126,10 @@ def scenario(**changes: Any) -> dict[str, Any]:
         "target": {"transport": "http_poll", "pool": 8},
         "fleet": {"devices": 3, "models": [{"telemetry": {"every_s": 1}}]},
         "commands": [],
-        "phases": [{"name": "hold", "kind": "hold", "duration_s": 4}],
+        "phases": [
+            {"name": "hold", "kind": "hold", "duration_s": 3},
+            {"name": "rest", "kind": "hold", "duration_s": 1},  # while it is to come, a task waits for its time
+        ],
         "drain_s": 60,
         "faults": [{"kind": "slow_loris", "at_s": 0.1, "duration_s": 3.5, "connections": 1, "every_s": 0.1}],
         "thresholds": ["audit.lost == 0"],

@@ -22,7 +22,7 @@ from simulator.service.app import build_app
 from simulator.service.config import ServiceConfig
 from simulator.service.service import Service
 from simulator.watched import PartEnded
-from tests.sudden_ends import LoopExit, Sudden, end, end_loop
+from tests.sudden_ends import LoopExit, Sudden, end_loop, end_writer
 
 UP = [str(Path(sys.executable).with_name("fleet-simulator")), "up", "--port=0", "--gateway-port=0", "--json"]
 
@@ -30,8 +30,8 @@ UP = [str(Path(sys.executable).with_name("fleet-simulator")), "up", "--port=0", 
 def end_thread(name: str) -> None:
     """Raise an error in it, once: a second one would meet the thread while it passes the first one on."""
     thread = next(thread for thread in threading.enumerate() if thread.name == name)
-    if name == "service-writer":  # it has no loop, and shares no lock with the rest of the process
-        end(thread, LoopExit)
+    if name == "service-writer":  # it has no loop; an error raised wherever it runs may meet a finalizer and be lost
+        end_writer(thread, LoopExit)
     else:
         end_loop(thread, LoopExit)
     thread.join(60)

@@ -24,16 +24,19 @@ from simulator.fleet.run.coordinator import Coordinator
 from simulator.fleet.run.fleet_run import RunOptions, perform_run
 from simulator.fleet.run.messages import (
     Begin,
+    ClockRead,
     Drain,
     Drained,
-    EnterPhase,
+    EnterPhases,
     Finished,
     FromWorker,
     Measured,
+    ReadClock,
     Ready,
     Stop,
     ToWorker,
 )
+from simulator.fleet.run.worker import enter_phases
 from simulator.fleet.scenario.reading import ScenarioFile
 from simulator.fleet.target.target import Target
 from simulator.fleet.workload.base import Workload
@@ -117,25 +120,26 @@ class Run:
 
 @dataclass
 class VirtualWorkers:
-    """See :class:`~simulator.fleet.run.local_workers.LocalWorkers`: all on one loop, whose time passes in receive()."""
+    """See :class:`~simulator.fleet.run.workers.Workers`: all on one loop, whose time passes in receive()."""
 
     loop: VirtualLoop
     service: Service
     clock: Time
-    jobs: Sequence[Any]
     members: dict[int, tuple[Workload, Recorder]] = field(default_factory=dict)
     said: list[FromWorker] = field(default_factory=list)
     tasks: list[asyncio.Task[Any]] = field(default_factory=list)
 
     def __enter__(self) -> Self:
+        return self
+
+    def start(self, jobs: Sequence[Any]) -> None:
         async def make() -> None:
-            for number, job in enumerate(self.jobs):
+            for number, job in enumerate(jobs):
                 recorder = Recorder(number)
                 self.members[number] = job.make(recorder), recorder
                 self.said.append(Ready(number, self.members[number][0].devices))
 
         self.loop.run_until_complete(make())
-        return self
 
     def __exit__(self, *_error: object) -> None:
         for task in self.tasks:
@@ -146,9 +150,9 @@ class VirtualWorkers:
     def living(self) -> tuple[int, ...]:
         return tuple(self.members)
 
-    def send(self, message: ToWorker) -> None:
-        for number, (play, recorder) in list(self.members.items()):
-            self.loop.run_until_complete(self._take(number, play, recorder, message))
+    def send(self, worker: int, message: ToWorker) -> None:
+        play, recorder = self.members[worker]
+        self.loop.run_until_complete(self._take(worker, play, recorder, message))
 
     def receive(self, timeout_s: float) -> Iterator[FromWorker]:
         if not self.said:
@@ -168,8 +172,10 @@ class VirtualWorkers:
                 self.service.began_s = at_s
                 play.begin(at_s)
                 self.tasks.append(asyncio.ensure_future(self._cut(number, play, recorder, at_s)))
-            case EnterPhase(index, at_s):
-                play.enter_phase(index, at_s)
+            case ReadClock(question):
+                self.said.append(ClockRead(number, question, self.clock.now_s))
+            case EnterPhases():
+                self.tasks.append(asyncio.ensure_future(enter_phases(play, message)))
             case Drain(from_s, until_s):
                 recorder.drain(from_s)
                 self.tasks.append(asyncio.ensure_future(self._drain(number, play, from_s, until_s)))
@@ -243,7 +249,7 @@ def _patched(clock: Time, service: Service, engines: Engines, prepared: list[Any
     patches = {
         "run.fleet_run.prepare": prepare,
         "run.fleet_run.asyncio": SimpleNamespace(run=loop.run_until_complete),
-        "run.fleet_run.LocalWorkers": lambda _work, jobs: VirtualWorkers(loop, service, clock, jobs),
+        "run.fleet_run.LocalWorkers": lambda _work: VirtualWorkers(loop, service, clock),
         "run.fleet_run.Coordinator": partial(Coordinator, now=clock.monotonic),
         "run.fleet_run.claimed_devices": lambda *_arguments: ExitStack(),
         "run.fleet_run.finish_run": lambda folder, record, *_more: (

@@ -17,22 +17,26 @@ from agent.errors import StorageError, TransportError
 from simulator.fleet.metrics.merging import Merger
 from simulator.fleet.plan.timeline import Timeline
 from simulator.fleet.record import Second, Span, WorkerGap
-from simulator.fleet.run.local_workers import WorkerLost
+from simulator.fleet.run.clocks import ROUNDS, Clocks
 from simulator.fleet.run.messages import (
     Begin,
+    ClockRead,
     Drain,
     Drained,
-    EnterPhase,
+    EnterPhases,
     Finished,
     FromWorker,
     Heartbeat,
     Measured,
     Problem,
+    ReadClock,
     Ready,
     Stop,
     ToWorker,
+    on_clock,
 )
 from simulator.fleet.run.target_watch import TargetWatch
+from simulator.fleet.run.workers import WorkerLost, Workers
 from simulator.fleet.scenario.conditions import Condition, parse_condition
 from simulator.fleet.scenario.phases import Phase
 from simulator.fleet.workload.base import WorkloadSummary
@@ -41,30 +45,17 @@ from simulator.watched import describe
 _log = logging.getLogger(__name__)
 
 _LEAD_S: Final = 0.25
-"""Between the word to begin and the begin: every worker has heard it by then."""
+"""Between the word to begin and the begin: every worker has the message by then."""
 _BUILT_PER_S: Final = 20_000
 _LOOK_S: Final = 0.1
 _BUILD_S: Final = 120.0
 _DEVICES_PER_S: Final = 1000
 _CLOSE_S: Final = 120.0
 _HASTY_DRAIN_S: Final = 3.0
-
-
-class Workers(Protocol):
-    """What the coordinator needs of :class:`~simulator.fleet.run.local_workers.LocalWorkers`."""
-
-    @property
-    def living(self) -> tuple[int, ...]:
-        """The workers that are neither gone nor done."""
-        ...
-
-    def send(self, message: ToWorker) -> None:
-        """Send a message to every living worker."""
-        ...
-
-    def receive(self, timeout_s: float) -> Iterator[FromWorker | WorkerLost]:
-        """The messages of the workers; after :class:`Finished` a worker is not living any more."""
-        ...
+_CLOCK_S: Final = 10.0
+"""How long a worker that is ready may take to say what its clock shows."""
+_CLOCK_ERROR_S: Final = 0.02
+"""A begin that is off by more stands in the record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,11 +148,11 @@ class Coordinator:
     """One run.
 
     Args:
-        workers: the processes.
+        workers: started, and not yet listened to.
         schedule: what to conduct.
         merger: takes the workers' seconds.
         listener: receives what happens.
-        now: the monotonic clock that the workers share.
+        now: the monotonic clock; each worker may have another one.
     """
 
     def __init__(
@@ -178,6 +169,7 @@ class Coordinator:
         self._merger = merger
         self._listener = listener
         self._now = now
+        self._clocks = Clocks()
         self._watch = TargetWatch()
         self._done = RunOutcome()
         self._ready: set[int] = set()
@@ -197,9 +189,10 @@ class Coordinator:
         done = self._done
         try:
             self._gather()
+            self._compare_clocks()
             # Each worker builds its devices between the word and the begin.
             done.began_s = self._now() + _LEAD_S + self._schedule.devices / _BUILT_PER_S
-            self._workers.send(Begin(done.began_s))
+            self._send(Begin(done.began_s))
             self._play_phases()
             self._drain(self._schedule.drain_s)
         except KeyboardInterrupt:
@@ -224,14 +217,39 @@ class Coordinator:
         if not self._workers.living:
             raise TransportError(self._done.problems[0] if self._done.problems else "no worker could begin")
 
+    def _compare_clocks(self) -> None:
+        """Measure how far each worker's clock is ahead of this one."""
+        for number in range(ROUNDS):
+            for worker in self._workers.living:
+                self._clocks.asked(worker, number, self._now())
+                self._workers.send(worker, ReadClock(number))
+            deadline_s = self._now() + _CLOCK_S
+            while self._clocks.has_open(self._workers.living):
+                self._receive(_LOOK_S)
+                if self._now() > deadline_s:
+                    raise TransportError(f"a worker did not answer within {_CLOCK_S:g} s: start fewer on its machine")
+        for worker in self._workers.living:
+            error_s = self._clocks.of(worker).error_s
+            if error_s > _CLOCK_ERROR_S:
+                self._done.problems.append(f"worker {worker} began up to {error_s * 1000:.0f} ms early or late")
+
+    def _send(self, message: ToWorker) -> None:
+        """Send a message to every living worker, with its times on the clock of each."""
+        for worker in self._workers.living:
+            self._workers.send(worker, on_clock(message, self._clocks.of(worker).ahead_s))
+
     def _play_phases(self) -> None:
         done, begin_s = self._done, 0.0
         for index, phase in enumerate(self._schedule.phases):
             at_s = done.began_s + begin_s
-            if index > 0 and self._schedule.phases[index - 1].until is not None:
+            was_barrier = index > 0 and self._schedule.phases[index - 1].until is not None
+            if was_barrier:
                 self._timeline = self._timeline.entered(index, begin_s)
             done.faults = tuple(self._certain_faults(index))
-            self._workers.send(EnterPhase(index, at_s))
+            if index == 0 or was_barrier:
+                # All that are certain by now, so that no later phase waits for a message.
+                spans = self._timeline.spans[index : self._timeline.barrier_from(index) + 1]
+                self._send(EnterPhases(index, tuple(done.began_s + span.begin_s for span in spans)))
             end_s = begin_s + phase.duration_s
             done.phases.append(Span(phase.name, phase.kind, begin_s, end_s, self._schedule.devices))
             self._listener.phase(done)
@@ -267,7 +285,7 @@ class Coordinator:
         from_s = min(done.began_s + done.phases[-1].end_s, now_s) if done.phases else now_s
         done.drained_from_s = max(0.0, from_s - done.began_s)
         until_s = now_s + seconds
-        self._workers.send(Drain(from_s, until_s))
+        self._send(Drain(from_s, until_s))
         self._listener.drain(done)
         while set(self._workers.living) - self._drained.keys() and self._now() < until_s + _HASTY_DRAIN_S:
             self._receive(_LOOK_S)
@@ -284,7 +302,7 @@ class Coordinator:
 
     def _close(self) -> None:
         """Every worker's last word, and the seconds that are left."""
-        self._workers.send(Stop())
+        self._send(Stop())
         deadline_s = self._now() + _CLOSE_S
         try:
             while self._workers.living and self._now() < deadline_s:
@@ -320,6 +338,8 @@ class Coordinator:
                 self._done.problems.append(sentence)
                 self._done.broken.append(sentence)
                 self._listener.warn(sentence)
+            case ClockRead(worker, number, read_s):
+                self._clocks.answered(worker, number, read_s, self._now())
             case WorkerLost(worker, reason):
                 self._merger.lost(worker, reason)
                 self._listener.lost(message)

@@ -178,7 +178,8 @@ def _check_caps(options: RunOptions, plan: Plan) -> None:
 
 def _conduct(scenario: Scenario, prepared: Prepared, reporter: RunReporter) -> tuple[RunOutcome, Merger]:
     merger = Merger(range(len(prepared.jobs)))
-    with LocalWorkers(work, prepared.jobs) as workers:
+    with LocalWorkers(work) as workers:
+        workers.start(prepared.jobs)
         outcome = Coordinator(workers, schedule_of(scenario), merger, reporter).conduct()
     return outcome, merger
 

@@ -7,6 +7,7 @@ are a gap in the run.
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import signal
@@ -21,6 +22,7 @@ from typing import Any, Final, Self
 
 from simulator.fleet.run.inbox import Inbox
 from simulator.fleet.run.messages import Finished, FromWorker, ToWorker
+from simulator.fleet.run.workers import Work, WorkerLost
 from simulator.interrupts import without_interrupts
 from simulator.watched import describe
 
@@ -29,7 +31,25 @@ BIRTH_S: Final = 120.0
 """Until its first word: a process that imports on a busy machine has no thread yet that could say anything."""
 _END_S: Final = 5.0
 
-Work = Callable[[int, Any, Connection], int | None]
+
+@dataclass(frozen=True, slots=True)
+class PipeLink:
+    """A :class:`~simulator.fleet.run.workers.Link` over a pipe.
+
+    Attributes:
+        pipe: the worker's end.
+    """
+
+    pipe: Connection
+
+    def send(self, message: FromWorker) -> None:
+        """Send a message. See :class:`~simulator.fleet.run.workers.Link`."""
+        self.pipe.send(message)
+
+    def receive(self) -> ToWorker:
+        """The next message. See :class:`~simulator.fleet.run.workers.Link`."""
+        message: ToWorker = self.pipe.recv()
+        return message
 
 
 @dataclass(slots=True)
@@ -45,40 +65,28 @@ class _Member:
     done: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerLost:
-    """A worker that is not there any more.
-
-    Attributes:
-        reason: for a person.
-        last_message_s: when it was last heard, on the monotonic clock.
-    """
-
-    worker: int
-    reason: str
-    last_message_s: float
-
-
 class LocalWorkers:
-    """One process for each job.
+    """One process of this machine for each job (:class:`~simulator.fleet.run.workers.Workers`).
 
     Args:
-        work: what a process does, given its number, its job and its end of the pipe; importable by name.
-        jobs: one for each worker.
+        work: what each of them does.
         now: the monotonic clock.
     """
 
-    def __init__(self, work: Work, jobs: Sequence[Any], *, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, work: Work, *, now: Callable[[], float] = time.monotonic) -> None:
         self._work = work
-        self._jobs = jobs
         self._now = now
         self._members: list[_Member] = []
 
     def __enter__(self) -> Self:
+        return self
+
+    def start(self, jobs: Sequence[Any]) -> None:
+        """Start a process for each job. See :class:`~simulator.fleet.run.workers.Workers`."""
         # spawn: a forked child would share the parent's sockets, locks and half of its threads.
         context = multiprocessing.get_context("spawn")
         with without_interrupts():  # inherited: Ctrl-C is the coordinator's business
-            for number, job in enumerate(self._jobs):
+            for number, job in enumerate(jobs):
                 ours, theirs = context.Pipe()
                 process = context.Process(
                     target=_main,
@@ -89,7 +97,6 @@ class LocalWorkers:
                 process.start()
                 theirs.close()
                 self._members.append(_Member(number, process, ours, Inbox(ours), self._now()))
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -117,17 +124,15 @@ class LocalWorkers:
         """The workers that are neither gone nor done."""
         return tuple(member.number for member in self._members if member.gone is None and not member.done)
 
-    def send(self, message: ToWorker) -> None:
-        """Send a message to every living worker; one that has just died is found out by :meth:`receive`."""
-        for member in self._members:
-            if member.gone is None and not member.done:
-                try:
-                    member.pipe.send(message)
-                except OSError:
-                    continue
+    def send(self, worker: int, message: ToWorker) -> None:
+        """Send a message. See :class:`~simulator.fleet.run.workers.Workers`."""
+        member = self._members[worker]
+        if member.gone is None and not member.done:
+            with contextlib.suppress(OSError):
+                member.pipe.send(message)
 
     def receive(self, timeout_s: float) -> Iterator[FromWorker | WorkerLost]:
-        """The workers' messages, and which workers are lost; returns after ``timeout_s`` at the latest."""
+        """The workers' messages, and which are lost. See :class:`~simulator.fleet.run.workers.Workers`."""
         living = [member for member in self._members if member.gone is None and not member.done]
         if not living:
             time.sleep(timeout_s)
@@ -163,7 +168,7 @@ class LocalWorkers:
 
     def _lost(self, member: _Member, reason: str) -> WorkerLost:
         member.gone = reason
-        return WorkerLost(member.number, reason, member.last_message_s)
+        return WorkerLost(member.number, reason)
 
 
 def _main(work: Work, number: int, job: Any, pipe: Connection, parent: int) -> None:
@@ -172,4 +177,4 @@ def _main(work: Work, number: int, job: Any, pipe: Connection, parent: int) -> N
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if os.getppid() != parent:
         return  # the coordinator died while we started
-    sys.exit(work(number, job, pipe))
+    sys.exit(work(number, job, PipeLink(pipe)))

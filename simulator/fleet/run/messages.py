@@ -1,12 +1,23 @@
-"""The messages between coordinator and workers, pickled over a pipe: both ends are this program of this version.
+"""The messages between coordinator and workers, pickled: both ends are this program of this version.
 
-Times are seconds on the machine's monotonic clock, which its processes share.
+Times are seconds on the monotonic clock of the worker that a message is for; :func:`on_clock` translates into them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class ReadClock:
+    """To a worker: read your clock and answer at once.
+
+    Attributes:
+        number: of this question, for the answer.
+    """
+
+    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,15 +28,19 @@ class Begin:
 
 
 @dataclass(frozen=True, slots=True)
-class EnterPhase:
-    """To a worker: this phase begins; the one before it ends.
+class EnterPhases:
+    """To a worker: when these phases begin, one after the other; each ends the one before it.
+
+    They are all that have a time by now: up to the next one with a barrier at its end. Nothing more has to be said for
+    them to begin.
 
     Attributes:
-        index: in the scenario's list.
+        index: of the first of them, in the scenario's list.
+        at_s: when each begins.
     """
 
     index: int
-    at_s: float
+    at_s: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +61,34 @@ class Stop:
     """To a worker: close everything and end."""
 
 
-ToWorker = Begin | EnterPhase | Drain | Stop
+ToWorker = ReadClock | Begin | EnterPhases | Drain | Stop
+
+
+def on_clock(message: ToWorker, ahead_s: float) -> ToWorker:
+    """The message with its times on a clock that is so far ahead of the one that they are on."""
+    match message:
+        case Begin(at_s):
+            return Begin(at_s + ahead_s)
+        case EnterPhases(_, at_s):
+            return replace(message, at_s=tuple(each + ahead_s for each in at_s))
+        case Drain(from_s, until_s):
+            return Drain(from_s + ahead_s, until_s + ahead_s)
+        case _:
+            return message
+
+
+@dataclass(frozen=True, slots=True)
+class ClockRead:
+    """From a worker: the answer to :class:`ReadClock`.
+
+    Attributes:
+        number: of the question.
+        now_s: its monotonic clock when it came.
+    """
+
+    worker: int
+    number: int
+    now_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,4 +154,4 @@ class Problem:
     sentence: str
 
 
-FromWorker = Ready | Heartbeat | Measured | Drained | Finished | Problem
+FromWorker = ClockRead | Ready | Heartbeat | Measured | Drained | Finished | Problem

@@ -24,9 +24,9 @@ from simulator.fleet.report.run_status import (
     spans_under_way,
 )
 from simulator.fleet.run.coordinator import RunOutcome
-from simulator.fleet.run.local_workers import WorkerLost
 from simulator.fleet.run.messages import Drained, Finished, FromWorker, Measured, Ready
 from simulator.fleet.run.preparing import Prepared
+from simulator.fleet.run.workers import WorkerLost
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.preparation import REGISTERED_PER_S
 from simulator.report.values import Tone

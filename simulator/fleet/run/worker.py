@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from multiprocessing.connection import Connection
 from typing import Any, Final, Protocol
 
 import uvloop
@@ -25,18 +24,21 @@ from simulator.fleet.metrics.health import HealthProbe, ProcessHealth
 from simulator.fleet.metrics.recorder import Cut, Recorder
 from simulator.fleet.run.messages import (
     Begin,
+    ClockRead,
     Drain,
     Drained,
-    EnterPhase,
+    EnterPhases,
     Finished,
     FromWorker,
     Heartbeat,
     Measured,
     Problem,
+    ReadClock,
     Ready,
     Stop,
     ToWorker,
 )
+from simulator.fleet.run.workers import Link
 from simulator.fleet.workload.base import Workload
 from simulator.watched import ENDED, PartEnded, describe, into_loop, make_thread, start_task
 
@@ -63,22 +65,22 @@ class _Second:
     cut: Cut
 
 
-def work(number: int, job: Job, pipe: Connection) -> int:
+def work(number: int, job: Job, link: Link) -> int:
     """A worker's whole life.
 
     Args:
         number: of this worker.
         job: what to play.
-        pipe: to the coordinator.
+        link: to the coordinator.
 
     Returns:
         The process's exit code.
     """
     raise_descriptor_limit()
-    sender = _Sender(number, pipe)
+    sender = _Sender(number, link)
     sender.start()
     try:
-        uvloop.run(_perform(number, job, pipe, sender))
+        uvloop.run(_perform(number, job, link, sender))
     except AgentError as error:
         sender.send(Problem(number, f"worker {number}: {error}" if isinstance(error, PartEnded) else str(error)))
         return _FAILED
@@ -91,7 +93,7 @@ def work(number: int, job: Job, pipe: Connection) -> int:
     return 0
 
 
-async def _perform(number: int, job: Job, pipe: Connection, sender: _Sender) -> None:
+async def _perform(number: int, job: Job, link: Link, sender: _Sender) -> None:
     loop = asyncio.get_running_loop()
     orders: asyncio.Queue[ToWorker] = asyncio.Queue()
     recorder = Recorder(number)
@@ -100,22 +102,25 @@ async def _perform(number: int, job: Job, pipe: Connection, sender: _Sender) -> 
     loop.set_exception_handler(partial(_fail, faults, orders))
     probe = HealthProbe(loop)
     sender.watch(probe)
-    _listen(pipe, loop, orders.put_nowait)
+    _listen(link, loop, orders.put_nowait, sender)
     sender.send(Ready(number, play.devices))
     seconds: asyncio.Task[None] | None = None
+    phases: asyncio.Task[None] | None = None
     try:
         while not isinstance(order := await orders.get(), Stop) and not faults:
             match order:
                 case Begin(at_s):
                     play.begin(at_s)
                     seconds = start_task(_cut_seconds(play, recorder, at_s, sender), "seconds")
-                case EnterPhase(index, at_s):
-                    play.enter_phase(index, at_s)
+                case EnterPhases():
+                    phases = start_task(enter_phases(play, order), "phases")
                 case Drain(from_s, until_s):
+                    _cancel(phases)
                     recorder.drain(from_s)
                     left = await play.drain(from_s, until_s)
                     sender.send(Drained(number, left.names, left.count))
     finally:
+        _cancel(phases)
         try:
             summary = await play.close()
         except Exception:
@@ -129,6 +134,18 @@ async def _perform(number: int, job: Job, pipe: Connection, sender: _Sender) -> 
     if faults:
         raise faults[0]
     sender.send(Finished(number, summary))
+
+
+async def enter_phases(play: Workload, order: EnterPhases) -> None:
+    """Let each phase begin at its time."""
+    for index, at_s in enumerate(order.at_s, order.index):
+        await asyncio.sleep(max(0.0, at_s - time.monotonic()))
+        play.enter_phase(index, at_s)
+
+
+def _cancel(task: asyncio.Task[None] | None) -> None:
+    if task is not None:
+        task.cancel()
 
 
 def _fail(
@@ -172,15 +189,18 @@ async def _cut_seconds(play: Workload, recorder: Recorder, began_s: float, sende
         cut()
 
 
-def _listen(pipe: Connection, loop: asyncio.AbstractEventLoop, take: Callable[[ToWorker], None]) -> None:
+def _listen(link: Link, loop: asyncio.AbstractEventLoop, take: Callable[[ToWorker], None], sender: _Sender) -> None:
     """Hand the coordinator's orders to the loop; a coordinator that is gone ends this process."""
 
     def read() -> None:
         while True:
             try:
-                order: ToWorker = pipe.recv()
+                order = link.receive()
             except (EOFError, OSError):
                 os._exit(_LOST_COORDINATOR)
+            if isinstance(order, ReadClock):  # here, since a busy loop would answer late
+                sender.read_clock(order)
+                continue
             try:
                 loop.call_soon_threadsafe(take, order)
             except RuntimeError:
@@ -196,12 +216,12 @@ class _Sender:
 
     Args:
         worker: this worker's number.
-        pipe: to the coordinator; only this thread writes to it.
+        link: to the coordinator; only this thread sends over it.
     """
 
-    def __init__(self, worker: int, pipe: Connection) -> None:
+    def __init__(self, worker: int, link: Link) -> None:
         self._worker = worker
-        self._pipe = pipe
+        self._link = link
         self._said: queue.SimpleQueue[FromWorker | _Second | None] = queue.SimpleQueue()
         self._probe: HealthProbe | None = None
         self._thread = make_thread(self._run, "sender", self._fail)
@@ -219,6 +239,10 @@ class _Sender:
         """Send a message. From any thread."""
         self._said.put(message)
 
+    def read_clock(self, question: ReadClock) -> None:
+        """Send what the clock shows now. From any thread."""
+        self.send(ClockRead(self._worker, question.number, time.monotonic()))
+
     def measure(self, cut: Cut) -> None:
         """Send what a second measured. From any thread."""
         self._said.put(_Second(cut))
@@ -234,16 +258,16 @@ class _Sender:
                 try:
                     said = self._said.get(timeout=_PULSE_S)
                 except queue.Empty:
-                    self._pipe.send(Heartbeat(self._worker))
+                    self._link.send(Heartbeat(self._worker))
                     continue
                 if said is None:
                     return
-                self._pipe.send(self._measured(said.cut) if isinstance(said, _Second) else said)
+                self._link.send(self._measured(said.cut) if isinstance(said, _Second) else said)
 
     def _fail(self, name: str, error: BaseException) -> None:
         """Nothing can be sent any more but this: the process ends, and its part of the run is a gap."""
-        with contextlib.suppress(Exception):  # it is the pipe that does not work
-            self._pipe.send(Problem(self._worker, f"worker {self._worker}: {PartEnded(name, error)}"))
+        with contextlib.suppress(Exception):  # it is the link that does not work
+            self._link.send(Problem(self._worker, f"worker {self._worker}: {PartEnded(name, error)}"))
         os._exit(_LOST_SENDER)
 
     def _measured(self, cut: Cut) -> Measured:

@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any, Self
 
 import pytest
 
@@ -12,21 +13,24 @@ from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import Second, Span, WorkerGap
 from simulator.fleet.run.coordinator import Coordinator, PhaseSchedule, RunOutcome
-from simulator.fleet.run.local_workers import WorkerLost
 from simulator.fleet.run.messages import (
     Begin,
+    ClockRead,
     Drain,
     Drained,
-    EnterPhase,
+    EnterPhases,
     Finished,
     FromWorker,
     Measured,
     Problem,
+    ReadClock,
     Ready,
     Stop,
     ToWorker,
+    on_clock,
 )
 from simulator.fleet.run.target_watch import GONE_AFTER_S
+from simulator.fleet.run.workers import WorkerLost
 from simulator.fleet.scenario.phases import HoldPhase, Phase, RampPhase
 from simulator.fleet.workload.base import WorkloadSummary
 
@@ -41,13 +45,18 @@ class FakeRun:
         online: the gauge of each worker, by second.
         answer: how the one request of each second ends.
         happenings: what happens at which second of the run, once.
+        ahead_s: how far the second worker's clock is ahead.
+        told: what the first worker was sent, and ``told_ahead`` what the second one was; questions for clocks apart.
     """
 
     online: Callable[[int], float] = lambda _: 50.0
     answer: Callable[[int], OutcomeClass] = lambda _: OutcomeClass.OK
     happenings: dict[int, Happening] = field(default_factory=dict)
     now_s: float = 100.0
+    ahead_s: float = 0.0
     told: list[ToWorker] = field(default_factory=list)
+    told_ahead: list[ToWorker] = field(default_factory=list)
+    asked: list[ClockRead] = field(default_factory=list)
     alive: set[int] = field(default_factory=lambda: {0, 1})
     began_s: float | None = None
     second: int = 0
@@ -63,12 +72,28 @@ class FakeRun:
     def now(self) -> float:
         return self.now_s
 
-    def send(self, message: ToWorker) -> None:
-        self.told.append(message)
-        if isinstance(message, Begin):
+    # --- the workers ---
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None: ...
+
+    def start(self, jobs: Sequence[Any]) -> None: ...
+
+    def send(self, worker: int, message: ToWorker) -> None:
+        if isinstance(message, ReadClock):
+            self.asked.append(ClockRead(worker, message.number, self.now_s + self.ahead_s * worker))
+            return
+        (self.told_ahead if worker else self.told).append(message)
+        if isinstance(message, Begin) and not worker:
             self.began_s = message.at_s
 
     def receive(self, timeout_s: float) -> Iterator[FromWorker | WorkerLost]:
+        if self.asked:
+            yield from self.asked
+            self.asked.clear()
+            return
         self.now_s += timeout_s
         last = self.told[-1] if self.told else None
         for worker in self.living:
@@ -150,9 +175,10 @@ def test_all_workers_begin_at_one_instant_and_every_phase_follows_the_one_before
     done, merger = conduct(stage, RAMP, HOLD)
     begin = stage.told[0]
     assert isinstance(begin, Begin)
-    assert stage.told[1:3] == [EnterPhase(0, begin.at_s), EnterPhase(1, begin.at_s + 3.0)]
-    assert [type(message) for message in stage.told[3:]] == [Drain, Stop]
-    assert stage.told[3].from_s == pytest.approx(begin.at_s + 10.0)  # the phases' end, not when it was noticed
+    assert stage.told[1] == EnterPhases(0, (begin.at_s, begin.at_s + 3.0))
+    assert [type(message) for message in stage.told[2:]] == [Drain, Stop]
+    assert stage.told[2].from_s == pytest.approx(begin.at_s + 10.0)  # the phases' end, not when it was noticed
+    assert stage.told_ahead == stage.told
     assert done.drained_from_s == pytest.approx(10.0)
     assert stage.sentences[-1] == "drain from 10.0"
     assert [(span.name, span.begin_s, span.end_s) for span in done.phases] == [("ramp", 0.0, 3.0), ("hold", 3.0, 10.0)]
@@ -163,6 +189,15 @@ def test_all_workers_begin_at_one_instant_and_every_phase_follows_the_one_before
     assert merger.gaps == ()
 
 
+def test_a_worker_with_another_clock_is_told_its_times_on_that():
+    stage = FakeRun(ahead_s=86_400.5)
+    done, _ = conduct(stage, RAMP, HOLD)
+    assert [type(message) for message in stage.told] == [type(message) for message in stage.told_ahead]
+    assert stage.told_ahead == [on_clock(message, 86_400.5) for message in stage.told]
+    assert stage.told_ahead != stage.told
+    assert done.problems == []
+
+
 def test_a_barrier_holds_the_next_phase_back_until_it_opens():
     stage = FakeRun(online=lambda second: 50.0 if second >= 6 else 10.0)
     wait = RampPhase(kind="ramp", name="ramp", duration_s=3.0, until="online >= 99%", until_within_s=30.0)
@@ -170,6 +205,10 @@ def test_a_barrier_holds_the_next_phase_back_until_it_opens():
     assert done.failures == []
     assert done.phases[0].end_s == pytest.approx(7.0, abs=0.3)
     assert done.phases[1].begin_s == done.phases[0].end_s
+    begin, first, second, *_ = stage.told
+    assert isinstance(begin, Begin)
+    assert first == EnterPhases(0, (begin.at_s,)), "when the one behind the barrier begins, nobody can say yet"
+    assert second == EnterPhases(1, (pytest.approx(begin.at_s + done.phases[1].begin_s),))  # type: ignore[arg-type]
     assert ("ramp", "online >= 99%") in {(phase, waiting) for _, phase, waiting in stage.seconds}
 
 
@@ -182,7 +221,7 @@ def test_a_barrier_that_never_opens_fails_the_run_and_lets_it_go_on():
 
 
 def test_a_killed_worker_is_a_declared_gap_and_the_others_go_on():
-    stage = FakeRun(happenings={4: lambda: WorkerLost(1, "its process ended with signal 9", 104.0)})
+    stage = FakeRun(happenings={4: lambda: WorkerLost(1, "its process ended with signal 9")})
     done, merger = conduct(stage, RAMP, HOLD)
     assert "gone 1" in stage.sentences
     assert set(done.summaries) == {0}
@@ -193,7 +232,7 @@ def test_a_killed_worker_is_a_declared_gap_and_the_others_go_on():
 
 
 def test_the_last_worker_that_dies_leaves_a_gap_to_the_end_of_the_run():
-    died = {4: lambda: WorkerLost(0, "signal 9", 104.0), 5: lambda: WorkerLost(1, "signal 9", 105.0)}
+    died = {4: lambda: WorkerLost(0, "signal 9"), 5: lambda: WorkerLost(1, "signal 9")}
     done, merger = conduct(FakeRun(happenings=died), RAMP, HOLD)
     assert done.unreachable is None
     end = math.ceil(done.duration_s)
@@ -269,7 +308,7 @@ def test_workers_that_cannot_begin_say_why():
             for worker in self.living:
                 yield Problem(worker, "too many open files")
                 self.alive.discard(worker)
-                yield WorkerLost(worker, "its process ended with exit code 0", self.now_s)
+                yield WorkerLost(worker, "its process ended with exit code 0")
 
     with pytest.raises(TransportError, match="too many open files"):
         conduct(Hopeless(), RAMP)

@@ -10,9 +10,10 @@ import pytest
 
 from simulator.fleet.run import local_workers as module
 from simulator.fleet.run.inbox import Inbox
-from simulator.fleet.run.local_workers import SILENCE_S, LocalWorkers, WorkerLost
-from simulator.fleet.run.messages import Begin, Finished, FromWorker, Problem, Ready, Stop
-from tests.unit.simulator.fleet.run.worker_jobs import die, hang_up, ignore, stammer, talk
+from simulator.fleet.run.local_workers import SILENCE_S, LocalWorkers
+from simulator.fleet.run.messages import FromWorker
+from simulator.fleet.run.workers import WorkerLost
+from tests.unit.simulator.fleet.run.worker_jobs import hang_up, ignore, stammer
 
 
 def listen(
@@ -27,39 +28,10 @@ def listen(
     pytest.fail(f"only this was said: {heard}")
 
 
-def test_every_worker_gets_its_job_hears_the_conductor_and_has_the_last_word():
-    with LocalWorkers(talk, ["left", "middle", "right"]) as workers:
-        ready = listen(workers, lambda heard: len(heard) == 3)
-        assert {(message.worker, message.devices) for message in ready if isinstance(message, Ready)} == {
-            (0, 4),
-            (1, 6),
-            (2, 5),
-        }
-        workers.send(Begin(2.0))
-        said = listen(workers, lambda heard: len(heard) == 3)
-        assert {m.sentence for m in said if isinstance(m, Problem)} == {"left at 2", "middle at 2", "right at 2"}
-        workers.send(Stop())
-        last = listen(workers, lambda heard: len(heard) == 3)
-        assert all(isinstance(message, Finished) for message in last)
-        assert workers.living == ()
-
-
-@pytest.mark.parametrize(
-    ("job", "reason"), [(int(signal.SIGKILL), "ended with signal 9"), (0, "ended with exit code 7")]
-)
-def test_a_worker_that_ends_is_gone_and_the_others_go_on(job, reason):
-    with LocalWorkers(die, [job]) as workers:
-        heard = listen(workers, lambda heard: any(isinstance(message, WorkerLost) for message in heard))
-        gone = heard[-1]
-        assert isinstance(gone, WorkerLost)
-        assert reason in gone.reason
-        assert workers.living == ()
-        workers.send(Stop())  # nobody is there to hear it, and that is no error
-
-
 def test_how_a_worker_ended_is_told_once_it_has_however_long_that_takes():
     """The kernel closes what a dying process had open first; on a busy machine the rest comes much later."""
-    with LocalWorkers(hang_up, [None]) as workers:
+    with LocalWorkers(hang_up) as workers:
+        workers.start([None])
         listen(workers, lambda heard: len(heard) == 1)
         assert [list(workers.receive(0.1)) for _ in range(3)] == [[], [], []]
         assert workers.living == (0,)
@@ -73,7 +45,8 @@ def test_how_a_worker_ended_is_told_once_it_has_however_long_that_takes():
 
 def test_a_worker_that_hung_up_and_does_not_end_is_ended():
     now_s = 0.0
-    with LocalWorkers(hang_up, [None], now=lambda: now_s) as workers:
+    with LocalWorkers(hang_up, now=lambda: now_s) as workers:
+        workers.start([None])
         listen(workers, lambda heard: len(heard) == 1)
         now_s = SILENCE_S + 1
         (gone,) = listen(workers, bool)
@@ -83,7 +56,8 @@ def test_a_worker_that_hung_up_and_does_not_end_is_ended():
 
 def test_a_worker_that_is_not_heard_is_ended_and_gone():
     now_s = 0.0
-    with LocalWorkers(ignore, [None], now=lambda: now_s) as workers:
+    with LocalWorkers(ignore, now=lambda: now_s) as workers:
+        workers.start([None])
         listen(workers, lambda heard: len(heard) == 1)
         now_s = SILENCE_S + 1
         heard = listen(workers, bool)
@@ -93,7 +67,8 @@ def test_a_worker_that_is_not_heard_is_ended_and_gone():
 
 def test_half_a_message_holds_up_nobody_and_its_worker_is_ended_when_the_rest_does_not_come():
     now_s = 0.0
-    with LocalWorkers(stammer, [None], now=lambda: now_s) as workers:
+    with LocalWorkers(stammer, now=lambda: now_s) as workers:
+        workers.start([None])
         listen(workers, lambda heard: len(heard) == 1)
         assert [list(workers.receive(0.1)) for _ in range(3)] == [[], [], []]
         now_s = SILENCE_S + 1
@@ -124,7 +99,8 @@ def test_a_message_that_comes_in_pieces_is_read_once_it_is_whole():
 
 def test_leaving_ends_also_a_worker_that_does_not_want_to(monkeypatch):
     monkeypatch.setattr(module, "_END_S", 0.2)
-    with LocalWorkers(ignore, [None]) as workers:
+    with LocalWorkers(ignore) as workers:
+        workers.start([None])
         listen(workers, lambda heard: len(heard) == 1)
         (pid,) = workers.pids
     assert pid is not None

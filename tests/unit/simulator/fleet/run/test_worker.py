@@ -7,16 +7,29 @@ import gc
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 
 from agent.errors import ConfigurationError
 from simulator.fleet.metrics.recorder import Recorder
-from simulator.fleet.run.messages import Begin, Drain, Finished, FromWorker, Problem, Ready, Stop
+from simulator.fleet.run.local_workers import PipeLink
+from simulator.fleet.run.messages import (
+    Begin,
+    ClockRead,
+    Drain,
+    EnterPhases,
+    Finished,
+    FromWorker,
+    Problem,
+    ReadClock,
+    Ready,
+    Stop,
+)
 from simulator.fleet.run.worker import work
 from simulator.fleet.workload.base import Leftover, WorkloadSummary
 
+LAST_PHASE = 4
 SENTENCE = "telemetry(device 3, 7.000): 'one' is None, and has to be a number"
 
 
@@ -25,6 +38,8 @@ class Piece:
     """A play that fails, or does not, in a callback that nobody waits for."""
 
     fails: bool
+    entered: list[tuple[int, float, float]] = field(default_factory=list)
+    has_entered: threading.Event = field(default_factory=threading.Event)
 
     def make(self, recorder: Recorder) -> Piece:
         self.recorder = recorder
@@ -42,7 +57,10 @@ class Piece:
         if self.fails:
             raise ConfigurationError([SENTENCE], "readings.py")
 
-    def enter_phase(self, index: int, at_s: float) -> None: ...
+    def enter_phase(self, index: int, at_s: float) -> None:
+        self.entered.append((index, at_s, time.monotonic()))
+        if index == LAST_PHASE:
+            self.has_entered.set()
 
     def gauges(self) -> Mapping[str, float]:
         return {}
@@ -58,11 +76,14 @@ class Piece:
 
 def performed(piece: Piece, *orders: object) -> list[FromWorker]:
     ours, theirs = Pipe()
-    worker = threading.Thread(target=work, args=(0, piece, theirs))
+    worker = threading.Thread(target=work, args=(0, piece, PipeLink(theirs)))
     worker.start()
     told = [received(ours)]
     for order in orders:
-        ours.send(order)
+        if isinstance(order, threading.Event):
+            assert order.wait(10)
+        else:
+            ours.send(order)
     while not isinstance(told[-1], Finished | Problem):
         told.append(received(ours))
     ours.send(Stop())
@@ -92,3 +113,21 @@ def test_a_worker_leaves_no_callback_behind_and_tells_what_belongs_to_the_phases
     late = [message.delta.late for message in told if hasattr(message, "delta") and message.delta.late]
     assert [set(each) for each in late] == [{"http.poll"}]
     assert gc.callbacks == before
+
+
+def test_phases_begin_at_their_times_without_another_message():
+    piece = Piece(fails=False)
+    at_s = time.monotonic()
+    times = EnterPhases(2, (at_s, at_s + 0.02, at_s + 0.04))
+    told = performed(piece, Begin(at_s), times, piece.has_entered, Stop())
+    assert isinstance(told[-1], Finished)
+    assert [(index, due_s) for index, due_s, _ in piece.entered] == [(2, at_s), (3, at_s + 0.02), (4, at_s + 0.04)]
+    assert all(began_s > due_s - 0.002 for _, due_s, began_s in piece.entered), "a loop waits to the millisecond"
+
+
+def test_a_worker_says_what_its_clock_shows_however_busy_its_loop_is():
+    before_s = time.monotonic()
+    told = performed(Piece(fails=False), ReadClock(7), Stop())
+    (read,) = (message for message in told if isinstance(message, ClockRead))
+    assert read.number == 7
+    assert before_s <= read.now_s <= time.monotonic()
