@@ -22,6 +22,8 @@ SYSTEMD_RELEASES ?= 13 12
 DEVICE_TESTS ?= tests/e2e/test_systemd.py tests/e2e/test_deb.py
 # One parser for `make fuzz`, by its name in tests/fuzz/targets.py; all of them when empty.
 FUZZ ?=
+# Further options of tools/build_release.py, such as RELEASE_FLAGS="--minimum-version 0.3.0"
+RELEASE_FLAGS ?=
 # `make lock UPGRADE=--upgrade` takes newer versions; without it only what pyproject.toml forces changes.
 UPGRADE ?=
 
@@ -38,7 +40,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test chaos exhaustive faults servers systemd device-test emulated-test systemd-records soak steady powercuts labelsproof fuzz check format docs pictures bench lock deb clean
+.PHONY: help setup demo test chaos exhaustive faults servers systemd device-test emulated-test systemd-records soak steady powercuts labelsproof fuzz check format docs pictures bench lock deb release update-cuts clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-15s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -90,6 +92,10 @@ steady: $(VENV)/.installed-dev ## does a process grow? Service, gateway, 20 agen
 powercuts: $(VENV)/.installed-dev ## a power cut at every sync of a recorded life, an agent started on every image (a quarter of an hour)
 	@POWER_CUT_REVIVED=1 POWER_CUT_SECTORS=4 $(BIN)/python -m pytest --numprocesses 0 tests/fault/test_power_cuts.py
 
+update-cuts: $(VENV)/.installed-dev ## an update killed UPDATE_CUTS=200 times: agent, helper and guard, at every step that writes (half an hour)
+	@UPDATE_CUTS=$${UPDATE_CUTS:-200} $(BIN)/python -m pytest --numprocesses 2 --timeout 3000 tests/fault/test_update_cuts.py \
+		tests/fault/test_bad_releases.py
+
 labelsproof: $(VENV)/.installed-dev ## LABELS_PROOF=100000 codes proven, two ledgers of 50,000 serials, a batch of 10,000 killed (an hour)
 	@$(BIN)/python benchmarks/labels.py --proof $${LABELS_PROOF:-100000}
 	@LEDGER_SERIALS=50000 LABELS_KILLED=10000 $(BIN)/python -m pytest --numprocesses 0 --timeout 3000 \
@@ -137,6 +143,9 @@ lock: $(VENV)/.installed-dev ## write requirements/ from pyproject.toml (needs t
 
 deb: $(VENV)/.installed-dev ## the packages for Debian and Raspberry Pi OS in dist/deb/ (needs dpkg-deb and the package index)
 	@$(BIN)/python tools/build_deb.py
+
+release: $(VENV)/.installed-dev ## signed releases for update_agent in dist/release/; KEY=release.key is of device-agent keys make
+	@$(BIN)/python tools/build_release.py --key $(KEY) $(RELEASE_FLAGS)
 
 clean: ## remove what these targets made
 	rm -rf $(VENV) $(DEMO_OUT) $(SOAK_OUT) $(STEADY_OUT) .fuzz build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

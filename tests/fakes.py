@@ -519,6 +519,7 @@ class FakeUpkeep:
         self.changes: list[ConfigChange] = []
         self.levels: list[tuple[str, float, str]] = []
         self.bundles: list[Bundle] = []
+        self.sources: list[object] = []
         self.refusal: UpkeepRefused | None = None
         self.bundle: JsonObject = {}
 
@@ -530,6 +531,12 @@ class FakeUpkeep:
         self._refuse()
         self.levels.append((level, for_s, logger))
         return {"level": level}
+
+    def fetch_release(self, source, stopping, report):
+        self._refuse()
+        self.sources.append(source)
+        report(1, 2)
+        return None if stopping.is_set() else source.folder / "release"
 
     def collect_diagnostics(self, bundle: Bundle) -> JsonObject:
         self._refuse()

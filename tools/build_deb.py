@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import datetime as dt
+import json
 import os
 import shutil
 import subprocess
@@ -21,7 +22,7 @@ import tempfile
 import tomllib
 import zipfile
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from email.parser import Parser
 from email.utils import format_datetime
 from pathlib import Path
@@ -61,6 +62,7 @@ class Package:
         launchers: further programs: path -> lines that start them.
         examples: files that belong into its documentation.
         purged: what else of it goes at a purge.
+        release: the link to a release that runs in place of the package; empty where there are none.
     """
 
     name: str
@@ -71,6 +73,7 @@ class Package:
     launchers: dict[str, str] = field(default_factory=dict)
     examples: tuple[str, ...] = ()
     purged: tuple[str, ...] = ()
+    release: str = ""
 
 
 PACKAGES: Final = (
@@ -79,10 +82,20 @@ PACKAGES: Final = (
         "device.txt",
         ("agent",),
         "agent.cli:main",
-        ("device-agent.service", "device-agent-helper.path", "device-agent-helper.service"),
-        {"usr/libexec/device-agent-helper": "import runpy\n\nrunpy.run_module('agent.helper', run_name='__main__')\n"},
+        (
+            "device-agent.service",
+            "device-agent-helper.path",
+            "device-agent-trial.service",
+            "device-agent-helper.service",
+            "device-agent-update.service",
+        ),
+        {
+            f"usr/libexec/device-agent-{name}": f"import runpy\n\nrunpy.run_module({module!r}, run_name='__main__')\n"
+            for name, module in (("helper", "agent.helper"), ("update", "agent.release"))
+        },
         ("configs/agent-http.yaml", "configs/agent-mqtt.yaml", "systemd/device-agent-helper.toml"),
         ("/etc/device-agent-helper.toml",),
+        "/var/lib/device-agent-releases/current",
     ),
     Package(
         "device-gateway",
@@ -96,7 +109,10 @@ PACKAGES: Final = (
 )
 
 
-_STARTED_BY_A_PATH: Final = frozenset({"device-agent-helper.service", "device-gateway-broker.service"})
+_STARTED_BY_OTHERS: Final = frozenset(
+    {"device-agent-helper.service", "device-agent-update.service", "device-gateway-broker.service"}
+)
+PACKAGE: Final = "release.json"
 
 
 class WheelsMissing(Exception):
@@ -151,17 +167,36 @@ def build(package: Package, architecture: str, out: Path, level: int = 9) -> Pat
     with tempfile.TemporaryDirectory() as temporary:
         tree = Path(temporary, "tree")
         library = tree / "usr/lib" / package.name
-        _unpack_wheels(package, architecture, Path(temporary, "wheels"), library)
-        _unpack_project(package, Path(temporary, "project"), library / "common")
+        fill_library(package, architecture, Path(temporary), library)
         _add_files(package, tree)
+        if package.release:
+            from tools.build_release import program_members
+
+            _write(library / PACKAGE, json.dumps(program_members(architecture), indent=1) + "\n")
         _add_documents(package, tree, library)
         _add_control(package, architecture, tree)
         _set_times_and_modes(tree)
-        built = out / f"{package.name}_{_version()}_{architecture}.deb"
+        built = out / f"{package.name}_{version()}_{architecture}.deb"
         # One thread: how xz divides its work would otherwise depend on the machine.
         options = ("-Zxz", f"-z{level}", "--threads-max=1", "--root-owner-group")
         _run("dpkg-deb", *options, "--build", str(tree), str(built))
     return built
+
+
+def fill_library(package: Package, architecture: str, temporary: Path, library: Path) -> None:
+    """The libraries and the program, as package and release have them.
+
+    Args:
+        package: which.
+        architecture: Debian's name of it.
+        temporary: a folder for downloads.
+        library: the folder to fill.
+
+    Raises:
+        WheelsMissing: a pinned wheel does not exist for the architecture.
+    """
+    _unpack_wheels(package, architecture, temporary / "wheels", library)
+    _unpack_project(package, temporary / "project", library / "common")
 
 
 def _unpack_wheels(package: Package, architecture: str, downloads: Path, library: Path) -> None:
@@ -216,9 +251,10 @@ def _unpack_project(package: Package, folder: Path, common: Path) -> None:
 
 
 def _add_files(package: Package, tree: Path) -> None:
-    _write_launcher(package, tree / "usr/bin" / package.name, _start_of(package.command))
+    _write(tree / "usr/bin" / package.name, launcher(package, package.name, _start_of(package.command)), 0o755)
     for path, start in package.launchers.items():
-        _write_launcher(package, tree / path, start)
+        # Root's own programs are always the package's.
+        _write(tree / path, launcher(replace(package, release=""), Path(path).name, start), 0o755)
     for unit in package.units:
         text = (ROOT / "systemd" / unit).read_text(encoding="utf-8")
         _write(tree / "usr/lib/systemd/system" / unit, packaged_unit(text, package.name))
@@ -236,11 +272,19 @@ def packaged_unit(text: str, name: str) -> str:
         name: of the package.
     """
     text = text.replace(f"/opt/device-agent/bin/{name}", f"/usr/bin/{name}")
-    text = text.replace("/opt/device-agent/bin/python -I -m agent.helper", "/usr/libexec/device-agent-helper")
+    for module, program in (("helper", "helper"), ("release", "update")):
+        command = f"/usr/libexec/device-agent-{program}"
+        text = text.replace(f"/opt/device-agent/bin/python -I -m agent.{module}", command)
     if "[Install]" in text and f"/usr/bin/{name} run" in text:
         why = "# Enabled from the installation on, and started once there is a configuration."
         condition = f"{why}\nConditionPathExists=/etc/{name}/config.yaml\n"
         text = text.replace("\n[Service]\n", f"{condition}\n[Service]\n", 1)
+    if f"/usr/bin/{name} run" in text and name == "device-agent":
+        why = (
+            "# Counts the start while a release is on trial, and lets the release before run again when it did not do."
+        )
+        guard = f"{why}\nExecStartPre=-+/usr/libexec/device-agent-update start\n"
+        text = text.replace("ExecStart=", f"{guard}ExecStart=", 1)
     return text
 
 
@@ -249,11 +293,27 @@ def _start_of(command: str) -> str:
     return f"from {module} import {function}  # noqa: E402\n\nsys.exit({function}())\n"
 
 
-def _write_launcher(package: Package, path: Path, start: str) -> None:
+def launcher(package: Package, program: str, start: str, root: str = "") -> str:
+    """The text of a program that finds the libraries of this system's Python.
+
+    Args:
+        package: of the libraries.
+        program: its name.
+        start: the lines that start it.
+        root: where the file system of the device begins.
+    """
     text = (TEMPLATES / "launcher.in").read_text(encoding="utf-8")
-    for name, value in {"PROGRAM": path.name, "PACKAGE": package.name, "START": start.rstrip()}.items():
+    release = package.release and root + package.release
+    values = {
+        "PROGRAM": program,
+        "LIBRARIES": f"{root}/usr/lib/{package.name}",
+        "PACKAGE": package.name,
+        "RELEASE": release,
+        "START": start.rstrip(),
+    }
+    for name, value in values.items():
         text = text.replace(f"@{name}@", value)
-    _write(path, text, 0o755)
+    return text
 
 
 def _add_documents(package: Package, tree: Path, library: Path) -> None:
@@ -263,7 +323,7 @@ def _add_documents(package: Package, tree: Path, library: Path) -> None:
         _copy(ROOT / example, documents / "examples" / Path(example).name)
     man = tree / "usr/share/man/man1"
     man.mkdir(parents=True)
-    write_man_pages(package.name, _whole_program(package), version=_version(), target_dir=str(man))
+    write_man_pages(package.name, _whole_program(package), version=version(), target_dir=str(man))
     _write(documents / "changelog", _changelog(package))
     _write(documents / "NEWS", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"))
     for page in sorted([*man.iterdir(), documents / "changelog", documents / "NEWS"]):
@@ -274,9 +334,9 @@ def _add_documents(package: Package, tree: Path, library: Path) -> None:
 def _changelog(package: Package) -> str:
     """Debian's own form of it, one entry; what has changed is in NEWS."""
     return (
-        f"{package.name} ({_version()}) stable; urgency=medium\n\n"
+        f"{package.name} ({version()}) stable; urgency=medium\n\n"
         "  * What has changed is in NEWS.gz beside this file.\n\n"
-        f" -- {MAINTAINER}  {format_datetime(dt.datetime.fromtimestamp(_epoch(), dt.UTC))}\n"
+        f" -- {MAINTAINER}  {format_datetime(dt.datetime.fromtimestamp(commit_time(), dt.UTC))}\n"
     )
 
 
@@ -317,7 +377,7 @@ def _copyright(library: Path) -> str:
         "Upstream-Name: device-agent",
         "",
         "Files: *",
-        f"Copyright: {dt.datetime.fromtimestamp(_epoch(), dt.UTC).year} The Device Agent maintainers",
+        f"Copyright: {dt.datetime.fromtimestamp(commit_time(), dt.UTC).year} The Device Agent maintainers",
         "License: Apache-2.0",
         " On Debian systems the text is in /usr/share/common-licenses/Apache-2.0.",
     ]
@@ -343,11 +403,11 @@ def _add_control(package: Package, architecture: str, tree: Path) -> None:
     size = sum(file.stat().st_size for file in tree.rglob("*") if file.is_file())
     values = {
         "PACKAGE": package.name,
-        "VERSION": _version(),
+        "VERSION": version(),
         "MAINTAINER": MAINTAINER,
         "ARCHITECTURE": architecture,
         "INSTALLED_SIZE": str(-(-size // 1024)),
-        "UNITS": " ".join(unit for unit in package.units if unit not in _STARTED_BY_A_PATH),
+        "UNITS": " ".join(unit for unit in package.units if unit not in _STARTED_BY_OTHERS),
         "ALSO": " ".join(package.purged),
     }
     control = tree / "DEBIAN"
@@ -360,7 +420,7 @@ def _add_control(package: Package, architecture: str, tree: Path) -> None:
 
 def _set_times_and_modes(tree: Path) -> None:
     """Folders 755, programs 755, other files 644; the time of the commit."""
-    epoch = _epoch()
+    epoch = commit_time()
     executable = {"usr/bin", "usr/libexec", "DEBIAN"}
     for path in [tree, *tree.rglob("*")]:
         folder = path.parent.relative_to(tree).as_posix() if path != tree else ""
@@ -369,11 +429,13 @@ def _set_times_and_modes(tree: Path) -> None:
         os.utime(path, (epoch, epoch))
 
 
-def _epoch() -> int:
-    return int(os.environ["SOURCE_DATE_EPOCH"])
+def commit_time() -> int:
+    """When this commit was made, seconds since the epoch."""
+    return int(os.environ.get("SOURCE_DATE_EPOCH") or _git("log", "-1", "--format=%ct"))
 
 
-def _version() -> str:
+def version() -> str:
+    """The version of this checkout."""
     with (ROOT / "pyproject.toml").open("rb") as file:
         return str(tomllib.load(file)["project"]["version"])
 

@@ -162,6 +162,7 @@ class HandlerJob:
             controls=self._controls,
             report_progress=report_progress,
             heartbeat=attempt.life.give,
+            no_restart=attempt.no_restart.set,
         )
 
 

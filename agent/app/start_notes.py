@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from agent.adapters.files import replace_file, sync_directory
+from agent.app.version import VERSION
 from agent.config.safe_mode import SafeModeConfig
 from agent.core.values import Moment
 
@@ -55,6 +56,8 @@ class StartNotes:
     def begin(self, now: Moment) -> None:
         """Note this start. Before anything that might end it."""
         found = _read(self._path)
+        if found.get("version", VERSION) != VERSION:
+            found = {}  # the starts of another version say nothing about this one
         self._marks = [(str(boot), float(at_s)) for boot, at_s in found.get("starts", [])][-_MOST_MARKS:]
         self._rounds = int(found.get("rounds", 0))
         if self._marks:
@@ -120,7 +123,12 @@ class StartNotes:
             self._write("", durable=not is_lone)
 
     def _write(self, reason: str, *, durable: bool = True) -> None:
-        members = {"starts": self._marks[-_MOST_MARKS:], "rounds": self._rounds, "reason": reason}
+        members = {
+            "starts": self._marks[-_MOST_MARKS:],
+            "rounds": self._rounds,
+            "reason": reason,
+            "version": VERSION,
+        }
         try:
             if self._marks or self._rounds:
                 replace_file(self._path, json.dumps(members), 0o600, durable=durable)
@@ -137,6 +145,11 @@ def _read(path: Path) -> dict[str, Any]:
         with path.open("rb") as file:
             found = json.loads(file.read(_MOST_BYTES))
         marks = [(str(boot), float(at_s)) for boot, at_s in found.get("starts", [])]
-        return {"starts": marks, "rounds": int(found.get("rounds", 0)), "reason": str(found.get("reason", ""))}
+        return {
+            "starts": marks,
+            "rounds": int(found.get("rounds", 0)),
+            "reason": str(found.get("reason", "")),
+            "version": str(found.get("version", VERSION)),
+        }
     except (OSError, ValueError, TypeError, AttributeError):
         return {}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent.app.status_file import AgentView
@@ -10,7 +12,7 @@ from agent.core.values import JsonObject
 
 if TYPE_CHECKING:
     from agent.app.log_levels import LogLevels
-    from agent.handlers.upkeep import Bundle, ConfigChange
+    from agent.handlers.upkeep import Bundle, ConfigChange, ReleaseSource
 
 
 class AgentUpkeep:
@@ -51,6 +53,16 @@ class AgentUpkeep:
         if self.levels is None:
             self.levels = LogLevels(self._schedule)
         return self.levels.set(level, for_s, logger)
+
+    def fetch_release(
+        self, source: ReleaseSource, stopping: threading.Event, report: Callable[[int, int], None]
+    ) -> Path | None:
+        """Download a release, from where an earlier attempt was cut off; None when it was ended early."""
+        from agent.app.release_download import ReleaseDownload
+
+        config = self._view.config()
+        trusted = [each.ca_file for each in (config.service, config.mqtt) if each is not None and each.ca_file]
+        return ReleaseDownload(source, trusted[0] if trusted else None).fetch(stopping, report)
 
     def collect_diagnostics(self, bundle: Bundle) -> JsonObject:
         """Write a bundle without secrets: ``path``, ``size_bytes``, ``sha256``, ``summary``."""

@@ -22,6 +22,7 @@ _COMMANDS: Final = {
     "run": "agent.cli.run:run",
     "sensors": "agent.cli.status:sensors",
     "status": "agent.cli.status:status",
+    "update": "agent.cli.update:update",
 }
 
 

@@ -171,6 +171,8 @@ class CommandContext:
         controls: what the handler may ask of the agent.
         report_progress: reports ``in_progress`` with a partial result; a sign of life, too. The report may be lost.
         heartbeat: a sign of life, for a handler with an inactivity timeout that has nothing to report.
+        no_restart: of a ``restarts_device`` handler in this process: nothing is to be restarted, and what it returns is
+            the result.
     """
 
     command_id: str
@@ -182,6 +184,7 @@ class CommandContext:
     controls: AgentControls
     report_progress: Callable[[JsonObject], None]
     heartbeat: Callable[[], None] = lambda: None
+    no_restart: Callable[[], None] = lambda: None
 
 
 Isolation = Literal["thread", "process"]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Protocol
 
 from agent.core.values import JsonObject
@@ -60,6 +63,25 @@ class Bundle:
     max_age_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class ReleaseSource:
+    """Where a release of the agent is fetched from, and where it goes.
+
+    Attributes:
+        url: of the file.
+        sha256: of the file, hexadecimal.
+        folder: gets it.
+        max_bytes: of the file.
+        give_up_s: so long it is tried again while the other side or the network fails, seconds.
+    """
+
+    url: str
+    sha256: str
+    folder: Path
+    max_bytes: int
+    give_up_s: float
+
+
 class Upkeep(Protocol):
     """The agent's care for itself. Every method may be called from any handler's thread."""
 
@@ -81,6 +103,24 @@ class Upkeep(Protocol):
 
         Raises:
             UpkeepRefused: this logger's level is not to be set.
+        """
+        ...
+
+    def fetch_release(
+        self, source: ReleaseSource, stopping: threading.Event, report: Callable[[int, int], None]
+    ) -> Path | None:
+        """Download a release, from where an earlier attempt was cut off; its file.
+
+        Args:
+            source: where it is.
+            stopping: ends it early.
+            report: called now and then with the bytes that are there, and all.
+
+        Returns:
+            None when it was ended early: what is there stays for the next attempt.
+
+        Raises:
+            UpkeepRefused: it cannot be had, or is not what was announced.
         """
         ...
 

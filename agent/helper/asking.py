@@ -13,6 +13,19 @@ _LOOK_EVERY_S: Final = 0.1
 _TAKEN_S: Final = 2.0
 
 
+_MAX_ID_CHARACTERS: Final = 128
+
+
+def request_id_of(command_id: str) -> str:
+    """The command's own id where it can stand in a log, since that is what one looks for there."""
+    is_plain = len(command_id) <= _MAX_ID_CHARACTERS and command_id.isascii() and command_id.isprintable()
+    if is_plain:
+        return command_id
+    import hashlib  # most services give plain ids
+
+    return hashlib.sha256(command_id.encode()).hexdigest()
+
+
 class NoHelper(Exception):
     """The helper did not take the request, and it is withdrawn: nothing was done or will be. The text says why."""
 

@@ -15,8 +15,11 @@ CONFIGURATION: Final = Path("/etc/device-agent-helper.toml")
 
 ACTIONS: Final[Mapping[str, Sequence[str]]] = {
     "reboot": ("/usr/bin/systemctl", "--no-block", "--no-wall", "reboot"),
+    "update": ("/usr/bin/systemctl", "--no-block", "start", "device-agent-update.service"),
 }
 """Every action of the helper; the configuration says which of them are allowed."""
+
+_NEEDS_UPTIME: Final = frozenset({"reboot"})
 
 MAX_AGE_S: Final = 60.0
 MIN_UPTIME_S: Final = 300.0
@@ -39,7 +42,7 @@ class Rules:
 
     Attributes:
         allow: names out of :data:`ACTIONS`.
-        min_uptime_s: nothing is done while the system has been up for less, seconds. A command that comes back after
+        min_uptime_s: no reboot while the system has been up for less, seconds. A command that comes back after
             each boot restarts the device once in so many seconds at most, which leaves time to reach it.
     """
 
@@ -66,7 +69,7 @@ def judge(request: HelperRequest, rules: Rules, *, asked_ago_s: float, uptime_s:
         )
     if not 0 <= asked_ago_s <= min(MAX_AGE_S, uptime_s):
         raise RequestDenied("stale", f"it was not asked within the last {MAX_AGE_S:g} s of this boot")
-    if uptime_s < rules.min_uptime_s:
+    if request.action in _NEEDS_UPTIME and uptime_s < rules.min_uptime_s:
         limit = f"min_uptime_s is {rules.min_uptime_s:g}"
         raise RequestDenied("too_soon", f"the system has been up for {uptime_s:.0f} s and {limit}: send it again later")
     return ACTIONS[request.action]
@@ -81,6 +84,22 @@ def read_rules(path: Path, owner_id: int = 0) -> Rules:
 
     Raises:
         RequestDenied: ``not_configured``, or ``misconfigured`` with what to mend. Nothing is allowed then.
+    """
+    try:
+        return _rules_of(read_toml(path, owner_id))
+    except ValueError as error:
+        raise RequestDenied("misconfigured", f"{path}: {error}") from error
+
+
+def read_toml(path: Path, owner_id: int) -> dict[str, object]:
+    """A TOML file that only its owner can have written.
+
+    Args:
+        path: the file.
+        owner_id: the user who must own it.
+
+    Raises:
+        RequestDenied: ``not_configured``, or ``misconfigured`` with what to mend.
     """
     import tomllib  # here, since the agent's side of the exchange never reads it
 
@@ -98,15 +117,15 @@ def read_rules(path: Path, owner_id: int = 0) -> Rules:
     if len(data) > _MAX_BYTES:
         raise RequestDenied("misconfigured", f"{path} is larger than {_MAX_BYTES} bytes")
     try:
-        return _rules_of(tomllib.loads(data.decode()))
+        return tomllib.loads(data.decode())
     except ValueError as error:
         raise RequestDenied("misconfigured", f"{path}: {error}") from error
 
 
 def _rules_of(keys: dict[str, object]) -> Rules:
-    unknown = ", ".join(sorted(keys.keys() - {"allow", "min_uptime_s"}))
+    unknown = ", ".join(sorted(keys.keys() - {"allow", "min_uptime_s", "update"}))
     if unknown:
-        raise ValueError(f"unknown key {unknown}: there are allow and min_uptime_s")
+        raise ValueError(f"unknown key {unknown}: there are allow, min_uptime_s and [update]")
     allow = keys.get("allow", [])
     if not isinstance(allow, list) or not all(name in ACTIONS for name in allow):
         raise ValueError(f"allow must be a list out of: {', '.join(ACTIONS)}")

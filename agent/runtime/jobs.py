@@ -132,6 +132,7 @@ class Attempt:
         cancel: ends the run when it is pulled.
         life: where the run gives its signs of life.
         look: called about once a second while the run goes on.
+        no_restart: set when a handler of the contract ``restarts_device`` had nothing to restart.
     """
 
     command_id: str
@@ -142,6 +143,7 @@ class Attempt:
     cancel: CancelSwitch = field(default_factory=CancelSwitch)
     life: LifeSign = field(default_factory=LifeSign)
     look: Callable[[], None] = lambda: None
+    no_restart: threading.Event = field(default_factory=threading.Event)
 
 
 class Job(Protocol):
@@ -195,10 +197,12 @@ class Ended:
     Attributes:
         outcome: None when the agent stops and the handler did not end within the grace: the command stays ``started``.
         hung: the thread of a run that did not come back; None when it did.
+        is_settled: the handler said that nothing is to be restarted.
     """
 
     outcome: Outcome | None
     hung: threading.Thread | None = None
+    is_settled: bool = False
 
 
 class JobRunner:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
 from agent.core.commands import IllegalMove, RunLimits, canceled, indeterminate, start_entry
@@ -181,7 +181,7 @@ class Lane(Actor):
             _log.warning("command=%s handler=%s state=left_running: the agent stops", entry.command.id, job.handler)
             return
         outcome, within_s = ended.outcome, job.limits.timeout_s
-        if job.contract is Contract.RESTARTS_DEVICE and self._awaits_restart(entry, outcome):
+        if job.contract is Contract.RESTARTS_DEVICE and not ended.is_settled and self._awaits_restart(entry, outcome):
             # It succeeds when the next process finds it started.
             if self._stops_within(within_s):
                 return
@@ -251,6 +251,8 @@ class Lane(Actor):
             ended = parts.runner.run(job, attempt, on_long=progress.report_long)
         finally:
             progress.close()
+        if attempt.no_restart.is_set():
+            ended = replace(ended, is_settled=True)
         if ended.hung is not None:
             self._hung = ended.hung
             if ended.outcome is not None:

@@ -6,6 +6,7 @@ downloads the pinned wheels.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -14,11 +15,15 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import yaml
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from agent.wire.commands import CommandRecord
 from agent.wire.secret import Secret
 from simulator.pytest_plugin.control import ServiceUnderTest
 from simulator.service.config import ServiceConfig
@@ -27,7 +32,9 @@ from tests.conftest import do_without, require_program
 from tests.debian_tree import shared_tree
 from tests.e2e.agent_bench import API_KEY, SECRET_KEY, AgentBench
 from tests.e2e.test_gateway_journey import travelling
+from tests.fault.update_device import serving
 from tests.nspawn import Container
+from tools.build_release import write_release
 
 # Wheels are downloaded and a Debian is made within the first test's time.
 pytestmark = [pytest.mark.timeout(1200), pytest.mark.xdist_group("deb")]
@@ -150,6 +157,129 @@ def test_a_package_is_installed_used_upgraded_removed_and_purged(machine, packag
         gone = ("/etc/device-agent", "/var/lib/device-agent", "/usr/lib/device-agent")
         assert machine.ask("ls", *gone).count("No such file") == len(gone)
         assert machine.ask("systemctl", "is-enabled", UNIT) != "enabled"
+
+
+def release_of(packages: Path, folder: Path, version: str, key: Ed25519PrivateKey, more: str = "") -> Path:
+    """A release with what the package has, under another version; ``more`` is run by its every program."""
+    (package,) = packages.glob("device-agent_*.deb")
+    tree = folder / version
+    subprocess.run(("dpkg-deb", "--extract", str(package), str(tree)), check=True)
+    library = tree / "usr/lib/device-agent"
+    says = json.loads((library / "release.json").read_text())
+    (library / "release.json").unlink()
+    for path, old, new in (
+        ("app/version.py", says["version"], version),
+        ("__init__.py", "import annotations\n", f"import annotations\n{more}\n"),
+    ):
+        text = (library / "common/agent" / path).read_text()
+        assert old in text
+        (library / "common/agent" / path).write_text(text.replace(old, new, 1))
+    (metadata,) = library.glob("common/device_agent-*.dist-info/METADATA")
+    metadata.write_text(metadata.read_text().replace(f"\nVersion: {says['version']}\n", f"\nVersion: {version}\n"))
+    says |= {"version": version, "minimum_version": says["version"], "downgrade": False}
+    path = folder / f"{version}.release"
+    write_release(library, path, key, says, epoch=1_700_000_000, preset=0)
+    shutil.rmtree(tree)
+    return path
+
+
+@dataclass
+class Updates:
+    """A device with the package and a maker's key, its service, and a place for releases."""
+
+    machine: Container
+    bench: AgentBench
+    key: Ed25519PrivateKey
+    folder: Path
+    address: str
+
+    def send(self, release: Path) -> CommandRecord:
+        """``update_agent``, and how it ended."""
+        shutil.copy(release, self.folder)
+        sha256 = hashlib.sha256(release.read_bytes()).hexdigest()
+        order = self.bench.send(command="update_agent", url=f"{self.address}/{release.name}", sha256=sha256)
+
+        def ended() -> CommandRecord | None:
+            record = self.bench.commands()[order]
+            return record if record.status in {"succeeded", "failed", "rejected", "indeterminate"} else None
+
+        found: CommandRecord = self.machine.wait_until(ended, f"{release.name} is kept or taken back", 180)
+        return found
+
+    def answers(self) -> None:
+        ping = self.bench.send(command="ping")
+        self.machine.wait_until(lambda: self.bench.commands()[ping].status == "succeeded", "it answers", 120)
+
+    def runs(self) -> str:
+        return self.machine.run("readlink", "/var/lib/device-agent-releases/current")
+
+
+@pytest.fixture
+def updates(machine, packages, tmp_path) -> Iterator[Updates]:
+    with ExitStack() as stack:
+        config = ServiceConfig(
+            data_dir=tmp_path / "service", api_key=API_KEY, secret_key=Secret(SECRET_KEY), log_level="warning"
+        )
+        base_url = stack.enter_context(RunningService(config)).base_url
+        for name in ("bench", "files"):
+            (tmp_path / name).mkdir()
+        bench = AgentBench(tmp_path / "bench", base_url)
+        stack.callback(bench.close)
+        key = Ed25519PrivateKey.generate()
+        pem = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
+        (package,) = packages.glob("device-agent_*.deb")
+        install(machine, package)
+        machine.write("/etc/device-agent/release-keys/maker.pub", pem)
+        limits = "[update]\nprobation_s = 3\ndeadline_s = 60\nmax_starts = 2\n"
+        machine.write("/etc/device-agent-helper.toml", f'allow = ["update"]\n{limits}')
+        machine.write("/etc/device-agent/api_key", API_KEY, 0o600)
+        machine.write("/etc/device-agent/secret_key", SECRET_KEY, 0o600)
+        settings = {
+            "service": {"base_url": base_url, "timeout_s": 30},
+            "device": {"device_id": bench.device_id},
+            "auth": {"allow_secret_key_on_device": True},
+            "commands": {"poll": {"fast_s": 0.2, "slow_s": 0.5, "idle_s": 1, "spread_s": 0}},
+        }
+        machine.write(CONFIG, yaml.safe_dump(settings))
+        machine.run("systemctl", "enable", "--now", "device-agent-helper.path")
+        machine.run("systemctl", "start", UNIT)
+        address = stack.enter_context(serving(tmp_path / "files"))
+        yield Updates(machine, bench, key, tmp_path / "files", address)
+
+
+def test_a_release_proves_itself_and_stays_and_a_bad_one_goes_back(machine, packages, updates, tmp_path):
+    # Kept: another version runs, from its own folder, and the command says so.
+    good = release_of(packages, tmp_path, "9.0.0", updates.key)
+    record = updates.send(good)
+    log = machine.ask("journalctl", "--no-pager", "--output=cat", "--unit=device-agent-*")
+    assert record.status == "succeeded", (record, log)
+    assert updates.runs() == "9.0.0"
+    assert machine.run("device-agent", "--version").split()[-1] == "9.0.0"
+    assert "already_installed" in str(updates.send(good))
+
+    # Taken back: the version before runs again by itself, and answers.
+    dies = "import sys\nif 'run' in sys.argv:\n    raise SystemExit(1)"
+    record = updates.send(release_of(packages, tmp_path, "9.1.0", updates.key, dies))
+    assert record.status == "failed", record
+    assert "rolled_back: version 9.1.0: 2 starts" in str(record)
+    assert updates.runs() == "9.0.0"
+    updates.answers()
+    assert '"failed"' not in machine.ask("device-agent", "doctor", "--json")
+
+    # By hand, and the power is cut in the middle of the trial.
+    by_hand = "/srv/9.2.0.release"
+    machine.copy_in(release_of(packages, tmp_path, "9.2.0", updates.key), by_hand)
+    machine.run("device-agent", "update", "--file", by_hand, "--no-wait")
+    machine.ask("systemctl", "--force", "--force", "reboot")
+    machine.wait_for_reboot()
+    state = "/var/lib/device-agent-releases/state.json"
+    machine.wait_until(lambda: json.loads(machine.run("cat", state))["phase"] == "kept", "9.2.0 is kept", 120)
+    updates.answers()
+    folders = machine.run("find", "/var/lib/device-agent-releases", "-mindepth", "1", "-maxdepth", "1", "-type", "d")
+    assert {Path(each).name for each in folders.split()} == {"9.0.0", "9.2.0"}
+
+    machine.run("apt-get", "--quiet", "--yes", "purge", "device-agent")
+    assert "No such file" in machine.ask("ls", "/var/lib/device-agent-releases")
 
 
 def test_two_commands_lead_from_a_bare_system_to_the_first_command(machine, packages, tmp_path):

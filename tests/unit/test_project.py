@@ -33,6 +33,7 @@ GATEWAY_IMPORTS = {"cryptography", "prometheus_client", "qrcode", "starlette", "
 EXTRA_IMPORTS = {
     "agent/app/metrics.py": {"prometheus_client"},
     "agent/wire/network.py": {"httpcore"},  # what httpx itself sends with
+    "agent/release/archive.py": {"cryptography"},  # in the package
     "agent/wire/signed_keys.py": {"cryptography"},
 }
 

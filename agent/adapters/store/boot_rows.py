@@ -63,7 +63,7 @@ class BootRows:
     def write(self) -> None:
         """Take what was learned since the last commit along in this one."""
         self._db.executemany(
-            "INSERT OR REPLACE INTO boot VALUES (?, ?, ?, ?)",
+            "INSERT OR REPLACE INTO boot (boot_id, low, high, mono) VALUES (?, ?, ?, ?)",
             [(boot_id, time.low_s, time.high_s, time.at_s) for boot_id, time in self._unwritten.items()],
         )
 

@@ -73,10 +73,8 @@ def read_stats(
     )
 
 
-_OPEN_SQL = (
-    "SELECT reason, rows, since_mono, since_wall, since_boot, until_mono, until_wall, until_boot FROM open_gap "
-    "ORDER BY reason"
-)
+_OPEN_COLUMNS = "reason, rows, since_mono, since_wall, since_boot, until_mono, until_wall, until_boot"
+_OPEN_SQL = f"SELECT {_OPEN_COLUMNS} FROM open_gap ORDER BY reason"  # noqa: S608 - its own words
 
 
 class GapRows:
@@ -94,14 +92,18 @@ class GapRows:
         """Count these readings, and join them to the episode that goes on."""
         walls = (gap.since.wall_s, gap.until.wall_s)
         self._db.execute(
-            "INSERT INTO gap VALUES (?, ?, ?, ?) ON CONFLICT (reason) DO UPDATE SET rows = rows + excluded.rows, "
+            "INSERT INTO gap (reason, rows, from_wall, to_wall) VALUES (?, ?, ?, ?) "
+            "ON CONFLICT (reason) DO UPDATE SET rows = rows + excluded.rows, "
             "from_wall = min(from_wall, excluded.from_wall), to_wall = max(to_wall, excluded.to_wall)",
             (str(gap.reason), gap.rows, min(walls), max(walls)),
         )
         found = self.open()
         known = found.get(gap.reason)
         joined = gap if known is None else known.joined(gap)
-        self._db.execute("INSERT OR REPLACE INTO open_gap VALUES (?, ?, ?, ?, ?, ?, ?, ?)", _to_row(joined))
+        self._db.execute(
+            f"INSERT OR REPLACE INTO open_gap ({_OPEN_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - as above
+            _to_row(joined),
+        )
         found[gap.reason] = joined
 
     def close(self, reason: DropReason) -> None:

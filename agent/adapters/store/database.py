@@ -27,20 +27,30 @@ class Schema:
         marks: tables that every file of this program has.
         steps: version -> SQL that turns a file of the version before into it. A new file gets the tables and then every
             step.
+        oldest_reader: the lowest version whose programs can use a file of this one; None: this version alone. A step
+            that only adds tables, or columns with a default, leaves it as it is.
     """
 
     program: str
     tables: str
     marks: frozenset[str]
     steps: Mapping[int, str] = field(default_factory=dict)
+    oldest_reader: int | None = None
 
     @property
     def version(self) -> int:
         """The version that this program writes."""
         return 1 + len(self.steps)
 
+    @property
+    def readable_by(self) -> int:
+        """The lowest version whose programs can use a file of this one. The file says it itself (``user_version``)."""
+        return self.version if self.oldest_reader is None else self.oldest_reader
+
     def prepare(self, connection: sqlite3.Connection, path: Path) -> None:
         """Make the tables in a new file, or bring an old one to this version; nothing in it is lost by that.
+
+        A file of a newer program stays as it is when it says that this one can use it.
 
         Raises:
             ConfigurationError: a newer program wrote this file, or another one.
@@ -50,6 +60,8 @@ class Schema:
         if found == self.version:
             return
         if found is not None and found > self.version:
+            if self.can_use(connection):
+                return
             sentence = (
                 f"it has schema version {found} and {self.program} knows versions up to {self.version}: install the "
                 "newer device-agent again, or give this one another state_dir"
@@ -65,11 +77,17 @@ class Schema:
                     connection.execute(statement)
             connection.execute("DELETE FROM schema_version")
             connection.execute("INSERT INTO schema_version VALUES (?)", (self.version,))
+            connection.execute(f"PRAGMA user_version = {self.readable_by:d}")
             connection.execute("COMMIT")
         except BaseException:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
+
+    def can_use(self, connection: sqlite3.Connection) -> bool:
+        """Whether a file of a newer program says that programs of this version can use it."""
+        least: int = connection.execute("PRAGMA user_version").fetchone()[0]
+        return 0 < least <= self.version
 
     def read_version(self, connection: sqlite3.Connection, path: Path) -> int | None:
         """The file's schema version; None for a new file.

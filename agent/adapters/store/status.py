@@ -137,7 +137,7 @@ def read_status(path: Path, *, last: int = 10) -> StoreStatus | None:
         version = SCHEMA.read_version(connection, path)
         if version is None:
             return None
-        if version > SCHEMA.version:
+        if version > SCHEMA.version and not SCHEMA.can_use(connection):
             raise StorageError(f"{path}: a newer device-agent wrote it: use that one's 'device-agent status'")
         SCHEMA.prepare(connection, path)  # brings the copy in memory to this version; the file stays as it is
         return _read(connection, last, len(content), _disk_bytes(path))

@@ -7,7 +7,6 @@ succeeded; in the same one it goes by the helper's answer, and asks again only w
 
 from __future__ import annotations
 
-import hashlib
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 _NAME: Final = "reboot"
 _MAX_DELAY_S: Final = 600.0
 _SLACK_S: Final = 30.0
-_MAX_ID_CHARACTERS: Final = 128
 
 
 class Reboot(Handler):
@@ -67,12 +65,12 @@ class Reboot(Handler):
             HandlerFailed: ``no_answer``, ``no_reboot``, ``action_failed``: the device is still in the same boot.
         """
         # Here, since most devices never restart by command and need not carry it.
-        from agent.helper.asking import Asking
+        from agent.helper.asking import Asking, request_id_of
         from agent.helper.exchange import ACCEPTED
 
         chosen, controls = self._chosen, context.controls
         asking = Asking(
-            _request_id(context.command_id),
+            request_id_of(context.command_id),
             self.name,
             context.stopping,
             request_file=chosen.request_file,
@@ -148,9 +146,3 @@ def _wait_for_end(asking: Asking, timeout_s: float) -> None:
         raise HandlerFailed(answer.code, answer.message)
     text = f"the helper accepted, and the device has not gone down within {timeout_s:g} s: something holds it up"
     raise HandlerFailed("no_reboot", text)
-
-
-def _request_id(command_id: str) -> str:
-    """The command's own id where it can stand in a log, since that is what one looks for there."""
-    is_plain = len(command_id) <= _MAX_ID_CHARACTERS and command_id.isascii() and command_id.isprintable()
-    return command_id if is_plain else hashlib.sha256(command_id.encode()).hexdigest()

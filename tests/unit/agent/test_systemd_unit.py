@@ -25,6 +25,8 @@ GATEWAY = SYSTEMD / "device-gateway.service"
 
 HELPER = SYSTEMD / "device-agent-helper.service"
 HELPER_PATH = SYSTEMD / "device-agent-helper.path"
+INSTALLER = SYSTEMD / "device-agent-update.service"
+TRIAL = SYSTEMD / "device-agent-trial.service"
 
 each_unit = pytest.mark.parametrize("unit", [UNIT, GATEWAY], ids=lambda unit: unit.stem)
 
@@ -34,7 +36,7 @@ def settings(unit: Path = UNIT) -> dict[str, str]:
     return dict(line.split("=", 1) for line in lines)
 
 
-@pytest.mark.parametrize("unit", [UNIT, GATEWAY, HELPER, HELPER_PATH], ids=lambda unit: unit.name)
+@pytest.mark.parametrize("unit", [UNIT, GATEWAY, HELPER, HELPER_PATH, INSTALLER, TRIAL], ids=lambda unit: unit.name)
 def test_systemd_finds_no_fault_in_the_unit(unit, tmp_path):
     analyze = require_program("systemd-analyze", "systemd")
     copy = tmp_path / unit.name
@@ -47,7 +49,9 @@ def test_systemd_finds_no_fault_in_the_unit(unit, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("unit", "most"), [(UNIT, 1.5), (GATEWAY, 1.5), (HELPER, 4.0)], ids=["agent", "gateway", "helper"]
+    ("unit", "most"),
+    [(UNIT, 1.5), (GATEWAY, 1.5), (HELPER, 4.0), (INSTALLER, 5.0), (TRIAL, 5.0)],
+    ids=["agent", "gateway", "helper", "installer", "trial"],
 )
 def test_the_sandbox_is_as_tight_as_promised(unit, most):
     analyze = require_program("systemd-analyze", "systemd")

@@ -105,6 +105,7 @@ def test_a_newer_file_is_one_sentence(store, path):
     store.close()
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("UPDATE schema_version SET version = 99")
+        connection.execute("PRAGMA user_version = 99")
     with pytest.raises(StorageError, match="a newer device-agent"):
         read_status(path)
 

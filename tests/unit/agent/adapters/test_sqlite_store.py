@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,7 @@ def test_a_newer_programs_file_is_refused_with_a_sentence_and_left_as_it_is(path
     fill(path, 1, 1)
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("UPDATE schema_version SET version = ?", (SCHEMA.version + 1,))
+        connection.execute(f"PRAGMA user_version = {SCHEMA.version + 1}")
     before = path.read_bytes()
     with pytest.raises(
         ConfigurationError, match=f"schema version {SCHEMA.version + 1}.*install the newer device-agent"
@@ -76,6 +78,27 @@ def test_a_newer_programs_file_is_refused_with_a_sentence_and_left_as_it_is(path
         open_store(path)
     assert path.read_bytes() == before
     assert damaged_files(path) == []
+
+
+def test_a_file_to_which_a_newer_program_only_added_something_is_used_and_kept_as_it_is(path):
+    newer = replace(
+        SCHEMA,
+        steps={
+            **SCHEMA.steps,
+            SCHEMA.version + 1: "ALTER TABLE reading ADD COLUMN more INTEGER NOT NULL DEFAULT 7;"
+            "ALTER TABLE boot ADD COLUMN more TEXT; ALTER TABLE gap ADD COLUMN more TEXT;"
+            "CREATE TABLE more (x INTEGER)",
+        },
+        oldest_reader=SCHEMA.version,
+    )
+    fill(path, 1, 1)
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        newer.prepare(connection, path)
+        assert newer.read_version(connection, path) == SCHEMA.version + 1
+    fill(path, 2, 2)
+    with closing(sqlite3.connect(path)) as connection:
+        assert newer.read_version(connection, path) == SCHEMA.version + 1
+        assert connection.execute("SELECT count(body), min(more), max(more) FROM reading").fetchone() == (3, 7, 7)
 
 
 def test_another_programs_database_is_refused_and_left_as_it_is(path):

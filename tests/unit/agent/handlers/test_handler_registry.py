@@ -29,6 +29,7 @@ BUILT_INS = [
     "restart_agent",
     "run",
     "set_interval",
+    "update_agent",
     "update_config",
 ]
 ON_REQUEST = ["write_file"]

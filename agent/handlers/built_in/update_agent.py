@@ -1,0 +1,179 @@
+"""``update_agent``: another version of the agent, kept only if it proves itself.
+
+The agent downloads and checks the release, and asks the helper to have it installed; root's own programs do the rest
+(:mod:`agent.release`). The result is in root's state file, under this command's id, so whichever version runs when it
+stands there reports it; the journal takes one outcome.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pydantic import BaseModel, Field
+
+from agent.core.values import Contract, JsonObject
+from agent.handlers.base import CommandContext, Handler, HandlerFailed, HandlerPayload, HandlerRejected, HandlerSettings
+
+if TYPE_CHECKING:
+    from agent.release.places import Places
+    from agent.release.state import Answer, Trial
+
+_LOOK_EVERY_S: Final = 0.5
+_MOST_TRIAL_S: Final = 2 * 86_400.0
+_MOST_STARTS: Final = 100
+
+
+class UpdateAgent(Handler):
+    """Updates the agent."""
+
+    name = "update_agent"
+    description = "Installs a signed release of the agent; kept only if it proves itself, else taken back."
+    contract = Contract.RESTARTS_DEVICE
+    # Each start of a release that crashes counts, until it is taken back.
+    max_attempts = _MOST_STARTS
+    in_safe_mode = True
+
+    class Payload(HandlerPayload):
+        """Which release."""
+
+        url: str = Field(pattern=r"^https?://[^\s]{1,2000}$", description="Where the release is.")
+        sha256: str = Field(pattern=r"^[0-9a-f]{64}$", description="Of the file.")
+        again: bool = Field(default=False, description="Also a release that was taken back on this device before.")
+
+    class Settings(HandlerSettings):
+        """How large and how long."""
+
+        max_bytes: int = Field(default=67_108_864, ge=1024, le=268_435_456, description="Of the file, bytes.")
+        give_up_s: float = Field(
+            default=3600.0, gt=0, le=604_800, description="So long the download is tried again while it fails, s."
+        )
+        answer_timeout_s: float = Field(default=10.0, gt=0, le=60, description="For the helper's answer, s.")
+        install_timeout_s: float = Field(default=900.0, gt=0, le=7200, description="For the installation, s.")
+        root: Path = Field(default=Path("/"), description="Where the file system of this device begins.")
+
+    def __init__(self, settings: BaseModel | None = None) -> None:
+        super().__init__(settings)
+        self._chosen = settings if isinstance(settings, UpdateAgent.Settings) else UpdateAgent.Settings()
+
+    def run_timeout_s(self) -> float:
+        """Long enough for the download, the installation and the trial."""
+        return self._chosen.give_up_s + self._chosen.install_timeout_s + _MOST_TRIAL_S
+
+    def handle(self, payload: Payload, context: CommandContext) -> JsonObject | None:
+        """Have it installed, once; then wait for its result, in whichever process.
+
+        Raises:
+            HandlerRejected: it was not installed; nothing was changed.
+            HandlerFailed: it was installed and taken back, or nobody says what became of it.
+        """
+        from agent.helper.asking import request_id_of
+        from agent.release.places import Places
+
+        places = Places(self._chosen.root)
+        if not places.installer.exists():
+            text = (
+                "this agent was not installed by the Debian package, so no launcher can go back to the version before"
+            )
+            raise HandlerRejected("not_packaged", f"{text}: update it by pip, or install the package")
+        request_id = request_id_of(context.command_id)
+        found = _record(places, request_id)
+        if found is None:
+            if not self._prepare(payload, context, places, request_id):
+                return None
+            self._ask(context, places, request_id)
+            context.report_progress({"phase": "installing"})
+        result = self._wait(context, places, request_id)
+        if result is not None:
+            context.no_restart()
+        return result
+
+    def _prepare(self, payload: Payload, context: CommandContext, places: Places, request_id: str) -> bool:
+        """Download and check; False when the agent stops before that is done."""
+        from agent.handlers.upkeep import ReleaseSource, UpkeepRefused
+        from agent.release.archive import check_content, open_file, read_release, trusted_keys
+        from agent.release.install import REQUEST
+        from agent.release.manifest import ReleaseRefused, judge
+        from agent.release.state import read_trial, running_program
+
+        chosen = self._chosen
+        source = ReleaseSource(payload.url, payload.sha256, places.download, chosen.max_bytes, chosen.give_up_s)
+
+        def report(done: int, whole: int) -> None:
+            context.report_progress({"phase": "downloading", "bytes": done, "of": whole})
+
+        try:
+            keys = trusted_keys(places)  # before anything is downloaded for nothing
+            path = context.controls.upkeep.fetch_release(source, context.stopping, report)
+            if path is None:
+                return False
+            with open_file(path) as file:
+                release = read_release(file, keys)
+                trial = read_trial(places)
+                if trial is None or trial.digest != release.digest:
+                    judge(release.manifest, running_program(places, trial))
+                check_content(file, release)
+        except (UpkeepRefused, ReleaseRefused) as error:
+            shutil.rmtree(places.download, ignore_errors=True)
+            raise HandlerRejected(error.code, error.message) from error
+        wish = {"command_id": request_id, "again": payload.again}
+        new = places.download / f".{REQUEST}"
+        new.write_text(json.dumps(wish), encoding="utf-8")
+        new.replace(places.download / REQUEST)
+        return True
+
+    def _ask(self, context: CommandContext, places: Places, request_id: str) -> None:
+        from agent.helper.asking import Asking, NoHelper
+        from agent.helper.exchange import REFUSED
+
+        asking = Asking(request_id, "update", context.stopping, request_file=places.request, answer_file=places.answer)
+        try:
+            answer = asking.ask(self._chosen.answer_timeout_s)
+        except NoHelper as error:
+            code = "stopped" if context.stopping.is_set() else "no_helper"
+            raise HandlerRejected(code, str(error)) from error
+        if answer is not None and answer.state == REFUSED:
+            raise HandlerRejected(answer.code, answer.message)
+
+    def _wait(self, context: CommandContext, places: Places, request_id: str) -> JsonObject | None:
+        """The result, once it stands; None when this process ends before that."""
+        from agent.release.state import Trial
+
+        deadline_s = time.monotonic() + self._chosen.install_timeout_s
+        told = -1
+        while not context.stopping.wait(_LOOK_EVERY_S):
+            found = _record(places, request_id)
+            if isinstance(found, Trial) and not found.is_over:
+                if found.starts != told:
+                    told = found.starts
+                    context.report_progress({"phase": "on_trial", "version": found.version, "starts": told})
+            elif found is not None:
+                shutil.rmtree(places.download, ignore_errors=True)
+                return _result(found)
+            elif time.monotonic() > deadline_s:
+                text = f"nobody installed it within {self._chosen.install_timeout_s:g} s"
+                raise HandlerFailed("no_answer", f"{text}: journalctl -u device-agent-update says why")
+        return None
+
+
+def _record(places: Places, request_id: str) -> Trial | Answer | None:
+    """What root's programs have noted of this command."""
+    from agent.release.state import read_answer, read_trial
+
+    trial = read_trial(places)
+    return trial if trial is not None and trial.command_id == request_id else read_answer(places, request_id)
+
+
+def _result(found: Trial | Answer) -> JsonObject:
+    from agent.release.state import ALREADY_INSTALLED, KEPT, Answer
+
+    if isinstance(found, Answer):
+        if found.state == ALREADY_INSTALLED:
+            return {"version": found.version, "already_installed": True}
+        raise HandlerRejected(found.code, found.message)
+    if found.phase == KEPT:
+        return {"version": found.version, "previous": found.previous or "package", "starts": found.starts}
+    raise HandlerFailed(found.phase, f"version {found.version}: {found.reason}")

@@ -1,0 +1,81 @@
+"""``device-agent-update``: install a release, and guard the one on trial. It runs as root, from the package."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+from agent.error_text import disk_refusal
+from agent.release.guard import after_package, start, watch
+from agent.release.install import Wish, begin, install, serve
+from agent.release.manifest import ReleaseRefused
+from agent.release.outside import tell
+from agent.release.places import Places
+from agent.release.state import KEPT, Trial, read_trial
+
+_REFUSED: Final = 1
+_LOOK_EVERY_S: Final = 0.5
+
+
+def main() -> int:
+    """The whole program; the exit code: 0 good, 1 refused or taken back, 2 usage."""
+    parser = argparse.ArgumentParser(prog="device-agent-update", description="Releases of device-agent.")
+    parser.add_argument("--root", type=Path, default=Path("/"), help="where the file system of the device begins")
+    words = parser.add_subparsers(dest="word", required=True)
+    by_hand = words.add_parser("install", help="install a file and put it on trial")
+    by_hand.add_argument("file", type=Path)
+    by_hand.add_argument("--again", action="store_true", help="also one that was taken back before")
+    by_hand.add_argument("--no-wait", action="store_true", help="do not wait for the end of the trial")
+    words.add_parser("serve", help="install what the agent has downloaded")
+    words.add_parser("start", help="before a start of the service: count it")
+    words.add_parser("watch", help="judge the release on trial")
+    words.add_parser("after-package", help="after the package was installed")
+    arguments = parser.parse_args()
+    # The agent's user reads what is written here, whatever root's own habit is.
+    os.umask(0o022)
+    places = Places(arguments.root)
+    if arguments.word == "install":
+        return _install(places, arguments.file, again=arguments.again, wait=not arguments.no_wait)
+    if arguments.word == "serve":
+        return serve(places)
+    {"start": start, "watch": watch, "after-package": after_package}[arguments.word](places)
+    return 0
+
+
+def _install(places: Places, path: Path, *, again: bool, wait: bool) -> int:
+    try:
+        trial = install(places, path, Wish(again=again))
+    except ReleaseRefused as refusal:
+        tell(f"refused: {refusal}")
+        return _REFUSED
+    except OSError as error:
+        tell(f"refused: {disk_refusal(error) or error}")
+        return _REFUSED
+    if trial is None:
+        tell("already installed: this release runs; nothing was done")
+        return 0
+    begin(places)
+    return _wait(places, trial) if wait else 0
+
+
+def _wait(places: Places, begun: Trial) -> int:
+    """Wait for the end of the trial, which goes on without this program."""
+    tell(f"version {begun.version} has {begun.deadline_s:g} s to prove itself; Ctrl-C leaves it to that")
+    try:
+        while (trial := read_trial(places)) is not None and trial.digest == begun.digest and not trial.is_over:
+            time.sleep(_LOOK_EVERY_S)
+    except KeyboardInterrupt:
+        return 0
+    if trial is not None and trial.digest == begun.digest and trial.phase == KEPT:
+        tell(f"version {trial.version} is kept")
+        return 0
+    tell(f"version {begun.version} was taken back: {trial.reason if trial is not None else 'its state is gone'}")
+    return _REFUSED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

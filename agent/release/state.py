@@ -1,0 +1,299 @@
+"""The state of updates on this device: which release is on trial, which was kept, and what came of the last one.
+
+``state.json`` is the truth, and the link ``current`` follows it (:func:`follow`): each is replaced whole, so a power
+cut leaves the one or the other, and the next start of the service finishes the step. Everybody may read both files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from agent.release.archive import MANIFEST
+from agent.release.manifest import Program, ReleaseRefused, parse_program, version_key
+from agent.release.places import Places
+from agent.release.unpack import INCOMING, python_folder, sync_folder
+
+TRYING: Final = "trying"
+KEPT: Final = "kept"
+GOING_BACK: Final = "going_back"
+"""The release before counts again, and the service still has to be restarted with it."""
+ROLLED_BACK: Final = "rolled_back"
+REPLACED: Final = "replaced"
+"""A newer package took its place."""
+
+REFUSED: Final = "refused"
+ALREADY_INSTALLED: Final = "already_installed"
+
+STATE: Final = "state.json"
+ANSWER: Final = "answer.json"
+PACKAGE: Final = "release.json"
+"""Version, architecture and schema of the package itself, beside its libraries."""
+_FALLBACK: Final = "fallback.json"
+_MOST_BYTES: Final = 64 * 1024
+_MOST_LOST: Final = 20
+_REASON_CHARACTERS: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A release that was installed, and what became of it.
+
+    Attributes:
+        phase: :data:`TRYING`, :data:`KEPT`, :data:`GOING_BACK`, :data:`ROLLED_BACK` or :data:`REPLACED`.
+        version: of the release; the name of its folder.
+        digest: of its manifest.
+        previous: the version of the release before it; empty for the package.
+        command_id: of the command that brought it; empty when root did.
+        reason: why it was taken back, one sentence.
+        starts: how many starts of the service began with it.
+        boot_id: of the boot in which the deadline is counted.
+        began_s: when that began, seconds of ``CLOCK_BOOTTIME``.
+        probation_s, deadline_s, max_starts: the limits, as they were at its begin.
+        faults_before: checks of the doctor that failed before it.
+        lost: digests of releases that were taken back.
+    """
+
+    phase: str
+    version: str
+    digest: str
+    previous: str = ""
+    command_id: str = ""
+    reason: str = ""
+    starts: int = 0
+    boot_id: str = ""
+    began_s: float = 0.0
+    probation_s: float = 120.0
+    deadline_s: float = 600.0
+    max_starts: int = 3
+    faults_before: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its result stands."""
+        return self.phase not in {TRYING, GOING_BACK}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What became of a command that brought no trial.
+
+    Attributes:
+        command_id: of it.
+        state: :data:`REFUSED` or :data:`ALREADY_INSTALLED`.
+        code, message: why it was refused.
+        version: of the release that runs.
+    """
+
+    command_id: str
+    state: str
+    code: str = ""
+    message: str = ""
+    version: str = ""
+
+
+def read_trial(places: Places) -> Trial | None:
+    """The last release that was installed; None when there was none, or its state cannot be read."""
+    members = _read(places.releases / STATE)
+    with contextlib.suppress(TypeError, KeyError):
+        for name in ("faults_before", "lost"):
+            members[name] = tuple(members[name])
+        return Trial(**members)
+    return None
+
+
+def write_trial(places: Places, trial: Trial) -> None:
+    """Replace the state; it is on the disk on return.
+
+    Raises:
+        OSError: it could not be written.
+    """
+    write_whole(places.releases / STATE, asdict(trial))
+
+
+def begin_trial(places: Places, trial: Trial) -> None:
+    """The release is on trial from now on; on a disk that fills up later there is a way back already.
+
+    Raises:
+        OSError: it could not be written; nothing has begun.
+    """
+    reason = "the disk is full, or refuses: what came of the trial could not be written"
+    write_whole(places.releases / _FALLBACK, asdict(taken_back(trial, reason)))
+    write_trial(places, trial)
+
+
+def take_back(places: Places, trial: Trial, reason: str) -> Trial:
+    """The release did not do: the one before counts again. Also on a full disk.
+
+    Raises:
+        OSError: even a rename fails.
+    """
+    lost = taken_back(trial, reason)
+    try:
+        write_trial(places, lost)
+    except OSError as error:
+        if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
+            raise
+        (places.releases / _FALLBACK).replace(places.releases / STATE)
+        lost = read_trial(places) or lost
+    return lost
+
+
+def taken_back(trial: Trial, reason: str) -> Trial:
+    """The state of a release that did not do."""
+    lost = tuple(dict.fromkeys((*trial.lost, trial.digest)))[-_MOST_LOST:]
+    return replace(trial, phase=GOING_BACK, reason=" ".join(reason.split())[:_REASON_CHARACTERS], lost=lost)
+
+
+def read_answer(places: Places, command_id: str) -> Answer | None:
+    """What became of this command; None while there is nothing."""
+    with contextlib.suppress(TypeError):
+        answer = Answer(**_read(places.releases / ANSWER))
+        return answer if answer.command_id == command_id else None
+    return None
+
+
+def write_answer(places: Places, answer: Answer) -> None:
+    """Replace the answer.
+
+    Raises:
+        OSError: it could not be written.
+    """
+    write_whole(places.releases / ANSWER, asdict(answer))
+
+
+def version_in_force(trial: Trial | None) -> str:
+    """The version of the release that the next start runs; empty for the package."""
+    if trial is None or trial.phase == REPLACED:
+        return ""
+    return trial.version if trial.phase in {TRYING, KEPT} else trial.previous
+
+
+def follow(places: Places, trial: Trial | None) -> None:
+    """Let the link say what the state says.
+
+    Raises:
+        OSError: it cannot be changed.
+    """
+    wanted = version_in_force(trial)
+    try:
+        found = str(places.current.readlink())
+    except OSError:
+        found = ""
+    if found == wanted:
+        return
+    if wanted:
+        new = places.releases / ".current.new"
+        new.unlink(missing_ok=True)
+        new.symlink_to(wanted)
+        new.replace(places.current)
+    else:
+        places.current.unlink(missing_ok=True)
+    sync_folder(places.releases)
+
+
+def libraries_of(places: Places, version: str) -> Path:
+    """The folder with the libraries of a release, or of the package where that is not there."""
+    folder = places.releases / version
+    return folder if version and (folder / python_folder()).is_dir() else places.base
+
+
+def running_program(places: Places, trial: Trial | None) -> Program:
+    """The program that the next start runs.
+
+    Raises:
+        ReleaseRefused: ``not_packaged``: there is neither a release nor a package.
+    """
+    folder = libraries_of(places, version_in_force(trial))
+    return _program_in(folder / (PACKAGE if folder == places.base else MANIFEST))
+
+
+def package_program(places: Places) -> Program:
+    """The program that came in the package.
+
+    Raises:
+        ReleaseRefused: ``not_packaged``.
+    """
+    return _program_in(places.base / PACKAGE)
+
+
+def is_older_than_package(places: Places, trial: Trial | None) -> bool:
+    """Whether a release is in force that is older than the package, or as old."""
+    version = version_in_force(trial)
+    return bool(version) and version_key(version) <= version_key(package_program(places).version)
+
+
+def tidy(places: Places, trial: Trial | None) -> None:
+    """Remove all releases but the one in force and the one before it."""
+    keep = {INCOMING}
+    if trial is not None:
+        keep |= {version_in_force(trial), trial.previous}
+    for path in places.releases.iterdir():
+        if path.is_dir() and not path.is_symlink() and path.name not in keep:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def alone(places: Places, name: str = "state") -> Iterator[None]:
+    """Whoever changes the state has it alone; so has who installs, under another name.
+
+    Raises:
+        OSError: there is no folder for releases, or it cannot be written.
+    """
+    with (places.releases / f".{name}.lock").open("wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def boot_id(places: Places) -> str:
+    """Of this boot."""
+    path = places.root / "proc/sys/kernel/random/boot_id"
+    return path.read_text("ascii").strip() if path.exists() else ""
+
+
+def now_s() -> float:
+    """Seconds since the kernel started, also while it slept."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def write_whole(path: Path, members: dict[str, Any]) -> None:
+    """Write a small file of JSON beside it, sync, rename, sync the folder.
+
+    Raises:
+        OSError: it could not be written; the file is as it was.
+    """
+    new = path.with_name(f".{path.name}.new")
+    with new.open("w", encoding="utf-8") as file:
+        os.fchmod(file.fileno(), 0o644)
+        json.dump(members, file)
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(path)
+    sync_folder(path.parent)
+
+
+def _program_in(path: Path) -> Program:
+    try:
+        return parse_program(json.loads(path.read_bytes()))
+    except (OSError, ValueError, AttributeError) as error:
+        text = f"{path} cannot be read: only an agent that the Debian package installed can be updated so"
+        raise ReleaseRefused("not_packaged", text) from error
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            found = json.loads(file.read(_MOST_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,102 @@
+"""Releases that are no good: each goes back by itself, and its command says why in one line."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.fault.test_update_cuts import ANSWERS_WITHIN_S, bench, update, world  # noqa: F401 - fixtures
+from tests.fault.update_device import Device
+from tests.releases import program_members
+
+ALL = "UPDATE_CUTS" in os.environ
+"""``make update-cuts`` plays all of them."""
+
+pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("update_cuts")]
+
+_LIMITS = {"probation_s": 2, "deadline_s": 6, "max_starts": 2}
+
+
+def at_import(tree: Path) -> None:
+    _append(tree, "raise RuntimeError('no good')\n")
+
+
+def never_ready(tree: Path) -> None:
+    _append(tree, "import sys, time\nif 'run' in sys.argv:\n    time.sleep(600)\n")
+
+
+def deaf(tree: Path) -> None:
+    _when_run(
+        tree,
+        "import agent.runtime.command_poller as p\n"
+        "p.CommandPoller.step = lambda self: setattr(self, '_due_s', self._clock.now().monotonic_s + 1)\n",
+    )
+
+
+def dies_later(tree: Path) -> None:
+    _when_run(tree, "import os, threading\nthreading.Timer(1.2, lambda: os.kill(os.getpid(), 9)).start()\n")
+
+
+def newer_schema(tree: Path) -> None:
+    _when_run(
+        tree,
+        "import agent.adapters.store.schema as s\n"
+        "from dataclasses import replace\n"
+        "import agent.adapters.sqlite_store as q\n"
+        "steps = {**s.SCHEMA.steps, 5: 'CREATE TABLE more (x INTEGER)'}\n"
+        "q.SCHEMA = s.SCHEMA = replace(s.SCHEMA, steps=steps, oldest_reader=4)\n"
+        "import os, threading\nthreading.Timer(1.2, lambda: os.kill(os.getpid(), 9)).start()\n",
+    )
+
+
+def _append(tree: Path, code: str) -> None:
+    path = tree / "common/agent/__init__.py"
+    path.write_text(path.read_text() + code)
+
+
+def _when_run(tree: Path, code: str) -> None:
+    """Code that runs when the agent's own life is about to begin."""
+    lines = "".join(f"        {line}\n" for line in code.splitlines())
+    _append(
+        tree,
+        "import sys\n"
+        "class _Late:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name != 'agent.app.run' or self not in sys.meta_path:\n"
+        "            return None\n"
+        "        sys.meta_path.remove(self)\n"
+        f"{lines}"
+        "        return None\n"
+        "sys.meta_path.insert(0, _Late())\n",
+    )
+
+
+WAYS = [
+    (newer_schema, "starts with it did not last"),
+    (deaf, "no exchange with the server"),
+    (at_import, "starts with it did not last"),
+    (never_ready, "does not say that it is ready"),
+    (dies_later, "starts with it did not last"),
+]
+
+
+@pytest.mark.parametrize(("change", "says"), WAYS if ALL else WAYS[:2])
+def test_a_release_that_does_not_prove_itself_goes_back_with_its_data(world, bench, tmp_path, change, says):  # noqa: F811
+    schema = {"store": 5, "store_readable_by": 4} if change is newer_schema else program_members("1.1.0")["schema"]
+    release = world.maker.release("1.1.0", name=change.__name__, change=change, schema=schema)
+    with Device(tmp_path / "device", world.maker, world.service, bench.device_id, limits=_LIMITS) as device:
+        bench.wait_for(bench.send(command="append", seconds=0), "succeeded", within_s=ANSWERS_WITHIN_S)
+        order = update(world, bench, release)
+        record = bench.wait_for(order, within_s=ANSWERS_WITHIN_S)
+        assert record.status == "failed", (record, device.log)
+        assert "rolled_back: version 1.1.0" in str(record), record
+        assert says in str(record), (record, device.log)
+        bench.wait_for(bench.send(command="ping"), "succeeded", within_s=ANSWERS_WITHIN_S)
+        assert device.state["phase"] == "rolled_back"
+        assert not (device.root / "var/lib/device-agent-releases/current").exists()
+        # What it has taken in meanwhile is sent, and the same release is not tried again by itself.
+        again = bench.wait_for(update(world, bench, release), within_s=ANSWERS_WITHIN_S)
+        assert again.status == "rejected"
+        assert "taken_back_before" in str(again)

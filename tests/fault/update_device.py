@@ -1,0 +1,471 @@
+"""A device that updates itself, without a machine: the real launcher, installer, guard, helper and agent as processes.
+
+In place of systemd a thread of the test starts them as the units say: ``ExecStartPre``, restarts, the path unit, READY.
+Every file is in a folder of the test. A process may be killed at the n-th step at which it writes below that folder: an
+audit hook counts (sys.addaudithook), and the programs themselves have nothing for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import yaml
+
+from agent.adapters.sqlite_store import FILE_NAME
+from simulator.demo import programs
+from tests.canary import SECRET_KEY
+from tests.e2e.agent_bench import API_KEY
+from tests.releases import Maker, write_package
+from tools.build_deb import PACKAGES, launcher
+
+AGENT, GUARD, WATCH, INSTALLER, HELPER = "agent", "start", "watch", "serve", "helper"
+_AGENT_PACKAGE = next(each for each in PACKAGES if each.name == "device-agent")
+_AGAIN_S = 0.1
+_STOP_S = 10.0
+
+_COUNTED = """
+import os, runpy, sys
+root, note, kind, at = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
+del sys.argv[1:5]
+events = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.symlink", "os.chmod", "os.truncate", "shutil.rmtree"}
+state = os.path.join(root, "var/lib/device-agent/")
+steps = 0
+
+def hook(event, args):
+    global steps
+    if event == "open":
+        if not (isinstance(args[2], int) and args[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)):
+            return
+    elif event not in events:
+        return
+    path = os.fsdecode(args[0]) if isinstance(args[0], (str, bytes, os.PathLike)) else ""
+    is_ours = path.startswith(root) or (event != "open" and not path.startswith("/"))
+    if not is_ours or path.endswith(".lock") or "/status.json" in path:
+        return
+    steps += 1
+    if at == 0 or steps == at:
+        fd = os.open(note, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        os.write(fd, f"{kind} {steps} {event} {path.removeprefix(root)}\\n".encode())
+        os.close(fd)
+    if at and steps == at:
+        os.kill(os.getpid(), 9)
+
+notes = note
+def counted(event, args):
+    if event != "open" or args[0] != notes:
+        hook(event, args)
+
+sys.addaudithook(counted)
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+_HELPER = """
+import os, subprocess, sys
+from pathlib import Path
+from agent.helper.__main__ import Places, serve
+from agent.helper.exchange import now_s
+
+root = Path({root!r})
+
+def act(argv):
+    done = subprocess.run([str(root / "usr/bin/systemctl"), *argv[1:]], capture_output=True, text=True)
+    return done.stderr or None if done.returncode else None
+
+places = Places(root / "run/device-agent/request.json", root / "run/device-agent-helper/answer.json",
+                root / "etc/device-agent-helper.toml", os.geteuid(), os.geteuid())
+sys.exit(serve(places, clock=now_s, started_s=0.0, act=act))
+"""
+
+_SYSTEMCTL = """#!{python} -IS
+import socket, sys
+with socket.socket(socket.AF_UNIX) as made:
+    made.connect({address!r})
+    made.sendall(" ".join(sys.argv[1:]).encode())
+    made.shutdown(socket.SHUT_WR)
+    sys.stdout.write(made.makefile().read())
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """One moment.
+
+    Attributes:
+        kind: whose process is killed.
+        step: at its so many-th step that writes.
+        run: in its so many-th run.
+        power: everything ends in that moment, and the device boots again.
+    """
+
+    kind: str
+    step: int
+    run: int = 1
+    power: bool = False
+
+
+@dataclass(slots=True)
+class _Unit:
+    """A unit of the stand-in."""
+
+    command: list[str]
+    process: subprocess.Popen[bytes] | None = None
+    is_wanted: bool = False
+    starts: int = 0
+
+
+@dataclass(slots=True)
+class Device:
+    """The device.
+
+    Args:
+        folder: everything of it.
+        maker: of its releases.
+        base_url, device_id: of the service.
+        limits: of the trial, ``[update]``.
+        cut: what is killed; None: nothing.
+        more: further keys of the agent's configuration.
+    """
+
+    folder: Path
+    maker: Maker
+    base_url: str
+    device_id: str
+    limits: dict[str, float] = field(default_factory=lambda: {"probation_s": 1, "deadline_s": 30, "max_starts": 3})
+    cut: Cut | None = None
+    more: dict[str, Any] = field(default_factory=dict)
+    version: str = "1.0.0"
+    ready: threading.Event = field(default_factory=threading.Event)
+    committed: set[int] = field(default_factory=set)
+    was_cut: bool = False
+    _units: dict[str, _Unit] = field(default_factory=dict)
+    _runs: dict[str, int] = field(default_factory=dict)
+    _ending: threading.Event = field(default_factory=threading.Event)
+    _threads: list[threading.Thread] = field(default_factory=list)
+    _sockets: list[socket.socket] = field(default_factory=list)
+    _lock: threading.RLock = field(default_factory=threading.RLock)
+    _restarts: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def root(self) -> Path:
+        return self.folder / "root"
+
+    @property
+    def steps(self) -> Path:
+        return self.folder / "steps"
+
+    @property
+    def state(self) -> dict[str, Any]:
+        path = self.root / "var/lib/device-agent-releases/state.json"
+        return json.loads(path.read_text()) if path.exists() else {}
+
+    @property
+    def answer(self) -> dict[str, Any]:
+        path = self.root / "var/lib/device-agent-releases/answer.json"
+        return json.loads(path.read_text()) if path.exists() else {}
+
+    @property
+    def log(self) -> str:
+        return (self.folder / "log").read_text(errors="replace")
+
+    def __enter__(self) -> Self:
+        self._make()
+        self._listen()
+        for kind in (GUARD, AGENT):
+            self._units[kind] = _Unit(self._command(kind))
+        self._units[WATCH] = _Unit(self._command(WATCH))
+        self._units[INSTALLER] = _Unit(self._command(INSTALLER))
+        self._units[HELPER] = _Unit(self._command(HELPER))
+        for work in (
+            self._keep_agent,
+            self._keep_helper,
+            *(lambda kind=kind: self._keep(kind) for kind in (WATCH, INSTALLER)),
+        ):
+            thread = threading.Thread(target=work, daemon=True)
+            thread.start()
+            self._threads.append(thread)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ending.set()
+        with self._lock:
+            for unit in self._units.values():
+                if unit.process is not None and unit.process.poll() is None:
+                    unit.process.kill()
+        for thread in self._threads:
+            thread.join(30)
+        for each in self._sockets:
+            each.close()
+
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Root runs the installer by hand."""
+        command = [sys.executable, "-I", str(self.root / "usr/libexec/device-agent-update"), "--root", str(self.root)]
+        return subprocess.run([*command, *words], capture_output=True, text=True, check=False, timeout=120)
+
+    # --- what a package would put there -------------------------------------------------------------------------------
+
+    def _make(self) -> None:
+        root = self.root
+        for name in ("etc/device-agent/release-keys", "usr/bin", "usr/libexec", "run/device-agent-helper", "var/lib"):
+            (root / name).mkdir(parents=True, mode=0o755)
+        for name in ("run/device-agent", "var/lib/device-agent"):
+            (root / name).mkdir(mode=0o700)
+        (root / "var/lib/device-agent-releases").mkdir(mode=0o755)
+        boot = root / "proc/sys/kernel/random"
+        boot.mkdir(parents=True)
+        (boot / "boot_id").write_text("boot-1\n")
+        write_package(root / "usr/lib/device-agent", self.maker.program(self.version), self.version)
+        (root / "etc/device-agent/release-keys/maker.pub").write_bytes(self.maker.public_pem)
+        keys = "\n".join(f"{name} = {value}" for name, value in self.limits.items())
+        (root / "etc/device-agent-helper.toml").write_text(f'allow = ["update"]\n[update]\n{keys}\n')
+        (root / "etc/device-agent-helper.toml").chmod(0o644)
+        for name, value in (("api_key", API_KEY), ("secret_key", SECRET_KEY)):
+            (root / "etc/device-agent" / name).write_text(value)
+            (root / "etc/device-agent" / name).chmod(0o600)
+        for name in ("effect.py", "witness.py"):
+            shutil.copyfile(Path(programs.__file__).with_name(name), self.folder / name)
+        (root / "etc/device-agent/config.yaml").write_text(yaml.safe_dump(self._configuration()))
+        start = "from agent.cli import main\n\nsys.exit(main())"
+        (root / "usr/bin/device-agent").write_text(launcher(_AGENT_PACKAGE, "device-agent", start, str(root)))
+        base = launcher(_AGENT_PACKAGE, "x", "@START@", str(root)).replace(_AGENT_PACKAGE.release, "/none")
+        for name, start in (
+            ("update", _AGENT_PACKAGE.launchers["usr/libexec/device-agent-update"]),
+            ("helper", _HELPER.format(root=str(root))),
+        ):
+            (root / f"usr/libexec/device-agent-{name}").write_text(base.replace("@START@", start))
+
+    def _configuration(self) -> dict[str, Any]:
+        etc, python = self.root / "etc/device-agent", [sys.executable, "-I", "-S"]
+        return {
+            "service": {"base_url": self.base_url, "timeout_s": 30},
+            "device": {"device_id": self.device_id},
+            "auth": {
+                "mode": "key_pair",
+                "allow_secret_key_on_device": True,
+                "api_key_file": str(etc / "api_key"),
+                "secret_key_file": str(etc / "secret_key"),
+            },
+            "state_dir": str(self.root / "var/lib/device-agent"),
+            "commands": {
+                "poll": {"fast_s": 0.2, "slow_s": 0.3, "idle_s": 0.5, "spread_s": 0},
+                "handlers": {"update_agent": {"settings": {"root": str(self.root), "answer_timeout_s": 30}}},
+            },
+            "executables": {
+                "append": {
+                    "argv": [*python, str(self.folder / "effect.py"), str(self.folder / "effects.jsonl")],
+                    "contract": "once",
+                }
+            },
+            "sensors": [
+                {
+                    "name": "witness",
+                    "type": "program",
+                    "interval_s": 0.5,
+                    "settings": {
+                        "argv": [*python, str(self.folder / "witness.py"), str(self.folder / "witness.jsonl")]
+                    },
+                }
+            ],
+            "outbox": {"group_window_s": 0.05},
+            **self.more,
+        }
+
+    def _command(self, kind: str) -> list[str]:
+        root = self.root
+        if kind == AGENT:
+            return [str(root / "usr/bin/device-agent"), "run", "--config", str(root / "etc/device-agent/config.yaml")]
+        if kind == HELPER:
+            return [str(root / "usr/libexec/device-agent-helper")]
+        return [str(root / "usr/libexec/device-agent-update"), "--root", str(root), kind]
+
+    # --- in place of systemd ------------------------------------------------------------------------------------------
+
+    def _listen(self) -> None:
+        address, notices = str(self.folder / "s"), str(self.folder / "n")
+        made = socket.socket(socket.AF_UNIX)
+        made.bind(address)
+        made.listen(16)
+        heard = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        heard.bind(notices)
+        for each in (made, heard):
+            each.settimeout(0.2)
+        self._sockets += [made, heard]
+        systemctl = self.root / "usr/bin/systemctl"
+        systemctl.write_text(_SYSTEMCTL.format(python=sys.executable, address=address))
+        systemctl.chmod(0o755)
+        for work in (self._serve, self._hear):
+            thread = threading.Thread(target=work, daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    def _serve(self) -> None:
+        while not self._ending.is_set():
+            with contextlib.suppress(TimeoutError, OSError):
+                connection, _ = self._sockets[0].accept()
+                with connection:
+                    connection.settimeout(5)
+                    words = connection.makefile().read().split()
+                    connection.sendall(self._obey(words).encode())
+
+    def _obey(self, words: list[str]) -> str:
+        if "show" in words:
+            process = self._units[AGENT].process
+            is_alive = process is not None and process.poll() is None
+            state = ("active" if self.ready.is_set() else "activating") if is_alive else "activating"
+            return f"ActiveState={state}\nMainPID={process.pid if is_alive and process is not None else 0}\n"
+        unit = words[-1].removeprefix("device-agent-").removesuffix(".service")
+        if "restart" in words:
+            self._restarts.set()
+        else:
+            self._units[{"trial": WATCH, "update": INSTALLER}[unit]].is_wanted = True
+        return ""
+
+    def _hear(self) -> None:
+        while not self._ending.is_set():
+            with contextlib.suppress(TimeoutError, OSError):
+                if b"READY=1" in self._sockets[1].recv(4096):
+                    self.ready.set()
+
+    def _start(self, kind: str) -> subprocess.Popen[bytes] | None:
+        with self._lock:
+            if self._ending.is_set():
+                return None
+            unit = self._units[kind]
+            unit.starts += 1
+            cut = self.cut
+            at = (
+                cut.step
+                if cut is not None and (cut.kind, cut.run) == (kind, unit.starts) and not self.was_cut
+                else 10**9
+            )
+            counting = [sys.executable, "-I", "-c", _COUNTED, str(self.root), str(self.steps), f"{kind}:{unit.starts}"]
+            environ = {"PATH": os.environ["PATH"], "RUNTIME_DIRECTORY": str(self.root / "run/device-agent")}
+            if kind == AGENT:
+                environ["NOTIFY_SOCKET"] = str(self.folder / "n")
+            with (self.folder / "log").open("ab") as log:
+                unit.process = subprocess.Popen(
+                    [*counting, str(0 if self.cut is None else at), *unit.command],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    env=environ,
+                )
+            return unit.process
+
+    def _ended(self, kind: str) -> None:
+        """A process has ended: it may have been the cut."""
+        process, cut = self._units[kind].process, self.cut
+        if kind == AGENT:
+            self.committed |= self._committed()
+        if process is None or process.returncode != -signal.SIGKILL or cut is None or cut.kind != kind or self.was_cut:
+            return
+        self.was_cut = self.steps.exists()
+        if self.was_cut and cut.power:
+            self._lose_power()
+
+    def _lose_power(self) -> None:
+        with self._lock:
+            for unit in self._units.values():
+                unit.is_wanted = False
+                if unit.process is not None and unit.process.poll() is None:
+                    unit.process.kill()
+                    unit.process.wait()
+            for name in ("run/device-agent", "run/device-agent-helper"):
+                for path in (self.root / name).iterdir():
+                    path.unlink()
+            (self.root / "proc/sys/kernel/random/boot_id").write_text("boot-2\n")
+
+    def _keep_agent(self) -> None:
+        while not self._ending.is_set():
+            self.ready.clear()
+            self._restarts.clear()
+            if self._run_to_end(GUARD) is None:
+                return
+            process = self._start(AGENT)
+            if process is None:
+                return
+            stop_s = 0.0
+            while process.poll() is None:
+                if self._restarts.is_set() and not stop_s:
+                    stop_s = time.monotonic() + _STOP_S
+                    process.terminate()
+                if stop_s and time.monotonic() > stop_s:
+                    process.kill()
+                time.sleep(0.02)
+            self._ended(AGENT)
+            self._ending.wait(_AGAIN_S)
+
+    def _run_to_end(self, kind: str) -> int | None:
+        process = self._start(kind)
+        if process is None:
+            return None
+        code = process.wait()
+        self._ended(kind)
+        return code
+
+    def _keep_helper(self) -> None:
+        request = self.root / "run/device-agent/request.json"
+        while not self._ending.wait(0.05):
+            if request.exists():
+                self._run_to_end(HELPER)
+
+    def _keep(self, kind: str) -> None:
+        unit = self._units[kind]
+        while not self._ending.wait(0.05):
+            if unit.is_wanted:
+                unit.is_wanted = False
+                code = self._run_to_end(kind)
+                if code and not (self.cut is not None and self.cut.power and self.was_cut and code == -signal.SIGKILL):
+                    unit.is_wanted = True
+
+    def _committed(self) -> set[int]:
+        """The witness's readings that the dead agent's outbox holds."""
+        store, copy = self.root / "var/lib/device-agent" / FILE_NAME, self.folder / "peek"
+        if not store.exists():
+            return set()
+        shutil.rmtree(copy, ignore_errors=True)
+        copy.mkdir()
+        for ending in ("-wal", ""):
+            with contextlib.suppress(FileNotFoundError):
+                shutil.copyfile(store.with_name(store.name + ending), copy / (store.name + ending))
+        with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(copy / store.name)) as connection:
+            rows = connection.execute("SELECT body FROM reading WHERE body IS NOT NULL").fetchall()
+            texts = (body.decode() if isinstance(body, bytes) else str(body) for (body,) in rows)
+            return {int(match[1]) for text in texts if (match := re.search(r'"witness_sequence":\s*(\d+)', text))}
+        return set()
+
+
+@contextlib.contextmanager
+def serving(folder: Path) -> Iterator[str]:
+    """The files of a folder over HTTP; its address."""
+    from functools import partial
+    from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder)))
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

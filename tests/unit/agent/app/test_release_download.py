@@ -1,0 +1,138 @@
+"""Downloading a release: whole or not at all, resumed, bounded."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from agent.app.release_download import ReleaseDownload
+from agent.handlers.upkeep import ReleaseSource, UpkeepRefused
+
+DATA = bytes(range(256)) * 2000
+
+
+class Server(ThreadingHTTPServer):
+    """Serves :data:`DATA`.
+
+    Attributes:
+        script: what the next requests get: a status, or ``cut`` for half an answer.
+        ranges: the ranges that were asked for.
+        resumes: whether it takes ranges.
+    """
+
+    script: list[int | str]
+    ranges: list[str | None]
+    resumes = True
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        asked = self.headers.get("Range")
+        self.server.ranges.append(asked)
+        step = self.server.script.pop(0) if self.server.script else ""
+        if isinstance(step, int):
+            self.send_response(step)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        begin = int(asked.removeprefix("bytes=").removesuffix("-")) if asked and self.server.resumes else 0
+        rest = DATA[begin:]
+        self.send_response(206 if begin else 200)
+        if begin:
+            self.send_header("Content-Range", f"bytes {begin}-{len(DATA) - 1}/{len(DATA)}")
+        self.send_header("Content-Length", str(len(rest)))
+        self.end_headers()
+        self.wfile.write(rest[: len(rest) // 2] if step == "cut" else rest)
+        self.close_connection = True
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    made = Server(("127.0.0.1", 0), _Handler)
+    made.script, made.ranges = [], []
+    thread = threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield made
+    made.shutdown()
+    made.server_close()
+    thread.join()
+
+
+@pytest.fixture
+def no_wait(monkeypatch) -> None:
+    monkeypatch.setattr("agent.app.release_download._FIRST_WAIT_S", 0.01)
+    monkeypatch.setattr("agent.app.release_download._MOST_WAIT_S", 0.01)
+
+
+def fetch(server: Server, folder: Path, *, stopping: threading.Event | None = None, **changes) -> Path | None:
+    members = {
+        "url": f"http://127.0.0.1:{server.server_port}/x.release",
+        "sha256": hashlib.sha256(DATA).hexdigest(),
+        "folder": folder / "update",
+        "max_bytes": 10**6,
+        "give_up_s": 30.0,
+        **changes,
+    }
+    return ReleaseDownload(ReleaseSource(**members), None).fetch(
+        stopping or threading.Event(), lambda done, whole: None
+    )
+
+
+def refusal(server: Server, folder: Path, **changes) -> str:
+    with pytest.raises(UpkeepRefused) as caught:
+        fetch(server, folder, **changes)
+    left = list((folder / "update").iterdir())
+    assert caught.value.code == "unreachable" or left == []
+    return caught.value.code
+
+
+def test_it_is_there_whole_and_a_second_time_it_is_not_fetched(server, tmp_path):
+    assert fetch(server, tmp_path).read_bytes() == DATA
+    assert fetch(server, tmp_path).read_bytes() == DATA
+    assert server.ranges == [None]
+
+
+def test_what_was_cut_off_goes_on_where_it_was(server, tmp_path, no_wait):
+    server.script = ["cut", 503, "cut"]
+    assert fetch(server, tmp_path).read_bytes() == DATA
+    half = len(DATA) // 2
+    assert server.ranges == [None, f"bytes={half}-", f"bytes={half}-", f"bytes={half + half // 2}-"]
+
+
+def test_a_server_that_does_not_resume_begins_anew(server, tmp_path, no_wait):
+    server.script, server.resumes = ["cut"], False
+    assert fetch(server, tmp_path).read_bytes() == DATA
+
+
+def test_a_stop_keeps_what_is_there(server, tmp_path):
+    stopping = threading.Event()
+    stopping.set()
+    assert fetch(server, tmp_path, stopping=stopping) is None
+    assert fetch(server, tmp_path).read_bytes() == DATA
+
+
+def test_what_cannot_be_taken_is_refused_in_one_line(server, tmp_path, no_wait):
+    assert refusal(server, tmp_path, sha256="0" * 64) == "wrong_sha256"
+    assert refusal(server, tmp_path, max_bytes=1000) == "too_large"
+    server.script = [404]
+    assert refusal(server, tmp_path) == "not_there"
+    server.script = [500] * 10
+    assert refusal(server, tmp_path, give_up_s=0.0) == "unreachable"
+
+
+def test_a_disk_without_room_is_seen_before_the_download(server, tmp_path, monkeypatch):
+    class Full:
+        f_bavail, f_frsize = 10, 4096
+
+    monkeypatch.setattr("agent.app.release_download.os.statvfs", lambda path: Full)
+    assert refusal(server, tmp_path) == "not_enough_disk"

@@ -1,0 +1,407 @@
+"""Installing, counting, judging and going back, with real files; the service manager and the doctor are given."""
+
+from __future__ import annotations
+
+import errno
+import os
+import tarfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from agent.release import guard, install, state
+from agent.release.install import REQUEST, Wish
+from agent.release.judge import Seen
+from agent.release.manifest import ReleaseRefused
+from agent.release.places import Limits, Places, read_limits
+from agent.release.state import (
+    GOING_BACK,
+    KEPT,
+    REPLACED,
+    ROLLED_BACK,
+    TRYING,
+    Trial,
+    follow,
+    read_answer,
+    read_trial,
+    running_program,
+    write_trial,
+)
+from tests.releases import Maker, write_package
+
+PHASES = (TRYING, KEPT, GOING_BACK, ROLLED_BACK, REPLACED)
+
+
+@dataclass
+class Machine:
+    """One device's files."""
+
+    root: Path
+    maker: Maker
+    asked: list[tuple[str, ...]] = field(default_factory=list)
+    active: str = "active"
+    faults: dict[str, str] = field(default_factory=dict)
+    seen: Seen | None = None
+
+    @property
+    def places(self) -> Places:
+        return Places(self.root)
+
+    def install(self, release: Path, **wish) -> Trial | None:
+        return install.install(self.places, release, Wish(**wish))
+
+    def refusal(self, release: Path, **wish) -> str:
+        before = sorted(path for path in self.root.rglob("*") if ".lock" not in path.name)
+        with pytest.raises(ReleaseRefused) as caught:
+            self.install(release, **wish)
+        assert "\n" not in str(caught.value)
+        assert sorted(path for path in self.root.rglob("*") if ".lock" not in path.name) == before
+        return caught.value.code
+
+    def runs(self) -> str:
+        """The version that the link leads to."""
+        return str(self.places.current.readlink()) if self.places.current.is_symlink() else "package"
+
+
+@pytest.fixture(scope="module")
+def maker(tmp_path_factory) -> Maker:
+    return Maker(tmp_path_factory.mktemp("maker"), is_real=False)
+
+
+@pytest.fixture(scope="module")
+def release(maker) -> Path:
+    return maker.release("1.1.0")
+
+
+@pytest.fixture
+def machine(tmp_path, maker, monkeypatch) -> Iterator[Machine]:
+    made = Machine(tmp_path / "root", maker)
+    for name in ("etc/device-agent/release-keys", "var/lib/device-agent/update", "var/lib/device-agent-releases"):
+        (made.root / name).mkdir(parents=True, mode=0o755)
+    write_package(made.root / "usr/lib/device-agent", maker.program("1.0.0"), "1.0.0")
+    (made.root / "etc/device-agent/release-keys/maker.pub").write_bytes(maker.public_pem)
+    monkeypatch.setattr(install, "service_state", lambda places: {"ActiveState": made.active})
+    monkeypatch.setattr(install, "failed_checks", lambda places, folder: dict(made.faults))
+    monkeypatch.setattr(guard, "failed_checks", lambda places, folder: dict(made.faults))
+    monkeypatch.setattr(guard, "look", lambda places: made.seen)
+    for module in (install, guard):
+        monkeypatch.setattr(module, "ask_systemd", lambda places, *words: made.asked.append(words) or "")
+    return made
+
+
+# --- refused ----------------------------------------------------------------------------------------------------------
+
+
+def test_each_bad_file_is_refused_with_its_reason_and_changes_nothing(machine, maker, release, tmp_path):
+    other = maker.release("1.1.0", name="other-key", key=Ed25519PrivateKey.generate())
+    assert machine.refusal(other) == "wrong_signature"
+    assert machine.refusal(maker.release("1.1.0", name="arm", architecture="arm64")) == "wrong_architecture"
+    assert machine.refusal(maker.release("1.1.0", name="old", minimum_version="1.0.1")) == "too_old"
+    assert machine.refusal(maker.release("0.9.0", minimum_version="0.1")) == "downgrade"
+    assert machine.refusal(maker.release("1.1.0", name="format", format=2)) == "unknown_format"
+    newer = {"store": 99, "store_readable_by": 99}
+    assert machine.refusal(maker.release("1.1.0", name="schema", schema=newer)) == "newer_schema"
+    data = release.read_bytes()
+    cut = tmp_path / "cut"
+    with tarfile.open(release) as tar:
+        end = max(member.offset_data + member.size for member in tar)
+    for size in (0, 100, 2000, len(data) // 3, end - 1):
+        cut.write_bytes(data[:size])
+        assert machine.refusal(cut) in {"truncated", "damaged"}
+    assert machine.refusal(tmp_path / "nothing") == "no_file"
+    assert machine.runs() == "package"
+
+
+def test_one_flipped_bit_anywhere_is_found(machine, release, tmp_path):
+    data = bytearray(release.read_bytes())
+    with tarfile.open(release) as tar:
+        places = [(member.offset_data, member.size) for member in tar]
+    for begin, size in places:
+        for at in (begin, begin + size // 2, begin + size - 1):
+            flipped = data.copy()
+            flipped[at] ^= 1
+            bad = tmp_path / "bad"
+            bad.write_bytes(flipped)
+            assert machine.refusal(bad) in {"wrong_signature", "damaged"}
+
+
+def test_without_a_trusted_key_nothing_is_taken_and_the_line_says_where_it_belongs(machine, release):
+    key = machine.places.keys / "maker.pub"
+    key.rename(key.with_suffix(".old"))
+    with pytest.raises(ReleaseRefused, match=r"no_key: .*release-keys/NAME\.pub"):
+        machine.install(release)
+    key.write_text("nonsense")
+    assert machine.refusal(release) == "bad_key"
+    key.write_bytes(machine.maker.public_pem)
+    key.chmod(0o666)
+    assert machine.refusal(release) == "bad_key"
+    key.chmod(0o644)
+    machine.places.keys.chmod(0o777)
+    assert machine.refusal(release) == "bad_key"
+
+
+def test_a_disk_that_is_too_small_is_seen_before_anything_is_written(machine, release, monkeypatch):
+    real = os.statvfs(machine.root)
+
+    class Small:
+        f_flag, f_frsize, f_bavail = real.f_flag, 4096, 100
+
+    monkeypatch.setattr("agent.release.unpack.os.statvfs", lambda path: Small)
+    assert machine.refusal(release) == "not_enough_disk"
+    Small.f_flag = os.ST_NOEXEC
+    assert machine.refusal(release) == "noexec"
+
+
+def test_where_no_service_runs_nothing_can_be_proven(machine, release):
+    machine.active = "inactive"
+    assert machine.refusal(release) == "not_running"
+
+
+def test_an_agent_of_pip_has_no_package_to_go_back_to(machine, release):
+    (machine.places.base / "release.json").unlink()
+    assert machine.refusal(release) == "not_packaged"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "update = 1",
+        "[update]\nx = 1",
+        "[update]\nprobation_s = 0",
+        "[update]\nprobation_s = 400",
+        "[update]\nmax_starts = 0",
+    ],
+)
+def test_wrong_limits_are_said_and_not_guessed(machine, release, text):
+    machine.places.configuration.write_text(text)
+    machine.places.configuration.chmod(0o644)
+    assert machine.refusal(release) == "misconfigured"
+
+
+def test_limits_are_roots_or_the_defaults(machine):
+    assert read_limits(machine.places) == Limits(120.0, 600.0, 3)
+    machine.places.configuration.write_text("[update]\nprobation_s = 5\ndeadline_s = 20\n")
+    machine.places.configuration.chmod(0o644)
+    assert read_limits(machine.places) == Limits(5, 20, 3)
+
+
+# --- installed --------------------------------------------------------------------------------------------------------
+
+
+def test_an_installed_release_runs_from_the_next_start_and_each_start_is_counted(machine, release):
+    trial = machine.install(release, command_id="c1")
+    assert trial is not None
+    assert (trial.phase, trial.version, trial.previous, trial.command_id) == (TRYING, "1.1.0", "", "c1")
+    assert machine.runs() == "package"
+    for starts in (1, 2, 3):
+        guard.start(machine.places)
+        assert read_trial(machine.places).starts == starts
+        assert machine.runs() == "1.1.0"
+    # The fourth start is the way back.
+    guard.start(machine.places)
+    lost = read_trial(machine.places)
+    assert (lost.phase, machine.runs()) == (ROLLED_BACK, "package")
+    assert "3 starts" in lost.reason
+
+
+def test_the_same_release_again_does_nothing_and_one_that_was_taken_back_needs_a_word(machine, release):
+    trial = machine.install(release)
+    assert machine.install(release) == trial  # on trial already: an earlier run was cut off
+    write_trial(machine.places, replace(trial, phase=KEPT))
+    assert machine.install(release) is None
+    state.take_back(machine.places, trial, "no good")
+    guard.start(machine.places)
+    assert machine.refusal(release) == "taken_back_before"
+    again = machine.install(release, again=True)
+    assert again is not None
+    assert again.lost == ()
+
+
+def test_another_release_while_one_is_on_trial_waits(machine, maker, release):
+    machine.install(release)
+    assert machine.refusal(maker.release("1.2.0")) == "busy"
+
+
+def test_another_build_of_the_version_that_runs_is_refused(machine, maker, release):
+    trial = machine.install(release)
+    write_trial(machine.places, replace(trial, phase=KEPT))
+    other = maker.release("1.1.0", name="another-build", change=lambda tree: (tree / "common/x.py").write_text("x = 1"))
+    assert machine.refusal(other) == "same_version"
+
+
+def test_only_the_release_in_force_and_the_one_before_it_stay(machine, maker):
+    for version in ("1.1.0", "1.2.0", "1.3.0"):
+        trial = machine.install(maker.release(version))
+        write_trial(machine.places, replace(trial, phase=KEPT))
+        guard.watch(machine.places)
+    folders = {path.name for path in machine.places.releases.iterdir() if path.is_dir() and not path.is_symlink()}
+    assert folders == {"1.2.0", "1.3.0"}
+    assert machine.runs() == "1.3.0"
+    assert running_program(machine.places, read_trial(machine.places)).version == "1.3.0"
+
+
+def test_a_newer_package_takes_the_place_of_a_release_and_an_older_one_does_not(machine, release):
+    trial = machine.install(release)
+    write_trial(machine.places, replace(trial, phase=KEPT))
+    guard.after_package(machine.places)
+    assert machine.runs() == "1.1.0"
+    base = machine.places.base / "release.json"
+    base.write_text(base.read_text().replace("1.0.0", "1.1.0"))
+    guard.after_package(machine.places)
+    assert machine.runs() == "package"
+    assert read_trial(machine.places).phase == REPLACED
+    guard.start(machine.places)
+    assert machine.runs() == "package"
+
+
+# --- judged -----------------------------------------------------------------------------------------------------------
+
+
+def watched(machine: Machine, clock: list[float], monkeypatch, until: int = 1000) -> Trial:
+    """Let the guard watch; a look takes a second."""
+    monkeypatch.setattr(guard, "now_s", lambda: clock[0])
+    looks = 0
+
+    def sleep(seconds: float) -> None:
+        nonlocal looks
+        clock[0] += seconds
+        looks += 1
+        assert looks < until, read_trial(machine.places)
+        if read_trial(machine.places).phase == GOING_BACK and ("--no-block", "restart", guard.SERVICE) in machine.asked:
+            guard.start(machine.places)  # as the service manager does
+
+    guard.watch(machine.places, sleep=sleep)
+    return read_trial(machine.places)
+
+
+def test_a_release_that_is_well_is_kept(machine, release, monkeypatch):
+    trial = machine.install(release)
+    guard.start(machine.places)
+    machine.seen = Seen(True, 7, "1.1.0", True, "ok")
+    assert watched(machine, [trial.began_s], monkeypatch).phase == KEPT
+    assert machine.runs() == "1.1.0"
+
+
+def test_a_fault_that_the_doctor_found_before_does_not_count_and_a_new_one_does(machine, release, monkeypatch):
+    machine.faults = {"helper_unit": "old"}
+    trial = machine.install(release)
+    guard.start(machine.places)
+    machine.seen = Seen(True, 7, "1.1.0", True, "ok")
+    machine.faults = {"helper_unit": "old", "database": "it cannot be read"}
+    lost = watched(machine, [trial.began_s], monkeypatch)
+    assert (lost.phase, machine.runs()) == (ROLLED_BACK, "package")
+    assert "database (it cannot be read)" in lost.reason
+    assert "helper_unit" not in lost.reason
+
+
+def test_a_release_that_is_ready_and_deaf_goes_back_and_says_so(machine, release, monkeypatch):
+    trial = machine.install(release)
+    guard.start(machine.places)
+    machine.seen = Seen(True, 7, "1.1.0", False, "unreachable")
+    lost = watched(machine, [trial.began_s], monkeypatch)
+    assert (lost.phase, machine.runs()) == (ROLLED_BACK, "package")
+    assert "no exchange with the server (unreachable)" in lost.reason
+
+
+def test_a_restart_that_nobody_made_is_asked_for(machine, release, monkeypatch):
+    machine.install(release)
+
+    def sleep(seconds: float) -> None:
+        if machine.asked:
+            raise StopIteration
+
+    with pytest.raises(StopIteration):
+        guard.watch(machine.places, sleep=sleep)
+    assert machine.asked == [("--no-block", "restart", guard.SERVICE)]
+    assert machine.runs() == "1.1.0"
+
+
+def test_a_boot_begins_the_deadline_anew(machine, release, monkeypatch):
+    boot = machine.root / "proc/sys/kernel/random"
+    boot.mkdir(parents=True)
+    (boot / "boot_id").write_text("one\n")
+    trial = machine.install(release)
+    guard.start(machine.places)
+    (boot / "boot_id").write_text("two\n")
+    machine.seen = Seen(True, 7, "1.1.0", True, "ok")
+    kept = watched(machine, [5.0], monkeypatch)
+    assert (kept.phase, kept.boot_id) == (KEPT, "two")
+    assert trial.boot_id == "one"
+
+
+def test_on_a_full_disk_the_way_back_needs_no_room(machine, release, monkeypatch):
+    machine.install(release)
+    guard.start(machine.places)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(state, "write_whole", full)
+    guard.start(machine.places)  # it cannot be counted
+    assert machine.runs() == "package"
+    assert read_trial(machine.places).phase in {GOING_BACK, ROLLED_BACK}
+    assert "disk is full" in read_trial(machine.places).reason
+
+
+# --- what a cut leaves ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("phase", PHASES)
+@pytest.mark.parametrize("link", [None, "1.1.0", "1.0.9", "nowhere"])
+def test_whatever_the_link_says_it_follows_the_state(machine, phase, link):
+    places = machine.places
+    places.releases.mkdir(exist_ok=True)
+    if link:
+        places.current.symlink_to(link)
+    (places.releases / ".current.new").symlink_to("half")
+    trial = Trial(phase, "1.1.0", "d", previous="1.0.9")
+    follow(places, trial)
+    wanted = {TRYING: "1.1.0", KEPT: "1.1.0", REPLACED: "package"}.get(phase, "1.0.9")
+    assert machine.runs() == wanted
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"phase": 1}', b"\xff" * 100])
+def test_a_state_that_cannot_be_read_is_the_package(machine, data):
+    machine.places.releases.mkdir(exist_ok=True)
+    (machine.places.releases / state.STATE).write_bytes(data)
+    guard.start(machine.places)
+    assert machine.runs() == "package"
+    assert running_program(machine.places, read_trial(machine.places)).version == "1.0.0"
+
+
+# --- for the agent ----------------------------------------------------------------------------------------------------
+
+
+def test_the_agents_request_is_served_and_its_command_is_named(machine, release):
+    folder = machine.places.download
+    (folder / "release").write_bytes(release.read_bytes())
+    (folder / REQUEST).write_text('{"command_id": "c9", "again": false}')
+    assert install.serve(machine.places) == 0
+    assert read_trial(machine.places).command_id == "c9"
+    assert machine.asked == [("--no-block", "start", "device-agent-trial.service")]
+
+
+def test_a_refusal_is_answered_under_the_commands_name(machine, tmp_path):
+    folder = machine.places.download
+    (folder / "release").write_bytes(b"nonsense")
+    (folder / REQUEST).write_text('{"command_id": "c9", "again": false}')
+    assert install.serve(machine.places) == 0
+    answer = read_answer(machine.places, "c9")
+    assert (answer.state, answer.code) == ("refused", "truncated")
+    assert read_answer(machine.places, "c8") is None
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b"\xff", b"{}", b'{"command_id": 7}'])
+def test_a_request_that_is_none_is_answered_too(machine, data):
+    (machine.places.download / REQUEST).write_bytes(data)
+    assert install.serve(machine.places) == 0
+    assert read_answer(machine.places, "").state == "refused"
+
+
+def test_a_link_in_the_agents_folder_is_not_followed(machine, release):
+    (machine.places.download / "release").symlink_to(release)
+    assert install.serve(machine.places) == 0
+    assert read_answer(machine.places, "").code == "no_file"

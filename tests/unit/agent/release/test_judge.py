@@ -1,0 +1,62 @@
+"""When a release on trial is examined, and when it goes back."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent.release.judge import Judge, Seen, Verdict
+from agent.release.state import TRYING, Trial
+
+TRIAL = Trial(TRYING, "2.0", "d", began_s=100.0, probation_s=60.0, deadline_s=300.0)
+WELL = Seen(is_ready=True, process_id=7, version="2.0", is_connected=True, detail="ok")
+
+
+def seen(**changes) -> Seen:
+    return Seen(**{name: changes.get(name, getattr(WELL, name)) for name in Seen.__slots__})
+
+
+def test_what_is_well_for_the_probation_is_examined_and_not_before():
+    judge = Judge(TRIAL)
+    assert judge.look(WELL, 100) is Verdict.WAIT
+    assert judge.look(WELL, 159) is Verdict.WAIT
+    assert judge.look(WELL, 160) is Verdict.EXAMINE
+
+
+def test_an_examination_that_found_something_comes_again_later():
+    judge = Judge(TRIAL)
+    judge.look(WELL, 100)
+    assert judge.look(WELL, 160) is Verdict.EXAMINE
+    assert judge.look(WELL, 165) is Verdict.WAIT
+    assert judge.look(WELL, 170) is Verdict.EXAMINE
+
+
+def test_another_process_begins_its_probation_anew():
+    judge = Judge(TRIAL)
+    judge.look(WELL, 100)
+    assert judge.look(seen(process_id=8), 160) is Verdict.WAIT
+    assert judge.look(seen(process_id=8), 220) is Verdict.EXAMINE
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"is_ready": False}, "not say that it is ready"),
+        ({"process_id": 0}, "not say that it is ready"),
+        ({"version": "1.0"}, "runs version 1.0"),
+        (
+            {"is_connected": False, "detail": "unreachable no route"},
+            "no exchange with the server (unreachable no route)",
+        ),
+    ],
+)
+def test_what_never_shows_all_goes_back_at_the_deadline_with_what_is_missing(change, says):
+    judge = Judge(TRIAL)
+    assert judge.look(seen(**change), 399) is Verdict.WAIT
+    assert judge.look(seen(**change), 400) is Verdict.GO_BACK
+    assert says in judge.missing
+
+
+def test_one_exchange_is_enough_and_a_network_that_goes_away_later_takes_nothing_back():
+    judge = Judge(TRIAL)
+    judge.look(WELL, 100)
+    assert judge.look(seen(is_connected=False), 160) is Verdict.EXAMINE
