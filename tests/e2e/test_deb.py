@@ -311,11 +311,12 @@ def test_two_commands_lead_from_a_bare_system_to_the_first_command(machine, pack
 
 
 def changed_since_a_look(machine: Container) -> Callable[[], set[str]]:
-    """What is there now and was not, or the other way round: paths with kind, mode, owner, size and time."""
+    """What is there now and was not, or the other way round: paths with mode and owner, files with size and time."""
 
     def look() -> set[str]:
         places = ("/etc", "/usr", "/opt", "/root", "/var", "-not", "-path", "/var/log/*")
-        return set(machine.run("find", *places, "-printf", r"%p %y %m %U:%G %s %T@\n").splitlines())
+        folders = ("-type", "d", "-printf", r"%p %m %U:%G\n", "-o", "-printf", r"%p %y %m %U:%G %s %T@ %l\n")
+        return set(machine.run("find", *places, "(", *folders, ")").splitlines())
 
     before = look()
     return lambda: before ^ look()
@@ -371,6 +372,23 @@ def test_the_gateway_has_a_package_too(machine, packages):
     path = f"import sys; sys.path[:0] = [{own}, '/usr/lib/device-gateway/common']"
     imports = "import gateway.app, uvloop, httptools, cryptography.hazmat.primitives.asymmetric.ed25519, qrcode"
     machine.run("python3", "-I", "-c", f"{path}; {imports}")
+    # The broker, here a unit that notes each reload, learns of a new device by itself once the path unit is enabled.
+    broker = (
+        "[Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=true\nExecReload=sh -c 'echo again >> /run/reloads'\n"
+    )
+    machine.write("/etc/systemd/system/mosquitto.service", broker)
+    machine.run("systemctl", "daemon-reload")
+    machine.run("systemctl", "start", "mosquitto")
+    machine.run("device-gateway", "init", "--base-url", "https://api.example.com/v1", "--mqtt")
+    machine.run("device-gateway", "broker-config", "--no-tls")
+    machine.run("systemctl", "enable", "--now", "device-gateway-broker.path")
+    machine.run("device-gateway", "devices", "add", "--no-check", "--device-id", "d1")
+    machine.wait_until(lambda: machine.ask("cat", "/run/reloads") == "again", "the broker is reloaded")
+    passwords = "/etc/mosquitto/device-gateway/passwords"
+    assert machine.run("cut", "-d:", "-f1", passwords).split() == ["d1", "gateway"]
+    machine.run("device-gateway", "devices", "revoke", "d1")
+    machine.wait_until(lambda: machine.run("cut", "-d:", "-f1", passwords) == "gateway", "a revoked device is gone")
+    assert machine.ask("systemctl", "is-failed", "device-gateway-broker.service") != "failed"
     machine.run("apt-get", "--quiet", "--yes", "purge", "device-gateway")
 
 
