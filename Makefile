@@ -18,6 +18,8 @@ TEST_JOBS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 4)
 PYTEST_FLAGS ?=
 # The releases of Debian that `make systemd` boots, such as SYSTEMD_RELEASES=13 PYTEST_FLAGS="-k doctor"
 SYSTEMD_RELEASES ?= 13 12
+# What `make device-test` plays in each of those releases.
+DEVICE_TESTS ?= tests/e2e/test_systemd.py tests/e2e/test_deb.py
 # One parser for `make fuzz`, by its name in tests/fuzz/targets.py; all of them when empty.
 FUZZ ?=
 # Further options of tools/build_release.py, such as RELEASE_FLAGS="--minimum-version 0.3.0"
@@ -38,7 +40,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test chaos exhaustive faults servers systemd systemd-records soak steady powercuts labelsproof fuzz check format docs pictures bench lock deb release update-cuts clean
+.PHONY: help setup demo test chaos exhaustive faults servers systemd device-test emulated-test systemd-records soak steady powercuts labelsproof fuzz check format docs pictures bench lock deb release update-cuts clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-15s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -69,6 +71,14 @@ systemd: $(VENV)/.installed-dev ## the agent under the systemd of Debian 13, the
 	@for release in $(SYSTEMD_RELEASES); do \
 		SYSTEMD_RELEASE=$$release $(BIN)/python -m pytest --numprocesses 0 $(PYTEST_FLAGS) tests/e2e/test_systemd.py || exit; \
 	done
+
+device-test: $(VENV)/.installed-dev ## all tests on a booted Debian 13, then 12: the agent's unit, the packages, enrolling (needs root)
+	@for release in $(SYSTEMD_RELEASES); do \
+		SYSTEMD_RELEASE=$$release $(BIN)/python -m pytest --numprocesses 0 $(PYTEST_FLAGS) $(DEVICE_TESTS) || exit; \
+	done
+
+emulated-test: $(VENV)/.installed-dev ## the arm64 package on an emulated machine that boots Debian (needs root and qemu; half an hour)
+	@EMULATED=1 $(BIN)/python -m pytest --numprocesses 0 -rs $(PYTEST_FLAGS) tests/e2e/test_arm64.py
 
 systemd-records: $(VENV)/.installed-dev ## record what the systemd of Debian 12 and 13 prints, for the tests of doctor (needs root)
 	@$(BIN)/python -m tests.systemd_records
