@@ -14,5 +14,7 @@ EXIT_UNREACHABLE: Final = 5
 """The service or the broker cannot be reached."""
 EXIT_RESTART: Final = 75
 """``EX_TEMPFAIL`` of ``sysexits.h``: ended by ``restart_agent``; the service manager shall start it again."""
+EXIT_INTERRUPTED: Final = 130
+"""Ctrl-C, as a shell reports it."""
 EXIT_REPLACE: Final = -1
 """Never seen outside: the program is to be run anew in this very process, with another configuration."""

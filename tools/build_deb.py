@@ -33,6 +33,9 @@ from click_man.core import write_man_pages
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
+
+from tools.elf_debug import without_debug  # noqa: E402 - found by the line above
+
 TEMPLATES: Final = ROOT / "debian"
 _GIT: Final = shutil.which("git") or "git"
 PYTHONS: Final = ("3.11", "3.13")
@@ -99,14 +102,16 @@ PACKAGES: Final = (
         "gateway.txt",
         ("agent", "gateway"),
         "gateway.cli:main",
-        ("device-gateway.service",),
+        ("device-gateway.service", "device-gateway-broker.path", "device-gateway-broker.service"),
         {},
         ("configs/gateway.yaml",),
     ),
 )
 
 
-_STARTED_BY_OTHERS: Final = frozenset({"device-agent-helper.service", "device-agent-update.service"})
+_STARTED_BY_OTHERS: Final = frozenset(
+    {"device-agent-helper.service", "device-agent-update.service", "device-gateway-broker.service"}
+)
 PACKAGE: Final = "release.json"
 
 
@@ -227,6 +232,9 @@ def _download(package: Package, architecture: str, python: str, folder: Path) ->
 def _unpack(wheel: Path, folder: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder)
+        compiled = [folder / name for name in archive.namelist() if name.endswith(".so")]
+    for library in compiled:
+        library.write_bytes(without_debug(library.read_bytes()))
 
 
 def _unpack_project(package: Package, folder: Path, common: Path) -> None:

@@ -7,14 +7,9 @@ needs no trust store and no clock that is right.
 
 from __future__ import annotations
 
-import http.client
-import json
 import os
 import pwd
 import re
-import socket
-import ssl
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import SplitResult, urlsplit
@@ -22,6 +17,7 @@ from urllib.parse import SplitResult, urlsplit
 import yaml
 
 from agent.adapters.files import replace_file
+from agent.app.first_contact import Exchange, certificate_fault, exchange_with_gateway
 from agent.app.gateway_configuration import (
     AUTHORITY,
     CONFIGURATION,
@@ -38,28 +34,20 @@ from agent.errors import (
     RateLimited,
     Refused,
     ServerFault,
-    TransportError,
     UnexpectedAnswer,
 )
 from agent.frozen import dataclass
 from agent.wire.enrollment import (
-    PATH,
     EnrollmentAnswer,
     EnrollmentCode,
-    fingerprint_of,
     parse_code,
 )
 from agent.wire.json_text import parse_json
 
-TIMEOUT_S: Final = 30.0
-_ANSWER_BYTES: Final = 256 * 1024
 _USER: Final = "device-agent"
 _SERIAL_FILES: Final = ("/proc/device-tree/serial-number", "/sys/class/dmi/id/product_serial", "/etc/machine-id")
 _NO_SERIALS: Final = frozenset({"", "0", "none", "not specified", "to be filled by o.e.m.", "default string"})
 _CREATED: Final = 201
-
-Exchange = Callable[[SplitResult, EnrollmentCode, dict[str, Any]], tuple[int, bytes]]
-"""Shows that the server has the code's certificate, then posts the body; status and body of the answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,67 +136,20 @@ def enroll(plan: EnrollmentPlan, exchange: Exchange | None = None) -> Enrolled:
 
     Raises:
         ServiceError: the gateway cannot be reached, or refused.
-        ConfigurationError: the code is for another gateway, this device is enrolled as another one, or a file cannot
-            be written.
+        ConfigurationError: the code is for another gateway, the agent would refuse its certificate, this device is
+            enrolled as another one, or a file cannot be written.
     """
     body: dict[str, Any] = {"secret": plan.code.secret, "device_identifier": plan.device_identifier}
     if plan.device_name is not None:
         body["device_name"] = plan.device_name
     status, raw = (exchange or exchange_with_gateway)(plan.url, plan.code, body)
     answer = _read(status, raw)
+    if exchange is None and answer.url is not None and answer.url.startswith("https:"):
+        fault = certificate_fault(answer.url, answer.authority)
+        if fault is not None:
+            text = f"{fault}; nothing was changed here, and the code is good for this device again"
+            raise ConfigurationError([text], "enroll")
     return _write(plan, answer)
-
-
-def exchange_with_gateway(url: SplitResult, code: EnrollmentCode, body: dict[str, Any]) -> tuple[int, bytes]:
-    """Post the body once the server has shown the certificate that the code names.
-
-    Raises:
-        TransportError: no answer.
-        ConfigurationError: another certificate; the code was not sent.
-    """
-    connection = _connection(url)
-    where = url.netloc
-    try:
-        connection.connect()
-        if isinstance(connection.sock, ssl.SSLSocket):
-            shown = connection.sock.getpeercert(binary_form=True) or b""
-            if fingerprint_of(shown) != code.fingerprint:
-                fault = (
-                    f"{where} shows another certificate than the one that this code is for, so the code was not sent: "
-                    "compare the address, or ask for a new code if the gateway's certificate was renewed"
-                )
-                raise ConfigurationError([fault], "enroll")
-        text = json.dumps(body).encode()
-        connection.request("POST", f"{url.path.rstrip('/')}{PATH}", text, {"Content-Type": "application/json"})
-        answer = connection.getresponse()
-        return answer.status, answer.read(_ANSWER_BYTES)
-    except (OSError, http.client.HTTPException) as error:
-        raise TransportError(_no_answer(where, error)) from None
-    finally:
-        connection.close()
-
-
-def _connection(url: SplitResult) -> http.client.HTTPConnection:
-    host, port = url.hostname or "", url.port
-    if url.scheme == "http":
-        return http.client.HTTPConnection(host, port, timeout=TIMEOUT_S)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    # The code says which certificate it must be, to the bit; names, authorities and times say less.
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    return http.client.HTTPSConnection(host, port, timeout=TIMEOUT_S, context=context)
-
-
-def _no_answer(where: str, error: Exception) -> str:
-    if isinstance(error, socket.gaierror):
-        return f"{where}: this name has no address; compare it, or mend this device's network (name server)"
-    if isinstance(error, ssl.SSLError):
-        return f"{where} does not speak TLS as it should ({error.reason or error}); compare the address and its port"
-    if isinstance(error, TimeoutError):
-        return f"{where} did not answer within {TIMEOUT_S:g} s; is this device's network up, and the port open?"
-    if isinstance(error, OSError):
-        return f"{where} cannot be reached ({error.strerror or error}); is the network up, and does the gateway run?"
-    return f"{where} did not answer as a web server does ({type(error).__name__}); compare the address and its port"
 
 
 def _scheme_faults(url: SplitResult, code: EnrollmentCode) -> list[str]:
@@ -303,8 +244,9 @@ def _try_to_write(directory: Path) -> None:
     there = directory
     while not there.exists():
         there = there.parent
-    probe = there / f".{_USER}-enroll-{os.getpid()}"
-    fd = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    # One name: what a run that was killed has left goes with the next.
+    probe = there / f".{_USER}-enroll"
+    fd = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     os.close(fd)
     probe.unlink()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -12,7 +13,7 @@ import click
 
 from agent.cli.options import configuration_faults_end_it, is_root, json_option, print_json
 from agent.error_text import bounded
-from agent.errors import Advice, ErrorAnswer, InvalidMessage, ServiceError
+from agent.errors import Advice, ConfigurationError, ErrorAnswer, InvalidMessage, ServiceError
 from agent.exit_codes import EXIT_CHECK_FAILED, EXIT_UNREACHABLE
 
 _UNIT: Final = "device-agent.service"
@@ -80,6 +81,8 @@ def enroll(
             raise click.UsageError(f"the CODE is missing ({error}): device-agent enroll ADDRESS CODE") from None
     try:
         with configuration_faults_end_it():
+            if start:
+                _check_unit(directory)
             plan = plan_enrollment(url, code, identifier=identifier, name=name, directory=directory)
             enrolled = enroll_at(plan)
     except ServiceError as error:
@@ -103,12 +106,33 @@ def enroll(
         raise SystemExit(EXIT_CHECK_FAILED)
 
 
-def _start(directory: Path) -> bool | None:
-    """Whether the service runs now; None where it is not this command's to start."""
+def _check_unit(directory: Path) -> None:
+    """Refuse before anything is changed where the unit would start another installation.
+
+    Raises:
+        ConfigurationError: it would.
+    """
+    from agent.app.service_unit import foreign_unit_fault
+
+    systemctl = _systemctl(directory)
+    fault = None if systemctl is None else foreign_unit_fault(systemctl, Path(sys.argv[0]))
+    if fault is not None:
+        raise ConfigurationError([fault], "enroll")
+
+
+def _systemctl(directory: Path) -> str | None:
+    """The program, where the service is this command's to start."""
     systemctl = shutil.which("systemctl")
     if not is_root() or systemctl is None or directory != _DEFAULT_DIR or not os.path.isdir("/run/systemd/system"):  # noqa: PTH112
         return None
-    if subprocess.run((systemctl, "cat", _UNIT), capture_output=True, check=False).returncode != 0:
+    there = subprocess.run((systemctl, "cat", _UNIT), capture_output=True, check=False).returncode == 0
+    return systemctl if there else None
+
+
+def _start(directory: Path) -> bool | None:
+    """Whether the service runs now; None where it is not this command's to start."""
+    systemctl = _systemctl(directory)
+    if systemctl is None:
         return None
     enabled = subprocess.run((systemctl, "enable", _UNIT), capture_output=True, check=False).returncode == 0
     try:

@@ -1,9 +1,11 @@
-"""``device-gateway broker-config`` and ``certificates``."""
+"""``device-gateway broker-config``, ``broker-update`` and ``certificates``."""
 
 from __future__ import annotations
 
 import os
 import secrets
+import shutil
+import subprocess
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,13 +14,16 @@ from typing import TYPE_CHECKING
 import click
 
 from agent.cli.options import configuration_faults_end_it
+from agent.error_text import bounded
 from agent.errors import ConfigurationError
+from agent.exit_codes import EXIT_CHECK_FAILED
 from gateway.cli.options import gateway_config_option, load_without_keys
 
 if TYPE_CHECKING:
     from gateway.certificates import CertificateFiles
 
 _TLS = Path("/etc/device-gateway/tls")
+_DIRECTORY = Path("/etc/mosquitto/device-gateway")
 
 
 @click.command()
@@ -69,7 +74,7 @@ def certificates(*, hosts: tuple[str, ...], directory: Path, renew: bool, owner:
     "--dir",
     "directory",
     type=click.Path(path_type=Path, file_okay=False),
-    default=Path("/etc/mosquitto/device-gateway"),
+    default=_DIRECTORY,
     show_default=True,
     help="Where passwords, rules and a copy of the certificate go.",
 )
@@ -162,6 +167,62 @@ def broker_config(
         click.echo("next: systemctl reload mosquitto (or SIGHUP): connections stay, those of revoked devices end")
     else:
         click.echo("nothing changed: mosquitto need not read it again")
+
+
+@click.command("broker-update")
+@gateway_config_option
+@click.option(
+    "--dir",
+    "directory",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=_DIRECTORY,
+    show_default=True,
+    help="Where broker-config has put passwords and rules.",
+)
+@click.option("--owner", default="mosquitto", show_default=True, help="The broker's user, when root runs this.")
+@click.option("--reload/--no-reload", default=True, help="Have systemd reload the broker when something has changed.")
+@click.option("--unit", default="mosquitto.service", show_default=True, help="The broker's unit.")
+def broker_update(*, config_path: Path, directory: Path, owner: str, reload: bool, unit: str) -> None:
+    """Bring the passwords of the devices at the broker up to date, and reload it.
+
+    device-gateway-broker.path runs it after each change. Listener, rules and certificate stay as broker-config wrote
+    them.
+
+    Exit codes: 0 good, 1 the broker was not reloaded, 2 a file cannot be used.
+    """
+    from gateway.devices.adding import all_tokens
+    from gateway.devices.broker_wanted import take_broker_mark
+    from gateway.devices.token_file import FILE_NAME
+    from gateway.mqtt.broker_config import device_passwords
+    from gateway.mqtt.broker_update import update_passwords
+
+    with configuration_faults_end_it():
+        config = load_without_keys(config_path)
+        try:
+            take_broker_mark(config.state_dir)
+        except OSError as error:
+            fault = f"{error.filename} cannot be removed: {error.strerror}; run it as root"
+            raise ConfigurationError([fault], "broker-update") from None
+        devices = device_passwords(all_tokens(config.state_dir / FILE_NAME), time.time())
+        changed = update_passwords(directory, devices, owner)
+    if not changed:
+        click.echo(f"{len(devices)} device(s): nothing changed")
+        return
+    click.echo(f"{len(devices)} device(s): wrote {directory / 'passwords'}")
+    if reload:
+        _reload(unit)
+    else:
+        click.echo(f"next: systemctl reload {unit}")
+
+
+def _reload(unit: str) -> None:
+    systemctl = shutil.which("systemctl")
+    done = None if systemctl is None else subprocess.run((systemctl, "reload", unit), capture_output=True, check=False)
+    if done is None or done.returncode != 0:
+        why = "there is no systemctl" if done is None else done.stderr.decode(errors="replace").strip()
+        click.echo(bounded(f"{unit} was not reloaded ({why}): send mosquitto a SIGHUP"), err=True)
+        raise SystemExit(EXIT_CHECK_FAILED)
+    click.echo(f"reloaded {unit}")
 
 
 def _certificates(

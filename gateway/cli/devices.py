@@ -7,7 +7,7 @@ import secrets
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -321,5 +321,11 @@ def _as_json(added: Added) -> dict[str, Any]:
 
 
 def _remind_of_broker(config: GatewayConfig, changed: bool) -> None:  # noqa: FBT001 - one word says it
-    if changed and config.mqtt.enabled:
-        click.echo("for MQTT: device-gateway broker-config, then reload the broker", err=True)
+    if not changed or not config.mqtt.enabled:
+        return
+    from gateway.devices.broker_wanted import want_broker_update
+
+    with suppress(OSError):  # the line below says what to do by hand
+        want_broker_update(config.state_dir)
+    text = "for MQTT: device-gateway-broker.path brings this to the broker; where it does not run: broker-update"
+    click.echo(text, err=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import secrets
 import sys
 import time
@@ -15,19 +14,9 @@ import click
 from agent.cli.options import configuration_faults_end_it, json_option, print_json, print_table
 from agent.error_text import bounded
 from agent.exit_codes import EXIT_CHECK_FAILED
-from gateway.cli.options import gateway_config_option, load_without_keys
+from gateway.cli.options import gateway_config_option, load_without_keys, read_duration
 
-_UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
-_LONGEST_S: Final = 366 * 86_400.0
 _MOST: Final = 100_000
-
-
-def read_duration(text: str) -> float:
-    """A time such as ``90s``, ``15m``, ``1h`` or ``7d``, in seconds."""
-    found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,3})?)([smhd])", text)
-    if found is None or not 1.0 <= float(found[1]) * _UNITS[found[2]] <= _LONGEST_S:
-        raise click.BadParameter(f"{text!r} is no time: write 15m, 1h or 7d, from 1s to 366d")
-    return float(found[1]) * _UNITS[found[2]]
 
 
 @click.command()
@@ -136,7 +125,8 @@ def invite(
 
         click.echo(draw_text(make_symbol(text), colours=sys.stdout.isatty()), color=True)
     if config.mqtt.enabled and reach.broker is not None:
-        click.echo("for MQTT: device-gateway broker-config after each enrollment, then reload the broker", err=True)
+        text = "for MQTT: device-gateway-broker.path brings each device to the broker"
+        click.echo(f"{text}; where it does not run: broker-update", err=True)
 
 
 @click.command()

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+import click
 
 from agent.cli.options import config_option_of, file_to_load
 from agent.config.load import load_model
@@ -13,10 +16,20 @@ if TYPE_CHECKING:
     from gateway.config import GatewayConfig, LoadedGateway
 
 DEFAULT_PATH: Final = Path("/etc/device-gateway/config.yaml")
+_UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+_LONGEST_S: Final = 366 * 86_400.0
 
 
 gateway_config_option = config_option_of(DEFAULT_PATH, "DEVICE_GATEWAY_CONFIG", "The gateway's configuration file")
 """``--config FILE``."""
+
+
+def read_duration(text: str) -> float:
+    """A time such as ``90s``, ``15m``, ``1h`` or ``7d``, in seconds."""
+    found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,3})?)([smhd])", text)
+    if found is None or not 1.0 <= float(found[1]) * _UNITS[found[2]] <= _LONGEST_S:
+        raise click.BadParameter(f"{text!r} is no time: write 15m, 1h or 7d, from 1s to 366d")
+    return float(found[1]) * _UNITS[found[2]]
 
 
 def load(config_path: Path) -> LoadedGateway:

@@ -13,11 +13,13 @@ from agent.exit_codes import EXIT_CONFIGURATION
 
 _COMMANDS: Final = {
     "broker-config": "gateway.cli.broker:broker_config",
+    "broker-update": "gateway.cli.broker:broker_update",
     "certificates": "gateway.cli.broker:certificates",
     "check": "gateway.cli.run:check",
     "devices": "gateway.cli.devices:devices",
     "doctor": "gateway.cli.run:doctor",
     "init": "gateway.cli.run:init",
+    "rollout": "gateway.cli.rollout:rollout",
     "run": "gateway.cli.run:run",
     "status": "gateway.cli.run:status",
 }

@@ -19,6 +19,7 @@ from agent.wire.enrollment import (
     make_code,
 )
 from gateway.devices.adding import Registrar, issue_tokens, wanted_device
+from gateway.devices.broker_wanted import want_broker_update
 from gateway.devices.invite_file import FILE_NAME, Invite, InviteFile, ReachByInvite, WantedByInvite, digest_of_secret
 from gateway.devices.issuing import service_client
 from gateway.devices.token_file import FILE_NAME as TOKENS_FILE_NAME
@@ -149,6 +150,8 @@ class Enroller:
                 file.release(invited, request.device_identifier)
                 raise
             file.settle(invited, request.device_identifier, device_id)
+        if invited.reach.broker is not None:
+            want_broker_update(self.state_dir)
         reach = invited.reach
         return EnrollmentAnswer(
             device_id=device_id,

@@ -122,7 +122,7 @@ def write_broker_config(
     try:
         settings.directory.mkdir(mode=0o755, parents=True, exist_ok=True)
         give_to(settings.directory, settings.owner)
-        known = _read_passwords(passwords)
+        known = read_passwords(passwords)
         entries = {name: _entry(password, known.get(name)) for name, password in gateways.items()} | dict(devices)
         text = "".join(f"{name}:{entry}\n" for name, entry in sorted(entries.items()))
         changed_passwords = _put(settings, passwords, text, 0o600)
@@ -141,6 +141,19 @@ def write_broker_config(
         _line(settings.configuration, f"port {settings.port}, {'TLS' if settings.tls else 'no TLS'}", changed=changed),
     )
     return WrittenBroker(lines, restart=changed, reload=changed_passwords or changed_rules or any(changed_tls))
+
+
+def read_passwords(path: Path) -> dict[str, str]:
+    """User name -> entry of a file of mosquitto's passwords; empty where there is none.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    try:
+        lines = path.read_text("utf-8").splitlines()
+    except FileNotFoundError:
+        return {}
+    return {name: entry for name, _, entry in (line.partition(":") for line in lines)}
 
 
 def gateway_password(path: Path, make: Callable[[int], str], owner: int) -> Secret:
@@ -222,14 +235,6 @@ def _check_gateways(devices: Mapping[str, str], gateways: Mapping[str, Secret]) 
         faults.append("without a user of its own the gateway cannot connect: name one")
     if faults:
         raise ConfigurationError(faults, "broker-config")
-
-
-def _read_passwords(path: Path) -> dict[str, str]:
-    try:
-        lines = path.read_text("utf-8").splitlines()
-    except FileNotFoundError:
-        return {}
-    return {name: entry for name, _, entry in (line.partition(":") for line in lines)}
 
 
 def _entry(password: Secret, known: str | None) -> str:

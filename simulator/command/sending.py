@@ -15,10 +15,10 @@ from agent.wire.commands import CommandRecord
 from agent.wire.extensions import COMMAND_TTL
 from agent.wire.json_text import parse_object
 from agent.wire.limits import COMMAND_PAYLOAD_BYTES
+from agent.wire.sending import SendCommand
 from simulator.announced import ask_offers
 from simulator.command.counter import CounterFile
 from simulator.wire.client import ServiceClient
-from simulator.wire.messages import SendCommand
 
 _LOOK_EVERY_S: Final = 0.5
 

@@ -9,10 +9,10 @@ from typing import Any, Final
 
 from agent.wire.command_states import FINAL_STATES
 from agent.wire.commands import CommandRecord
+from agent.wire.sending import SendCommand
 from simulator.demo.proofs import ExpectedCommand, StoredCommand
 from simulator.fleet.runner import DeviceIdentity
 from simulator.wire.client import ServiceClient
-from simulator.wire.messages import SendCommand
 
 _LOOK_S: Final = 0.1
 NEVER: Final = frozenset({0})

@@ -9,6 +9,7 @@ from typing import Final
 
 from agent.errors import ErrorAnswer, UnexpectedAnswer
 from agent.wire.command_states import CommandStatus
+from agent.wire.sending import SendCommand
 from simulator.demo.onboard import USER_ID, Onboarded, make_product, print_labels, register
 from simulator.demo.orders import NEVER, CommandSender, Order
 from simulator.demo.proofs import OutboxCounters, Proof, prove_removal
@@ -23,7 +24,6 @@ from simulator.gateway.broker import Broker
 from simulator.gateway.process import GatewayProcess
 from simulator.report_parts.values import Outage, Tone
 from simulator.wire.client import ServiceClient
-from simulator.wire.messages import SendCommand
 
 _ENDED_S: Final = 60.0
 _BEGUN_S: Final = 60.0

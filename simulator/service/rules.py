@@ -15,6 +15,7 @@ from pydantic_core import from_json
 from sqlalchemy import Connection, Row
 
 from agent.wire.base import JsonObject
+from agent.wire.sending import SendCommand
 from simulator.service.core import rule_machine as machine
 from simulator.service.core.vocabulary import check_payload
 from simulator.service.errors import ServiceError
@@ -22,7 +23,6 @@ from simulator.service.ids import IdSource
 from simulator.service.storage import commands, databases, devices, products, rule_firings, rule_states, runtime_data
 from simulator.service.storage.readings import NewReading
 from simulator.service.storage.rule_states import Key, LiveRule, Moved
-from simulator.wire.messages import SendCommand
 from simulator.wire.rules import CommandAction, RecordAction
 
 TIMERS_MAX: Final = 500

@@ -5,28 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from agent.wire import paths
-from agent.wire.commands import CommandRecord
 from agent.wire.device_client import read_record, time_param
 from agent.wire.devices import Device
-from agent.wire.registration import RegistrationClient
 from agent.wire.secret import Secret
+from agent.wire.sending import SendingClient
 from agent.wire.sensor_data import SensorDataRecord
 from agent.wire.tokens import TokenAnswer
 from simulator.wire.dashboards import DeviceAnalytics
-from simulator.wire.messages import Aggregate, Order, ScanAnswer, ScanQr, SendCommand, SensorDataBucket, SignIn
+from simulator.wire.messages import Aggregate, Order, ScanAnswer, ScanQr, SensorDataBucket, SignIn
 from simulator.wire.product_calls import ProductCalls
 from simulator.wire.token_calls import TokenCalls
 
 
-class ServiceClient(ProductCalls, TokenCalls, RegistrationClient):
+class ServiceClient(ProductCalls, TokenCalls, SendingClient):
     """The whole interface of the service; arguments and behaviour are those of
     :class:`~agent.wire.device_client.DeviceClient`.
     """  # noqa: D205 - one sentence needs two lines
-
-    def send_command(self, command: SendCommand, *, idempotency_key: str | None = None) -> CommandRecord:
-        """``POST /commands/send``."""
-        answer = self._write("POST", paths.SEND_COMMAND, command, idempotency_key=idempotency_key)
-        return read_record(CommandRecord, answer, "command", command.to_wire())
 
     def sensor_data(
         self,

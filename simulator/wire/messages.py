@@ -1,29 +1,16 @@
-"""Messages that operators and apps send, and no device: a command, buckets of readings, a scanned label, a sign-in."""
+"""Messages that operators and apps send, and no device: buckets of readings, a scanned label, a sign-in."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import AliasChoices, Field, model_validator
 
 from agent.wire.base import JsonObject, LooseTime, Received, Sent, SentSecret, Text
-from agent.wire.limits import TTL_MAX_S
 from simulator.wire.products import Product
 
 Order = Literal["asc", "desc"]
 Aggregate = Literal["avg", "min", "max", "sum", "count"]
-
-
-class SendCommand(Sent):
-    """``POST /commands/send`` (specification, "Command").
-
-    Attributes:
-        ttl_seconds: how long the command waits for its device; the service's default is 3600.
-    """
-
-    device_id: Text
-    command_payload: JsonObject
-    ttl_seconds: Annotated[int, Field(ge=1, le=TTL_MAX_S)] | None = None
 
 
 class SensorDataBucket(Received):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from agent.wire import paths
 from agent.wire.base import JsonObject
-from agent.wire.device_client import Calls, given, read_record
+from agent.wire.device_client import Calls, read_record
 from agent.wire.runtime_data import RuntimeRecord
 from simulator.wire.dashboards import Dashboard, NewDashboard
 from simulator.wire.database import NewSchema, NewTable, RuntimeRecordChange, Schema, Table
@@ -61,30 +61,6 @@ class ProductCalls(Calls):
         """``POST /database/tables``."""
         answer = self._write("POST", paths.TABLES, table, idempotency_key=idempotency_key)
         return read_record(Table, answer, "table", table.to_wire())
-
-    def runtime_data(
-        self,
-        *,
-        product_id: str | None = None,
-        device_id: str | None = None,
-        table_name: str | None = None,
-        data: Mapping[str, str | int] | None = None,
-        order: str | None = None,
-        limit: int | None = None,
-    ) -> Iterator[RuntimeRecord]:
-        """``GET /database/runtime-data``.
-
-        Args:
-            product_id: only this product's.
-            device_id: only this device's.
-            table_name: only this table's.
-            data: only records whose column has this value, ``data.<column>=``.
-            order: ``asc`` or ``desc`` by creation.
-            limit: how many at most.
-        """
-        query = {"product_id": product_id, "device_id": device_id, "table_name": table_name, "order": order}
-        columns = {f"data.{column}": value for column, value in (data or {}).items()}
-        return self._list(RuntimeRecord, paths.RUNTIME_DATA, {**given(query), **columns}, limit)
 
     def replace_runtime_record(self, record_id: str, data_payload: JsonObject) -> RuntimeRecord:
         """``PUT /database/runtime-data/{id}``: the new content replaces the old."""

@@ -12,8 +12,8 @@ import pytest
 from agent.errors import Conflict, NotFound
 from agent.wire.auth import KeyPair
 from agent.wire.commands import CommandResult
+from agent.wire.sending import SendCommand
 from simulator.wire.client import ServiceClient
-from simulator.wire.messages import SendCommand
 from tests.service_running import Bench, client, running
 
 

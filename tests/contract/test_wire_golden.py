@@ -19,13 +19,14 @@ from agent.wire.commands import CommandResult, CommandResultPayload
 from agent.wire.registration import RegisterDevice
 from agent.wire.runtime_data import NewRuntimeRecord
 from agent.wire.secret import Secret
+from agent.wire.sending import SendCommand
 from agent.wire.sensor_data import PostSensorData
 from agent.wire.times import parse_time
 from agent.wire.tokens import RefreshTokens
 from simulator.wire.client import ServiceClient
 from simulator.wire.dashboards import NewDashboard
 from simulator.wire.database import NewSchema, NewTable, RuntimeRecordChange
-from simulator.wire.messages import ScanQr, SendCommand, SignIn
+from simulator.wire.messages import ScanQr, SignIn
 from simulator.wire.products import NewProduct, ProductChange
 from simulator.wire.qr import LabelText, encode_label, parse_label
 from simulator.wire.rules import NewRule, RuleChange

@@ -17,8 +17,8 @@ from agent.wire.auth import KeyPair
 from agent.wire.commands import CommandRecord
 from agent.wire.registration import RegisterDevice
 from agent.wire.secret import Secret
+from agent.wire.sending import SendCommand
 from simulator.wire.client import ServiceClient
-from simulator.wire.messages import SendCommand
 from simulator.wire.products import NewProduct
 from tests import canary
 from tests.canary import SECRET_KEY

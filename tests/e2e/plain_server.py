@@ -123,6 +123,8 @@ class Plain:
                 if self.choices.results == 201:
                     self.results.append(body)
                 return self.choices.results, {"error": "no such table"} if self.choices.results > 299 else {}
+            case "GET", ["database", "runtime-data"]:
+                return self._listed("records", self.results, "/database/runtime-data", offset)
         return 404, {"error": "not found"}
 
     def _row(self, reading: dict[str, Any]) -> dict[str, Any]:

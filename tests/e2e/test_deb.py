@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -310,6 +310,57 @@ def test_two_commands_lead_from_a_bare_system_to_the_first_command(machine, pack
         journey.ping(device.device_id)
 
 
+def changed_since_a_look(machine: Container) -> Callable[[], set[str]]:
+    """What is there now and was not, or the other way round: paths with mode and owner, files with size and time."""
+
+    def look() -> set[str]:
+        places = ("/etc", "/usr", "/opt", "/root", "/var", "-not", "-path", "/var/log/*")
+        folders = ("-type", "d", "-printf", r"%p %m %U:%G\n", "-o", "-printf", r"%p %y %m %U:%G %s %T@ %l\n")
+        return set(machine.run("find", *places, "(", *folders, ")").splitlines())
+
+    before = look()
+    return lambda: before ^ look()
+
+
+def test_what_stands_in_the_way_of_enrolling_has_one_line_and_changes_nothing(machine, packages, tmp_path):
+    """A read-only root, no network, an agent that pip installed before; /var on a partition of its own is none."""
+    with travelling(tmp_path) as journey:
+        journey.set_up()
+        journey.start()
+        url = f"https://127.0.0.1:{journey.port}"
+        terms = ("--product-id", journey.product_id, "--user-id", "me", "--url", url)
+        code = json.loads(journey.run("devices", "invite", "--json", *terms))["code"]
+        (package,) = packages.glob("device-agent_*.deb")
+        install(machine, package)
+        enroll = ("device-agent", "enroll", url, code)
+        apart = ("systemd-run", "--quiet", "--wait", "--pipe")
+
+        changed = changed_since_a_look(machine)
+        said = machine.ask(*apart, "--property=ProtectSystem=strict", *enroll)
+        assert "/etc/device-agent is on a read-only file system: mount it writable" in said
+        said = machine.ask(*apart, "--property=PrivateNetwork=yes", *enroll)
+        assert "cannot be reached" in said
+        assert "is the network up" in said
+        assert changed() == set()
+
+        unit = "/etc/systemd/system/device-agent.service"
+        machine.write(unit, "[Service]\nExecStart=/opt/device-agent/bin/device-agent run\n")
+        machine.run("systemctl", "daemon-reload")
+        changed = changed_since_a_look(machine)
+        said = machine.ask(*enroll)
+        assert f"{unit} starts another agent, /opt/device-agent/bin/device-agent, than this one" in said
+        assert changed() == set()
+        assert list(journey.client.devices()) == []
+        # What it says to do.
+        machine.run("sh", "-c", f"systemctl stop device-agent; rm {unit}; systemctl daemon-reload")
+
+        machine.run("sh", "-c", "mkdir /kept && cp -a /var/. /kept && mount -t tmpfs var /var && cp -a /kept/. /var")
+        assert "the service runs" in machine.run(*enroll)
+        assert machine.run("findmnt", "--noheadings", "--output=TARGET", "--target", STATE) == "/var"
+        (device,) = journey.client.devices()
+        journey.ping(device.device_id)
+
+
 def test_the_gateway_has_a_package_too(machine, packages):
     (package,) = packages.glob("device-gateway_*.deb")
     install(machine, package)
@@ -321,6 +372,23 @@ def test_the_gateway_has_a_package_too(machine, packages):
     path = f"import sys; sys.path[:0] = [{own}, '/usr/lib/device-gateway/common']"
     imports = "import gateway.app, uvloop, httptools, cryptography.hazmat.primitives.asymmetric.ed25519, qrcode"
     machine.run("python3", "-I", "-c", f"{path}; {imports}")
+    # The broker, here a unit that notes each reload, learns of a new device by itself once the path unit is enabled.
+    broker = (
+        "[Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=true\nExecReload=sh -c 'echo again >> /run/reloads'\n"
+    )
+    machine.write("/etc/systemd/system/mosquitto.service", broker)
+    machine.run("systemctl", "daemon-reload")
+    machine.run("systemctl", "start", "mosquitto")
+    machine.run("device-gateway", "init", "--base-url", "https://api.example.com/v1", "--mqtt")
+    machine.run("device-gateway", "broker-config", "--no-tls")
+    machine.run("systemctl", "enable", "--now", "device-gateway-broker.path")
+    machine.run("device-gateway", "devices", "add", "--no-check", "--device-id", "d1")
+    machine.wait_until(lambda: machine.ask("cat", "/run/reloads") == "again", "the broker is reloaded")
+    passwords = "/etc/mosquitto/device-gateway/passwords"
+    assert machine.run("cut", "-d:", "-f1", passwords).split() == ["d1", "gateway"]
+    machine.run("device-gateway", "devices", "revoke", "d1")
+    machine.wait_until(lambda: machine.run("cut", "-d:", "-f1", passwords) == "gateway", "a revoked device is gone")
+    assert machine.ask("systemctl", "is-failed", "device-gateway-broker.service") != "failed"
     machine.run("apt-get", "--quiet", "--yes", "purge", "device-gateway")
 
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
+import ssl
 import subprocess
 import sys
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
+import httpx
 import pytest
 import yaml
 
@@ -15,6 +19,7 @@ from agent.wire.enrollment import parse_code
 from gateway.certificates import make_certificates
 from tests.e2e.agent_bench import wait_until
 from tests.e2e.test_gateway_journey import travelling
+from tests.killed_at import AT, LIST
 from tests.ports import free_port
 
 pytestmark = pytest.mark.timeout(600)
@@ -160,3 +165,120 @@ def test_without_tls_a_code_is_made_for_this_machine_or_a_closed_network_only(jo
     journey.run("devices", "invite", *words, "--url", "http://127.0.0.1:8081")
     journey.run("devices", "invite", *words, "--url", "http://192.0.2.1:8081", "--plain")
     journey.run("devices", "invite", *words, "--url", journey.url, "--expires", "soon", code=2)
+
+
+def files(folder):
+    """Each path below with its mode and content."""
+    return {
+        str(path.relative_to(folder)): (path.stat().st_mode, path.read_bytes() if path.is_file() else b"")
+        for path in folder.rglob("*")
+    }
+
+
+def test_killed_at_any_step_it_finishes_when_it_is_run_again_and_stays_one_device(journey):
+    journey.start()
+    code = invite(journey, "--count", "50")["code"]
+    (journey.folder / "cards").mkdir()
+
+    def run(identifier, at):
+        folder = journey.folder / "cards" / identifier
+        words = ("enroll", journey.url, code, "--identifier", identifier, "--dir", str(folder))
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.killed_at", *words],
+            env={**os.environ, AT: str(at), LIST: str(journey.folder / "calls")},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        return done.returncode, done.stdout + done.stderr, folder
+
+    exit_code, said, _ = run("SN-0", 0)
+    assert exit_code == 0, said
+    calls = (journey.folder / "calls").read_text().split()
+    assert calls.count("replace") == 3
+    # Each card is killed at five steps in turn before it finishes: one address has thirty tries a minute.
+    cards = [range(first, min(first + 5, len(calls) + 1)) for first in range(1, len(calls) + 1, 5)]
+    for number, steps in enumerate(cards, 1):
+        for at in steps:
+            exit_code, said, _ = run(f"SN-{number}", at)
+            assert exit_code == -signal.SIGKILL or (exit_code == 0 and at > len(calls) - 5), (at, calls, said)
+        exit_code, said, folder = run(f"SN-{number}", 0)
+        assert exit_code == 0, (steps, calls, said)
+        assert sorted(path.name for path in folder.iterdir()) == ["ca.pem", "config.yaml", "token"]
+        device_id = yaml.safe_load((folder / "config.yaml").read_text())["device"]["device_id"]
+        trust = ssl.create_default_context(cafile=folder / "ca.pem")
+        headers = {"Authorization": f"Bearer {(folder / 'token').read_text().strip()}"}
+        answer = httpx.get(f"{journey.url}/devices/{device_id}/commands", headers=headers, verify=trust)
+        assert answer.status_code == 200, (steps, calls)
+    assert [path.name for path in (journey.folder / "cards").glob(".*")] == []
+    # One id for each device, and each has used the code once.
+    assert len(list(journey.client.devices())) == len(cards) + 1
+    (listed,) = json.loads(journey.run("devices", "invites", "--json"))
+    assert listed["enrolled"] == len(cards) + 1
+
+
+def test_a_clock_by_which_the_certificate_is_not_good_is_named_and_nothing_is_written(journey):
+    """As with a board without a battery, whose clock is behind the certificate's begin."""
+    shutil.rmtree(journey.folder / "etc" / "tls")
+    make_certificates(journey.folder / "etc" / "tls", ["127.0.0.1"], datetime.now(UTC) + timedelta(days=400))
+    journey.start()
+    code = invite(journey)["code"]
+    before = files(journey.folder / "etc")
+    said = enroll(journey, "SN-1", journey.url, code, code=2)
+    assert "this device's clock says" in said
+    assert "timedatectl set-ntp true" in said
+    assert not (journey.folder / "SN-1").exists()
+    assert files(journey.folder / "etc") == before
+    # The code is good again for this device, and for no other one.
+    assert "this device's clock says" in enroll(journey, "SN-1", journey.url, code, code=2)
+    assert "was used" in enroll(journey, "SN-2", journey.url, code, code=1)
+
+
+def test_a_certificate_for_another_name_is_named_before_anything_is_written(journey):
+    shutil.rmtree(journey.folder / "etc" / "tls")
+    make_certificates(journey.folder / "etc" / "tls", ["gateway.example.com"], datetime.now(UTC))
+    journey.start()
+    said = enroll(journey, "SN-1", journey.url, invite(journey)["code"], code=2)
+    assert "is not for the name 127.0.0.1" in said
+    assert not (journey.folder / "SN-1").exists()
+
+
+def test_the_broker_learns_of_an_enrolled_device_by_one_command(journey):
+    folder = journey.folder / "mosquitto"
+    where = ("--conf", folder / "dg.conf", "--dir", folder / "dg")
+    assert "run device-gateway broker-config first" in journey_errors(journey, "broker-update", "--dir", folder / "dg")
+    journey.run("broker-config", *where, "--no-tls", "--standalone")
+    conf = (folder / "dg.conf").read_text()
+    mark = journey.folder / "var" / "broker-wanted"
+    journey.start()
+    enroll(journey, "SN-1", journey.url, invite(journey, "--broker", "127.0.0.1:1883", "--plain")["code"])
+    assert mark.exists()
+    (device,) = journey.client.devices()
+    assert device.device_id not in (folder / "dg" / "passwords").read_text()
+
+    assert "1 device(s): wrote" in journey.run("broker-update", "--dir", folder / "dg", "--no-reload")
+
+    assert not mark.exists()
+    lines = (folder / "dg" / "passwords").read_text().splitlines()
+    assert {line.partition(":")[0] for line in lines} == {device.device_id, "gateway"}
+    assert (folder / "dg" / "passwords").stat().st_mode & 0o777 == 0o600
+    assert (folder / "dg.conf").read_text() == conf
+    assert "nothing changed" in journey.run("broker-update", "--dir", folder / "dg", "--no-reload")
+    # The same entries as broker-config writes.
+    assert "nothing changed" in journey.run("broker-config", *where, "--no-tls", "--standalone")
+
+
+def journey_errors(journey, *words):
+    done = subprocess.run(
+        [sys.executable, "-m", "gateway.cli", *map(str, words)],
+        cwd=journey.folder,
+        env={**os.environ, "DEVICE_GATEWAY_CONFIG": str(journey.config)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2
+    return done.stderr

@@ -9,6 +9,7 @@ import pytest
 from agent.core.poll_interval import PollIntervals
 from agent.wire.auth import KeyPair
 from agent.wire.registration import RegisterDevice
+from agent.wire.sending import SendCommand
 from simulator.demo.readback import read_device
 from simulator.fleet.audit.readings import audit_readings
 from simulator.fleet.device.model import DeviceModel
@@ -16,7 +17,6 @@ from simulator.fleet.runner import DeviceIdentity, FleetTarget, FleetThread
 from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService
 from simulator.wire.client import ServiceClient
-from simulator.wire.messages import SendCommand
 from simulator.wire.products import NewProduct
 from tests.ports import free_port
 

@@ -13,10 +13,10 @@ import pytest
 
 from agent.wire.auth import KeyPair
 from agent.wire.secret import Secret
+from agent.wire.sending import SendCommand
 from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService
 from simulator.wire.client import ServiceClient
-from simulator.wire.messages import SendCommand
 from simulator.wire.products import NewProduct
 from tests.conftest import require_program
 from tests.e2e.agent_bench import API_KEY, SECRET_KEY, AgentProcess, wait_until

@@ -18,8 +18,8 @@ import pytest
 import yaml
 
 from agent.wire import topics
+from agent.wire.sending import SendCommand
 from simulator.children import program_path
-from simulator.wire.messages import SendCommand
 from tests.conftest import require_program
 from tests.fault.gateway_rig import GatewayRig
 from tests.mosquitto import find_mosquitto

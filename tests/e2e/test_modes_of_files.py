@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from agent.errors import ConfigurationError
+from agent.wire.sending import SendCommand
 from simulator.fleet.target.local import read_local
-from simulator.wire.messages import SendCommand
 from tests.conftest import require_program
 from tests.e2e.agent_bench import wait_until
 from tests.fault.gateway_rig import GatewayRig

@@ -24,11 +24,11 @@ import yaml
 from agent.wire import topics
 from agent.wire.commands import CommandResult
 from agent.wire.registration import RegisterDevice
+from agent.wire.sending import SendCommand
 from gateway.devices.token_file import FILE_NAME as TOKENS
 from gateway.devices.token_file import DeviceTokenFile
 from gateway.devices.tokens import make_token
 from simulator.children import ChildProcess, program_path
-from simulator.wire.messages import SendCommand
 from tests.conftest import require_program
 from tests.e2e.agent_bench import wait_until
 from tests.fault.gateway_rig import GatewayRig

@@ -20,6 +20,7 @@ from agent.wire import topics
 from agent.wire.auth import KeyPair
 from agent.wire.registration import RegisterDevice
 from agent.wire.secret import Secret
+from agent.wire.sending import SendCommand
 from gateway.core.share import Share
 from gateway.devices.token_file import FILE_NAME, DeviceTokenFile
 from gateway.devices.tokens import make_token
@@ -27,7 +28,6 @@ from simulator.pytest_plugin.control import ServiceUnderTest
 from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService
 from simulator.wire.client import ServiceClient
-from simulator.wire.messages import SendCommand
 from simulator.wire.products import NewProduct
 from tests.e2e.agent_bench import API_KEY, SECRET_KEY, AgentProcess
 from tests.mosquitto import Mosquitto, end_client

@@ -32,10 +32,10 @@ from agent.wire.auth import KeyPair
 from agent.wire.command_states import FINAL_STATES
 from agent.wire.registration import RegisterDevice
 from agent.wire.secret import Secret
+from agent.wire.sending import SendCommand
 from simulator.children import ChildProcess, program_path
 from simulator.demo import programs
 from simulator.wire.client import ServiceClient
-from simulator.wire.messages import SendCommand
 from simulator.wire.products import NewProduct
 from tests.fault.plugin_folder import make_plugin_folder
 from tests.fault.processes import ForkedProcess, ForkServer, Victim, end_all, environment

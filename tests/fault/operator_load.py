@@ -15,8 +15,8 @@ from typing import Any, Final
 from agent.errors import ServiceError
 from agent.wire import topics
 from agent.wire.command_states import FINAL_STATES
+from agent.wire.sending import SendCommand
 from simulator.wire.client import ServiceClient
-from simulator.wire.messages import SendCommand
 from tests.fault.steady_rig import CURVE, SteadyAgent, SteadyRig, numbers_of
 from tests.fault.verdict import read_effects
 from tests.mosquitto import end_client

@@ -22,11 +22,11 @@ from agent.errors import ErrorAnswer, ServiceError
 from agent.wire.auth import KeyPair
 from agent.wire.registration import RegisterDevice
 from agent.wire.secret import Secret
+from agent.wire.sending import SendCommand
 from agent.wire.sensor_data import PostSensorData
 from simulator.children import ChildProcess, Children, program_path
 from simulator.demo import programs
 from simulator.wire.client import ServiceClient
-from simulator.wire.messages import SendCommand
 from simulator.wire.products import NewProduct
 from tests.canary import SECRET_KEY
 from tests.ports import free_port

@@ -23,9 +23,9 @@ from agent.wire.auth import KeyPair
 from agent.wire.command_states import FINAL_STATES
 from agent.wire.commands import CommandRecord
 from agent.wire.secret import Secret
+from agent.wire.sending import SendCommand
 from simulator.wire.client import ServiceClient
 from simulator.wire.control import ControlClient
-from simulator.wire.messages import SendCommand
 from tests.canary import SECRET_KEY
 from tests.e2e.agent_bench import wait_until
 from tests.fault.rig import API_KEY, Rig

@@ -12,8 +12,8 @@ import yaml
 
 from agent.core.timekeeping import TIME_UNKNOWN
 from agent.wire.command_states import FINAL_STATES
+from agent.wire.sending import SendCommand
 from simulator.wire.client import ServiceClient
-from simulator.wire.messages import SendCommand
 from tests.e2e.agent_bench import wait_until
 from tests.fault import shifted_agent
 from tests.fault.rig import Rig

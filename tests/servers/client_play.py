@@ -11,11 +11,11 @@ from agent.wire.extensions import ALL, LIST_PARAMETERS
 from agent.wire.registration import RegisterDevice
 from agent.wire.runtime_data import NewRuntimeRecord
 from agent.wire.secret import Secret
+from agent.wire.sending import SendCommand
 from agent.wire.sensor_data import PostSensorData
 from simulator.wire.client import ServiceClient
 from simulator.wire.dashboards import NewDashboard
 from simulator.wire.database import NewColumn, NewSchema, NewTable
-from simulator.wire.messages import SendCommand
 from simulator.wire.products import NewProduct, ProductChange
 from tests.servers.accounts import Account, key_pair
 from tests.servers.expectations import Expectations

@@ -17,6 +17,7 @@ from agent.wire.answers import Answer
 from agent.wire.commands import CommandRecord
 from agent.wire.extensions import COMMAND_TTL
 from agent.wire.json_text import encode_json
+from agent.wire.sending import SendCommand
 from simulator.fleet.device.answers import SOURCE, judge, outcome_of, read_written
 from simulator.fleet.device.http_codec import HttpCodec, Operation, Request, sends_time
 from simulator.fleet.device.load_base import CLEAR, LoadBase, LoadDevice, OnEnd, ReadingMaker, RequestKind
@@ -26,7 +27,6 @@ from simulator.fleet.device.web_pages import DevicePages, is_page_answer
 from simulator.fleet.engine.ports import Headers, HttpAnswer, HttpEngine
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.outcomes import OutcomeClass, class_of
-from simulator.wire.messages import SendCommand
 
 _COMMAND_TTL_S: Final = 60
 

@@ -23,6 +23,7 @@ from agent.wire.commands import CommandRecord
 from agent.wire.extensions import COMMAND_TTL, IDEMPOTENCY_KEY
 from agent.wire.faults import KEY_IN_USE
 from agent.wire.json_text import encode_json
+from agent.wire.sending import SendCommand
 from simulator.fleet.audit.fleet_ledger import FleetLedger
 from simulator.fleet.device.answers import judge, read_written
 from simulator.fleet.device.hashed_random import HashedRandom
@@ -37,7 +38,6 @@ from simulator.fleet.metrics.stages import EndState
 from simulator.fleet.outcomes import REFUSALS, OutcomeClass, class_of
 from simulator.fleet.record import CommandEnds
 from simulator.fleet.scenario.load import CommandSettings
-from simulator.wire.messages import SendCommand
 
 OPERATION: Final = Operation.ORDER
 EXPIRY_MARGIN_S: Final = 2.0

@@ -12,6 +12,7 @@ from agent.wire import extensions, json_text, paths
 from agent.wire.command_states import OPEN, CommandStatus
 from agent.wire.commands import CommandResult
 from agent.wire.limits import COMMAND_PAYLOAD_BYTES, LONG_POLL_MAX_S
+from agent.wire.sending import SendCommand
 from simulator.service.answers import Answer, WriteResult, ok
 from simulator.service.call import Call
 from simulator.service.core.vocabulary import check_payload
@@ -24,7 +25,6 @@ from simulator.service.parameters import PAGING
 from simulator.service.records import CommandRecord
 from simulator.service.storage import commands, devices, products
 from simulator.service.waiting import CachedPoll, hold
-from simulator.wire.messages import SendCommand
 
 _TAG: Final = "commands"
 _PLAIN_POLL: Final = b"status=open"

@@ -14,12 +14,12 @@ from agent.wire.base import JsonObject
 from agent.wire.command_states import OPEN_STATES, CommandStatus
 from agent.wire.commands import CommandResult
 from agent.wire.limits import OPEN_COMMANDS_MAX, TTL_DEFAULT_S
+from agent.wire.sending import SendCommand
 from simulator.service.core.lifecycle import EVENT_OF_STATUS, MOVES, Event, move
 from simulator.service.errors import Conflict, not_found
 from simulator.service.storage.lists import Rows, Window, fetch
 from simulator.service.storage.tables import commands, devices
 from simulator.service.times import show_time, show_time_or_none
-from simulator.wire.messages import SendCommand
 
 OPEN: Final = tuple(sorted(OPEN_STATES))
 _REASONS: Final = {

@@ -347,7 +347,8 @@ def test_listing_needs_no_key_pair(site):
 def test_where_a_broker_is_used_it_says_what_is_next(site):
     site.config.write_text(gateway_file({**site.values, "mqtt": {"enabled": True}}))
     done = site.run("add", "--no-check", "--device-id", "d1")
-    assert "broker-config" in done.stderr
+    assert "broker-update" in done.stderr
+    assert (site.folder / "state" / "broker-wanted").exists()
 
 
 def test_a_missing_configuration_is_told_in_one_line(site):

@@ -6,6 +6,8 @@ import re
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from agent.exit_codes import EXIT_CONFIGURATION
 from gateway.app import MOST_STOP_S
 from tests.conftest import require_program
@@ -18,13 +20,25 @@ def settings() -> dict[str, str]:
     return dict(line.split("=", 1) for line in lines)
 
 
-def test_systemd_finds_no_fault_in_the_unit(tmp_path):
+@pytest.mark.parametrize("name", [UNIT.name, "device-gateway-broker.path", "device-gateway-broker.service"])
+def test_systemd_finds_no_fault_in_the_unit(tmp_path, name):
     analyze = require_program("systemd-analyze", "systemd")
-    copy = tmp_path / UNIT.name
-    # The program is not installed here, and its user neither: they are the installation's business.
-    copy.write_text(re.sub(r"^ExecStart=\S+", "ExecStart=/bin/true", UNIT.read_text(), flags=re.MULTILINE))
-    done = subprocess.run([analyze, "verify", "--man=no", str(copy)], capture_output=True, text=True, check=False)
-    assert [line for line in done.stderr.splitlines() if UNIT.name in line] == []
+    for unit in UNIT.parent.glob("device-gateway*"):
+        # The program is not installed here, and its user neither: they are the installation's business.
+        text = re.sub(r"^ExecStart=\S+", "ExecStart=/bin/true", unit.read_text(), flags=re.MULTILINE)
+        (tmp_path / unit.name).write_text(text)
+    command = [analyze, "verify", "--man=no", str(tmp_path / name)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert [line for line in done.stderr.splitlines() if name in line] == []
+
+
+def test_who_writes_for_the_broker_may_do_little_else():
+    analyze = require_program("systemd-analyze", "systemd")
+    unit = UNIT.with_name("device-gateway-broker.service")
+    command = [analyze, "security", "--offline=true", "--threshold=40", str(unit)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    [exposure] = re.findall(r"exposure level for \S+ (\d+\.\d)", done.stdout)
+    assert float(exposure) <= 2.5, done.stdout
 
 
 def test_the_sandbox_is_as_tight_as_the_agents():

@@ -35,9 +35,9 @@ from agent.wire.commands import CommandResult
 from agent.wire.connection import Connection
 from agent.wire.runtime_data import NewRuntimeRecord
 from agent.wire.secret import Secret
+from agent.wire.sending import SendCommand
 from agent.wire.sensor_data import PostSensorData
 from simulator.wire.client import ServiceClient
-from simulator.wire.messages import SendCommand
 from simulator.wire.products import NewProduct, ProductChange
 from tests.http_server import Server
 

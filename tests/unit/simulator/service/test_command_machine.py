@@ -11,11 +11,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from agent.wire.command_states import OPEN_STATES
 from agent.wire.commands import CommandResult
 from agent.wire.registration import RegisterDevice
+from agent.wire.sending import SendCommand
 from simulator.service.errors import Conflict
 from simulator.service.storage import commands, devices, keys
 from simulator.service.storage.database import Database
 from simulator.service.storage.lists import Window
-from simulator.wire.messages import SendCommand
 
 OPEN = sorted(OPEN_STATES)
 

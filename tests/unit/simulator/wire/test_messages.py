@@ -7,7 +7,8 @@ from pydantic import ValidationError
 
 from agent.wire.base import describe_faults, list_faults
 from agent.wire.secret import Secret
-from simulator.wire.messages import ScanAnswer, SendCommand, SignIn
+from agent.wire.sending import SendCommand
+from simulator.wire.messages import ScanAnswer, SignIn
 from simulator.wire.products import NewProduct, Product, ProductChange
 from simulator.wire.rules import NewRule
 

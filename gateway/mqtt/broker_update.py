@@ -1,0 +1,47 @@
+"""The devices' passwords at the broker, brought up to date in the files that ``broker-config`` has written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from agent.adapters.files import give_to, replace_file
+from agent.errors import ConfigurationError
+from gateway.mqtt.broker_config import PASSWORDS, RULES, read_passwords
+
+_USER = "user "
+
+
+def update_passwords(directory: Path, devices: Mapping[str, str], owner: str) -> bool:
+    """Write the passwords of the present devices; those of the gateways stay, as do rules, listener and certificate.
+
+    Args:
+        directory: where ``broker-config`` has put its files.
+        devices: user name -> password entry, see :func:`~gateway.mqtt.broker_config.device_passwords`.
+        owner: the broker's user, who must be able to read them.
+
+    Returns:
+        Whether they have changed, so that mosquitto has to read them again.
+
+    Raises:
+        ConfigurationError: ``broker-config`` was not run before, or the file cannot be written.
+    """
+    path = directory / PASSWORDS
+    try:
+        rules = (directory / RULES).read_text("utf-8").splitlines()
+        text = path.read_text("utf-8")
+        known = read_passwords(path)
+        gateways = {line.removeprefix(_USER) for line in rules if line.startswith(_USER)}
+        entries = {name: entry for name, entry in known.items() if name in gateways} | dict(devices)
+        new = "".join(f"{name}:{entry}\n" for name, entry in sorted(entries.items()))
+        if new == text:
+            return False
+        replace_file(path, new, 0o600, durable=True)
+        give_to(path, owner)
+    except FileNotFoundError as error:
+        fault = f"{error.filename} is not there: run device-gateway broker-config first, or give --dir"
+        raise ConfigurationError([fault], "broker-update") from None
+    except OSError as error:
+        fault = f"{error.filename or path} cannot be used: {error.strerror}; use sudo, or give --dir"
+        raise ConfigurationError([fault], "broker-update") from None
+    return True
