@@ -92,8 +92,8 @@ steady: $(VENV)/.installed-dev ## does a process grow? Service, gateway, 20 agen
 powercuts: $(VENV)/.installed-dev ## a power cut at every sync of a recorded life, an agent started on every image (a quarter of an hour)
 	@POWER_CUT_REVIVED=1 POWER_CUT_SECTORS=4 $(BIN)/python -m pytest --numprocesses 0 tests/fault/test_power_cuts.py
 
-update-cuts: $(VENV)/.installed-dev ## an update killed UPDATE_CUTS=200 times: agent, helper and guard, at every step that writes (half an hour)
-	@UPDATE_CUTS=$${UPDATE_CUTS:-200} $(BIN)/python -m pytest --numprocesses 2 --timeout 3000 tests/fault/test_update_cuts.py \
+update-cuts: $(VENV)/.installed-dev ## an update killed UPDATE_CUTS=240 times: agent, helper and guard, at every step that writes (half an hour)
+	@UPDATE_CUTS=$${UPDATE_CUTS:-240} $(BIN)/python -m pytest --numprocesses 2 --timeout 3000 tests/fault/test_update_cuts.py \
 		tests/fault/test_bad_releases.py
 
 labelsproof: $(VENV)/.installed-dev ## LABELS_PROOF=100000 codes proven, two ledgers of 50,000 serials, a batch of 10,000 killed (an hour)

@@ -80,14 +80,14 @@ class ReleaseDownload:
     def _take_all(self, stopping: threading.Event, report: Callable[[int, int], None]) -> bool:
         deadline_s, wait_s = time.monotonic() + self._source.give_up_s, _FIRST_WAIT_S
         with httpx.Client(
-            verify=trust_store(self._ca_file), trust_env=False, follow_redirects=True, timeout=_TIMEOUT_S
+            verify=trust_store(self._ca_file), trust_env=False, follow_redirects=False, timeout=_TIMEOUT_S
         ) as client:
             while not stopping.is_set():
                 before = self._have()
                 try:
                     if self._take(client, stopping, report):
                         return True
-                except (httpx.TransportError, httpx.TooManyRedirects, httpx.InvalidURL, _Passing) as error:
+                except (httpx.TransportError, httpx.InvalidURL, _Passing) as error:
                     if time.monotonic() >= deadline_s:
                         text = bounded(f"{self._source.url}: {error}")
                         raise UpkeepRefused("unreachable", f"{text}: look at its address and the network") from error

@@ -42,7 +42,11 @@ def main() -> int:
         return _install(places, arguments.file, again=arguments.again, wait=not arguments.no_wait)
     if arguments.word == "serve":
         return serve(places)
-    {"start": start, "watch": watch, "after-package": after_package}[arguments.word](places)
+    try:
+        {"start": start, "watch": watch, "after-package": after_package}[arguments.word](places)
+    except OSError as error:
+        tell(f"nothing is done: {error}")
+        return _REFUSED
     return 0
 
 

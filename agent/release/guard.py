@@ -114,8 +114,8 @@ def _act(places: Places, judge: Judge, verdict: Verdict) -> None:
     reason = judge.missing
     if verdict is Verdict.EXAMINE:
         reason = _examine(places)
-        if reason:
-            judge.missing = reason
+        if reason or not judge.is_same(look(places)):
+            judge.missing = reason or "it ended while the doctor looked"
             return
     with alone(places):
         trial = read_trial(places)

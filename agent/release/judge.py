@@ -79,6 +79,10 @@ class Judge:
             return Verdict.EXAMINE
         return Verdict.WAIT
 
+    def is_same(self, seen: Seen) -> bool:
+        """Whether the process that was looked at last still runs, and is ready."""
+        return seen.is_ready and seen.process_id == self._process_id
+
     def _fault(self, seen: Seen) -> str:
         if not seen.process_id or not seen.is_ready:
             return "the service does not say that it is ready"

@@ -7,6 +7,7 @@ stands there reports it; the journal takes one outcome.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import time
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from agent.release.state import Answer, Trial
 
 _LOOK_EVERY_S: Final = 0.5
+_ASK_AGAIN_S: Final = 30.0
 _MOST_TRIAL_S: Final = 2 * 86_400.0
 _MOST_STARTS: Final = 100
 
@@ -142,7 +144,8 @@ class UpdateAgent(Handler):
         """The result, once it stands; None when this process ends before that."""
         from agent.release.state import Trial
 
-        deadline_s = time.monotonic() + self._chosen.install_timeout_s
+        begun_s = time.monotonic()
+        deadline_s, ask_s = begun_s + self._chosen.install_timeout_s, begun_s + _ASK_AGAIN_S
         told = -1
         while not context.stopping.wait(_LOOK_EVERY_S):
             found = _record(places, request_id)
@@ -156,6 +159,11 @@ class UpdateAgent(Handler):
             elif time.monotonic() > deadline_s:
                 text = f"nobody installed it within {self._chosen.install_timeout_s:g} s"
                 raise HandlerFailed("no_answer", f"{text}: journalctl -u device-agent-update says why")
+            elif time.monotonic() > ask_s:
+                # The helper may have been killed between its answer and its action. What goes on is not disturbed.
+                with contextlib.suppress(HandlerRejected):
+                    self._ask(context, places, request_id)
+                ask_s = time.monotonic() + _ASK_AGAIN_S
         return None
 
 

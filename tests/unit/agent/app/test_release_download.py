@@ -124,8 +124,9 @@ def test_a_stop_keeps_what_is_there(server, tmp_path):
 def test_what_cannot_be_taken_is_refused_in_one_line(server, tmp_path, no_wait):
     assert refusal(server, tmp_path, sha256="0" * 64) == "wrong_sha256"
     assert refusal(server, tmp_path, max_bytes=1000) == "too_large"
-    server.script = [404]
-    assert refusal(server, tmp_path) == "not_there"
+    for status in (404, 302):
+        server.script = [status]
+        assert refusal(server, tmp_path) == "not_there"
     server.script = [500] * 10
     assert refusal(server, tmp_path, give_up_s=0.0) == "unreachable"
 

@@ -30,6 +30,14 @@ def test_an_examination_that_found_something_comes_again_later():
     assert judge.look(WELL, 170) is Verdict.EXAMINE
 
 
+def test_a_process_that_ended_during_the_examination_is_not_the_same():
+    judge = Judge(TRIAL)
+    judge.look(WELL, 100)
+    assert judge.is_same(WELL)
+    assert not judge.is_same(seen(process_id=8))
+    assert not judge.is_same(seen(is_ready=False))
+
+
 def test_another_process_begins_its_probation_anew():
     judge = Judge(TRIAL)
     judge.look(WELL, 100)
