@@ -13,7 +13,7 @@ from agent.adapters.discovery import Discovery
 from agent.adapters.http_results import HttpResults
 from agent.core.listed import ListWatch
 from agent.core.outbox import Disposition, judge_readings
-from agent.core.timekeeping import undated
+from agent.core.timekeeping import marked_time_unknown
 from agent.core.values import Moment, SendOutcome, StoredReading
 from agent.errors import ErrorAnswer, InvalidMessage, NotFound, Refused, ServerFault, ServiceError
 from agent.frozen import dataclass
@@ -127,7 +127,7 @@ class HttpUplink(HttpResults):
         wall_s = self._wall_of(stored.reading.at)
         values, at = stored.reading.values, stored.reading.at
         if wall_s is None:
-            return PostSensorData(device_id=self._device_id, sensor_data=undated(values, at))
+            return PostSensorData(device_id=self._device_id, sensor_data=marked_time_unknown(values, at))
         if with_time and self._discovery.offers(RECORDED_AT):
             return PostSensorData(device_id=self._device_id, sensor_data=dict(values), recorded_at=to_rfc3339(wall_s))
         name = self._discovery.dialect.recorded_at_reading

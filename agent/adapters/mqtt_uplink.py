@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from agent.adapters.mqtt_connection import MqttConnection
 from agent.adapters.mqtt_faults import NOBODY_LISTENS
 from agent.adapters.mqtt_session import Message
-from agent.core.timekeeping import undated
+from agent.core.timekeeping import marked_time_unknown
 from agent.core.values import Moment, Report, SendOutcome, StoredReading
 from agent.errors import InvalidMessage, RateLimited, Refused, ServiceError, TransportError
 from agent.wire import topics
@@ -173,7 +173,7 @@ class MqttUplink:
         values, at = stored.reading.values, stored.reading.at
         wall_s = self._wall_of(at)
         return ReadingMessage(
-            sensor_data=dict(values) if wall_s is not None else undated(values, at),
+            sensor_data=dict(values) if wall_s is not None else marked_time_unknown(values, at),
             recorded_at=None if wall_s is None else to_rfc3339(wall_s),
             key=stored.idempotency_key if self._receipts else None,
         )

@@ -185,7 +185,7 @@ class ServiceTime:
         return moment.wall_s if self.trust_wall and is_plausible(moment.wall_s) else None
 
 
-def dated(moment: Moment, times: Mapping[str, BootTime]) -> Moment:
+def with_true_wall(moment: Moment, times: Mapping[str, BootTime]) -> Moment:
     """The moment with the true time instead of the wall clock's; 0 (1970) where the time of its boot is not known.
 
     So decisions that compare moments of two boots go by what is known, and never by a clock that may be wrong.
@@ -194,7 +194,7 @@ def dated(moment: Moment, times: Mapping[str, BootTime]) -> Moment:
     return replace(moment, wall_s=0.0 if known is None else known.date(moment))
 
 
-def undated(values: Mapping[str, float], moment: Moment) -> dict[str, float]:
+def marked_time_unknown(values: Mapping[str, float], moment: Moment) -> dict[str, float]:
     """The ``sensor_data`` of a reading that nobody knows the time of: it says so, and what the device believed."""
     return {**values, TIME_UNKNOWN: 1.0, DEVICE_WALL_S: round(moment.wall_s, 3)}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from agent.core.backoff import Backoff
+from agent.core.backoff import BASE_S, CAP_S, Backoff
 from agent.errors import (
     ErrorAnswer,
     Forbidden,
@@ -40,7 +40,7 @@ class RetryPolicy:
         cap_s: no drawn back-off is longer, seconds.
     """
 
-    def __init__(self, fraction: Callable[[], float], *, base_s: float = 1.0, cap_s: float = 300.0) -> None:
+    def __init__(self, fraction: Callable[[], float], *, base_s: float = BASE_S, cap_s: float = CAP_S) -> None:
         self._fraction = fraction
         self._usual = Backoff(base_s, cap_s)
         self._locked_out = Backoff(max(base_s, _UNAUTHORIZED_BASE_S), max(cap_s, _UNAUTHORIZED_CAP_S))

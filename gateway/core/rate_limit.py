@@ -1,6 +1,6 @@
-"""How much one device may ask of the gateway: so many requests a minute, and so many at the same time.
+"""How much one device or address may ask of the gateway: so many requests a minute, and so many at the same time.
 
-It protects the gateway from a device that runs wild, not the service's quota: that is the engine's business.
+It protects the gateway from one that runs wild, not the service's quota: that is the engine's business.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ from typing import Final
 _WINDOW_S: Final = 60.0
 
 
-class DeviceRateLimit:
-    """Counts for each device; used on one event loop. It remembers only who asked in this minute.
+class RateLimitByKey:
+    """Counts for each key, such as a device id or an address; used on one event loop.
+
+    It remembers only who asked in this minute.
 
     Args:
-        per_minute: requests of one device in one minute; 0 counts nothing.
-        at_once: requests of one device that may be under way, held polls included.
+        per_minute: requests of one key in one minute; 0 counts nothing.
+        at_once: requests of one key that may be under way, held polls included.
         monotonic: seconds on the monotonic clock.
     """
 
@@ -29,7 +31,7 @@ class DeviceRateLimit:
         self._asked: Counter[str] = Counter()
         self._running: Counter[str] = Counter()
 
-    def begin(self, device_id: str) -> float:
+    def begin(self, key: str) -> float:
         """Count a request in.
 
         Returns:
@@ -39,16 +41,16 @@ class DeviceRateLimit:
         if now_s - self._begins_s >= _WINDOW_S:
             self._begins_s = now_s
             self._asked.clear()
-        if self._per_minute and self._asked[device_id] >= self._per_minute:
+        if self._per_minute and self._asked[key] >= self._per_minute:
             return self._begins_s + _WINDOW_S - now_s
-        self._asked[device_id] += 1
-        if self._running[device_id] >= self._at_once:
+        self._asked[key] += 1
+        if self._running[key] >= self._at_once:
             return 1.0
-        self._running[device_id] += 1
+        self._running[key] += 1
         return 0.0
 
-    def end(self, device_id: str) -> None:
+    def end(self, key: str) -> None:
         """A request that was let in has ended."""
-        self._running[device_id] -= 1
-        if self._running[device_id] <= 0:
-            del self._running[device_id]
+        self._running[key] -= 1
+        if self._running[key] <= 0:
+            del self._running[key]

@@ -30,7 +30,7 @@ from agent.wire.commands import CommandResult
 from agent.wire.limits import BATCH_MAX
 from agent.wire.sensor_data import PostSensorData
 from agent.wire.times import parse_time, to_rfc3339
-from gateway.core.rate_limit import DeviceRateLimit
+from gateway.core.rate_limit import RateLimitByKey
 from gateway.devices.tokens import looks_like_token
 from gateway.http.answers import (
     CallerGone,
@@ -123,7 +123,7 @@ class GatewayApp:
         self._enrollment = enrollment
         self._tokens = tokens
         self._limits = limits or Limits()
-        self._rate = DeviceRateLimit(self._limits.requests_per_minute, AT_ONCE, monotonic)
+        self._rate = RateLimitByKey(self._limits.requests_per_minute, AT_ONCE, monotonic)
         self._wall = wall
         self._failure_log = FailureLog(_log, monotonic, _COMPLAIN_EVERY_S)
         # Held polls, with the token of each.

@@ -12,16 +12,16 @@ from typing import Final
 
 from agent.errors import ConfigurationError, ServiceError
 from agent.wire.enrollment import EnrollmentAnswer, EnrollmentRequest
-from gateway.core.rate_limit import DeviceRateLimit
+from gateway.core.rate_limit import RateLimitByKey
 from gateway.devices.invite_file import EnrollmentRefused
 from gateway.http.answers import Fault, HttpAnswer, later, ok
 from gateway.http.requests import HttpRequest, check
 
 _log = logging.getLogger(__name__)
 
-TRIES_PER_ADDRESS: Final = 30
+REQUESTS_PER_ADDRESS: Final = 30
 """Requests of one address in a minute: a bench with a whole image's cards behind one router, and no guessing."""
-TRIES: Final = 300
+REQUESTS: Final = 300
 """Requests of all addresses in a minute."""
 AT_ONCE: Final = 4
 """Registrations under way; each waits for the service."""
@@ -41,8 +41,8 @@ class Enrollment:
 
     def __init__(self, enroll: Enroll, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._enroll = enroll
-        self._by_address = DeviceRateLimit(TRIES_PER_ADDRESS, AT_ONCE, monotonic)
-        self._together = DeviceRateLimit(TRIES, AT_ONCE, monotonic)
+        self._by_address = RateLimitByKey(REQUESTS_PER_ADDRESS, AT_ONCE, monotonic)
+        self._together = RateLimitByKey(REQUESTS, AT_ONCE, monotonic)
 
     async def answer(self, request: HttpRequest) -> HttpAnswer:
         """201 with what the device is given.
@@ -53,7 +53,8 @@ class Enrollment:
         if request.method != "POST":
             raise Fault(405, "method_not_allowed", "A device enrolls by POST.", headers=((b"allow", b"POST"),))
         with ExitStack() as held:
-            for limit, who in ((self._together, _ALL), (self._by_address, request.client)):
+            # The address first: what it is refused takes nothing of what all have together.
+            for limit, who in ((self._by_address, request.client), (self._together, _ALL)):
                 wait_s = limit.begin(who)
                 if wait_s:
                     text = "Too many tries to enroll; wait as Retry-After says."

@@ -35,7 +35,7 @@ _HEADERS: Final[tuple[Header, ...]] = (
 def read_files() -> dict[str, bytes]:
     """Every file: its path below the folder -> its contents."""
     found = dict(_read_folder(files("simulator.console") / "static", ""))
-    shared = files("simulator.report") / "static"
+    shared = files("simulator.report_parts") / "static"
     return found | {f"vendor/{name}": (shared / name).read_bytes() for name in _SHARED}
 
 

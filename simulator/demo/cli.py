@@ -23,8 +23,8 @@ from simulator.demo.story import DemoOutcome, Story, intervals_of_the_real_agent
 from simulator.exit_codes import ExitCode, exit_code_of
 from simulator.interrupts import terminations_as_interrupts
 from simulator.keys import curl_line
-from simulator.report.demo_page import demo_page
-from simulator.report.values import Tone
+from simulator.report_parts.demo_page import demo_page
+from simulator.report_parts.values import Tone
 from simulator.whole_files import write_whole
 
 _DEFAULTS: Final = DemoSettings()

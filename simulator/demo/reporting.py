@@ -31,7 +31,7 @@ from simulator.demo.story import DemoOutcome
 from simulator.fleet.audit.readings import DeviceReadings
 from simulator.fleet.device.memory_ledger import DeviceLedger
 from simulator.fleet.runner import DeviceIdentity
-from simulator.report.values import (
+from simulator.report_parts.values import (
     Chart,
     Claim,
     CommandRow,

@@ -13,7 +13,7 @@ from typing import Final
 from rich.console import Console
 from rich.markup import escape
 
-from simulator.report.values import Event, Mark, Tone
+from simulator.report_parts.values import Event, Mark, Tone
 
 _COLOURS: Final = {
     Tone.GOOD: "green",

@@ -22,7 +22,7 @@ from simulator.fleet.device.handlers import SENSOR as VIRTUAL_SENSOR
 from simulator.fleet.runner import DeviceIdentity, FleetThread
 from simulator.gateway.broker import Broker
 from simulator.gateway.process import GatewayProcess
-from simulator.report.values import Outage, Tone
+from simulator.report_parts.values import Outage, Tone
 from simulator.wire.client import ServiceClient
 
 _ENDED_S: Final = 60.0

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from simulator.onboarding.outcomes import CampaignReport, LabelResult, Outcome, Plan
 from simulator.onboarding.tally import percentiles
-from simulator.report.checks import Check, CheckRun, Fact, Mark
+from simulator.report_parts.checks import Check, CheckRun, Fact, Mark
 
 _NAMES_SHOWN: Final = 10
 

@@ -16,9 +16,9 @@ from simulator.onboarding import audit_trail
 from simulator.onboarding import journal as journals
 from simulator.onboarding.audit_trail import AuditFile, NoTrail, Trail
 from simulator.onboarding.journal import Journal, leftovers, read_journal
-from simulator.report.checks import CheckRun
-from simulator.report.checks_page import checks_page
-from simulator.report.junit import junit_xml
+from simulator.report_parts.checks import CheckRun
+from simulator.report_parts.checks_page import checks_page
+from simulator.report_parts.junit import junit_xml
 
 
 @dataclass(frozen=True, slots=True)

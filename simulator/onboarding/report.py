@@ -11,7 +11,7 @@ from rich.text import Text
 from simulator.onboarding.driver import JourneyReport, OnboardingReport, StepReport
 from simulator.onboarding.journey import StepVerdict
 from simulator.onboarding.running import CaseReport, CasesReport
-from simulator.report.checks import Check, CheckRun, CheckStep, Fact, Mark
+from simulator.report_parts.checks import Check, CheckRun, CheckStep, Fact, Mark
 
 _MARKS: Final = {
     StepVerdict.PASSED: ("ok", "green"),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from agent.wire.probe.report import ProbeReport, ProbeVerdict, RuleVerdict, as_sentence
-from simulator.report.checks import Check, CheckRun, Fact, Mark
-from simulator.report.checks_page import checks_page
+from simulator.report_parts.checks import Check, CheckRun, Fact, Mark
+from simulator.report_parts.checks_page import checks_page
 
 _MARKS: Final = {RuleVerdict.HOLDS: Mark.GOOD, RuleVerdict.BROKEN: Mark.BAD, RuleVerdict.UNJUDGED: Mark.SKIPPED}
 

@@ -246,7 +246,7 @@ def _execute(*, command: tuple[str, ...], **options: Any) -> int:
     """
     with _errors_as_exit_codes(options["log_level"]):
         config = _configure(**options)
-        from simulator.service.execution import execute  # lazily, as above
+        from simulator.service.exec_command import execute  # lazily, as above
 
         return execute(config, command)
 

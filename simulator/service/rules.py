@@ -1,4 +1,6 @@
-"""Evaluates rules in the transaction that stores the reading: a firing, its state and its command are one commit.
+"""Fires rules in the transaction that stores the reading: a firing, its state and its command are one commit.
+
+When a condition holds is decided in :mod:`simulator.service.core.rule_machine`.
 
 Everything here but :attr:`Rules.next_due_ms` runs in the writing thread.
 """

@@ -16,7 +16,7 @@ import pytest
 
 from agent.wire.secret import Secret
 from simulator.cli import program
-from simulator.service.execution import _Runner, environment
+from simulator.service.exec_command import _Runner, environment
 from simulator.watched import PartEnded
 
 EXEC = [sys.executable, "-m", "simulator.cli", "service", "exec"]

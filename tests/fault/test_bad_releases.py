@@ -98,7 +98,7 @@ WAYS = [
 ]
 
 
-@pytest.mark.parametrize(("change", "says"), WAYS if ALL else WAYS[:2])
+@pytest.mark.parametrize(("change", "says"), WAYS if ALL else WAYS[:1])
 def test_a_release_that_does_not_prove_itself_goes_back_with_its_data(world, bench, tmp_path, change, says):  # noqa: F811
     schema = {"store": 5, "store_readable_by": 4} if change is newer_schema else program_members("1.1.0")["schema"]
     release = world.maker.release("1.1.0", name=change.__name__, change=change, schema=schema)

@@ -22,7 +22,7 @@ from tests.e2e.agent_bench import API_KEY, AgentBench, wait_until
 from tests.fault.update_device import Cut, Device, serving
 from tests.releases import Maker
 
-CUTS = int(os.environ.get("UPDATE_CUTS", "4"))
+CUTS = int(os.environ.get("UPDATE_CUTS", "2"))
 PARTS = 1 if CUTS < 20 else 8
 ANSWERS_WITHIN_S = 120.0
 _FINAL = {"succeeded", "failed", "rejected", "indeterminate"}

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from agent.adapters.store.failures import Transaction
-from agent.core.timekeeping import BootTime, dated
+from agent.core.timekeeping import BootTime, with_true_wall
 from agent.core.values import Moment
 
 if TYPE_CHECKING:
@@ -76,8 +76,9 @@ class BootRows:
         return self.dated(self.clock.now())
 
     def dated(self, moment: Moment) -> Moment:
-        """The moment with the true time, 0 (1970) where its boot's is unknown: :func:`agent.core.timekeeping.dated`."""
-        return moment if self._trusts_wall and moment.boot_id not in self._known else dated(moment, self._known)
+        """The moment with the true time, 0 (1970) where that of its boot is unknown."""
+        is_true = self._trusts_wall and moment.boot_id not in self._known
+        return moment if is_true else with_true_wall(moment, self._known)
 
     def is_dated(self, boot_id: str) -> bool:
         """When something of this boot was can be said."""

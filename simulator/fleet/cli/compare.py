@@ -17,7 +17,7 @@ from simulator.fleet.report.folder import write_whole
 from simulator.fleet.report.formatting import plural
 from simulator.fleet.report.history_text import history_json, print_history
 from simulator.fleet.report.page.comparison import comparison_page, history_page
-from simulator.report.junit import junit_xml
+from simulator.report_parts.junit import junit_xml
 from simulator.terminal import errors_in_one_line
 
 _FILE = click.Path(dir_okay=False, path_type=Path)

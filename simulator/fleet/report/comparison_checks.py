@@ -6,7 +6,7 @@ from simulator.fleet.report.compare import Comparison, Difference, Finding
 from simulator.fleet.report.comparison_text import change_text, conclusion, figure_text
 from simulator.fleet.report.history import Headline, History, Judged
 from simulator.fleet.report.history_text import against_text, history_conclusion
-from simulator.report.checks import Check, CheckRun, Mark
+from simulator.report_parts.checks import Check, CheckRun, Mark
 
 _MARKS = {
     Finding.WORSE: Mark.BAD,

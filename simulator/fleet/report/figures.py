@@ -20,7 +20,7 @@ from simulator.fleet.metrics.unended_commands import count_unended
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import Operations, RunRecord, Tally
 from simulator.fleet.report.formatting import count_text, percentile_name
-from simulator.report.values import Tone
+from simulator.report_parts.values import Tone
 
 _LONGEST: Final = 100.0
 TABLE_PERCENTILES: Final = (50.0, 90.0, 95.0, 99.0, 99.9, 99.99, _LONGEST)

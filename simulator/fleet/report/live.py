@@ -28,7 +28,7 @@ from simulator.fleet.report.live_screen import ScreenState, frame
 from simulator.fleet.report.run_status import RunHead, RunStatus, WorkerState
 from simulator.fleet.report.summary import print_summary
 from simulator.fleet.report.window import Window
-from simulator.report.values import Tone
+from simulator.report_parts.values import Tone
 
 LINE_EVERY_S: Final = 5
 _STYLES: Final = {Tone.GOOD: "green", Tone.BAD: "bold red", Tone.WARN: "yellow", Tone.ACCENT: "cyan", Tone.PLAIN: ""}

@@ -47,7 +47,7 @@ from simulator.fleet.report.tables import (
 from simulator.fleet.report.timeline import ByPhase, slice_width_s, slices_of
 from simulator.fleet.report.unended_run import complete_interrupted_record
 from simulator.fleet.report.writing import read_record, read_seconds
-from simulator.report.junit import junit_xml
+from simulator.report_parts.junit import junit_xml
 
 _OTHERS: Final = ("summary.json", "junit.xml", "metrics.prom", "run.json", "seconds.jsonl")
 

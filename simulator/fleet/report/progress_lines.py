@@ -26,7 +26,7 @@ from simulator.fleet.report.formatting import percentile_name
 from simulator.fleet.report.live import RunView, changes
 from simulator.fleet.report.run_status import RunHead, RunStatus, StreamSoFar
 from simulator.fleet.report.window import Window
-from simulator.report.values import Tone
+from simulator.report_parts.values import Tone
 
 PROGRESS_FORMAT: Final = "fleet-progress/1"
 STANDARD_OUTPUT: Final = "-"

@@ -9,14 +9,14 @@ from simulator.fleet.record import AuditRecord, RunRecord, ThresholdResult, Verd
 from simulator.fleet.report.formatting import VERDICT_WORDS, clock_text
 from simulator.fleet.report.page.plots import spans_with_drain
 from simulator.fleet.report.summary import WRONGS, LimiterCheck, limiter_checks, observed_text, streams_of
-from simulator.report.checks import Check, CheckRun, Mark
+from simulator.report_parts.checks import Check, CheckRun, Mark
 
 _INCOMPLETE: Final = {VerdictStatus.INCONCLUSIVE, VerdictStatus.UNREACHABLE, VerdictStatus.INTERRUPTED}
 _THRESHOLDS, _AUDIT, _LIMITER, _RUN = "thresholds", "audit", "limiter", "run"
 
 
 def checks_of(record: RunRecord) -> CheckRun:
-    """Every finding of a run, for :func:`simulator.report.junit.junit_xml`.
+    """Every finding of a run, for :func:`simulator.report_parts.junit.junit_xml`.
 
     A case for each phase, which fails with its barrier, for each threshold, each check of a limiter and each count of
     the audit. A sentence of the verdict that none of these says in the same words is a case of its own, so that a run

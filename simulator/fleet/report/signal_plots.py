@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from simulator.fleet.models.day import SignalDay
-from simulator.report.page import PageAssets, render_page
+from simulator.report_parts.page import PageAssets, render_page
 
 ROWS: Final = 7
 _LABEL: Final = 13
@@ -18,7 +18,7 @@ _HOURS: Final = (0, 6, 12, 18, 24)
 _FEW_HOURS: Final = (0, 12, 24)
 _ROOM_FOR_ALL: Final = 45
 _WIDTH, _HEIGHT = 720, 150
-_STYLES: Final = (("simulator.report", "report.css"),)
+_STYLES: Final = (("simulator.report_parts", "report.css"),)
 _ASSETS: Final = PageAssets("simulator.fleet.report.page", scripts=(), styles=_STYLES)
 
 Span = tuple[float, float, float] | None

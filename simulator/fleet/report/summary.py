@@ -36,7 +36,7 @@ from simulator.fleet.report.formatting import (
     percentile_name,
     time_text,
 )
-from simulator.report.values import Tone
+from simulator.report_parts.values import Tone
 
 _STYLES: Final = {
     VerdictStatus.PASSED: "bold green",
@@ -46,6 +46,7 @@ _STYLES: Final = {
 _COUNT_STYLES: Final = {Tone.WARN: "yellow", Tone.BAD: "red", Tone.PLAIN: ""}
 _FEWER_PERCENTILES: Final = (50.0, 99.0, 99.9)
 _WIDE: Final = 1000
+NOTHING_WRONG: Final = "nothing lost, doubled or altered"
 WRONGS: Final = ("lost", "doubled", "reordered", "altered", "late", "unknown")
 """Members of :class:`StreamAudit` that ought to be 0, the gravest first."""
 
@@ -202,7 +203,7 @@ def _stream(name: str, stream: StreamAudit, *, complete: bool) -> Text:
             text.append(f", {count:,} {word}", "bold red")
     if not any(count for _, count in wrong):
         # Of what could not be read back nobody knows.
-        judged = ("nothing lost, doubled or altered", "green") if complete else ("nothing found wrong so far", "yellow")
+        judged = (NOTHING_WRONG, "green") if complete else ("nothing found wrong so far", "yellow")
         text.append(f", {judged[0]}", judged[1])
     if stream.resent:
         twice = f", {stream.doubled_by_resend:,} of them stored more than once" if stream.doubled_by_resend else ""

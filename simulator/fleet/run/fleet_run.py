@@ -38,7 +38,7 @@ from simulator.fleet.target.client import Keyring, open_client
 from simulator.fleet.target.gateway_tokens import wait_until_handed_on
 from simulator.fleet.target.safety import Permission
 from simulator.fleet.target.target import Target
-from simulator.report.values import Tone
+from simulator.report_parts.values import Tone
 from simulator.watched import describe
 
 _log = logging.getLogger(__name__)

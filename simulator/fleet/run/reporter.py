@@ -29,7 +29,7 @@ from simulator.fleet.run.preparing import Prepared
 from simulator.fleet.run.workers import WorkerLost
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.preparation import REGISTERED_PER_S
-from simulator.report.values import Tone
+from simulator.report_parts.values import Tone
 
 _DRAIN: Final = "drain"
 _MEASURED_AFTER_S: Final = 5.0

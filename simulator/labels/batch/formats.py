@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from simulator.labels.batch.manifest import MadeLabel
-from simulator.labels.errors import LabelError
+from simulator.labels.batch.printed_text import printed_lines
 from simulator.labels.printing.brother import begin_job, draw_tape, page_commands, require_brother
 from simulator.labels.printing.contact import ContactLabel, contact_sheet
 from simulator.labels.printing.dots import DotLabel, measure_dots
@@ -155,7 +155,7 @@ def _sheet(setup: BatchSetup, labels: Iterator[MadeLabel]) -> Iterator[BatchFile
     """The sheets, in files of at most 250 pages: a viewer opens them, and so few are held in memory."""
     grid, printing = _grid(setup), setup.printing
     total = -(-(setup.count + printing.placing.skip_cells) // grid.per_page)
-    drawn = (SheetLabel(_lines(setup, label), label.matrix, label.module_mm) for label in labels)
+    drawn = (SheetLabel(printed_lines(setup.printing.text, label), label.matrix, label.module_mm) for label in labels)
     for number, first_page in enumerate(range(0, total, SHEET_PAGES_MAX), start=1):
         placing = printing.placing if number == 1 else replace(printing.placing, skip_cells=0)
         some = list(itertools.islice(drawn, SHEET_PAGES_MAX * grid.per_page - placing.skip_cells))
@@ -222,7 +222,7 @@ def _contact(setup: BatchSetup, labels: Iterator[MadeLabel]) -> Iterator[BatchFi
     )
     shown = (
         ContactLabel(
-            lines=_lines(setup, label) or (label.identifier,),
+            lines=printed_lines(setup.printing.text, label) or (label.identifier,),
             matrix=label.matrix,
             edge_mm=label.matrix.modules_with_quiet_zone * label.module_mm,
             verdicts=tuple((name, verdict.value) for name, verdict in label.taken.verdicts),
@@ -236,30 +236,12 @@ def _contact(setup: BatchSetup, labels: Iterator[MadeLabel]) -> Iterator[BatchFi
 
 
 def _dots(setup: BatchSetup, label: MadeLabel) -> DotLabel:
-    return DotLabel(label.identifier, _lines(setup, label), label.matrix, label.dots_per_module)
-
-
-def _lines(setup: BatchSetup, label: MadeLabel | LabelOrder) -> tuple[str, ...]:
-    """What stands on a label, line by line.
-
-    Raises:
-        LabelError: a word that labels do not have.
-    """
-    known = {
-        "identifier": label.identifier,
-        "product_id": label.product_id,
-        "serial": str(label.serial),
-        "name": label.name,
-    }
-    for name in setup.printing.text:
-        if name not in known:
-            raise LabelError(f"no column {name!r} for --text: there is {', '.join(known)}")
-    return tuple(known[name] for name in setup.printing.text)
+    return DotLabel(label.identifier, printed_lines(setup.printing.text, label), label.matrix, label.dots_per_module)
 
 
 def _sample_lines(setup: BatchSetup) -> Iterator[tuple[str, ...]]:
     """The longest texts, to refuse early what cannot fit."""
-    return (_lines(setup, label) for label in setup.samples)
+    return (printed_lines(setup.printing.text, label) for label in setup.samples)
 
 
 FORMATS: Final[Mapping[str, LabelFormat | BatchFormat]] = MappingProxyType(

@@ -20,10 +20,10 @@ from simulator.labels.batch.formats import (
     BatchSetup,
     LabelFormat,
 )
+from simulator.labels.batch.label_work import ProvingWork, label_of_manifest, made_label
 from simulator.labels.batch.ledger import Ledger
 from simulator.labels.batch.manifest import MadeLabel
 from simulator.labels.batch.orders import Orders, SerialOrders, counted, from_table, in_portions, reserved
-from simulator.labels.batch.records import ProvingWork, label_of_manifest, made_label
 from simulator.labels.batch.shared_devices import shared_devices
 from simulator.labels.errors import LabelError
 from simulator.labels.payload import DEFAULT_TEMPLATE, Payload, open_payload

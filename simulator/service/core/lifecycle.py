@@ -65,7 +65,7 @@ MOVES: Final[Mapping[CommandStatus, Mapping[Event, CommandStatus]]] = {
     _S.CANCELED: {},
 }
 
-REPORTED: Final[Mapping[str, Event]] = {
+EVENT_OF_STATUS: Final[Mapping[str, Event]] = {
     "in_progress": Event.PROGRESS,
     "succeeded": Event.SUCCEED,
     "failed": Event.FAIL,

@@ -15,7 +15,7 @@ from agent.wire.command_states import OPEN_STATES, CommandStatus
 from agent.wire.commands import CommandResult
 from agent.wire.limits import OPEN_COMMANDS_MAX, TTL_DEFAULT_S
 from agent.wire.sending import SendCommand
-from simulator.service.core.lifecycle import MOVES, REPORTED, Event, move
+from simulator.service.core.lifecycle import EVENT_OF_STATUS, MOVES, Event, move
 from simulator.service.errors import Conflict, not_found
 from simulator.service.storage.lists import Rows, Window, fetch
 from simulator.service.storage.tables import commands, devices
@@ -238,7 +238,7 @@ def report(
         ServiceError: not found, or ``command_not_open``.
     """
     row = find(connection, device, command_id)
-    event = REPORTED[said.status]
+    event = EVENT_OF_STATUS[said.status]
     before = CommandStatus(row.status)
     after = move(before, event)
     result = None if said.result is None else to_json(said.result).decode()

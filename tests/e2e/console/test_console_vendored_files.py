@@ -13,7 +13,7 @@ from tests.console_pages import PACKAGES
 from tests.node_packages import node_with
 
 VENDOR = files("simulator.console") / "static" / "vendor"
-REPORTS = files("simulator.report") / "static"
+REPORTS = files("simulator.report_parts") / "static"
 FROM_PACKAGES = {
     "preact.module.js": "preact/dist/preact.module.js",
     "hooks.module.js": "preact/hooks/dist/hooks.module.js",

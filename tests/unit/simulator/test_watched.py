@@ -40,7 +40,10 @@ STARTED_ELSEWHERE: Final = {
     ("service/logged_requests.py", "to_thread"): POOL,
     ("service/snapshots/folder.py", "ThreadPoolExecutor"): POOL,
     ("service/snapshots/folder.py", "run_in_executor"): POOL,
-    ("service/execution.py", "Popen"): "the command that is run: its end is waited for, and is the end of the program",
+    (
+        "service/exec_command.py",
+        "Popen",
+    ): "the command that is run: its end is waited for, and ends the program",
     ("fleet/engine/mqtt/engine.py", "create_task"): "the attempts to connect await it, and have its error",
     ("fleet/engine/mqtt/engine.py", "gather"): "waits for what start_task started",
     ("fleet/engine/http/engine.py", "gather"): "waits for what start_task started",

@@ -10,9 +10,9 @@ from simulator.fleet.report.figures import run_figures
 from simulator.fleet.report.page.content import content_of, phase_rows
 from simulator.fleet.report.page.plots import plots_of
 from simulator.fleet.report.timeline import PhaseFigures, Slice
-from simulator.report.page import PageAssets, render_page
+from simulator.report_parts.page import PageAssets, render_page
 
-_FAMILY: Final = "simulator.report"
+_FAMILY: Final = "simulator.report_parts"
 _ASSETS: Final = PageAssets(
     __name__,
     scripts=((_FAMILY, "uPlot.iife.min.js"), (__name__, "fleet.js")),

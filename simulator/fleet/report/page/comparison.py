@@ -11,11 +11,11 @@ from simulator.fleet.report.compare import Comparison, Difference, Estimate, Fin
 from simulator.fleet.report.comparison_text import change_text, conclusion, figure_text
 from simulator.fleet.report.history import Headline, History
 from simulator.fleet.report.history_text import against_text, history_conclusion, note_of, rule_text
-from simulator.report.page import PageAssets, render_page
-from simulator.report.values import Tone
+from simulator.report_parts.page import PageAssets, render_page
+from simulator.report_parts.values import Tone
 
 _PACKAGE: Final = "simulator.fleet.report.page"
-_FAMILY: Final = "simulator.report"
+_FAMILY: Final = "simulator.report_parts"
 _ASSETS: Final = PageAssets(
     _PACKAGE, scripts=(), styles=((_FAMILY, "report.css"), (_PACKAGE, "fleet.css"), (_PACKAGE, "comparison.css"))
 )

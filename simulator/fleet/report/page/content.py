@@ -35,12 +35,19 @@ from simulator.fleet.report.formatting import (
     time_text,
 )
 from simulator.fleet.report.page.plots import spans_with_drain
-from simulator.fleet.report.summary import WRONGS, LimiterCheck, limiter_checks, observed_text, streams_of
+from simulator.fleet.report.summary import (
+    NOTHING_WRONG,
+    WRONGS,
+    LimiterCheck,
+    limiter_checks,
+    observed_text,
+    streams_of,
+)
 from simulator.fleet.report.tables import devices_of
 from simulator.fleet.report.timeline import PhaseFigures, Slice
 from simulator.fleet.transports import TRANSPORTS
-from simulator.report.page import duration_text
-from simulator.report.values import Figure, Tone
+from simulator.report_parts.page import duration_text
+from simulator.report_parts.values import Figure, Tone
 
 _LEVELS: Final = {
     "core": "each running the agent's own core",
@@ -237,7 +244,7 @@ def _pill(record: RunRecord) -> str:
     counts = {word: sum(getattr(stream, word) for _, stream in streams) for word in WRONGS}
     wrong = ", ".join(f"{count:,} {word}" for word, count in counts.items() if count)
     if record.audit is not None:
-        whole = "nothing lost, doubled or altered" if record.audit.complete else "not complete"
+        whole = NOTHING_WRONG if record.audit.complete else "not complete"
         parts.append(
             f"audit: {wrong}{'' if record.audit.complete else ', not complete'}" if wrong else f"audit: {whole}"
         )

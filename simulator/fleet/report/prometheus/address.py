@@ -18,7 +18,7 @@ from simulator.fleet.report.live import RunView
 from simulator.fleet.report.prometheus.counting import Counting, period_of, planned_periods
 from simulator.fleet.report.prometheus.families import counter, counting_health, gauge, info, measured, text_of
 from simulator.fleet.report.run_status import RunHead, RunStatus, WorkerState
-from simulator.report.values import Tone
+from simulator.report_parts.values import Tone
 from simulator.watched import PartEnded, make_thread
 
 _PATH: Final = "/metrics"

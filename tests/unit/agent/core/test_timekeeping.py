@@ -7,10 +7,10 @@ from agent.core.timekeeping import (
     EARLIEST_S,
     BootTime,
     ServiceTime,
-    dated,
     is_plausible,
+    marked_time_unknown,
     service_time_at_least,
-    undated,
+    with_true_wall,
 )
 from tests.factories import make_command, make_moment
 from tests.fakes import START_WALL_S
@@ -178,12 +178,12 @@ def test_bounds_that_contradict_each_other_a_little_are_a_header_that_was_late()
 
 def test_the_moment_of_a_boot_that_nobody_dated_compares_with_nothing():
     known = {"boot-1": BootTime(T0, T0, 0.0)}
-    assert dated(make_moment(5.0, wall_s=9.0), known).wall_s == T0 + 5
-    assert not is_plausible(dated(make_moment(5.0, boot_id="boot-0"), known).wall_s)
+    assert with_true_wall(make_moment(5.0, wall_s=9.0), known).wall_s == T0 + 5
+    assert not is_plausible(with_true_wall(make_moment(5.0, boot_id="boot-0"), known).wall_s)
 
 
 def test_an_undated_reading_says_so_in_numbers():
-    assert undated({"t": 21.5}, make_moment(5.0, wall_s=12.3456)) == {
+    assert marked_time_unknown({"t": 21.5}, make_moment(5.0, wall_s=12.3456)) == {
         "t": 21.5,
         "agent_time_unknown": 1.0,
         "agent_wall_s": 12.346,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
 import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -30,6 +31,7 @@ from agent.release.state import (
     running_program,
     write_trial,
 )
+from tests.conftest import require_program
 from tests.releases import Maker, write_package
 
 PHASES = (TRYING, KEPT, GOING_BACK, ROLLED_BACK, REPLACED)
@@ -405,3 +407,21 @@ def test_a_link_in_the_agents_folder_is_not_followed(machine, release):
     (machine.places.download / "release").symlink_to(release)
     assert install.serve(machine.places) == 0
     assert read_answer(machine.places, "").code == "no_file"
+
+
+# --- the maker's side -------------------------------------------------------------------------------------------------
+
+
+def test_the_same_content_gives_the_same_bytes_and_openssl_believes_the_signature(maker, tmp_path):
+    openssl = require_program("openssl")
+    first = maker.release("1.1.0", name="first").read_bytes()
+    path = maker.release("1.1.0", name="second")
+    assert path.read_bytes() == first
+    with tarfile.open(path) as tar:
+        tar.extractall(tmp_path, filter="data")
+    (tmp_path / "maker.pub").write_bytes(maker.public_pem)
+    verify = ("pkeyutl", "-verify", "-rawin", "-pubin", "-inkey", "maker.pub", "-sigfile", "manifest.sig")
+    done = subprocess.run(
+        (openssl, *verify, "-in", "manifest.json"), cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert "Verified Successfully" in done.stdout + done.stderr

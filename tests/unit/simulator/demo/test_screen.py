@@ -5,7 +5,7 @@ import io
 from rich.console import Console
 
 from simulator.demo.screen import Screen
-from simulator.report.values import Event, Mark, Tone
+from simulator.report_parts.values import Event, Mark, Tone
 
 
 def screen_at(times: list[float], *, terminal: bool = False) -> tuple[Screen, io.StringIO]:

@@ -26,7 +26,7 @@ from simulator.onboarding.quota import QuotaGate, Timing
 from simulator.onboarding.retrying import Retrier
 from simulator.onboarding.steps import MARK, Account, RunContext, Subject
 from simulator.onboarding.tally import Tally
-from simulator.report.checks import Mark
+from simulator.report_parts.checks import Mark
 from tests.onboarding_fakes import FAULTS, Clock, MemoryService
 
 PLAN = Plan("run1", "u-1", concurrency=1)

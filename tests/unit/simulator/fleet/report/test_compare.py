@@ -25,7 +25,7 @@ from simulator.fleet.report.folder import RunFolder
 from simulator.fleet.report.resampling import Drawings, Sample, block_length_s, blocks_of
 from tests.fleet_runs import Shape, a_run
 
-SCHEMA = Path(__file__).parents[2] / "report" / "junit.xsd"
+SCHEMA = Path(__file__).parents[2] / "report_parts" / "junit.xsd"
 SHAPE = Shape(duration_s=80, rate_per_s=60, good=True)
 RUN = a_run(SHAPE)
 

@@ -24,7 +24,7 @@ from simulator.fleet.report.history import BASELINE_MAX, BASELINE_MIN, History, 
 from simulator.fleet.report.page.comparison import history_page
 from tests.fleet_runs import Shape, a_run
 
-SCHEMA = Path(__file__).parents[2] / "report" / "junit.xsd"
+SCHEMA = Path(__file__).parents[2] / "report_parts" / "junit.xsd"
 WHOLE, _ = a_run(Shape(duration_s=40, rate_per_s=40, good=True))
 PLAIN = replace(WHOLE, thresholds=(), scenario_text=WHOLE.scenario_text.partition("thresholds:")[0])
 LATE, POLLS = "readings.age p99", "http.poll p99"

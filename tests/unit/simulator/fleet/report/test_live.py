@@ -23,7 +23,7 @@ from simulator.fleet.report.run_status import (
     spans_under_way,
 )
 from simulator.fleet.report.window import Window
-from simulator.report.values import Tone
+from simulator.report_parts.values import Tone
 from tests.fleet_runs import Shape, a_run
 
 SHAPE = Shape(duration_s=40, rate_per_s=60)

@@ -46,13 +46,13 @@ from simulator.fleet.report.page.plots import curve
 from simulator.fleet.report.run_checks import checks_of
 from simulator.fleet.report.summary import audit_lines, print_summary
 from simulator.fleet.report.timeline import ALL_OPERATIONS, Totals, slice_width_s, slices_of
-from simulator.report.junit import junit_xml
+from simulator.report_parts.junit import junit_xml
 from tests.fleet_runs import Shape, a_run
 
 SHAPE = Shape(duration_s=40, rate_per_s=60)
 RECORD, SECONDS = a_run(SHAPE)
 ATTACK = "<script>alert(1)</script>\"'&{{7*7}}\x00\u2028]]>"
-SCHEMA = Path(__file__).parents[2] / "report" / "junit.xsd"
+SCHEMA = Path(__file__).parents[2] / "report_parts" / "junit.xsd"
 
 
 def kept(folder: Path, record: RunRecord = RECORD, *, ends: bool = True, seconds: list[Second] = SECONDS) -> Path:

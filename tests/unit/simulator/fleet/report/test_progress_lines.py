@@ -18,7 +18,7 @@ from simulator.fleet.report.live import RunView, ScreenView, SilentView
 from simulator.fleet.report.progress_lines import PROGRESS_FORMAT, ProgressView
 from simulator.fleet.report.run_status import RunHead, RunStatus, StreamSoFar, WorkerState, WorkerStatus
 from simulator.fleet.report.window import Window
-from simulator.report.values import Tone
+from simulator.report_parts.values import Tone
 from tests.fleet_runs import Shape, a_run
 
 SHAPE = Shape(duration_s=40, rate_per_s=60)

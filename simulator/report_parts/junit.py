@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 from xml.etree import ElementTree as ET
 
-from simulator.report.checks import Check, CheckRun, Mark
+from simulator.report_parts.checks import Check, CheckRun, Mark
 
 _NOT_XML: Final = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _SECONDS: Final = ".6f"

@@ -11,9 +11,9 @@ from xml.etree import ElementTree as ET
 import pytest
 import xmlschema
 
-from simulator.report.checks import Check, CheckRun, CheckStep, Fact, Mark
-from simulator.report.checks_page import checks_page
-from simulator.report.junit import junit_xml
+from simulator.report_parts.checks import Check, CheckRun, CheckStep, Fact, Mark
+from simulator.report_parts.checks_page import checks_page
+from simulator.report_parts.junit import junit_xml
 
 SCHEMA = xmlschema.XMLSchema(str(Path(__file__).with_name("junit.xsd")))
 NASTY = "a<b>&\"'\x00\x1b]]></failure>\ud800\U0001f600<script>alert(1)</script>"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from simulator.report.page import render_page
-from simulator.report.values import Chart, CommandRow, DemoStory, Outage
+from simulator.report_parts.page import render_page
+from simulator.report_parts.values import Chart, CommandRow, DemoStory, Outage
 
 _TICKS: Final = 8
 _TICK_STEPS_S: Final = (0.5, 1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from simulator.report.checks import Check, CheckRun, Mark
-from simulator.report.page import render_page
+from simulator.report_parts.checks import Check, CheckRun, Mark
+from simulator.report_parts.page import render_page
 
 _GOOD_SHOWN: Final = 500
 _WORDS: Final = {Mark.GOOD: "ok", Mark.NOTED: "allowed", Mark.BAD: "failed", Mark.SKIPPED: "skipped"}

@@ -12,9 +12,9 @@ import pytest
 
 from simulator.fleet.signals.base import read_all
 from simulator.fleet.signals.climate import CLIMATE
-from simulator.report.demo_page import axis_ticks, demo_page
-from simulator.report.page import duration_text, offset_text, percent_of
-from simulator.report.values import (
+from simulator.report_parts.demo_page import axis_ticks, demo_page
+from simulator.report_parts.page import duration_text, offset_text, percent_of
+from simulator.report_parts.values import (
     Chart,
     Claim,
     CommandRow,

@@ -17,7 +17,7 @@ from typing import Any, Final
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-_HERE: Final = "simulator.report"
+_HERE: Final = "simulator.report_parts"
 _TIMELESS: Final = "\u2013"
 _MINUTE_S: Final = 60.0
 

@@ -1,1 +1,0 @@
-"""Reports: one self-contained HTML file each, no network needed to read it."""
