@@ -328,4 +328,4 @@ def _remind_of_broker(config: GatewayConfig, changed: bool) -> None:  # noqa: FB
     with suppress(OSError):  # the line below says what to do by hand
         want_broker_update(config.state_dir)
     text = "for MQTT: device-gateway-broker.path brings this to the broker; where it does not run: broker-update"
-    click.echo(text, err=True)
+    click.echo(bounded(text), err=True)

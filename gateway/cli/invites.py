@@ -126,7 +126,7 @@ def invite(
         click.echo(draw_text(make_symbol(text), colours=sys.stdout.isatty()), color=True)
     if config.mqtt.enabled and reach.broker is not None:
         text = "for MQTT: device-gateway-broker.path brings each device to the broker"
-        click.echo(f"{text}; where it does not run: broker-update", err=True)
+        click.echo(bounded(f"{text}; where it does not run: broker-update"), err=True)
 
 
 @click.command()

@@ -166,7 +166,7 @@ def _begun(
         return None
     begun = Begun(str(uuid.uuid4()), name, config.service.base_url, payload, ttl_s, time.time())
     book = RolloutBook.begin(folder / f"{name}.db", begun, limits, waves)
-    click.echo(f"rollout {name}: {len(ordered)} device(s) in {len(waves)} wave(s)", err=True)
+    click.echo(bounded(f"rollout {name}: {len(ordered)} device(s) in {len(waves)} wave(s)"), err=True)
     return book
 
 

@@ -133,7 +133,7 @@ def _by_reason(book: RolloutBook) -> dict[tuple[str, str], list[str]]:
 
 def _why(row: Row) -> tuple[str, str]:
     what = "failed" if row.state is DeviceState.FAILED else "no result"
-    return what, row.reason or ("nothing came" if row.state not in OVER else row.state.value)
+    return what, row.reason or ("nothing came so far" if row.state not in OVER else row.state.value)
 
 
 def _members(counts: Counts) -> dict[str, int]:

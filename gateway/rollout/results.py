@@ -88,22 +88,27 @@ class TableResults:
         self._is_filtered = is_filtered
         self._monotonic = monotonic
         self._read_at_s = float("-inf")
+        # Commands of this rollout alone: the table holds those of all times.
+        self._asked: set[tuple[str, str]] = set()
         self._ends: dict[tuple[str, str], CommandEnd] = {}
 
     def end_of(self, row: Row) -> CommandEnd | None:
         """See :class:`Results`."""
+        asked = (row.device_id, row.command_id or "")
+        self._asked.add(asked)
         if self._monotonic() - self._read_at_s >= _TABLE_EVERY_S:
             self._read()
-        return self._ends.get((row.device_id, row.command_id or ""))
+        return self._ends.get(asked)
 
     def _read(self) -> None:
         for record in self._client.runtime_data(table_name=self._table if self._is_filtered else None):
             payload = record.data_payload
             status, command_id = payload.get("status"), payload.get("command_id")
-            is_ours = record.table_name in {None, self._table} and record.device_id is not None
-            if is_ours and isinstance(command_id, str) and status in RESULT_STATES:
-                end = _end_of_status(CommandStatus(status), payload.get("error"))
-                self._ends[(record.device_id or "", command_id)] = end
+            if not isinstance(status, str) or not isinstance(command_id, str) or record.device_id is None:
+                continue
+            asked = (record.device_id, command_id)
+            if status in RESULT_STATES and record.table_name in {None, self._table} and asked in self._asked:
+                self._ends[asked] = _end_of_status(CommandStatus(status), payload.get("error"))
         self._read_at_s = self._monotonic()
 
 

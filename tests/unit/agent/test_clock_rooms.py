@@ -32,6 +32,7 @@ MAY: dict[str, str] = {
     "wire/token_keeper.py": "when to renew tokens read from a file; a wrong clock makes it early or late, no more",
     "wire/refreshing.py": "default of the above",
     "wire/probe/line.py": "says how far this machine's clock is from the server's; nothing hangs on it",
+    "app/first_contact.py": "shows a person what the clock shows, by which a certificate is not good",
     "doctor/clock.py": "shows a person what the clock shows",
     "doctor/subject.py": "compares the clock with what others say",
     "app/metrics.py": "ages of what is counted, for a person's charts",
