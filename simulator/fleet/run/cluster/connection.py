@@ -25,6 +25,7 @@ _log = logging.getLogger(__name__)
 AUTO: Final = "auto"
 NAMESPACE: Final = "fleet-simulator"
 _SOURCE: Final = "--cluster"
+_WITHOUT_HEAD_S: Final = "604800"
 _ANSWER_S: Final = 5.0
 _LOOK_S: Final = 60.0
 
@@ -70,12 +71,14 @@ def _check_address(address: str) -> None:
 
 
 def _connect(address: str) -> None:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    # Ray ends a process that has not reached the cluster's head for a minute; this one has a record to write.
+    os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", _WITHOUT_HEAD_S)
     import ray
     from ray._private import worker as ray_worker
 
     # Ray prints what it notices to standard output, which is for what --json and --progress write.
     ray_worker.print_to_stdstream = _note
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # Ray takes the signals that end a program; they stay with whoever has them.
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
