@@ -41,6 +41,10 @@ _COMMAND_S: Final = 1200.0
 # The magic of an ELF program for aarch64, as binfmt-support registers it (qemu-aarch64).
 _MAGIC: Final = r"\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xb7\x00"
 _MASK: Final = r"\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff"
+_INITRD: Final = (
+    "echo MODULES=list > conf.d/small; printf 'virtio_blk\\nvirtio_pci\\nvirtio_mmio\\next4\\n' > modules; "
+    "echo update_initramfs=no > update-initramfs.conf"
+)
 _FILES: Final = {
     "etc/hostname": "device\n",
     "etc/machine-id": "6d5c1e8d3f0b4c5a9e7d2b1a0f9e8d7c\n",
@@ -84,9 +88,22 @@ def _make(folder: Path) -> None:
     )
     line = f":qemu-aarch64-device-agent:M::{_MAGIC}:{_MASK}:{shutil.which('qemu-aarch64-static')}:OCF"
     build = ("mmdebstrap", "--mode=root", "--architectures=arm64", "--variant=essential", f"--include={_PACKAGES}")
-    options = ("--dpkgopt=force-unsafe-io", "--dpkgopt=path-exclude=/usr/share/doc/*", "--skip=check/qemu")
+    # Under emulation each module that the initrd does not need costs seconds, and dpkg would make it twice.
+    small = f'mkdir -p "$1/etc/initramfs-tools/conf.d"; cd "$1/etc/initramfs-tools"; {_INITRD}'
+    options = (
+        "--dpkgopt=force-unsafe-io",
+        "--dpkgopt=force-confold",
+        "--dpkgopt=path-exclude=/usr/share/doc/*",
+        "--skip=check/qemu",
+        f"--essential-hook={small}",
+    )
     apart = ("unshare", "--mount", "--pid", "--fork", "--kill-child=KILL", "--mount-proc", "sh", "-c", register, "sh")
     _run(*apart, *build, *options, _SUITE, str(tree), environ={"REGISTER": line})
+    _finish(folder)
+
+
+def _finish(folder: Path) -> None:
+    tree = folder / "tree"
     for name, text in _FILES.items():
         (tree / name).parent.mkdir(parents=True, exist_ok=True)
         (tree / name).write_text(text)
@@ -97,7 +114,7 @@ def _make(folder: Path) -> None:
         link.symlink_to(target)
     shutil.rmtree(tree / "etc/systemd/system/timers.target.wants", ignore_errors=True)
     for kind in ("vmlinuz", "initrd.img"):
-        (found,) = (tree / "boot").glob(f"{kind}-*")
+        (found,) = (tree / "boot").glob(f"{kind}-*64")
         shutil.copyfile(found, folder / kind)
     disk_of(tree, folder / "root.img", "2G")
     shutil.rmtree(tree)
@@ -143,7 +160,8 @@ class Arm64Machine:
             *("-kernel", str(self._folder / "vmlinuz"), "-initrd", str(self._folder / "initrd.img")),
             *("-append", "console=ttyAMA0 root=/dev/vda rw quiet"),
             *(word for drive in drives for word in ("-drive", drive)),
-            *("-netdev", f"user,id=net,restrict=on,{forward},{gateway}", "-device", "virtio-net-pci,netdev=net"),
+            *("-netdev", f"user,id=net,restrict=on,{forward},{gateway}"),
+            *("-device", "virtio-net-pci,netdev=net,romfile="),
         ]
         self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self._console, stderr=self._console)
         booted = {"running", "degraded"}
