@@ -189,7 +189,7 @@ class Arm64Machine:
         try:
             with socket.create_connection(("127.0.0.1", self._port), 10.0) as connection:
                 connection.settimeout(_COMMAND_S)
-                connection.sendall(f"{wrapped} </dev/null 2>&1\necho; echo $?\n".encode())
+                connection.sendall(f"{wrapped} </dev/null 2>&1\ncode=$?; echo; echo $code\n".encode())
                 connection.shutdown(socket.SHUT_WR)
                 answer = b"".join(iter(lambda: connection.recv(65_536), b"")).decode(errors="replace")
         except OSError:
