@@ -285,6 +285,9 @@ def packaged_unit(text: str, name: str) -> str:
         )
         guard = f"{why}\nExecStartPre=-+/usr/libexec/device-agent-update start\n"
         text = text.replace("ExecStart=", f"{guard}ExecStart=", 1)
+        text = text.replace(
+            "\n[Service]\n", "# It judges a release on trial.\nWants=device-agent-trial.service\n\n[Service]\n", 1
+        )
     return text
 
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from agent.release.judge import Judge, Verdict
 from agent.release.outside import ask_systemd, failed_checks, look, tell
-from agent.release.places import SERVICE, TRIAL_UNIT, Places
+from agent.release.places import SERVICE, Places
 from agent.release.state import (
     GOING_BACK,
     KEPT,
@@ -54,8 +54,6 @@ def start(places: Places) -> None:
             if _write(places, done):
                 trial = done
         follow(places, trial)
-    if trial is not None and trial.phase == TRYING:
-        ask_systemd(places, "--no-block", "start", TRIAL_UNIT)
 
 
 def _count(places: Places, trial: Trial) -> Trial:

@@ -250,7 +250,9 @@ def alone(places: Places, name: str = "state") -> Iterator[None]:
     Raises:
         OSError: there is no folder for releases, or it cannot be written.
     """
-    with (places.releases / f".{name}.lock").open("wb") as lock:
+    # For root alone: whoever can open the file could hold the lock, and with it each start of the service.
+    fd = os.open(places.releases / f".{name}.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with os.fdopen(fd, "wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 

@@ -206,6 +206,10 @@ class Updates:
         found: CommandRecord = self.machine.wait_until(ended, f"{release.name} is kept or taken back", 180)
         return found
 
+    def limit(self, *, deadline_s: int) -> None:
+        limits = f"[update]\nprobation_s = 3\ndeadline_s = {deadline_s}\nmax_starts = 2\n"
+        self.machine.write("/etc/device-agent-helper.toml", f'allow = ["update"]\n{limits}')
+
     def answers(self) -> None:
         ping = self.bench.send(command="ping")
         self.machine.wait_until(lambda: self.bench.commands()[ping].status == "succeeded", "it answers", 120)
@@ -230,8 +234,6 @@ def updates(machine, packages, tmp_path) -> Iterator[Updates]:
         (package,) = packages.glob("device-agent_*.deb")
         install(machine, package)
         machine.write("/etc/device-agent/release-keys/maker.pub", pem)
-        limits = "[update]\nprobation_s = 3\ndeadline_s = 60\nmax_starts = 2\n"
-        machine.write("/etc/device-agent-helper.toml", f'allow = ["update"]\n{limits}')
         machine.write("/etc/device-agent/api_key", API_KEY, 0o600)
         machine.write("/etc/device-agent/secret_key", SECRET_KEY, 0o600)
         settings = {
@@ -244,7 +246,9 @@ def updates(machine, packages, tmp_path) -> Iterator[Updates]:
         machine.run("systemctl", "enable", "--now", "device-agent-helper.path")
         machine.run("systemctl", "start", UNIT)
         address = stack.enter_context(serving(tmp_path / "files"))
-        yield Updates(machine, bench, key, tmp_path / "files", address)
+        made = Updates(machine, bench, key, tmp_path / "files", address)
+        made.limit(deadline_s=60)
+        yield made
 
 
 def test_a_release_proves_itself_and_stays_and_a_bad_one_goes_back(machine, packages, updates, tmp_path):
@@ -265,6 +269,15 @@ def test_a_release_proves_itself_and_stays_and_a_bad_one_goes_back(machine, pack
     assert updates.runs() == "9.0.0"
     updates.answers()
     assert '"failed"' not in machine.ask("device-agent", "doctor", "--json")
+
+    # One that is never ready goes back at the deadline: systemd itself would wait for it without an end.
+    updates.limit(deadline_s=12)
+    sleeps = "import sys\nif 'run' in sys.argv:\n    import time\n    time.sleep(10_000)"
+    record = updates.send(release_of(packages, tmp_path, "9.1.1", updates.key, sleeps))
+    assert record.status == "failed", record
+    assert "does not say that it is ready" in str(record)
+    assert updates.runs() == "9.0.0"
+    updates.limit(deadline_s=60)
 
     # By hand, and the power is cut in the middle of the trial.
     by_hand = "/srv/9.2.0.release"

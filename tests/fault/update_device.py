@@ -153,6 +153,7 @@ class Device:
     ready: threading.Event = field(default_factory=threading.Event)
     committed: set[int] = field(default_factory=set)
     was_cut: bool = False
+    boots: int = 0
     _units: dict[str, _Unit] = field(default_factory=dict)
     _runs: dict[str, int] = field(default_factory=dict)
     _ending: threading.Event = field(default_factory=threading.Event)
@@ -380,6 +381,7 @@ class Device:
 
     def _lose_power(self) -> None:
         with self._lock:
+            self.boots += 1
             for unit in self._units.values():
                 unit.is_wanted = False
                 if unit.process is not None and unit.process.poll() is None:
@@ -394,8 +396,13 @@ class Device:
         while not self._ending.is_set():
             self.ready.clear()
             self._restarts.clear()
+            boots = self.boots
+            # Wants=, and its condition
+            self._units[WATCH].is_wanted = bool(self.state)
             if self._run_to_end(GUARD) is None:
                 return
+            if self.boots != boots:
+                continue
             process = self._start(AGENT)
             if process is None:
                 return

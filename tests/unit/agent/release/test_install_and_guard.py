@@ -91,7 +91,9 @@ def machine(tmp_path, maker, monkeypatch) -> Iterator[Machine]:
     monkeypatch.setattr(guard, "look", lambda places: made.seen)
     for module in (install, guard):
         monkeypatch.setattr(module, "ask_systemd", lambda places, *words: made.asked.append(words) or "")
-    return made
+    umask = os.umask(0o022)  # as the program itself sets it
+    yield made
+    os.umask(umask)
 
 
 # --- refused ----------------------------------------------------------------------------------------------------------
@@ -220,6 +222,18 @@ def test_the_same_release_again_does_nothing_and_one_that_was_taken_back_needs_a
     again = machine.install(release, again=True)
     assert again is not None
     assert again.lost == ()
+
+
+def test_the_agents_user_can_read_all_of_it_and_hold_no_lock(machine, release):
+    machine.install(release)
+    guard.start(machine.places)
+    for path in machine.places.releases.rglob("*"):
+        mode = path.lstat().st_mode & 0o777
+        if path.name.endswith(".lock"):
+            assert mode == 0o600
+        elif not path.is_symlink():
+            assert mode & 0o044 == 0o044, path
+            assert mode & 0o022 == 0, path
 
 
 def test_another_release_while_one_is_on_trial_waits(machine, maker, release):
