@@ -4,6 +4,8 @@
 # The Python that makes the virtual environment; found by tools/find_python.sh when empty.
 PYTHON ?=
 VENV ?= .venv
+# The one with Ray, for `make cluster-test`.
+VENV_CLUSTER ?= .venv-cluster
 # Where `make demo` leaves labels and report.
 DEMO_OUT ?= demo-output
 # Further options of `fleet-simulator demo`, such as DEMO_FLAGS=--keep
@@ -40,7 +42,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test chaos exhaustive faults servers systemd device-test emulated-test systemd-records soak steady powercuts labelsproof fuzz check format docs pictures bench lock deb release update-cuts clean
+.PHONY: help setup demo test chaos exhaustive faults cluster-test servers systemd device-test emulated-test systemd-records soak steady powercuts labelsproof fuzz check format docs pictures bench lock deb release update-cuts clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-15s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -66,6 +68,9 @@ exhaustive: $(VENV)/.installed-dev ## the matrices and random histories that `ma
 servers: $(VENV)/.installed-dev ## every consumer at servers of every single choice and all pairs; prints a matrix (an hour)
 	@SERVER_CASES=all $(BIN)/python -m pytest --numprocesses $(TEST_JOBS) --dist worksteal -p tests.servers.matrix \
 		$(PYTEST_FLAGS) tests/servers
+
+cluster-test: $(VENV_CLUSTER)/.installed ## a run's workers on a Ray cluster of several nodes on this machine (a quarter of an hour)
+	@$(VENV_CLUSTER)/bin/python -m pytest $(PYTEST_FLAGS) tests/contract/test_workers_port.py tests/cluster
 
 systemd: $(VENV)/.installed-dev ## the agent under the systemd of Debian 13, then of Debian 12 (needs root; a quarter of an hour)
 	@for release in $(SYSTEMD_RELEASES); do \
@@ -138,6 +143,8 @@ lock: $(VENV)/.installed-dev ## write requirements/ from pyproject.toml (needs t
 	@$(LOCK) pyproject.toml --constraints requirements/dev.txt --extra opencv --output-file requirements/opencv.txt
 	@$(LOCK) pyproject.toml --constraints requirements/dev.txt --extra parquet --output-file requirements/parquet.txt
 	@$(LOCK) pyproject.toml --constraints requirements/dev.txt --extra postgres --output-file requirements/postgres.txt
+	@$(LOCK) pyproject.toml --constraints requirements/dev.txt --extra cluster --output-file requirements/cluster.txt
+	@$(LOCK) --constraints requirements/dev.txt --group cluster-test --output-file tests/cluster/requirements.txt
 	@$(LOCK) --constraints requirements/dev.txt --group build --output-file requirements/build.txt
 	@$(LOCK) --group fuzz --output-file tests/fuzz/requirements.txt
 
@@ -148,7 +155,7 @@ release: $(VENV)/.installed-dev ## signed releases for update_agent in dist/rele
 	@$(BIN)/python tools/build_release.py --key $(KEY) $(RELEASE_FLAGS)
 
 clean: ## remove what these targets made
-	rm -rf $(VENV) $(DEMO_OUT) $(SOAK_OUT) $(STEADY_OUT) .fuzz build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(VENV_CLUSTER) $(DEMO_OUT) $(SOAK_OUT) $(STEADY_OUT) .fuzz build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find agent gateway simulator tests benchmarks examples tools -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # --- the virtual environment ---------------------------------------------------------------------------------------
@@ -172,6 +179,16 @@ $(VENV)/.installed-dev: $(VENV)/.made requirements/dev.txt pyproject.toml
 	@$(INSTALL_PINNED) -r requirements/dev.txt
 	@$(INSTALL_PROJECT)
 	@touch $(VENV)/.installed-demo $@
+
+$(VENV_CLUSTER)/.installed: $(VENV)/.made requirements/cluster.txt requirements/build.txt tests/cluster/requirements.txt pyproject.toml
+	@echo "installing what the tests of the cluster need (once; a minute or so)"
+	@$(BIN)/python -m venv --clear $(VENV_CLUSTER)
+	@$(MAKE) --no-print-directory BIN=$(VENV_CLUSTER)/bin $(VENV_CLUSTER)/.filled
+	@touch $@
+
+$(VENV_CLUSTER)/.filled:
+	@$(INSTALL_PINNED) -r requirements/cluster.txt -r requirements/build.txt -r tests/cluster/requirements.txt
+	@$(INSTALL_PROJECT)
 
 $(VENV)/.installed-fuzz: $(VENV)/.installed-dev tests/fuzz/requirements.txt
 	@$(INSTALL_PINNED) -r tests/fuzz/requirements.txt

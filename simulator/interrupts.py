@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import threading
 from collections.abc import Iterator
 
 
 @contextlib.contextmanager
 def without_interrupts() -> Iterator[None]:
-    """Hold off Ctrl-C and SIGTERM while the children are ended: a second Ctrl-C must not leave one behind."""
+    """Hold off Ctrl-C and SIGTERM while the children are ended: a second Ctrl-C must not leave one behind.
+
+    Only the main thread is interrupted by signals, so in another one there is nothing to hold off.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     held = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield

@@ -7,22 +7,16 @@ import functools
 import re
 import subprocess
 import sys
-import tomllib
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 
 import grimp
 import pytest
-from packaging.markers import default_environment
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from packaging.version import Version
 
-ROOT = Path(__file__).resolve().parents[2]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-EXTRAS: dict[str, list[str]] = PROJECT["project"]["optional-dependencies"]
-LOCK_FILES = sorted((ROOT / "requirements").glob("*.txt"))
+from tests.lock_files import APART, EXTRAS, LOCK_FILES, PROJECT, ROOT, check_dependencies, direct_requirements, pins
+
 PACKAGES = ("agent", "gateway", "simulator")
 MODULES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 # The five, and what two of them are made of: pydantic's parser, httpx's list of authorities.
@@ -43,29 +37,6 @@ def name_of(path: Path) -> str:
 
 
 # --- dependencies and lock files --------------------------------------------------------------------------------
-
-
-def direct_requirements(lock_file: str) -> list[Requirement]:
-    """What pyproject.toml asks for in the set that a lock file pins; extras of our own name are followed."""
-    if lock_file == "build":
-        return [Requirement(text) for text in PROJECT["build-system"]["requires"]]
-    texts = list(PROJECT["project"]["dependencies"])
-    waiting = [] if lock_file == "base" else [lock_file]
-    while waiting:
-        for text in EXTRAS[waiting.pop()]:
-            requirement = Requirement(text)
-            if canonicalize_name(requirement.name) == PROJECT["project"]["name"]:
-                waiting += sorted(requirement.extras)
-            else:
-                texts.append(text)
-    return [Requirement(text) for text in texts]
-
-
-def pins(path: Path) -> dict[str, Version]:
-    """What a lock file pins: canonical name -> version."""
-    pin = r"^([A-Za-z0-9_.-]+)(?:\[[^\]]*\])?==([^\s;\\]+)"
-    found = re.findall(pin, path.read_text(encoding="utf-8"), re.MULTILINE)
-    return {canonicalize_name(name): Version(version) for name, version in found}
 
 
 def test_the_agent_has_exactly_its_five_base_dependencies():
@@ -90,36 +61,9 @@ def test_a_lock_file_pins_every_dependency_at_an_allowed_version(path):
         assert requirement.specifier.contains(pinned[name], prereleases=True), f"{name} {pinned[name]}: make lock"
 
 
-@pytest.mark.parametrize("path", LOCK_FILES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [path for path in LOCK_FILES if path.stem != APART], ids=lambda path: path.stem)
 def test_a_lock_file_pins_what_its_dependencies_depend_on(path):
-    """Followed through the metadata of what is installed, with this machine's markers."""
-    pinned = pins(path)
-    waiting = direct_requirements(path.stem)
-    seen: set[tuple[str, str]] = set()
-    while waiting:
-        requirement = waiting.pop()
-        if requirement.marker and not requirement.marker.evaluate({**default_environment(), "extra": ""}):
-            continue
-        name = canonicalize_name(requirement.name)
-        assert name in pinned, f"{name} is missing: make lock"
-        for extra in ["", *sorted(requirement.extras)]:
-            if (name, extra) not in seen:
-                seen.add((name, extra))
-                waiting += dependencies_of(name, extra)
-
-
-def dependencies_of(name: str, extra: str) -> list[Requirement]:
-    try:
-        texts = requires(name) or []
-    except PackageNotFoundError:
-        pytest.fail(f"{name} is pinned and not installed: make setup")
-    found = []
-    for text in texts:
-        requirement = Requirement(text)
-        if requirement.marker is None or requirement.marker.evaluate({**default_environment(), "extra": extra}):
-            requirement.marker = None
-            found.append(requirement)
-    return found
+    check_dependencies(path)
 
 
 @pytest.mark.parametrize("path", LOCK_FILES, ids=lambda path: path.stem)
@@ -140,7 +84,8 @@ def test_a_lock_file_names_no_index_and_no_address(path):
 def test_all_lock_files_pin_the_same_versions():
     widest = pins(ROOT / "requirements" / "dev.txt")
     for path in LOCK_FILES:
-        differing = {name for name, version in pins(path).items() if widest.get(name) != version}
+        both = {name: version for name, version in pins(path).items() if path.stem != APART or name in widest}
+        differing = {name for name, version in both.items() if widest.get(name) != version}
         assert not differing, f"{path.name}: {sorted(differing)}: make lock"
 
 

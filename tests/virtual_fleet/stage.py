@@ -166,6 +166,9 @@ class VirtualWorkers:
                 del self.members[message.worker]
             yield message
 
+    def collect(self, _on_progress: object) -> tuple[str, ...]:
+        return ()
+
     async def _take(self, number: int, play: Workload, recorder: Recorder, message: ToWorker) -> None:
         match message:
             case Begin(at_s):
@@ -249,7 +252,7 @@ def _patched(clock: Time, service: Service, engines: Engines, prepared: list[Any
     patches = {
         "run.fleet_run.prepare": prepare,
         "run.fleet_run.asyncio": SimpleNamespace(run=loop.run_until_complete),
-        "run.fleet_run.LocalWorkers": lambda _work: VirtualWorkers(loop, service, clock),
+        "run.place.LocalWorkers": lambda _work: VirtualWorkers(loop, service, clock),
         "run.fleet_run.Coordinator": partial(Coordinator, now=clock.monotonic),
         "run.fleet_run.claimed_devices": lambda *_arguments: ExitStack(),
         "run.fleet_run.finish_run": lambda folder, record, *_more: (

@@ -56,6 +56,12 @@ _LEFT = (
     help="Write the live figures as JSON lines, one a second and one for each event, while the run goes on; - is "
     "standard output, and the live view moves to standard error.",
 )
+@click.option(
+    "--cluster",
+    metavar="HOST:PORT|auto",
+    help="Make the load on the machines of a Ray cluster: the address of its head, or auto for the cluster that this "
+    "machine belongs to. Needs the extra 'cluster'.",
+)
 @click.option("--quiet", is_flag=True, help="Show nothing; the exit code says how it ended.")
 @click.option("--json", "as_json", is_flag=True, help="Print the record of the run as JSON.")
 @takes_formats
@@ -72,6 +78,7 @@ def run_command(
     audit: bool,
     metrics_port: int | None,
     progress: str | None,
+    cluster: str | None,
     quiet: bool,
     as_json: bool,
     formats: tuple[str, ...],
@@ -111,7 +118,7 @@ def run_command(
                 view = MeteredView(view, MetricsAddress(metrics_port, head))
             return view if progress is None else ProgressView(view, progress, head)
 
-        record = perform_run(RunOptions(file, way, folder, permissions, audit, formats), make_view)
+        record = perform_run(RunOptions(file, way, folder, permissions, audit, formats, cluster), make_view)
     if as_json:
         click.echo(record_text(record), nl=False)
     elif not quiet and (folder / "report.html").exists():  # a disk that is full may have refused it

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from agent.errors import ConfigurationError
@@ -59,17 +60,17 @@ def check_capacity(
         ConfigurationError: the run cannot be what the scenario says; the text has the numbers and the fix.
     """
     findings = examine(demand_of(scenario, workers, target_is_here=target_is_here), host or read_host())
-    if faults := [*missing(findings), *_starving(scenario)]:
+    if faults := [*missing(findings), *starving(scenario)]:
         raise ConfigurationError(faults, "this machine cannot hold the run as the scenario says")
     return findings
 
 
-def _starving(scenario: Scenario) -> list[str]:
-    """Held polls on shared connections: each keeps one for as long as the service holds it."""
+def starving(scenario: Scenario) -> Iterator[str]:
+    """What is wrong with held polls on shared connections: each keeps one for as long as the service holds it."""
     target, devices = scenario.target, scenario.fleet.devices
     holds = scenario.level == "core" and scenario.kind in {"load", "command_round_trip"}
     if not holds or target.traits.polls != "held" or target.connections != "pooled" or devices < target.pool:
-        return []
+        return
     pool = devices + max(devices // 20, 16)
     said = f"target.pool: {devices} devices hold a poll each, on {target.pool} connections that they share: write "
-    return [f"{said}connections: per_device, or transport: http_poll, or pool: {pool}"]
+    yield f"{said}connections: per_device, or transport: http_poll, or pool: {pool}"

@@ -19,7 +19,6 @@ from simulator.fleet.faults.registry import causes_rejections
 from simulator.fleet.metrics.merging import Merger
 from simulator.fleet.plan.forecast import peak_rates
 from simulator.fleet.plan.plan import Plan, plan_of
-from simulator.fleet.plan.workers import count_workers
 from simulator.fleet.record import AuditRecord, RunRecord
 from simulator.fleet.report.agreement import doubted
 from simulator.fleet.report.folder import RunFolder
@@ -27,19 +26,17 @@ from simulator.fleet.report.formatting import error_text
 from simulator.fleet.report.live import RunView
 from simulator.fleet.report.making import finish_run
 from simulator.fleet.report.run_status import RunHead
-from simulator.fleet.run.capacity import check_capacity
 from simulator.fleet.run.coordinator import Coordinator, RunOutcome
 from simulator.fleet.run.device_lock import claimed_devices
-from simulator.fleet.run.local_workers import LocalWorkers
+from simulator.fleet.run.place import Place, place_of
 from simulator.fleet.run.preparing import Prepared, RunContext, prepare
 from simulator.fleet.run.recording import first_record, head_of, last_record, schedule_of
 from simulator.fleet.run.reporter import Registering, RunReporter
 from simulator.fleet.run.worker import work
-from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.reading import ScenarioFile
 from simulator.fleet.target.client import Keyring, open_client
 from simulator.fleet.target.gateway_tokens import wait_until_handed_on
-from simulator.fleet.target.safety import Permission, is_here
+from simulator.fleet.target.safety import Permission
 from simulator.fleet.target.target import Target
 from simulator.report_parts.values import Tone
 from simulator.watched import describe
@@ -74,6 +71,7 @@ class RunOptions:
         permissions: to load each machine that the target is made of, with its caps.
         is_audited: keep ledgers and read everything back at the end.
         formats: of the tables, beside CSV.
+        cluster: the address of the Ray cluster that makes the load, or ``auto``; None for this machine alone.
     """
 
     file: ScenarioFile
@@ -82,6 +80,7 @@ class RunOptions:
     permissions: tuple[Permission, ...]
     is_audited: bool = True
     formats: tuple[str, ...] = ()
+    cluster: str | None = None
 
 
 def perform_run(options: RunOptions, make_view: MakeView) -> RunRecord:
@@ -94,11 +93,12 @@ def perform_run(options: RunOptions, make_view: MakeView) -> RunRecord:
             during the load, and while everything is read back, the first one does that.
     """
     scenario, plan = options.file.scenario, plan_of(options.file)
-    workers = count_workers(scenario)
     _check_caps(options, plan)
-    needs = check_capacity(scenario, workers, target_is_here=is_here(options.target.base_url))
-    head = head_of(scenario, options.target.base_url, workers)
     with ExitStack() as ends:
+        place = ends.enter_context(place_of(options.cluster))
+        workers = place.count_workers(scenario)
+        needs = place.check(options.file, options.target, workers)
+        head = head_of(scenario, options.target.base_url, workers)
         ends.enter_context(claimed_devices(scenario, options.target.base_url))
         secrets = Path(ends.enter_context(TemporaryDirectory(prefix="fleet-simulator-")))
         context = RunContext(options.file, plan, options.target, options.folder, secrets, workers, options.is_audited)
@@ -111,9 +111,12 @@ def perform_run(options: RunOptions, make_view: MakeView) -> RunRecord:
         for need in needs:
             if not need.fits:
                 view.note(str(need), Tone.WARN)
-        record, prepared = _prepare(context, head, folder, view)
+        if machines := place.describe():
+            view.note(f"workers: {machines}", Tone.PLAIN)
+        record, prepared = _prepare(context, head, folder, view, machines)
         try:
-            record = _play(options, context, prepared, RunReporter(folder, view, record, prepared, scenario))
+            reporter = RunReporter(folder, view, record, prepared, scenario)
+            record = _play(options, context, reporter, place)
         except KeyboardInterrupt:
             fix = f"'fleet-simulator report {options.folder}' makes the reports of what there is"
             raise EndedByHand(f"ended by hand at once: {fix}") from None
@@ -121,12 +124,16 @@ def perform_run(options: RunOptions, make_view: MakeView) -> RunRecord:
     return record
 
 
-def _prepare(context: RunContext, head: RunHead, folder: RunFolder, view: RunView) -> tuple[RunRecord, Prepared]:
+def _prepare(
+    context: RunContext, head: RunHead, folder: RunFolder, view: RunView, machines: str
+) -> tuple[RunRecord, Prepared]:
     """What is known before the first second, and the devices; the folder is gone when there is no run."""
     registering = Registering(view)
     try:
         view.stage("planning")
         record = first_record(context.file, context.target.base_url, context.plan, head)
+        if machines:
+            record = replace(record, machine=f"{record.machine}; {machines}")
         folder.keep(record)
         view.stage("preparing devices")
         prepared = asyncio.run(prepare(context, registering))
@@ -142,9 +149,10 @@ def _prepare(context: RunContext, head: RunHead, folder: RunFolder, view: RunVie
     return record, prepared
 
 
-def _play(options: RunOptions, context: RunContext, prepared: Prepared, reporter: RunReporter) -> RunRecord:
+def _play(options: RunOptions, context: RunContext, reporter: RunReporter, place: Place) -> RunRecord:
     """The load, the audit, the record and its reports."""
-    outcome, merger = _conduct(context.file.scenario, prepared, reporter)
+    prepared = reporter.prepared
+    outcome, merger = _conduct(reporter, place)
     audit = _audit(context, prepared, outcome, reporter.view)
     record = last_record(reporter, outcome, merger, audit)
     return _report(reporter.folder, record, reporter.view, options.formats)
@@ -176,11 +184,16 @@ def _check_caps(options: RunOptions, plan: Plan) -> None:
         permission.check(devices=plan.scenario.fleet.devices, requests_per_s=busiest)
 
 
-def _conduct(scenario: Scenario, prepared: Prepared, reporter: RunReporter) -> tuple[RunOutcome, Merger]:
-    merger = Merger(range(len(prepared.jobs)))
-    with LocalWorkers(work) as workers:
-        workers.start(prepared.jobs)
-        outcome = Coordinator(workers, schedule_of(scenario), merger, reporter).conduct()
+def _conduct(reporter: RunReporter, place: Place) -> tuple[RunOutcome, Merger]:
+    jobs = reporter.prepared.jobs
+    merger = Merger(range(len(jobs)))
+    with place.make_workers(work) as workers:
+        workers.start(jobs)
+        outcome = Coordinator(workers, schedule_of(reporter.scenario), merger, reporter).conduct()
+        missing = workers.collect(lambda done, whole: reporter.view.stage("fetching the ledgers", done, whole))
+        reporter.view.stage("")
+        outcome.problems += missing
+        outcome.broken += missing
     return outcome, merger
 
 
@@ -224,7 +237,7 @@ def _audit(context: RunContext, prepared: Prepared, outcome: RunOutcome, view: R
         sentence = f"reading everything back ended unexpectedly: {describe(error)}"
         return AuditRecord(None, None, complete=False, unjudged=(sentence,))
     missed = sum(summary.missed for summary in outcome.summaries.values())
-    whole = audit.complete and not missed and len(outcome.summaries) == len(prepared.jobs)
+    whole = audit.complete and not missed and not outcome.broken and len(outcome.summaries) == len(prepared.jobs)
     return replace(audit, complete=whole)
 
 

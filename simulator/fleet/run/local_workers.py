@@ -70,11 +70,13 @@ class LocalWorkers:
 
     Args:
         work: what each of them does.
+        first: number of the first one, where others of the run are on other machines.
         now: the monotonic clock.
     """
 
-    def __init__(self, work: Work, *, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, work: Work, *, first: int = 0, now: Callable[[], float] = time.monotonic) -> None:
         self._work = work
+        self._first = first
         self._now = now
         self._members: list[_Member] = []
 
@@ -86,7 +88,7 @@ class LocalWorkers:
         # spawn: a forked child would share the parent's sockets, locks and half of its threads.
         context = multiprocessing.get_context("spawn")
         with without_interrupts():  # inherited: Ctrl-C is the coordinator's business
-            for number, job in enumerate(jobs):
+            for number, job in enumerate(jobs, self._first):
                 ours, theirs = context.Pipe()
                 process = context.Process(
                     target=_main,
@@ -114,6 +116,11 @@ class LocalWorkers:
                 member.inbox.close()
                 member.pipe.close()
 
+    def kill(self) -> None:
+        """End every process at once, without waiting; from any thread."""
+        for member in list(self._members):
+            member.process.kill()
+
     @property
     def pids(self) -> tuple[int | None, ...]:
         """The processes' ids, by worker."""
@@ -126,7 +133,7 @@ class LocalWorkers:
 
     def send(self, worker: int, message: ToWorker) -> None:
         """Send a message. See :class:`~simulator.fleet.run.workers.Workers`."""
-        member = self._members[worker]
+        member = self._members[worker - self._first]
         if member.gone is None and not member.done:
             with contextlib.suppress(OSError):
                 member.pipe.send(message)
@@ -150,6 +157,11 @@ class LocalWorkers:
             if member.gone is None and not member.done and self._now() - member.last_message_s > patience_s:
                 member.process.kill()
                 yield self._lost(member, f"not heard for {patience_s:g} s, ended")
+
+    def collect(self, on_progress: Callable[[int, int], object]) -> tuple[str, ...]:
+        """Nothing has to be brought: see :class:`~simulator.fleet.run.workers.Workers`."""
+        del on_progress
+        return ()
 
     def _read(self, member: _Member) -> Iterator[FromWorker | WorkerLost]:
         message: FromWorker

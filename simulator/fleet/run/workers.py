@@ -95,3 +95,14 @@ class Workers(Protocol):
             timeout_s: return after this time at the latest.
         """
         ...
+
+    def collect(self, on_progress: Callable[[int, int], object]) -> tuple[str, ...]:
+        """Bring what the workers have written to where their jobs say, when none of them is living any more.
+
+        Args:
+            on_progress: called with how many files have come, of how many, where some have to.
+
+        Returns:
+            What could not be had and why, one sentence each.
+        """
+        ...

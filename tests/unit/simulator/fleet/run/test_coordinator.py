@@ -114,6 +114,9 @@ class FakeRun:
             yield from (self.measured(worker) for worker in self.living)
             self.second += 1
 
+    def collect(self, _on_progress: object) -> tuple[str, ...]:
+        return ()
+
     def measured(self, worker: int) -> Measured:
         recorder = Recorder(worker)
         recorder.gauge("online", self.online(self.second))

@@ -1,0 +1,182 @@
+"""The way into a Ray cluster: its machines are looked at before anything is sent; what is wrong is one clear line."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import platform
+import signal
+import socket
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.metadata import version
+from importlib.util import find_spec
+from typing import Any, Final
+
+from agent.errors import ConfigurationError
+from simulator.fleet.run.cluster.comparison import Seen, differences, make_look
+from simulator.fleet.run.cluster.placement import Node
+from simulator.watched import describe
+
+_log = logging.getLogger(__name__)
+
+AUTO: Final = "auto"
+NAMESPACE: Final = "fleet-simulator"
+_SOURCE: Final = "--cluster"
+_ANSWER_S: Final = 5.0
+_LOOK_S: Final = 60.0
+
+
+@contextlib.contextmanager
+def connected(address: str) -> Iterator[tuple[Node, ...]]:
+    """Be part of a cluster while the block lasts.
+
+    Args:
+        address: HOST:PORT of its head, or ``auto`` for the one that this machine belongs to.
+
+    Yields:
+        The machines that can have workers, by address.
+
+    Raises:
+        ConfigurationError: there is no Ray, no such cluster, or a machine of it has other versions; with the fix.
+    """
+    if find_spec("ray") is None:
+        raise ConfigurationError(["Ray is not installed: pip install 'device-agent[cluster]'"], _SOURCE)
+    _check_address(address)
+    import ray
+
+    try:
+        _connect(address)
+        yield _nodes()
+    finally:
+        ray.shutdown()
+
+
+def _check_address(address: str) -> None:
+    """Refuse early what Ray would try for minutes."""
+    if address == AUTO:
+        return
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or "/" in host:
+        fault = f"{address!r}: write HOST:PORT of the cluster's head, such as 10.0.0.1:6379, or auto"
+        raise ConfigurationError([fault], _SOURCE)
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER_S).close()
+    except (OSError, OverflowError) as error:
+        fix = "start 'ray start --head' there, or name another address"
+        raise ConfigurationError([f"nobody answers at {address} ({error}): {fix}"], _SOURCE) from None
+
+
+def _connect(address: str) -> None:
+    import ray
+    from ray._private import worker as ray_worker
+
+    # Ray prints what it notices to standard output, which is for what --json and --progress write.
+    ray_worker.print_to_stdstream = _note
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    # Ray takes the signals that end a program; they stay with whoever has them.
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ray.init(
+                address,
+                namespace=NAMESPACE,
+                log_to_driver=False,
+                configure_logging=True,
+                logging_level=logging.CRITICAL,
+            )
+    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+        raise ConfigurationError([_sentence(address, error)], _SOURCE) from None
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+def _note(data: Mapping[str, Any], *, ignore_prefix: bool = False) -> None:
+    del ignore_prefix
+    _log.info("Ray: %s", " ".join(str(line) for line in data.get("lines", ())))
+
+
+def _sentence(address: str, error: BaseException) -> str:
+    """Why there is no connection, and the fix."""
+    text = describe(error)
+    if "ersion mismatch" in text:
+        return (
+            f"{address} runs another version than Ray {version('ray')} with Python {platform.python_version()}: {text}"
+        )
+    fix = (
+        "'ray start --address=HOST:PORT' makes this machine one of a cluster, 'ray start --head' makes a cluster of it"
+    )
+    where = (
+        "this machine belongs to no cluster" if address == AUTO else f"{address} takes this machine as none of its own"
+    )
+    return f"{where}: {fix} ({text})"
+
+
+def _nodes() -> tuple[Node, ...]:
+    """The machines that can have workers.
+
+    Raises:
+        ConfigurationError: there is none, or one has other versions than this one.
+    """
+    import ray
+
+    here = ray.util.get_node_ip_address()
+    nodes = sorted(
+        (
+            Node(
+                each["NodeID"],
+                each["NodeManagerAddress"],
+                int(each["Resources"].get("CPU", 0)),
+                is_here=each["NodeManagerAddress"] == here,
+            )
+            for each in ray.nodes()
+            if each["Alive"]
+        ),
+        key=lambda node: (node.name, node.node_id),
+    )
+    nodes = [node for node in nodes if node.cores > 0]
+    if not nodes:
+        raise ConfigurationError(["no machine of the cluster has a core for workers: 'ray start' sets them"], _SOURCE)
+    before_s = time.time()
+    seen = [Seen(*each) for each in on_each(nodes, make_look())]
+    faults = differences(nodes, seen, (before_s, time.time()))
+    if faults:
+        raise ConfigurationError(faults, _SOURCE)
+    return tuple(nodes)
+
+
+def free_cores() -> int:
+    """How many cores of the cluster nothing else holds."""
+    import ray
+
+    return int(ray.available_resources().get("CPU", 0))
+
+
+def on_each(nodes: Sequence[Node], function: Callable[[], Any]) -> list[Any]:
+    """What a function returns on each machine.
+
+    Raises:
+        ConfigurationError: it cannot be called on one of them.
+    """
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    calls = [
+        ray.remote(
+            num_cpus=0, max_retries=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node.node_id, soft=False)
+        )(function).remote()
+        for node in nodes
+    ]
+    results, faults = [], []
+    for node, call in zip(nodes, calls, strict=True):
+        try:
+            results.append(ray.get(call, timeout=_LOOK_S))
+        except ray.exceptions.RayError as error:
+            faults.append(f"{node.name}: cannot be looked at: {describe(getattr(error, 'cause', None) or error)}")
+    if faults:
+        raise ConfigurationError(faults, _SOURCE)
+    return results

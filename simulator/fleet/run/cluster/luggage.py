@@ -1,0 +1,160 @@
+"""The files that jobs need, on their way to another machine: read here, written there, and the jobs' paths follow.
+
+What a job reads are the paths in it; a folder among them stands for the files in there that its scenario names.
+Every file travels as a secret does: it is in no text that could be logged, and only its owner may read what is written.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from agent.errors import ConfigurationError
+from simulator.fleet.audit.file_ledger import LedgerTarget
+from simulator.fleet.scenario.model import Scenario
+
+_SCENARIO: Final = "scenario"
+_WRITTEN: Final = "written"
+_OTHERS: Final = "others"
+
+
+@dataclass(frozen=True, slots=True)
+class Luggage:
+    """Files.
+
+    Attributes:
+        folder: of the scenario; None where no job has one.
+        contents: of each file, by its absolute path.
+        written: the files that the workers will write, by their absolute paths.
+    """
+
+    folder: Path | None
+    contents: Mapping[Path, bytes] = field(repr=False)
+    written: frozenset[Path] = frozenset()
+
+
+def pack(jobs: Sequence[Any]) -> Luggage:
+    """Read every file that the jobs name.
+
+    Raises:
+        ConfigurationError: one cannot be read, or is outside of the scenario's folder; all of them.
+    """
+    folders = {path for job in jobs if isinstance(path := getattr(job, "folder", None), Path)}
+    folder = next(iter(folders), None)
+    written = {found.path for job in jobs for found in _found(job, LedgerTarget)}
+    named = {path for job in jobs for path in _found(job, Path)} - folders - written
+    faults: list[str] = []
+    if folder is not None:
+        named |= set(_named_by_scenario(jobs[0].scenario.model_dump(mode="json"), folder, faults))
+    contents = {path: _read(path, faults) for path in sorted(named)}
+    if faults:
+        raise ConfigurationError(faults, "--cluster")
+    return Luggage(folder, contents, frozenset(written))
+
+
+def check_files(scenario: Scenario, folder: Path) -> None:
+    """Return when everything that a scenario names can travel.
+
+    Raises:
+        ConfigurationError: a file is outside of the scenario's folder; all of them.
+    """
+    faults: list[str] = []
+    list(_named_by_scenario(scenario.model_dump(mode="json"), folder, faults))
+    if faults:
+        raise ConfigurationError(faults, "--cluster")
+
+
+def unpack(jobs: Sequence[Any], luggage: Luggage, root: Path) -> tuple[tuple[Any, ...], dict[str, Path]]:
+    """Write the files below a folder.
+
+    Returns:
+        The jobs with the paths that are right here; and where what they write is, by the path that they had for it.
+
+    Raises:
+        OSError: a file cannot be written.
+    """
+    places: dict[Path, Path] = {}
+    scenario = root / _SCENARIO
+    scenario.mkdir(mode=0o700)
+    if luggage.folder is not None:
+        places[luggage.folder] = scenario
+    for number, (path, content) in enumerate(luggage.contents.items()):
+        inside = _inside(path, luggage.folder)
+        place = root / _OTHERS / str(number) / path.name if inside is None else scenario / inside
+        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        place.touch(mode=0o600)
+        place.write_bytes(content)
+        places[path] = place
+    for path in luggage.written:
+        places[path] = root / _WRITTEN / path.name
+    (root / _WRITTEN).mkdir(mode=0o700)
+    moved = tuple(_moved(job, lambda path: places.get(path, path)) for job in jobs)
+    return moved, {str(path): places[path] for path in luggage.written}
+
+
+def _inside(path: Path, folder: Path | None) -> Path | None:
+    """The way from a folder down to a path; None where it does not go down."""
+    if folder is None or not path.is_relative_to(folder):
+        return None
+    way = path.relative_to(folder)
+    return None if ".." in way.parts else way
+
+
+def _read(path: Path, faults: list[str]) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        faults.append(f"{path} cannot be sent to the cluster: {error.strerror}")
+        return b""
+
+
+def _named_by_scenario(document: Any, folder: Path, faults: list[str]) -> Iterator[Path]:
+    """The files that the texts of a scenario name."""
+    for text in _texts(document):
+        try:
+            path = folder / text
+            is_file = path.is_file()
+        except (OSError, ValueError):  # a text that could be no path
+            continue
+        if is_file and not path.resolve().is_relative_to(folder.resolve()):
+            faults.append(f"{text}: machines of a cluster get the files in {folder} and below: copy it there")
+        elif is_file:
+            yield path
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for each in value.values():
+            yield from _texts(each)
+    elif isinstance(value, Iterable):
+        for each in value:
+            yield from _texts(each)
+
+
+def _found(value: Any, kind: type) -> Iterator[Any]:
+    """Everything of a class in frozen values and tuples."""
+    if isinstance(value, kind):
+        yield value
+    elif isinstance(value, tuple) and value and not isinstance(value[0], str | int):
+        for each in value:
+            yield from _found(each, kind)
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for each in dataclasses.fields(value):
+            yield from _found(getattr(value, each.name), kind)
+
+
+def _moved(value: Any, place: Callable[[Path], Path]) -> Any:
+    """The same value with other paths in it."""
+    if isinstance(value, Path):
+        return place(value)
+    if isinstance(value, tuple) and value and not isinstance(value[0], str | int):
+        return tuple(_moved(each, place) for each in value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        changed = {each.name: _moved(getattr(value, each.name), place) for each in dataclasses.fields(value)}
+        return dataclasses.replace(value, **changed)
+    return value

@@ -1,0 +1,64 @@
+"""Which machine of a cluster gets how many workers. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from agent.errors import ConfigurationError
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A machine of the cluster that can have workers.
+
+    Attributes:
+        node_id: Ray's.
+        name: its address, for people.
+        cores: that Ray may give away there.
+        is_here: it is the machine of this process.
+    """
+
+    node_id: str
+    name: str
+    cores: int
+    is_here: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """Workers on one machine, with neighbouring numbers.
+
+    Attributes:
+        first: number of the first of them.
+        workers: how many.
+    """
+
+    node: Node
+    first: int
+    workers: int
+
+
+def seats_for(workers: int, nodes: Sequence[Node]) -> tuple[Seat, ...]:
+    """The places of the workers: spread over the machines, more where there are more cores, one for each core at most.
+
+    Raises:
+        ConfigurationError: there are fewer cores than workers.
+    """
+    cores = sum(node.cores for node in nodes)
+    if workers > cores:
+        there = ", ".join(f"{node.name}: {node.cores}" for node in nodes)
+        fix = f"write workers: {cores} at most, or let more machines join"
+        raise ConfigurationError(
+            [f"{workers} workers need a core each, and there are {cores} ({there}): {fix}"], "workers"
+        )
+    counts = [0] * len(nodes)
+    for _ in range(workers):
+        emptiest = max(range(len(nodes)), key=lambda at: (nodes[at].cores - counts[at]) / nodes[at].cores)
+        counts[emptiest] += 1
+    seats, first = [], 0
+    for node, count in zip(nodes, counts, strict=True):
+        if count:
+            seats.append(Seat(node, first, count))
+        first += count
+    return tuple(seats)

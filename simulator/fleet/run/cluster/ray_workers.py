@@ -1,0 +1,282 @@
+"""The workers of a run on the machines of a Ray cluster: a crew for each machine, which starts them there and relays.
+
+Each crew is asked for its messages all the time, by one call that waits on its side. A crew that does not answer for as
+long as a silent worker is waited for is lost with its workers, and its own lease ends them there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from agent.errors import ConfigurationError
+from simulator.fleet.run.cluster.luggage import pack
+from simulator.fleet.run.cluster.node_crew import NodeCrew, Order
+from simulator.fleet.run.cluster.placement import Seat
+from simulator.fleet.run.local_workers import SILENCE_S
+from simulator.fleet.run.messages import Finished, FromWorker, ToWorker
+from simulator.fleet.run.workers import Work, WorkerLost
+from simulator.interrupts import without_interrupts
+from simulator.watched import describe
+
+_PLACE_S: Final = 120.0
+_END_S: Final = 15.0
+_PIECE_S: Final = 60.0
+_PAUSE_S: Final = 0.1
+"""After a call that could not be made, before the next one."""
+
+
+@dataclass(slots=True)
+class _Crew:
+    """One machine's workers.
+
+    Attributes:
+        actor: Ray's handle of its :class:`NodeCrew`.
+        living: the workers that are neither lost nor done.
+        call: the answer to come; None between two calls.
+        taken: number of the last batch that has arrived.
+        heard_s: when an answer came last.
+        orders: those that the crew has not confirmed.
+        deliveries: the answers to come that confirm them.
+        ordered: number of the last order.
+    """
+
+    seat: Seat
+    actor: Any
+    living: set[int] = field(default_factory=set)
+    call: Any = None
+    taken: int = 0
+    heard_s: float = 0.0
+    orders: list[Order] = field(default_factory=list)
+    deliveries: list[Any] = field(default_factory=list)
+    ordered: int = 0
+
+    def deliver(self) -> None:
+        """Send every order that is not confirmed; one that comes twice is obeyed once."""
+        self.deliveries.append(self.actor.send.options(concurrency_group="orders").remote(tuple(self.orders)))
+
+
+class RayWorkers:
+    """Workers on the machines of the cluster that this process is connected to.
+
+    See :class:`~simulator.fleet.run.workers.Workers`.
+
+    Args:
+        work: what each of them does.
+        seats: where they go, all of them.
+        now: the monotonic clock.
+    """
+
+    def __init__(self, work: Work, seats: Sequence[Seat], *, now: Callable[[], float] = time.monotonic) -> None:
+        self._work = work
+        self._seats = seats
+        self._now = now
+        self._crews: list[_Crew] = []
+        self._written: dict[int, Path] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def start(self, jobs: Sequence[Any]) -> None:
+        """Send each machine its jobs and their files. See :class:`~simulator.fleet.run.workers.Workers`."""
+        import ray
+
+        luggage = pack(jobs)
+        self._written = {
+            worker: job.ledger.path for worker, job in enumerate(jobs) if getattr(job, "ledger", None) is not None
+        }
+        # An object, not an argument: what a call is given stands in the cluster's table of actors.
+        files = ray.put(luggage)
+        begun = {}
+        for seat in self._seats:
+            crew = _Crew(seat, _make_actor(self._work, seat), set(range(seat.first, seat.first + seat.workers)))
+            self._crews.append(crew)
+            begun[seat.node.name] = crew.actor.start.remote(list(jobs[seat.first : seat.first + seat.workers]), files)
+        deadline_s = self._now() + _PLACE_S
+        for name, call in begun.items():
+            _wait_until_begun(name, call, max(0.0, deadline_s - self._now()))
+        for crew in self._crews:
+            crew.heard_s = self._now()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        import ray
+
+        with without_interrupts():
+            calls = [crew.actor.close.remote() for crew in self._crews]
+            if calls:
+                ray.wait(calls, num_returns=len(calls), timeout=_END_S)
+            for crew in self._crews:
+                ray.kill(crew.actor, no_restart=True)
+
+    @property
+    def living(self) -> tuple[int, ...]:
+        """The workers that are neither lost nor done."""
+        return tuple(sorted(worker for crew in self._crews for worker in crew.living))
+
+    def send(self, worker: int, message: ToWorker) -> None:
+        """Send a message. See :class:`~simulator.fleet.run.workers.Workers`."""
+        for crew in self._crews:
+            if worker in crew.living:
+                crew.ordered += 1
+                crew.orders.append((crew.ordered, worker, message))
+                crew.deliver()
+
+    def receive(self, timeout_s: float) -> Iterator[FromWorker | WorkerLost]:
+        """The workers' messages, and which are lost. See :class:`~simulator.fleet.run.workers.Workers`."""
+        import ray
+
+        crews = [crew for crew in self._crews if crew.living]
+        if not crews:
+            time.sleep(timeout_s)
+            return
+        for crew in crews:
+            _confirm(crew)
+            if crew.call is None:
+                crew.call = crew.actor.receive.options(concurrency_group="reports").remote(crew.taken)
+        calls = [crew.call for crew in crews]
+        ray.wait(calls, num_returns=1, timeout=timeout_s)
+        ready, _ = ray.wait(calls, num_returns=len(calls), timeout=0)
+        for crew in crews:
+            if crew.call in ready:
+                yield from self._take(crew)
+            if crew.living and self._now() - crew.heard_s > SILENCE_S:
+                yield from self._lose(crew, f"{crew.seat.node.name} was not heard for {SILENCE_S:g} s")
+
+    def collect(self, on_progress: Callable[[int, int], object]) -> tuple[str, ...]:
+        """Fetch the ledgers from their machines. See :class:`~simulator.fleet.run.workers.Workers`."""
+        missing, done = [], 0
+        for crew in self._crews:
+            for worker in range(crew.seat.first, crew.seat.first + crew.seat.workers):
+                path = self._written.get(worker)
+                if path is None:
+                    continue
+                on_progress(done, len(self._written))
+                if why := _fetch(crew.actor, path):
+                    missing.append(
+                        f"the ledger of worker {worker} on {crew.seat.node.name} could not be fetched: {why}"
+                    )
+                done += 1
+        return tuple(missing)
+
+    def _take(self, crew: _Crew) -> Iterator[FromWorker | WorkerLost]:
+        """The messages of an answer."""
+        import ray
+
+        call, crew.call = crew.call, None
+        try:
+            number, messages = ray.get(call)
+        except ray.exceptions.ActorUnavailableError:
+            time.sleep(_PAUSE_S)  # a connection was cut; asked again, the crew gives the same batch
+            return
+        except ray.exceptions.RayError as error:
+            yield from self._lose(crew, f"the workers on {crew.seat.node.name} ended: {_reason(error)}")
+            return
+        crew.heard_s, crew.taken = self._now(), number
+        for message in messages:
+            if message.worker in crew.living:
+                if isinstance(message, Finished | WorkerLost):
+                    crew.living.discard(message.worker)
+                yield message
+
+    def _lose(self, crew: _Crew, reason: str) -> Iterator[WorkerLost]:
+        lost, crew.living = sorted(crew.living), set()
+        for worker in lost:
+            yield WorkerLost(worker, reason)
+
+
+def _confirm(crew: _Crew) -> None:
+    """Take what confirms orders; where a connection was cut meanwhile, send those that are left once more."""
+    import ray
+
+    if not crew.deliveries:
+        return
+    done, crew.deliveries = ray.wait(crew.deliveries, num_returns=len(crew.deliveries), timeout=0)
+    is_cut = False
+    for delivery in done:
+        try:
+            last = ray.get(delivery)
+        except ray.exceptions.ActorUnavailableError:
+            is_cut = True
+        except ray.exceptions.RayError:
+            continue  # the crew has ended, which its next answer says
+        else:
+            crew.orders = [order for order in crew.orders if order[0] > last]
+    if is_cut and crew.orders:
+        crew.deliver()
+
+
+def _make_actor(work: Work, seat: Seat) -> Any:
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    made = ray.remote(
+        num_cpus=seat.workers,
+        max_restarts=0,
+        max_task_retries=0,
+        concurrency_groups={"orders": 1, "reports": 1},
+        scheduling_strategy=NodeAffinitySchedulingStrategy(seat.node.node_id, soft=False),
+    )(NodeCrew)
+    return made.remote(work, seat.first)
+
+
+def _wait_until_begun(name: str, call: Any, timeout_s: float) -> None:
+    """Wait until the workers of a machine are started.
+
+    Raises:
+        ConfigurationError: they are not.
+    """
+    import ray
+
+    try:
+        ray.get(call, timeout=timeout_s)
+    except ray.exceptions.GetTimeoutError:
+        fix = "end what runs there, or write fewer workers"
+        sentence = f"{name}: its cores were not free within {_PLACE_S:g} s: {fix}"
+        raise ConfigurationError([sentence], "--cluster") from None
+    except ray.exceptions.RayError as error:
+        raise ConfigurationError([f"{name}: no worker could be started: {_reason(error)}"], "--cluster") from None
+
+
+def _reason(error: BaseException) -> str:
+    """An error of Ray's in one line: that of the cause, without the traceback that its text has."""
+    cause = getattr(error, "cause", None)
+    if isinstance(cause, BaseException):
+        return describe(cause)
+    return (
+        f"{type(error).__name__}: {str(error).strip().splitlines()[0]}" if str(error).strip() else type(error).__name__
+    )
+
+
+def _fetch(actor: Any, path: Path) -> str:
+    """Write what a worker wrote to where it would have been on this machine; why not, or empty when it is whole."""
+    import ray
+
+    try:
+        size, digest = ray.get(actor.size_of.remote(str(path)), timeout=_PIECE_S)
+        if size < 0:
+            return "there is none"
+        found, offset = hashlib.sha256(), 0
+        with path.open("xb") as file:
+            while offset < size:
+                piece = ray.get(actor.read.remote(str(path), offset), timeout=_PIECE_S)
+                if not piece:
+                    break
+                file.write(piece)
+                found.update(piece)
+                offset += len(piece)
+        if found.hexdigest() == digest:
+            return ""
+        why = "what came is not what was there"
+    except (ray.exceptions.RayError, OSError) as error:
+        why = _reason(error)
+    with contextlib.suppress(OSError):
+        path.unlink(missing_ok=True)  # half a ledger would be taken for a whole one
+    return why

@@ -1,0 +1,80 @@
+"""A Ray cluster on this machine: several nodes, each with processes of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from simulator.fleet.run.workers import Work, Workers
+
+SMALL = {"object_store_memory": 100_000_000, "include_dashboard": False, "node_ip_address": "127.0.0.2"}
+"""Of each node: Ray takes no less than 75 MB for its objects, and makes another address of 127.0.0.1."""
+
+
+@dataclass
+class RunningCluster:
+    """Nodes, all of them on 127.0.0.1.
+
+    Attributes:
+        address: of the head.
+        nodes: Ray's handles.
+    """
+
+    cluster: Any
+    address: str
+    nodes: list[Any] = field(default_factory=list)
+
+    @property
+    def logs(self) -> Path:
+        """What Ray and its processes wrote."""
+        return Path(self.cluster.head_node.get_logs_dir_path())
+
+    def add_node(self, cores: int) -> Any:
+        node = self.cluster.add_node(num_cpus=cores, **SMALL)
+        self.nodes.append(node)
+        return node
+
+    def kill_node(self, node: Any) -> None:
+        """End its processes without a word."""
+        self.nodes.remove(node)
+        self.cluster.remove_node(node, allow_graceful=False)
+
+
+@contextlib.contextmanager
+def running_cluster(*cores: int) -> Iterator[RunningCluster]:
+    """A cluster with a node for each number of cores; the first one is its head."""
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": cores[0], **SMALL})
+    running = RunningCluster(cluster, cluster.address)
+    try:
+        for number in cores[1:]:
+            running.add_node(number)
+        yield running
+    finally:
+        cluster.shutdown()
+
+
+@contextlib.contextmanager
+def open_workers(*cores: int) -> Iterator[Callable[[Work], Workers]]:
+    """Be part of a cluster of such nodes; what comes back makes workers that are spread over them."""
+    from simulator.fleet.run.cluster.connection import connected
+    from simulator.fleet.run.cluster.placement import Node, seats_for
+    from simulator.fleet.run.cluster.ray_workers import RayWorkers
+
+    class SpreadWorkers(RayWorkers):
+        def __init__(self, work: Work, nodes: Sequence[Node]) -> None:
+            super().__init__(work, ())
+            self._nodes = nodes
+
+        def start(self, jobs: Sequence[Any]) -> None:
+            self._seats = seats_for(len(jobs), self._nodes)
+            super().start(jobs)
+
+    with running_cluster(*cores) as running, connected(running.address) as nodes:
+        yield lambda work: SpreadWorkers(work, nodes)

@@ -1,0 +1,80 @@
+"""What is wrong with a cluster, in one clear line; nothing here needs Ray."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import replace
+
+import pytest
+
+from agent.errors import ConfigurationError
+from simulator.fleet.engine.preflight import Demand
+from simulator.fleet.run.cluster import connection
+from simulator.fleet.run.cluster.comparison import Seen, differences, look
+from simulator.fleet.run.cluster.connection import connected
+from simulator.fleet.run.cluster.place import share_of
+from simulator.fleet.run.cluster.placement import Node, Seat
+
+NOW_S = 1_767_225_600.0
+NODE = Node("id", "10.0.0.2", 4, is_here=False)
+
+
+def test_without_ray_the_extra_is_named(monkeypatch):
+    monkeypatch.setattr(connection, "find_spec", lambda _name: None)
+    with pytest.raises(ConfigurationError, match=r"pip install 'device-agent\[cluster\]'"), connected("auto"):
+        pass
+
+
+@pytest.mark.parametrize("address", ["", "somewhere", "http://10.0.0.1:6379", "ray://10.0.0.1:10001", "10.0.0.1:port"])
+def test_an_address_that_is_none_is_refused_with_an_example(address, monkeypatch):
+    monkeypatch.setattr(connection, "find_spec", lambda _name: True)
+    with (
+        pytest.raises(ConfigurationError, match=r"write HOST:PORT .* such as 10.0.0.1:6379, or auto"),
+        connected(address),
+    ):
+        pass
+
+
+def test_an_address_where_nobody_listens_is_refused_at_once(monkeypatch):
+    monkeypatch.setattr(connection, "find_spec", lambda _name: True)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with (
+            pytest.raises(ConfigurationError, match=f"nobody answers at {address} .*ray start --head"),
+            connected(address),
+        ):
+            pass
+
+
+def test_a_machine_with_the_same_program_is_taken():
+    assert differences([NODE], [replace(look(), wall_s=NOW_S)], (NOW_S, NOW_S + 1)) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"python": "3.99.1"}, "10.0.0.2: has Python 3.99.1, and this machine has "),
+        ({"distribution": ""}, "10.0.0.2: has no device-agent: pip install 'device-agent[cluster]' there"),
+        ({"distribution": "0.0.9"}, "10.0.0.2: has device-agent 0.0.9, and this machine has "),
+        ({"sources": "0" * 64}, "10.0.0.2: has another build of device-agent "),
+        ({"wall_s": NOW_S + 126}, "10.0.0.2: its clock is 125 s ahead of this machine's"),
+        ({"wall_s": NOW_S - 300}, "10.0.0.2: its clock is 300 s behind this machine's"),
+    ],
+)
+def test_a_machine_with_something_else_is_named_with_both_versions(change, sentence):
+    (fault,) = differences([NODE], [replace(look(), **{"wall_s": NOW_S, **change})], (NOW_S, NOW_S + 1))
+    assert fault.startswith(sentence)
+
+
+def test_what_is_looked_at_tells_two_programs_from_each_other():
+    here: Seen = look()
+    assert len(here.sources) == 64
+    assert here.distribution
+
+
+def test_a_machines_share_is_that_of_its_workers():
+    whole = Demand(devices=10, device_bytes=100, sockets=40, workers=4, source_addresses=2, tls=True)
+    share = share_of(whole, Seat(NODE, first=1, workers=2), 4, target_is_here=True)
+    assert (share.devices, share.sockets, share.workers, share.target_is_here) == (5, 20, 2, True)
+    assert (share.device_bytes, share.source_addresses, share.tls) == (100, 2, True)

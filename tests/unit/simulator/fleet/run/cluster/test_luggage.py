@@ -1,0 +1,102 @@
+"""Files of jobs on their way to another machine."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+from agent.errors import ConfigurationError
+from simulator.fleet.audit.file_ledger import LedgerTarget
+from simulator.fleet.audit.ledger_format import LedgerHeader
+from simulator.fleet.run.cluster.luggage import pack, unpack
+from simulator.fleet.scenario.model import Scenario
+from simulator.fleet.target.target import KeyPairFile
+from simulator.fleet.workload.devices import Address
+from simulator.fleet.workload.fleet import FleetJob
+
+SECRET = "msk_0123456789abcdef"
+
+
+def make_job(folder: Path, **more: object) -> FleetJob:
+    (folder / "keys").mkdir(exist_ok=True)
+    secret = folder / "keys" / "secret"
+    secret.write_text(SECRET)
+    tokens = folder.parent / "tokens.json"
+    tokens.write_text("{}")
+    signals = {"temperature": {"kind": "csv", "file": "days/one.csv", "column": "t", "every_s": 1}}
+    document = {
+        "scenario": "travel",
+        "fleet": {"devices": 2, "models": [{"name": "a", "signals": signals}]},
+        "phases": [{"kind": "hold", "name": "hold", "duration_s": 1}],
+        **more,
+    }
+    keys = (KeyPairFile("mk_key", secret),)
+    return FleetJob(
+        scenario=Scenario.model_validate(document),
+        address=Address("http://127.0.0.1:9", keys, tokens),
+        keys=keys,
+        operator_url="http://127.0.0.1:9",
+        worker=1,
+        devices=range(2),
+        device_ids=("d0", "d1"),
+        names=("n0", "n1"),
+        product_id="p",
+        folder=folder,
+        origin_s=0.0,
+        model_numbers=(0, 0),
+        offers=frozenset(),
+        device_offers=frozenset(),
+        run="r",
+        ledger=LedgerTarget(folder.parent / "run" / "audit" / "worker-001.ledger", LedgerHeader(1, 0, 2, 0)),
+    )
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    folder = tmp_path / "scenarios"
+    (folder / "days").mkdir(parents=True)
+    (folder / "days" / "one.csv").write_text("t\n1\n")
+    (folder / "unrelated.txt").write_text("nobody names it")
+    return folder
+
+
+def test_a_job_finds_its_files_on_another_machine_and_nothing_else_travels(folder, tmp_path):
+    job = make_job(folder)
+    luggage = pickle.loads(pickle.dumps(pack([job])))  # noqa: S301 - as Ray does
+    there = tmp_path / "there"
+    there.mkdir()
+    (moved,), written = unpack([job], luggage, there)
+    assert (moved.folder / "days" / "one.csv").read_text() == "t\n1\n"
+    assert not (moved.folder / "unrelated.txt").exists()
+    assert moved.keys[0].secret_key_file.read_text() == SECRET
+    assert moved.address.tokens.read_text() == "{}"
+    paths = [moved.keys[0].secret_key_file, moved.address.tokens, moved.ledger.path, moved.folder]
+    assert all(path.is_relative_to(there) for path in paths)
+    assert written == {str(job.ledger.path): moved.ledger.path}
+    assert (moved.device_ids, moved.scenario, moved.ledger.header) == (job.device_ids, job.scenario, job.ledger.header)
+    files = [path for path in there.rglob("*") if path.is_file()]
+    assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
+
+
+def test_no_text_of_it_shows_a_secret(folder):
+    luggage = pack([make_job(folder)])
+    assert SECRET not in f"{luggage!r} {luggage}"
+    assert SECRET.encode() in luggage.contents.values()
+
+
+def test_files_outside_of_the_scenarios_folder_are_refused_with_the_fix(folder, tmp_path):
+    (tmp_path / "elsewhere.csv").write_text("t\n1\n")
+    job = make_job(folder)
+    signals = {"temperature": {"kind": "csv", "file": "../elsewhere.csv", "column": "t", "every_s": 1}}
+    job = make_job(folder, fleet={"devices": 2, "models": [{"name": "a", "signals": signals}]})
+    with pytest.raises(ConfigurationError, match=r"elsewhere.csv: .* copy it there"):
+        pack([job])
+
+
+def test_a_file_that_cannot_be_read_is_one_clear_line(folder):
+    job = make_job(folder)
+    job.keys[0].secret_key_file.unlink()
+    with pytest.raises(ConfigurationError, match="secret cannot be sent to the cluster: No such file"):
+        pack([job])

@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import pytest
+
+from agent.errors import ConfigurationError
+from simulator.fleet.run.cluster.placement import Node, seats_for
+
+
+def nodes(*cores: int) -> list[Node]:
+    return [Node(f"id-{at}", f"10.0.0.{at}", each, is_here=at == 0) for at, each in enumerate(cores)]
+
+
+@pytest.mark.parametrize(
+    ("workers", "cores", "expected"),
+    [
+        (1, (2, 2), [1]),
+        (2, (2, 2), [1, 1]),
+        (4, (2, 2), [2, 2]),
+        (3, (4, 2, 2), [1, 1, 1]),
+        (6, (8, 2, 2), [4, 1, 1]),
+        (12, (8, 2, 2), [8, 2, 2]),
+    ],
+)
+def test_workers_are_spread_over_the_machines_with_neighbouring_numbers(workers, cores, expected):
+    seats = seats_for(workers, nodes(*cores))
+    assert [seat.workers for seat in seats] == expected
+    assert [seat.first for seat in seats] == [sum(expected[:at]) for at in range(len(expected))]
+    assert len({seat.node.node_id for seat in seats}) == len(seats)
+
+
+def test_more_workers_than_cores_are_refused_with_the_numbers():
+    with pytest.raises(ConfigurationError, match=r"5 workers .* there are 4 \(10.0.0.0: 2, 10.0.0.1: 2\).*workers: 4"):
+        seats_for(5, nodes(2, 2))
