@@ -42,7 +42,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test chaos exhaustive faults cluster-test servers systemd device-test emulated-test systemd-records soak steady powercuts labelsproof fuzz check format docs pictures bench lock deb release update-cuts clean
+.PHONY: help setup demo test chaos exhaustive faults cluster-test servers systemd device-test systemd-records soak steady powercuts labelsproof fuzz check format docs pictures bench lock deb release update-cuts clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-15s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -81,9 +81,6 @@ device-test: $(VENV)/.installed-dev ## all tests on a booted Debian 13, then 12:
 	@for release in $(SYSTEMD_RELEASES); do \
 		SYSTEMD_RELEASE=$$release $(BIN)/python -m pytest --numprocesses 0 $(PYTEST_FLAGS) $(DEVICE_TESTS) || exit; \
 	done
-
-emulated-test: $(VENV)/.installed-dev ## the arm64 package on an emulated machine that boots Debian (needs root and qemu; half an hour)
-	@EMULATED=1 $(BIN)/python -m pytest --numprocesses 0 -rs $(PYTEST_FLAGS) tests/e2e/test_arm64.py
 
 systemd-records: $(VENV)/.installed-dev ## record what the systemd of Debian 12 and 13 prints, for the tests of doctor (needs root)
 	@$(BIN)/python -m tests.systemd_records
