@@ -35,7 +35,9 @@ def product(console: ConsoleBench) -> str:
 
 
 def zbarimg(picture: Path) -> str:
-    done = subprocess.run([require_program("zbarimg"), "-q", "--raw", str(picture)], capture_output=True, check=True)
+    done = subprocess.run(
+        [require_program("zbarimg", "zbar-tools"), "-q", "--raw", str(picture)], capture_output=True, check=True
+    )
     return done.stdout.decode()
 
 
@@ -62,7 +64,9 @@ def test_labels_are_previewed_and_downloaded_and_a_foreign_decoder_reads_them(op
             assert said == {"v": 1, "product_id": product, "device_identifier": f"DOOR-{number:03d}"}
 
         sheet = download(page, "Download the sheet", tmp_path / "labels.pdf")
-        subprocess.run([require_program("pdftoppm"), "-r", "200", "-png", sheet, tmp_path / "page"], check=True)
+        subprocess.run(
+            [require_program("pdftoppm", "poppler-utils"), "-r", "200", "-png", sheet, tmp_path / "page"], check=True
+        )
         assert zbarimg(next(tmp_path.glob("page*.png"))).count("DOOR-") == 3
 
 

@@ -243,7 +243,9 @@ def test_a_service_that_no_phone_reaches_says_how_to_start_it(open_at):
 def read_by_zbarimg(picture: Path) -> str:
     from tests.conftest import require_program
 
-    done = subprocess.run([require_program("zbarimg"), "-q", "--raw", str(picture)], capture_output=True, check=True)
+    done = subprocess.run(
+        [require_program("zbarimg", "zbar-tools"), "-q", "--raw", str(picture)], capture_output=True, check=True
+    )
     return done.stdout.decode().strip()
 
 
