@@ -87,7 +87,7 @@ def certificate_fault(url: str, authority: str | None) -> str | None:
         authority: PEM text of the authority that alone is trusted; None for the system's.
     """
     parts = urlsplit(url)
-    context = trust_store() if authority is None else ssl.create_default_context(cadata=authority)
+    context = trust_store(authority=authority)
     host = parts.hostname or ""
     try:
         with (

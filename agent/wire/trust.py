@@ -24,15 +24,21 @@ OTHER_NAME: Final = frozenset({CertificateFault.OTHER_NAME, CertificateFault.OTH
 """The certificate is another server's."""
 
 
-def trust_store(ca_file: Path | None = None) -> ssl.SSLContext:
+def trust_store(ca_file: Path | None = None, *, authority: str | None = None) -> ssl.SSLContext:
     """The authorities of the file and nobody else; without a file the system's, or where it has none, certifi's.
 
     OpenSSL's defaults would take ``SSL_CERT_FILE`` and ``SSL_CERT_DIR`` into account, for every connection of the
     process at once. So the system's places are named instead.
 
+    Args:
+        ca_file: PEM.
+        authority: PEM as a text in place of a file.
+
     Raises:
         OSError: the file cannot be read, or holds no certificate (:class:`ssl.SSLError` is one).
     """
+    if authority is not None:
+        return ssl.create_default_context(cadata=authority)
     if ca_file is not None:
         return ssl.create_default_context(cafile=str(ca_file))
     if sys.platform == "win32":

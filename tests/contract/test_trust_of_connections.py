@@ -22,12 +22,15 @@ import pytest
 from click.testing import CliRunner
 
 from agent.app.client import make_client
+from agent.app.first_contact import certificate_fault
+from agent.app.release_download import ReleaseDownload
 from agent.app.server_probe import probe_server
 from agent.config import AgentConfig, Credentials
 from agent.doctor.network import _tls
 from agent.doctor.quick_check import try_broker
 from agent.doctor.subject import Endpoint, Subject
 from agent.errors import AgentError
+from agent.handlers.upkeep import ReleaseSource, UpkeepRefused
 from agent.token_store import TokenFile
 from agent.wire.auth import KeyPair
 from agent.wire.refreshing import RefreshingBearer, renew
@@ -37,6 +40,7 @@ from gateway.config import GatewayConfig
 from gateway.core.budget import Budget
 from gateway.devices.issuing import service_client
 from gateway.mqtt.front import look_at_broker, mqtt_settings
+from gateway.rollout.targets import rollout_client
 from gateway.service.meter import Meter
 from gateway.service.meter import make_client as make_gateway_client
 from simulator.cli import program
@@ -176,6 +180,21 @@ def _subject() -> Any:
     return SimpleNamespace(wall=time.time, config=SimpleNamespace(mqtt=None))
 
 
+def agent_enrolling(one: Try) -> None:
+    certificate_fault(one.url, None if one.ca_file is None else one.ca_file.read_text())
+
+
+def agent_release(one: Try) -> None:
+    source = ReleaseSource(f"{one.url}/release", "0" * 64, one.folder / "releases", max_bytes=1000, give_up_s=0)
+    with contextlib.suppress(UpkeepRefused):
+        ReleaseDownload(source, one.ca_file).fetch(threading.Event(), lambda *_: None)
+
+
+def gateway_rollout(one: Try) -> None:
+    with rollout_client(one.gateway().service, KEYS) as client:
+        list(client.devices())
+
+
 def gateway_service(one: Try) -> None:
     service = one.gateway().service
     list(make_gateway_client(service, KEYS, Meter(Budget(), time.monotonic), 1).devices())
@@ -264,8 +283,11 @@ ROWS: tuple[Callable[[Try], None], ...] = (
     agent_look_at_server,
     doctor_service,
     doctor_broker,
+    agent_enrolling,
+    agent_release,
     gateway_service,
     gateway_registrar,
+    gateway_rollout,
     gateway_broker,
     service_client_of_a_program,
     refreshing_bearer,
@@ -390,9 +412,12 @@ def test_of_one_configuration_only_the_connection_with_the_authority_trusts_it(p
 
 PLACES = {
     "agent/adapters/mqtt_session.py": {agent_broker, gateway_broker},
+    "agent/app/first_contact.py": {agent_enrolling},
+    "agent/app/release_download.py": {agent_release},
     "agent/app/server_probe.py": {agent_look_at_server},
     "agent/doctor/network.py": {doctor_service, doctor_broker},
     "gateway/devices/issuing.py": {gateway_registrar},
+    "gateway/rollout/targets.py": {gateway_rollout},
     "gateway/service/meter.py": {gateway_service},
     "agent/wire/connection.py": {
         agent_service,

@@ -27,9 +27,14 @@ from tests.sudden_ends import LoopExit, Sudden, end_loop, end_writer
 UP = [str(Path(sys.executable).with_name("fleet-simulator")), "up", "--port=0", "--gateway-port=0", "--json"]
 
 
-def end_thread(name: str) -> None:
-    """Raise an error in it, once: a second one would meet the thread while it passes the first one on."""
-    thread = next(thread for thread in threading.enumerate() if thread.name == name)
+def end_thread(name: str, others: set[threading.Thread]) -> None:
+    """Raise an error in it, once: a second one would meet the thread while it passes the first one on.
+
+    Args:
+        name: of the thread.
+        others: of the same process and maybe the same name: a fixture's service runs here too.
+    """
+    thread = next(thread for thread in threading.enumerate() if thread.name == name and thread not in others)
     if name == "service-writer":  # it has no loop; an error raised wherever it runs may meet a finalizer and be lost
         end_writer(thread, LoopExit)
     else:
@@ -42,9 +47,10 @@ def end_thread(name: str) -> None:
 def test_up_ends_with_a_thread_of_its_own(part):
     settings = UpSettings(port=0, devices=1, interval_s=0.1, rate_limit=0, gateway=False)
     ending: list[threading.Thread] = []
+    others = set(threading.enumerate())
 
     def on_ready(_standing: Standing) -> None:
-        ending.append(threading.Thread(target=end_thread, args=(part,)))
+        ending.append(threading.Thread(target=end_thread, args=(part, others)))
         ending[0].start()
 
     with pytest.raises(PartEnded, match=f"{part} ended unexpectedly: LoopExit"):
@@ -76,9 +82,10 @@ def gateway_of(pid: int) -> int:
 
 def test_the_thread_of_a_broker_in_this_process_is_looked_after(tmp_path, monkeypatch):
     monkeypatch.setattr(broker, "find_mosquitto", lambda: None)
+    others = set(threading.enumerate())
     with running_broker(tmp_path / "broker", tmp_path / "log") as running:
         running.look()
-        end_thread("broker")
+        end_thread("broker", others)
         with pytest.raises(ChildFailed, match="the broker amqtt ended unexpectedly: LoopExit"):
             running.look()
 

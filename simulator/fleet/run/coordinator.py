@@ -91,6 +91,7 @@ class RunOutcome:
         interrupted: somebody ended it.
         drained_from_s: when the drain began, since the run's begin; None when there was none.
         late: devices that still held something at the end, and how many.
+        has_all_ledgers: those of every worker are here, also of workers on other machines.
     """
 
     phases: list[Span] = field(default_factory=list)
@@ -106,6 +107,7 @@ class RunOutcome:
     drained_from_s: float | None = None
     late: tuple[str, ...] = ()
     late_count: int = 0
+    has_all_ledgers: bool = True
 
 
 class RunListener(Protocol):

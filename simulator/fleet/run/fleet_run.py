@@ -194,6 +194,7 @@ def _conduct(reporter: RunReporter, place: Place) -> tuple[RunOutcome, Merger]:
         reporter.view.stage("")
         outcome.problems += missing
         outcome.broken += missing
+        outcome.has_all_ledgers = not missing
     return outcome, merger
 
 
@@ -237,7 +238,8 @@ def _audit(context: RunContext, prepared: Prepared, outcome: RunOutcome, view: R
         sentence = f"reading everything back ended unexpectedly: {describe(error)}"
         return AuditRecord(None, None, complete=False, unjudged=(sentence,))
     missed = sum(summary.missed for summary in outcome.summaries.values())
-    whole = audit.complete and not missed and not outcome.broken and len(outcome.summaries) == len(prepared.jobs)
+    has_all = outcome.has_all_ledgers and len(outcome.summaries) == len(prepared.jobs)
+    whole = audit.complete and not missed and has_all
     return replace(audit, complete=whole)
 
 

@@ -339,6 +339,7 @@ def test_a_newer_programs_file_is_refused_at_the_start(path):
     SqliteStore(path, clock=FakeClock()).close()
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("UPDATE schema_version SET version = 99")
+        connection.execute("PRAGMA user_version = 99")
     with pytest.raises(ConfigurationError, match="schema version 99"):
         StoreService(path, clock=FakeClock()).start()
 

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from agent.wire.command_states import FINAL_STATES, OPEN_STATES, RESULT_STATES, CommandStatus
-from simulator.service.core.lifecycle import MOVES, REPORTED, Event, move
+from simulator.service.core.lifecycle import EVENT_OF_STATUS, MOVES, Event, move
 
 S = CommandStatus
 
@@ -26,7 +26,7 @@ def test_a_late_result_is_taken_and_nothing_else_leaves_timed_out():
 
 @pytest.mark.parametrize("status", sorted(OPEN_STATES))
 def test_an_open_command_can_end_in_every_way_that_fits_it(status):
-    assert {move(status, REPORTED[s]) for s in RESULT_STATES} == set(RESULT_STATES)
+    assert {move(status, EVENT_OF_STATUS[s]) for s in RESULT_STATES} == set(RESULT_STATES)
     assert move(status, Event.CANCEL) is S.CANCELED
     assert move(status, Event.LAPSE) is (S.EXPIRED if status is S.QUEUED else S.TIMED_OUT)
 
