@@ -7,6 +7,10 @@ Method: one service process (SQLite file, logs as by default) with 10,000 device
   busy the main thread is: ``TaskDuration`` of Chromium's own ``Performance.getMetrics``, in the thread's CPU time, so
   that waiting for a core that others use does not count, over the time that passed.
   Memory is ``Runtime.getHeapUsage`` after a forced garbage collection, at the end of the first minute and at the end.
+- **Scrolling.** The table of 100,000 devices is scrolled in 300 steps, one for each frame that Chromium draws (without
+  a graphics card): by 120 pixels each, as a wheel does, and from its top to its end, as somebody does who drags the
+  bar. A frame counts as late when more than 50 ms went by since the one before (a long task, as browsers call it).
+  At the end the last row must be there.
 - **First content.** ``first-contentful-paint`` of ten loads, each with an empty cache; the median counts.
 - **Files.** All files of the console, compressed as they are served.
 - **Service.** ``POST /sensor-data`` and a device's poll at full load (64 connections), in turns without a console and
@@ -15,7 +19,7 @@ Method: one service process (SQLite file, logs as by default) with 10,000 device
   service's one core: what a request costs more with them, times the requests in a second. A service at its limit serves
   that much less.
 
-    python benchmarks/console.py [--seconds 600] [--runs 5] [--load-seconds 5]
+    python benchmarks/console.py [--seconds 600] [--runs 5] [--load-seconds 5] [--only-scrolling]
 
 Exit codes: 0 the bars are reached, 1 one is not.
 """
@@ -50,6 +54,7 @@ from simulator.console.static_files import compressed_bytes
 from tests.chromium import chromium, find_chromium
 
 DEVICES, PER_SECOND, BATCH = 10_000, 1_000, 100
+MANY, STEPS, WHEEL_PIXELS, LATE_MS, LATE_BAR = 100_000, 300, 120, 50.0, 0.02
 BUSY_BAR, HEAP_BAR, PAINT_BAR_MS, FILES_BAR, SERVICE_BAR = 0.20, 1.10, 300.0, 250_000, 0.10
 FIRST_S = 60.0
 LOADS = 10
@@ -75,7 +80,10 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=600.0, help="that the table is looked at (default 600)")
     parser.add_argument("--runs", type=int, default=5, help="of the service, in turns (default 5)")
     parser.add_argument("--load-seconds", type=float, default=5.0, help="of each of them (default 5)")
+    parser.add_argument("--only-scrolling", action="store_true", help="nothing but the table of 100,000 devices")
     options = parser.parse_args()
+    if options.only_scrolling:
+        return 0 if _scrolling() else 1
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         where = str(Path(folder) / "data")
         with server(SERVICE, where, log=Path(os.devnull)) as base_url:
@@ -89,6 +97,7 @@ def main() -> int:
             passed += _page(browser, base_url, "table of devices", "/", options.seconds)
             passed += _page(browser, base_url, "a device", f"/console/devices/{device_id}", options.seconds / 10)
         passed += _service(browser, base_url, device_id, options.runs, options.load_seconds)
+    passed.append(_scrolling())
     return 0 if all(passed) else 1
 
 
@@ -132,6 +141,46 @@ def _first_content(browser: Browser, base_url: str) -> bool:
     median = statistics.median(paints)
     figure = f"{median:.0f} ms (to {max(paints):.0f})"
     return _say("first content, empty cache", figure, "300 ms", is_reached=median <= PAINT_BAR_MS)
+
+
+SCROLL = """
+([steps, pixels]) => new Promise((done) => {
+  const box = document.querySelector('.grid-scroll');
+  const gaps = []; let last = performance.now(); let step = 0;
+  const next = (now) => {
+    if (step > 0) gaps.push(now - last);
+    last = now;
+    if (step++ === steps) return done(gaps);
+    box.scrollTop = pixels ? pixels * step : (box.scrollHeight - box.clientHeight) * step / steps;
+    requestAnimationFrame(next);
+  };
+  requestAnimationFrame(next);
+})
+"""
+
+
+def _scrolling() -> bool:
+    """A table of 100,000 devices, by the wheel and by its bar."""
+    with tempfile.TemporaryDirectory() as folder:
+        where = str(Path(folder) / "data")
+        with server(SERVICE, where, log=Path(os.devnull)) as base_url:
+            make_device(base_url)
+        fill(where, MANY, MANY)
+        with server(SERVICE, where, log=Path(os.devnull)) as base_url, chromium(find_chromium()) as browser:
+            page = _enter(browser, base_url).new_page()
+            page.goto("/")
+            page.wait_for_selector(".grid-row")
+            by_wheel, by_bar = (page.evaluate(SCROLL, [STEPS, pixels]) for pixels in (WHEEL_PIXELS, 0))
+            rows = page.get_attribute(".grid-scroll [role=table]", "aria-rowcount")
+            page.wait_for_selector(f'.grid-scroll [aria-rowindex="{rows}"]:not(:has(.grid-waiting))')
+    _frames("100,000 devices, dragged to the end", by_bar)
+    return _frames("100,000 devices, by the wheel", by_wheel)
+
+
+def _frames(what: str, gaps_ms: list[float]) -> bool:
+    late = sum(gap > LATE_MS for gap in gaps_ms) / len(gaps_ms)
+    figure = f"{late:.1%} late, p50 {statistics.median(gaps_ms):.0f} ms"
+    return _say(what, figure, f"{LATE_BAR:.0%} late", is_reached=late <= LATE_BAR)
 
 
 # --- the page ---------------------------------------------------------------------------------------------------
