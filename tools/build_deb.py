@@ -26,7 +26,7 @@ from dataclasses import dataclass, field, replace
 from email.parser import Parser
 from email.utils import format_datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 from click_man.core import write_man_pages
@@ -170,8 +170,6 @@ def build(package: Package, architecture: str, out: Path, level: int = 9) -> Pat
         fill_library(package, architecture, Path(temporary), library)
         _add_files(package, tree)
         if package.release:
-            from tools.build_release import program_members
-
             _write(library / PACKAGE, json.dumps(program_members(architecture), indent=1) + "\n")
         _add_documents(package, tree, library)
         _add_control(package, architecture, tree)
@@ -181,6 +179,18 @@ def build(package: Package, architecture: str, out: Path, level: int = 9) -> Pat
         options = ("-Zxz", f"-z{level}", "--threads-max=1", "--root-owner-group")
         _run("dpkg-deb", *options, "--build", str(tree), str(built))
     return built
+
+
+def program_members(architecture: str) -> dict[str, Any]:
+    """The members of a manifest, and of the package's ``release.json``, that say which program it is.
+
+    Args:
+        architecture: Debian's name of it.
+    """
+    from agent.adapters.store.schema import SCHEMA
+
+    schema = {"store": SCHEMA.version, "store_readable_by": SCHEMA.readable_by}
+    return {"version": version(), "architecture": architecture, "schema": schema}
 
 
 def fill_library(package: Package, architecture: str, temporary: Path, library: Path) -> None:

@@ -30,10 +30,17 @@ sys.path.insert(0, str(ROOT))
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: E402
 from cryptography.hazmat.primitives.serialization import load_pem_private_key  # noqa: E402
 
-from agent.adapters.store.schema import SCHEMA  # noqa: E402
 from agent.release.archive import CONTENT, MANIFEST, SIGNATURE  # noqa: E402
 from agent.release.manifest import FORMAT, KIND, PRODUCT, is_version, parse_manifest  # noqa: E402
-from tools.build_deb import PACKAGES, PLATFORMS, WheelsMissing, commit_time, fill_library, version  # noqa: E402
+from tools.build_deb import (  # noqa: E402
+    PACKAGES,
+    PLATFORMS,
+    WheelsMissing,
+    commit_time,
+    fill_library,
+    program_members,
+    version,
+)
 
 
 def main() -> int:
@@ -67,16 +74,6 @@ def main() -> int:
             write_release(tree, built, key, {**program_members(architecture), **says}, epoch=commit_time())
             print(f"{built}  {built.stat().st_size / 1024 / 1024:.1f} MiB")
     return 1 if left_out else 0
-
-
-def program_members(architecture: str) -> dict[str, Any]:
-    """The members of a manifest, and of the package's ``release.json``, that say which program it is.
-
-    Args:
-        architecture: Debian's name of it.
-    """
-    schema = {"store": SCHEMA.version, "store_readable_by": SCHEMA.readable_by}
-    return {"version": version(), "architecture": architecture, "schema": schema}
 
 
 def write_release(

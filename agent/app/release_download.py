@@ -34,7 +34,7 @@ _PASSING: Final = frozenset({408, 425, 429})
 
 
 class _Passing(Exception):
-    """It may work later."""
+    """A fault of server or network that a later request may not meet: the download is tried again."""
 
 
 class ReleaseDownload:

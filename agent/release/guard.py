@@ -128,7 +128,7 @@ def _act(places: Places, judge: Judge, verdict: Verdict) -> None:
 
 
 def _examine(places: Places) -> str:
-    """What the doctor of the version before finds that it did not find before; empty when that is nothing."""
+    """Faults that the version before finds by its doctor now and did not find before the update; empty for none."""
     trial = read_trial(places)
     if trial is None:
         return ""

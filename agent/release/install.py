@@ -41,7 +41,7 @@ _TEXT: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """Who asks for an update, and how.
+    """A request to install a release: where it comes from, and its options.
 
     Attributes:
         command_id: of the command that brings it; empty when root does.

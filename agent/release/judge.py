@@ -12,7 +12,7 @@ _EXAMINE_EVERY_S: Final = 10.0
 
 
 class Verdict(StrEnum):
-    """What to do next."""
+    """The next step of a trial: go on watching, have it examined by the doctor, or go back."""
 
     WAIT = "wait"
     EXAMINE = "examine"

@@ -80,7 +80,7 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a maker has signed.
+    """The manifest of a release: what its maker has signed.
 
     Attributes:
         program: the version that the release brings.

@@ -83,7 +83,7 @@ def look(places: Places) -> Seen:
 
 
 def _status(path: Path) -> dict[str, object]:
-    """What the process has written; it is the agent's file, so nothing of it is followed or trusted to be small."""
+    """The agent's status file, at most so many bytes of it, and no link: the agent's user may put anything there."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(fd, "rb") as file:

@@ -86,7 +86,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What became of a command that brought no trial.
+    """The outcome of an ``update_agent`` command that began no trial.
 
     Attributes:
         command_id: of it.
@@ -156,7 +156,7 @@ def taken_back(trial: Trial, reason: str) -> Trial:
 
 
 def read_answer(places: Places, command_id: str) -> Answer | None:
-    """What became of this command; None while there is nothing."""
+    """The outcome of an ``update_agent`` command; None while it has none."""
     with contextlib.suppress(TypeError):
         answer = Answer(**_read(places.releases / ANSWER))
         return answer if answer.command_id == command_id else None

@@ -168,7 +168,7 @@ class UpdateAgent(Handler):
 
 
 def _record(places: Places, request_id: str) -> Trial | Answer | None:
-    """What root's programs have noted of this command."""
+    """The outcome of the update that this command asked for, as installer and guard have stored it."""
     from agent.release.state import read_answer, read_trial
 
     trial = read_trial(places)
