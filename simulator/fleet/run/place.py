@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from simulator.fleet.engine.preflight import ResourceCheck
 from simulator.fleet.plan.workers import count_workers
 from simulator.fleet.run.capacity import check_capacity
+from simulator.fleet.run.device_lock import claimed_devices
 from simulator.fleet.run.local_workers import LocalWorkers
 from simulator.fleet.run.workers import Work, Workers
 from simulator.fleet.scenario.model import Scenario
@@ -35,6 +37,14 @@ class Place(Protocol):
         """
         ...
 
+    def claim(self, scenario: Scenario, base_url: str) -> AbstractContextManager[None]:
+        """Keep other runs away from the scenario's devices while the block lasts.
+
+        Raises:
+            ConfigurationError: another run has them.
+        """
+        ...
+
     def make_workers(self, work: Work) -> Workers:
         """The workers, not started yet; after :meth:`check`."""
         ...
@@ -54,6 +64,10 @@ class ThisMachine:
     def check(self, file: ScenarioFile, target: Target, workers: int) -> tuple[ResourceCheck, ...]:
         """Compare the run with this machine. See :class:`Place`."""
         return check_capacity(file.scenario, workers, target_is_here=is_here(target.base_url))
+
+    def claim(self, scenario: Scenario, base_url: str) -> AbstractContextManager[None]:
+        """Keep other runs of this machine away. See :class:`Place`."""
+        return claimed_devices(scenario, base_url)
 
     def make_workers(self, work: Work) -> Workers:
         """The workers, not started yet. See :class:`Place`."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from agent.errors import ConfigurationError
@@ -11,10 +12,12 @@ from simulator.fleet.engine.preflight import Demand, ResourceCheck, examine, mis
 from simulator.fleet.plan.digest import deal
 from simulator.fleet.plan.workers import count_workers
 from simulator.fleet.run.capacity import demand_of, starving
+from simulator.fleet.run.cluster.claim import claimed_in_cluster
 from simulator.fleet.run.cluster.connection import free_cores, on_each
 from simulator.fleet.run.cluster.luggage import check_files
 from simulator.fleet.run.cluster.placement import Node, Seat, seats_for
 from simulator.fleet.run.cluster.ray_workers import RayWorkers
+from simulator.fleet.run.device_lock import claimed_devices
 from simulator.fleet.run.workers import Work, Workers
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.reading import ScenarioFile
@@ -66,6 +69,12 @@ class Cluster:
         if faults:
             raise ConfigurationError(faults, "the cluster cannot hold the run as the scenario says")
         return tuple(findings)
+
+    @contextlib.contextmanager
+    def claim(self, scenario: Scenario, base_url: str) -> Iterator[None]:
+        """Keep other runs of this machine and of the cluster away. See :class:`~simulator.fleet.run.place.Place`."""
+        with claimed_devices(scenario, base_url), claimed_in_cluster(scenario, base_url):
+            yield
 
     def make_workers(self, work: Work) -> Workers:
         """The workers, not started yet. See :class:`~simulator.fleet.run.place.Place`."""
