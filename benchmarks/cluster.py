@@ -119,7 +119,7 @@ def run(url: str, **options: float) -> dict[str, Any]:
 def cpu_s(found: dict[str, Any], *groups: str) -> float:
     """What groups of processes took within the measurement."""
     end, begin = found["end"], found["begin"]
-    return sum(end[group]["cpu_s"] - begin[group]["cpu_s"] for group in groups if group in end)
+    return float(sum(end[group]["cpu_s"] - begin[group]["cpu_s"] for group in groups if group in end))
 
 
 def overhead(rounds: int, seconds: int) -> bool:
@@ -172,7 +172,7 @@ def many(given: argparse.Namespace) -> bool:
         ("gaps", f"{found['gaps']}"),
     ):
         print(f"| {name} | {value} |")
-    return found["gaps"] == 0
+    return int(found["gaps"]) == 0
 
 
 def conductor(seconds: int, exchanges: int) -> bool:

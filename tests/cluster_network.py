@@ -144,7 +144,7 @@ class RemoteMachine:
         words += [f"--node-ip-address={self.address}", f"--num-cpus={cores}", "--disable-usage-stats"]
         words += [f"--object-store-memory={SMALL['object_store_memory']}"]
         # Ray's files of a machine are on its own disk.
-        own = f"mount --bind {shlex.quote(str(self.disk))} /tmp/ray && exec {shlex.join(words)}"
+        own = f"mount --bind {shlex.quote(str(self.disk))} {os.environ['TMPDIR']}/ray && exec {shlex.join(words)}"
         program = subprocess.Popen(
             ["ip", "netns", "exec", self.namespace, "env", *settings, "sh", "-c", own],
             stdout=subprocess.DEVNULL,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from typing import Any
@@ -16,6 +17,17 @@ from tests.cluster_running import RunningCluster, running_cluster
 from tests.cluster_runs import API_KEY, SECRET_KEY, Program, start_run
 
 collect_ignore_glob = [] if find_spec("ray") else ["test_*.py"]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def temporary_files() -> Iterator[None]:
+    """What nodes and workers write has a folder of its own: other clusters of this machine leave files, too."""
+    with (
+        tempfile.TemporaryDirectory(prefix="fc-", ignore_cleanup_errors=True) as folder,
+        pytest.MonkeyPatch.context() as env,
+    ):
+        env.setenv("TMPDIR", folder)
+        yield
 
 
 @pytest.fixture(scope="session")

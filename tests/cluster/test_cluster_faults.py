@@ -24,7 +24,12 @@ from tests.cluster_runs import DEVICES, LEASE_S, Program, folders_cleared, hold,
 from tests.cluster_witness import Seen, Witness, has_nginx, witness
 
 ROUNDS = int(os.environ.get("CLUSTER_ROUNDS", "1"))
-LIBFAKETIME = next(iter(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1")), None)
+OTHER_CLOCK = """
+import pathlib, time
+real, offset = time.time, pathlib.Path(__file__).with_name("offset")
+time.time = lambda: real() + float(offset.read_text())
+"""
+"""The wall clock of every Python of a machine, off by what a file says."""
 UNDER_WAY_S = 2.0
 """What was on its way may arrive so much later."""
 
@@ -150,9 +155,7 @@ def test_a_network_that_is_cut_for_five_seconds_costs_nothing(apart, start_apart
         cut_s = time.time()
         time.sleep(5)
         machine.to_cluster.is_cut = False
-        record = program.ended_with(ExitCode.GOOD)
-    assert record["gaps"] == []
-    assert record["audit"]["complete"]
+        program.ended_whole()
     meanwhile = between(of_machine(seen, machine.seen_as), cut_s, cut_s + 5)
     assert len(meanwhile) > 2 * DEVICES / 2, "the load went on"
     seen.check_each_plays_once()
@@ -261,24 +264,18 @@ def test_a_machine_that_is_slower_is_no_loss_and_the_run_is_not_judged(apart, st
 
 
 @in_networks
-@pytest.mark.skipif(LIBFAKETIME is None, reason="needs libfaketime")
-@pytest.mark.parametrize(("jump", "said"), [("+130", "jumped ahead by 130 s"), ("-130", "jumped back by 130 s")])
+@pytest.mark.parametrize(("jump", "said"), [("130", "jumped ahead by 130 s"), ("-130", "jumped back by 130 s")])
 def test_a_clock_that_is_set_in_the_middle_of_a_run_is_declared(service, start, tmp_path, jump, said):
+    (tmp_path / "sitecustomize.py").write_text(OTHER_CLOCK)
     offset = tmp_path / "offset"
-    offset.write_text("+0")
-    clock = {
-        "LD_PRELOAD": str(LIBFAKETIME),
-        "FAKETIME_TIMESTAMP_FILE": str(offset),
-        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-        "FAKETIME_CACHE_DURATION": "1",
-    }
+    offset.write_text("0")
     with (
         remote_machine(3) as machine,
         running_cluster(2, address=machine.here) as own,
         witness(service.base_url, machine.service_at) as seen,
         nothing_left(within_s=10),
     ):
-        machine.join(own, 2, clock)
+        machine.join(own, 2, {"PYTHONPATH": str(tmp_path)})
         program = start("clock", own.address, base_url=f"http://{machine.service_at}:{seen.port}", phases=hold(10))
         program.wait_for_load()
         offset.write_text(jump)
@@ -287,5 +284,5 @@ def test_a_clock_that_is_set_in_the_middle_of_a_run_is_declared(service, start, 
     assert record["gaps"] == []
     assert record["audit"]["readings"]["lost"] == record["audit"]["readings"]["doubled"] == 0
     sentences = [sentence for sentence in record["verdict"]["sentences"] if said in sentence]
-    assert {sentence.partition(":")[0] for sentence in sentences} <= {f"worker {number}" for number in range(4)}
     assert len(sentences) == 2, record["verdict"]
+    assert len({sentence.partition(":")[0] for sentence in sentences} & {f"worker {n}" for n in range(4)}) == 2
