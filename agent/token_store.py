@@ -88,7 +88,7 @@ class TokenFile:
         except OSError as error:
             raise TokensNotStored(f"{lock} cannot be locked: {_reason(error)}; nothing was renewed") from None
         try:
-            self._give_to_owner(fd)
+            self._chown_to_owner(fd)
             self._wait_for(fd, lock)
             yield
         finally:
@@ -118,7 +118,7 @@ class TokenFile:
             fd = os.open(self._new, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, _MODE)
             try:
                 os.fchmod(fd, _MODE)
-                self._give_to_owner(fd)
+                self._chown_to_owner(fd)
                 written = 0
                 while written < len(content):
                     written += os.pwrite(fd, content[written:], written)
@@ -129,7 +129,7 @@ class TokenFile:
         except OSError as error:
             raise self._not_written(error) from None
 
-    def _give_to_owner(self, fd: int) -> None:
+    def _chown_to_owner(self, fd: int) -> None:
         """Root, who checks by hand, must not lock the agent's own user out of its file."""
         if os.geteuid() != 0:
             return

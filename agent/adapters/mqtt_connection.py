@@ -75,7 +75,7 @@ class MqttConnection:
         self._token = token
         self._version: Version = "3.1.1" if version == "3.1.1" else "5"
         self._may_fall_back = version == "auto"
-        self._role = replace(role, on_up=self._came_up)
+        self._role = replace(role, on_up=self._on_connected)
         self._on_up = role.on_up
         self._waits = waits
         self._first_s = first_s
@@ -172,7 +172,7 @@ class MqttConnection:
             _log.exception("broker=failed a fault of the program ended the connection: report this as a bug")
             return Offline("failed", "a fault of the program ended the connection to the broker; see the log")
 
-    def _came_up(self, session: Session) -> None:
+    def _on_connected(self, session: Session) -> None:
         self._session = session
         self._may_fall_back = False
         _log.debug("broker=up version=%s session_kept=%s", session.version, session.was_kept)

@@ -87,7 +87,7 @@ class KeyFile:
         return {"key_id": self.key_id, "kind": self.kind, "public_key": self.public_pem}
 
 
-def look_at_file(path: Path) -> KeyFile:
+def inspect_key_file(path: Path) -> KeyFile:
     """Read a key file of either kind.
 
     Raises:
@@ -125,7 +125,7 @@ class Trusted:
     keys: tuple[TrustedKey, ...]
 
 
-def look_at_trusted(config: AgentConfig) -> Trusted:
+def inspect_trusted_keys(config: AgentConfig) -> Trusted:
     """The trusted keys, in the order of the configuration, also while the agent runs.
 
     Raises:

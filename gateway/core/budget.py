@@ -281,13 +281,13 @@ class Budget:
             del self._pending[oldest.number]
         if self._window.quota is None:
             return
-        self._pour(min(now_s, self._window.ends_s))
+        self._share_out(min(now_s, self._window.ends_s))
         began_s = self._window.roll(now_s, self._newest)
         if began_s is not None:
             self._poured_s = began_s
-            self._pour(now_s)
+            self._share_out(now_s)
 
-    def _pour(self, now_s: float) -> None:
+    def _share_out(self, now_s: float) -> None:
         elapsed_s = now_s - self._poured_s
         if elapsed_s <= 0:
             return

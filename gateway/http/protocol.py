@@ -254,9 +254,9 @@ class HttpProtocol(HttpToolsProtocol):
     def _watch_writing(self) -> None:
         self._stop_writing_timer()
         self._unsent_bytes = self.transport.get_write_buffer_size()
-        self._writing_timer = self.loop.call_later(self._limits.body_s, self._look_at_writing)
+        self._writing_timer = self.loop.call_later(self._limits.body_s, self._probe_writing)
 
-    def _look_at_writing(self) -> None:
+    def _probe_writing(self) -> None:
         if self.transport.get_write_buffer_size() > self._unsent_bytes - self._limits.body_bytes:
             self.transport.abort()
         else:

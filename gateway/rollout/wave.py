@@ -26,7 +26,7 @@ class Wave:
     def __init__(self, number: int, rows: Iterable[Row], last_sent_at: float) -> None:
         self.number = number
         self.last_sent_at = last_sent_at
-        self.looks = Looks()
+        self.looks = CheckSchedule()
         self._states: dict[int, DeviceState] = {}
         self._counts: Counter[DeviceState] = Counter()
         for row in rows:
@@ -53,7 +53,7 @@ class Wave:
         self.looks.add(row, now_s)
 
 
-class Looks:
+class CheckSchedule:
     """Which device to look at next: soon after its command was sent, then ever more seldom. Times: epoch seconds."""
 
     def __init__(self) -> None:

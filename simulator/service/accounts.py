@@ -71,7 +71,7 @@ class MadeAccount:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class AccountCache:
     """What is kept in memory of all accounts."""
 
     callers: Mapping[bytes, Caller]
@@ -157,7 +157,7 @@ class Accounts:
 
     # --- what is in memory ------------------------------------------------------------------------------------
 
-    def hold(self, held: Held) -> None:
+    def hold(self, held: AccountCache) -> None:
         """Replace all accounts by these."""
         self.callers.clear()
         self.callers.update(held.callers)
@@ -294,13 +294,13 @@ class Accounts:
         self.profiles.show(account, profile)
 
 
-def read_held(connection: Connection) -> Held:
+def read_held(connection: Connection) -> AccountCache:
     """All accounts as they are stored.
 
     Raises:
         ConfigurationError: a stored profile is of another release.
     """
-    return Held(keys.load_callers(connection), read_profiles(connection), accounts.load_quotas(connection))
+    return AccountCache(keys.load_callers(connection), read_profiles(connection), accounts.load_quotas(connection))
 
 
 def check_name(name: str) -> str | None:

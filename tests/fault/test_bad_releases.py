@@ -101,8 +101,9 @@ WAYS = [
 ]
 
 
-@pytest.mark.parametrize(("change", "limits", "says"), WAYS if ALL else WAYS[:1])
-def test_a_release_that_does_not_prove_itself_goes_back_with_its_data(world, bench, tmp_path, change, limits, says):  # noqa: F811
+@pytest.mark.parametrize("way", WAYS if ALL else WAYS[:1], ids=lambda way: way[0].__name__)
+def test_a_release_that_does_not_prove_itself_goes_back_with_its_data(world, bench, tmp_path, way):  # noqa: F811
+    change, limits, says = way
     schema = {"store": 5, "store_readable_by": 4} if change is newer_schema else program_members("1.1.0")["schema"]
     release = world.maker.release("1.1.0", name=change.__name__, change=change, schema=schema)
     with Device(tmp_path / "device", world.maker, world.service, bench.device_id, limits=limits) as device:
@@ -141,7 +142,7 @@ def small_disk(tmp_path) -> Iterator[Path]:
 def test_a_release_that_fills_the_disk_goes_back_without_any_room(world, bench, small_disk):  # noqa: F811
     release = world.maker.release("1.1.0", name="full", change=fills_the_disk)
     with Device(
-        small_disk, world.maker, world.service, bench.device_id, limits={**_LIMITS, "deadline_s": 15}
+        small_disk, world.maker, world.service, bench.device_id, limits={**_LIMITS, "deadline_s": 25}
     ) as device:
         record = bench.wait_for(update(world, bench, release), within_s=ANSWERS_WITHIN_S)
         assert record.status == "failed", (record, device.log)

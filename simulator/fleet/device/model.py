@@ -70,7 +70,7 @@ class Gauges:
 
 
 @dataclass(frozen=True, slots=True)
-class Fleetwide:
+class SharedSettings:
     """Settings that all devices of one run share.
 
     Attributes:

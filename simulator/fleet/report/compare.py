@@ -162,7 +162,7 @@ def compare_runs(folder_a: Path, folder_b: Path, terms: Terms) -> Comparison:
         tuple(span.name for span in chosen_phases(a, terms.phase)) or ("the whole run",),
         terms.confidence,
         tuple(
-            _as_far_as_it_says_anything(difference, b, is_judged=not unjudged)
+            _with_enough_samples(difference, b, is_judged=not unjudged)
             for name in sorted(names_a & names_b, key=lambda name: (name != READING_AGE, not is_age(name), name))
             for difference in _differences(name, drawn_a, drawn_b, terms)
         ),
@@ -184,7 +184,7 @@ def unfit(record: RunRecord) -> str:
     return ""
 
 
-def _as_far_as_it_says_anything(difference: Difference, b: RunRecord, *, is_judged: bool) -> Difference:
+def _with_enough_samples(difference: Difference, b: RunRecord, *, is_judged: bool) -> Difference:
     # Whoever loses data has less to do: what looks better then is no merit.
     is_bought = b.verdict.word is VerdictStatus.LOST and difference.finding is Finding.BETTER
     if is_bought or not is_judged:

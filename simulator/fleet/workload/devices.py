@@ -13,7 +13,7 @@ from agent.wire.secret import Secret
 from simulator.fleet.device.driver import Member
 from simulator.fleet.device.http_driver import HttpDriver
 from simulator.fleet.device.load_base import LoadBase, LoadDevice
-from simulator.fleet.device.model import Fleetwide, Observer
+from simulator.fleet.device.model import Observer, SharedSettings
 from simulator.fleet.device.mqtt_driver import MqttDriver
 from simulator.fleet.engine.addresses import loopback_addresses
 from simulator.fleet.engine.wheel import Clock, Wheel
@@ -63,7 +63,7 @@ class DeviceSpecs:
     first_index: int
     members: Sequence[Member]
     signals: Sequence[SignalSet]
-    fleet: Fleetwide
+    fleet: SharedSettings
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ _LOOPBACK: Final = "http://127.0.0.1:* http://localhost:*"
 
 
 @dataclass(frozen=True, slots=True)
-class WayOut:
+class ContinueLink:
     """Where a person goes on from an error page."""
 
     href: str

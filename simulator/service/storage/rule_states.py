@@ -110,7 +110,7 @@ _DELETE: Final = delete(rule_states).where(*_OF_PAIR)
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class ChangedState:
     """A state that is to be written."""
 
     device_seq: int
@@ -120,7 +120,7 @@ class Moved:
     is_new: bool
 
 
-def save(connection: Connection, moved: Sequence[Moved]) -> None:
+def save(connection: Connection, moved: Sequence[ChangedState]) -> None:
     """Write states, with one statement for those that are new and one for the others."""
     new = [
         {

@@ -104,7 +104,7 @@ class SessionListener(Protocol):
         """There is no connection any more, or it was never made.
 
         Args:
-            error: why; :class:`agent.errors.LockedOut` and :class:`agent.errors.TakenOver` where the broker said so.
+            error: why; :class:`agent.errors.LockedOut`, :class:`agent.errors.SessionTakenOver` if the broker said so.
             outcome: the class that an attempt to connect that ended so is counted in.
             began_s: when the connection was asked for; None when nothing went out, so that the broker cannot know.
             now_s: when it was over.
@@ -167,7 +167,7 @@ class MqttEngine(Protocol):
         """The device's power goes: the connection is reset, the broker publishes the will. Nobody is called then."""
         ...
 
-    def deafen(self, device: int) -> None:
+    def make_half_open(self, device: int) -> None:
         """Ignore everything on this session's connection from now on, even its end: it is half-open.
 
         Time goes on: what has no acknowledgement is given up, and a ping without an answer ends the session.
