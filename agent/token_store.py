@@ -49,7 +49,7 @@ class TokenFile:
 
     @property
     def name(self) -> str:
-        """The file's path."""
+        """The path of the token file."""
         return str(self._shown)
 
     def exists(self) -> bool:
@@ -183,7 +183,7 @@ class SeededTokenFile:
         return self._seed.name
 
     def version(self) -> object:
-        """Of both files."""
+        """The version of both files, for noticing a change."""
         return self._seed.version(), self._own.version()
 
     def read(self) -> TokenSet:
@@ -203,12 +203,12 @@ class SeededTokenFile:
 
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Of the program's own file."""
+        """Hold the lock of the program's own file."""
         with self._own.exclusive():
             yield
 
     def reserve(self) -> None:
-        """In the program's own file."""
+        """Write the reservation into the program's own file."""
         self._own.reserve()
 
     def write(self, tokens: TokenSet) -> None:

@@ -44,7 +44,7 @@ def check_gateway(load: Callable[[], LoadedGateway], environ: Mapping[str, str],
 
 
 def check_tokens(config: GatewayConfig) -> Named:
-    """The device tokens."""
+    """Check the file of device tokens."""
     path = config.state_dir / TOKENS_FILE_NAME
     if not path.exists():
         return ("devices", ok("no device has a token yet: device-gateway devices add --device-id ID"))

@@ -83,7 +83,7 @@ class Document:
 
 
 def dotted(path: KeyPath) -> str:
-    """``fleet.models[0].share``."""
+    """The path of a key, such as ``fleet.models[0].share``."""
     text = ""
     for step in path:
         text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step

@@ -92,7 +92,7 @@ class MqttConnection:
     # --- any thread ---------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to connect."""
+        """Begin to connect to the broker; returns at once."""
         self._thread.start()
 
     def stop(self, farewell: Message | None = None) -> None:
@@ -108,12 +108,12 @@ class MqttConnection:
 
     @property
     def is_up(self) -> bool:
-        """The subscriptions stand."""
+        """Whether the connection stands and its subscriptions are acknowledged."""
         return self._session is not None
 
     @property
     def version(self) -> Version:
-        """Of the protocol, as it is used now."""
+        """The MQTT version that the connection speaks now."""
         return self._version
 
     @property

@@ -103,7 +103,7 @@ class MqttDevice:
         )
 
     def start(self) -> None:
-        """Begin to connect."""
+        """Begin to connect to the broker; returns at once."""
         self.connection.start()
 
     def stop(self) -> None:

@@ -114,7 +114,7 @@ class Broker:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What to publish.
+    """A message to publish.
 
     Attributes:
         expiry_s: the broker drops it after this long (version 5 only).

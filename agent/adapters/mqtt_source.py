@@ -97,7 +97,7 @@ class MqttSource:
 
     @property
     def is_up(self) -> bool:
-        """Commands can come."""
+        """Whether commands can arrive over MQTT."""
         return self._connection.is_up
 
     def poll(self, wait_s: float) -> CommandPoll:

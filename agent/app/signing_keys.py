@@ -37,7 +37,7 @@ class SigningKeyPair:
     public_path: Path
 
     def as_json(self) -> dict[str, Any]:
-        """For a program."""
+        """The members that ``--json`` prints."""
         return {
             "key_id": self.key_id,
             "private_key_file": str(self.private_path),
@@ -83,7 +83,7 @@ class KeyFile:
     public_pem: str
 
     def as_json(self) -> dict[str, Any]:
-        """For a program."""
+        """The members that ``--json`` prints."""
         return {"key_id": self.key_id, "kind": self.kind, "public_key": self.public_pem}
 
 
@@ -113,7 +113,7 @@ class TrustedKey:
     counter: int | None
 
     def as_json(self) -> dict[str, Any]:
-        """For a program."""
+        """The members that ``--json`` prints."""
         return {"key_id": self.key_id, "file": str(self.path), "counter": self.counter}
 
 

@@ -110,7 +110,7 @@ class Contact:
 
 
 def lacks_time(text: str | None) -> bool:
-    """There was a first contact, and nobody could say yet when it was.
+    """Whether there was a first contact whose time is not known yet.
 
     Args:
         text: the setting's value; None when there is none.

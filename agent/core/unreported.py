@@ -111,7 +111,7 @@ class FailureStreak:
     since_s: float = 0.0
 
     def failed(self, now_s: float) -> FailureStreak:
-        """After one more."""
+        """The streak with one more failure."""
         return FailureStreak(1, now_s) if not self.times else replace(self, times=self.times + 1)
 
     def are_enough(self, fault: ReportFault, now_s: float) -> bool:

@@ -42,7 +42,7 @@ class Sender:
         self._lock = threading.Lock()
 
     def send(self, kind: str, **members: Any) -> None:
-        """Send one message.
+        """Send one message to the agent.
 
         Raises:
             ValueError: it is no JSON, or too long.

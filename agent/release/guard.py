@@ -41,7 +41,7 @@ _AGAIN_S: Final = 10.0
 
 
 def start(places: Places) -> None:
-    """Before a start of the service: count it where there is a trial, and let the link say what the state says."""
+    """Count a start of the service where a release is on trial, and point the link at the version that starts."""
     if not places.releases.is_dir():
         return
     with alone(places):

@@ -164,7 +164,7 @@ def read_answer(places: Places, command_id: str) -> Answer | None:
 
 
 def write_answer(places: Places, answer: Answer) -> None:
-    """Replace the answer.
+    """Replace the answer to the last ``update_agent`` command.
 
     Raises:
         OSError: it could not be written.
@@ -258,7 +258,7 @@ def alone(places: Places, name: str = "state") -> Iterator[None]:
 
 
 def boot_id(places: Places) -> str:
-    """Of this boot."""
+    """The id of this boot, of the kernel; empty where there is none."""
     path = places.root / "proc/sys/kernel/random/boot_id"
     return path.read_text("ascii").strip() if path.exists() else ""
 

@@ -163,7 +163,7 @@ class Supervisor:
                 signal.signal(number, handler)
 
     def close(self) -> None:
-        """Release the pipe."""
+        """Close the pipe that wakes the main thread."""
         reader, writer = self._wake_reader, self._wake_writer
         # A thread that was left behind must not write into whatever gets this number next.
         self._wake_reader = self._wake_writer = -1

@@ -132,7 +132,7 @@ class BudgetState:
 
 
 class Budget:
-    """One key's quota.
+    """The quota of one API key, divided among kinds of requests.
 
     Args:
         shares: how it is divided when it is short.
@@ -181,7 +181,7 @@ class Budget:
         return self._parts[kind] * max(even_per_s / 2, even_per_s - self._window.others_per_s)
 
     def state(self, now_s: float) -> BudgetState:
-        """Where it stands."""
+        """The state of the budget now: what is left, and of which window."""
         self._advance(now_s)
         has_quota = self._window.quota is not None
         return BudgetState(

@@ -75,7 +75,7 @@ class InviteAccess:
 
 @dataclass(frozen=True, slots=True)
 class Invite:
-    """An invitation.
+    """An invitation, as it is stored: never with its code.
 
     Attributes:
         digest: SHA-256 of the code's secret.

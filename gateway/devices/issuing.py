@@ -76,7 +76,7 @@ class AddedDevices:
 
 @dataclass(frozen=True, slots=True)
 class Issuer:
-    """Makes tokens.
+    """Issues device tokens, and the files that a device needs with one.
 
     Attributes:
         tokens: the file of the tokens.

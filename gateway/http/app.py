@@ -98,7 +98,7 @@ class Limits:
 
 
 class GatewayApp:
-    """The ASGI application.
+    """The ASGI application of the gateway's HTTP side.
 
     Args:
         backend: takes and gives what devices send and get.

@@ -51,7 +51,7 @@ class ReceiptSender:
         self._thread = WatchedThread(self._run, name="mqtt-receipts", on_crash=on_crash)
 
     def start(self) -> None:
-        """Begin."""
+        """Begin to send receipts."""
         self._thread.start()
 
     def stop(self, timeout_s: float) -> bool:

@@ -37,7 +37,7 @@ class Wave:
 
     @property
     def counts(self) -> Counts:
-        """Its devices by state."""
+        """How many of the wave's devices are in which state."""
         return Counts(**{state.value: self._counts[state] for state in DeviceState})
 
     def put(self, row: Row, state: DeviceState) -> None:

@@ -34,7 +34,7 @@ class StoredSession:
 
 
 class SessionFile:
-    """The file.
+    """The file with the console's sessions.
 
     Args:
         folder: of the service's data.

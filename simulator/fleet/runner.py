@@ -44,7 +44,7 @@ class FleetTarget:
 
 @dataclass(frozen=True, slots=True)
 class DeviceIdentity:
-    """One registered device."""
+    """The ids of one registered device."""
 
     device_id: str
     product_id: str

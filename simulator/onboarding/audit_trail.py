@@ -27,7 +27,7 @@ class AuditTrail:
     """Where each request is recorded."""
 
     def record(self, *, device: str, what: str, attempt: int, intended_at: float, exchange: Exchange) -> None:
-        """One request.
+        """Record one request and its answer.
 
         Args:
             device: the ``device_identifier``; empty for what concerns no single device.
@@ -39,7 +39,7 @@ class AuditTrail:
 
 
 class NoAuditTrail(AuditTrail):
-    """Records nothing."""
+    """An audit trail that records nothing."""
 
 
 class AuditFile(AuditTrail):

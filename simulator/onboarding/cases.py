@@ -53,7 +53,7 @@ BEGINNING: Final[Mapping[Label, State]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One request.
+    """One request of a case.
 
     Attributes:
         action: who does what.

@@ -197,7 +197,7 @@ class LabelSession:
 
     @property
     def subject(self) -> Subject:
-        """The label."""
+        """The label that the steps are about."""
         return self._subject
 
     @property

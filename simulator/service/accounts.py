@@ -72,7 +72,7 @@ class MadeAccount:
 
 @dataclass(frozen=True, slots=True)
 class AccountCache:
-    """What is kept in memory of all accounts."""
+    """What the service keeps in memory of all accounts: keys, profiles, quotas."""
 
     callers: Mapping[bytes, Caller]
     profiles: Mapping[int, ServerProfile]
@@ -80,7 +80,7 @@ class AccountCache:
 
 
 class Accounts:
-    """All accounts.
+    """All accounts of the service, by their keys.
 
     The methods ending in ``_now`` write, and wait for it: from any thread but the event loop's. Handlers have the
     writer carry ``store`` out instead, and then call ``show``.

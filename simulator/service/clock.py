@@ -96,7 +96,7 @@ class SettableClock:
         return min(course.at_ms + int((base_ms - course.base_ms) * course.rate), LATEST_MS)
 
     def base_ms(self) -> int:
-        """The clock below."""
+        """This instant on the clock that this one is derived from, milliseconds since the epoch."""
         return self._base.now_ms()
 
     def hold(self, now_ms: int) -> None:

@@ -331,7 +331,7 @@ def serve(
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A listening socket.
+    """Open the listening socket.
 
     Raises:
         ConfigurationError: the address is in use or is none of this machine's.

@@ -107,7 +107,7 @@ class DatedReading(Protocol):
 
     @property
     def key(self) -> int:
-        """The outbox's."""
+        """The key of the reading in its outbox."""
         ...
 
     @property
@@ -356,7 +356,7 @@ class PagedPoll:
 
     @property
     def has_begun(self) -> bool:
-        """At least one page came."""
+        """Whether at least one page of the list was read."""
         return bool(self._pages)
 
     def take(self, answer: HttpAnswer) -> Listing | None:

@@ -139,7 +139,7 @@ class _MqttSlot(DeviceSlot[VirtualMqttDevice]):
         self.turn(device, now)
 
     def lost(self, error: Offline, outcome: OutcomeClass, began_s: float | None, now_s: float) -> None:
-        """There is no connection any more, or it was never made."""
+        """Note that there is no connection any more, or that it was never made."""
         device, driver = self.device, self.driver
         if device is None:
             return

@@ -127,7 +127,7 @@ class _Line(Timer):
 
     @property
     def is_up(self) -> bool:
-        """There is a session to publish in."""
+        """Whether there is a session to publish in."""
         return self._attempts.is_up
 
     def switch_on(self) -> None:
@@ -197,7 +197,7 @@ class _Line(Timer):
         load.notify()
 
     def lost(self, error: Offline, outcome: OutcomeClass, began_s: float | None, now_s: float) -> None:
-        """There is no connection any more, or it was never made."""
+        """Note that there is no connection any more, or that it was never made."""
         self._went_down()
         self._attempts.ended(error, outcome, began_s, now_s)
         self._give_up(OutcomeClass.TRANSPORT, str(error), now_s)

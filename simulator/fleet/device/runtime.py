@@ -153,7 +153,7 @@ class Lanes:
         return min([running.ends_s for running in self._running.values()], default=NEVER)
 
     def resume(self, started: Moment) -> None:
-        """After power-on: judge what the last life left in ``started``, and queue what it left waiting.
+        """Judge after a power-on what the last life left in ``started``, and queue what it left waiting.
 
         Args:
             started: when this life began.

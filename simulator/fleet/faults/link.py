@@ -57,7 +57,7 @@ class LinkPassage:
         return self.request_lost or self.answer_lost
 
     def then(self, other: LinkPassage) -> LinkPassage:
-        """Through both."""
+        """Combine two links, one behind the other."""
         return LinkPassage(
             refused=self.refused if self.refused is not None else other.refused,
             outcome=self.outcome if self.refused is not None else other.outcome,

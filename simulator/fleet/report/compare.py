@@ -86,7 +86,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two runs.
+    """The comparison of two runs.
 
     Attributes:
         compared: the phases that were compared.
@@ -113,13 +113,13 @@ class Comparison:
         return bool(self.broken) or self.count(Finding.WORSE) > 0
 
     def count(self, finding: Finding) -> int:
-        """How many figures."""
+        """How many figures are compared."""
         return sum(each.finding is finding for each in self.differences)
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How to compare.
+    """The terms of a comparison: margins, and which figures count.
 
     Attributes:
         phase: compare this one only; None takes all but ramps.

@@ -67,7 +67,7 @@ class ComparedFigure:
 
 @dataclass(frozen=True, slots=True)
 class HistoryRun:
-    """One run.
+    """One run of a history.
 
     Attributes:
         folder: of the run.

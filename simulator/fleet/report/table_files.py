@@ -83,7 +83,7 @@ class OpenTable:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the files that are there."""
+        """The names of the files that are written."""
         return tuple(file.path.name for file in self._files if not file.trouble)
 
     def add(self, rows: Iterable[Row]) -> None:

@@ -75,7 +75,7 @@ class Individual:
         return math.sqrt(-2.0 * math.log((radius + 1.0) / (_TWO_64 + 2.0))) * math.cos(math.tau * angle / _TWO_64)
 
     def bits(self, salt: bytes, first: int, second: int) -> int:
-        """512 random bits."""
+        """512 random bits that follow from the device, ``salt`` and two numbers, and from nothing else."""
         digest = blake2b(self.key + salt + _PAIR.pack(first & _LARGEST, second & _LARGEST)).digest()
         return int.from_bytes(digest, "little")
 

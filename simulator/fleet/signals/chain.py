@@ -28,7 +28,7 @@ StateName = Annotated[str, Field(min_length=1, max_length=64)]
 
 @dataclass(frozen=True, slots=True)
 class ChainState:
-    """One state.
+    """One state of a Markov chain: how long it lasts, and what follows.
 
     Attributes:
         stay_s: how long the chain stays on average.

@@ -81,7 +81,7 @@ class Links:
             relay.give_up(_CLOSED)
 
     def now(self) -> float:
-        """On the engine's clock."""
+        """This instant on the engine's clock."""
         return self._clock.time()
 
     def later(self, delay_s: float, call: Callable[[], None]) -> None:

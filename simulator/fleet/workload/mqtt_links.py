@@ -136,7 +136,7 @@ class MqttLinks:
     # --- for the lines ------------------------------------------------------------------------------------------------
 
     def now(self) -> float:
-        """On the engine's clock."""
+        """This instant on the engine's clock."""
         return self._clock.time()
 
     def later(self, delay_s: float, call: Callable[[], None]) -> None:
@@ -241,7 +241,7 @@ class _Line:
         self._receive(len(arrival.payload), lambda: self._listener.arrived(arrival, self._links.now()))
 
     def lost(self, error: Offline, outcome: OutcomeClass, began_s: float | None, now_s: float) -> None:
-        """There is no connection any more, or it was never made."""
+        """Note that there is no connection any more, or that it was never made."""
         del began_s, now_s
         self.end(error, outcome, is_our_doing=self._is_dead)
 
@@ -331,7 +331,7 @@ class _Line:
         self._links.later(timeout_s, call)
 
     def now(self) -> float:
-        """On the engine's clock."""
+        """This instant on the engine's clock."""
         return self._links.now()
 
 
@@ -399,7 +399,7 @@ class _WrongTokenListener:
         """
 
     def lost(self, error: Offline, outcome: OutcomeClass, began_s: float | None, now_s: float) -> None:
-        """There is no connection any more, or it was never made."""
+        """Note that there is no connection any more, or that it was never made."""
         self._line.lost(error, outcome, began_s, now_s)
 
 

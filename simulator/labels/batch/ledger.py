@@ -73,7 +73,7 @@ class _Read:
 
 @dataclass(frozen=True, slots=True)
 class TakenSerials:
-    """What :meth:`Ledger.take` gave.
+    """The serial numbers that :meth:`Ledger.take` reserved.
 
     Attributes:
         reservation: the serials.

@@ -44,7 +44,7 @@ class ContinueLink:
 def render(
     template: str, *, status: int = 200, headers: tuple[Header, ...] = (), policy: bytes | None = None, **context: Any
 ) -> Answer:
-    """A page.
+    """The HTML of a page.
 
     Args:
         template: name in ``templates/`` without ``.html.j2``.

@@ -32,7 +32,7 @@ class Moment:
 
 
 class Visit:
-    """A request to a page.
+    """A browser's request to a page, with its session and form.
 
     Attributes:
         now_ms: the one moment that all of its answer goes by.
@@ -52,7 +52,7 @@ class Visit:
 
     @classmethod
     async def begin(cls, call: Call, form: Pairs = ()) -> Self:
-        """With whoever is signed in."""
+        """Read who is signed in."""
         visit = cls(call, form)
         session = visit.visitor.session
         if session is not None:
@@ -63,7 +63,7 @@ class Visit:
 
     @classmethod
     async def with_form(cls, call: Call) -> Self:
-        """With the body read as a form.
+        """Read who is signed in, and the body as a form.
 
         Raises:
             HttpError: 400, 413 or 415, the body is no form.

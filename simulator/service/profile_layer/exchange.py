@@ -75,7 +75,7 @@ class Reply:
         return next((value for known, value in self.headers if known == name), None)
 
     def drop(self, *names: bytes) -> None:
-        """Take headers away."""
+        """Remove headers from the answer."""
         self.headers = [(name, value) for name, value in self.headers if name not in names]
 
 

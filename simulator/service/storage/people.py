@@ -52,7 +52,7 @@ def check_password(password: Secret | str) -> Secret:
 
 
 def make(email: str, password_hash: str, user_id: str, manufacturer_seq: int | None) -> Person:
-    """A person, checked.
+    """Make a person out of checked members.
 
     Raises:
         ConfigurationError: the address or the id cannot be used.

@@ -154,7 +154,7 @@ def save(connection: Connection, moved: Sequence[ChangedState]) -> None:
 
 
 def forget(connection: Connection, keys: Sequence[Key]) -> None:
-    """Delete states."""
+    """Delete the states of these pairs of device and rule."""
     if keys:
         connection.execute(_DELETE, [{"of_device": device, "of_rule": rule} for device, rule in keys])
 

@@ -101,7 +101,7 @@ class SessionListener(Protocol):
         ...
 
     def lost(self, error: Offline, outcome: OutcomeClass, began_s: float | None, now_s: float) -> None:
-        """There is no connection any more, or it was never made.
+        """Note that there is no connection any more, or that it was never made.
 
         Args:
             error: why; :class:`agent.errors.LockedOut`, :class:`agent.errors.SessionTakenOver` if the broker said so.
@@ -116,7 +116,7 @@ class Publisher(Protocol):
     """The sender of a message. Exactly one of the two methods is called, once."""
 
     def acknowledged(self, code: int, sent_s: float, now_s: float) -> None:
-        """PUBACK came.
+        """The broker acknowledged the message (PUBACK).
 
         Args:
             code: MQTT 5.0, section 3.4.2.1: below 0x80 the broker has the message; 0x10 says that nobody listens.
@@ -126,7 +126,7 @@ class Publisher(Protocol):
         ...
 
     def failed(self, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:
-        """No acknowledgement.
+        """No acknowledgement came.
 
         Args:
             outcome: ``TIMEOUT``, ``TRANSPORT``, or ``REFUSED`` for a message that the broker's limits do not let out.
@@ -175,5 +175,5 @@ class MqttEngine(Protocol):
         ...
 
     async def close(self) -> None:
-        """Cut every session."""
+        """Close the connection of every session at once."""
         ...

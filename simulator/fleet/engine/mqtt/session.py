@@ -119,7 +119,7 @@ class Session(asyncio.Protocol, Timer):
 
     @property
     def is_up(self) -> bool:
-        """The subscriptions stand."""
+        """Whether the subscriptions are acknowledged."""
         return self._state is _UP
 
     # --- what the engine asks for -------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ class HalfOpen(LinkFault[HalfOpenSettings]):
     """Applies :class:`HalfOpenSettings` to the devices of one run."""
 
     def passage(self, device: Individual, which: int, time_s: float, size_bytes: int) -> LinkPassage:
-        """No answer."""
+        """How a request fares: it gets no answer."""
         del size_bytes
         if not self.acts(device, time_s):
             return FREE

@@ -27,6 +27,6 @@ class TlsFailure(LinkFault[TlsFailureSettings]):
     """Applies :class:`TlsFailureSettings` to the devices of one run."""
 
     def passage(self, device: Individual, which: int, time_s: float, size_bytes: int) -> LinkPassage:
-        """Nothing goes out."""
+        """How a request fares: it is never sent."""
         del which, size_bytes
         return LinkPassage(refused=f"TLS: {self.settings.reason}") if self.acts(device, time_s) else FREE
