@@ -1,4 +1,4 @@
-"""The options that lead to a target."""
+"""The options that lead to a target, or to the machines of a cluster."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def takes_cluster(command: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(command)
     def wrapper(**given: Any) -> Any:
         if given["cluster_resource"] is not None and given["cluster"] is None:
-            raise WrongUse("--cluster-resource picks machines of a cluster: give --cluster, too")
+            raise CommandLineError("--cluster-resource picks machines of a cluster: give --cluster, too")
         return command(**given)
 
     return functools.reduce(lambda made, add: add(made), reversed(_CLUSTER), wrapper)
