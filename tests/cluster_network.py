@@ -174,8 +174,8 @@ class RemoteMachine:
             for pid in pids:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-            for program in self._programs:
-                program.wait()
+        for program in self._programs:
+            program.wait()
 
 
 @contextlib.contextmanager
@@ -183,11 +183,12 @@ def remote_machine(number: int) -> Iterator[RemoteMachine]:
     """A machine with both its links; gone with the block, with all its processes.
 
     Args:
-        number: of its networks, below 250.
+        number: of the machine, below 10.
     """
     namespace, name = f"fleet-{os.getpid()}-{number}", f"f{os.getpid() % 100000}{number % 10}"
     # RFC 2544: for measurements alone.
-    here, address, service_at, seen_as = (f"198.{net}.{number}.{end}" for net in (18, 19) for end in (1, 2))
+    subnet = (os.getpid() * 10 + number) % 256
+    here, address, service_at, seen_as = (f"198.{net}.{subnet}.{end}" for net in (18, 19) for end in (1, 2))
     with contextlib.ExitStack() as ends:
         _ip("netns", "add", namespace)
         ends.callback(_ip, "netns", "del", namespace)

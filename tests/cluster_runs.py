@@ -141,13 +141,13 @@ def start_run(
 
 
 def worker_processes() -> set[int]:
-    """The processes of workers that make load, wherever they were started, of this Python's environment."""
-    found = set()
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
+    """The processes of workers that make load, on whichever node, of these tests."""
+    own, found = f"TMPDIR={os.environ['TMPDIR']}".encode(), set()
+    for path in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            words = path.read_bytes().split(b"\0")
-            if words[0] == sys.executable.encode() and any(b"spawn_main" in word for word in words):
-                found.add(int(path.parent.name))
+            is_worker = b"spawn_main" in (path / "cmdline").read_bytes()
+            if is_worker and own in (path / "environ").read_bytes().split(b"\0"):
+                found.add(int(path.name))
     return found
 
 

@@ -45,9 +45,8 @@ def test_the_same_run_on_one_machine_and_on_two_and_four_nodes_has_one_plan_and_
     assert len({record["digest"] for record in records.values()}) == 1
     assert len({record["audit"]["commands"]["sent"] for record in records.values()}) == 1
     assert all(record["thresholds"][0]["held"] for record in records.values())
-    assert "with worker 0 to 1" in records["nodes2"]["machine"]
-    assert "with worker 2 to 3" in records["nodes2"]["machine"]
-    assert records["nodes4"]["machine"].count("with worker") == 4
+    assert [(node["first"], node["workers"]) for node in records["nodes2"]["nodes"]] == [(0, 2), (2, 2)]
+    assert [(node["first"], node["workers"]) for node in records["nodes4"]["nodes"]] == [(n, 1) for n in range(4)]
     again = subprocess.run(
         [sys.executable, "-m", "simulator.cli", "report", str(tmp_path / "nodes2")], capture_output=True, check=False
     )
