@@ -12,7 +12,7 @@ Each class says through ``advice`` what the caller does next::
         ├── TransportError          RETRY           no answer: DNS, refused, reset, timed out
         │   └── Offline             RETRY           there is no connection to the broker, and why (MQTT)
         │       ├── LockedOut       REAUTHENTICATE  the broker does not accept this device
-        │       └── TakenOver       RETRY           another client with this device's id took the connection
+        │       └── SessionTakenOver       RETRY           another client with this device's id took the connection
         ├── TokensNotStored         RETRY           renewed tokens could not be written, so they are not used yet
         ├── UnexpectedAnswer        RETRY           an answer, but not the service's: a captive portal's page,
         │                                           a redirect, truncated JSON, a body beyond the cap
@@ -147,7 +147,7 @@ class LockedOut(Offline):
     advice = Advice.REAUTHENTICATE
 
 
-class TakenOver(Offline):
+class SessionTakenOver(Offline):
     """Another client with the same id took the connection: whoever comes back fast throws the other one out again."""
 
     advice = Advice.RETRY

@@ -122,7 +122,7 @@ _refused: Final[dict[str, str]] = {}
 
 
 def refuse_to_load(value: str, reason: str) -> None:
-    """From now on this process does not import what an entry point of this value names; it would end the process.
+    """Do not import what an entry point of this value names in this process any more: it would end the process.
 
     Args:
         value: of the entry point, ``module:attribute``.

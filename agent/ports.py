@@ -26,7 +26,7 @@ from agent.core.values import (
 
 
 class Clock(Protocol):
-    """Time and waiting."""
+    """The clock of the machine, and waiting by it."""
 
     def now(self) -> Moment:
         """This instant on both clocks, with the id of this boot."""
@@ -221,7 +221,7 @@ class Outbox(Protocol):
         ...
 
     def stats(self) -> OutboxStats:
-        """What it holds."""
+        """How many readings the outbox holds, and their bytes."""
         ...
 
 
@@ -259,11 +259,11 @@ class Notifier(Protocol):
         ...
 
     def alive(self) -> None:
-        """Feed the watchdog."""
+        """Send the watchdog's keep-alive (``WATCHDOG=1``)."""
         ...
 
     def stopping(self) -> None:
-        """Stop has begun."""
+        """Report that the stop has begun (``STOPPING=1``)."""
         ...
 
     def reloading(self) -> None:

@@ -45,7 +45,7 @@ class WatchedThread(threading.Thread):
         self._on_crash = on_crash
 
     def run(self) -> None:
-        """The thread's work."""
+        """Run the thread's function, and report its end."""
         with reporting_crash(self.name, self._on_crash):
             super().run()
 

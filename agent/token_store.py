@@ -49,7 +49,7 @@ class TokenFile:
 
     @property
     def name(self) -> str:
-        """The file's path."""
+        """The path of the token file."""
         return str(self._shown)
 
     def exists(self) -> bool:
@@ -88,7 +88,7 @@ class TokenFile:
         except OSError as error:
             raise TokensNotStored(f"{lock} cannot be locked: {_reason(error)}; nothing was renewed") from None
         try:
-            self._give_to_owner(fd)
+            self._chown_to_owner(fd)
             self._wait_for(fd, lock)
             yield
         finally:
@@ -118,7 +118,7 @@ class TokenFile:
             fd = os.open(self._new, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, _MODE)
             try:
                 os.fchmod(fd, _MODE)
-                self._give_to_owner(fd)
+                self._chown_to_owner(fd)
                 written = 0
                 while written < len(content):
                     written += os.pwrite(fd, content[written:], written)
@@ -129,7 +129,7 @@ class TokenFile:
         except OSError as error:
             raise self._not_written(error) from None
 
-    def _give_to_owner(self, fd: int) -> None:
+    def _chown_to_owner(self, fd: int) -> None:
         """Root, who checks by hand, must not lock the agent's own user out of its file."""
         if os.geteuid() != 0:
             return
@@ -183,7 +183,7 @@ class SeededTokenFile:
         return self._seed.name
 
     def version(self) -> object:
-        """Of both files."""
+        """The version of both files, for noticing a change."""
         return self._seed.version(), self._own.version()
 
     def read(self) -> TokenSet:
@@ -203,12 +203,12 @@ class SeededTokenFile:
 
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Of the program's own file."""
+        """Hold the lock of the program's own file."""
         with self._own.exclusive():
             yield
 
     def reserve(self) -> None:
-        """In the program's own file."""
+        """Write the reservation into the program's own file."""
         self._own.reserve()
 
     def write(self, tokens: TokenSet) -> None:

@@ -25,7 +25,7 @@ from agent.core.poll_interval import PollIntervals
 from agent.wire.extensions import IDEMPOTENCY_KEY
 from simulator.fleet.device.driver import Member
 from simulator.fleet.device.http_driver import HttpDriver
-from simulator.fleet.device.model import DeviceModel, Fleetwide, Observer
+from simulator.fleet.device.model import DeviceModel, Observer, SharedSettings
 from simulator.fleet.device.request_template import RequestTemplate
 from simulator.fleet.engine.addresses import loopback_addresses
 from simulator.fleet.engine.http.engine import Http1Engine, HttpOptions
@@ -141,7 +141,7 @@ def _driver(given: argparse.Namespace, observer: Counting) -> tuple[HttpDriver, 
     options = HttpOptions(origin, per_device=given.per_device, device_sockets=1, pool=given.pool, sources=sources)
     engine = Http1Engine(options, wheel)
     members = [Member(str(UUID(int=_FIRST_ID + number)), "product", model) for number in range(given.devices)]
-    fleet = Fleetwide(frozenset({IDEMPOTENCY_KEY}), 1, "benchmark", numbered=True)
+    fleet = SharedSettings(frozenset({IDEMPOTENCY_KEY}), 1, "benchmark", numbered=True)
     driver = HttpDriver(engine, wheel, [RequestTemplate(origin, KEYS)], members, fleet, observer=observer)
     return driver, engine
 

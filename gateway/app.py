@@ -10,7 +10,7 @@ from typing import Final
 
 from agent.adapters.metrics_server import MetricsServer
 from agent.adapters.sd_notify import make_notifier
-from agent.app.disk_wait import when_disk_takes
+from agent.app.disk_wait import retry_until_disk_writable
 from agent.app.life import ProgramLife
 from agent.app.lock import StateLock
 from agent.app.logs import set_up_logging
@@ -51,7 +51,9 @@ def run_gateway(loaded: LoadedGateway, environ: Mapping[str, str], reload: Reloa
     set_up_logging(config.logging.level, config.logging.format, under_journald="JOURNAL_STREAM" in environ)
     threading.stack_size(_MOST_THREAD_BYTES)
     with ExitStack() as held:
-        when_disk_takes(lambda: held.enter_context(StateLock(config.state_dir)), lambda: make_notifier(environ))
+        retry_until_disk_writable(
+            lambda: held.enter_context(StateLock(config.state_dir)), lambda: make_notifier(environ)
+        )
         life = GatewayLife(config, environ, reload)
         try:
             return life.run().exit_code

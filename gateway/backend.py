@@ -26,7 +26,7 @@ from gateway.ports import (
 )
 from gateway.store.gateway_store import GatewayStore
 from gateway.store.service import StoreWriter
-from gateway.store.values import Look, Presence, Reconciled, StoredCommand
+from gateway.store.values import ListRead, Presence, Reconciled, StoredCommand
 
 _In = TypeVar("_In")
 _Out = TypeVar("_Out")
@@ -173,7 +173,7 @@ class Backend:
         """Ids of commands that are open here and missing on the service's list: the service may have canceled them."""
         return [str(record["id"]) for record in self._cache.get(device_id).records if record["id"] not in listed]
 
-    def take_listed(self, device_id: str, listed: Sequence[StoredCommand], look: Look) -> Reconciled:
+    def take_listed(self, device_id: str, listed: Sequence[StoredCommand], look: ListRead) -> Reconciled:
         """The service lists these commands for a device, and maybe others; they are kept when this returns.
 
         Raises:
@@ -190,7 +190,7 @@ class Backend:
         return self._store.call(work)
 
     def finish_list(
-        self, device_id: str, listed: Collection[str], look: Look, canceled: Sequence[StoredCommand] = ()
+        self, device_id: str, listed: Collection[str], look: ListRead, canceled: Sequence[StoredCommand] = ()
     ) -> int:
         """The whole list was read; how many commands have ended by it.
 

@@ -16,7 +16,7 @@ from gateway.core.budget import Budget
 from gateway.devices.token_file import FILE_NAME as TOKENS_FILE_NAME
 from gateway.devices.token_table import TokenTable
 from gateway.http.front import http_settings, tls_context
-from gateway.mqtt.front import look_at_broker, mqtt_settings
+from gateway.mqtt.front import check_broker_port, mqtt_settings
 from gateway.service.meter import Meter, make_client
 from gateway.service.offer import offered_words
 
@@ -44,7 +44,7 @@ def check_gateway(load: Callable[[], LoadedGateway], environ: Mapping[str, str],
 
 
 def check_tokens(config: GatewayConfig) -> Named:
-    """The device tokens."""
+    """Check the file of device tokens."""
     path = config.state_dir / TOKENS_FILE_NAME
     if not path.exists():
         return ("devices", ok("no device has a token yet: device-gateway devices add --device-id ID"))
@@ -81,7 +81,7 @@ def check_broker(config: GatewayConfig) -> list[Named]:
         text = f"left alone, since the running gateway (process {holder}) is connected: see device-gateway status"
         return [("mqtt", ok(text))]
     settings = mqtt_settings(config.mqtt, "gateway-check")
-    gate = look_at_broker(settings)
+    gate = check_broker_port(settings)
     if gate is None:
         return [("mqtt", ok(f"the broker {settings.host}:{settings.port} takes the gateway"))]
     return [("mqtt", no_answer(gate))]

@@ -209,7 +209,7 @@ class CommandFetchConfig(Section):
     reconcile_s: Seconds = key("How often to ask about any device while the stream runs.", unit="s", default=900.0)
 
     @model_validator(mode="after")
-    def _ascends(self) -> Self:
+    def _check_order(self) -> Self:
         if not self.fast_s <= self.idle_s <= self.reconcile_s:
             raise ValueError("commands: fast_s must not be above idle_s, nor idle_s above reconcile_s")
         return self
@@ -229,7 +229,7 @@ class ShareConfig(Section):
     )
 
     @model_validator(mode="after")
-    def _is_one_of_them(self) -> Self:
+    def _check_index(self) -> Self:
         if self.index >= self.count:
             raise ValueError(
                 f"share.index {self.index} is none of {self.count} part(s): with share.count {self.count} the gateways "
@@ -334,7 +334,7 @@ class GatewayConfig(Section):
     logging: LoggingConfig = key("What is logged.", default_factory=LoggingConfig)
 
     @model_validator(mode="after")
-    def _serves_somebody(self) -> Self:
+    def _check_has_front(self) -> Self:
         if not self.http.enabled and not self.mqtt.enabled:
             raise ValueError("http.enabled and mqtt.enabled are both false: no device could reach the gateway")
         return self

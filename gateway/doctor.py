@@ -20,7 +20,7 @@ from gateway.config import GatewayConfig, LoadedGateway
 
 
 class GatewaySubject(InstalledProgram):
-    """One installed gateway.
+    """One installed gateway, as the doctor examines it.
 
     Args:
         load: gives the configuration, without a look at the key files, or raises

@@ -85,7 +85,7 @@ class Engine:
         self._meter = Meter(Budget(shares), self._now_s)
         self._service_clock = ServiceClock(clock, trust_wall=True)
         self._time_settled = threading.Event()
-        self._service_clock.when_known(self._time_settled.set)
+        self._service_clock.on_time_known(self._time_settled.set)
         self.command_cache = CommandCache(self._service_now)
         self.roster = Roster(tokens.device_ids, self._now_s, config.share.value())
         self._clients = [make_client(config.service, credentials, self._meter, config.connections) for _ in range(3)]
@@ -159,7 +159,7 @@ class Engine:
         """State of the key's quota."""
         return self._meter.state()
 
-    def look_at_fronts(self) -> None:
+    def check_fronts(self) -> None:
         """Put the state of each front into the health."""
         for front in self.fronts:
             status = front.status()
@@ -222,15 +222,15 @@ class Engine:
             pace_per_s=lambda: self._meter.pace_per_s(Kind.READINGS),
         )
         self._add(offer.name, Worker(offer, self._meter, clock, self._make_gate(offer.name)))
-        self._hire(self.commands, commands_gate)
-        self._hire(self._results, self._make_gate("results"))
-        self._hire(self._readings, readings_gate)
+        self._start_thread(self.commands, commands_gate)
+        self._start_thread(self._results, self._make_gate("results"))
+        self._start_thread(self._readings, readings_gate)
         self._housekeeper = Housekeeper(
             store=self._store,
             backend=self.backend,
             roster=self.roster,
             commands=self.commands,
-            look_at_fronts=self.look_at_fronts,
+            check_fronts=self.check_fronts,
             clock=clock,
             service_now=self._service_now,
             repeat_after_s=config.logging.repeat_after_s,
@@ -296,7 +296,7 @@ class Engine:
         repeat_after_s = self._config.logging.repeat_after_s
         return RetryGate(name, self._clock, self._health, self._fraction, repeat_after_s, on_end=on_end)
 
-    def _hire(self, source: RequestSource[Any], gate: RetryGate) -> None:
+    def _start_thread(self, source: RequestSource[Any], gate: RetryGate) -> None:
         for number in range(self._config.connections):
             self._add(source.name, Worker(source, self._meter, self._clock, gate, number))
 

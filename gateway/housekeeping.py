@@ -29,7 +29,7 @@ class Housekeeper(Actor):
 
     Args:
         store, backend, roster, commands: what is looked after.
-        look_at_fronts: puts how the fronts do into the health.
+        check_fronts: puts how the fronts do into the health.
         clock: for the rounds.
         service_now: the service's clock, epoch seconds.
         repeat_after_s: how soon the same failure may be logged again, seconds.
@@ -47,7 +47,7 @@ class Housekeeper(Actor):
         backend: Backend,
         roster: Roster,
         commands: CommandRequests,
-        look_at_fronts: Callable[[], None],
+        check_fronts: Callable[[], None],
         clock: Clock,
         service_now: Callable[[], float],
         repeat_after_s: float,
@@ -58,7 +58,7 @@ class Housekeeper(Actor):
         self._backend = backend
         self._roster = roster
         self._commands = commands
-        self._look_at_fronts = look_at_fronts
+        self._look_at_fronts = check_fronts
         self._clock = clock
         self._service_now = service_now
         self._failure_log = FailureLog(_log, lambda: clock.now().monotonic_s, repeat_after_s)
@@ -80,9 +80,9 @@ class Housekeeper(Actor):
         """Do all of it once."""
         self._due_s = self._clock.now().monotonic_s + ROUND_S
         self._look_at_fronts()
-        self._look_at_devices()
+        self._probe_devices()
         try:
-            self._look_after_store()
+            self._maintain_store()
         except StorageError as error:
             self._failure_log.report("store", f"housekeeping=waiting: {error}")
         else:
@@ -96,7 +96,7 @@ class Housekeeper(Actor):
         except StorageError as error:
             _log.warning("presence=not_saved %s", error)
 
-    def _look_at_devices(self) -> None:
+    def _probe_devices(self) -> None:
         served, own = self._roster.devices(), self._roster.own()
         asked = own
         if len(own) < len(served):
@@ -113,7 +113,7 @@ class Housekeeper(Actor):
             share = "" if len(own) == len(served) else f", the commands of {len(own)} are fetched here"
             _log.info("devices=%d are served%s", len(served), share)
 
-    def _look_after_store(self) -> None:
+    def _maintain_store(self) -> None:
         self._backend.expire(self._service_now())
         if self._rounds % _SAVE_ROUNDS == 0:
             self._backend.save_presence()

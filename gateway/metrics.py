@@ -93,7 +93,7 @@ class GatewayCollector(Collector):
 
 
 def serve_metrics(host: str, port: int, collector: Collector, on_crash: OnCrash) -> MetricsServer:
-    """Start serving.
+    """Start the server of the gateway's metrics.
 
     Args:
         host: where.

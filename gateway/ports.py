@@ -262,5 +262,5 @@ class Front(Protocol):
         ...
 
     def status(self) -> FrontStatus:
-        """Its state and counts."""
+        """The front's state and counts, for ``device-gateway status``."""
         ...

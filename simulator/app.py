@@ -33,7 +33,7 @@ from simulator.fleet.signals.scripted import make_signals
 from simulator.fleet.target.local import LocalService, remove_local, write_local
 from simulator.gateway.broker import PORT_OPTION as MQTT_PORT_OPTION
 from simulator.gateway.trial import HTTP_HOST, HTTP_PORT_OPTION, IDENTIFIERS, Trial, running_trial
-from simulator.greeting import Standing, Style, greet
+from simulator.greeting import RunningParts, Style, print_startup
 from simulator.interrupts import terminations_as_interrupts
 from simulator.keys import Keys, keep_keys, make_keys
 from simulator.listening import check_port
@@ -248,7 +248,7 @@ def up_command(
     style = Style.JSON if as_json else Style.VERBOSE if verbose else Style.SCREEN
     try:
         with terminations_as_interrupts():
-            run_up(settings, lambda standing: greet(standing, settings, style))
+            run_up(settings, lambda standing: print_startup(standing, settings, style))
     except KeyboardInterrupt:
         pass
     except ConfigurationError as error:
@@ -263,7 +263,7 @@ def up_command(
 
 
 def run_up(
-    settings: UpSettings, on_ready: Callable[[Standing], None], wait: Callable[[], object] | None = None
+    settings: UpSettings, on_ready: Callable[[RunningParts], None], wait: Callable[[], object] | None = None
 ) -> None:
     """Start everything in order, wait, and stop it in reverse.
 
@@ -337,7 +337,7 @@ def run_up(
         service.set_profile(profile)
         console_url = base_url + service.addition.entry_path() if service.addition else None
         https_url = service.public_url if settings.tls_certificate else None
-        on_ready(Standing(base_url, keys, identities, trial, others, console_url, https_url))
+        on_ready(RunningParts(base_url, keys, identities, trial, others, console_url, https_url))
         if wait is not None:
             wait()
         else:

@@ -44,7 +44,7 @@ def program_path(name: str) -> Path:
 
 
 class ChildProcess:
-    """One child process.
+    """A child process that ends with this one.
 
     Args:
         name: what messages call it.

@@ -31,7 +31,7 @@ class Style(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class RunningParts:
     """What runs and how to reach it.
 
     Attributes:
@@ -51,12 +51,12 @@ class Standing:
     https_url: str | None = None
 
 
-def greet(standing: Standing, settings: UpSettings, style: Style) -> None:
+def print_startup(running: RunningParts, settings: UpSettings, style: Style) -> None:
     """Print it on standard output."""
     if style is Style.JSON:
-        click.echo(json.dumps(_document(standing)))
+        click.echo(json.dumps(_document(running)))
     else:
-        lines = _screen(standing, settings) if style is Style.SCREEN else _all_lines(standing, settings)
+        lines = _screen(running, settings) if style is Style.SCREEN else _all_lines(running, settings)
         for line in lines:
             click.echo(line)
         _warn_of_quota(settings)
@@ -64,21 +64,21 @@ def greet(standing: Standing, settings: UpSettings, style: Style) -> None:
     sys.stdout.flush()
 
 
-def _document(standing: Standing) -> dict[str, object]:
-    keys = standing.keys
+def _document(running: RunningParts) -> dict[str, object]:
+    keys = running.keys
     document: dict[str, object] = {
-        "base_url": standing.base_url,
+        "base_url": running.base_url,
         "api_key": keys.api_key,
         "secret_key": keys.secret_key.reveal(),
-        "console_url": standing.console_url,
-        "https_url": standing.https_url,
-        "device_ids": [device.device_id for device in standing.devices],
+        "console_url": running.console_url,
+        "https_url": running.https_url,
+        "device_ids": [device.device_id for device in running.devices],
         "other_accounts": [
-            {"api_key": other.api_key, "secret_key": other.secret_key.reveal()} for other in standing.others
+            {"api_key": other.api_key, "secret_key": other.secret_key.reveal()} for other in running.others
         ],
     }
-    if standing.trial is not None:
-        trial = standing.trial
+    if running.trial is not None:
+        trial = running.trial
         document |= {
             "gateway_url": trial.url,
             "mqtt_port": trial.broker.port,
@@ -96,48 +96,48 @@ def _document(standing: Standing) -> dict[str, object]:
     return document
 
 
-def _screen(standing: Standing, settings: UpSettings) -> list[str]:
-    keys, trial = standing.keys, standing.trial
+def _screen(running: RunningParts, settings: UpSettings) -> list[str]:
+    keys, trial = running.keys, running.trial
     secret = f"in {keys.secret_path}" if keys.secret_path else keys.secret_key.reveal()
     lines = []
-    if standing.console_url is not None:
+    if running.console_url is not None:
         lines += [
-            f"Console   {standing.console_url}",
-            f"          opens once, within 15 minutes; again: fleet-simulator console{_base_url_option(standing)}",
+            f"Console   {running.console_url}",
+            f"          opens once, within 15 minutes; again: fleet-simulator console{_base_url_option(running)}",
             "",
         ]
     lines += [
-        f"Service   {standing.base_url}   data {settings.data_dir or 'in a temporary folder, gone at the end'}",
+        f"Service   {running.base_url}   data {settings.data_dir or 'in a temporary folder, gone at the end'}",
         f"Keys      {keys.api_key}   secret {secret}",
     ]
-    if standing.https_url is not None:
-        lines.append(f"Https     {standing.https_url}   for other machines")
+    if running.https_url is not None:
+        lines.append(f"Https     {running.https_url}   for other machines")
     if trial is not None:
         lines.append(f"Gateway   {trial.url}   alone holds the keys; devices come with tokens")
         lines.append(f"Broker    mqtt://127.0.0.1:{trial.broker.port}   {trial.broker.name}")
     waiting = " and 2 that wait for an agent of yours" if trial is not None else ""
-    if standing.devices or waiting:
-        lines.append(f"Devices   {len(standing.devices)} virtual{waiting}")
-    lines += ["", "Paste into another terminal:", *(f"  {text}" for text in _three_commands(standing)), ""]
-    everything = "Everything else is in the console; up --verbose prints it." if standing.console_url else _ELSE
+    if running.devices or waiting:
+        lines.append(f"Devices   {len(running.devices)} virtual{waiting}")
+    lines += ["", "Paste into another terminal:", *(f"  {text}" for text in _three_commands(running)), ""]
+    everything = "Everything else is in the console; up --verbose prints it." if running.console_url else _ELSE
     return [*lines, everything]
 
 
-def _base_url_option(standing: Standing) -> str:
-    return "" if standing.base_url == DEFAULT_URL else f" --base-url {standing.base_url}"
+def _base_url_option(running: RunningParts) -> str:
+    return "" if running.base_url == DEFAULT_URL else f" --base-url {running.base_url}"
 
 
-def _three_commands(standing: Standing) -> list[str]:
+def _three_commands(running: RunningParts) -> list[str]:
     """With a gateway a real agent, a command to it and what came of it; else the same with a virtual device."""
-    keys, url, trial = standing.keys, standing.base_url, standing.trial
+    keys, url, trial = running.keys, running.base_url, running.trial
     if trial is not None:
         device = next(one for one in trial.devices if one.transport == MQTT)
         return [text for _, text in device.lines(url, keys)[:3]]
-    if not standing.devices:
+    if not running.devices:
         product = json.dumps({"name": "My product"})
         paths = [("/products", product), ("/products", None), ("/devices", None)]
         return [curl_line(url, keys, path, body) for path, body in paths]
-    device_id = standing.devices[0].device_id
+    device_id = running.devices[0].device_id
     command = json.dumps({"device_id": device_id, "command_payload": {"command": "ping"}})
     return [
         curl_line(url, keys, "/devices"),
@@ -146,28 +146,28 @@ def _three_commands(standing: Standing) -> list[str]:
     ]
 
 
-def _all_lines(standing: Standing, settings: UpSettings) -> list[str]:
-    keys = standing.keys
-    device_id = standing.devices[0].device_id if standing.devices else None
+def _all_lines(running: RunningParts, settings: UpSettings) -> list[str]:
+    keys = running.keys
+    device_id = running.devices[0].device_id if running.devices else None
     lines = [
-        ("service", standing.base_url),
-        *([("https", f"{standing.https_url}   (for other machines)")] if standing.https_url else []),
-        *([("console", f"{standing.console_url}   (opens once, within 15 minutes)")] if standing.console_url else []),
+        ("service", running.base_url),
+        *([("https", f"{running.https_url}   (for other machines)")] if running.https_url else []),
+        *([("console", f"{running.console_url}   (opens once, within 15 minutes)")] if running.console_url else []),
         ("data", str(settings.data_dir or "in a temporary folder, gone at the end")),
         ("api key", keys.api_key),
         ("secret key", keys.secret_key.reveal()),
         *(
             (f"account {number}", f"api key {other.api_key}, secret key {other.secret_key.reveal()}")
-            for number, other in enumerate(standing.others, 2)
+            for number, other in enumerate(running.others, 2)
         ),
-        ("devices", f"{len(standing.devices)} virtual ones" if device_id else "none; --devices 10 adds some"),
-        ("products", curl_line(standing.base_url, keys, "/products")),
+        ("devices", f"{len(running.devices)} virtual ones" if device_id else "none; --devices 10 adds some"),
+        ("products", curl_line(running.base_url, keys, "/products")),
     ]
     if device_id:
         command = json.dumps({"device_id": device_id, "command_payload": {"command": "ping"}})
-        lines.append(("send", curl_line(standing.base_url, keys, "/commands/send", command)))
-        lines.append(("look", curl_line(standing.base_url, keys, f"/devices/{device_id}/commands")))
-    lines += standing.trial.lines(standing.base_url, keys) if standing.trial is not None else []
+        lines.append(("send", curl_line(running.base_url, keys, "/commands/send", command)))
+        lines.append(("look", curl_line(running.base_url, keys, f"/devices/{device_id}/commands")))
+    lines += running.trial.lines(running.base_url, keys) if running.trial is not None else []
     return [f"{name:<11} {text}" for name, text in lines]
 
 

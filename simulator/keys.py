@@ -14,7 +14,7 @@ from simulator.whole_files import cannot_write, write_whole
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """A key pair.
+    """The two keys of an account.
 
     Attributes:
         secret_path: the file of mode 600 that holds the secret key; None when it is in memory only.

@@ -34,7 +34,7 @@ class CheckFailed(click.ClickException):
     exit_code = ExitCode.CHECK_FAILED
 
 
-class WrongUse(click.ClickException):
+class CommandLineError(click.ClickException):
     """Usage or configuration: one line on standard error that names the fix."""
 
     exit_code = ExitCode.USAGE
@@ -81,10 +81,10 @@ def errors_in_one_line() -> Iterator[None]:
     try:
         yield
     except ConfigurationError as problem:
-        raise WrongUse(problem.in_one_line) from None
+        raise CommandLineError(problem.in_one_line) from None
     except AgentError as problem:
         code = ExitCode.USAGE if problem.advice is Advice.EXIT else stop_code(problem)
-        raise {ExitCode.USAGE: WrongUse, ExitCode.UNREACHABLE: Unreachable}.get(code, CheckFailed)(
+        raise {ExitCode.USAGE: CommandLineError, ExitCode.UNREACHABLE: Unreachable}.get(code, CheckFailed)(
             f"{problem}{advice(problem)}"
         ) from None
 

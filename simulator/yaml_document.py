@@ -83,7 +83,7 @@ class Document:
 
 
 def dotted(path: KeyPath) -> str:
-    """``fleet.models[0].share``."""
+    """The path of a key, such as ``fleet.models[0].share``."""
     text = ""
     for step in path:
         text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step
@@ -124,7 +124,7 @@ def read_document(raw: bytes, *, bytes_max: int = BYTES_MAX, depth_max: int = DE
     if len(raw) > bytes_max:
         return _broken(Place(1, 1), f"is larger than {bytes_max} bytes")
     try:
-        complaint = _refuse_bombs(raw, depth_max)
+        complaint = _refuse_expansion(raw, depth_max)
         root = None if complaint else yaml.compose(raw, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -140,7 +140,7 @@ def read_document(raw: bytes, *, bytes_max: int = BYTES_MAX, depth_max: int = DE
     return Document(value, reading.keys, reading.values, tuple(reading.faults))
 
 
-def _refuse_bombs(raw: bytes, depth_max: int) -> Fault | None:
+def _refuse_expansion(raw: bytes, depth_max: int) -> Fault | None:
     depth = 0
     for event in yaml.parse(raw, Loader=_Loader):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)

@@ -19,7 +19,7 @@ from playwright.sync_api import sync_playwright
 from simulator.labels import make_labels
 from simulator.labels.printing.brother import draw_tape, find_tape
 from simulator.labels.printing.dots import DotLabel, draw_dots
-from simulator.labels.printing.grid import Placing
+from simulator.labels.printing.grid import GridPlacement
 from simulator.labels.printing.layout import Room
 from simulator.labels.printing.options import PrintOptions
 from simulator.labels.printing.sheet import Marks
@@ -39,7 +39,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         sheets = [
-            _sheet(folder / "begun", PrintOptions(stock="L7160", placing=Placing(skip_cells=4)), 17),
+            _sheet(folder / "begun", PrintOptions(stock="L7160", placing=GridPlacement(skip_cells=4)), 17),
             _sheet(folder / "small", PrintOptions(stock="L7651", marks=Marks.OUTLINE), 65),
         ]
         _save("labels-sheets.png", _side_by_side(sheets), colors=6)

@@ -234,7 +234,7 @@ AnswerT = TypeVar("AnswerT")
 _REFUSALS: Final = frozenset({400, 412, 431, 501})
 
 
-class Keyed:
+class KeyedSender:
     """Sends under a key; once without it to a service that refuses the first one, and then never with one again.
 
     Args:

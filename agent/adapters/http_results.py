@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from agent.adapters.discovery import Discovery, Keyed
+from agent.adapters.discovery import Discovery, KeyedSender
 from agent.core.listed import ListWatch
 from agent.core.unreported import ReportFault, fault_of
 from agent.core.values import Report
@@ -61,7 +61,7 @@ class HttpResults:
         self._product_id = product_id
         self._discovery = discovery
         self._watch = watch
-        self._keyed = Keyed(discovery)
+        self._keyed = KeyedSender(discovery)
         self._endpoint_works = False
         self._failures = 0
         self._looked_at_s: float | None = None
@@ -79,7 +79,7 @@ class HttpResults:
         if place is None:
             place = ResultPlace.ENDPOINT if self._discovery.offers(COMMAND_RESULTS) else ResultPlace.TABLE
         is_progress = report.status == IN_PROGRESS
-        if place is not ResultPlace.ENDPOINT or not self._to_its_command(report):
+        if place is not ResultPlace.ENDPOINT or not self._report_to_command(report):
             if is_progress:
                 return None
             if place is ResultPlace.NONE:
@@ -92,7 +92,7 @@ class HttpResults:
             self._watch.reported(report.command_id)
         return None
 
-    def _to_its_command(self, report: Report) -> bool:
+    def _report_to_command(self, report: Report) -> bool:
         """False when the service turns out to have no such endpoint, so that the table is next."""
         from agent.wire.commands import CommandResult  # with the first result
 

@@ -165,7 +165,7 @@ class HttpUplink(HttpResults):
                 return
             if judge_readings(error) is not Disposition.SET_ASIDE and error.status not in _NOT_THERE:
                 raise
-            if not self._goes_without_time(item, error):
+            if not self._is_stored_without_time(item, error):
                 if judge_readings(error) is not Disposition.SET_ASIDE:
                     raise
                 result.refused[stored.key] = str(error)
@@ -175,7 +175,7 @@ class HttpUplink(HttpResults):
                 self._accepted.add(RECORDED_AT)
         result.delivered.append(stored.key)
 
-    def _goes_without_time(self, item: _Item, refusal: ErrorAnswer) -> bool:
+    def _is_stored_without_time(self, item: _Item, refusal: ErrorAnswer) -> bool:
         """Whether the service takes the same reading without ``recorded_at``, and then it is stored."""
         if item.body.recorded_at is None or refusal.status == _TOO_LARGE:
             return False
@@ -255,7 +255,7 @@ class HttpUplink(HttpResults):
             result.delivered.extend(item.stored.key for item in items)
             return None
         if error.status in _NOT_THERE and BATCH_SENSOR_DATA not in self._accepted:
-            self._first_alone(items, result, error)
+            self._try_one_reading(items, result, error)
             return None
         if judge_readings(error) is not Disposition.SET_ASIDE:
             raise error
@@ -265,7 +265,7 @@ class HttpUplink(HttpResults):
         self._send_batch(items[middle:], result)
         return error
 
-    def _first_alone(self, items: Sequence[_Item], result: _Result, refusal: ErrorAnswer) -> None:
+    def _try_one_reading(self, items: Sequence[_Item], result: _Result, refusal: ErrorAnswer) -> None:
         """The array was answered as if the path were not there: when one reading goes, only arrays are not."""
         try:
             self._send_one(items[0], result)

@@ -19,7 +19,7 @@ class Push(CommandSource, Protocol):
 
     @property
     def is_up(self) -> bool:
-        """Commands can come."""
+        """Whether commands can arrive: over MQTT, or by polling."""
         ...
 
 
@@ -106,7 +106,7 @@ class HybridSource:
         self._truth.interrupt()
 
     def close(self) -> None:
-        """Release both."""
+        """Close the MQTT source and the HTTP source."""
         self._push.close()
         self._truth.close()
 

@@ -76,7 +76,7 @@ class MetricsServer:
         self._thread = WatchedThread(lambda: self._server.serve_forever(0.5), name="metrics", on_crash=on_crash)
 
     def start(self) -> None:
-        """Start the thread."""
+        """Start the thread that serves metrics."""
         self._thread.start()
 
     def stop(self, timeout_s: float = 1.0) -> None:

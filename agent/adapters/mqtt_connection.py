@@ -75,7 +75,7 @@ class MqttConnection:
         self._token = token
         self._version: Version = "3.1.1" if version == "3.1.1" else "5"
         self._may_fall_back = version == "auto"
-        self._role = replace(role, on_up=self._came_up)
+        self._role = replace(role, on_up=self._on_connected)
         self._on_up = role.on_up
         self._waits = waits
         self._first_s = first_s
@@ -92,7 +92,7 @@ class MqttConnection:
     # --- any thread ---------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to connect."""
+        """Begin to connect to the broker; returns at once."""
         self._thread.start()
 
     def stop(self, farewell: Message | None = None) -> None:
@@ -108,12 +108,12 @@ class MqttConnection:
 
     @property
     def is_up(self) -> bool:
-        """The subscriptions stand."""
+        """Whether the connection stands and its subscriptions are acknowledged."""
         return self._session is not None
 
     @property
     def version(self) -> Version:
-        """Of the protocol, as it is used now."""
+        """The MQTT version that the connection speaks now."""
         return self._version
 
     @property
@@ -172,7 +172,7 @@ class MqttConnection:
             _log.exception("broker=failed a fault of the program ended the connection: report this as a bug")
             return Offline("failed", "a fault of the program ended the connection to the broker; see the log")
 
-    def _came_up(self, session: Session) -> None:
+    def _on_connected(self, session: Session) -> None:
         self._session = session
         self._may_fall_back = False
         _log.debug("broker=up version=%s session_kept=%s", session.version, session.was_kept)

@@ -82,7 +82,7 @@ class MqttDevice:
         role = Role(
             subscriptions=subscriptions_of(device_id),
             on_arrival=self._arrived,
-            on_up=self._came_up,
+            on_up=self._on_connected,
             on_traffic=on_traffic,
             greeting=online,
             will=offline,
@@ -103,7 +103,7 @@ class MqttDevice:
         )
 
     def start(self) -> None:
-        """Begin to connect."""
+        """Begin to connect to the broker; returns at once."""
         self.connection.start()
 
     def stop(self) -> None:
@@ -134,7 +134,7 @@ class MqttDevice:
         receipt = read_receipt(payload)
         for refusal in receipt.refused:
             if refusal.key is None:
-                _tell_nameless(refusal)
+                _log_unnamed_refusal(refusal)
         self.uplink.receipted(receipt)
 
     def _noticed(self, payload: bytes) -> None:
@@ -145,7 +145,7 @@ class MqttDevice:
             self.uplink.hold_back(notice.retry_after_s)
         self.on_notice(notice)
 
-    def _came_up(self, _session: Session) -> None:
+    def _on_connected(self, _session: Session) -> None:
         self._on_up()
 
     def _went_down(self, error: Offline, wait_s: float) -> None:
@@ -157,7 +157,7 @@ class MqttDevice:
         self.uplink.went_down()
 
 
-def _tell_nameless(refusal: Refusal) -> None:
+def _log_unnamed_refusal(refusal: Refusal) -> None:
     _log.warning("broker=refused the gateway did not understand a message: %s: %s", refusal.error, refusal.message)
 
 

@@ -10,7 +10,7 @@ import socket
 import ssl
 from typing import Final
 
-from agent.errors import LockedOut, Offline, RateLimited, ServiceError, TakenOver, UnexpectedAnswer
+from agent.errors import LockedOut, Offline, RateLimited, ServiceError, SessionTakenOver, UnexpectedAnswer
 from agent.wire.trust import OTHER_NAME, CertificateFault
 
 UNSUPPORTED_VERSION: Final = 0x84
@@ -58,7 +58,7 @@ def of_disconnect(code: int, name: str) -> Offline:
             "another client connected with this device's id, and the broker gave it the connection: is the agent "
             "running twice, or was this device's configuration copied to another one?"
         )
-        return TakenOver("taken_over", text)
+        return SessionTakenOver("taken_over", text)
     if code == NOT_AUTHORIZED:
         return LockedOut("unauthorized", f"the broker no longer lets this device in: {_FIX}")
     return Offline("closed", f"the broker ended the connection: {name} (0x{code:02X})")

@@ -51,7 +51,7 @@ _LEAVE_S: Final = 0.5
 _LOG_PREFIXES: Final = ("failed to receive on socket: ", "timeout on socket: ")
 
 
-class _TidySocket(ssl.SSLSocket):
+class _ClosingSocket(ssl.SSLSocket):
     """paho leaves a socket open when its handshake fails."""
 
     def do_handshake(self, block: bool = False) -> None:  # noqa: FBT001, FBT002 - the base class's
@@ -77,7 +77,7 @@ class Tls:
             OSError: a file cannot be read or does not hold what it should (:class:`ssl.SSLError` is one).
         """
         context = trust_store(self.ca_file)
-        context.sslsocket_class = _TidySocket
+        context.sslsocket_class = _ClosingSocket
         if self.cert_file is not None:
             # The empty password keeps OpenSSL from asking for one on the terminal.
             context.load_cert_chain(self.cert_file, self.key_file, password="")
@@ -114,7 +114,7 @@ class Broker:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What to publish.
+    """A message to publish.
 
     Attributes:
         expiry_s: the broker drops it after this long (version 5 only).
@@ -306,16 +306,16 @@ class Session:
         elif self._role.subscriptions:
             client.subscribe(list(self._role.subscriptions))
         else:
-            self._be_up(client)
+            self._announce_connected(client)
 
     def _on_subscribe(self, client: paho.Client, _data: Any, _mid: int, codes: list[ReasonCode], _more: Any) -> None:
         for (topic_filter, _), code in zip(self._role.subscriptions, codes, strict=False):
             if code.value >= mqtt_faults.FAILURES_FROM:
                 self._error = mqtt_faults.of_suback(topic_filter, code.value, str(code))
                 return
-        self._be_up(client)
+        self._announce_connected(client)
 
-    def _be_up(self, client: paho.Client) -> None:
+    def _announce_connected(self, client: paho.Client) -> None:
         greeting = self._role.greeting
         if greeting is not None:
             info = client.publish(greeting.topic, greeting.payload, greeting.qos, greeting.retain)

@@ -97,7 +97,7 @@ class MqttSource:
 
     @property
     def is_up(self) -> bool:
-        """Commands can come."""
+        """Whether commands can arrive over MQTT."""
         return self._connection.is_up
 
     def poll(self, wait_s: float) -> CommandPoll:
@@ -160,7 +160,7 @@ class MqttSource:
         except InvalidMessage as error:
             # It will not get better: were it not acknowledged, it would come again for ever.
             self._connection.acknowledge(arrival)
-            self._complain(f"a message on {arrival.topic[:120]} is no command and is skipped: {error}")
+            self._log_failure(f"a message on {arrival.topic[:120]} is no command and is skipped: {error}")
             return
         with self._changed:
             pending = self._pending.get(command.id)
@@ -216,7 +216,7 @@ class MqttSource:
     def _has_news(self) -> bool:
         return bool(self._pending or self._malformed or self._time or self._interrupted)
 
-    def _complain(self, sentence: str) -> None:
+    def _log_failure(self, sentence: str) -> None:
         with self._changed:
             if len(self._malformed) < _MALFORMED_KEPT:
                 self._malformed.append(sentence)

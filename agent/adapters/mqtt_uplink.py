@@ -85,7 +85,7 @@ class MqttUplink:
 
         See :meth:`agent.ports.Uplink.send`. Several readings go as one array.
         """
-        self._mind_the_quota()
+        self._check_quota()
         self._await_time(readings)
         delivered: list[int] = []
         refused: dict[int, str] = {}
@@ -164,7 +164,7 @@ class MqttUplink:
         with self._changed:
             self._changed.wait_for(lambda: self._wall_of(undated_at) is not None or not self._connection.is_up, left_s)
 
-    def _mind_the_quota(self) -> None:
+    def _check_quota(self) -> None:
         left_s = self._not_before_s - self._clock.now().monotonic_s
         if left_s > 0:
             raise RateLimited(429, "quota", "the gateway asks to hold readings back", retry_after_s=left_s)

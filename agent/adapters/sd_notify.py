@@ -98,7 +98,7 @@ class SdNotifier:
         return None if self._watchdog_s is None else self._watchdog_s / 2
 
     def close(self) -> None:
-        """Release the socket."""
+        """Close the notification socket."""
         self._socket.close()
 
     def _send(self, text: str) -> None:

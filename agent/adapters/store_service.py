@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from agent.adapters.sqlite_store import SqliteStore
-from agent.adapters.store.failures import says_full
+from agent.adapters.store.failures import is_disk_full
 from agent.adapters.store.outbox_rows import OUTBOX_FULL, EncodedReading
 from agent.adapters.store.room import FreeBytes, Reserve
 from agent.adapters.store.schema import load_bytes
@@ -204,7 +204,7 @@ class StoreService:
         try:
             store = self._make_store()
         except StorageError as error:
-            if not says_full(error):
+            if not is_disk_full(error):
                 raise
             self._reserve.give_back()
             store = self._make_store()
@@ -243,7 +243,7 @@ class StoreService:
             StorageError: nothing was written, or the disk does not answer and it is not known.
         """
         request = Request(work, writes=writes, may_write=may_write)
-        self._have_done(request)
+        self._queue_and_wait(request)
         return cast("_T", request.result)
 
     def submit(self, work: Callable[[SqliteStore], object], *, writes: bool) -> None:
@@ -253,7 +253,7 @@ class StoreService:
                 self._requests.append(Request(work, writes=writes))
                 self._changed.notify_all()
 
-    def _have_done(self, request: Request) -> None:
+    def _queue_and_wait(self, request: Request) -> None:
         with self._changed:
             if self._closing:
                 raise self._closed_error()
@@ -282,7 +282,7 @@ class StoreService:
             return
         request = putting(draft)
         try:
-            self._have_done(request)
+            self._queue_and_wait(request)
         except StorageError:
             # Without an answer it is not known whether it is stored: kept as well, it might be stored twice.
             if request.error is not None and not self._closing and not wait:
@@ -384,7 +384,7 @@ class StoreService:
         if self._is_disk_full and self._reserve.take():
             self._is_disk_full = False
         error = self._attempt(store, writes) if not self._is_disk_full else None
-        if error is not None and says_full(error):
+        if error is not None and is_disk_full(error):
             self._is_disk_full = True
             self._reserve.give_back()
             store.write_back()

@@ -118,7 +118,7 @@ class Agent:
         if client is not None:
             client.connection.on_date = self._service_clock.observe
         # A client passes on the time of every answer; without one the gateway's notices do.
-        self._on_server_time = _ignore if client is not None else self._told_time
+        self._on_server_time = _ignore if client is not None else self._observe_server_time
         spread_s = config.commands.poll.spread_s
         self._first_s = phase_s(config.device.device_id, "first contact", spread_s) if spread_s else 0.0
         links = self._make_links(credentials, client)
@@ -222,7 +222,7 @@ class Agent:
             health=self._health,
             fraction=self._fraction,
             wall_of=self._service_clock.recorded_at,
-            when_known=self._service_clock.when_known,
+            on_time_known=self._service_clock.on_time_known,
             first_s=self._first_s,
             poll_is_set=lambda: self._intervals.is_set(POLL),
             on_connected=self._connected,
@@ -232,7 +232,7 @@ class Agent:
         )
         return make_links(self._config, credentials, client, parts)
 
-    def _told_time(self, server_time: float) -> None:
+    def _observe_server_time(self, server_time: float) -> None:
         self._service_clock.observe(server_time, resolution_s=_NOTICE_RESOLUTION_S)
 
     def _dispatch_again(self, entry: JournalEntry, verify: bool) -> None:  # noqa: FBT001 - as it was held
@@ -343,7 +343,7 @@ class Agent:
             repeat_after_s=config.logging.repeat_after_s,
         )
         self._dispatcher = Dispatcher(parts, self._rules, self._start_lane, commands.max_lanes)
-        self._service_clock.when_known(lambda: waiting.release(self._dispatch_again))
+        self._service_clock.on_time_known(lambda: waiting.release(self._dispatch_again))
         intake = Intake(
             journal=self._journal,
             rules=self._rules,
@@ -384,7 +384,7 @@ class Agent:
 
     def _watch(self, service: ServiceThread) -> None:
         self._supervisor.watch(lambda now_s: _stuck(service, now_s))
-        self._supervisor.when_awake(service.nudge)
+        self._supervisor.on_resumed_from_sleep(service.nudge)
 
     def _start_lane(self, actor: Actor) -> ServiceThread:
         lane = ServiceThread(actor, self._clock, self._supervisor.crashed)

@@ -46,7 +46,7 @@ def _pause(seconds: float) -> bool:
     return signal.sigtimedwait(_ENDS, seconds) is not None
 
 
-def when_disk_takes(
+def retry_until_disk_writable(
     step: Callable[[], T],
     notifier: Callable[[], Notifier],
     *,

@@ -197,7 +197,7 @@ def _write(plan: EnrollmentPlan, answer: EnrollmentAnswer) -> Enrolled:
     try:
         directory.mkdir(mode=0o755, parents=True, exist_ok=True)
         replace_file(directory / TOKEN, answer.token.reveal() + "\n", 0o600, durable=True)
-        _give_to_agent(directory / TOKEN)
+        _chown_to_agent(directory / TOKEN)
         lines.append(f"wrote {directory / TOKEN} (mode 600)")
         if answer.authority is not None:
             replace_file(directory / AUTHORITY, answer.authority, 0o644, durable=True)
@@ -224,7 +224,7 @@ def _configured_id(path: Path) -> str | None:
         raise ConfigurationError([fault], "enroll") from None
 
 
-def _give_to_agent(path: Path) -> None:
+def _chown_to_agent(path: Path) -> None:
     """The agent's own user reads its token again whenever it changes; root alone could not be followed."""
     if os.geteuid() != 0:
         return

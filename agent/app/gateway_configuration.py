@@ -38,7 +38,7 @@ class GatewayAddress:
 
 
 def gateway_configuration(device_id: str, address: GatewayAddress, device_dir: Path, product_id: str | None) -> str:
-    """A commented ``config.yaml``.
+    """The text of a commented ``config.yaml`` for an enrolled device.
 
     Args:
         device_id: of the device.

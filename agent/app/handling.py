@@ -69,7 +69,7 @@ def command_rules(
     )
 
 
-class HandlerCannotTell(AgentError):
+class VerifyInconclusive(AgentError):
     """A verify hook looked and does not know."""
 
 
@@ -120,9 +120,9 @@ class HandlerJob:
         try:
             found = self._call("verify", self._context(attempt))
         except HandlerRejected as error:
-            raise HandlerCannotTell(f"{error.code}: {error.message}") from error
+            raise VerifyInconclusive(f"{error.code}: {error.message}") from error
         if not isinstance(found, Verified):
-            raise HandlerCannotTell("it does not know" if found is None else "it returned no Verified")
+            raise VerifyInconclusive("it does not know" if found is None else "it returned no Verified")
         if found.outcome is None:
             return None
         if found.outcome.error is not None:

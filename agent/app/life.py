@@ -34,7 +34,7 @@ class OpenedStore(Protocol):
     """A store that may have to wait for its disk."""
 
     def start(self) -> None:
-        """Open it.
+        """Open the agent and start its threads.
 
         Raises:
             StorageError: not now; it may be called again.

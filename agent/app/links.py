@@ -46,7 +46,7 @@ class LinkParts:
     Attributes:
         fraction: random numbers in [0, 1).
         wall_of: the time of a moment, epoch seconds; None when it is not known.
-        when_known: calls once the time becomes known, from another thread.
+        on_time_known: calls once the time becomes known, from another thread.
         first_s: how long after the start the first contact comes, seconds.
         poll_is_set: a command set the poll interval, so no poll is held.
         on_connected: the other side is there again: back-offs have lost their reason. Called from another thread.
@@ -61,7 +61,7 @@ class LinkParts:
     health: Health
     fraction: Callable[[], float]
     wall_of: Callable[[Moment], float | None]
-    when_known: Callable[[Callable[[], object]], None]
+    on_time_known: Callable[[Callable[[], object]], None]
     first_s: float
     poll_is_set: Callable[[], bool]
     on_connected: Callable[[], object]
@@ -227,7 +227,7 @@ def _mqtt_device(config: AgentConfig, mqtt: MqttConfig, credentials: Credentials
         on_crash=parts.on_crash,
     )
     device.on_notice = noticed
-    parts.when_known(device.uplink.time_is_known)
+    parts.on_time_known(device.uplink.time_is_known)
     return device
 
 

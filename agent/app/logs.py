@@ -68,7 +68,7 @@ class JsonFormatter(logging.Formatter):
         self._under_journald = under_journald
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line."""
+        """One log line of a record."""
         members: dict[str, Any] = {
             "time": _time(record),
             "level": record.levelname.lower(),
@@ -225,7 +225,7 @@ class LogRing(logging.Handler):
         self._lines: deque[str] = deque(maxlen=LINES)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep the line."""
+        """Keep the line of a record in the ring."""
         try:
             self._lines.append(self.format(record)[:CHARACTERS])
         except Exception:  # noqa: BLE001 - as every handler of the log: a line that cannot be written must not end the agent

@@ -46,7 +46,7 @@ class OtherStore:
     results: int
 
 
-def exchange_stores(state_dir: Path, owner: str, device_id: str) -> Path:
+def swap_stores(state_dir: Path, owner: str, device_id: str) -> Path:
     """Put the store of ``owner`` aside and bring back the one of ``device_id`` if there is one; no store is open.
 
     Returns:

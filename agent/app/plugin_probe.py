@@ -93,11 +93,11 @@ def read_all_sensors(config: AgentConfig) -> SensorFindings:
 
 def survey_handlers(config: AgentConfig) -> HandlerRegistry:
     """Load every handler, as ``device-agent run`` does, but survive those that end their process."""
-    leave_out_deadly_handlers(config)
+    exclude_crashing_handlers(config)
     return load_handlers(config)
 
 
-def leave_out_deadly_handlers(config: AgentConfig) -> None:
+def exclude_crashing_handlers(config: AgentConfig) -> None:
     """Load each installed handler in a child first; one that ends it is not loaded by this process any more."""
     names = {
         point.name: point

@@ -16,7 +16,7 @@ from agent.app.agent import Agent
 from agent.app.life import ProgramLife
 from agent.app.links import open_client
 from agent.app.logs import LogRing, TextFormatter, set_up_logging
-from agent.app.other_devices import OTHER_DEVICES, OWNER, describe, exchange_stores, find_others
+from agent.app.other_devices import OTHER_DEVICES, OWNER, describe, find_others, swap_stores
 from agent.app.starting import Starting, forget_folders
 from agent.app.status_file import AgentView
 from agent.app.upkeep import AgentUpkeep
@@ -138,7 +138,7 @@ class AgentLife(ProgramLife):
             early = self._pause() or self._open(store)
             if early is not None:
                 return early
-            self._starting.disk_takes()
+            self._starting.disk_is_writable()
             if not self._is_own(store):
                 store = self._make_store()
                 early = self._open(store)
@@ -167,7 +167,7 @@ class AgentLife(ProgramLife):
                 )
                 self._metrics = self._serve_metrics(self._agent, store)
                 self._agent.start()
-                self._look_after()
+                self._schedule_after_start()
                 forget_folders()  # what imports are left come late and one by one
                 _log.info("agent=ready version=%s device=%s", VERSION, config.device.device_id)
                 ending = self._supervisor.run()
@@ -228,7 +228,7 @@ class AgentLife(ProgramLife):
         is_own = owner == device_id
         if not is_own:
             store.stop(_STORE_STOP_S)
-            aside = exchange_stores(state_dir, owner, device_id)
+            aside = swap_stores(state_dir, owner, device_id)
             _log.warning("device=changed from %s to %s: what waits is kept in %s", owner, device_id, aside)
         if (state_dir / OTHER_DEVICES).exists():
             kept = describe(find_others(state_dir))
@@ -237,7 +237,7 @@ class AgentLife(ProgramLife):
                 self._health.put(OTHER_DEVICES_PART, "kept_aside", kept)
         return is_own
 
-    def _look_after(self) -> None:
+    def _schedule_after_start(self) -> None:
         """Schedule what follows a start: calling it healthy, leaving safe mode, judging a new configuration."""
         notes, limits = self._starting.notes, self._config.safe_mode
         if notes.is_safe:

@@ -37,7 +37,7 @@ class SigningKeyPair:
     public_path: Path
 
     def as_json(self) -> dict[str, Any]:
-        """For a program."""
+        """The members that ``--json`` prints."""
         return {
             "key_id": self.key_id,
             "private_key_file": str(self.private_path),
@@ -83,11 +83,11 @@ class KeyFile:
     public_pem: str
 
     def as_json(self) -> dict[str, Any]:
-        """For a program."""
+        """The members that ``--json`` prints."""
         return {"key_id": self.key_id, "kind": self.kind, "public_key": self.public_pem}
 
 
-def look_at_file(path: Path) -> KeyFile:
+def inspect_key_file(path: Path) -> KeyFile:
     """Read a key file of either kind.
 
     Raises:
@@ -113,7 +113,7 @@ class TrustedKey:
     counter: int | None
 
     def as_json(self) -> dict[str, Any]:
-        """For a program."""
+        """The members that ``--json`` prints."""
         return {"key_id": self.key_id, "file": str(self.path), "counter": self.counter}
 
 
@@ -125,7 +125,7 @@ class Trusted:
     keys: tuple[TrustedKey, ...]
 
 
-def look_at_trusted(config: AgentConfig) -> Trusted:
+def inspect_trusted_keys(config: AgentConfig) -> Trusted:
     """The trusted keys, in the order of the configuration, also while the agent runs.
 
     Raises:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from agent.adapters.clocks import SystemClock
 from agent.adapters.sd_notify import make_notifier
-from agent.app.disk_wait import when_disk_takes
+from agent.app.disk_wait import retry_until_disk_writable
 from agent.app.lock import StateLock
 from agent.app.start_notes import StartNotes
 from agent.config.load import LoadedConfig
@@ -118,7 +118,7 @@ class Starting:
             if trial is not None and trial.phase == TRYING and trial.starts > 0:
                 write_trial(self._state_dir, replace(trial, starts=trial.starts - 1))
 
-    def disk_takes(self) -> None:
+    def disk_is_writable(self) -> None:
         """The store is open: what a full disk did not take before is written now."""
         if self._held is not None:
             self._held.note_process()
@@ -131,7 +131,7 @@ class Starting:
         if self._state_dir is None and self._refusal is None:
             lock = StateLock(state_dir)
             try:
-                when_disk_takes(lambda: self._lock.enter_context(lock), lambda: make_notifier(os.environ))
+                retry_until_disk_writable(lambda: self._lock.enter_context(lock), lambda: make_notifier(os.environ))
             except ConfigurationError as error:
                 # The configuration's own faults come first: state_dir may be one of them.
                 self._refusal = error

@@ -12,7 +12,7 @@ from agent.adapters.store.status import StoreStatus
 from agent.adapters.store.status import read_status as read_store_status
 from agent.app.lock import holder_of
 from agent.app.status_file import StatusFile, newest_status, process_state, status_path
-from agent.app.tokens import look_at_tokens
+from agent.app.tokens import read_token_state
 from agent.config import AgentConfig
 from agent.errors import StorageError
 from agent.frozen import dataclass
@@ -100,7 +100,7 @@ def read_agent_status(config: AgentConfig, environ: Mapping[str, str]) -> AgentS
         store = read_store_status(state_dir / FILE_NAME)
     except StorageError as error:
         fault = str(error)
-    tokens = look_at_tokens(config, environ, time.time()).text
+    tokens = read_token_state(config, environ, time.time()).text
     traffic = {} if store is None else read_days(store.settings.get(LEDGER))
     server = None if store is None else read_server_status(store.settings, config)
     state = process_state(holder, last_status, has_store=store is not None)

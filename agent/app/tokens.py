@@ -23,7 +23,7 @@ class TokenState:
     is_usable: bool = True
 
 
-def look_at_tokens(config: AgentConfig, environ: Mapping[str, str], now_s: float) -> TokenState:
+def read_token_state(config: AgentConfig, environ: Mapping[str, str], now_s: float) -> TokenState:
     """What the agent would begin with now; ``now_s`` is this machine's clock, seconds since the epoch."""
     if config.auth.mode != "bearer":
         return TokenState("")

@@ -182,7 +182,7 @@ def _plugins(config: AgentConfig) -> list[PluginInfo]:
     return [*load_handlers(config).listing(), *load_sensors(config).listing()]
 
 
-def worse_than_before(before: Mapping[str, str], parts: Mapping[str, Part]) -> list[str]:
+def find_regressions(before: Mapping[str, str], parts: Mapping[str, Part]) -> list[str]:
     """Why the agent is not as well as it was: a sentence for each part, empty when it is."""
     # In safe mode no sensor was read, so their state is not known.
     unknown = ("sensor:", "sensors") if before.get(_MODE) == "safe" else ()
@@ -240,7 +240,7 @@ class TrialEnd:
         self._schedule(trial.probation_s, self._judge)
 
     def _judge(self, *, is_last: bool = False) -> None:
-        worse = worse_than_before(self._trial.before, self._parts())
+        worse = find_regressions(self._trial.before, self._parts())
         if not worse:
             self._keep()
         elif not is_last:

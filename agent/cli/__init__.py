@@ -10,7 +10,7 @@ from agent.process.setup import restrict_umask
 
 
 def main() -> None:
-    """The program."""
+    """The program ``device-agent``; returns its exit code."""
     restrict_umask()
     with end_quietly():
         from agent.cli.program import device_agent

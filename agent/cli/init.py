@@ -177,9 +177,9 @@ def make(name: Path, *, as_json: bool) -> None:
 def list_command(config_path: Path, *, as_json: bool) -> None:
     """List the keys that this device trusts, with the highest counter that it has seen of each."""
     with _needs_the_extra():
-        from agent.app.signing_keys import look_at_trusted
+        from agent.app.signing_keys import inspect_trusted_keys
     with configuration_faults_end_it():
-        found = look_at_trusted(load(config_path).config)
+        found = inspect_trusted_keys(load(config_path).config)
     if as_json:
         print_json({"mode": found.mode, "keys": [key.as_json() for key in found.keys]})
         return
@@ -197,9 +197,9 @@ def list_command(config_path: Path, *, as_json: bool) -> None:
 def show(file: Path, *, as_json: bool) -> None:
     """Show the id and the public key of FILE, which holds either key of a pair. The private key is never shown."""
     with _needs_the_extra():
-        from agent.app.signing_keys import look_at_file
+        from agent.app.signing_keys import inspect_key_file
     with configuration_faults_end_it():
-        found = look_at_file(file)
+        found = inspect_key_file(file)
     if as_json:
         print_json(found.as_json())
         return

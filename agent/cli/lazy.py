@@ -33,7 +33,7 @@ class LazyGroup(click.Group):
         self._moved = moved
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names, sorted."""
+        """The names of the subcommands, sorted."""
         del ctx
         return sorted(self._lazy)
 

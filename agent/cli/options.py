@@ -70,7 +70,7 @@ config_option = config_option_of(DEFAULT_PATH, CONFIG_VARIABLE, "The configurati
 
 
 def json_option(command: Function) -> Function:
-    """``--json``."""
+    """The option ``--json`` of a command."""
     return click.option(
         "--json",
         "as_json",

@@ -35,7 +35,7 @@ class PollConfig(Section):
     )
 
     @model_validator(mode="after")
-    def _ascends(self) -> Self:
+    def _check_order(self) -> Self:
         if not self.fast_s <= self.slow_s <= self.idle_s:
             raise ValueError("fast_s must not be above slow_s, nor slow_s above idle_s")
         return self

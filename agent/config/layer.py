@@ -95,7 +95,7 @@ def sha256_of(path: Path) -> str:
 
 
 def parse_layer(text: str, source: str) -> dict[str, Any]:
-    """A layer's values.
+    """The values of a configuration layer, from its text.
 
     Raises:
         ConfigurationError: it is no YAML of ours, no mapping, or touches what no layer may touch.

@@ -144,7 +144,7 @@ class AuthConfig(Section):
     )
 
     @model_validator(mode="after")
-    def _keeps_the_secret_key_at_home(self) -> Self:
+    def _check_secret_key_allowed(self) -> Self:
         if self.mode == "key_pair" and not self.allow_secret_key_on_device:
             raise ValueError(KEY_PAIR_REFUSAL)
         return self
@@ -261,7 +261,7 @@ class OutboxConfig(Section):
     )
 
     @model_validator(mode="after")
-    def _leaves_room_for_readings(self) -> Self:
+    def _check_reserve(self) -> Self:
         if self.reserve_bytes > self.max_bytes // 4:
             raise ValueError("reserve_bytes must be at most a quarter of max_bytes: lower it or raise max_bytes")
         return self
@@ -318,7 +318,7 @@ class AgentConfig(Section):
     )
 
     @model_validator(mode="after")
-    def _keeps_the_time_apart(self) -> Self:
+    def _check_time_name(self) -> Self:
         name = self.service.dialect.recorded_at_reading if self.service is not None else None
         if name is not None and any(sensor.name == name for sensor in self.sensors):
             raise ValueError(
@@ -328,7 +328,7 @@ class AgentConfig(Section):
         return self
 
     @model_validator(mode="after")
-    def _has_a_way(self) -> Self:
+    def _check_transport(self) -> Self:
         if self.service is None and self.mqtt is None:
             raise ValueError(
                 "service is missing; add a section 'service:' with base_url, or a section 'mqtt:' with host"
@@ -364,7 +364,7 @@ class AgentConfig(Section):
         return self
 
     @model_validator(mode="after")
-    def _keeps_its_memory_to_itself(self) -> Self:
+    def _check_state_dir_apart(self) -> Self:
         folders = self._settings_of("write_file").get("folders")
         for folder in folders if isinstance(folders, list | tuple) else ():
             path = Path(str(folder))

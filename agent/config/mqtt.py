@@ -13,11 +13,11 @@ from agent.config.section import Seconds, Section, is_this_machine, key
 _PORTS: Final = {(False, False): 1883, (False, True): 8883, (True, False): 80, (True, True): 443}
 
 
-def _take_a_number(value: object) -> object:
+def _version_as_text(value: object) -> object:
     return "5" if value == 5 and not isinstance(value, bool) else value  # noqa: PLR2004 - YAML's 5 is a number
 
 
-MqttVersion = Annotated[Literal["auto", "5", "3.1.1"], BeforeValidator(_take_a_number)]
+MqttVersion = Annotated[Literal["auto", "5", "3.1.1"], BeforeValidator(_version_as_text)]
 
 
 class MqttConfig(Section):

@@ -32,7 +32,7 @@ _LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 @dataclass(slots=True)
 class Document:
-    """A parsed text.
+    """A parsed YAML text, with the line of each key.
 
     Attributes:
         values: mappings, lists, text, numbers, booleans, None.

@@ -70,7 +70,7 @@ class ReportStrategy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ReportRule:
-    """One sensor's strategy.
+    """Which readings of one sensor are sent: the strategy of its configuration.
 
     Attributes:
         when: which strategy.

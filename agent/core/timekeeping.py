@@ -86,7 +86,7 @@ class BootTime:
 
     @property
     def offset_s(self) -> float:
-        """The best guess."""
+        """The best estimate of the offset, seconds."""
         return (self.low_s + self.high_s) / 2
 
     def date(self, moment: Moment) -> float:
@@ -132,7 +132,7 @@ class ServiceTime:
 
     @property
     def known(self) -> bool:
-        """There was an observation."""
+        """Whether there was an observation yet."""
         return self.boot_time is not None
 
     def observe(

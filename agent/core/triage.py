@@ -110,7 +110,7 @@ class Contact:
 
 
 def lacks_time(text: str | None) -> bool:
-    """There was a first contact, and nobody could say yet when it was.
+    """Whether there was a first contact whose time is not known yet.
 
     Args:
         text: the setting's value; None when there is none.
@@ -118,7 +118,7 @@ def lacks_time(text: str | None) -> bool:
     return text is not None and _read_contact(text)[0] is None
 
 
-def look_at_contact(text: str | None, now: Moment, service_now_s: float | None, *, is_first: bool) -> Contact:
+def judge_contact(text: str | None, now: Moment, service_now_s: float | None, *, is_first: bool) -> Contact:
     """The first contact as it has to be stored now.
 
     Args:
@@ -335,7 +335,7 @@ def triage(
     limit = AdmissionLimit(rules.max_waiting, rules.max_waiting_per_lane, dict(waiting or {}))
     is_first = first_contact or history_lost
     stored = (settings or {}).get(FIRST_CONTACT)
-    contact = look_at_contact(stored, received, service_now_s, is_first=is_first)
+    contact = judge_contact(stored, received, service_now_s, is_first=is_first)
     pass_ = _Pass(rules, received, service_now_s, is_first, history_lost, refusals, limit, contact)
     newest = pass_.newest_of_each_handler(listed) if rules.first_contact is FirstContact.LATEST else frozenset()
     seen: set[str] = set()

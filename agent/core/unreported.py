@@ -99,7 +99,7 @@ LIMITS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Tries:
+class FailureStreak:
     """Failed tries in a row, of one result or of any.
 
     Attributes:
@@ -110,9 +110,9 @@ class Tries:
     times: int = 0
     since_s: float = 0.0
 
-    def failed(self, now_s: float) -> Tries:
-        """After one more."""
-        return Tries(1, now_s) if not self.times else replace(self, times=self.times + 1)
+    def failed(self, now_s: float) -> FailureStreak:
+        """The streak with one more failure."""
+        return FailureStreak(1, now_s) if not self.times else replace(self, times=self.times + 1)
 
     def are_enough(self, fault: ReportFault, now_s: float) -> bool:
         """The last one failed with ``fault``, and there is no point in more of them for now."""

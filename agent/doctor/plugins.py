@@ -81,13 +81,13 @@ def _programs(subject: Subject) -> Finding:
         if fault is not None:
             return failed(f"{owner} starts {argv[0]}", *cause_and_fix(fault))
         path = Path(argv[0])
-        if path.is_absolute() and _anybody_may_change(path):
+        if path.is_absolute() and _is_writable_by_others(path):
             cause = "everybody on this machine may change it, and it runs with the agent's rights"
             return failed(f"{owner} starts {path}", cause, f"chmod o-w {path} {path.parent}")
     return ok(f"{len(wanted)} programs are there and can be started")
 
 
-def _anybody_may_change(path: Path) -> bool:
+def _is_writable_by_others(path: Path) -> bool:
     parent = path.parent.stat().st_mode
     return bool(path.stat().st_mode & stat.S_IWOTH or (parent & stat.S_IWOTH and not parent & stat.S_ISVTX))
 

@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar
 from agent.app.links import open_client
 from agent.app.lock import holder_of
 from agent.app.plugin_probe import is_usable, read_all_sensors, survey_handlers
-from agent.app.tokens import look_at_tokens
+from agent.app.tokens import read_token_state
 from agent.config import AgentConfig, Credentials, LoadedConfig, read_credentials
 from agent.config.mqtt import MqttConfig
 from agent.doctor.exchange import knows_device
@@ -92,7 +92,7 @@ def check_configuration(
 
 
 def _check_tokens(config: AgentConfig, environ: Mapping[str, str]) -> Named:
-    tokens = look_at_tokens(config, environ, time.time())
+    tokens = read_token_state(config, environ, time.time())
     return ("tokens", (ok if tokens.is_usable else fault)(tokens.text))
 
 

@@ -42,7 +42,7 @@ _AGREES_S: Final = 5.0
 _WRONG_S: Final = 300.0
 
 
-def _where_there_is_one(look: Callable[[Subject], Finding]) -> Callable[[Subject], Finding]:
+def _skipped_without_service(look: Callable[[Subject], Finding]) -> Callable[[Subject], Finding]:
     def look_there(subject: Subject) -> Finding:
         return skipped(_NO_SERVICE) if subject.config.service is None else look(subject)
 
@@ -218,7 +218,7 @@ def _clock_against_service(subject: Subject) -> Finding:
 # Without a service each says so itself.
 _ASKED: Final = ("configuration", "key_files", "tcp", "tls")
 CHECKS: Final = tuple(
-    Check(name, looks_at, _where_there_is_one(look), (*_ASKED, *more), online=True, timeout_s=_TIMEOUT_S)
+    Check(name, looks_at, _skipped_without_service(look), (*_ASKED, *more), online=True, timeout_s=_TIMEOUT_S)
     for name, looks_at, look, more in (
         ("captive_portal", "whether somebody else answers in the service's place", _captive_portal, ()),
         ("service_answers", "the service's discovery document", _service_answers, ("captive_portal",)),

@@ -44,7 +44,7 @@ class HandlerPayload(BaseModel):
 
 
 class NoPayload(HandlerPayload):
-    """For a handler that takes nothing beside its name."""
+    """The payload of a handler that takes nothing beside its name."""
 
 
 class HandlerSettings(BaseModel):
@@ -191,7 +191,7 @@ Isolation = Literal["thread", "process"]
 
 
 class Handler(ABC):
-    """A command handler.
+    """Carries out the commands of one name; the base class of all handlers.
 
     Class attributes:
         name: what ``command`` in the payload says.

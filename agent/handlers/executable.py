@@ -124,7 +124,7 @@ class Executable(Handler):
         run = self._run(settings.argv, payload, context)
         if run.exit_code == EXIT_REJECTED and run.ending is ProgramEnd.EXITED:
             raise HandlerRejected("rejected_by_program", last_line(run.diagnostics) or "the program gave no reason")
-        if self.contract is Contract.RESTARTS_DEVICE and not context.restarted and _was_swept_away(run):
+        if self.contract is Contract.RESTARTS_DEVICE and not context.restarted and _was_ended_from_outside(run):
             return None  # the restart that it asked for: the run after it concludes the command
         raise_unless_succeeded(run, settings.timeout_s)
         return self._result(run)
@@ -189,7 +189,7 @@ def executable_handler(name: str, settings: ExecutableSettings) -> Handler:
     return made(settings)
 
 
-def _was_swept_away(run: ProgramRun) -> bool:
+def _was_ended_from_outside(run: ProgramRun) -> bool:
     """The agent's stop ended it, or the service manager, which sends SIGTERM to all that the agent started."""
     return run.ending is ProgramEnd.STOPPED or (run.ending is ProgramEnd.EXITED and run.exit_code == -signal.SIGTERM)
 

@@ -42,7 +42,7 @@ class Sender:
         self._lock = threading.Lock()
 
     def send(self, kind: str, **members: Any) -> None:
-        """Send one message.
+        """Send one message to the agent.
 
         Raises:
             ValueError: it is no JSON, or too long.
@@ -111,7 +111,7 @@ def main() -> NoReturn:
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, sys.stdin.fileno())
     os.close(nothing)
-    _die_with_the_agent()
+    _end_with_parent()
     sender, answers = Sender(output), queue.SimpleQueue[dict[str, Any]]()
     stopping = threading.Event()
 
@@ -138,7 +138,7 @@ def _lines(descriptor: int) -> Iterator[dict[str, Any]]:
             yield json.loads(line)
 
 
-def _die_with_the_agent() -> None:
+def _end_with_parent() -> None:
     """Also when the handler holds the interpreter, so that the closed pipe would go unnoticed (Linux only)."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -67,7 +67,7 @@ def opened_folder(folder: str, steps: tuple[str, ...], *, make: bool) -> Iterato
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for step in steps:
-            below = _step_into(fd, step, make=make)
+            below = _open_subfolder(fd, step, make=make)
             os.close(fd)
             fd = below
         yield fd
@@ -75,7 +75,7 @@ def opened_folder(folder: str, steps: tuple[str, ...], *, make: bool) -> Iterato
         os.close(fd)
 
 
-def _step_into(fd: int, name: str, *, make: bool) -> int:
+def _open_subfolder(fd: int, name: str, *, make: bool) -> int:
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         return os.open(name, flags, dir_fd=fd)

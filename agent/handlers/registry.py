@@ -195,7 +195,7 @@ class _Loading:
             return
         try:
             if self._safe_mode and origin != BUILT_IN:
-                raise _left_alone(name)
+                raise _skipped_in_safe_mode(name)
             handler = create()
             _check(name, handler)
         except PluginFault as fault:
@@ -232,7 +232,7 @@ class _Loading:
     def _built_in(self, name: str) -> Handler:
         found = _built_in_class(name)
         if self._safe_mode and not found.in_safe_mode:
-            raise _left_alone(name)
+            raise _skipped_in_safe_mode(name)
         return self._create(name, found)
 
     def _installed(self, name: str, point: EntryPoint) -> Handler:
@@ -259,7 +259,7 @@ class _Loading:
             raise PluginFault(PluginStatus.NOT_CREATED, reason) from error
 
 
-def _left_alone(name: str) -> PluginFault:
+def _skipped_in_safe_mode(name: str) -> PluginFault:
     return PluginFault(PluginStatus.SAFE_MODE, f"The agent is in safe mode, where handler {name!r} is left alone.")
 
 

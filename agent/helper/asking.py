@@ -30,7 +30,7 @@ class NoHelper(Exception):
     """The helper did not take the request, and it is withdrawn: nothing was done or will be. The text says why."""
 
 
-class Asking:
+class HelperCall:
     """One request of the agent to its helper.
 
     Args:

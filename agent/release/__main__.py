@@ -11,9 +11,9 @@ from typing import Final
 
 from agent.error_text import disk_refusal
 from agent.release.guard import after_package, start, watch
-from agent.release.install import Wish, begin, install, serve
+from agent.release.install import InstallRequest, begin, install, serve
 from agent.release.manifest import ReleaseRefused
-from agent.release.outside import tell
+from agent.release.outside import log_line
 from agent.release.places import Places
 from agent.release.state import KEPT, Trial, read_trial
 
@@ -45,22 +45,22 @@ def main() -> int:
     try:
         {"start": start, "watch": watch, "after-package": after_package}[arguments.word](places)
     except OSError as error:
-        tell(f"nothing is done: {error}")
+        log_line(f"nothing is done: {error}")
         return _REFUSED
     return 0
 
 
 def _install(places: Places, path: Path, *, again: bool, wait: bool) -> int:
     try:
-        trial = install(places, path, Wish(again=again))
+        trial = install(places, path, InstallRequest(again=again))
     except ReleaseRefused as refusal:
-        tell(f"refused: {refusal}")
+        log_line(f"refused: {refusal}")
         return _REFUSED
     except OSError as error:
-        tell(f"refused: {disk_refusal(error) or error}")
+        log_line(f"refused: {disk_refusal(error) or error}")
         return _REFUSED
     if trial is None:
-        tell("already installed: this release runs; nothing was done")
+        log_line("already installed: this release runs; nothing was done")
         return 0
     begin(places)
     return _wait(places, trial) if wait else 0
@@ -68,16 +68,16 @@ def _install(places: Places, path: Path, *, again: bool, wait: bool) -> int:
 
 def _wait(places: Places, begun: Trial) -> int:
     """Wait for the end of the trial, which goes on without this program."""
-    tell(f"version {begun.version} has {begun.deadline_s:g} s to prove itself; Ctrl-C leaves it to that")
+    log_line(f"version {begun.version} has {begun.deadline_s:g} s to prove itself; Ctrl-C leaves it to that")
     try:
         while (trial := read_trial(places)) is not None and trial.digest == begun.digest and not trial.is_over:
             time.sleep(_LOOK_EVERY_S)
     except KeyboardInterrupt:
         return 0
     if trial is not None and trial.digest == begun.digest and trial.phase == KEPT:
-        tell(f"version {trial.version} is kept")
+        log_line(f"version {trial.version} is kept")
         return 0
-    tell(f"version {begun.version} was taken back: {trial.reason if trial is not None else 'its state is gone'}")
+    log_line(f"version {begun.version} was taken back: {trial.reason if trial is not None else 'its state is gone'}")
     return _REFUSED
 
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Final
 
 from agent.release.judge import Judge, Verdict
-from agent.release.outside import ask_systemd, failed_checks, look, tell
+from agent.release.outside import ask_systemd, failed_checks, log_line, look
 from agent.release.places import SERVICE, Places
 from agent.release.state import (
     GOING_BACK,
@@ -24,15 +24,15 @@ from agent.release.state import (
     Trial,
     alone,
     boot_id,
-    follow,
     is_older_than_package,
     libraries_of,
     now_s,
     package_program,
+    point_link,
     read_trial,
+    remove_unused,
     running_program,
     take_back,
-    tidy,
     write_trial,
 )
 
@@ -41,7 +41,7 @@ _AGAIN_S: Final = 10.0
 
 
 def start(places: Places) -> None:
-    """Before a start of the service: count it where there is a trial, and let the link say what the state says."""
+    """Count a start of the service where a release is on trial, and point the link at the version that starts."""
     if not places.releases.is_dir():
         return
     with alone(places):
@@ -53,12 +53,12 @@ def start(places: Places) -> None:
             done = replace(trial, phase=ROLLED_BACK)
             if _write(places, done):
                 trial = done
-        follow(places, trial)
+        point_link(places, trial)
 
 
 def _count(places: Places, trial: Trial) -> Trial:
     if trial.starts >= trial.max_starts:
-        tell(f"release={trial.version} taken back: {trial.starts} starts did not last")
+        log_line(f"release={trial.version} taken back: {trial.starts} starts did not last")
         return take_back(places, trial, f"{trial.starts} starts with it did not last until it had proven itself")
     counted = replace(trial, starts=trial.starts + 1)
     if _write(places, counted):
@@ -79,7 +79,7 @@ def watch(places: Places, *, sleep: Callable[[float], object] = time.sleep) -> N
     while True:
         with alone(places):
             trial = _begun(places)
-            follow(places, trial)
+            point_link(places, trial)
         if trial is None or trial.is_over:
             break
         if trial.phase == GOING_BACK and look(places).version == running_program(places, trial).version:
@@ -94,7 +94,7 @@ def watch(places: Places, *, sleep: Callable[[float], object] = time.sleep) -> N
             _act(places, judge, judge.look(look(places), now_s()))
         sleep(_LOOK_EVERY_S)
     with alone(places):
-        tidy(places, read_trial(places))
+        remove_unused(places, read_trial(places))
 
 
 def _begun(places: Places) -> Trial | None:
@@ -121,10 +121,10 @@ def _act(places: Places, judge: Judge, verdict: Verdict) -> None:
             return
         if verdict is Verdict.EXAMINE:
             if _write(places, replace(trial, phase=KEPT)):
-                tell(f"release={trial.version} kept")
+                log_line(f"release={trial.version} kept")
             return
-        tell(f"release={trial.version} taken back: {reason}")
-        follow(places, take_back(places, trial, f"after {trial.deadline_s:g} s: {reason}"))
+        log_line(f"release={trial.version} taken back: {reason}")
+        point_link(places, take_back(places, trial, f"after {trial.deadline_s:g} s: {reason}"))
 
 
 def _examine(places: Places) -> str:
@@ -147,14 +147,14 @@ def after_package(places: Places) -> None:
             text = f"the package {package_program(places).version} was installed over it"
             trial = replace(trial, phase=REPLACED, reason=text, previous="")
             write_trial(places, trial)
-        follow(places, trial)
-        tidy(places, trial)
+        point_link(places, trial)
+        remove_unused(places, trial)
 
 
 def _write(places: Places, trial: Trial) -> bool:
     try:
         write_trial(places, trial)
     except OSError as error:
-        tell(f"release={trial.version} its state cannot be written: {error}")
+        log_line(f"release={trial.version} its state cannot be written: {error}")
         return False
     return True

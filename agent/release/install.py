@@ -11,7 +11,7 @@ from typing import Final
 from agent.error_text import disk_refusal
 from agent.release.archive import open_file, read_release, trusted_keys
 from agent.release.manifest import ReleaseRefused, judge
-from agent.release.outside import ask_systemd, failed_checks, service_state, tell
+from agent.release.outside import ask_systemd, failed_checks, log_line, service_state
 from agent.release.places import TRIAL_UNIT, Places, read_limits
 from agent.release.state import (
     ALREADY_INSTALLED,
@@ -40,7 +40,7 @@ _TEXT: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class InstallRequest:
     """A request to install a release: where it comes from, and its options.
 
     Attributes:
@@ -52,13 +52,13 @@ class Wish:
     again: bool = False
 
 
-def install(places: Places, path: Path, wish: Wish) -> Trial | None:
+def install(places: Places, path: Path, request: InstallRequest) -> Trial | None:
     """Check a release, unpack it beside the running one, and put it on trial.
 
     Args:
         places: of this device.
         path: the file.
-        wish: who asks.
+        request: who asks.
 
     Returns:
         The trial; None when this release runs already.
@@ -83,7 +83,7 @@ def install(places: Places, path: Path, wish: Wish) -> Trial | None:
             return None
         judge(release.manifest, running)
         lost = before.lost if before is not None else ()
-        if release.digest in lost and not wish.again:
+        if release.digest in lost and not request.again:
             text = f"version {program.version} was taken back on this device before"
             raise ReleaseRefused("taken_back_before", f"{text}: build a newer one, or ask for it again (--again)")
         _check_service(places)
@@ -95,7 +95,7 @@ def install(places: Places, path: Path, wish: Wish) -> Trial | None:
             version=program.version,
             digest=release.digest,
             previous=previous,
-            command_id=wish.command_id,
+            command_id=request.command_id,
             boot_id=boot_id(places),
             began_s=now_s(),
             probation_s=limits.probation_s,
@@ -107,7 +107,7 @@ def install(places: Places, path: Path, wish: Wish) -> Trial | None:
         with alone(places):
             put_in_place(tree, program.version, places)
             begin_trial(places, trial)
-    tell(f"release={program.version} installed beside {running.version}, on trial for {limits.probation_s:g} s")
+    log_line(f"release={program.version} installed beside {running.version}, on trial for {limits.probation_s:g} s")
     return trial
 
 
@@ -140,32 +140,32 @@ def begin(places: Places) -> None:
 
 def serve(places: Places) -> int:
     """Install what the agent has downloaded, and leave an answer for it; the exit code."""
-    wish = _read_wish(places)
+    request = _read_request(places)
     try:
-        trial = install(places, places.download / FILE, wish)
+        trial = install(places, places.download / FILE, request)
     except ReleaseRefused as refusal:
-        tell(f"refused {refusal}")
-        write_answer(places, Answer(wish.command_id, REFUSED, refusal.code, refusal.message))
+        log_line(f"refused {refusal}")
+        write_answer(places, Answer(request.command_id, REFUSED, refusal.code, refusal.message))
         return 0
     except OSError as error:
         text = disk_refusal(error) or f"{error.filename or places.releases}: {error.strerror}"
-        tell(f"refused disk: {text}")
-        write_answer(places, Answer(wish.command_id, REFUSED, "disk", text))
+        log_line(f"refused disk: {text}")
+        write_answer(places, Answer(request.command_id, REFUSED, "disk", text))
         return 0
     if trial is None:
         version = running_program(places, read_trial(places)).version
-        write_answer(places, Answer(wish.command_id, ALREADY_INSTALLED, version=version))
+        write_answer(places, Answer(request.command_id, ALREADY_INSTALLED, version=version))
     else:
         begin(places)
     return 0
 
 
-def _read_wish(places: Places) -> Wish:
+def _read_request(places: Places) -> InstallRequest:
     """The agent's own words: short texts that are only repeated."""
     try:
         fd = os.open(places.download / REQUEST, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(fd, "rb") as file:
             found = json.loads(file.read(_MOST_BYTES))
-        return Wish(str(found["command_id"])[:_TEXT], found["again"] is True)
+        return InstallRequest(str(found["command_id"])[:_TEXT], found["again"] is True)
     except (OSError, ValueError, RecursionError, KeyError, TypeError):
-        return Wish()
+        return InstallRequest()

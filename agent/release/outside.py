@@ -51,10 +51,10 @@ def ask_systemd(places: Places, *words: str) -> str:
             check=False,
         )
     except (OSError, subprocess.SubprocessError) as error:
-        tell(f"{places.systemctl} {' '.join(words)}: {error}")
+        log_line(f"{places.systemctl} {' '.join(words)}: {error}")
         return ""
     if done.returncode != 0:
-        tell(f"{places.systemctl} {' '.join(words)}: {done.stderr.decode('utf-8', 'replace').strip()[:200]}")
+        log_line(f"{places.systemctl} {' '.join(words)}: {done.stderr.decode('utf-8', 'replace').strip()[:200]}")
     return done.stdout.decode("utf-8", "replace")
 
 
@@ -145,6 +145,6 @@ def _agent_user(places: Places) -> str | None:
         return None
 
 
-def tell(text: str) -> None:
+def log_line(text: str) -> None:
     """A line for the journal of the unit, or for the terminal."""
     print(text, file=sys.stderr, flush=True)  # noqa: T201 - that is where it goes

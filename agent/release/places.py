@@ -57,7 +57,7 @@ class Places:
 
     @property
     def agent_configuration(self) -> Path:
-        """The agent's own."""
+        """The path of the agent's own configuration."""
         return self.root / "etc/device-agent/config.yaml"
 
     @property

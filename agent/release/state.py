@@ -1,7 +1,7 @@
 """The state of updates on this device: which release is on trial, which was kept, and what came of the last one.
 
-``state.json`` is the truth, and the link ``current`` follows it (:func:`follow`): each is replaced whole, so a power
-cut leaves the one or the other, and the next start of the service finishes the step. Everybody may read both files.
+``state.json`` is the truth, and the link ``current`` follows it (:func:`point_link`): each is replaced whole, so a
+power cut leaves the one or the other, and the next start of the service finishes the step. Everybody may read both.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ def read_answer(places: Places, command_id: str) -> Answer | None:
 
 
 def write_answer(places: Places, answer: Answer) -> None:
-    """Replace the answer.
+    """Replace the answer to the last ``update_agent`` command.
 
     Raises:
         OSError: it could not be written.
@@ -179,7 +179,7 @@ def version_in_force(trial: Trial | None) -> str:
     return trial.version if trial.phase in {TRYING, KEPT} else trial.previous
 
 
-def follow(places: Places, trial: Trial | None) -> None:
+def point_link(places: Places, trial: Trial | None) -> None:
     """Let the link say what the state says.
 
     Raises:
@@ -233,7 +233,7 @@ def is_older_than_package(places: Places, trial: Trial | None) -> bool:
     return bool(version) and version_key(version) <= version_key(package_program(places).version)
 
 
-def tidy(places: Places, trial: Trial | None) -> None:
+def remove_unused(places: Places, trial: Trial | None) -> None:
     """Remove all releases but the one in force and the one before it."""
     keep = {INCOMING}
     if trial is not None:
@@ -258,7 +258,7 @@ def alone(places: Places, name: str = "state") -> Iterator[None]:
 
 
 def boot_id(places: Places) -> str:
-    """Of this boot."""
+    """The id of this boot, of the kernel; empty where there is none."""
     path = places.root / "proc/sys/kernel/random/boot_id"
     return path.read_text("ascii").strip() if path.exists() else ""
 

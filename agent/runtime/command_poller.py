@@ -130,7 +130,7 @@ class CommandPoller(Actor):
         return float("inf") if self._is_stopping else self._due_s
 
     def step(self) -> None:
-        """Ask once."""
+        """Ask the source for commands once."""
         begun_s = self._clock.now().monotonic_s
         try:
             poll = self._source.poll(self._wait_s())

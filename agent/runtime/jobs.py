@@ -109,7 +109,7 @@ class Progress:
         return Report(self._command_id, IN_PROGRESS, result)
 
 
-class LifeSign:
+class LastActivity:
     """Time of a run's last sign of life, seconds on the monotonic clock."""
 
     def __init__(self) -> None:
@@ -141,7 +141,7 @@ class Attempt:
     stopping: threading.Event
     report_progress: Callable[[JsonObject], None]
     cancel: CancelSwitch = field(default_factory=CancelSwitch)
-    life: LifeSign = field(default_factory=LifeSign)
+    life: LastActivity = field(default_factory=LastActivity)
     look: Callable[[], None] = lambda: None
     no_restart: threading.Event = field(default_factory=threading.Event)
 

@@ -68,7 +68,7 @@ class Ledger:
     def snapshot(self) -> dict[str, Day]:
         """Day (``YYYY-MM-DD`` in UTC, or :data:`UNDATED`) -> bytes sent, received, written; the oldest first."""
         with self._lock:
-            self._look_at_writes()
+            self._probe_writes()
             return {day: (counts[0], counts[1], counts[2]) for day, counts in self._days.items()}
 
     def pending(self, *, last: bool = False) -> tuple[str, str] | None:
@@ -77,7 +77,7 @@ class Ledger:
         with self._lock:
             if not last and now_s < self._due_s:
                 return None
-            self._look_at_writes()
+            self._probe_writes()
             self._pending = json.dumps(self._days, separators=(",", ":"))
             return None if self._pending == self._saved else (SETTING, self._pending)
 
@@ -87,7 +87,7 @@ class Ledger:
             self._saved = self._pending
             self._due_s = self._clock.now().monotonic_s + _EVERY_S
 
-    def _look_at_writes(self) -> None:
+    def _probe_writes(self) -> None:
         written = self._written_bytes()
         if written is not None:
             self._add(0, 0, written - self._written_before)

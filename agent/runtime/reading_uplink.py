@@ -124,7 +124,7 @@ class ReadingUplink(Actor):
         return max(self._due_s, self._not_before_s)
 
     def step(self) -> None:
-        """Send one batch."""
+        """Send one batch of readings."""
         self._began_s = self._clock.now().monotonic_s
         self._due_s = self._began_s + self._look_s
         try:

@@ -20,7 +20,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from agent.core.commands import IllegalMove
-from agent.core.unreported import REASON_MAX, ReportFault, Tries, fault_of
+from agent.core.unreported import REASON_MAX, FailureStreak, ReportFault, fault_of
 from agent.core.values import CommandState, JournalEntry, Moment, Outcome, OutcomeStatus, Report
 from agent.errors import InvalidMessage, Offline, ServiceError, StorageError
 from agent.runtime.failure_log import FailureLog, LineRate
@@ -57,7 +57,7 @@ class _Failed:
 
     def __init__(self, retry_policy: RetryPolicy) -> None:
         self.retry_policy = retry_policy
-        self.tries = Tries()
+        self.tries = FailureStreak()
         self.not_before_s = 0.0
 
 
@@ -114,7 +114,7 @@ class ResultReporter(Actor):
         self._handled: dict[str, bool] = {}
         # In the order of their last tries.
         self._failed: dict[str, _Failed] = {}
-        self._row = Tries()
+        self._row = FailureStreak()
         self._row_ids: set[str] = set()
         self._no_place = ""
         self._aside = ResultsAside(journal, clock, self._failure_log)
@@ -289,7 +289,7 @@ class ResultReporter(Actor):
         self._failed[command_id] = failed
         failed.not_before_s = 0.0
         if fault is ReportFault.NOT_NOW:
-            self._keep_few()
+            self._bound_failures()
             raise error
         failed.tries = failed.tries.failed(now_s)
         self._row = self._row.failed(now_s)
@@ -305,13 +305,13 @@ class ResultReporter(Actor):
             delay_s = failed.retry_policy.failed(error)
             failed.not_before_s = now_s + delay_s
             self._due_s = min(self._due_s, failed.not_before_s)
-            self._complain(error, delay_s)
-        self._keep_few()
+            self._log_failure(error, delay_s)
+        self._bound_failures()
         if is_place_in_doubt or self._no_place:
             raise error
 
     def _forget_row(self) -> None:
-        self._no_place, self._row = "", Tries()
+        self._no_place, self._row = "", FailureStreak()
         self._row_ids.clear()
 
     def _reported(self, command_id: str) -> None:
@@ -322,7 +322,7 @@ class ResultReporter(Actor):
         self._progress.pop(command_id, None)
         self._failed.pop(command_id, None)
 
-    def _keep_few(self) -> None:
+    def _bound_failures(self) -> None:
         """Remember a bounded number of results that failed."""
         if len(self._failed) <= _FAILED_KEPT:
             return
@@ -358,9 +358,9 @@ class ResultReporter(Actor):
         delay_s = self._retry_policy.failed(error)
         self._not_before_s = self._clock.now().monotonic_s + delay_s
         self._due_s = self._not_before_s
-        self._complain(error, delay_s)
+        self._log_failure(error, delay_s)
 
-    def _complain(self, error: ServiceError | InvalidMessage, delay_s: float) -> None:
+    def _log_failure(self, error: ServiceError | InvalidMessage, delay_s: float) -> None:
         state, text, every_s = describe(error)
         if fault_of(error) is ReportFault.NO_PLACE:
             state, every_s = "no_place", HOURLY_S

@@ -16,9 +16,9 @@ from agent.errors import (
     RateLimited,
     ServerFault,
     ServiceError,
+    SessionTakenOver,
     SignInEnded,
     StillRunning,
-    TakenOver,
     TokensNotStored,
     TransportError,
     Unauthorized,
@@ -48,7 +48,7 @@ class RetryPolicy:
     def failed(self, error: ServiceError | InvalidMessage) -> float:
         """How long to wait after this error, seconds."""
         retry_after_s = error.retry_after_s if isinstance(error, ErrorAnswer) else None
-        if isinstance(error, Unauthorized | Forbidden | NotFound | LockedOut | TakenOver):
+        if isinstance(error, Unauthorized | Forbidden | NotFound | LockedOut | SessionTakenOver):
             self._locked_out, delay_s = self._locked_out.failed(self._fraction(), retry_after_s)
             # Full jitter may draw nearly nothing, which is right for a network and wrong for a refusal.
             return max(delay_s, self._locked_out.base_s / 2)
@@ -86,7 +86,7 @@ def describe(error: ServiceError | InvalidMessage) -> tuple[str, str, float | No
         case UnexpectedAnswer():
             return "unexpected_answer", str(error), None
         case Offline():
-            return error.state, str(error), HOURLY_S if isinstance(error, LockedOut | TakenOver) else None
+            return error.state, str(error), HOURLY_S if isinstance(error, LockedOut | SessionTakenOver) else None
         case TransportError():
             return "unreachable", str(error), None
         case TokensNotStored():

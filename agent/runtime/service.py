@@ -138,7 +138,7 @@ class ServiceThread:
         return self.actor.name
 
     def start(self) -> None:
-        """Start the thread."""
+        """Start the service's thread."""
         self._thread.start()
 
     def nudge(self) -> None:

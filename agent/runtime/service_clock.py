@@ -78,7 +78,7 @@ class ServiceClock:
             first_s = now.wall_s - _SYNCHRONIZED_S / 2
             self._learn(now, lambda time: time if time.known else time.observe(first_s, now, 0.0, _SYNCHRONIZED_S))
 
-    def when_known(self, then: Callable[[], object]) -> None:
+    def on_time_known(self, then: Callable[[], object]) -> None:
         """Call this once the time becomes known, from whichever thread learned it; it must be quick."""
         with self._lock:
             self._on_known.append(then)

@@ -91,7 +91,7 @@ class Supervisor:
         with self._lock:
             self._probes.append(probe)
 
-    def when_awake(self, wake: Callable[[], object]) -> None:
+    def on_resumed_from_sleep(self, wake: Callable[[], object]) -> None:
         """Call this soon after the machine was suspended: the clock counts sleep, and waits do not. From any thread."""
         with self._lock:
             self._wakers.append(wake)
@@ -138,12 +138,12 @@ class Supervisor:
         while True:
             if self._makes_progress():
                 self._notifier.alive()
-            for event in self._take(self._until_appointment(timeout_s)):
+            for event in self._take(self._until_next_timer(timeout_s)):
                 if event is not None:
                     return event
                 self._is_change_noted.clear()
                 self._write_status()
-            self._keep_appointments()
+            self._run_timers()
 
     @contextlib.contextmanager
     def signals(self) -> Iterator[None]:
@@ -163,7 +163,7 @@ class Supervisor:
                 signal.signal(number, handler)
 
     def close(self) -> None:
-        """Release the pipe."""
+        """Close the pipe that wakes the main thread."""
         reader, writer = self._wake_reader, self._wake_writer
         # A thread that was left behind must not write into whatever gets this number next.
         self._wake_reader = self._wake_writer = -1
@@ -184,13 +184,13 @@ class Supervisor:
         while self._events:
             yield self._events.popleft()
 
-    def _until_appointment(self, timeout_s: float) -> float:
+    def _until_next_timer(self, timeout_s: float) -> float:
         with self._lock:
             if not self._appointments:
                 return timeout_s
             return min(timeout_s, max(0.0, self._appointments[0][0] - self._clock.now().monotonic_s))
 
-    def _keep_appointments(self) -> None:
+    def _run_timers(self) -> None:
         now_s = self._clock.now().monotonic_s
         while True:
             with self._lock:

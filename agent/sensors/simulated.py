@@ -35,7 +35,7 @@ class SimulatedSensor(Sensor):
         seed: int = Field(default=0, description="The same seed walks the same way.")
 
         @model_validator(mode="after")
-        def _a_walk_needs_room(self) -> SimulatedSensor.Settings:
+        def _check_step_size(self) -> SimulatedSensor.Settings:
             if self.shape == "random_walk" and self.step > 2 * self.amplitude:
                 raise ValueError("'step' must not be larger than twice 'amplitude'")
             return self

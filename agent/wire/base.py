@@ -63,7 +63,7 @@ def _check_time(value: str | int) -> str | int:
     return value
 
 
-def _receive_loose_time(value: object, info: ValidationInfo) -> float | None:
+def _time_or_none(value: object, info: ValidationInfo) -> float | None:
     zone = info.context.zone if isinstance(info.context, AnswerReading) else UTC
     try:
         return parse_received_time(value, zone)
@@ -98,7 +98,7 @@ WireTime = Annotated[
 Items = Annotated[tuple[Item, ...], Strict(strict=False)]
 """A JSON array as a tuple, in a strict model too; the items stay strict."""
 
-LooseTime = Annotated[float | None, BeforeValidator(_receive_loose_time)]
+LooseTime = Annotated[float | None, BeforeValidator(_time_or_none)]
 """A time in an answer that nothing is decided by: None when it cannot be read."""
 
 

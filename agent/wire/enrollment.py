@@ -57,7 +57,7 @@ NO_FINGERPRINT: Final = "0" * _FINGERPRINT
 
 
 def make_code(random_bytes: bytes, certificate: bytes | None) -> EnrollmentCode:
-    """A new code.
+    """A new enrollment code, random.
 
     Args:
         random_bytes: :data:`SECRET_BYTES` of them, from the system's own source.

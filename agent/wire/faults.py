@@ -78,7 +78,7 @@ class ErrorBody(Received):
 
     @model_validator(mode="before")
     @classmethod
-    def _take_other_shapes(cls, data: Any) -> Any:
+    def _parse_other_shapes(cls, data: Any) -> Any:
         """Other servers nest (``{"error": {"code", "message"}}``) or say ``detail``: their sentence is kept."""
         if not isinstance(data, dict):
             return data

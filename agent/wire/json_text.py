@@ -49,7 +49,7 @@ def parse_json(raw: bytes, *, max_bytes: int = BODY_BYTES, max_depth: int = JSON
 
 
 def parse_object(raw: bytes, *, max_bytes: int = BODY_BYTES, max_depth: int = JSON_DEPTH) -> dict[str, Any]:
-    """As :func:`parse_json`, and it must be an object.
+    """Parse JSON text as :func:`parse_json` does, and require an object.
 
     Raises:
         InvalidMessage: with a sentence that says what is wrong and where.

@@ -164,7 +164,7 @@ def read_result(raw: bytes, *, max_bytes: int = BODY_BYTES) -> ResultMessage | R
 
 
 def read_status(raw: bytes) -> StatusMessage:
-    """Take a status.
+    """Parse a status message.
 
     Raises:
         InvalidMessage: neither one of the two words nor an object with ``status``.
@@ -175,7 +175,7 @@ def read_status(raw: bytes) -> StatusMessage:
 
 
 def read_receipt(raw: bytes) -> Receipt:
-    """Take a receipt.
+    """Parse a receipt of the gateway.
 
     Raises:
         InvalidMessage: no receipt.
@@ -184,7 +184,7 @@ def read_receipt(raw: bytes) -> Receipt:
 
 
 def read_notice(raw: bytes) -> Notice:
-    """Take a notice.
+    """Parse a notice of the gateway.
 
     Raises:
         InvalidMessage: no notice.

@@ -193,7 +193,7 @@ def renew(
         timeout_s=timeout_s,
         max_answer_bytes=MAX_TOKEN_FILE_BYTES,
         ca_file=ca_file,
-        transport=_Borrowed.of(transport),
+        transport=_SharedTransport.of(transport),
     )
     with connection:
         request = RefreshTokens(refresh_token=refresh_token, client_id=tokens.client_id, client_secret=client_secret)
@@ -218,14 +218,14 @@ class Unsent(Credential):
         return tuple(self._kept)
 
 
-class _Borrowed(httpx.BaseTransport):
+class _SharedTransport(httpx.BaseTransport):
     """A transport that outlives the connection that uses it."""
 
     def __init__(self, transport: httpx.BaseTransport) -> None:
         self._transport = transport
 
     @classmethod
-    def of(cls, transport: httpx.BaseTransport | None) -> _Borrowed | None:
+    def of(cls, transport: httpx.BaseTransport | None) -> _SharedTransport | None:
         return None if transport is None else cls(transport)
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:

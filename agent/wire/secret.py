@@ -64,7 +64,7 @@ class Secret:
 
 
 def never_show(value: str) -> None:
-    """From now on :func:`redact` takes this value out of every text, whatever it looks like.
+    """Make :func:`redact` take this value out of every text from now on, whatever it looks like.
 
     For the credentials that this process holds. The last 32 are remembered; what is shorter than 8 characters is not,
     since it would take words out of every sentence.

@@ -64,7 +64,7 @@ class ServerFindings:
         return any(name == feature for name, _ in self.withdrawn)
 
     def to_json(self) -> str:
-        """As JSON text, without what is not known."""
+        """The findings as JSON text, without what is not known."""
         members: dict[str, Any] = {
             "address": self.address,
             "version": self.version,

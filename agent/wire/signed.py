@@ -81,7 +81,7 @@ def signed_bytes(key_id: str, body: bytes) -> bytes:
 
 
 def encode_body(command: SignedCommand) -> bytes:
-    """The body's text.
+    """The JSON text of a signed command's body.
 
     Raises:
         InvalidMessage: it cannot be written, or the device would refuse it whoever signed it.

@@ -55,7 +55,7 @@ class SigningKey:
 
     @classmethod
     def make(cls) -> SigningKey:
-        """A new key."""
+        """Make a new signing key."""
         return cls(Ed25519PrivateKey.generate())
 
     def sign(self, *, device_id: str, id: str, counter: int, expires_at: float, payload: Mapping[str, Any]) -> Any:  # noqa: A002 - the member's name on the wire
@@ -68,7 +68,7 @@ class SigningKey:
         return encode_envelope(Envelope(self.key_id, body, self._key.sign(signed_bytes(self.key_id, body))))
 
     def public_key(self) -> Ed25519PublicKey:
-        """What devices get."""
+        """The public half, which devices get."""
         return self._key.public_key()
 
     def write(self, path: Path) -> None:

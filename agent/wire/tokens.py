@@ -38,7 +38,7 @@ class RefreshTokens(Sent):
 
 
 class TokenAnswer(Received):
-    """The token response.
+    """The token response of an authorization server (RFC 6749, section 5.1).
 
     Attributes:
         expires_in: seconds of validity.

@@ -7,7 +7,7 @@ from agent.process.setup import restrict_umask
 
 
 def main() -> None:
-    """The program."""
+    """The program ``device-gateway``; returns its exit code."""
     restrict_umask()
     with end_quietly():
         from gateway.cli.program import device_gateway

@@ -22,7 +22,7 @@ from gateway.cli.options import gateway_config_option, load_without_keys
 
 if TYPE_CHECKING:
     from gateway.config import GatewayConfig
-    from gateway.devices.issuing import Added, Issuer
+    from gateway.devices.issuing import AddedDevices, Issuer
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -221,7 +221,7 @@ def revoke(*, config_path: Path, as_json: bool, device_ids: tuple[str, ...]) -> 
             click.echo(f"{device_id}: {count} token(s) revoked")
         elif not count:
             click.echo(bounded(f"{device_id} has no valid token"), err=True)
-    _remind_of_broker(config, any(revoked.values()))
+    _print_broker_hint(config, any(revoked.values()))
     if not all(revoked.values()):
         raise SystemExit(EXIT_CHECK_FAILED)
 
@@ -243,21 +243,23 @@ def _ending_well() -> Iterator[None]:
 
 
 def _issuer(config: GatewayConfig, given: dict[str, Any], *, several: bool) -> Issuer:
-    from gateway.devices.issuing import Issuer, Place, reach_of
+    from gateway.devices.issuing import Issuer, Place, gateway_access
     from gateway.devices.token_file import FILE_NAME
 
     if several and given["qr_png"] is not None:
         raise click.UsageError("--qr-png is for one device: one picture holds one token")
     directory = given["config_out"]
     needs_address = directory is not None or given["qr"] or given["qr_png"] is not None
-    reach = reach_of(config, given["url"], given["broker"], given["ca"], plain=given["plain"], needed=needs_address)
+    reach = gateway_access(
+        config, given["url"], given["broker"], given["ca"], plain=given["plain"], needed=needs_address
+    )
     place = None
     if directory is not None:
         place = Place(directory, given["device_dir"].absolute(), several)
     return Issuer(config.state_dir / FILE_NAME, reach, place, secrets.token_bytes, time.time)
 
 
-def _show(added: Added, config: GatewayConfig, given: dict[str, Any], *, as_json: bool) -> None:
+def _show(added: AddedDevices, config: GatewayConfig, given: dict[str, Any], *, as_json: bool) -> None:
     from gateway.devices.handout import qr_text
 
     if given["qr_png"] is not None and added.issued:
@@ -281,10 +283,10 @@ def _show(added: Added, config: GatewayConfig, given: dict[str, Any], *, as_json
         _show_text(added, given)
     for line in added.failed:
         click.echo(bounded(line), err=True)
-    _remind_of_broker(config, bool(added.issued))
+    _print_broker_hint(config, bool(added.issued))
 
 
-def _show_text(added: Added, given: dict[str, Any]) -> None:
+def _show_text(added: AddedDevices, given: dict[str, Any]) -> None:
     from gateway.devices.handout import qr_text
 
     for issued in added.issued:
@@ -305,7 +307,7 @@ def _show_text(added: Added, given: dict[str, Any]) -> None:
         click.echo(f"{len(added.kept)} device(s) had a token already and keep it")
 
 
-def _as_json(added: Added) -> dict[str, Any]:
+def _as_json(added: AddedDevices) -> dict[str, Any]:
     return {
         "issued": [
             {
@@ -320,7 +322,7 @@ def _as_json(added: Added) -> dict[str, Any]:
     }
 
 
-def _remind_of_broker(config: GatewayConfig, changed: bool) -> None:  # noqa: FBT001 - one word says it
+def _print_broker_hint(config: GatewayConfig, changed: bool) -> None:  # noqa: FBT001 - one word says it
     if not changed or not config.mqtt.enabled:
         return
     from gateway.devices.broker_wanted import want_broker_update

@@ -84,19 +84,19 @@ def invite(
     from gateway.certificates import shown_certificate
     from gateway.devices.enrolling import InviteTerms, serials_in
     from gateway.devices.enrolling import invite as make_invite
-    from gateway.devices.invite_file import ReachByInvite, WantedByInvite
-    from gateway.devices.issuing import reach_of
+    from gateway.devices.invite_file import InviteAccess, WantedByInvite
+    from gateway.devices.issuing import gateway_access
 
     with configuration_faults_end_it():
         config = load_without_keys(config_path)
-        reach = reach_of(config, given["url"], given["broker"], given["ca"], plain=given["plain"], needed=True)
+        reach = gateway_access(config, given["url"], given["broker"], given["ca"], plain=given["plain"], needed=True)
         url = reach.url or ""
         shown = shown_certificate(url, certificate or config.http.certificate, plain=reach.plain)
         authority = None if reach.authority is None else reach.authority.read_text(encoding="ascii")
         terms = InviteTerms(
             WantedByInvite(device_id, product_id, user_id, name),
             # A device that is to speak MQTT needs the HTTP front for this one request only.
-            ReachByInvite(None if reach.broker else reach.url, reach.broker, authority, reach.plain),
+            InviteAccess(None if reach.broker else reach.url, reach.broker, authority, reach.plain),
             expires,
             count,
             None if serials is None else serials_in(serials),

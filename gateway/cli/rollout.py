@@ -129,10 +129,10 @@ def _client(config: GatewayConfig) -> SendingClient:
 
 
 def _offers(client: SendingClient, config: GatewayConfig) -> frozenset[str]:
-    from gateway.rollout.targets import patiently
+    from gateway.rollout.targets import with_retries
 
     configured = config.service.dialect.dialect().extensions
-    return patiently(client.discover) if configured is None else configured
+    return with_retries(client.discover) if configured is None else configured
 
 
 def _begun(

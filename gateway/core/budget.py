@@ -132,7 +132,7 @@ class BudgetState:
 
 
 class Budget:
-    """One key's quota.
+    """The quota of one API key, divided among kinds of requests.
 
     Args:
         shares: how it is divided when it is short.
@@ -181,7 +181,7 @@ class Budget:
         return self._parts[kind] * max(even_per_s / 2, even_per_s - self._window.others_per_s)
 
     def state(self, now_s: float) -> BudgetState:
-        """Where it stands."""
+        """The state of the budget now: what is left, and of which window."""
         self._advance(now_s)
         has_quota = self._window.quota is not None
         return BudgetState(
@@ -281,13 +281,13 @@ class Budget:
             del self._pending[oldest.number]
         if self._window.quota is None:
             return
-        self._pour(min(now_s, self._window.ends_s))
+        self._share_out(min(now_s, self._window.ends_s))
         began_s = self._window.roll(now_s, self._newest)
         if began_s is not None:
             self._poured_s = began_s
-            self._pour(now_s)
+            self._share_out(now_s)
 
-    def _pour(self, now_s: float) -> None:
+    def _share_out(self, now_s: float) -> None:
         elapsed_s = now_s - self._poured_s
         if elapsed_s <= 0:
             return

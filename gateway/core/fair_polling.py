@@ -143,7 +143,7 @@ class FairPolling:
         return min(heads, default=None)
 
     def poll_succeeded(self, device_id: str, now_s: float, *, news: bool) -> None:
-        """The service answered.
+        """Note that the service answered a poll of this device.
 
         Args:
             device_id: which device was asked about.

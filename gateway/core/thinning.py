@@ -7,7 +7,8 @@ Never handled here: storing, deleting, sending; a service with the extension ``b
 readings for one request and needs none of this.
 
 Therefore the caller must hand over the waiting readings of *one* device, oldest first, and delete the rows of a record
-(``Record.keys``) and of what was left out (``Thinned.left_out``) only together with the service's 2xx for the record.
+(``Record.keys``) and of what was left out (``ThinningResult.left_out``) only together with the service's 2xx for the
+record.
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Thinned:
+class ThinningResult:
     """What becomes of a device's waiting readings: every row is in exactly one record or left out.
 
     Attributes:
@@ -127,7 +128,7 @@ class Thinned:
         return sum(len(record.keys) - 1 for record in self.records)
 
 
-def thin(waiting: Sequence[Waiting], policy: ThinningPolicy) -> Thinned:
+def thin(waiting: Sequence[Waiting], policy: ThinningPolicy) -> ThinningResult:
     """What to send of a device's waiting readings under a short quota.
 
     Args:
@@ -136,9 +137,9 @@ def thin(waiting: Sequence[Waiting], policy: ThinningPolicy) -> Thinned:
     """
     match policy.mode:
         case ThinningMode.KEEP_ALL:
-            return Thinned(tuple(_single(each) for each in waiting))
+            return ThinningResult(tuple(_single(each) for each in waiting))
         case ThinningMode.MERGE:
-            return Thinned(tuple(_merge(group, policy.merge_by) for group in _windows(waiting, policy.window_s)))
+            return ThinningResult(tuple(_merge(group, policy.merge_by) for group in _windows(waiting, policy.window_s)))
         case ThinningMode.THIN:
             return _leave_out(waiting, policy)
 
@@ -175,7 +176,7 @@ def _mean(values: Sequence[float]) -> float:
     return math.fsum(value / len(values) for value in values)
 
 
-def _leave_out(waiting: Sequence[Waiting], policy: ThinningPolicy) -> Thinned:
+def _leave_out(waiting: Sequence[Waiting], policy: ThinningPolicy) -> ThinningResult:
     kept: list[Waiting] = []
     left_out: list[int] = []
     since = 0
@@ -187,7 +188,7 @@ def _leave_out(waiting: Sequence[Waiting], policy: ThinningPolicy) -> Thinned:
             since = 0
         else:
             left_out.append(reading.key)
-    return Thinned(tuple(_single(each) for each in kept), tuple(left_out))
+    return ThinningResult(tuple(_single(each) for each in kept), tuple(left_out))
 
 
 def _differs(sent: dict[str, float], values: dict[str, float], deadband: float) -> bool:

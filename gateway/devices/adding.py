@@ -31,7 +31,7 @@ _PATIENCE: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RequestedDevice:
     """One device that shall have a token.
 
     Attributes:
@@ -65,7 +65,7 @@ def wanted_device(
     name: str | None = None,
     user_id: str | None = None,
     where: str = "",
-) -> Wanted:
+) -> RequestedDevice:
     """The request to add devices, checked.
 
     Raises:
@@ -80,7 +80,7 @@ def wanted_device(
         fault = id_fault(device_id)
         if fault is not None:
             raise ConfigurationError([fault], where or "device")
-        return Wanted(where, device_id)
+        return RequestedDevice(where, device_id)
     missing = [field for field, value in label.items() if not value]
     if missing:
         text = f"{', '.join(missing)} is missing: give device_id, or product_id, identifier and user_id to register it"
@@ -94,10 +94,10 @@ def wanted_device(
         )
     except ValidationError as error:
         raise ConfigurationError([describe_faults(error)], where or "device") from None
-    return Wanted(where, None, registration)
+    return RequestedDevice(where, None, registration)
 
 
-def read_csv(path: Path) -> list[Wanted]:
+def read_csv(path: Path) -> list[RequestedDevice]:
     """The devices of a CSV file with a line of names: ``device_id``, or ``product_id,identifier,name,user_id``.
 
     Raises:
@@ -141,9 +141,9 @@ class Registrar:
             ServiceError: it could not be asked.
         """
         if len(device_ids) > _ASK_ONE_BY_ONE or not self._may_list_commands():
-            known = self._patiently(lambda: {device.device_id for device in self._client.devices(limit=None)})
+            known = self._with_retries(lambda: {device.device_id for device in self._client.devices(limit=None)})
             return [device_id for device_id in device_ids if device_id not in known]
-        return [device_id for device_id in device_ids if not self._patiently(partial(self._knows, device_id))]
+        return [device_id for device_id in device_ids if not self._with_retries(partial(self._knows, device_id))]
 
     def register(self, registration: RegisterDevice) -> Found:
         """Register a device; the same registration again finds the same device.
@@ -152,7 +152,7 @@ class Registrar:
             ServiceError: it was refused or could not be asked.
             ConfigurationError: the service gave it an id that may not have a token.
         """
-        device = self._patiently(lambda: self._client.register_device(registration))
+        device = self._with_retries(lambda: self._client.register_device(registration))
         fault = "the service did not return its id" if not device.device_id else id_fault(device.device_id)
         if fault is not None:
             raise ConfigurationError([fault], "registration")
@@ -160,7 +160,7 @@ class Registrar:
 
     def _may_list_commands(self) -> bool:
         """The service says which of its commands are open; another one may hand a command out with a list and once."""
-        return COMMAND_STATUS in self._patiently(self._client.discover)
+        return COMMAND_STATUS in self._with_retries(self._client.discover)
 
     def _knows(self, device_id: str) -> bool:
         try:
@@ -169,7 +169,7 @@ class Registrar:
             return False
         return True
 
-    def _patiently(self, ask: Callable[[], Value]) -> Value:
+    def _with_retries(self, ask: Callable[[], Value]) -> Value:
         for _ in range(_PATIENCE):
             try:
                 return ask()
@@ -247,8 +247,8 @@ def _text_of(path: Path) -> str:
     return text
 
 
-def _read_rows(rows: csv.DictReader[str]) -> tuple[list[Wanted], list[str]]:
-    wanted: list[Wanted] = []
+def _read_rows(rows: csv.DictReader[str]) -> tuple[list[RequestedDevice], list[str]]:
+    wanted: list[RequestedDevice] = []
     faults: list[str] = []
     for row in rows:
         where = f"line {rows.line_num}"
@@ -263,7 +263,7 @@ def _read_rows(rows: csv.DictReader[str]) -> tuple[list[Wanted], list[str]]:
     return wanted, faults
 
 
-def _twice(wanted: Sequence[Wanted]) -> list[str]:
+def _twice(wanted: Sequence[RequestedDevice]) -> list[str]:
     seen: dict[tuple[str, ...], str] = {}
     faults: list[str] = []
     for each in wanted:

@@ -20,7 +20,7 @@ from agent.wire.enrollment import (
 )
 from gateway.devices.adding import Registrar, issue_tokens, wanted_device
 from gateway.devices.broker_wanted import want_broker_update
-from gateway.devices.invite_file import FILE_NAME, Invite, InviteFile, ReachByInvite, WantedByInvite, digest_of_secret
+from gateway.devices.invite_file import FILE_NAME, Invite, InviteAccess, InviteFile, WantedByInvite, digest_of_secret
 from gateway.devices.issuing import service_client
 from gateway.devices.token_file import FILE_NAME as TOKENS_FILE_NAME
 from gateway.devices.tokens import Randomness
@@ -42,7 +42,7 @@ class InviteTerms:
     """
 
     wanted: WantedByInvite
-    reach: ReachByInvite
+    reach: InviteAccess
     expires_s: float
     count: int = 1
     serials: frozenset[str] | None = None

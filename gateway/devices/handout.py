@@ -19,7 +19,7 @@ from agent.wire.secret import Secret
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class GatewayAccess:
     """How devices reach the gateway from where they are.
 
     Attributes:
@@ -49,7 +49,7 @@ class Handout:
 
     device_id: str
     token: Secret
-    reach: Reach
+    reach: GatewayAccess
     product_id: str | None = None
     device_dir: Path = Path("/etc/device-agent")
 

@@ -64,8 +64,8 @@ class WantedByInvite:
 
 
 @dataclass(frozen=True, slots=True)
-class ReachByInvite:
-    """How an enrolled device reaches the gateway; the members are those of :class:`gateway.devices.handout.Reach`."""
+class InviteAccess:
+    """How an enrolled device reaches the gateway; members as of :class:`gateway.devices.handout.GatewayAccess`."""
 
     url: str | None = None
     broker: str | None = None
@@ -75,7 +75,7 @@ class ReachByInvite:
 
 @dataclass(frozen=True, slots=True)
 class Invite:
-    """An invitation.
+    """An invitation, as it is stored: never with its code.
 
     Attributes:
         digest: SHA-256 of the code's secret.
@@ -95,7 +95,7 @@ class Invite:
     count: int
     revoked_at: float | None
     wanted: WantedByInvite
-    reach: ReachByInvite
+    reach: InviteAccess
     serials: frozenset[str] | None = None
     enrolled: int = 0
 
@@ -254,7 +254,7 @@ class InviteFile:
                 self._connection.execute(f"PRAGMA user_version={_VERSION}")
 
 
-def _members(value: WantedByInvite | ReachByInvite) -> dict[str, object]:
+def _members(value: WantedByInvite | InviteAccess) -> dict[str, object]:
     return {name: getattr(value, name) for name in type(value).__dataclass_fields__}
 
 
@@ -267,7 +267,7 @@ def _invite(row: Sequence[object]) -> Invite:
         count,  # type: ignore[arg-type]
         revoked_at,  # type: ignore[arg-type]
         WantedByInvite(**json.loads(str(wanted))),
-        ReachByInvite(**json.loads(str(reach))),
+        InviteAccess(**json.loads(str(reach))),
         None if serials is None else frozenset(json.loads(str(serials))),
         enrolled,  # type: ignore[arg-type]
     )

@@ -21,8 +21,8 @@ from agent.wire.network import open_transport
 from agent.wire.registration import RegistrationClient
 from agent.wire.trust import service_trust
 from gateway.config import GatewayConfig
-from gateway.devices.adding import Found, Registrar, Wanted, issue_tokens, one_line, with_valid_token
-from gateway.devices.handout import Handout, Reach, check_place, write_handout
+from gateway.devices.adding import Found, Registrar, RequestedDevice, issue_tokens, one_line, with_valid_token
+from gateway.devices.handout import GatewayAccess, Handout, check_place, write_handout
 from gateway.devices.tokens import Randomness
 
 
@@ -61,7 +61,7 @@ class Issued:
 
 
 @dataclass(slots=True)
-class Added:
+class AddedDevices:
     """The result for each of the devices that were asked for.
 
     Attributes:
@@ -76,7 +76,7 @@ class Added:
 
 @dataclass(frozen=True, slots=True)
 class Issuer:
-    """Makes tokens.
+    """Issues device tokens, and the files that a device needs with one.
 
     Attributes:
         tokens: the file of the tokens.
@@ -87,12 +87,12 @@ class Issuer:
     """
 
     tokens: Path
-    reach: Reach
+    reach: GatewayAccess
     place: Place | None
     randomness: Randomness
     wall: Callable[[], float]
 
-    def add(self, wanted: Sequence[Wanted], registrar: Registrar | None, *, check: bool) -> Added:
+    def add(self, wanted: Sequence[RequestedDevice], registrar: Registrar | None, *, check: bool) -> AddedDevices:
         """A token for each device that has none.
 
         Args:
@@ -104,7 +104,7 @@ class Issuer:
             ConfigurationError: the service does not know some of them, or files cannot be used; nothing was issued.
             ServiceError: it could not be asked; nothing was issued.
         """
-        added = Added()
+        added = AddedDevices()
         ids = [each.device_id for each in wanted if each.device_id is not None]
         added.kept += sorted(with_valid_token(self.tokens, ids, self.wall()))
         if check and registrar is not None:
@@ -112,7 +112,7 @@ class Issuer:
         found = self._find(wanted, registrar, added)
         return self._issue(found, added, replace=False)
 
-    def rotate(self, device_ids: Sequence[str], overlap_s: float) -> Added:
+    def rotate(self, device_ids: Sequence[str], overlap_s: float) -> AddedDevices:
         """Another token for each of these devices; the old ones are good for a while, until the new one is used.
 
         Raises:
@@ -127,9 +127,9 @@ class Issuer:
         if faults:
             raise ConfigurationError(faults, "rotate")
         found = {device_id: (Found(device_id), False) for device_id in device_ids}
-        return self._issue(found, Added(), replace=True, overlap_s=overlap_s)
+        return self._issue(found, AddedDevices(), replace=True, overlap_s=overlap_s)
 
-    def _refuse_unknown(self, wanted: Sequence[Wanted], registrar: Registrar, kept: set[str]) -> None:
+    def _refuse_unknown(self, wanted: Sequence[RequestedDevice], registrar: Registrar, kept: set[str]) -> None:
         asked = {each.device_id: each for each in wanted if each.device_id is not None and each.device_id not in kept}
         unknown = registrar.unknown(list(asked)) if asked else []
         if unknown:
@@ -137,7 +137,7 @@ class Issuer:
             raise ConfigurationError([f"{asked[device_id]}: {fix}" for device_id in unknown], "devices")
 
     def _find(
-        self, wanted: Sequence[Wanted], registrar: Registrar | None, added: Added
+        self, wanted: Sequence[RequestedDevice], registrar: Registrar | None, added: AddedDevices
     ) -> dict[str, tuple[Found, bool]]:
         found: dict[str, tuple[Found, bool]] = {}
         for each in wanted:
@@ -160,8 +160,8 @@ class Issuer:
         return found
 
     def _issue(
-        self, found: dict[str, tuple[Found, bool]], added: Added, *, replace: bool, overlap_s: float = 0.0
-    ) -> Added:
+        self, found: dict[str, tuple[Found, bool]], added: AddedDevices, *, replace: bool, overlap_s: float = 0.0
+    ) -> AddedDevices:
         if self.place is not None:
             for device_id in found:
                 check_place(self.place.of(device_id), replace=replace)
@@ -176,9 +176,9 @@ class Issuer:
         return added
 
 
-def reach_of(
+def gateway_access(
     config: GatewayConfig, url: str | None, broker: str | None, authority: Path | None, *, plain: bool, needed: bool
-) -> Reach:
+) -> GatewayAccess:
     """How devices reach the gateway, out of what was given and what the configuration says.
 
     Args:
@@ -205,7 +205,7 @@ def reach_of(
         authority = config.mqtt.ca_file
     if authority is not None and not authority.is_file():
         raise ConfigurationError([f"{authority}: there is no such file; name the authority's PEM file"], "--ca")
-    return Reach(url, broker, authority, plain)
+    return GatewayAccess(url, broker, authority, plain)
 
 
 def service_client(service: ServiceConfig, credentials: Credentials) -> RegistrationClient:

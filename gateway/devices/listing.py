@@ -13,7 +13,7 @@ from gateway.devices.token_file import StoredToken
 
 @dataclass(frozen=True, slots=True)
 class ListedDevice:
-    """One device.
+    """A device as ``device-gateway devices list`` shows it.
 
     Attributes:
         state: of its newest token.
@@ -30,13 +30,13 @@ class ListedDevice:
     is_own: bool
 
     def row(self, *, with_share: bool) -> tuple[str, ...]:
-        """For a table; ``with_share`` says where its commands are fetched, too."""
+        """The row of the table; ``with_share`` adds where the device's commands are fetched."""
         shown = (_shown(self.issued_at), _shown(self.last_used_at), _shown(self.old_until))
         share = ("here" if self.is_own else "elsewhere",) if with_share else ()
         return (self.device_id, self.state, *shown, *share)
 
     def to_json(self) -> dict[str, Any]:
-        """For a program."""
+        """The members that ``--json`` prints."""
         return {
             "device_id": self.device_id,
             "state": self.state,

@@ -35,7 +35,7 @@ class Roster:
         return device_id in self.devices()
 
     def devices(self) -> frozenset[str]:
-        """All devices."""
+        """The ids of all devices with a valid token."""
         return self._read()[0]
 
     def own(self) -> frozenset[str]:

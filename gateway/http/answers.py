@@ -70,7 +70,7 @@ class CallerGone(Exception):
 
 
 def ok(value: Any, *headers: Header, status: int = 200) -> HttpAnswer:
-    """A JSON body."""
+    """An answer 200 with a JSON body."""
     return HttpAnswer(status, to_json(value), headers)
 
 

@@ -44,7 +44,7 @@ from gateway.http.answers import (
     send_answer,
 )
 from gateway.http.enrollment import Enrollment
-from gateway.http.lists import PARAMETERS, Chosen, CommandPage
+from gateway.http.lists import PARAMETERS, CommandPage, ListQuery
 from gateway.http.requests import HttpRequest, check
 from gateway.ports import (
     CommandTexts,
@@ -98,7 +98,7 @@ class Limits:
 
 
 class GatewayApp:
-    """The ASGI application.
+    """The ASGI application of the gateway's HTTP side.
 
     Args:
         backend: takes and gives what devices send and get.
@@ -129,7 +129,7 @@ class GatewayApp:
         # Held polls, with the token of each.
         self._waiting: dict[asyncio.Event, str] = {}
         self._sweeping = False
-        self._strangers = 0
+        self._unrecorded_commands = 0
         self._closing = False
         self.counts: Counter[str] = Counter()
 
@@ -189,16 +189,16 @@ class GatewayApp:
         token = request.bearer() or ""
         if self._tokens.device_of(token) is not None or not looks_like_token(token):
             return
-        if self._strangers >= _STRANGERS_MAX:
+        if self._unrecorded_commands >= _STRANGERS_MAX:
             return
-        self._strangers += 1
+        self._unrecorded_commands += 1
         try:
             for _ in range(_LATE_LOOKS):
                 await asyncio.sleep(_LATE_S)
                 if self._tokens.device_of(token) is not None or self._closing:
                     return
         finally:
-            self._strangers -= 1
+            self._unrecorded_commands -= 1
 
     def _authenticate(self, request: HttpRequest) -> str:
         token = request.bearer()
@@ -241,7 +241,7 @@ class GatewayApp:
 
     async def _list_commands(self, request: HttpRequest) -> HttpAnswer:
         query = request.query(PARAMETERS)
-        chosen = Chosen.read(query)
+        chosen = ListQuery.read(query)
         known = request.known_tags()
         loop = asyncio.get_running_loop()
         until = loop.time() + chosen.wait_s
@@ -289,7 +289,7 @@ class GatewayApp:
             if self._tokens.device_of(token) is None:
                 changed.set()
 
-    async def _listed(self, request: HttpRequest, chosen: Chosen) -> CommandPage:
+    async def _listed(self, request: HttpRequest, chosen: ListQuery) -> CommandPage:
         device_id = request.device_id
         if chosen.status == OPEN:
             now = self._backend.open_commands(device_id)
@@ -376,14 +376,14 @@ class GatewayApp:
         self._failure_log.report(f"foreign {request.device_id}", text)
 
 
-def _stored_page(device_id: str, chosen: Chosen, texts: CommandTexts) -> CommandPage:
+def _stored_page(device_id: str, chosen: ListQuery, texts: CommandTexts) -> CommandPage:
     records = texts.records()
     if chosen.status is not None:
         records = tuple(record for record in records if record.get("status") == chosen.status)
     return _page(device_id, chosen, records[::-1] if chosen.ascending else records, b"")
 
 
-def _page(device_id: str, chosen: Chosen, records: Sequence[JsonObject], tag: bytes) -> CommandPage:
+def _page(device_id: str, chosen: ListQuery, records: Sequence[JsonObject], tag: bytes) -> CommandPage:
     """A page of these records; the whole list, oldest first, has the tag, if it has one."""
     page, cursor = chosen.page(records)
     answer = ok({"data": page, "next_cursor": cursor, "has_more": cursor is not None})

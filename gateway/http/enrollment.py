@@ -32,7 +32,7 @@ Enroll = Callable[[EnrollmentRequest], EnrollmentAnswer]
 
 
 class Enrollment:
-    """The endpoint.
+    """The endpoint at which a device enrolls.
 
     Args:
         enroll: see :meth:`gateway.devices.enrolling.Enroller.enroll`; called in a thread.

@@ -22,7 +22,7 @@ class CommandPage(HttpAnswer):
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class ListQuery:
     """Which part of the list of commands is asked for.
 
     Attributes:
@@ -40,7 +40,7 @@ class Chosen:
     ascending: bool
 
     @classmethod
-    def read(cls, query: dict[str, str]) -> Chosen:
+    def read(cls, query: dict[str, str]) -> ListQuery:
         """Out of the query.
 
         Raises:

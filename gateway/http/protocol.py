@@ -59,7 +59,7 @@ _failure_log = FailureLog(_log, time.monotonic, _COMPLAIN_EVERY_S)
 
 
 class HttpProtocol(HttpToolsProtocol):
-    """One connection.
+    """One HTTP connection of a device.
 
     Drops what comes after a chunked body: RFC 9110, section 6.5.1, wants it kept apart from the headers. The parser
     reports both in the same way, and uvicorn adds both to the list that the application already has: keys sent there
@@ -236,7 +236,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._watch_writing()
 
     def resume_writing(self) -> None:
-        """The caller reads."""
+        """Go on sending: the caller reads again."""
         super().resume_writing()
         if not self.transport.is_closing():
             self._stop_writing_timer()
@@ -254,9 +254,9 @@ class HttpProtocol(HttpToolsProtocol):
     def _watch_writing(self) -> None:
         self._stop_writing_timer()
         self._unsent_bytes = self.transport.get_write_buffer_size()
-        self._writing_timer = self.loop.call_later(self._limits.body_s, self._look_at_writing)
+        self._writing_timer = self.loop.call_later(self._limits.body_s, self._probe_writing)
 
-    def _look_at_writing(self) -> None:
+    def _probe_writing(self) -> None:
         if self.transport.get_write_buffer_size() > self._unsent_bytes - self._limits.body_bytes:
             self.transport.abort()
         else:

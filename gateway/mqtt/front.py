@@ -142,7 +142,7 @@ class MqttFront:
             role=Role(
                 subscriptions=tuple((each, 1) for each in (*split, topics.STATUS_FILTER)),
                 on_arrival=self._arrived,
-                on_up=self._came_up,
+                on_up=self._on_connected,
             ),
             waits=RetryPolicy(fraction, cap_s=_RECONNECT_MAX_S),
             on_down=self._went_down,
@@ -205,20 +205,20 @@ class MqttFront:
             return read_password(self._settings)
         except OSError as error:
             path = self._settings.password_file
-            self._complain("password", f"mqtt=password_unreadable mqtt.password_file {path} cannot be read: {error}")
+            self._log_failure("password", f"mqtt=password_unreadable mqtt.password_file {path} cannot be read: {error}")
             return Secret("")
 
-    def _came_up(self, session: Session) -> None:
+    def _on_connected(self, session: Session) -> None:
         # Not settled here: where two gateways share a client id, or a broker flaps, each turn would be logged.
         text = f"mqtt=connected {self._connection.broker}, MQTT {session.version}"
-        self._complain("connected", text, logging.INFO)
+        self._log_failure("connected", text, logging.INFO)
         self._publisher.publish_all()
         self._notices.greet(self._own())
 
     def _went_down(self, error: Offline, wait_s: float) -> None:
         self._count("connections_lost")
         text = f"mqtt={error.state} {explain(error, self._connection.broker)}; next try in {wait_s:.0f} s"
-        self._complain(f"broker {error.state}", text)
+        self._log_failure(f"broker {error.state}", text)
 
     # --- what devices send ----------------------------------------------------------------------------------------
 
@@ -339,7 +339,7 @@ class MqttFront:
             self._drop(arrival, "not_taken", f"device {device_id[:80]}: {error}")
             return
         self._count("store_refused")
-        self._complain("store", f"mqtt=store_refused messages wait: {error}")
+        self._log_failure("store", f"mqtt=store_refused messages wait: {error}")
         if may_forget:
             self._connection.acknowledge(arrival)
             return
@@ -355,14 +355,14 @@ class MqttFront:
 
     def _drop(self, arrival: Arrival, word: str, text: str) -> None:
         self._count(word)
-        self._complain(word, f"mqtt={word} a message is dropped: {text}")
+        self._log_failure(word, f"mqtt={word} a message is dropped: {text}")
         self._connection.acknowledge(arrival)
 
     def _note_refusals(self, device_id: str, refusals: Sequence[Refusal]) -> None:
         for refusal in refusals:
             self._count(refusal.error)
             text = f"mqtt={refusal.error} device {device_id[:80]}: {refusal.message}"
-            self._complain(f"{refusal.error} {device_id}", text)
+            self._log_failure(f"{refusal.error} {device_id}", text)
 
     def _run(self) -> None:
         while not self._stopping.wait(_RETRY_S / 2):
@@ -383,7 +383,7 @@ class MqttFront:
         with self._lock:
             self._counts[word] += 1
 
-    def _complain(self, topic: str, text: str, level: int = logging.WARNING) -> None:
+    def _log_failure(self, topic: str, text: str, level: int = logging.WARNING) -> None:
         with self._lock:
             self._failure_log.report(topic, text, level=level)
 
@@ -417,7 +417,7 @@ def read_password(settings: MqttSettings) -> Secret:
     return Secret(text)
 
 
-def look_at_broker(settings: MqttSettings) -> str | None:
+def check_broker_port(settings: MqttSettings) -> str | None:
     """Connect once and leave: why the gateway could not, or None when it can."""
     try:
         password = read_password(settings)

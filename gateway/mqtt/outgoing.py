@@ -59,7 +59,7 @@ class CommandPublisher:
         self._thread = WatchedThread(self._run, name="mqtt-commands", on_crash=on_crash)
 
     def start(self) -> None:
-        """Begin."""
+        """Begin to send commands to devices."""
         self._end_watch = self._backend.watch_all(self.publish)
         self._thread.start()
 

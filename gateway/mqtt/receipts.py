@@ -51,7 +51,7 @@ class ReceiptSender:
         self._thread = WatchedThread(self._run, name="mqtt-receipts", on_crash=on_crash)
 
     def start(self) -> None:
-        """Begin."""
+        """Begin to send receipts."""
         self._thread.start()
 
     def stop(self, timeout_s: float) -> bool:
@@ -87,7 +87,7 @@ class ReceiptSender:
     def _send(self, device_id: str, items: deque[tuple[Receipt, Arrival]]) -> bool:
         """False when the broker takes no more; what was not sent stays in ``items``."""
         while items:
-            count = _share_a_receipt(receipt for receipt, _ in items)
+            count = _fit_one_receipt(receipt for receipt, _ in items)
             together = [items[number] for number in range(count)]
             message = Message(topics.receipts(device_id), encode(_joined([receipt for receipt, _ in together])))
             if not self._post(message):
@@ -98,7 +98,7 @@ class ReceiptSender:
         return True
 
 
-def _share_a_receipt(receipts: Iterable[Receipt]) -> int:
+def _fit_one_receipt(receipts: Iterable[Receipt]) -> int:
     """How many of them, from the first on, fit into one."""
     keys = count = 0
     for receipt in receipts:

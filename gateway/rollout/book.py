@@ -176,7 +176,7 @@ class RolloutBook:
 
     @property
     def limits(self) -> Limits:
-        """When it stops."""
+        """The limits at which the rollout stops."""
         return Limits(**self._term(_LIMITS))
 
     def set_limits(self, limits: Limits) -> None:
@@ -185,7 +185,7 @@ class RolloutBook:
             self._put_limits(limits)
 
     def waves(self) -> dict[int, Counts]:
-        """Of each wave, how many devices are in which state."""
+        """How many devices of each wave are in which state."""
         found: dict[int, dict[str, int]] = {}
         rows = self._connection.execute("SELECT wave, state, COUNT(*) FROM device GROUP BY wave, state ORDER BY wave")
         for wave, state, count in rows:
@@ -218,7 +218,7 @@ class RolloutBook:
         self._note(position, "state = ?, sending_at = COALESCE(sending_at, ?)", DeviceState.SENDING, now_s)
 
     def note_unsent(self, position: int) -> None:
-        """It was certainly not taken by the service."""
+        """Note that the service certainly did not take a device's command."""
         self._note(position, "state = ?, sending_at = NULL", DeviceState.PLANNED)
 
     def note_sent(self, position: int, command_id: str, now_s: float) -> None:
@@ -226,7 +226,7 @@ class RolloutBook:
         self._note(position, "state = ?, command_id = ?, sent_at = ?", DeviceState.SENT, command_id, now_s)
 
     def note_over(self, position: int, state: DeviceState, reason: str | None) -> None:
-        """It has ended: a state of :data:`~gateway.rollout.plan.OVER`, and why."""
+        """Note how a device's command ended: a state of :data:`~gateway.rollout.plan.OVER`, and why."""
         self._note(position, "state = ?, reason = ?", state, reason)
 
     def _note(self, position: int, what: str, *values: object) -> None:

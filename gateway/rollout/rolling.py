@@ -169,7 +169,7 @@ class Rollout:
         self._wave.put(row, DeviceState.SENDING)
         ask = partial(self._client.send_command, command, idempotency_key=key)
         try:
-            command_id = self._patiently(ask, is_repeatable=self._has_keys).id
+            command_id = self._with_retries(ask, is_repeatable=self._has_keys).id
         except ServiceError as error:
             self._note_refusal(row, error)
             return
@@ -201,7 +201,7 @@ class Rollout:
     def _look(self, row: Row) -> bool:
         """Whether this device's command has ended, which is noted then."""
         try:
-            end = self._patiently(partial(self._results.end_of, row), is_repeatable=True)
+            end = self._with_retries(partial(self._results.end_of, row), is_repeatable=True)
         except NotFound as error:
             end = CommandEnd(DeviceState.FAILED, str(error))
         if end is None:
@@ -209,7 +209,7 @@ class Rollout:
         self._note_over(row, end.state, end.reason)
         return True
 
-    def _patiently(self, ask: Callable[[], Value], *, is_repeatable: bool) -> Value:
+    def _with_retries(self, ask: Callable[[], Value], *, is_repeatable: bool) -> Value:
         """Ask again while the service is away or its quota is used up, for ten minutes.
 
         Raises:

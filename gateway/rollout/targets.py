@@ -101,7 +101,7 @@ def devices_of_product(client: SendingClient, offers: frozenset[str], product_id
     filtered = product_id if LIST_PARAMETERS in offers else None
     none = f"the product {product_id} has no device: compare the id, or register devices first"
     try:
-        found = patiently(lambda: list(client.devices(product_id=filtered)))
+        found = with_retries(lambda: list(client.devices(product_id=filtered)))
     except NotFound:
         raise ConfigurationError([none], "rollout") from None
     unsaid = [each for each in found if each.product_id is None]
@@ -117,7 +117,7 @@ def devices_of_product(client: SendingClient, offers: frozenset[str], product_id
     return mine
 
 
-def patiently(ask: Callable[[], Value]) -> Value:
+def with_retries(ask: Callable[[], Value]) -> Value:
     """What is asked for; after a 429 again, once the client has waited for the next window."""
     while True:
         try:

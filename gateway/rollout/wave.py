@@ -26,7 +26,7 @@ class Wave:
     def __init__(self, number: int, rows: Iterable[Row], last_sent_at: float) -> None:
         self.number = number
         self.last_sent_at = last_sent_at
-        self.looks = Looks()
+        self.looks = CheckSchedule()
         self._states: dict[int, DeviceState] = {}
         self._counts: Counter[DeviceState] = Counter()
         for row in rows:
@@ -37,7 +37,7 @@ class Wave:
 
     @property
     def counts(self) -> Counts:
-        """Its devices by state."""
+        """How many of the wave's devices are in which state."""
         return Counts(**{state.value: self._counts[state] for state in DeviceState})
 
     def put(self, row: Row, state: DeviceState) -> None:
@@ -53,7 +53,7 @@ class Wave:
         self.looks.add(row, now_s)
 
 
-class Looks:
+class CheckSchedule:
     """Which device to look at next: soon after its command was sent, then ever more seldom. Times: epoch seconds."""
 
     def __init__(self) -> None:

@@ -28,7 +28,7 @@ from gateway.core.fair_polling import FairPolling
 from gateway.service.offer import UNKNOWN_LOOK_S, Offer
 from gateway.service.worker import RequestSource, RetryGate
 from gateway.store.command_rows import OPEN_MAX
-from gateway.store.values import Look, StoredCommand
+from gateway.store.values import ListRead, StoredCommand
 
 _NOBODY_S: Final = 3600.0
 _UNREADABLE: Final = "unreadable"
@@ -43,7 +43,7 @@ class _Listing:
     """One look at a device's list, part by part."""
 
     device_id: str
-    look: Look
+    look: ListRead
     state_of: Callable[[str | None], str | None]
     ids: set[str] = field(default_factory=set)
     is_news: bool = False
@@ -178,9 +178,9 @@ class CommandRequests(RequestSource[str]):
     def _look(self, device_id: str) -> bool:
         self._keep_left_over(device_id)
         if not self._offer.knows(COMMAND_STATUS):
-            return self._read(device_id, None, is_truth=self._offer.lists_are_the_truth)
+            return self._read(device_id, None, is_truth=self._offer.trusts_lists)
         try:
-            return self._read(device_id, OPEN, is_truth=self._offer.lists_are_the_truth)
+            return self._read(device_id, OPEN, is_truth=self._offer.trusts_lists)
         except Refused as error:
             if error.status not in _REFUSES_PARAMETERS:
                 raise
@@ -194,7 +194,7 @@ class CommandRequests(RequestSource[str]):
             etag = self._etags.get(device_id)
         holds_history = self._offer.dialect.command_lists not in {CommandLists.OPEN, CommandLists.ONCE}
         began_s = self._now_s()
-        look = Look(is_truth=is_truth, holds_history=holds_history)
+        look = ListRead(is_truth=is_truth, holds_history=holds_history)
         listing = _Listing(device_id, look, partial(self._offer.state_of, is_refused=is_refused))
         parts = self._client.device_command_parts(device_id, status=status, etag=etag)
         for part in parts:
@@ -206,13 +206,13 @@ class CommandRequests(RequestSource[str]):
             service_now_s = self._service_clock.now()
             at_s = None if service_now_s is None else service_now_s - (self._now_s() - began_s)
             listing.look = replace(look, at_s=at_s, until_s=service_now_s)
-            self._take_part(listing, part, parts)
+            self._keep_page(listing, part, parts)
         if listing.omitted:
             # What was not read may be open.
             self._backend.finish_list(device_id, listing.ids, replace(listing.look, is_truth=False), [])
         else:
             self._backend.finish_list(device_id, listing.ids, listing.look, self._canceled(device_id, listing.ids))
-        self._say_what_is_missing(listing)
+        self._log_missing_offer(listing)
         # Only what is in the journal may be left out next time.
         with self._lock:
             if listing.etag is None or listing.left or listing.omitted:
@@ -222,7 +222,7 @@ class CommandRequests(RequestSource[str]):
         # A command that is merely still open is no news: its device may be off, and would be asked about all that time.
         return listing.is_news
 
-    def _say_what_is_missing(self, listing: _Listing) -> None:
+    def _log_missing_offer(self, listing: _Listing) -> None:
         device = listing.device_id[:80]
         if listing.omitted:
             text = (
@@ -243,7 +243,7 @@ class CommandRequests(RequestSource[str]):
             )
             self._gate.report(f"dropped {listing.device_id}", text)
 
-    def _take_part(self, listing: _Listing, part: CommandList, rest: Iterable[CommandList]) -> None:
+    def _keep_page(self, listing: _Listing, part: CommandList, rest: Iterable[CommandList]) -> None:
         """Keep a part of a list, before the service is asked for the next one: it may list each command once only."""
         device_id = listing.device_id
         listed, malformed = to_stored(part.records, device_id, listing.state_of)
@@ -279,7 +279,7 @@ class CommandRequests(RequestSource[str]):
         with self._lock:
             listed = self._left_over.get(device_id)
         if listed:
-            self._backend.take_listed(device_id, listed, Look(self._service_clock.now(), is_truth=False))
+            self._backend.take_listed(device_id, listed, ListRead(self._service_clock.now(), is_truth=False))
             with self._lock:
                 self._left_over.pop(device_id, None)
 

@@ -121,7 +121,7 @@ class EventService(Actor):
             self._gate.failed(error)
 
     def interrupt(self) -> None:
-        """End the stream."""
+        """End the stream from another thread."""
         self._client.interrupt()
 
     def _hold(self) -> None:
@@ -181,7 +181,7 @@ _MOST_BYTES: Final = 4 * BODY_BYTES
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One event.
+    """One event of the service's stream of server-sent events.
 
     Attributes:
         id: where to go on after a break; empty when the service gave none.

@@ -103,7 +103,7 @@ class Meter:
                 self._budget.answered(grant, now_s, announced)
 
     def failed(self, grant: Grant, error: httpx.RequestError) -> None:
-        """No answer came."""
+        """Note that a request got no answer."""
         with self._lock:
             if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout):
                 self._budget.unused(grant, self._monotonic())
@@ -135,7 +135,7 @@ class MeteredTransport(httpx.BaseTransport):
         return response
 
     def close(self) -> None:
-        """Release the connections."""
+        """Close the connections to the service."""
         self._transport.close()
 
 

@@ -99,7 +99,7 @@ class Offer(Discovery, RequestSource[str]):
         return self._names is not None
 
     @property
-    def lists_are_the_truth(self) -> bool:
+    def trusts_lists(self) -> bool:
         """A command that is missing from the list of its device has ended."""
         lists = self.dialect.command_lists
         return self.knows(COMMAND_STATUS) if lists is None else lists is CommandLists.OPEN

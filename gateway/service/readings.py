@@ -134,10 +134,10 @@ class ReadingRequests(RequestSource[Batch]):
             return store.readings.next_batch(limit, now_s, policy, busy, pace_per_s), merged, left_out
 
         batch, merged, left_out = self._store.call(work)
-        self._say_what_was_thinned(merged, left_out)
+        self._log_thinning(merged, left_out)
         return batch
 
-    def _say_what_was_thinned(self, merged: int, left_out: int) -> None:
+    def _log_thinning(self, merged: int, left_out: int) -> None:
         """Detail is lost where readings are merged or left out: a line a minute says how much."""
         now_s = self._clock.now().monotonic_s
         with self._lock:

@@ -15,7 +15,7 @@ from agent.wire.json_text import encode_json
 from agent.wire.times import to_rfc3339
 from gateway.ports import StoreFull, UnknownCommand
 from gateway.store.totals import Counters, Usage
-from gateway.store.values import Look, Reconciled, StoredCommand, StoredState, WaitingResult
+from gateway.store.values import ListRead, Reconciled, StoredCommand, StoredState, WaitingResult
 
 FORGET_AFTER_S: Final = 7 * 86_400.0
 """A finished command is remembered for so long after the service has stopped listing it."""
@@ -97,7 +97,7 @@ class CommandRows:
         return [command for command in commands if command.record.get("status") == CommandStatus.CANCELED]
 
     def take_listed(
-        self, device_id: str, listed: Sequence[StoredCommand], now_s: float, look: Look, most_open: int = OPEN_MAX
+        self, device_id: str, listed: Sequence[StoredCommand], now_s: float, look: ListRead, most_open: int = OPEN_MAX
     ) -> Reconciled:
         """Take a part of what the service lists for a device; results taken meanwhile stay.
 
@@ -113,7 +113,7 @@ class CommandRows:
         """
         known = self._states(device_id, [command.id for command in listed])
         count = self._count_open(device_id)
-        was_listed = self._was_looked_at(device_id) or not look.holds_history
+        was_listed = self._was_listed_before(device_id) or not look.holds_history
         new: list[str] = []
         gone = left = 0
         for command in listed:
@@ -144,7 +144,7 @@ class CommandRows:
         listed: Collection[str],
         now_s: float,
         canceled: Sequence[StoredCommand] = (),
-        look: Look | None = None,
+        look: ListRead | None = None,
     ) -> int:
         """The whole list was read: what is open and not on it has ended, where the list is the truth about that.
 
@@ -187,7 +187,7 @@ class CommandRows:
             "SELECT 1 FROM command WHERE device_id = ? AND id = ?", (command.device_id, command.id)
         ).fetchone()
         if known is None:
-            self._insert(_dated(command, Look(at_s), is_old=False), _OPEN, now_s)
+            self._insert(_dated(command, ListRead(at_s), is_old=False), _OPEN, now_s)
             self._counters.add("commands_pushed", 1)
         return Reconciled((command.id,) if known is None else (), 0, tuple(self.open_of(command.device_id)))
 
@@ -234,7 +234,7 @@ class CommandRows:
         if row is not None and (row[0] in {StoredState.CONCLUDED, StoredState.REPORTED}):
             return dict(json.loads(row[1]))
         if row is None:
-            self._admit_stranger(device_id, command_id)
+            self._check_unknown_limits(device_id, command_id)
         record: JsonObject = json.loads(row[1]) if row is not None else {"id": command_id, "device_id": device_id}
         record["status"] = result.status
         if is_final:
@@ -252,7 +252,7 @@ class CommandRows:
         self._counters.add("results_taken", 1)
         return record
 
-    def _admit_stranger(self, device_id: str, command_id: str) -> None:
+    def _check_unknown_limits(self, device_id: str, command_id: str) -> None:
         (waiting,) = self._db.execute(_STRANGERS, {"device": device_id, "id": command_id}).fetchone()
         (refused,) = self._db.execute(
             "SELECT count(*) FROM command WHERE device_id = ? AND state = ?", (device_id, StoredState.UNKNOWN)
@@ -420,7 +420,7 @@ class CommandRows:
         ).fetchone()
         return int(count)
 
-    def _was_looked_at(self, device_id: str) -> bool:
+    def _was_listed_before(self, device_id: str) -> bool:
         """A whole list of this device was read before."""
         name = f"{_LOOKED}{device_id}"
         return self._db.execute("SELECT 1 FROM setting WHERE name = ?", (name,)).fetchone() is not None
@@ -433,12 +433,12 @@ def _state_of(command: StoredCommand) -> StoredState:
     return _OPEN if command.is_open else StoredState.GONE
 
 
-def _is_comparable(created_at: float | None, look: Look) -> bool:
+def _is_comparable(created_at: float | None, look: ListRead) -> bool:
     """A command's time says how old it is; not one that is later than the service's own clock in ``Date``."""
     return created_at is not None and (look.until_s is None or created_at <= look.until_s + _AHEAD_S)
 
 
-def _dated(command: StoredCommand, look: Look, *, is_old: bool) -> StoredCommand:
+def _dated(command: StoredCommand, look: ListRead, *, is_old: bool) -> StoredCommand:
     """The command with the time of the look in its record; nothing is added to what is over."""
     if not command.is_open:
         return command

@@ -55,7 +55,7 @@ class GatewayStore:
             self._db.close()
 
     def begin(self) -> None:
-        """Begin a transaction.
+        """Begin a transaction of the store.
 
         Raises:
             StorageError: the disk refuses.

@@ -48,7 +48,7 @@ class Usage:
         self.readings, self.results, self.size_bytes = mark
 
     def make_room(self, *, readings: int = 0, results: int = 0, size_bytes: int = 0) -> None:
-        """Count these in.
+        """Count rows that are about to be stored, and refuse them where there is no room.
 
         Raises:
             StoreFull: a bound is reached; nothing was counted.

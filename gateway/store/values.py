@@ -81,7 +81,7 @@ class Reconciled:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class ListRead:
     """One look at the service's list of a device's commands.
 
     Attributes:

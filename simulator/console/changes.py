@@ -127,7 +127,7 @@ class Changes:
                 await task
 
     def close(self) -> None:
-        """End all streams."""
+        """End all streams of events."""
         self._closing = True
         for listener in self._listeners:
             if listener.news is not None and not listener.news.done():

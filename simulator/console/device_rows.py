@@ -42,7 +42,7 @@ class DeviceRow(TypedDict):
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class DeviceQuery:
     """Which devices, and in which order.
 
     Attributes:
@@ -88,7 +88,7 @@ _SORT_KEYS: Final[dict[str, ColumnElement[Any]]] = {
 SORTS: Final = tuple(_SORT_KEYS)
 
 
-def find_order(connection: Connection, wanted: Wanted, now_ms: int) -> array[int]:
+def find_order(connection: Connection, wanted: DeviceQuery, now_ms: int) -> array[int]:
     """The rows of all devices that are wanted, in order."""
     c = devices.c
     names = _product_names(connection, wanted.account)

@@ -17,7 +17,7 @@ from typing_extensions import TypedDict
 
 from agent.wire.devices import DeviceStatus
 from simulator.console.changes import PERIOD_S, Changes
-from simulator.console.device_rows import SORTS, DeviceRow, Wanted, find_order, show_rows
+from simulator.console.device_rows import SORTS, DeviceQuery, DeviceRow, find_order, show_rows
 from simulator.service.addresses import CONTROL_PREFIX
 from simulator.service.answers import Answer, ok
 from simulator.service.call import Call
@@ -59,9 +59,9 @@ class Orders:
 
     def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
         self._now_s = now_s
-        self._kept: OrderedDict[tuple[Wanted, int, int], tuple[float, array[int]]] = OrderedDict()
+        self._kept: OrderedDict[tuple[DeviceQuery, int, int], tuple[float, array[int]]] = OrderedDict()
 
-    async def find(self, service: Service, wanted: Wanted, registrations: int = 0) -> array[int]:
+    async def find(self, service: Service, wanted: DeviceQuery, registrations: int = 0) -> array[int]:
         """The order; at most :data:`KEPT_S` old, and of no other state of the service."""
         key = (wanted, service.epochs.number, registrations)
         made_s, order = self._kept.get(key, (float("-inf"), None))
@@ -171,7 +171,7 @@ def _enum(*values: str) -> dict[str, object]:
     return {"type": "string", "enum": [str(value) for value in values]}
 
 
-def _read_wanted(call: Call, query: dict[str, str]) -> Wanted:
+def _read_wanted(call: Call, query: dict[str, str]) -> DeviceQuery:
     """What the query asks for.
 
     Raises:
@@ -187,7 +187,7 @@ def _read_wanted(call: Call, query: dict[str, str]) -> Wanted:
         raise invalid("sort", f"must be one of: {', '.join(SORTS)}")
     if order not in {"asc", "desc"}:
         raise invalid("order", "must be asc or desc")
-    return Wanted(
+    return DeviceQuery(
         account=account_of(call, query),
         text=text or None,
         product_id=query.get("product_id"),

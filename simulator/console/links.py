@@ -67,7 +67,7 @@ def make_endpoints(sessions: Sessions) -> tuple[Endpoint, ...]:
     """The endpoints of a console with these sessions."""
 
     async def add_link(call: Call) -> Answer:
-        """A new link."""
+        """Make a new link that opens the console once."""
         call.query(frozenset())
         record = make_record(call.service, sessions.make_link())
         return Answer(201, ok(record).body, _NO_STORE)

@@ -23,7 +23,7 @@ HTML: Final[Header] = (b"content-type", b"text/html; charset=utf-8")
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page.
+    """A page of the console.
 
     Attributes:
         path: its address; ``{name}`` stands for one segment, which the component gets as a property.

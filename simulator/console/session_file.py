@@ -21,7 +21,7 @@ _PRIVATE: Final = 0o600
 
 
 @dataclass(frozen=True, slots=True)
-class KeptSession:
+class StoredSession:
     """A session without what it is opened with.
 
     Attributes:
@@ -34,7 +34,7 @@ class KeptSession:
 
 
 class SessionFile:
-    """The file.
+    """The file with the console's sessions.
 
     Args:
         folder: of the service's data.
@@ -43,7 +43,7 @@ class SessionFile:
     def __init__(self, folder: Path) -> None:
         self._path = folder / NAME
 
-    def read(self) -> Iterable[tuple[str, KeptSession]]:
+    def read(self) -> Iterable[tuple[str, StoredSession]]:
         """Hash of a session's value -> the session, the oldest first. A file that cannot be read holds none."""
         try:
             return [_read_one(entry) for entry in json.loads(self._path.read_bytes())]
@@ -53,7 +53,7 @@ class SessionFile:
             log.warning("%s cannot be read, so everybody has to open the console anew: %s", self._path, exc)
             return []
 
-    def write(self, sessions: Mapping[str, KeptSession]) -> None:
+    def write(self, sessions: Mapping[str, StoredSession]) -> None:
         """Keep them. What cannot be written is logged, and lost at the end of the service."""
         entries = [{"hash": key, "host": one.host, "ends_s": one.ends_s} for key, one in sessions.items()]
         try:
@@ -62,5 +62,5 @@ class SessionFile:
             log.warning("sessions of the console will not outlive the service: %s: %s", self._path, exc)
 
 
-def _read_one(entry: Mapping[str, Any]) -> tuple[str, KeptSession]:
-    return str(entry["hash"]), KeptSession(str(entry["host"]), float(entry["ends_s"]))
+def _read_one(entry: Mapping[str, Any]) -> tuple[str, StoredSession]:
+    return str(entry["hash"]), StoredSession(str(entry["host"]), float(entry["ends_s"]))

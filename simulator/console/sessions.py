@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
 from typing import Final
 
-from simulator.console.session_file import KeptSession, SessionFile
+from simulator.console.session_file import SessionFile, StoredSession
 from simulator.wire.base64url import to_base64url
 
 LINK_S: Final = 15 * 60
@@ -60,7 +60,7 @@ class Sessions:
         self._now_s = now_s
         self._links: OrderedDict[bytes, float] = OrderedDict()
         self._file = file
-        self._kept: OrderedDict[str, KeptSession] = OrderedDict(file.read() if file is not None else ())
+        self._kept: OrderedDict[str, StoredSession] = OrderedDict(file.read() if file is not None else ())
 
     def make_link(self) -> str:
         """The token of a new link."""
@@ -85,7 +85,7 @@ class Sessions:
         if until_s is None or self._now_s() > until_s:
             return None
         value = secrets.token_urlsafe(_TOKEN_BYTES)
-        self._kept[_hash(value).hex()] = KeptSession(host, self._now_s() + SESSION_S)
+        self._kept[_hash(value).hex()] = StoredSession(host, self._now_s() + SESSION_S)
         while len(self._kept) > SESSIONS_MAX:
             self._kept.popitem(last=False)
         self._write()

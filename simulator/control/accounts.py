@@ -13,7 +13,7 @@ from agent.error_text import bounded
 from agent.wire.paths import segment
 from simulator.control.options import print_table, takes_control
 from simulator.keys import write_secret
-from simulator.terminal import WrongUse, option
+from simulator.terminal import CommandLineError, option
 from simulator.whole_files import cannot_write
 from simulator.wire.control import ControlClient
 from simulator.yaml_document import read_document
@@ -123,12 +123,12 @@ def change_command(
 ) -> None:
     """Give ACCOUNT (its id, a public key or its name) another name or quota."""
     if quota is not None and default_quota:
-        raise WrongUse("give --quota or --default-quota, not both")
+        raise CommandLineError("give --quota or --default-quota, not both")
     body: dict[str, Any] = {} if name is None else {"name": name}
     if quota is not None or default_quota:
         body["quota"] = quota
     if not body:
-        raise WrongUse("nothing to change: give --name, --quota or --default-quota")
+        raise CommandLineError("nothing to change: give --name, --quota or --default-quota")
     client.request("PATCH", _path(account), body)
 
 
@@ -178,12 +178,12 @@ def _read_file(path: Path) -> dict[str, Any]:
     try:
         raw = path.read_bytes()
     except OSError as error:
-        raise WrongUse(f"--from {path}: {error.strerror}; give a file that can be read") from None
+        raise CommandLineError(f"--from {path}: {error.strerror}; give a file that can be read") from None
     document = read_document(raw, bytes_max=_FILE_BYTES, depth_max=_DEPTH)
     for fault in document.faults:
-        raise WrongUse(f"--from {path}: line {fault.place.line}: {fault.issue}")
+        raise CommandLineError(f"--from {path}: line {fault.place.line}: {fault.issue}")
     if not isinstance(document.value, dict):
-        raise WrongUse(f"--from {path}: must be a mapping, such as users: [...]")
+        raise CommandLineError(f"--from {path}: must be a mapping, such as users: [...]")
     return document.value
 
 
@@ -193,7 +193,7 @@ def _keep_keys(folder: Path, pair: dict[str, str]) -> None:
         for name in ("api_key", "secret_key"):
             write_secret(folder / name, pair[name])
     except OSError as error:
-        raise WrongUse(
+        raise CommandLineError(
             f"{cannot_write(folder, error, 'another --keys-dir')}; the pair {pair['api_key']} is good all the same: "
             f"remove it with fleet-simulator accounts keys remove"
         ) from None

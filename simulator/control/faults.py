@@ -10,7 +10,7 @@ from rich.table import Table
 
 from agent.wire.paths import segment
 from simulator.control.options import print_table, takes_control
-from simulator.terminal import WrongUse, option
+from simulator.terminal import CommandLineError, option
 from simulator.wire.control import ControlClient
 
 _PATH: Final = "/_emulator/faults"
@@ -67,7 +67,7 @@ def add_command(
     try:
         wanted = read_effect(effect, "EFFECT")
     except Invalid as error:
-        raise WrongUse(error.message) from None
+        raise CommandLineError(error.message) from None
     times = {name.rstrip("_"): given.pop(name) for name in ("after", "next_", "probability", "seed", "from_", "until")}
     if headers or absent:
         given["headers"] = _headers(headers) | dict.fromkeys(absent)
@@ -108,7 +108,9 @@ def _headers(pairs: tuple[str, ...]) -> dict[str, str | None]:
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals:
-            raise WrongUse(f"--header {pair}: must be NAME=VALUE; --without-header NAME is for requests that lack it")
+            raise CommandLineError(
+                f"--header {pair}: must be NAME=VALUE; --without-header NAME is for requests that lack it"
+            )
         headers[name] = value
     return headers
 

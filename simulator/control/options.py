@@ -12,7 +12,7 @@ from rich.table import Table
 
 from agent.errors import Forbidden
 from agent.wire.secret import Secret
-from simulator.terminal import WrongUse, errors_in_one_line, option
+from simulator.terminal import CommandLineError, errors_in_one_line, option
 from simulator.wire.control import ControlClient
 
 DEFAULT_URL: Final = "http://127.0.0.1:8080"
@@ -40,7 +40,7 @@ def takes_control(command: Callable[..., None]) -> Callable[..., None]:
             try:
                 command(client=client, **given)
             except Forbidden as error:
-                raise WrongUse(str(error)) from None  # it says itself what is missing
+                raise CommandLineError(str(error)) from None  # it says itself what is missing
 
     return functools.reduce(lambda made, add: add(made), reversed(_OPTIONS), wrapper)
 

@@ -19,7 +19,7 @@ from simulator.demo.proofs import Proof, exit_code
 from simulator.demo.reporting import demo_story, make_proofs, summary_document, virtual_log
 from simulator.demo.screen import Screen
 from simulator.demo.stage import DEVICES_MAX, DEVICES_MIN, DemoSettings, ServiceNotStarted, Stage
-from simulator.demo.story import DemoOutcome, Story, intervals_of_the_real_agent
+from simulator.demo.story import DemoOutcome, Story, agent_intervals
 from simulator.exit_codes import ExitCode, exit_code_of
 from simulator.interrupts import terminations_as_interrupts
 from simulator.keys import curl_line
@@ -143,7 +143,7 @@ def _print_verdict(proofs: list[Proof], folder: DemoFolder, screen: Screen, code
 def _keep(outcome: DemoOutcome, screen: Screen) -> None:
     """Everything runs on; print how to reach it and wait for Ctrl-C."""
     outcome.agent.start()
-    for order in intervals_of_the_real_agent(None):
+    for order in agent_intervals(None):
         outcome.orders.send(outcome.onboarded.devices.real, order)
     outcome.fleet.sample(on=True)
     keys, base_url, real = outcome.service.keys, outcome.service.base_url, outcome.onboarded.devices.real

@@ -260,7 +260,7 @@ class Story:
 
     def _drain(self, client: ServiceClient, outcome: DemoOutcome) -> None:
         real = outcome.onboarded.devices.real
-        for order in intervals_of_the_real_agent(_REST_S):
+        for order in agent_intervals(_REST_S):
             outcome.orders.send(real, order)
         outcome.orders.wait([real.device_id], _ENDED_S, lambda _done, _total: None)
         with self._screen.doing("letting everything drain"):
@@ -289,7 +289,7 @@ class Story:
         """
         agent, real = outcome.agent, outcome.onboarded.devices.real
         while True:
-            while _on_the_way(client, agent, real) and time.monotonic() < deadline_s:
+            while _is_in_transit(client, agent, real) and time.monotonic() < deadline_s:
                 time.sleep(_LOOK_S)
             ended_s = time.time()
             code, outbox = agent.stop(), agent.outbox()
@@ -347,7 +347,7 @@ def _daily_orders(number: int, *, is_real: bool) -> list[Order]:
     ]
 
 
-def intervals_of_the_real_agent(interval_s: float | None) -> list[Order]:
+def agent_intervals(interval_s: float | None) -> list[Order]:
     """Set how often the real agent reads each of its sensors; None goes back to its configuration."""
     return [
         Order(f"read {name} {'again' if interval_s is None else 'hourly'}",
@@ -356,7 +356,7 @@ def intervals_of_the_real_agent(interval_s: float | None) -> list[Order]:
     ]  # fmt: skip
 
 
-def _on_the_way(client: ServiceClient, agent: RealAgent, device: DeviceIdentity) -> bool:
+def _is_in_transit(client: ServiceClient, agent: RealAgent, device: DeviceIdentity) -> bool:
     """Whether the real agent read or took in something that the service has not stored.
 
     ``outbox.waiting`` is not exact while the agent runs: what was delivered may be deleted up to 90 s later. And the

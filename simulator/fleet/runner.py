@@ -14,7 +14,7 @@ from uuid import uuid4
 from simulator.fleet.device.driver import Member
 from simulator.fleet.device.http_driver import HttpDriver
 from simulator.fleet.device.memory_ledger import DeviceLedger, MemoryLedger
-from simulator.fleet.device.model import DeviceModel, Fleetwide
+from simulator.fleet.device.model import DeviceModel, SharedSettings
 from simulator.fleet.device.request_template import RequestTemplate
 from simulator.fleet.engine.http.engine import Http1Engine, HttpOptions
 from simulator.fleet.engine.http.origin import read_origin
@@ -44,7 +44,7 @@ class FleetTarget:
 
 @dataclass(frozen=True, slots=True)
 class DeviceIdentity:
-    """One registered device."""
+    """The ids of one registered device."""
 
     device_id: str
     product_id: str
@@ -80,7 +80,7 @@ class Fleet:
             wheel,
             [RequestTemplate(origin, target.headers)],
             [Member(identity.device_id, identity.product_id, model) for identity in identities],
-            Fleetwide(target.offers, seed, uuid4().hex[:12], ledger=ledger, base_url=target.base_url),
+            SharedSettings(target.offers, seed, uuid4().hex[:12], ledger=ledger, base_url=target.base_url),
             observer=ledger,
             on_news=self._changed.set,
         )

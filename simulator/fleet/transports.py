@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 @dataclass(frozen=True, slots=True)
 class Transport:
-    """One transport.
+    """A transport of virtual devices, and its facts.
 
     Attributes:
         word: the scenario's, for ``target.transport``.

@@ -21,7 +21,7 @@ _ANSWER_S: Final = 60.0
 
 
 class GatewayProcess:
-    """One gateway.
+    """A gateway that runs as a child process.
 
     Args:
         folder: where its configuration, keys and state go.

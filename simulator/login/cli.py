@@ -14,7 +14,7 @@ from agent.errors import ConfigurationError, ServiceError
 from agent.wire.tokens import TokenSet
 from simulator.credentials import read_secret_file, takes_ca_file
 from simulator.exit_codes import ExitCode
-from simulator.login.flow import SignIn, Wanted
+from simulator.login.flow import SignIn, SignInOptions
 from simulator.login.listener import HOST, PATH, Listener
 from simulator.login.request import SignInFailed, query_of
 from simulator.terminal import option
@@ -23,7 +23,7 @@ DEFAULT_PORT: Final = 8976
 DEFAULT_SCOPE: Final = "manufacturer:devices manufacturer:commands manufacturer:data"
 
 
-class WrongUse(click.ClickException):
+class CommandLineError(click.ClickException):
     """Usage or configuration: one line on standard error that names the fix."""
 
     exit_code = ExitCode.USAGE
@@ -74,14 +74,14 @@ def login_command(
     try:
         secret = None if client_secret_file is None else read_secret_file(client_secret_file, "--client-secret-file")
         redirect_uri = f"http://{HOST}:{redirect_port}{PATH}"
-        wanted = Wanted(base_url, auth_url, client_id, secret, scope, redirect_uri, out, ca_file)
+        wanted = SignInOptions(base_url, auth_url, client_id, secret, scope, redirect_uri, out, ca_file)
         with SignIn.begun(wanted) as sign_in:
             if paste:
                 tokens = sign_in.finish(_ask_for_query(sign_in.url))
             else:
                 tokens = _by_browser(sign_in, redirect_port, timeout_s, open_it=browser)
     except ConfigurationError as error:
-        raise WrongUse(error.in_one_line) from None
+        raise CommandLineError(error.in_one_line) from None
     click.echo(f"signed in: {out} holds the tokens of {client_id} for {tokens.scope}")
 
 

@@ -23,7 +23,7 @@ from simulator.wire.token_calls import ExchangeCode, TokenCalls
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class SignInOptions:
     """What a person asked for.
 
     Attributes:
@@ -48,7 +48,12 @@ class SignIn:
     """One sign-in. Use :meth:`begun`."""
 
     def __init__(
-        self, wanted: Wanted, connection: Connection, endpoints: Endpoints, request: SignInRequest, kept_out: Unsent
+        self,
+        wanted: SignInOptions,
+        connection: Connection,
+        endpoints: Endpoints,
+        request: SignInRequest,
+        kept_out: Unsent,
     ) -> None:
         self._wanted = wanted
         self._connection = connection
@@ -58,14 +63,14 @@ class SignIn:
 
     @classmethod
     @contextlib.contextmanager
-    def begun(cls, wanted: Wanted, random_bytes: Callable[[int], bytes] = secrets.token_bytes) -> Iterator[Self]:
+    def begun(cls, wanted: SignInOptions, random_bytes: Callable[[int], bytes] = secrets.token_bytes) -> Iterator[Self]:
         """A sign-in that a browser can be sent to.
 
         Raises:
             ConfigurationError: the file cannot be written, or the service must not be trusted.
             ServiceError: the service cannot be asked.
         """
-        _see_that_it_can_be_written(TokenFile(wanted.out))
+        _check_writable(TokenFile(wanted.out))
         is_public = wanted.client_secret is None
         scope = " ".join(wanted.scope.split())
         request = begin(wanted.client_id, wanted.redirect_uri, scope, random_bytes, is_public=is_public)
@@ -122,7 +127,7 @@ class SignIn:
         return tokens
 
 
-def _see_that_it_can_be_written(store: TokenFile) -> None:
+def _check_writable(store: TokenFile) -> None:
     """Before anybody signs in for nothing. A file that is something else is not replaced."""
     try:
         if store.exists():

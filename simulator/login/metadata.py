@@ -20,7 +20,7 @@ _NOT_FOUND: Final = 404
 
 @dataclass(frozen=True, slots=True)
 class Endpoints:
-    """Where to go.
+    """The endpoints of an authorization server.
 
     Attributes:
         authorize: the authorization endpoint, without a query.

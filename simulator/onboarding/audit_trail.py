@@ -23,11 +23,11 @@ _SHOWN: Final = frozenset(
 """What every line has that is shown of it."""
 
 
-class Trail:
+class AuditTrail:
     """Where each request is recorded."""
 
     def record(self, *, device: str, what: str, attempt: int, intended_at: float, exchange: Exchange) -> None:
-        """One request.
+        """Record one request and its answer.
 
         Args:
             device: the ``device_identifier``; empty for what concerns no single device.
@@ -38,11 +38,11 @@ class Trail:
         """
 
 
-class NoTrail(Trail):
-    """Records nothing."""
+class NoAuditTrail(AuditTrail):
+    """An audit trail that records nothing."""
 
 
-class AuditFile(Trail):
+class AuditFile(AuditTrail):
     """A trail as JSON lines. Thread-safe. Bodies and headers are not in it, so no secret can be.
 
     Args:
@@ -74,7 +74,7 @@ class AuditFile(Trail):
             self._file.close()
 
     def record(self, *, device: str, what: str, attempt: int, intended_at: float, exchange: Exchange) -> None:
-        """One request. See :class:`Trail`."""
+        """One request. See :class:`AuditTrail`."""
         answered = exchange.answered_s
         line = {
             "number": 0,

@@ -22,7 +22,7 @@ from simulator.onboarding.case_labels import ProductAccount
 from simulator.onboarding.cleanup import is_at, note_outcome, user_devices
 from simulator.onboarding.journal import Place, leftovers, place_of
 from simulator.onboarding.journey import Action, Answer
-from simulator.onboarding.listing import Lister, hold_against_list
+from simulator.onboarding.listing import Lister, compare_with_list
 from simulator.onboarding.outcomes import CampaignReport, LabelResult, ListAudit, Outcome, Plan
 from simulator.onboarding.quota import Timing
 from simulator.onboarding.steps import LabelSession, Observed, RunContext, Subject
@@ -105,7 +105,7 @@ class Campaign:
         if is_gone:
             audited = ListAudit(problem=str(self._stopped_by))
         else:
-            audited, ordered = hold_against_list(ordered, self._lister, self._plan.user_id)
+            audited, ordered = compare_with_list(ordered, self._lister, self._plan.user_id)
         return CampaignReport(
             tuple(ordered),
             len(subjects) - len(ordered),

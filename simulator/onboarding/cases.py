@@ -53,7 +53,7 @@ BEGINNING: Final[Mapping[Label, State]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One request.
+    """One request of a case.
 
     Attributes:
         action: who does what.
@@ -67,7 +67,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Together:
+class ConcurrentRequests:
     """Requests for the case's first label that are in flight at the same time."""
 
     actions: tuple[Action, ...]
@@ -87,7 +87,7 @@ class Case:
     name: str
     title: str
     labels: tuple[Label, ...]
-    steps: tuple[Step | Together, ...]
+    steps: tuple[Step | ConcurrentRequests, ...]
 
     @property
     def needs_stranger(self) -> bool:
@@ -96,9 +96,9 @@ class Case:
         return bool(actions & STRANGERS) or Label.STRANGERS_PRODUCT in self.labels
 
 
-def actions_of(step: Step | Together) -> tuple[Action, ...]:
+def actions_of(step: Step | ConcurrentRequests) -> tuple[Action, ...]:
     """What is asked in one step."""
-    return step.actions if isinstance(step, Together) else (step.action,)
+    return step.actions if isinstance(step, ConcurrentRequests) else (step.action,)
 
 
 def _walk(*actions: Action) -> tuple[Step, ...]:
@@ -212,28 +212,33 @@ ADVERSARIAL: Final = (
         "race_same_user",
         "One user registers in parallel: exactly one device.",
         _FRESH,
-        (Step(_S), Together((_R,) * 2 * _CROWD), *_LOOK),
+        (Step(_S), ConcurrentRequests((_R,) * 2 * _CROWD), *_LOOK),
     ),
     Case(
         "race_two_users",
         "Two users register in parallel: one of them gets it.",
         _FRESH,
-        (Step(_S), Together((_R, _RO) * _CROWD), *_LOOK),
+        (Step(_S), ConcurrentRequests((_R, _RO) * _CROWD), *_LOOK),
     ),
-    Case("race_remove", "Removed in parallel: once.", _FRESH, (*_walk(_S, _R), Together((_D,) * _CROWD), *_LOOK)),
+    Case(
+        "race_remove",
+        "Removed in parallel: once.",
+        _FRESH,
+        (*_walk(_S, _R), ConcurrentRequests((_D,) * _CROWD), *_LOOK),
+    ),
     Case(
         "race_remove_register",
         "Removed while it is registered again.",
         _FRESH,
-        (*_walk(_S, _R), Together((_D, _R)), *_LOOK),
+        (*_walk(_S, _R), ConcurrentRequests((_D, _R)), *_LOOK),
     ),
     Case(
         "race_remove_take_over",
         "Removed while another user registers.",
         _FRESH,
-        (*_walk(_S, _R), Together((_D, _RO)), *_LOOK),
+        (*_walk(_S, _R), ConcurrentRequests((_D, _RO)), *_LOOK),
     ),
-    Case("race_scan_register", "Scanned while it is registered.", _FRESH, (Together((_S, _R)), *_LOOK)),
+    Case("race_scan_register", "Scanned while it is registered.", _FRESH, (ConcurrentRequests((_S, _R)), *_LOOK)),
 )
 
 CASES: Final = (*transitions(), *ADVERSARIAL)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from agent.errors import AgentError, Forbidden, TransportError, Unauthorized, UnexpectedAnswer
-from simulator.onboarding.cases import BEGINNING, KEEP, ROUND_TRIP, Case, Label, Step, Together, actions_of
+from simulator.onboarding.cases import BEGINNING, KEEP, ROUND_TRIP, Case, ConcurrentRequests, Label, Step, actions_of
 from simulator.onboarding.exchange import Exchange
 from simulator.onboarding.journey import (
     Action,
@@ -226,7 +226,7 @@ class _Walk:
         self._stopped_by: AgentError | None = None
         self._is_over = False
 
-    def go(self, steps: Sequence[Step | Together]) -> JourneyReport:
+    def go(self, steps: Sequence[Step | ConcurrentRequests]) -> JourneyReport:
         for step in steps:
             reason = self._reason_to_skip(step)
             self._steps.append(_skipped(step, reason) if reason else self._do(step))
@@ -235,7 +235,7 @@ class _Walk:
         session = self._sessions[0]
         return JourneyReport(session.subject, session.device_id, tuple(self._steps), state, self._stopped_by)
 
-    def _reason_to_skip(self, step: Step | Together) -> str:
+    def _reason_to_skip(self, step: Step | ConcurrentRequests) -> str:
         """After a failure only a device that is known is looked after; anything else would be a second guess."""
         if self._is_over:
             return "not asked: the credentials were refused, or there was no answer twice in a row"
@@ -244,10 +244,10 @@ class _Walk:
             return f"not asked: a step before failed, and the device is {_names(states)} for all that is known"
         return ""
 
-    def _index(self, step: Step | Together) -> int:
+    def _index(self, step: Step | ConcurrentRequests) -> int:
         return self._same_as[step.label if isinstance(step, Step) else 0]
 
-    def _do(self, step: Step | Together) -> StepReport:
+    def _do(self, step: Step | ConcurrentRequests) -> StepReport:
         index = self._index(step)
         session, states = self._sessions[index], self._states[index]
         actions = actions_of(step)
@@ -262,7 +262,7 @@ class _Walk:
             self._is_over = lost is not None and (self._stopped_by is not None or not isinstance(lost, LOST))
             self._stopped_by = lost
             # One wrong answer changes nothing that was known; after a race that nothing explains, nothing is known.
-            self._states[index] = frozenset({State.UNKNOWN}) if isinstance(step, Together) else states
+            self._states[index] = frozenset({State.UNKNOWN}) if isinstance(step, ConcurrentRequests) else states
         else:
             self._stopped_by = None
             self._states[index] = judgement.states
@@ -331,7 +331,7 @@ def _marked_doubles(seen: Sequence[Observed]) -> list[Observed]:
     ]
 
 
-def _skipped(step: Step | Together, reason: str) -> StepReport:
+def _skipped(step: Step | ConcurrentRequests, reason: str) -> StepReport:
     names = _counted([action.value for action in actions_of(step)])
     label = step.label if isinstance(step, Step) else 0
     return StepReport(names, label, "", "", reason, 0.0, 0.0, StepVerdict.SKIPPED)

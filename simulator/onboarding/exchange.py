@@ -153,7 +153,7 @@ class RecordingTransport(httpx.BaseTransport):
         return response
 
     def close(self) -> None:
-        """Release the connections."""
+        """Close the connections."""
         self._inner.close()
 
 

@@ -14,7 +14,7 @@ from agent.errors import ConfigurationError
 from simulator import whole_files
 from simulator.onboarding import audit_trail
 from simulator.onboarding import journal as journals
-from simulator.onboarding.audit_trail import AuditFile, NoTrail, Trail
+from simulator.onboarding.audit_trail import AuditFile, AuditTrail, NoAuditTrail
 from simulator.onboarding.journal import Journal, leftovers, read_journal
 from simulator.report_parts.checks import CheckRun
 from simulator.report_parts.checks_page import checks_page
@@ -33,7 +33,7 @@ class OpenRun:
 
     run: str
     journal: Journal
-    trail: Trail
+    trail: AuditTrail
 
 
 @contextlib.contextmanager
@@ -51,7 +51,7 @@ def open_run(out: Path | None, header: dict[str, Any], *, resumable: bool) -> It
     """
     run = secrets.token_hex(4)
     if out is None:
-        yield OpenRun(run, Journal(None, {"run": run, **header}), NoTrail())
+        yield OpenRun(run, Journal(None, {"run": run, **header}), NoAuditTrail())
         return
     _clear(out, resumable=resumable)
     with Journal(out / journals.NAME, {"run": run, **header}) as journal:

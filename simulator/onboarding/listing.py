@@ -41,7 +41,7 @@ class Lister:
             return self._listed
 
 
-def hold_against_list(
+def compare_with_list(
     results: Sequence[LabelResult], lister: Lister, user_id: str
 ) -> tuple[ListAudit, list[LabelResult]]:
     """Read the list once more: each device exactly once, as it was registered for this user.

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from agent.errors import ConfigurationError
-from simulator.onboarding.cases import Together
+from simulator.onboarding.cases import ConcurrentRequests
 from simulator.onboarding.driver import StepReport, StepRequest
 from simulator.onboarding.journey import StepVerdict
 from simulator.onboarding.running import CaseReport, CasesReport
@@ -43,7 +43,7 @@ def _case(report: CaseReport) -> Document:
     raced = False
     for planned, step in zip(report.case.steps, report.journey.steps, strict=True):
         steps.append(_step(step, after_race=raced))
-        raced = raced or isinstance(planned, Together)
+        raced = raced or isinstance(planned, ConcurrentRequests)
     return {"steps": steps}
 
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 from agent.errors import AgentError, ServiceError
 from agent.wire.answers import one_line
 from simulator.onboarding.case_labels import CaseLabels, CaseUnavailable
-from simulator.onboarding.cases import Case, Together
+from simulator.onboarding.cases import Case, ConcurrentRequests
 from simulator.onboarding.driver import JourneyReport, Outage, StepReport, drive_case
 from simulator.onboarding.journey import StepVerdict
 from simulator.onboarding.quota import Timing
@@ -38,7 +38,7 @@ class CaseReport:
     @property
     def is_race(self) -> bool:
         """Whether requests were in flight together."""
-        return self.journey is not None and any(isinstance(step, Together) for step in self.case.steps)
+        return self.journey is not None and any(isinstance(step, ConcurrentRequests) for step in self.case.steps)
 
     @property
     def verdict(self) -> StepVerdict:
@@ -151,7 +151,7 @@ def run_cases(
 
 def _play(case: Case, tag: str, play: Callable[[Case, str], JourneyReport], repeat: int) -> CaseReport:
     """A case once, or a race until it fails or was played so often."""
-    if not any(isinstance(step, Together) for step in case.steps):
+    if not any(isinstance(step, ConcurrentRequests) for step in case.steps):
         return CaseReport(case, play(case, tag))
     first: JourneyReport | None = None
     gaps_s: list[float] = []

@@ -27,7 +27,7 @@ from agent.wire.devices import Device
 from agent.wire.identity import PROOF_PATH
 from agent.wire.registration import RegisterDevice
 from simulator.onboarding.agreement import Known, contradictions, is_same, near_miss, scan_contradictions
-from simulator.onboarding.audit_trail import NoTrail, Trail
+from simulator.onboarding.audit_trail import AuditTrail, NoAuditTrail
 from simulator.onboarding.exchange import Exchange, RecordingTransport
 from simulator.onboarding.journal import Journal
 from simulator.onboarding.journey import STRANGERS, Action, Answer
@@ -135,7 +135,7 @@ class RunContext:
     other_user_id: str = ""
     stranger: Account | None = None
     journal: Journal = field(default_factory=lambda: Journal(None, {}))
-    trail: Trail = field(default_factory=NoTrail)
+    trail: AuditTrail = field(default_factory=NoAuditTrail)
     key_of: Callable[[str, str], str] | None = None
     wall: Callable[[], float] = time.time
 
@@ -197,7 +197,7 @@ class LabelSession:
 
     @property
     def subject(self) -> Subject:
-        """The label."""
+        """The label that the steps are about."""
         return self._subject
 
     @property
@@ -316,7 +316,7 @@ class LabelSession:
             return Answer.SHOWN_ANOTHER, "; ".join(wrong), ""
         self._qr_info = shown.qr_info
         detail = shown.product.name or ""
-        if not _shows_anything(shown):
+        if not _has_known_member(shown):
             return Answer.NONSENSE, "it shows no product, and no device_identifier", ""
         if shown.already_registered is None:
             return Answer.SHOWN_SILENT, detail, ""
@@ -443,7 +443,7 @@ def _is_proof(exchange: Exchange) -> bool:
     return exchange.method == "GET" and path.endswith(PROOF_PATH) and "/onboarding/" not in path
 
 
-def _shows_anything(shown: ScanAnswer) -> bool:
+def _has_known_member(shown: ScanAnswer) -> bool:
     """Whether the answer to a scan has any member that is known: an object of something else shows nothing."""
     product = shown.product
     return bool(product.product_id or product.name or shown.device_identifier or shown.qr_info) or (

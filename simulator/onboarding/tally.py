@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
-from simulator.onboarding.audit_trail import Trail
+from simulator.onboarding.audit_trail import AuditTrail
 from simulator.onboarding.exchange import Exchange
 
 _PERCENTILES: Final = (50, 95, 99)
@@ -23,14 +23,14 @@ def class_of(exchange: Exchange) -> str:
     return f"{status // 100}xx"
 
 
-class Tally(Trail):
+class Tally(AuditTrail):
     """A trail that counts what it passes on. Thread-safe.
 
     Args:
         trail: gets every request, too.
     """
 
-    def __init__(self, trail: Trail) -> None:
+    def __init__(self, trail: AuditTrail) -> None:
         self._trail = trail
         self._lock = threading.Lock()
         self._counts: Counter[tuple[bool, str, str]] = Counter()
@@ -38,7 +38,7 @@ class Tally(Trail):
         self._whole_s: dict[str, list[float]] = {}
 
     def record(self, *, device: str, what: str, attempt: int, intended_at: float, exchange: Exchange) -> None:
-        """One request. See :class:`~simulator.onboarding.audit_trail.Trail`."""
+        """One request. See :class:`~simulator.onboarding.audit_trail.AuditTrail`."""
         kind = class_of(exchange)
         with self._lock:
             self._counts[attempt > 1, what, kind] += 1

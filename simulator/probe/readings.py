@@ -31,7 +31,7 @@ _TIME_LOST: Final = (
 )
 
 
-class ReadingsLook:
+class ReadingsProbe:
     """Sends readings of one test device, and reads them back.
 
     Args:

@@ -23,7 +23,7 @@ _LIST_LOSSES: Final = {
 }
 
 
-class CommandsLook:
+class CommandsProbe:
     """Sends two commands to one test device, and reports them as rejected.
 
     Args:

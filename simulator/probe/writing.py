@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import secrets
 
-from agent.wire.probe.manners import look_at_manners
+from agent.wire.probe.manners import probe_conventions
 from agent.wire.probe.notes import Notes
-from simulator.probe.readings import ReadingsLook
-from simulator.probe.sent_commands import CommandsLook
+from simulator.probe.readings import ReadingsProbe
+from simulator.probe.sent_commands import CommandsProbe
 
 
 def announce(device_id: str) -> tuple[str, ...]:
@@ -30,8 +30,8 @@ def write(notes: Notes, device_id: str, mark: str = "") -> None:
     mark = mark or secrets.token_hex(4)
     server, here = notes.line.clock or (0.0, 0.0)
     now_s = notes.line.wall() + server - here
-    readings = ReadingsLook(notes, device_id, mark, now_s)
+    readings = ReadingsProbe(notes, device_id, mark, now_s)
     readings.send()
     readings.read_back()
-    CommandsLook(notes, device_id, mark, now_s).send()
-    look_at_manners(notes)
+    CommandsProbe(notes, device_id, mark, now_s).send()
+    probe_conventions(notes)

@@ -27,7 +27,7 @@ __tracebackhide__ = operator.methodcaller("errisinstance", (ControlRefused, Asse
 
 
 class Control:
-    """Requests to ``/_emulator/...``.
+    """A client of the control surface, ``/_emulator/...``.
 
     Args:
         base_url: of the service.
@@ -118,7 +118,7 @@ class Snapshot:
         self._control.post(f"snapshots/{self.name}/load", {})
 
     def delete(self) -> None:
-        """Delete it."""
+        """Delete the fault."""
         self._control.delete(f"snapshots/{self.name}")
 
 

@@ -32,7 +32,7 @@ class Label:
 
 
 class Labels:
-    """Makes labels.
+    """Makes labels for a test.
 
     Args:
         account: whose products they are for.

@@ -38,7 +38,7 @@ class CheckStep:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check.
+    """One check and how it ended.
 
     Attributes:
         group: checks of a kind stand together.
@@ -68,7 +68,7 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class CheckRun:
-    """A whole run.
+    """All checks of one run.
 
     Attributes:
         title: what was run.

@@ -80,7 +80,7 @@ class CommandRow:
 
     @property
     def total_s(self) -> float | None:
-        """From sent to result."""
+        """Seconds from the order to the result."""
         return None if self.completed_s is None else self.completed_s - self.created_s
 
 

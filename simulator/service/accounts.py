@@ -71,8 +71,8 @@ class MadeAccount:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """What is kept in memory of all accounts."""
+class AccountCache:
+    """What the service keeps in memory of all accounts: keys, profiles, quotas."""
 
     callers: Mapping[bytes, Caller]
     profiles: Mapping[int, ServerProfile]
@@ -80,7 +80,7 @@ class Held:
 
 
 class Accounts:
-    """All accounts.
+    """All accounts of the service, by their keys.
 
     The methods ending in ``_now`` write, and wait for it: from any thread but the event loop's. Handlers have the
     writer carry ``store`` out instead, and then call ``show``.
@@ -157,7 +157,7 @@ class Accounts:
 
     # --- what is in memory ------------------------------------------------------------------------------------
 
-    def hold(self, held: Held) -> None:
+    def hold(self, held: AccountCache) -> None:
         """Replace all accounts by these."""
         self.callers.clear()
         self.callers.update(held.callers)
@@ -294,13 +294,13 @@ class Accounts:
         self.profiles.show(account, profile)
 
 
-def read_held(connection: Connection) -> Held:
+def read_held(connection: Connection) -> AccountCache:
     """All accounts as they are stored.
 
     Raises:
         ConfigurationError: a stored profile is of another release.
     """
-    return Held(keys.load_callers(connection), read_profiles(connection), accounts.load_quotas(connection))
+    return AccountCache(keys.load_callers(connection), read_profiles(connection), accounts.load_quotas(connection))
 
 
 def check_name(name: str) -> str | None:

@@ -91,7 +91,7 @@ class Call:
     async def read_body(
         self, also: frozenset[bytes] = frozenset(), *, limit: int = BODY_BYTES, is_json: bool = True
     ) -> bytes:
-        """The raw body.
+        """The request's body, bytes.
 
         Args:
             also: media types that it may have beside JSON.

@@ -43,7 +43,7 @@ class ClockMode(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class _Course:
+class _TimeLine:
     """now = ``at_ms`` + (base - ``base_ms``) * ``rate``, for a mode."""
 
     mode: ClockMode
@@ -72,7 +72,7 @@ class SettableClock:
     def __init__(self, base: ServiceClock) -> None:
         self._base = base
         self._held_ms: int | None = None
-        self._course = _Course(ClockMode.REAL, 0, 0, 1.0)
+        self._course = _TimeLine(ClockMode.REAL, 0, 0, 1.0)
 
     @property
     def mode(self) -> ClockMode:
@@ -96,7 +96,7 @@ class SettableClock:
         return min(course.at_ms + int((base_ms - course.base_ms) * course.rate), LATEST_MS)
 
     def base_ms(self) -> int:
-        """The clock below."""
+        """This instant on the clock that this one is derived from, milliseconds since the epoch."""
         return self._base.now_ms()
 
     def hold(self, now_ms: int) -> None:
@@ -135,5 +135,5 @@ class SettableClock:
     def follow(self, mode: ClockMode, at_ms: int, rate: float = 1.0) -> None:
         """From now on go by this mode, beginning at ``at_ms``; ``real`` goes by the clock below."""
         rates = {ClockMode.FROZEN: 0.0, ClockMode.SCALED: rate}
-        self._course = _Course(mode, at_ms, self._base.now_ms(), rates.get(mode, 1.0))
+        self._course = _TimeLine(mode, at_ms, self._base.now_ms(), rates.get(mode, 1.0))
         self._held_ms = None

@@ -55,7 +55,7 @@ def reset(cycle: RequestResponseCycle) -> None:
 
 
 def paced_transport(cycle: RequestResponseCycle) -> CorkedTransport:
-    """The connection's transport."""
+    """The transport of the connection, for sending at a pace."""
     return cast("CorkedTransport", cycle.transport)
 
 

@@ -45,7 +45,7 @@ class Due:
         self._moving: asyncio.Lock | None = None
 
     def register(self, source: DueSource) -> None:
-        """From now on this source is asked too. Sources that are due at the same instant run in this order."""
+        """Ask this source too from now on. Sources that are due at the same instant run in this order."""
         self._sources.append(source)
 
     def next_due_ms(self) -> int | None:

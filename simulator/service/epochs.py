@@ -32,7 +32,7 @@ class Epochs:
         self.number += 1
 
     def begin_replacing(self) -> None:
-        """From now on requests wait, and those that are under way write nothing before it is settled."""
+        """Let requests wait from now on; those that are under way write nothing before it is settled."""
         self.settled = asyncio.Event()
         self.number += 1
 

@@ -29,7 +29,7 @@ class IdSource:
             self._random.seed(f"{self._seed} {state}")
 
     def next(self) -> str:
-        """A new id."""
+        """Make a new id."""
         now_ms, bits = self._clock.now_ms() & 0xFFFFFFFFFFFF, self._random.getrandbits(74)
         return "%08x-%04x-7%03x-%04x-%012x" % (  # noqa: UP031 - half the time of an f-string here
             now_ms >> 16,

@@ -20,7 +20,7 @@ EVERY_S: Final = 5.0
 
 
 @dataclass(slots=True)
-class _Bound:
+class _RowLimit:
     """How many rows of one kind are kept.
 
     Attributes:
@@ -55,7 +55,7 @@ class Keeping:
         self._now_s = now_s
         self._next_s = 0.0
         self._bounds = tuple(
-            _Bound(what, option, keep, cut)
+            _RowLimit(what, option, keep, cut)
             for what, option, keep, cut in (
                 ("readings", "--keep-readings", readings, deleting.cut_readings),
                 ("ended commands", "--keep-commands", commands, deleting.cut_commands),
@@ -71,7 +71,7 @@ class Keeping:
             await self._cut(bound)
         self._next_s = self._now_s() + EVERY_S
 
-    async def _cut(self, bound: _Bound) -> None:
+    async def _cut(self, bound: _RowLimit) -> None:
         rows = deleting.ROWS_AT_ONCE
         while rows >= deleting.ROWS_AT_ONCE:
             rows = await self._writer.submit(lambda connection: bound.cut(connection, bound.keep))

@@ -82,7 +82,7 @@ def check_headers(wanted: RequestMatch, place: str = "match.") -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class MatchResult:
     """A request held against a selection.
 
     Attributes:
@@ -100,11 +100,11 @@ class Judged:
         return not self.differences
 
 
-async def judge(service: Service, entries: Sequence[Entry], selection: Selection) -> list[Judged]:
+async def judge(service: Service, entries: Sequence[Entry], selection: Selection) -> list[MatchResult]:
     """Hold requests against a selection; those outside its window are left out."""
     meant = [entry for entry in entries if selection.is_in_window(entry)]
     if selection.matcher is None and selection.text is None:
-        return [Judged(entry, selection.differences(entry, _NO_FACTS)) for entry in meant]
+        return [MatchResult(entry, selection.differences(entry, _NO_FACTS)) for entry in meant]
     callers = {key: (caller.manufacturer_seq, caller.api_key) for key, caller in service.callers.items()}
     names_things = selection.matcher is not None and selection.matcher.names_things
     facts = await asyncio.to_thread(lambda: [_read_facts(entry, callers, names_things) for entry in meant])
@@ -148,7 +148,7 @@ async def _find_products(service: Service, facts: Iterable[RequestFacts]) -> dic
     return found
 
 
-def _judge(entry: Entry, facts: RequestFacts, products: Mapping[str, str], selection: Selection) -> Judged:
+def _judge(entry: Entry, facts: RequestFacts, products: Mapping[str, str], selection: Selection) -> MatchResult:
     if products:
         of_devices = [products[one] for one in facts.device_ids if one in products]
         facts = replace(facts, product_ids=tuple(dict.fromkeys((*facts.product_ids, *of_devices))))
@@ -159,7 +159,7 @@ def _judge(entry: Entry, facts: RequestFacts, products: Mapping[str, str], selec
         is_open |= missing == {"text"}
     if not entry.seq:
         is_open |= bool(missing) and missing <= _NAMED | {"status", "text"}  # the rest of it is still to come
-    return Judged(entry, differences, is_open)
+    return MatchResult(entry, differences, is_open)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,10 +196,10 @@ class Verified:
     count: int
     unknown: int
     reason: str | None
-    nearest: Sequence[Judged]
+    nearest: Sequence[MatchResult]
 
 
-def verify(judged: Sequence[Judged], dropped: int, expected: Expectation) -> Verified:
+def verify(judged: Sequence[MatchResult], dropped: int, expected: Expectation) -> Verified:
     """Whether as many requests came as were expected.
 
     Args:

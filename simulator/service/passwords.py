@@ -78,7 +78,7 @@ class Attempts:
         self._windows: OrderedDict[str, tuple[int, int]] = OrderedDict()
 
     def begin(self, email: str, address: str, now_ms: int) -> int:
-        """Count a try.
+        """Count an attempt to sign in.
 
         Returns:
             0 when the password may be checked, otherwise the seconds until it may; such a try is not counted.
@@ -104,7 +104,7 @@ class Attempts:
             self._windows[key] = (started_ms, count - 1)
 
     def clear(self) -> None:
-        """Forget all tries."""
+        """Forget all attempts."""
         self._windows.clear()
 
     def _window(self, key: str, now_ms: int) -> tuple[int, int]:

@@ -82,7 +82,7 @@ class Presence:
             self._pending.setdefault(device_seq, seen_ms)
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Forget when devices were seen."""
         self._is_aside = False
         self._pending = {}
         self._written = {}

@@ -22,7 +22,7 @@ from simulator.service.errors import ServiceError
 from simulator.service.ids import IdSource
 from simulator.service.storage import commands, databases, devices, products, rule_firings, rule_states, runtime_data
 from simulator.service.storage.readings import NewReading
-from simulator.service.storage.rule_states import Key, LiveRule, Moved
+from simulator.service.storage.rule_states import ChangedState, Key, LiveRule
 from simulator.wire.rules import CommandAction, RecordAction
 
 TIMERS_MAX: Final = 500
@@ -132,7 +132,7 @@ class Rules:
         if self._stale:
             self.load(connection)
         changed: list[int] = []
-        moved: list[Moved] = []
+        moved: list[ChangedState] = []
         over: list[Key] = []
         for row in rule_states.due(connection, now_ms, TIMERS_MAX):
             rule = self._live.get(row.rule_seq)
@@ -143,7 +143,7 @@ class Rules:
             state = machine.State(machine.Phase(row.phase), row.since_at, row.observed_at)
             step = machine.elapse(rule.condition, state, now_ms)
             moved.append(
-                Moved(row.device_seq, rule, step.state, machine.due_ms(rule.condition, step.state), is_new=False)
+                ChangedState(row.device_seq, rule, step.state, machine.due_ms(rule.condition, step.state), is_new=False)
             )
             if step.fires:
                 changed += self._fire(connection, _Firing(rule, device, now_ms))
@@ -152,7 +152,7 @@ class Rules:
         self.next_due_ms = rule_states.next_due_ms(connection)
         return changed
 
-    def _save(self, connection: Connection, moved: Sequence[Moved]) -> None:
+    def _save(self, connection: Connection, moved: Sequence[ChangedState]) -> None:
         rule_states.save(connection, moved)
         earliest = min((one.due_ms for one in moved if one.due_ms is not None), default=None)
         if earliest is not None and (self.next_due_ms is None or earliest < self.next_due_ms):
@@ -204,14 +204,14 @@ class _States:
     """States of a group of readings: those that were found, and those that are to be written."""
 
     known: dict[Key, machine.State]
-    moved: dict[Key, Moved] = field(default_factory=dict)
+    moved: dict[Key, ChangedState] = field(default_factory=dict)
 
     def move(self, device_seq: int, rule: LiveRule, state: machine.State) -> None:
         """The state is another one now."""
         key = (device_seq, rule.seq)
         is_new = self.moved[key].is_new if key in self.moved else key not in self.known
         self.known[key] = state
-        self.moved[key] = Moved(device_seq, rule, state, machine.due_ms(rule.condition, state), is_new)
+        self.moved[key] = ChangedState(device_seq, rule, state, machine.due_ms(rule.condition, state), is_new)
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,7 +53,7 @@ class _Server(uvicorn.Server):
         self._tls = _tls_context(service.config)
         self.addition = addition
         self._on_ready = on_ready
-        service.when_failed(self._leave)
+        service.on_failed(self._leave)
 
     def _leave(self, _failure: PartEnded) -> None:
         self.should_exit = True
@@ -146,7 +146,7 @@ class RunningService:
             raise
         self.addition = self._server.addition
         """Further endpoints and pages; None without."""
-        self._service.when_failed(on_failure)
+        self._service.on_failed(on_failure)
         self._thread = make_thread(self._run, "service-http", self._service.fail)
         self._stopped = False
 
@@ -331,7 +331,7 @@ def serve(
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A listening socket.
+    """Open the listening socket.
 
     Raises:
         ConfigurationError: the address is in use or is none of this machine's.

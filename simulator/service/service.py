@@ -222,7 +222,7 @@ class Service:
             for call in self._on_failure:
                 call(self.failure)
 
-    def when_failed(self, call: Callable[[PartEnded], object]) -> None:
+    def on_failed(self, call: Callable[[PartEnded], object]) -> None:
         """Have it called with the first failure, in the thread that fails; at once when that has been."""
         self._on_failure.append(call)
         if self.failure is not None:

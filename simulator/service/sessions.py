@@ -99,7 +99,7 @@ class Notice:
 
 
 class Sessions:
-    """All browsers.
+    """The sessions of all browsers.
 
     Args:
         secure: the service is reached by https only: the cookie is bound to that, and to this host.

@@ -103,7 +103,7 @@ class Waiters:
         return future
 
     def leave(self, device_seq: int, future: asyncio.Future[None]) -> None:
-        """Stop waiting."""
+        """Stop waiting for commands of the device."""
         waiting = self._waiting.get(device_seq)
         if waiting is not None:
             waiting.discard(future)
@@ -190,14 +190,14 @@ class Feed:
         return news
 
     def leave(self, news: asyncio.Event) -> None:
-        """Stop listening."""
+        """Stop waiting for commands of the device."""
         account = self._listeners.pop(news)
         self._streams[account] -= 1
         if not self._streams[account]:
             del self._streams[account]
 
     def wake(self) -> None:
-        """Commands were sent."""
+        """Wake those who wait: commands were sent."""
         for news in self._listeners:
             news.set()
 

@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
 from agent.errors import StorageError
-from simulator.service.accounts import Held, read_held
+from simulator.service.accounts import AccountCache, read_held
 from simulator.service.errors import Unavailable
 from simulator.service.service import Service
 from simulator.service.snapshots import loading, reading, writing
@@ -110,7 +110,7 @@ class _Load:
         self._path = path
         self._sha256 = reading.look(path)[1]
         self._mark = CommitMark()
-        self._loaded: tuple[Header, Held] | None = None
+        self._loaded: tuple[Header, AccountCache] | None = None
         self._seen: tuple[dict[int, int], dict[int, int]] | None = None
 
     def __call__(self, connection: Connection) -> None:

@@ -39,7 +39,7 @@ from agent.wire.tokens import TokenSet
 from gateway.config import GatewayConfig
 from gateway.core.budget import Budget
 from gateway.devices.issuing import service_client
-from gateway.mqtt.front import look_at_broker, mqtt_settings
+from gateway.mqtt.front import check_broker_port, mqtt_settings
 from gateway.rollout.targets import rollout_client
 from gateway.service.meter import Meter
 from gateway.service.meter import make_client as make_gateway_client
@@ -207,7 +207,7 @@ def gateway_registrar(one: Try) -> None:
 
 def gateway_broker(one: Try) -> None:
     config = one.gateway(mqtt={"enabled": True, **one.mqtt})
-    look_at_broker(mqtt_settings(config.mqtt, "gateway"))
+    check_broker_port(mqtt_settings(config.mqtt, "gateway"))
 
 
 def service_client_of_a_program(one: Try) -> None:
@@ -386,7 +386,7 @@ class Both:
         config = GatewayConfig.model_validate({"service": self.service, "mqtt": {"enabled": True, **self.mqtt}})
         return (
             lambda: list(make_gateway_client(config.service, KEYS, Meter(Budget(), time.monotonic), 1).devices()),
-            lambda: look_at_broker(mqtt_settings(config.mqtt, "gateway")),
+            lambda: check_broker_port(mqtt_settings(config.mqtt, "gateway")),
         )
 
     def doctor(self) -> tuple[Callable[[], object], Callable[[], object]]:

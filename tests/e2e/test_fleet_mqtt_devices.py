@@ -14,7 +14,7 @@ from agent.core.poll_interval import PollIntervals
 from agent.wire.extensions import BATCH_SENSOR_DATA
 from simulator.fleet.device.driver import Member
 from simulator.fleet.device.memory_ledger import DeviceLedger, MemoryLedger
-from simulator.fleet.device.model import DeviceModel, Fleetwide
+from simulator.fleet.device.model import DeviceModel, SharedSettings
 from simulator.fleet.device.mqtt_driver import MqttDriver
 from simulator.fleet.engine.mqtt.engine import BrokerAddress, MqttSessions
 from simulator.fleet.engine.wheel import LoopClock, Wheel
@@ -40,7 +40,7 @@ class Fleet:
             self.engine,
             wheel,
             [Member(device_id, "product", MODEL) for device_id in self.ids],
-            Fleetwide(frozenset({BATCH_SENSOR_DATA}), 1, "run", ledger=ledger),
+            SharedSettings(frozenset({BATCH_SENSOR_DATA}), 1, "run", ledger=ledger),
             observer=ledger,
             receipt_timeout_s=0.5,
             on_news=self._changed.set,

@@ -15,7 +15,7 @@ import paho.mqtt.client as paho
 import pytest
 import uvloop
 
-from agent.errors import LockedOut, Offline, TakenOver
+from agent.errors import LockedOut, Offline, SessionTakenOver
 from agent.wire import topics
 from agent.wire.secret import Secret
 from gateway.devices.tokens import mosquitto_password
@@ -322,7 +322,7 @@ def test_another_client_with_the_same_id_takes_the_connection(start_mosquitto):
             try:
                 error, _ = await device.lose()
                 # mosquitto 2.0.11 hangs up without its reason.
-                assert isinstance(error, TakenOver) or error.state == "closed"
+                assert isinstance(error, SessionTakenOver) or error.state == "closed"
             finally:
                 await asyncio.to_thread(end_client, other)
 

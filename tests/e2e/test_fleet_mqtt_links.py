@@ -16,7 +16,7 @@ from agent.wire.secret import Secret
 from simulator.fleet.device.driver import Member
 from simulator.fleet.device.load_base import LoadDevice, RequestKind
 from simulator.fleet.device.memory_ledger import DeviceLedger, MemoryLedger
-from simulator.fleet.device.model import DeviceModel, Fleetwide
+from simulator.fleet.device.model import DeviceModel, SharedSettings
 from simulator.fleet.device.mqtt_driver import MqttDriver
 from simulator.fleet.device.mqtt_load import MqttLoad
 from simulator.fleet.engine.mqtt.engine import BrokerAddress, MqttSessions
@@ -61,7 +61,7 @@ class Bench:
         self.ids = [f"d{number}" for number in range(COUNT)]
         self.ledgers = [DeviceLedger(device_id, device_id) for device_id in self.ids]
         self.observed = Observed(self.ledgers)
-        self.fleet = Fleetwide(
+        self.fleet = SharedSettings(
             frozenset({BATCH_SENSOR_DATA}), 1, "run", ledger=self.observed, began_s=self.clock.time()
         )
         self._changed = asyncio.Event()

@@ -12,7 +12,7 @@ from simulator.cli import program
 from simulator.fleet.metrics.saturation import Limits, Saturation
 from simulator.fleet.run import fleet_run
 from simulator.fleet.run.reporter import RunReporter
-from simulator.terminal import WrongUse
+from simulator.terminal import CommandLineError
 from tests.e2e.plain_server import Choices, plain_server
 
 SCENARIO = """\
@@ -141,6 +141,6 @@ def test_a_backfill_is_refused_in_one_line_and_nothing_is_sent(tmp_path):
     scenario = tmp_path / "s.yaml"
     scenario.write_text(BACKFILL)
     with plain_server() as server:
-        with pytest.raises(WrongUse, match="announces no list-parameters and no recorded-at"):
+        with pytest.raises(CommandLineError, match="announces no list-parameters and no recorded-at"):
             fleet(tmp_path, server.base_url, "run", str(scenario), "--out", str(tmp_path / "out"))
         assert (server.readings, server.devices) == ([], [])

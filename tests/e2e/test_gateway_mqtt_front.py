@@ -20,11 +20,11 @@ from agent.wire.times import to_rfc3339
 from gateway.backend import Backend
 from gateway.command_cache import CommandCache
 from gateway.mqtt.broker_config import LIMITS
-from gateway.mqtt.front import MqttFront, MqttSettings, look_at_broker
+from gateway.mqtt.front import MqttFront, MqttSettings, check_broker_port
 from gateway.ports import Hints
 from gateway.store.schema import FILE_NAME
 from gateway.store.service import StoreWriter
-from gateway.store.values import Look, StoreBounds, StoredCommand
+from gateway.store.values import ListRead, StoreBounds, StoredCommand
 from tests.mosquitto import Mosquitto, end_client
 from tests.ports import free_port
 
@@ -68,8 +68,8 @@ class Bench:
 
     def list(self, commands: list[StoredCommand], canceled: Sequence[StoredCommand] = ()) -> None:
         """The service lists these and no others."""
-        self.backend.take_listed(DEVICE, commands, Look())
-        self.backend.finish_list(DEVICE, {each.id for each in commands}, Look(), canceled)
+        self.backend.take_listed(DEVICE, commands, ListRead())
+        self.backend.finish_list(DEVICE, {each.id for each in commands}, ListRead(), canceled)
 
     def of(self, kind: topics.TopicKind) -> list[Any]:
         return [value for each, value in self.arrived if each is kind]
@@ -302,7 +302,7 @@ def test_a_second_gateway_with_the_same_client_id_is_seen_and_told(make_bench, c
 
 
 def test_the_check_says_why_the_broker_cannot_be_used(start_mosquitto):
-    nobody = look_at_broker(MqttSettings("127.0.0.1", free_port(), "check"))
+    nobody = check_broker_port(MqttSettings("127.0.0.1", free_port(), "check"))
     assert nobody is not None
     assert "nobody listens" in nobody
-    assert look_at_broker(MqttSettings("127.0.0.1", start_mosquitto().port, "check")) is None
+    assert check_broker_port(MqttSettings("127.0.0.1", start_mosquitto().port, "check")) is None

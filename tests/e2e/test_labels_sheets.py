@@ -15,7 +15,7 @@ from zebrafy import ZebrafyZPL
 
 from simulator.labels import make_labels
 from simulator.labels.cli import labels_command
-from simulator.labels.printing.grid import Placing, grid_from
+from simulator.labels.printing.grid import GridPlacement, grid_from
 from simulator.labels.printing.options import PrintOptions
 from simulator.labels.printing.sheet import Marks, sheet_layout
 from simulator.labels.symbol.decoders import GrayImage, panel
@@ -27,7 +27,7 @@ from tests.conftest import require_program
 PRODUCT = "p-0193b2f4"
 OWN = {"columns": 4, "rows": 9, "label_width_mm": 45, "label_height_mm": 28.5, "pitch_x_mm": 48.5, "top_mm": 12}
 SHEETS = {
-    "L7160, moved, begun": (PrintOptions(stock="L7160", placing=Placing(0.7, -1.3, 4)), 19, 300),
+    "L7160, moved, begun": (PrintOptions(stock="L7160", placing=GridPlacement(0.7, -1.3, 4)), 19, 300),
     "L7651": (PrintOptions(stock="L7651"), 12, 300),
     "5160, outlines": (PrintOptions(stock="5160", marks=Marks.OUTLINE), 9, 300),
     "a grid of one's own": (PrintOptions(grid=grid_from(OWN, "own"), text=("identifier",)), 9, 203),
@@ -184,7 +184,7 @@ def test_the_same_command_gives_the_same_bytes_in_every_format(tmp_path):
 def test_many_sheets_come_in_several_files(tmp_path, monkeypatch):
     monkeypatch.setattr("simulator.labels.batch.formats.SHEET_PAGES_MAX", 2)
     grid = grid_from({"columns": 1, "rows": 2, "label_width_mm": 60, "label_height_mm": 30}, "own")
-    printing = PrintOptions(grid=grid, placing=Placing(skip_cells=1))
+    printing = PrintOptions(grid=grid, placing=GridPlacement(skip_cells=1))
     batch = make_labels(product_id=PRODUCT, count=8, out=tmp_path, printing=printing, formats=["pdf"])
     assert [path.name for path in batch.files["pdf"]] == ["sheet-0001.pdf", "sheet-0002.pdf", "sheet-0003.pdf"]
     texts = [path.read_bytes() for path in batch.files["pdf"]]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from agent.wire.tokens import TokenSet
-from simulator.login.flow import SignIn, Wanted
+from simulator.login.flow import SignIn, SignInOptions
 from simulator.service.core.scopes import SCOPES
 from tests.conftest import require_program
 from tests.partner import PlainBrowser
@@ -87,7 +87,7 @@ def test_the_public_client_in_javascript_runs(bench, browser, tmp_path):
 def test_the_typed_client_runs_on_what_a_sign_in_wrote(bench, browser, tmp_path):
     url = bench.service.base_url
     redirect_uri, out = "http://127.0.0.1:8976/callback", tmp_path / "token.json"
-    wanted = Wanted(url, None, "my-desktop-app", None, "manufacturer:devices", redirect_uri, out)
+    wanted = SignInOptions(url, None, "my-desktop-app", None, "manufacturer:devices", redirect_uri, out)
     with SignIn.begun(wanted) as sign_in:
         answer = browser.send(browser.open(sign_in.url), "approve")
         sign_in.finish(answer.headers["location"].partition("?")[2])

@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from simulator.app import Standing, run_up
+from simulator.app import RunningParts, run_up
 from simulator.children import ChildFailed
 from simulator.config import UpSettings
 from simulator.gateway import broker
@@ -49,7 +49,7 @@ def test_up_ends_with_a_thread_of_its_own(part):
     ending: list[threading.Thread] = []
     others = set(threading.enumerate())
 
-    def on_ready(_standing: Standing) -> None:
+    def on_ready(_standing: RunningParts) -> None:
         ending.append(threading.Thread(target=end_thread, args=(part, others)))
         ending[0].start()
 

@@ -40,7 +40,7 @@ class KnowsTime(Protocol):
 
     def now(self) -> float | None: ...
     def recorded_at(self, moment: Moment) -> float | None: ...
-    def when_known(self, then: Callable[[], object]) -> None: ...
+    def on_time_known(self, then: Callable[[], object]) -> None: ...
 
 
 @dataclass
@@ -180,7 +180,7 @@ class VirtualDevice:
         def dispatch_again(entry: JournalEntry, verify: bool) -> None:  # noqa: FBT001 - as it was held
             dispatcher.dispatch(entry, verify=verify)
 
-        service_clock.when_known(lambda: waiting.release(dispatch_again))
+        service_clock.on_time_known(lambda: waiting.release(dispatch_again))
         intake = Intake(
             journal=journal,
             rules=rules,

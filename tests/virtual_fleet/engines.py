@@ -237,7 +237,7 @@ class VirtualMqtt:
         if session is not None:
             session.is_over = True
 
-    def deafen(self, device: int) -> None:
+    def make_half_open(self, device: int) -> None:
         session = self._sessions.get(device)
         if session is not None:
             session.is_deaf = True

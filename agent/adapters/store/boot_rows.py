@@ -72,7 +72,7 @@ class BootRows:
         self._unwritten.clear()
 
     def now(self) -> Moment:
-        """This instant, :meth:`dated`."""
+        """This instant, dated as :meth:`dated` does."""
         return self.dated(self.clock.now())
 
     def dated(self, moment: Moment) -> Moment:

@@ -85,7 +85,7 @@ class GapRows:
         self._open: dict[DropReason, Gap] | None = None
 
     def forget_memory(self) -> None:
-        """A rollback happened."""
+        """Drop the counts held in memory: the transaction was rolled back."""
         self._open = None
 
     def note(self, gap: Gap) -> None:

@@ -52,7 +52,7 @@ def is_damage(error: BaseException | None) -> bool:
     return error_name(error).startswith(_DAMAGE) or (not error_name(error) and "decode" in str(error))
 
 
-def says_full(error: StorageError) -> bool:
+def is_disk_full(error: StorageError) -> bool:
     """The disk, or the file's own bound, has no room."""
     return error_name(error.__cause__) == "SQLITE_FULL"
 

@@ -325,15 +325,13 @@ class OutboxRows:
     def _record_gaps(self) -> None:
         """Turn the episodes that are over into records that wait like readings, in the same transaction."""
         over = [
-            gap
-            for gap in self._gaps.open().values()
-            if gap.is_over(pressure_is_over=self._pressure_is_over(gap.reason))
+            gap for gap in self._gaps.open().values() if gap.is_over(pressure_is_over=self._has_room_again(gap.reason))
         ]
         for gap in over:
             self._gaps.close(gap.reason)
         self._insert([encode_reading(gap.record()) for gap in over])
 
-    def _pressure_is_over(self, reason: DropReason) -> bool:
+    def _has_room_again(self, reason: DropReason) -> bool:
         if reason is DropReason.UNSAVED:
             return True
         if reason is DropReason.AGE:

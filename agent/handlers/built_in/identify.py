@@ -42,7 +42,7 @@ class Identify(Handler):
     def __init__(self, settings: BaseModel | None = None) -> None:
         super().__init__(settings)
         chosen = settings if isinstance(settings, Identify.Settings) else Identify.Settings()
-        self._led = None if chosen.led is None else _Led(chosen.led_root / chosen.led)
+        self._led = None if chosen.led is None else _LedDirectory(chosen.led_root / chosen.led)
 
     def check(self) -> None:
         """The configured LED exists and may be written.
@@ -68,7 +68,7 @@ class Identify(Handler):
         return {**context.controls.identity(), "blinked_s": blinked_s}
 
 
-class _Led:
+class _LedDirectory:
     """One directory of the kernel's LED class."""
 
     def __init__(self, directory: Path) -> None:

@@ -17,7 +17,7 @@ from agent.core.values import Contract, JsonObject
 from agent.handlers.base import CommandContext, Handler, HandlerFailed, HandlerPayload, HandlerRejected, HandlerSettings
 
 if TYPE_CHECKING:
-    from agent.helper.asking import Asking
+    from agent.helper.asking import HelperCall
     from agent.helper.exchange import HelperAnswer
 
 _NAME: Final = "reboot"
@@ -65,11 +65,11 @@ class Reboot(Handler):
             HandlerFailed: ``no_answer``, ``no_reboot``, ``action_failed``: the device is still in the same boot.
         """
         # Here, since most devices never restart by command and need not carry it.
-        from agent.helper.asking import Asking, request_id_of
+        from agent.helper.asking import HelperCall, request_id_of
         from agent.helper.exchange import ACCEPTED
 
         chosen, controls = self._chosen, context.controls
-        asking = Asking(
+        asking = HelperCall(
             request_id_of(context.command_id),
             self.name,
             context.stopping,
@@ -120,7 +120,7 @@ class _Note(NamedTuple):
         context.controls.remember(_NAME, json.dumps([context.command_id, *self]))
 
 
-def _ask(asking: Asking, context: CommandContext, timeout_s: float) -> HelperAnswer | None:
+def _ask(asking: HelperCall, context: CommandContext, timeout_s: float) -> HelperAnswer | None:
     """None when the agent stops before the helper said anything: what became of it shows after the start."""
     from agent.helper.asking import NoHelper
 
@@ -134,7 +134,7 @@ def _ask(asking: Asking, context: CommandContext, timeout_s: float) -> HelperAns
     return answer
 
 
-def _wait_for_end(asking: Asking, timeout_s: float) -> None:
+def _wait_for_end(asking: HelperCall, timeout_s: float) -> None:
     from agent.helper.exchange import FAILED, REFUSED
 
     answer = asking.wait_for_end(timeout_s)

@@ -128,10 +128,12 @@ class UpdateAgent(Handler):
         return True
 
     def _ask(self, context: CommandContext, places: Places, request_id: str) -> None:
-        from agent.helper.asking import Asking, NoHelper
+        from agent.helper.asking import HelperCall, NoHelper
         from agent.helper.exchange import REFUSED
 
-        asking = Asking(request_id, "update", context.stopping, request_file=places.request, answer_file=places.answer)
+        asking = HelperCall(
+            request_id, "update", context.stopping, request_file=places.request, answer_file=places.answer
+        )
         try:
             answer = asking.ask(self._chosen.answer_timeout_s)
         except NoHelper as error:

@@ -61,7 +61,7 @@ class UpdateConfig(Handler):
         )
 
         @model_validator(mode="after")
-        def _is_one_of_both(self) -> Self:
+        def _check_one_given(self) -> Self:
             if (self.config is None) == (self.patch is None):
                 raise ValueError("give either 'config' or 'patch'")
             return self

@@ -64,7 +64,7 @@ class WriteFile(Handler):
         )
 
         @model_validator(mode="after")
-        def _is_one_of_both(self) -> Self:
+        def _check_one_given(self) -> Self:
             if (self.text is None) == (self.base64 is None):
                 raise ValueError("give either 'text' or 'base64'")
             return self
@@ -83,7 +83,7 @@ class WriteFile(Handler):
 
         @field_validator("folders")
         @classmethod
-        def _are_narrow(cls, folders: tuple[str, ...]) -> tuple[str, ...]:
+        def _check_folders(cls, folders: tuple[str, ...]) -> tuple[str, ...]:
             for folder in folders:
                 if not folder.startswith("/") or folder.startswith("//") or ".." in folder.split("/"):
                     raise ValueError(f"{folder!r} must be an absolute path without '..'")

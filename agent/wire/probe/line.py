@@ -81,7 +81,7 @@ class Seen:
 
     @property
     def has_body(self) -> bool:
-        """There is more than space in the body."""
+        """Whether the body holds more than white space."""
         return bool(self.content.strip())
 
     def json(self) -> Any:

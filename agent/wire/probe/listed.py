@@ -23,7 +23,7 @@ _LISTED: Final = (
 )
 
 
-def look_at_lists(notes: Notes, devices: Seen, device_id: str) -> None:
+def probe_lists(notes: Notes, devices: Seen, device_id: str) -> None:
     """Look at devices, products and readings.
 
     Args:

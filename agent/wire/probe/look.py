@@ -10,8 +10,8 @@ from agent.wire.announcement import read_announcement
 from agent.wire.dialect import Dialect
 from agent.wire.probe.commands import read_commands
 from agent.wire.probe.line import NOT_JSON, Keys, ProbeLine, Seen, unreachable
-from agent.wire.probe.listed import UNDECIDED, look_at_lists
-from agent.wire.probe.manners import look_at_manners
+from agent.wire.probe.listed import UNDECIDED, probe_lists
+from agent.wire.probe.manners import probe_conventions
 from agent.wire.probe.notes import NEEDS_WRITING, Notes
 from agent.wire.probe.shapes import (
     ERROR_WORDS,
@@ -40,14 +40,14 @@ def look(line: ProbeLine, *, device_id: str = "", dialect: Dialect | None = None
         raise unreachable(devices)
     _look_for_gateway(notes, devices)
     if not notes.is_gateway:
-        look_at_lists(notes, devices, device_id)
-    _look_at_credentials(notes, devices, device_id)
-    _look_at_commands(notes, device_id)
-    _look_at_errors(notes, device_id)
-    _look_at_readings(notes)
+        probe_lists(notes, devices, device_id)
+    _check_credentials(notes, devices, device_id)
+    _probe_commands(notes, device_id)
+    _probe_errors(notes, device_id)
+    _probe_readings(notes)
     if not notes.is_gateway:
-        _look_at_groups(notes)
-    look_at_manners(notes)
+        _read_groups(notes)
+    probe_conventions(notes)
     return notes
 
 
@@ -79,7 +79,7 @@ def _look_for_gateway(notes: Notes, devices: Seen) -> None:
         notes.note("server", "answered_by", "gateway", words)
 
 
-def _look_at_credentials(notes: Notes, devices: Seen, device_id: str) -> None:
+def _check_credentials(notes: Notes, devices: Seen, device_id: str) -> None:
     line = notes.line
     path = paths.device_commands(device_id or "probe") if notes.is_gateway else paths.DEVICES
     missing = [line.get(path, keys=keys) for keys in (Keys.NONE, Keys.API_KEY_ALONE, Keys.SECRET_KEY_ALONE)]
@@ -105,7 +105,7 @@ def _has_error(seen: Seen) -> bool:
     return error_shape(seen) in {"complete", "error_alone"}
 
 
-def _look_at_errors(notes: Notes, device_id: str) -> None:
+def _probe_errors(notes: Notes, device_id: str) -> None:
     line = notes.line
     mark = secrets.token_hex(4)
     nowhere = line.get(f"/probe-{mark}")
@@ -115,7 +115,7 @@ def _look_at_errors(notes: Notes, device_id: str) -> None:
     else:
         path = paths.DEVICES
         answers = [nowhere, line.get(paths.product_commands(f"probe-{mark}"))]
-    judged = [(_or_unjudged(seen), seen.status == _NOT_FOUND) for seen in answers]
+    judged = [(_unless_refused(seen), seen.status == _NOT_FOUND) for seen in answers]
     notes.judge("unknown_404", "When the path or the addressed resource does not exist, then 404.", *judged)
     if not notes.is_gateway or notes.offers(extensions.COMMAND_STATUS):
         given = {"status": "in_progress"} if notes.is_gateway else {}
@@ -148,12 +148,12 @@ def _error_words(shape: str) -> str:
     return ERROR_WORDS[shape]
 
 
-def _or_unjudged(seen: Seen) -> Seen:
+def _unless_refused(seen: Seen) -> Seen:
     """Without a word about the path where the credentials are refused."""
     return Seen(seen.what, fault=seen.brief()) if seen.status in UNDECIDED else seen
 
 
-def _look_at_commands(notes: Notes, device_id: str) -> None:
+def _probe_commands(notes: Notes, device_id: str) -> None:
     reason = f"{NEEDS_WRITING}: a list of commands may be handed out once"
     if notes.offers(extensions.COMMAND_STATUS) and device_id:
         # Running commands alone: a server that marks what it lists as delivered marks none by this.
@@ -174,7 +174,7 @@ def _look_at_commands(notes: Notes, device_id: str) -> None:
         notes.unseen("results", "results", NEEDS_WRITING)
 
 
-def _look_at_readings(notes: Notes) -> None:
+def _probe_readings(notes: Notes) -> None:
     how = "announced" if notes.dialect.extensions is None else "configured"
     for extension, name, words in (
         (extensions.RECORDED_AT, "recorded_at", "takes recorded_at"),
@@ -205,7 +205,7 @@ def want_time_of_reading(notes: Notes) -> None:
         notes.set("recorded_at_reading", "recorded_at_s", why, only_if_wanted=True)
 
 
-def _look_at_groups(notes: Notes) -> None:
+def _read_groups(notes: Notes) -> None:
     for name, path in (("rules", paths.RULES), ("analytics", paths.DEVICE_ANALYTICS)):
         seen = notes.line.get(path)
         if seen.status:

@@ -14,7 +14,7 @@ _MANY: Final = 4
 _MARK: Final = b"\xef\xbb\xbf"
 
 
-def look_at_manners(notes: Notes) -> None:
+def probe_conventions(notes: Notes) -> None:
     """Judge all answers so far; makes no requests."""
     answers = [seen for seen in notes.line.seen if seen.status]
     _clock(notes)

@@ -65,7 +65,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class ProbeReport:
-    """The whole probe.
+    """The report of a whole probe: what the server does, item by item.
 
     Attributes:
         base_url: of the server.
@@ -118,7 +118,7 @@ class ProbeReport:
         return sum(requirement.verdict is verdict for requirement in self.requirements)
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON members."""
+        """The report as JSON members."""
         return {
             "base_url": self.base_url,
             "standing": self.standing.name.lower(),

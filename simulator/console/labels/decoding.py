@@ -41,7 +41,7 @@ def decode_picture(data: bytes, panel: Sequence[Decoder], *, quick: bool, patien
     search = CodeSearch(picture.pixels, [one for one in panel if one.name != "opencv"])
     search.look()
     if not quick:
-        search.look_harder(lambda: bool(search.found and not search.unread) or time.monotonic() > until)
+        search.search_thoroughly(lambda: bool(search.found and not search.unread) or time.monotonic() > until)
     codes = [_show_code(code, picture, panel) for code in _from_top(search.found)[:_CODES_MAX]]
     unread = [_places(corners, picture) for corners in search.unread]
     return {

@@ -31,7 +31,7 @@ _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class LabelsResult:
     """What was made.
 
     Attributes:
@@ -47,7 +47,7 @@ class Made:
     name: str = ""
 
 
-def make_order(order: Mapping[str, Any], label_key: str | None, panel: tuple[Decoder, ...]) -> Made:
+def make_order(order: Mapping[str, Any], label_key: str | None, panel: tuple[Decoder, ...]) -> LabelsResult:
     """Make what was ordered.
 
     Args:
@@ -64,8 +64,8 @@ def make_order(order: Mapping[str, Any], label_key: str | None, panel: tuple[Dec
         formats = ["pdf"] if order["output"] == "sheet" else list(order["formats"])
         with batch_of(order, label_key, panel, formats) as batch:
             if order["output"] == "sheet":
-                return Made({}, _sheet(batch), "application/pdf", "labels.pdf")
-            return Made({}, zip_folder(batch.folder), "application/zip", "labels.zip")
+                return LabelsResult({}, _sheet(batch), "application/pdf", "labels.pdf")
+            return LabelsResult({}, zip_folder(batch.folder), "application/zip", "labels.zip")
     except BadRows as problem:
         raise LabelError(_as_identifiers(str(problem))) from None
     except LabelError as problem:
@@ -160,7 +160,7 @@ def _table(identifiers: list[str]) -> str:
     return rows.getvalue()
 
 
-def _preview(order: Mapping[str, Any], label_key: str | None, panel: tuple[Decoder, ...]) -> Made:
+def _preview(order: Mapping[str, Any], label_key: str | None, panel: tuple[Decoder, ...]) -> LabelsResult:
     total = order["count"] if order["identifiers"] is None else len(order["identifiers"])
     # The sheet is drawn as well, so that what will not fit there is said now.
     with batch_of(order, label_key, panel, ["svg", "pdf"], PREVIEW_LABELS) as batch:
@@ -168,7 +168,7 @@ def _preview(order: Mapping[str, Any], label_key: str | None, panel: tuple[Decod
     printing = _printing(order)
     size_mm = printing.fitting_size_mm(["pdf"]) if order["size_mm"] is None else order["size_mm"]
     per_page = printing.sheet_grid(size_mm).per_page
-    return Made(
+    return LabelsResult(
         {
             "count": total,
             "labels": labels,

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from simulator.console.labels.making import Made, as_members, batch_of, zip_folder
+from simulator.console.labels.making import LabelsResult, as_members, batch_of, zip_folder
 from simulator.labels.corpus.case import Setting
 from simulator.labels.corpus.collection import Entry, collect
 from simulator.labels.corpus.drawing import draw_case
@@ -28,7 +28,7 @@ _NOBODY: Final = ("0193b2f4-0000-7000-8000-000000000001", "f193b2f4-0000-7000-80
 _LINK_HOST: Final = "onboard.example.com"
 
 
-def make_negatives(order: Mapping[str, Any], label_key: str | None, panel: tuple[Decoder, ...]) -> Made:
+def make_negatives(order: Mapping[str, Any], label_key: str | None, panel: tuple[Decoder, ...]) -> LabelsResult:
     """Make what was ordered.
 
     Args:
@@ -47,19 +47,19 @@ def make_negatives(order: Mapping[str, Any], label_key: str | None, panel: tuple
         raise LabelError(as_members(str(problem))) from None
 
 
-def _payloads(order: Mapping[str, Any], label_key: str | None) -> Made:
+def _payloads(order: Mapping[str, Any], label_key: str | None) -> LabelsResult:
     signer = None if label_key is None else signer_of_label_key(label_key)
     setting, entries = _entries_for(order["product_id"], order["link_host"] or _LINK_HOST, label_key, signer)
     if order["output"] == "zip":
         with tempfile.TemporaryDirectory(prefix="labels-") as place:
             out = Path(place) / "corpus"
             write_corpus(entries, setting, out, label_key=setting.signer.key.shown)
-            return Made({}, zip_folder(out), "application/zip", "labels-to-refuse.zip")
+            return LabelsResult({}, zip_folder(out), "application/zip", "labels-to-refuse.zip")
     refused = [entry for entry in entries if not entry.of.valid]
     firsts = {entry.of.name: entry for entry in reversed(refused)}.values()  # one of each class
     drawn = [(entry, draw_case(entry.case)) for entry in reversed(firsts)]
     shown = [_show_entry(entry, png) for entry, png in drawn if png is not None]
-    return Made({"count": len(refused), "classes": len({entry.of.name for entry in refused}), "entries": shown})
+    return LabelsResult({"count": len(refused), "classes": len({entry.of.name for entry in refused}), "entries": shown})
 
 
 def _show_entry(entry: Entry, png: bytes) -> dict[str, Any]:
@@ -95,20 +95,22 @@ def _entries_for(
     return first, tuple(kept)
 
 
-def _damaged(order: Mapping[str, Any], label_key: str | None, panel: tuple[Decoder, ...]) -> Made:
+def _damaged(order: Mapping[str, Any], label_key: str | None, panel: tuple[Decoder, ...]) -> LabelsResult:
     is_preview = order["output"] == "preview"
     with batch_of(order, label_key, panel, ["png"], 1 if is_preview else None) as good:
         out = good.folder.with_name("damaged")
         batch = damage_labels([good.folder], out=out, severities=_SEVERITIES, flips=False, decoders=panel)
         if not is_preview:
-            return Made({}, zip_folder(out), "application/zip", "labels-damaged.zip")
+            return LabelsResult({}, zip_folder(out), "application/zip", "labels-damaged.zip")
         shown = [
             _show_damage(out, finding, number, batch.run.decoders)
             for finding in batch.findings
             for number in _numbers(finding)
         ]
     total = len(order["identifiers"] or ()) or order["count"]
-    return Made({"count": total * len(shown), "labels": total, "decoders": list(batch.run.decoders), "entries": shown})
+    return LabelsResult(
+        {"count": total * len(shown), "labels": total, "decoders": list(batch.run.decoders), "entries": shown}
+    )
 
 
 def _numbers(finding: DamageFinding) -> range:

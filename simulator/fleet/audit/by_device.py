@@ -23,7 +23,7 @@ AGE_PERCENTILES: Final = (50.0, 90.0, 99.0, 100.0)
 
 @dataclass(frozen=True, slots=True)
 class DeviceFigures:
-    """One device.
+    """The audit's counts of one device.
 
     Attributes:
         sent: readings that left it at least once.

@@ -151,7 +151,7 @@ def judge_commands(events: Iterable[CommandEvent], rules: CommandRules, found: F
             sums["stateless"] += sum(each.reported and None in each.listed for each in commands.values())
         if not rules.lists_read:
             missing = unanswered[device] + _undelivered(commands)
-            sums["unjudged"] += max(0, missing - len(_strangers(commands, rules)))
+            sums["unjudged"] += max(0, missing - len(_unrecorded_commands(commands, rules)))
     for device in unanswered.keys() - devices.keys():
         sums["unjudged"] += 0 if rules.lists_read else unanswered[device]
     return CommandSums(**sums)
@@ -163,7 +163,7 @@ def _wrong_of(
     """Kind -> ids of one device's commands."""
     read, whole = device in rules.read, device not in rules.partial
     wrong: dict[str, list[str]] = {kind: [] for kind in ("lost", "doubled", "reordered", "altered", "late", "unknown")}
-    strangers = _strangers(commands, rules)
+    strangers = _unrecorded_commands(commands, rules)
     if not rules.lists_read:
         # A service may give an order another id in its answer than in the list; as many as are missing may be those.
         unanswered += _undelivered(commands)
@@ -189,7 +189,7 @@ def _wrong_of(
     return wrong
 
 
-def _strangers(commands: Mapping[str, _Command], rules: CommandRules) -> list[str]:
+def _unrecorded_commands(commands: Mapping[str, _Command], rules: CommandRules) -> list[str]:
     """Commands of this run that nobody wrote down as ordered."""
     return [
         name

@@ -226,7 +226,7 @@ class FileLedger(FleetLedger):
         except queue.Full:
             self._file.miss(chunk.from_s, chunk.to_s, chunk.records, self._fault or "the disk is slower than the run")
         if self._fault:  # only after it: whatever is put before the thread says so, the thread counts as missed
-            self._miss_waiting()
+            self._drop_queued()
 
     def close(self) -> tuple[LedgerGap, ...]:
         """Write what is left and the end. Closing again does nothing.
@@ -245,7 +245,7 @@ class FileLedger(FleetLedger):
         else:
             self._thread.join(_STOP_S)
         if self._fault:
-            self._miss_waiting()
+            self._drop_queued()
             self._file.append(b"")  # the gaps; without an end nobody takes it for a whole one
             self._file.close()
             return self.gaps
@@ -300,10 +300,10 @@ class FileLedger(FleetLedger):
             self._file.miss(self._to_s, self._to_s, 0, self._fault)
         else:
             self._file.miss(chunk.from_s, chunk.to_s, chunk.records, self._fault)
-        self._miss_waiting()
+        self._drop_queued()
         self._on_failure(name, error)
 
-    def _miss_waiting(self) -> None:
+    def _drop_queued(self) -> None:
         with contextlib.suppress(queue.Empty):
             while True:
                 if (chunk := self._waiting.get_nowait()) is not None:

@@ -45,7 +45,7 @@ def readback_path(run: Path) -> Path:
 
 
 def find_ledgers(run: Path) -> tuple[Path, ...]:
-    """Every worker's ledger.
+    """The ledger files of all workers in a run's folder.
 
     Raises:
         ConfigurationError: there is none.

@@ -184,7 +184,7 @@ class Frame:
 
 
 def make_frame(kind: bytes, body: bytes) -> bytes:
-    """The frame's bytes."""
+    """The bytes of one frame of a ledger."""
     return _HEAD.pack(kind, len(body), zlib.crc32(body)) + body
 
 

@@ -212,12 +212,12 @@ class _ReadBack:
     async def _read_all(self) -> None:
         devices = self._task.devices
         if devices and not self._asks_by_parameters:
-            await self._read_plainly()
-        elif devices and not await self._settle_on_a_query(devices[0]):
+            await self._read_unfiltered()
+        elif devices and not await self._find_query(devices[0]):
             await self._readings_of_all()
         await _for_each(devices, self._device)
 
-    async def _read_plainly(self) -> None:
+    async def _read_unfiltered(self) -> None:
         """Everything, without a parameter; device by device where the service refuses that."""
         try:
             await self._readings_of_all()
@@ -234,7 +234,7 @@ class _ReadBack:
         if self._done % _TOLD_EVERY == 0 or self._done == len(self._task.devices):
             self._on_progress(self._done, len(self._task.devices))
 
-    async def _settle_on_a_query(self, device: AuditedDevice) -> bool:
+    async def _find_query(self, device: AuditedDevice) -> bool:
         """Find the parameters that the service takes; whether it gives one device's readings alone."""
         while True:
             try:

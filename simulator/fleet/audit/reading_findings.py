@@ -169,7 +169,7 @@ class ReadingFacts:
 
     @property
     def size(self) -> int:
-        """How many readings."""
+        """How many readings were compared."""
         return len(self.keys)
 
 

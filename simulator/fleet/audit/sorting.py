@@ -175,7 +175,7 @@ def _header(frame: Frame | None, path: Path) -> LedgerHeader:
 
 def _look_at(found: LedgerSurvey, frame: Frame) -> None:
     if frame.kind == b"R":
-        _look_at_readings(found, records_of(frame))
+        _probe_readings(found, records_of(frame))
     elif frame.kind == b"C":
         for event in frame.commands():
             found.weights = _grown(found.weights, event.device)
@@ -193,7 +193,7 @@ def _look_at(found: LedgerSurvey, frame: Frame) -> None:
         found.counts = LedgerCounts(**counts)
 
 
-def _look_at_readings(found: LedgerSurvey, records: Records) -> None:
+def _probe_readings(found: LedgerSurvey, records: Records) -> None:
     _weigh(found, records)
     by_kind = np.bincount(records["kind"], weights=counted_readings(records), minlength=max(ReadingKind) + 1)
     for kind, name in _READING_NAMES.items():

@@ -14,7 +14,7 @@ from simulator.fleet.target.client import Keyring, open_client
 from simulator.fleet.target.provisioning import CleanupCount, clean_up
 from simulator.fleet.target.safety import permit, read_targets
 from simulator.fleet.target.target import Target, TargetOptions, find_offers, find_target
-from simulator.terminal import WrongUse, errors_in_one_line, show_progress
+from simulator.terminal import CommandLineError, errors_in_one_line, show_progress
 
 
 @click.command("cleanup")
@@ -35,7 +35,7 @@ def cleanup_command(
     cannot be reached.
     """
     if prefix is not None and not prefix.strip():
-        raise WrongUse("--prefix is empty: give the first characters of the identifiers, or leave it out")
+        raise CommandLineError("--prefix is empty: give the first characters of the identifiers, or leave it out")
     with errors_in_one_line():
         way = find_target(target)
         permit(way.base_url, read_targets(targets) if targets else (), owned=owned)

@@ -14,7 +14,7 @@ from simulator.credentials import takes_ca_file
 from simulator.fleet.report.table_files import FORMATS
 from simulator.fleet.scenario.reading import ScenarioFile, read_scenario_file
 from simulator.fleet.target.target import TargetOptions
-from simulator.terminal import WrongUse
+from simulator.terminal import CommandLineError
 
 _TARGET = (
     click.option("--base-url", help="Address of the service, such as http://127.0.0.1:8080."),
@@ -72,9 +72,9 @@ def read_or_refuse(path: Path, *, allow_python: bool) -> ScenarioFile:
     """The scenario of a file.
 
     Raises:
-        WrongUse: it has faults; each on a line of its own.
+        CommandLineError: it has faults; each on a line of its own.
     """
     try:
         return read_scenario_file(path, allow_python=allow_python)
     except ConfigurationError as error:
-        raise WrongUse("\n".join(f"{error.source}: {fault}" for fault in error.faults)) from None
+        raise CommandLineError("\n".join(f"{error.source}: {fault}" for fault in error.faults)) from None

@@ -7,7 +7,7 @@ from agent.core.schedule import phase_s
 from agent.core.values import Moment
 from agent.errors import ServiceError
 from simulator.fleet.device.answers import outcome_of
-from simulator.fleet.device.fast_path import Stamps, stamps_of
+from simulator.fleet.device.fast_path import AnswerHeaders, stamps_of
 from simulator.fleet.device.http_codec import Listing, PagedPoll, Request
 from simulator.fleet.device.retry_policy import RetryPolicy
 from simulator.fleet.device.runtime import DeviceRuntime, take_in
@@ -78,7 +78,7 @@ class CommandPolling:
         news = self._take_in(listing, sent_s, now)
         if is_one_page and not (poll.unchanged or poll.commands or poll.malformed):
             self._runtime.known_answers.learn_empty(answer.body)
-        stamps = Stamps(None, listing.etag)  # its time is observed already: the decisions above went by it
+        stamps = AnswerHeaders(None, listing.etag)  # its time is observed already: the decisions above went by it
         self._heard(stamps, unchanged=poll.unchanged, news=news, held=poll.held, sent_s=sent_s, now=now)
         self.fault = "; ".join(poll.malformed)
         return OutcomeClass.OK
@@ -95,7 +95,9 @@ class CommandPolling:
         self._runtime.time.observe(poll.server_time, now, now.monotonic_s - sent_s)
         return not poll.unchanged and take_in(self._runtime, poll, now)
 
-    def _heard(self, stamps: Stamps, *, unchanged: bool, news: bool, held: bool, sent_s: float, now: Moment) -> None:
+    def _heard(
+        self, stamps: AnswerHeaders, *, unchanged: bool, news: bool, held: bool, sent_s: float, now: Moment
+    ) -> None:
         runtime = self._runtime
         self._retry_policy.succeeded()
         self.fault = ""

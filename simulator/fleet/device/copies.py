@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final
 
 from simulator.fleet.device.http_codec import Request
-from simulator.fleet.device.model import Fleetwide, Observer
+from simulator.fleet.device.model import Observer, SharedSettings
 from simulator.fleet.engine.mqtt.faults import class_of_reason
 from simulator.fleet.engine.ports import Headers
 from simulator.fleet.engine.wheel import Wheel
@@ -23,7 +23,7 @@ _SUFFIX: Final = "-copy-{}"
 def send_copies(
     request: Request,
     device: int,
-    fleet: Fleetwide,
+    fleet: SharedSettings,
     wheel: Wheel,
     now_s: float,
     *,
@@ -55,7 +55,7 @@ def send_copies(
             send(again, due_s)
 
 
-class Unawaited:
+class MeasuredOnly:
     """An exchange under way that is measured, and nothing else: a caller of both engines.
 
     Args:

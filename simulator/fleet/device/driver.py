@@ -14,7 +14,7 @@ from agent.core.values import Moment
 from simulator.fleet.device.fast_path import KnownAnswers
 from simulator.fleet.device.hashed_random import HashedRandom
 from simulator.fleet.device.http_codec import HttpCodec, Request
-from simulator.fleet.device.model import TIMEOUT_S, Clocks, DeviceModel, Fleetwide, Observer
+from simulator.fleet.device.model import TIMEOUT_S, Clocks, DeviceModel, Observer, SharedSettings
 from simulator.fleet.device.runtime import DeviceRuntime
 from simulator.fleet.device.store import Disk
 from simulator.fleet.device.virtual_device import VirtualDevice
@@ -186,7 +186,7 @@ class DeviceDriver(Generic[AnySlot]):
         self,
         engine: Engine,
         wheel: Wheel,
-        fleet: Fleetwide,
+        fleet: SharedSettings,
         *,
         first_index: int = 0,
         observer: Observer | None = None,

@@ -24,7 +24,7 @@ _KEPT: Final = 64
 _BODY_BYTES_MAX: Final = 200
 
 
-class Stamps(NamedTuple):
+class AnswerHeaders(NamedTuple):
     """The headers of a good answer that a device uses.
 
     Attributes:
@@ -36,18 +36,18 @@ class Stamps(NamedTuple):
     etag: str | None
 
 
-def stamps_of(headers: Headers) -> Stamps | None:
+def stamps_of(headers: Headers) -> AnswerHeaders | None:
     """Date and entity tag; None where one comes twice or is unusual, and for a web page."""
     # A tuple is there again and again (see Headers), and its parts are not looked through each time.
     return _stamps_of_known(headers) if type(headers) is tuple else _look_through(headers)
 
 
 @lru_cache(maxsize=64)
-def _stamps_of_known(headers: tuple[tuple[bytes, bytes], ...]) -> Stamps | None:
+def _stamps_of_known(headers: tuple[tuple[bytes, bytes], ...]) -> AnswerHeaders | None:
     return _look_through(headers)
 
 
-def _look_through(headers: Headers) -> Stamps | None:
+def _look_through(headers: Headers) -> AnswerHeaders | None:
     dates = etags = 0
     date = etag = b""
     for name, value in headers:
@@ -66,7 +66,7 @@ def _look_through(headers: Headers) -> Stamps | None:
     if not (date.isascii() and etag.isascii()):
         return None
     text = etag.decode("ascii")
-    return Stamps(_epoch_s(date), text if text and text.isprintable() else None)
+    return AnswerHeaders(_epoch_s(date), text if text and text.isprintable() else None)
 
 
 @lru_cache(maxsize=16)

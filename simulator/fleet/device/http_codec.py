@@ -102,12 +102,12 @@ class Request(NamedTuple):
     copies: tuple[SentBody, ...] = ()
 
 
-class Dated(Protocol):
+class DatedReading(Protocol):
     """A reading that goes over the wire."""
 
     @property
     def key(self) -> int:
-        """The outbox's."""
+        """The key of the reading in its outbox."""
         ...
 
     @property
@@ -123,7 +123,7 @@ class Dated(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TimedReading:
-    """A reading that goes over the wire without an outbox; see :class:`Dated`."""
+    """A reading that goes over the wire without an outbox; see :class:`DatedReading`."""
 
     key: int
     text: str
@@ -163,7 +163,7 @@ class HttpCodec:
 
     def readings(
         self,
-        batch: Sequence[Dated],
+        batch: Sequence[DatedReading],
         name: str,
         intended_s: float = 0.0,
         ready_s: float = 0.0,
@@ -237,7 +237,7 @@ class HttpCodec:
         """Whether readings go out with the time at which they were made."""
         return sends_time(self.offers, self.dialect)
 
-    def _dated(self, reading: Dated) -> str:
+    def _dated(self, reading: DatedReading) -> str:
         """The values, with the time among them where the scenario names a reading for it."""
         name = self.dialect.recorded_at_reading
         if reading.recorded_ms is None or name is None:
@@ -261,7 +261,7 @@ class HttpCodec:
             data_payload=payload.to_wire(),
         )
 
-    def _reading(self, reading: Dated) -> str:
+    def _reading(self, reading: DatedReading) -> str:
         """:class:`agent.wire.sensor_data.PostSensorData` as JSON text."""
         device_id = self.device_id
         name = f'"{device_id}"' if self._is_plain else encode_json(device_id).decode()
@@ -356,7 +356,7 @@ class PagedPoll:
 
     @property
     def has_begun(self) -> bool:
-        """At least one page came."""
+        """Whether at least one page of the list was read."""
         return bool(self._pages)
 
     def take(self, answer: HttpAnswer) -> Listing | None:

@@ -8,11 +8,11 @@ from typing import Final, Unpack
 
 from agent.core.values import Moment
 from agent.errors import ServiceError, TransportError, UnexpectedAnswer
-from simulator.fleet.device.copies import Unawaited, send_copies
+from simulator.fleet.device.copies import MeasuredOnly, send_copies
 from simulator.fleet.device.driver import DeviceDriver, DeviceSlot, Member
 from simulator.fleet.device.http_codec import HELD_POLL, HttpCodec, Operation, Request
 from simulator.fleet.device.load_base import RUN_OVER
-from simulator.fleet.device.model import Fleetwide, TransportOptions
+from simulator.fleet.device.model import SharedSettings, TransportOptions
 from simulator.fleet.device.request_template import RequestTemplate
 from simulator.fleet.device.virtual_device import Channel, VirtualDevice
 from simulator.fleet.device.web_pages import DevicePages
@@ -44,7 +44,7 @@ class HttpDriver(DeviceDriver["_HttpSlot"]):
         wheel: Wheel,
         templates: Sequence[RequestTemplate],
         members: Sequence[Member],
-        fleet: Fleetwide,
+        fleet: SharedSettings,
         **options: Unpack[TransportOptions],
     ) -> None:
         super().__init__(engine, wheel, fleet, **options)
@@ -160,7 +160,7 @@ class _HttpSlot(DeviceSlot[VirtualDevice]):
         if request.copies:
 
             def send(copy: Request, due_s: float) -> None:
-                caller = Unawaited(driver.observer, Operation.READINGS, self.index, due_s, Attempt.AMBIGUOUS)
+                caller = MeasuredOnly(driver.observer, Operation.READINGS, self.index, due_s, Attempt.AMBIGUOUS)
                 driver.engine.send(self.index, template.message(copy), caller, driver.timeout_s)
 
             now_s = driver.clocks.monotonic()

@@ -21,7 +21,7 @@ from agent.wire.sending import SendCommand
 from simulator.fleet.device.answers import SOURCE, judge, outcome_of, read_written
 from simulator.fleet.device.http_codec import HttpCodec, Operation, Request, sends_time
 from simulator.fleet.device.load_base import CLEAR, LoadBase, LoadDevice, OnEnd, ReadingMaker, RequestKind
-from simulator.fleet.device.model import Fleetwide, TransportOptions
+from simulator.fleet.device.model import SharedSettings, TransportOptions
 from simulator.fleet.device.request_template import RequestTemplate
 from simulator.fleet.device.web_pages import DevicePages, is_page_answer
 from simulator.fleet.engine.ports import Headers, HttpAnswer, HttpEngine
@@ -52,7 +52,7 @@ class HttpLoad(LoadBase):
         wheel: Wheel,
         templates: Sequence[RequestTemplate],
         subjects: Sequence[LoadDevice],
-        fleet: Fleetwide,
+        fleet: SharedSettings,
         **options: Unpack[TransportOptions],
     ) -> None:
         super().__init__(wheel, fleet, len(subjects), **options)

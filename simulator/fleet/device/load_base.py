@@ -14,7 +14,7 @@ from agent.core.values import Moment
 from simulator.fleet.audit.digest import digest_values
 from simulator.fleet.audit.fleet_ledger import SEQUENCE_NAME
 from simulator.fleet.device.http_codec import Request, TimedReading, values_text
-from simulator.fleet.device.model import TIMEOUT_S, Clocks, Fleetwide, Observer
+from simulator.fleet.device.model import TIMEOUT_S, Clocks, Observer, SharedSettings
 from simulator.fleet.engine.wheel import Timer, Wheel
 from simulator.fleet.outcomes import Attempt, OutcomeClass
 from simulator.fleet.signals.base import Individual, SignalSet
@@ -61,7 +61,7 @@ class ReadingMaker:
     """
 
     def __init__(
-        self, fleet: Fleetwide, first_index: int, subjects: Sequence[LoadDevice], *, is_dated: bool = True
+        self, fleet: SharedSettings, first_index: int, subjects: Sequence[LoadDevice], *, is_dated: bool = True
     ) -> None:
         self._fleet = fleet
         self._first = first_index
@@ -226,7 +226,7 @@ class LoadBase(ABC):
     def __init__(
         self,
         wheel: Wheel,
-        fleet: Fleetwide,
+        fleet: SharedSettings,
         count: int,
         *,
         first_index: int = 0,

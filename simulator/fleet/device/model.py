@@ -70,7 +70,7 @@ class Gauges:
 
 
 @dataclass(frozen=True, slots=True)
-class Fleetwide:
+class SharedSettings:
     """Settings that all devices of one run share.
 
     Attributes:
@@ -118,7 +118,7 @@ class Clocks:
         self._boot_id = uuid4().hex
 
     def now(self) -> Moment:
-        """This instant."""
+        """This instant on the fleet's clock."""
         return Moment(self.monotonic(), self._wall(), self._boot_id)
 
     def moment(self, now_s: float) -> Moment:
@@ -162,7 +162,7 @@ class Observer:
         now_s: float,
         attempt: Attempt,
     ) -> None:
-        """A request ended.
+        """Record a request that ended.
 
         Args:
             operation: such as ``http.poll``.

@@ -60,7 +60,7 @@ class Attempts:
 
     @property
     def is_connecting(self) -> bool:
-        """There will be an answer: a connection, or the end of the attempt."""
+        """Whether an attempt is under way: it ends with a connection or a failure."""
         return not self.is_up and self.due_s == NEVER
 
     def begin(self, due_s: float) -> None:
@@ -73,13 +73,13 @@ class Attempts:
         self._attempt_s, self.due_s = self.due_s, NEVER
 
     def stood(self, began_s: float, now_s: float) -> None:
-        """The subscriptions stand."""
+        """Note that the subscriptions were acknowledged."""
         self.is_up = True
         self.stood_s = now_s
         self._count(OutcomeClass.OK, began_s, now_s)
 
     def ended(self, error: Offline, outcome: OutcomeClass, began_s: float | None, now_s: float) -> None:
-        """There is no connection, or none any more: another one is due after a while."""
+        """Note that there is no connection any more, and plan the next attempt."""
         if not self.is_up:
             self._count(outcome, began_s, now_s)
         elif now_s - self.stood_s >= STABLE_S:
@@ -94,7 +94,7 @@ class Attempts:
             self._count(OutcomeClass.TIMEOUT, self._attempt_s, now_s)
 
     def stop(self) -> None:
-        """Power off."""
+        """Cancel the attempts: the device is off."""
         self.is_up = False
         self.due_s = NEVER
 

@@ -19,7 +19,15 @@ from agent.wire.commands import CommandRecord
 from agent.wire.json_text import encode_json, parse_object
 from agent.wire.mqtt_messages import KEY_CHARACTERS, ResultMessage, StatusMessage, encode
 from agent.wire.secret import Secret
-from simulator.fleet.device.http_codec import IN_PROGRESS, Dated, HttpCodec, Operation, Request, command_of, time_text
+from simulator.fleet.device.http_codec import (
+    IN_PROGRESS,
+    DatedReading,
+    HttpCodec,
+    Operation,
+    Request,
+    command_of,
+    time_text,
+)
 from simulator.fleet.engine.mqtt.packets import MAX_PACKET_BYTES
 from simulator.fleet.engine.mqtt.ports import Opening, Will
 from simulator.fleet.faults.json_body import close_body, open_body
@@ -55,7 +63,7 @@ class MqttCodec(HttpCodec):
 
     def readings(
         self,
-        batch: Sequence[Dated],
+        batch: Sequence[DatedReading],
         name: str,
         intended_s: float = 0.0,
         ready_s: float = 0.0,
@@ -123,7 +131,7 @@ class MqttCodec(HttpCodec):
         )
         return Opening(topics.user_name(device_id), token, subscriptions, self.status(online=False))
 
-    def _item(self, reading: Dated, name: str) -> str:
+    def _item(self, reading: DatedReading, name: str) -> str:
         """:class:`agent.wire.mqtt_messages.ReadingMessage` as JSON text."""
         text = f'{{"sensor_data":{reading.text}'
         if reading.recorded_ms is not None:

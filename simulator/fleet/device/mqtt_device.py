@@ -112,12 +112,12 @@ class VirtualMqttDevice(VirtualDevice):
         for refusal in receipt.refused:
             if refusal.key is None:
                 nameless = _sentence(refusal)
-                self._take_nameless(nameless)
+                self._take_unnamed_refusal(nameless)
             else:
                 self._confirm(refusal.key, _sentence(refusal))
         return f"the gateway did not understand a message: {nameless}" if nameless else ""
 
-    def _take_nameless(self, why: str) -> None:
+    def _take_unnamed_refusal(self, why: str) -> None:
         """The gateway could not read a message, so it names no key: it is that under way, or a copy of one before."""
         if self._copies_not_understood:
             self._copies_not_understood -= 1

@@ -11,10 +11,10 @@ from agent.core.values import Moment
 from agent.errors import Offline
 from agent.wire.extensions import BATCH_SENSOR_DATA
 from agent.wire.secret import Secret
-from simulator.fleet.device.copies import Unawaited, send_copies
+from simulator.fleet.device.copies import MeasuredOnly, send_copies
 from simulator.fleet.device.driver import DeviceDriver, DeviceSlot, Member
 from simulator.fleet.device.http_codec import Request
-from simulator.fleet.device.model import Fleetwide, TransportOptions
+from simulator.fleet.device.model import SharedSettings, TransportOptions
 from simulator.fleet.device.mqtt_attempts import Attempts
 from simulator.fleet.device.mqtt_codec import OPERATIONS, MqttCodec, MqttOperation, renamed
 from simulator.fleet.device.mqtt_device import RECEIPT_TIMEOUT_S, VirtualMqttDevice, no_receipt, why_unsent
@@ -47,7 +47,7 @@ class MqttDriver(DeviceDriver["_MqttSlot"]):
         engine: MqttEngine,
         wheel: Wheel,
         members: Sequence[Member],
-        fleet: Fleetwide,
+        fleet: SharedSettings,
         *,
         tokens: Callable[[int], Secret | None] = lambda _index: None,
         receipt_timeout_s: float = RECEIPT_TIMEOUT_S,
@@ -117,7 +117,7 @@ class _MqttSlot(DeviceSlot[VirtualMqttDevice]):
         self._attempts.stood(standing.began_s, now_s)
         status = self._codec.status(online=True)
         # It is said again at the next connection, so nobody waits for its end.
-        greeting = Unawaited(driver.observer, MqttOperation.STATUS, self.index, None, Attempt.FIRST)
+        greeting = MeasuredOnly(driver.observer, MqttOperation.STATUS, self.index, None, Attempt.FIRST)
         driver.engine.publish(self.index, status.topic, status.payload, greeting, driver.timeout_s, retain=True)
         now = self.at(now_s)
         device.connected(now)
@@ -139,7 +139,7 @@ class _MqttSlot(DeviceSlot[VirtualMqttDevice]):
         self.turn(device, now)
 
     def lost(self, error: Offline, outcome: OutcomeClass, began_s: float | None, now_s: float) -> None:
-        """There is no connection any more, or it was never made."""
+        """Note that there is no connection any more, or that it was never made."""
         device, driver = self.device, self.driver
         if device is None:
             return
@@ -237,7 +237,7 @@ class _MqttSlot(DeviceSlot[VirtualMqttDevice]):
         if request.copies:
 
             def send(copy: Request, due_s: float) -> None:
-                nobody = Unawaited(driver.observer, MqttOperation.READINGS, self.index, due_s, Attempt.AMBIGUOUS)
+                nobody = MeasuredOnly(driver.observer, MqttOperation.READINGS, self.index, due_s, Attempt.AMBIGUOUS)
                 driver.engine.publish(self.index, copy.target, copy.body or b"", nobody, driver.timeout_s)
 
             now_s = driver.clocks.monotonic()

@@ -19,7 +19,7 @@ from agent.wire.secret import Secret
 from simulator.fleet.device.hashed_random import HashedRandom
 from simulator.fleet.device.http_codec import Request
 from simulator.fleet.device.load_base import LoadBase, LoadDevice, OnEnd, ReadingMaker, RequestKind
-from simulator.fleet.device.model import Fleetwide, TransportOptions
+from simulator.fleet.device.model import SharedSettings, TransportOptions
 from simulator.fleet.device.mqtt_attempts import Attempts
 from simulator.fleet.device.mqtt_codec import MqttCodec, MqttOperation
 from simulator.fleet.device.mqtt_device import RECEIPT_TIMEOUT_S, error_of, no_receipt
@@ -54,7 +54,7 @@ class MqttLoad(LoadBase):
         engine: MqttEngine,
         wheel: Wheel,
         subjects: Sequence[LoadDevice],
-        fleet: Fleetwide,
+        fleet: SharedSettings,
         *,
         tokens: Callable[[int], Secret | None] = lambda _index: None,
         receipt_timeout_s: float = RECEIPT_TIMEOUT_S,
@@ -127,7 +127,7 @@ class _Line(Timer):
 
     @property
     def is_up(self) -> bool:
-        """There is a session to publish in."""
+        """Whether there is a session to publish in."""
         return self._attempts.is_up
 
     def switch_on(self) -> None:
@@ -197,7 +197,7 @@ class _Line(Timer):
         load.notify()
 
     def lost(self, error: Offline, outcome: OutcomeClass, began_s: float | None, now_s: float) -> None:
-        """There is no connection any more, or it was never made."""
+        """Note that there is no connection any more, or that it was never made."""
         self._went_down()
         self._attempts.ended(error, outcome, began_s, now_s)
         self._give_up(OutcomeClass.TRANSPORT, str(error), now_s)

@@ -13,7 +13,7 @@ from agent.errors import (
     NotFound,
     RateLimited,
     ServiceError,
-    TakenOver,
+    SessionTakenOver,
     Unauthorized,
 )
 from simulator.fleet.device.answers import is_refused
@@ -47,7 +47,7 @@ class RetryPolicy:
         if self._defies_limit and isinstance(error, RateLimited):
             return _DEFIANT_S * self._fraction()
         retry_after_s = error.retry_after_s if isinstance(error, ErrorAnswer) else None
-        if isinstance(error, Unauthorized | Forbidden | NotFound | LockedOut | TakenOver):
+        if isinstance(error, Unauthorized | Forbidden | NotFound | LockedOut | SessionTakenOver):
             self._locked_out, wait_s = self._locked_out.failed(self._fraction(), retry_after_s)
             return max(wait_s, self._locked_out.base_s / 2)
         self._usual, wait_s = self._usual.failed(self._fraction(), retry_after_s)

@@ -18,7 +18,7 @@ from simulator.fleet.signals.base import Individual
 if TYPE_CHECKING:
     from simulator.fleet.device.fast_path import KnownAnswers
     from simulator.fleet.device.http_codec import HttpCodec
-    from simulator.fleet.device.model import DeviceModel, Fleetwide
+    from simulator.fleet.device.model import DeviceModel, SharedSettings
     from simulator.fleet.device.store import Disk
 
 
@@ -65,7 +65,7 @@ class DeviceRuntime:
         index: int,
         codec: HttpCodec,
         model: DeviceModel,
-        fleet: Fleetwide,
+        fleet: SharedSettings,
         disk: Disk,
         *,
         chance: HashedRandom,
@@ -153,7 +153,7 @@ class Lanes:
         return min([running.ends_s for running in self._running.values()], default=NEVER)
 
     def resume(self, started: Moment) -> None:
-        """After power-on: judge what the last life left in ``started``, and queue what it left waiting.
+        """Judge after a power-on what the last life left in ``started``, and queue what it left waiting.
 
         Args:
             started: when this life began.

@@ -52,7 +52,7 @@ class MemoryJournal:
         return _NO_SETTINGS if self._settings is None else self._settings
 
     def put_setting(self, name: str, value: str) -> None:
-        """Keep a setting."""
+        """Store a setting of the device."""
         self._settings = {**self.settings, name: value}
 
     def known(self, command_ids: Iterable[str]) -> dict[str, JournalEntry]:
@@ -167,7 +167,7 @@ class MemoryOutbox:
 
     @property
     def is_empty(self) -> bool:
-        """Nothing waits."""
+        """Whether nothing waits in the store."""
         return self._rows is None
 
     @property

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from agent.core.outbox import Disposition, judge_readings, judge_report
-from agent.core.unreported import REASON_MAX, ReportFault, Tries, fault_of
+from agent.core.unreported import REASON_MAX, FailureStreak, ReportFault, fault_of
 from agent.core.values import JournalEntry, Moment, Report
 from agent.errors import ErrorAnswer, ServiceError
 from agent.wire.extensions import BATCH_SENSOR_DATA
@@ -78,7 +78,7 @@ class DeviceUplink:
         # The report that went out and was not answered for good: command and status, and what sending it again is.
         self._report_after_s = _NEVER_S  # results alone wait until then: what nobody takes holds no reading back
         self._report_backoff = runtime.model.backoff
-        self._tries = self._row = Tries()  # of the oldest result, and of any of them, since one was taken
+        self._tries = self._row = FailureStreak()  # of the oldest result, and of any of them, since one was taken
         self._tries_of = self._shortened = ""
         self._place_is_missing = False
         self.is_draining = False
@@ -251,7 +251,7 @@ class DeviceUplink:
         if request.report is None or request.report.status == IN_PROGRESS:
             return
         runtime = self._runtime
-        self._tries = self._row = Tries()
+        self._tries = self._row = FailureStreak()
         self._place_is_missing = False
         self._report_backoff = runtime.model.backoff
         runtime.disk.journal.reported(request.report.command_id)
@@ -274,7 +274,7 @@ class DeviceUplink:
                 self._put_result_aside(report.command_id, str(error))
             return
         if self._tries_of != report.command_id:
-            self._tries_of, self._tries = report.command_id, Tries()
+            self._tries_of, self._tries = report.command_id, FailureStreak()
         self._tries, self._row = self._tries.failed(now_s), self._row.failed(now_s)
         is_second = self._row.times > self._tries.times  # two results failed: the place is in doubt, not the result
         is_enough = self._tries.are_enough(fault, now_s) or (is_second and self._row.are_enough(fault, now_s))

@@ -85,7 +85,7 @@ class HttpPool:
             raise
 
     async def close(self) -> None:
-        """Close every connection."""
+        """Close every connection of the pool."""
         if self._engine is not None:
             await self._engine.close()
 

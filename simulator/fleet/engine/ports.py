@@ -15,7 +15,7 @@ Headers = Sequence[tuple[bytes, bytes]]
 
 
 class HttpAnswer(NamedTuple):
-    """One answer.
+    """An answer of the server: status, headers, body.
 
     Attributes:
         status: the status code.
@@ -37,7 +37,7 @@ class Caller(Protocol):
     """
 
     def answered(self, status: int, headers: Headers, body: bytes, sent_s: float, now_s: float) -> None:
-        """The answer came.
+        """Take the answer to the request.
 
         Args:
             status: the HTTP status.
@@ -49,7 +49,7 @@ class Caller(Protocol):
         ...
 
     def failed(self, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:
-        """No answer.
+        """Take the reason why no answer came.
 
         Args:
             outcome: ``TIMEOUT``, ``TRANSPORT`` or ``UNEXPECTED``.

@@ -91,7 +91,7 @@ class ResourceCheck:
 
     @property
     def fits(self) -> bool:
-        """There is enough."""
+        """Whether this machine has enough for the run."""
         return self.asked <= self.held
 
     def __str__(self) -> str:

@@ -38,7 +38,7 @@ class Handle(Protocol):
     """An appointment with a clock."""
 
     def cancel(self) -> None:
-        """Cancel the call."""
+        """Cancel the scheduled call."""
         ...
 
 
@@ -46,7 +46,7 @@ class Clock(Protocol):
     """Time, and to be called at a time. Seconds, monotonic."""
 
     def time(self) -> float:
-        """Now."""
+        """The loop's time, seconds, monotonic."""
         ...
 
     def call_at(self, when: float, callback: Callable[[], None], /) -> Handle:
@@ -102,7 +102,7 @@ class Call(Timer):
         self._callback = callback
 
     def fire(self) -> None:
-        """Call it."""
+        """Call the scheduled function."""
         self._callback()
 
 

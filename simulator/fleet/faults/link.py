@@ -24,7 +24,7 @@ class ForeignAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class Passage:
+class LinkPassage:
     """How one request gets through.
 
     Attributes:
@@ -56,9 +56,9 @@ class Passage:
         """Whether the device gets no answer at all."""
         return self.request_lost or self.answer_lost
 
-    def then(self, other: Passage) -> Passage:
-        """Through both."""
-        return Passage(
+    def then(self, other: LinkPassage) -> LinkPassage:
+        """Combine two links, one behind the other."""
+        return LinkPassage(
             refused=self.refused if self.refused is not None else other.refused,
             outcome=self.outcome if self.refused is not None else other.outcome,
             request_lost=self.request_lost or other.request_lost,
@@ -70,7 +70,7 @@ class Passage:
         )
 
 
-FREE: Final = Passage()
+FREE: Final = LinkPassage()
 
 Settings = TypeVar("Settings", bound=FaultBasis)
 
@@ -78,7 +78,7 @@ Settings = TypeVar("Settings", bound=FaultBasis)
 class LinkFault(DeviceFault[Settings], Generic[Settings]):
     """A fault of the network, which does nothing yet."""
 
-    def passage(self, device: Individual, which: int, time_s: float, size_bytes: int) -> Passage:
+    def passage(self, device: Individual, which: int, time_s: float, size_bytes: int) -> LinkPassage:
         """How a request gets through.
 
         Args:

@@ -47,7 +47,7 @@ class Timer(Protocol):
     """A call that is to come."""
 
     def cancel(self) -> None:
-        """Cancel the call."""
+        """Cancel the scheduled call."""
         ...
 
 
@@ -55,7 +55,7 @@ class Loop(Protocol):
     """What is used of an asyncio loop."""
 
     def time(self) -> float:
-        """Seconds, monotonic."""
+        """Seconds on a monotonic clock."""
         ...
 
     def call_at(self, when: float, callback: Callable[[], object]) -> Timer:
@@ -106,11 +106,11 @@ class GcPauses:
         self._worst_s = 0.0
 
     def start(self) -> None:
-        """Begin to measure."""
+        """Begin to measure the generator's own health."""
         gc.callbacks.append(self._note)
 
     def stop(self) -> None:
-        """Not any more."""
+        """End measuring."""
         with suppress(ValueError):
             gc.callbacks.remove(self._note)
 

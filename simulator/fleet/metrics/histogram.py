@@ -128,7 +128,7 @@ class Histogram:
             self._note(int(counts.sum()), shortest_s, longest_s)
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Set all counts to 0."""
         self._counts[:] = 0
         self.count = 0
         self.min_s = self.max_s = math.nan
@@ -238,7 +238,7 @@ class Histogram:
 
     @classmethod
     def decode(cls, text: str) -> Self:
-        """What :meth:`encode` wrote.
+        """The histogram that :meth:`encode` wrote.
 
         Raises:
             InvalidMessage: not such a text.

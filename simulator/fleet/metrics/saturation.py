@@ -17,7 +17,7 @@ from simulator.fleet.record import GeneratorHealth, Second
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """From where on the generator is not trusted.
+    """The limits beyond which the generator's own figures are not trusted.
 
     Attributes:
         send_lag_p99_s: from intended to sent.
@@ -85,7 +85,7 @@ class Saturation:
         self._worst = _Worst()
 
     def feed(self, second: Second) -> None:
-        """The next second."""
+        """Take the figures of the next second."""
         health = second.health
         self._seconds += 1
         self._intended += health.intended

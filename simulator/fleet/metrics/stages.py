@@ -58,7 +58,7 @@ class EndState(StrEnum):
     """It had not ended when the run was over."""
 
 
-class _Way:
+class _CommandTrace:
     """One command: when it got where, which stream it is of, and how it ended as far as that is known.
 
     Attributes:
@@ -89,14 +89,14 @@ class CommandTracker:
     def __init__(self, recorder: Recorder, names: Sequence[str]) -> None:
         self._recorder = recorder
         self._names = names
-        self._ways: dict[str, _Way] = {}
+        self._traces: dict[str, _CommandTrace] = {}
         # Ended, and not whole yet: the answer to whoever sent it is to come, or its device may have it after all.
-        self._ended: dict[str, _Way] = {}
+        self._ended: dict[str, _CommandTrace] = {}
         self.ends: dict[int | None, Counter[EndState]] = defaultdict(Counter)
 
     def __len__(self) -> int:
         """Commands under way."""
-        return len(self._ways)
+        return len(self._traces)
 
     def ordered(self, command_id: str, stream: int, planned_s: float, expires_s: float | None) -> None:
         """The service took a command.
@@ -107,8 +107,8 @@ class CommandTracker:
             planned_s: when it was due by the plan, on the machine's monotonic clock.
             expires_s: when the service hands it out no more; None where nobody can say.
         """
-        way = self._way(command_id)
-        way.stream, way.expires_s = stream, expires_s
+        trace = self._trace(command_id)
+        trace.stream, trace.expires_s = stream, expires_s
         self.mark(command_id, Stage.PLANNED, planned_s)
 
     def mark(self, command_id: str, stage: Stage, at_s: float, state: EndState | None = None) -> None:
@@ -121,10 +121,10 @@ class CommandTracker:
             at_s: when, on the machine's monotonic clock.
             state: how it ended, with ``FINISHED``; the last one counts.
         """
-        way = self._way(command_id)
-        marks = way.marks
+        trace = self._trace(command_id)
+        marks = trace.marks
         if state is not None:
-            way.state = state
+            trace.state = state
         if marks[stage] is None:
             marks[stage] = at_s
             for later in _MEASURED:
@@ -136,40 +136,40 @@ class CommandTracker:
         if stage is Stage.REPORTED:
             self.end(command_id)
         elif command_id in self._ended:
-            if stage is Stage.DELIVERED and way.state is EndState.EXPIRED:
-                way.state = EndState.OPEN  # its device has it after all
-                self._ways[command_id] = self._ended.pop(command_id)
+            if stage is Stage.DELIVERED and trace.state is EndState.EXPIRED:
+                trace.state = EndState.OPEN  # its device has it after all
+                self._traces[command_id] = self._ended.pop(command_id)
             else:
                 self.end(command_id)
 
     def end(self, command_id: str) -> None:
         """Nothing more comes of this command: it is under way no more, and what is not known now is not measured."""
-        way = self._ways.pop(command_id, None) or self._ended.pop(command_id, None)
-        if way is None:
+        trace = self._traces.pop(command_id, None) or self._ended.pop(command_id, None)
+        if trace is None:
             return
-        came_or_ended = way.state is not EndState.EXPIRED or way.marks[Stage.DELIVERED] is not None
-        if came_or_ended and way.marks[Stage.PLANNED] is not None and way.marks[Stage.SENT] is not None:
-            self._forget(way)
+        came_or_ended = trace.state is not EndState.EXPIRED or trace.marks[Stage.DELIVERED] is not None
+        if came_or_ended and trace.marks[Stage.PLANNED] is not None and trace.marks[Stage.SENT] is not None:
+            self._forget(trace)
             return
-        self._ended[command_id] = way
+        self._ended[command_id] = trace
         if len(self._ended) > _ENDED_KEPT:
             self._forget(self._ended.pop(next(iter(self._ended))))
 
     def count_unordered(self) -> int:
         """How many commands came to devices and ended that nobody here is known to have sent."""
-        return self.ends[None].total() + sum(way.stream is None for way in self._ended.values())
+        return self.ends[None].total() + sum(trace.stream is None for trace in self._ended.values())
 
     def expire(self, now_s: float) -> int:
         """End those that their devices did not get in time; how many."""
         late = [
             command_id
-            for command_id, way in self._ways.items()
-            if way.expires_s is not None and way.expires_s <= now_s and way.marks[Stage.DELIVERED] is None
+            for command_id, trace in self._traces.items()
+            if trace.expires_s is not None and trace.expires_s <= now_s and trace.marks[Stage.DELIVERED] is None
         ]
         for command_id in late:
-            way = self._ways[command_id]
-            way.state = EndState.EXPIRED
-            self._age(way, EndState.EXPIRED, way.expires_s)
+            trace = self._traces[command_id]
+            trace.state = EndState.EXPIRED
+            self._age(trace, EndState.EXPIRED, trace.expires_s)
             self.end(command_id)
         return len(late)
 
@@ -180,44 +180,45 @@ class CommandTracker:
             How many. What was never planned here is forgotten without a count.
         """
         begun = {
-            command_id: min(at_s for at_s in way.marks if at_s is not None) for command_id, way in self._ways.items()
+            command_id: min(at_s for at_s in trace.marks if at_s is not None)
+            for command_id, trace in self._traces.items()
         }
         given_up = 0
         for command_id in [command_id for command_id, begun_s in begun.items() if now_s - begun_s >= after_s]:
-            way = self._ways.pop(command_id)
-            planned_s = way.marks[Stage.PLANNED]
+            trace = self._traces.pop(command_id)
+            planned_s = trace.marks[Stage.PLANNED]
             if planned_s is not None:
                 given_up += 1
                 self._note(_ROUND_TRIP_OPERATION, OutcomeClass.TIMEOUT, planned_s, now_s, planned_s)
-                self._age(way, EndState.OPEN, now_s)
-            self._forget(way)
+                self._age(trace, EndState.OPEN, now_s)
+            self._forget(trace)
         return given_up
 
     def close(self, now_s: float) -> None:
         """The run is over: everything that is left is counted."""
         self.give_up(now_s, 0.0)
-        for way in self._ended.values():
-            self._forget(way)
+        for trace in self._ended.values():
+            self._forget(trace)
         self._ended.clear()
 
-    def _way(self, command_id: str) -> _Way:
-        found = self._ways.get(command_id) or self._ended.get(command_id)
+    def _trace(self, command_id: str) -> _CommandTrace:
+        found = self._traces.get(command_id) or self._ended.get(command_id)
         if found is None:
-            found = self._ways[command_id] = _Way()
+            found = self._traces[command_id] = _CommandTrace()
         return found
 
-    def _forget(self, way: _Way) -> None:
-        self.ends[way.stream][way.state] += 1
-        self._age(way, way.state, way.marks[Stage.REPORTED])
+    def _forget(self, trace: _CommandTrace) -> None:
+        self.ends[trace.stream][trace.state] += 1
+        self._age(trace, trace.state, trace.marks[Stage.REPORTED])
 
-    def _age(self, way: _Way, state: EndState, ended_s: float | None) -> None:
+    def _age(self, trace: _CommandTrace, state: EndState, ended_s: float | None) -> None:
         """Measure the age of a command whose end has reached the service; a command of another sender has none."""
-        planned_s = way.marks[Stage.PLANNED]
-        if way.is_aged or way.stream is None or planned_s is None or ended_s is None:
+        planned_s = trace.marks[Stage.PLANNED]
+        if trace.is_aged or trace.stream is None or planned_s is None or ended_s is None:
             return
-        way.is_aged = True
+        trace.is_aged = True
         outcome = OutcomeClass.TIMEOUT if state is EndState.OPEN else OutcomeClass.OK
-        operation = command_operation(self._names[way.stream], state)
+        operation = command_operation(self._names[trace.stream], state)
         self._note(operation, outcome, planned_s, max(ended_s, planned_s), planned_s)
 
     def _measure(self, operation: str, begun_s: float | None, ended_s: float | None, planned_s: float | None) -> None:

@@ -91,7 +91,7 @@ class Unit(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is measured.
+    """A measured subject: what a threshold can name.
 
     Attributes:
         source: where it comes from.

@@ -40,7 +40,7 @@ from simulator.fleet.metrics.subjects import (
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """One threshold.
+    """A threshold of a scenario, parsed.
 
     Attributes:
         expression: as it was given.
@@ -74,7 +74,7 @@ def parse(
     phases: Collection[str] | None = None,
     commands: Collection[str] | None = None,
 ) -> Threshold:
-    """Read a threshold.
+    """Parse the text of a threshold.
 
     Args:
         expression: such as ``http.sensor_data.p99 < 250ms over 1m``.

@@ -56,7 +56,7 @@ def power_sources(parts: ModelParts) -> tuple[PowerSource, ...]:
 
 
 def build_model(parts: ModelParts, *, folder: Path, origin_s: float = 0.0) -> Model:
-    """Make a model.
+    """Build a device model from its settings.
 
     Args:
         parts: of which.

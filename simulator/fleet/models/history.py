@@ -17,7 +17,7 @@ from simulator.fleet.signals.base import Individual
 
 @dataclass(frozen=True, slots=True)
 class PastReading:
-    """One reading.
+    """A reading of the time before the run.
 
     Attributes:
         sequence: 1 for the first of this history, without gaps.

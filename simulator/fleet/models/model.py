@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from simulator.fleet.models.condition import ALWAYS_ON, Condition, PowerLoss, WallClock
 from simulator.fleet.models.firmware import Firmware
 from simulator.fleet.models.power import PowerSource, Supply
-from simulator.fleet.signals.base import Individual, SignalSet, salt_of, turn_at
+from simulator.fleet.signals.base import Individual, SignalSet, period_at, salt_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Clock:
         drift = self.drift * device.normal(self._drift_salt, 0) if self.drift else 0.0
         if not drift or math.isinf(self.set_every_s):
             return WallClock(offset_s, drift, self.origin_s), math.inf
-        turn = turn_at(time_s, self.set_every_s, origin_s=self.origin_s)
+        turn = period_at(time_s, self.set_every_s, origin_s=self.origin_s)
         return WallClock(offset_s, drift, turn.begin_s), turn.end_s
 
 

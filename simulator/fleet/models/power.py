@@ -88,7 +88,7 @@ class StateMachine:
 
     def supply_at(self, device: Individual, time_s: float) -> Supply:
         """The supply at ``time_s``. See :class:`PowerSource`."""
-        stay = self.chain.stay_at(device, time_s)
+        stay = self.chain.interval_at(device, time_s)
         off = stay.state in self.unpowered
         # A machine without such states never takes the power, so it never gives it back.
         restored_s = stay.settled_s if self.unpowered else -math.inf

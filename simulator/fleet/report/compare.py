@@ -86,7 +86,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two runs.
+    """The comparison of two runs.
 
     Attributes:
         compared: the phases that were compared.
@@ -113,13 +113,13 @@ class Comparison:
         return bool(self.broken) or self.count(Finding.WORSE) > 0
 
     def count(self, finding: Finding) -> int:
-        """How many figures."""
+        """How many figures are compared."""
         return sum(each.finding is finding for each in self.differences)
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How to compare.
+    """The terms of a comparison: margins, and which figures count.
 
     Attributes:
         phase: compare this one only; None takes all but ramps.
@@ -162,7 +162,7 @@ def compare_runs(folder_a: Path, folder_b: Path, terms: Terms) -> Comparison:
         tuple(span.name for span in chosen_phases(a, terms.phase)) or ("the whole run",),
         terms.confidence,
         tuple(
-            _as_far_as_it_says_anything(difference, b, is_judged=not unjudged)
+            _with_enough_samples(difference, b, is_judged=not unjudged)
             for name in sorted(names_a & names_b, key=lambda name: (name != READING_AGE, not is_age(name), name))
             for difference in _differences(name, drawn_a, drawn_b, terms)
         ),
@@ -184,7 +184,7 @@ def unfit(record: RunRecord) -> str:
     return ""
 
 
-def _as_far_as_it_says_anything(difference: Difference, b: RunRecord, *, is_judged: bool) -> Difference:
+def _with_enough_samples(difference: Difference, b: RunRecord, *, is_judged: bool) -> Difference:
     # Whoever loses data has less to do: what looks better then is no merit.
     is_bought = b.verdict.word is VerdictStatus.LOST and difference.finding is Finding.BETTER
     if is_bought or not is_judged:

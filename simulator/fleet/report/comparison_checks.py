@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from simulator.fleet.report.compare import Comparison, Difference, Finding
 from simulator.fleet.report.comparison_text import change_text, conclusion, figure_text
-from simulator.fleet.report.history import Headline, History, Judged
+from simulator.fleet.report.history import ComparedFigure, Headline, History
 from simulator.fleet.report.history_text import against_text, history_conclusion
 from simulator.report_parts.checks import Check, CheckRun, Mark
 
@@ -54,6 +54,6 @@ def history_checks(history: History) -> CheckRun:
     )
 
 
-def _headline(headline: Headline, judged: Judged) -> Check:
+def _headline(headline: Headline, judged: ComparedFigure) -> Check:
     text = against_text(headline, judged)
     return Check("latest run", headline.name, text, _MARKS[judged.finding], f"{judged.finding}: {text}")

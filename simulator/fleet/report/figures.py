@@ -57,7 +57,7 @@ class Resends:
 
     @property
     def total(self) -> int:
-        """Both."""
+        """How many requests were sent again: after a refusal, or after an ambiguous end."""
         return self.after_refusal + self.ambiguous
 
 
@@ -174,7 +174,7 @@ class OperationFigures:
 
     @property
     def good(self) -> int:
-        """Good answers."""
+        """How many answers were good."""
         return self.counts.get(OutcomeClass.OK, 0)
 
     @property
@@ -184,7 +184,7 @@ class OperationFigures:
 
     @property
     def errors(self) -> int:
-        """Everything else."""
+        """How many requests ended otherwise."""
         return sum(self.counts.get(outcome, 0) for outcome in FAILED)
 
     @property

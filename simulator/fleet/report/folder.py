@@ -60,7 +60,7 @@ class RunFolder:
         write_whole(self.path / RUN_FILE, record_text(replace(record, ended_at="")))
 
     def append(self, second: Second) -> None:
-        """Add a second.
+        """Append a second to the file.
 
         Raises:
             StorageError: it could not be written; the next one may be.

@@ -105,7 +105,7 @@ def percent_text(share: float | None, digits: int = 2) -> str:
 
 
 def percentile_name(percent: float) -> str:
-    """``p50``, ``p99.9``."""
+    """The name of a percentile: ``p50``, ``p99.9``."""
     return f"p{percent:g}"
 
 

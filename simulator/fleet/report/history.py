@@ -48,7 +48,7 @@ class Headline:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class ComparedFigure:
     """A figure of one run, and what it was held against.
 
     Attributes:
@@ -67,7 +67,7 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class HistoryRun:
-    """One run.
+    """One run of a history.
 
     Attributes:
         folder: of the run.
@@ -78,7 +78,7 @@ class HistoryRun:
     folder: Path
     record: RunRecord
     unjudged: str
-    figures: Mapping[str, Judged]
+    figures: Mapping[str, ComparedFigure]
 
     def names(self, finding: Finding) -> tuple[str, ...]:
         """The figures of this finding."""
@@ -252,9 +252,9 @@ def _judged(runs: Sequence[HistoryRun], headlines: Sequence[Headline], margin: f
     return tuple(found)
 
 
-def _judge(value: float, baseline: Sequence[float], figure: FigureKind, margin: float) -> Judged:
+def _judge(value: float, baseline: Sequence[float], figure: FigureKind, margin: float) -> ComparedFigure:
     if math.isnan(value) or len(baseline) < BASELINE_MIN:
-        return Judged(value, Finding.TOO_FEW, against=len(baseline))
+        return ComparedFigure(value, Finding.TOO_FEW, against=len(baseline))
     median = statistics.median(baseline)
     # Of shares a tenth of the margin in percentage points, as where two runs are compared.
     away = margin / 1000 if figure is FigureKind.SHARE else median * margin / 100
@@ -263,4 +263,4 @@ def _judge(value: float, baseline: Sequence[float], figure: FigureKind, margin: 
     above, below = value > high, value < low
     is_worse, is_better = (below, above) if figure is FigureKind.RATE else (above, below)
     finding = Finding.WORSE if is_worse else Finding.BETTER if is_better else Finding.NOT_SHOWN
-    return Judged(value, finding, median, max(low, 0.0) if figure is FigureKind.RATE else high, len(baseline))
+    return ComparedFigure(value, finding, median, max(low, 0.0) if figure is FigureKind.RATE else high, len(baseline))

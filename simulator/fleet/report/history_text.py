@@ -13,7 +13,15 @@ from rich.text import Text
 from simulator.fleet.report.compare import Finding
 from simulator.fleet.report.comparison_text import SHORT, STYLES, WIDE, figure_text
 from simulator.fleet.report.formatting import finite, plural
-from simulator.fleet.report.history import BASELINE_MAX, BASELINE_MIN, FAR, Headline, History, HistoryRun, Judged
+from simulator.fleet.report.history import (
+    BASELINE_MAX,
+    BASELINE_MIN,
+    FAR,
+    ComparedFigure,
+    Headline,
+    History,
+    HistoryRun,
+)
 from simulator.fleet.report.live_screen import sparkline
 
 _SPARK_CELLS: Final = 12
@@ -39,7 +47,7 @@ def rule_text(history: History) -> str:
     )
 
 
-def against_text(headline: Headline, judged: Judged) -> str:
+def against_text(headline: Headline, judged: ComparedFigure) -> str:
     """``1.90 s; the median of 5 runs before is 820 ms, the limit 902 ms``."""
     value = figure_text(headline.figure, judged.value)
     if math.isnan(judged.median):

@@ -50,7 +50,7 @@ class RunView:
         """Show what goes on outside of the load, such as ``making devices``; an empty text ends it."""
 
     def note(self, text: str, tone: Tone = Tone.PLAIN) -> None:
-        """Show one event."""
+        """Show one event in the live view."""
 
     def show(self, second: Second, standing: RunStatus) -> None:
         """Show the latest second and how the run stands; what begins or ends by it is noted by itself."""

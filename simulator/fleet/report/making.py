@@ -67,7 +67,7 @@ FILES: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class ReportResult:
     """What was made.
 
     Attributes:
@@ -83,7 +83,7 @@ class Made:
     doubts: tuple[str, ...] = ()
 
 
-def finish_run(folder: RunFolder, record: RunRecord, formats: Collection[str] = ()) -> Made:
+def finish_run(folder: RunFolder, record: RunRecord, formats: Collection[str] = ()) -> ReportResult:
     """Write the record of a run that ended, and all its reports; what the disk does not take is listed as missing.
 
     Args:
@@ -103,7 +103,7 @@ def finish_run(folder: RunFolder, record: RunRecord, formats: Collection[str] = 
     return replace(made, missing=(*missing, *made.missing))
 
 
-def make_reports(folder: Path, formats: Collection[str] = ()) -> Made:
+def make_reports(folder: Path, formats: Collection[str] = ()) -> ReportResult:
     """Make every report of the run in a folder anew; see :func:`finish_run` for what cannot be written.
 
     Raises:
@@ -112,14 +112,14 @@ def make_reports(folder: Path, formats: Collection[str] = ()) -> Made:
     return _make(folder, read_record(folder), formats)
 
 
-def _make(folder: Path, record: RunRecord, formats: Collection[str]) -> Made:
+def _make(folder: Path, record: RunRecord, formats: Collection[str]) -> ReportResult:
     try:
         return _make_each(folder, record if record.ended_at else complete_interrupted_record(record, folder), formats)
     except (InvalidMessage, ThresholdError) as error:
         raise ConfigurationError([f"{folder}: run.json or seconds.jsonl is damaged: {error}"]) from None
 
 
-def _make_each(folder: Path, record: RunRecord, formats: Collection[str]) -> Made:
+def _make_each(folder: Path, record: RunRecord, formats: Collection[str]) -> ReportResult:
     if any(folder.glob(f"*.{PARQUET}")):  # made before: none of the tables may be older than the others
         formats = {*formats, PARQUET}
         check_formats(formats)
@@ -160,7 +160,7 @@ def _make_each(folder: Path, record: RunRecord, formats: Collection[str]) -> Mad
             write_whole(folder / name, text)
         except StorageError as error:
             missing.append(str(error))
-    return Made(record, folder / "report.html", tuple(missing), doubts)
+    return ReportResult(record, folder / "report.html", tuple(missing), doubts)
 
 
 class _Tables:

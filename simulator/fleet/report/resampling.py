@@ -139,7 +139,7 @@ class Sample:
         return errors.sum() / max(every.sum(), 1), drawn
 
     def percentiles(self, percents: Sequence[float]) -> list[tuple[float, Drawn]]:
-        """Of the response time, in seconds; each as it was, and drawn."""
+        """Percentiles of the response time, seconds: each as it was, and of each drawn sample."""
         counts, middles, whole = self._matrix()
         if not whole.count:
             return [(math.nan, np.full(len(self._weights), math.nan)) for _ in percents]

@@ -83,7 +83,7 @@ class OpenTable:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the files that are there."""
+        """The names of the files that are written."""
         return tuple(file.path.name for file in self._files if not file.trouble)
 
     def add(self, rows: Iterable[Row]) -> None:
@@ -141,18 +141,18 @@ class _Csv(_Unfinished):
         """Give the file its name, or take it away when it is not whole. See :class:`TableFile`."""
         if self.trouble:
             return
-        if self.tried(self._shut_whole) and is_whole:
+        if self.tried(self._close_complete) and is_whole:
             self.tried(lambda: self.new.replace(self.path))
         elif not is_whole:
             self.new.unlink(missing_ok=True)
 
-    def _shut_whole(self) -> None:
+    def _close_complete(self) -> None:
         if self._file is not None:
             self._file.close()
 
     def _shut(self) -> None:
         with contextlib.suppress(OSError):
-            self._shut_whole()
+            self._close_complete()
 
 
 class _Parquet(_Unfinished):

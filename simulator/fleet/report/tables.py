@@ -47,7 +47,7 @@ Column = tuple[str, CellKind]
 
 @dataclass(frozen=True, slots=True)
 class RunTable:
-    """A table.
+    """A table of a run's figures.
 
     Attributes:
         name: of its files, without a suffix.

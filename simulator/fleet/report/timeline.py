@@ -82,7 +82,7 @@ class Totals:
         """Intended, sent and undelivered."""
 
     def take(self, second: Second) -> None:
-        """Add a second."""
+        """Add the figures of a second."""
         for name, classes in second.operations.items():
             sums = self._sums.setdefault(name, {})
             for outcome, tally in classes.items():
@@ -97,7 +97,7 @@ class Totals:
 
     @property
     def operations(self) -> Operations:
-        """The sums."""
+        """The sums of each operation."""
         return {name: {outcome: each.tally() for outcome, each in sums.items()} for name, sums in self._sums.items()}
 
     @property
@@ -139,7 +139,7 @@ def _figures(parts: list[Operations], span_s: float) -> dict[str, OperationFigur
 
 @dataclass(frozen=True, slots=True)
 class PhaseFigures:
-    """One phase.
+    """The figures of one phase.
 
     Attributes:
         name: of the phase; ``drain`` for what came after the phases.

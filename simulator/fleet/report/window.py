@@ -65,7 +65,7 @@ class Window:
 
     @property
     def gauges(self) -> Mapping[str, float]:
-        """As they stood in the last second."""
+        """The gauges of the last second."""
         return self._seconds[-1].gauges if self._seconds else {}
 
     @property
@@ -103,7 +103,7 @@ class Window:
         return figures if figures.good else None
 
     def whole(self) -> RecentFigures:
-        """All operations together."""
+        """The figures of all operations together."""
         names = sorted(self._histories)
         history: dict[int, int] = {}
         for name in names:

@@ -154,7 +154,7 @@ class SecondsFile:
             raise StorageError(f"{path}: cannot be written: {error}") from None
 
     def append(self, second: Second) -> None:
-        """Add a second.
+        """Append a second to the file.
 
         Raises:
             StorageError: it could not be written, such as on a full disk. Nothing of it stays in the file, which can

@@ -28,7 +28,7 @@ from simulator.fleet.scenario.reading import ScenarioFile
 from simulator.fleet.target.client import Keyring, open_client
 from simulator.fleet.target.gateway_tokens import issue_gateway_tokens
 from simulator.fleet.target.limiter.values import LimiterRules
-from simulator.fleet.target.provisioning import Provisioned, Wanted, provision
+from simulator.fleet.target.provisioning import Provisioned, ProvisioningRequest, provision
 from simulator.fleet.target.target import Target, find_gateway_offers, find_offers
 from simulator.fleet.workload.backfill import BackfillJob, history_name, window_of
 from simulator.fleet.workload.devices import Address
@@ -109,7 +109,9 @@ async def prepare(context: RunContext, on_progress: OnProgress) -> Prepared:
             (_limiter_job(scenario, target, offers),), run, round(time.time() * 1000), offers, is_audited=False
         )
     is_storm = scenario.kind == "onboarding_storm"
-    wanted = Wanted(product, scenario.scenario, scenario.fleet.identities.user_id, [] if is_storm else identifiers)
+    wanted = ProvisioningRequest(
+        product, scenario.scenario, scenario.fleet.identities.user_id, [] if is_storm else identifiers
+    )
     async with open_client(
         target.base_url,
         Keyring(target.keys),

@@ -63,7 +63,7 @@ def _is_inside(path: KeyPath, outer: KeyPath) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Spot:
+class _Location:
     """What a location of pydantic's means.
 
     Attributes:
@@ -75,7 +75,7 @@ class _Spot:
     siblings: tuple[str, ...]
 
 
-def _find(location: tuple[int | str, ...], root: type[BaseModel], value: Any) -> _Spot:
+def _find(location: tuple[int | str, ...], root: type[BaseModel], value: Any) -> _Location:
     """Leave out the steps that name an alternative of a union: they are no keys of the document."""
     path: list[str | int] = []
     models: tuple[type[BaseModel], ...] = (root,)
@@ -90,7 +90,7 @@ def _find(location: tuple[int | str, ...], root: type[BaseModel], value: Any) ->
         if isinstance(step, str) and step in siblings:  # else a name of the author's choice, such as a reading's
             models = tuple(found for model in models for found in _models_in(_annotation(model, step)))
         value = _below(value, step)
-    return _Spot(tuple(path), siblings)
+    return _Location(tuple(path), siblings)
 
 
 def _names_alternative(step: int | str, models: tuple[type[BaseModel], ...], value: Any, *, last: bool) -> bool:
@@ -133,7 +133,7 @@ def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
         yield from _models_in(part)
 
 
-def _sentence(raw: Any, spot: _Spot, root: type[BaseModel]) -> str:
+def _sentence(raw: Any, spot: _Location, root: type[BaseModel]) -> str:
     kind = raw["type"]
     if kind == "missing":
         return "is missing; add it"
@@ -199,7 +199,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _nearest(spot: _Spot, root: type[BaseModel]) -> str:
+def _nearest(spot: _Location, root: type[BaseModel]) -> str:
     given = str(spot.path[-1])
     near = _near(given, spot.siblings)
     if near:

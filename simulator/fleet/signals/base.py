@@ -75,7 +75,7 @@ class Individual:
         return math.sqrt(-2.0 * math.log((radius + 1.0) / (_TWO_64 + 2.0))) * math.cos(math.tau * angle / _TWO_64)
 
     def bits(self, salt: bytes, first: int, second: int) -> int:
-        """512 random bits."""
+        """512 random bits that follow from the device, ``salt`` and two numbers, and from nothing else."""
         digest = blake2b(self.key + salt + _PAIR.pack(first & _LARGEST, second & _LARGEST)).digest()
         return int.from_bytes(digest, "little")
 
@@ -89,7 +89,7 @@ class Signal(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class Period:
     """A stretch of time among equally long ones: ``begin_s <= time < end_s``, to the last binary digit."""
 
     number: int
@@ -97,7 +97,7 @@ class Turn:
     end_s: float
 
 
-def turn_at(time_s: float, length_s: float, phase: float = 0.0, origin_s: float = 0.0) -> Turn:
+def period_at(time_s: float, length_s: float, phase: float = 0.0, origin_s: float = 0.0) -> Period:
     """The stretch that an instant lies in.
 
     Whoever waits until ``end_s`` and asks again gets the next one: a division alone would now and then give the same.
@@ -113,7 +113,7 @@ def turn_at(time_s: float, length_s: float, phase: float = 0.0, origin_s: float 
         number -= 1
     elif time_s >= origin_s + (number + 1 - phase) * length_s:
         number += 1
-    return Turn(number, origin_s + (number - phase) * length_s, origin_s + (number + 1 - phase) * length_s)
+    return Period(number, origin_s + (number - phase) * length_s, origin_s + (number + 1 - phase) * length_s)
 
 
 def salt_of(*parts: str) -> bytes:

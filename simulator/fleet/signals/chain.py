@@ -15,7 +15,7 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from simulator.fleet.signals.base import Individual, salt_of, turn_at
+from simulator.fleet.signals.base import Individual, period_at, salt_of
 
 _LONGEST_STAYS: Final = 100
 _STAYS_MAX: Final = 2000
@@ -28,7 +28,7 @@ StateName = Annotated[str, Field(min_length=1, max_length=64)]
 
 @dataclass(frozen=True, slots=True)
 class ChainState:
-    """One state.
+    """One state of a Markov chain: how long it lasts, and what follows.
 
     Attributes:
         stay_s: how long the chain stays on average.
@@ -42,7 +42,7 @@ class ChainState:
 
 
 @dataclass(frozen=True, slots=True)
-class Stay:
+class StateInterval:
     """One stay in a state: from ``since_s`` until before ``until_s``.
 
     Attributes:
@@ -62,7 +62,7 @@ class _Found:
 
     block: int
     count: int
-    stay: Stay
+    stay: StateInterval
 
 
 class Chain:
@@ -71,8 +71,8 @@ class Chain:
     Args:
         name: another one gives another chance on the same device.
         states: by name, at least two; the ways lead to states that there are.
-        unsettling: states whose end is remembered until the next one (:attr:`Stay.settled_s`), such as those in which
-            a device has no power.
+        unsettling: states whose end is remembered until the next one (:attr:`StateInterval.settled_s`), such as those
+            in which a device has no power.
     """
 
     __slots__ = ("_block_s", "_nexts", "_salt", "_shares", "_states", "_unsettling")
@@ -87,7 +87,7 @@ class Chain:
         self._nexts = {name: _weighted(_ways(name, self._states)) for name in self._states}
         self._shares = _weighted(time_shares(self._states))
 
-    def stay_at(self, device: Individual, time_s: float) -> Stay:
+    def interval_at(self, device: Individual, time_s: float) -> StateInterval:
         """The stay that ``time_s`` lies in."""
         found: _Found | None = device.memo.get(self._salt)
         if found is None or not found.stay.since_s <= time_s < found.stay.until_s:
@@ -95,7 +95,7 @@ class Chain:
         return found.stay
 
     def _find(self, device: Individual, time_s: float, known: _Found | None) -> _Found:
-        turn = turn_at(time_s, self._block_s, device.fraction(self._salt))
+        turn = period_at(time_s, self._block_s, device.fraction(self._salt))
         block, begin_s, end_s = turn.number, turn.begin_s, turn.end_s
         if known is not None and known.block == block and known.stay.since_s <= time_s:
             count, stay = known.count, known.stay
@@ -110,8 +110,8 @@ class Chain:
             stay = self._stay(state, stay.until_s, min(until_s, end_s), stay.settled_s)
         return _Found(block, count, stay)
 
-    def _stay(self, state: str, since_s: float, until_s: float, settled_s: float) -> Stay:
-        return Stay(state, since_s, until_s, until_s if state in self._unsettling else settled_s)
+    def _stay(self, state: str, since_s: float, until_s: float, settled_s: float) -> StateInterval:
+        return StateInterval(state, since_s, until_s, until_s if state in self._unsettling else settled_s)
 
     def _length(self, device: Individual, state: str, block: int, count: int) -> float:
         described = self._states[state]

@@ -77,7 +77,7 @@ _CONSTANTS: Final[Mapping[str, float]] = {"pi": math.pi}
 
 @dataclass(frozen=True, slots=True)
 class Formula:
-    """A parsed expression.
+    """A parsed expression that can be evaluated.
 
     Attributes:
         text: as it was given.

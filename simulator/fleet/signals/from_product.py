@@ -55,7 +55,7 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class _Suggestion:
     """What readings of some names look like.
 
     Attributes:
@@ -71,29 +71,32 @@ class _Look:
     unit: str | None = None
 
 
-_LOOKS: Final[Sequence[tuple[re.Pattern[str], _Look]]] = tuple(
+_SUGGESTIONS: Final[Sequence[tuple[re.Pattern[str], _Suggestion]]] = tuple(
     (re.compile(pattern), look)
     for pattern, look in (
-        (r"temp.*(_f$|fahrenheit)", _Look("diurnal", 50, 90, 70, "fahrenheit")),
-        (r"temp", _Look("diurnal", 10, 32, 21, "celsius")),
-        (r"humid|moisture", _Look("random_walk", 0, 100, 45, "percent")),
-        (r"batter.*volt|^v_?bat", _Look("battery", 3.0, 4.2, 4.2, "volt")),
-        (r"batter|charge", _Look("battery", 5, 100, 100, "percent")),
-        (r"^lat(itude)?$|_lat(itude)?$", _Look("latitude", -90, 90, 52.52, "degrees")),
-        (r"^(lon|lng)(gitude)?$|_(lon|lng)(gitude)?$", _Look("longitude", -180, 180, 13.405, "degrees")),
-        (r"pressure|baro", _Look("random_walk", 950, 1050, 1013, "hPa")),
-        (r"co2|ppm", _Look("random_walk", 400, 2000, 700, "ppm")),
-        (r"rssi|signal|dbm", _Look("random_walk", -95, -40, -67, "dBm")),
-        (r"lux|light|illumin|solar", _Look("diurnal", 0, 1000, 400, "lux")),
-        (r"open|door|valve|motion|occup|alarm|leak|contact|running|active|enabled|^on$", _Look("markov", 0, 1, 0)),
-        (r"speed|velocity", _Look("random_walk", 0, 30, 10, "m/s")),
-        (r"power|watt", _Look("random_walk", 0, 2000, 300, "watt")),
-        (r"volt", _Look("random_walk", 220, 240, 230, "volt")),
-        (r"current|amp", _Look("random_walk", 0, 16, 2, "ampere")),
+        (r"temp.*(_f$|fahrenheit)", _Suggestion("diurnal", 50, 90, 70, "fahrenheit")),
+        (r"temp", _Suggestion("diurnal", 10, 32, 21, "celsius")),
+        (r"humid|moisture", _Suggestion("random_walk", 0, 100, 45, "percent")),
+        (r"batter.*volt|^v_?bat", _Suggestion("battery", 3.0, 4.2, 4.2, "volt")),
+        (r"batter|charge", _Suggestion("battery", 5, 100, 100, "percent")),
+        (r"^lat(itude)?$|_lat(itude)?$", _Suggestion("latitude", -90, 90, 52.52, "degrees")),
+        (r"^(lon|lng)(gitude)?$|_(lon|lng)(gitude)?$", _Suggestion("longitude", -180, 180, 13.405, "degrees")),
+        (r"pressure|baro", _Suggestion("random_walk", 950, 1050, 1013, "hPa")),
+        (r"co2|ppm", _Suggestion("random_walk", 400, 2000, 700, "ppm")),
+        (r"rssi|signal|dbm", _Suggestion("random_walk", -95, -40, -67, "dBm")),
+        (r"lux|light|illumin|solar", _Suggestion("diurnal", 0, 1000, 400, "lux")),
+        (
+            r"open|door|valve|motion|occup|alarm|leak|contact|running|active|enabled|^on$",
+            _Suggestion("markov", 0, 1, 0),
+        ),
+        (r"speed|velocity", _Suggestion("random_walk", 0, 30, 10, "m/s")),
+        (r"power|watt", _Suggestion("random_walk", 0, 2000, 300, "watt")),
+        (r"volt", _Suggestion("random_walk", 220, 240, 230, "volt")),
+        (r"current|amp", _Suggestion("random_walk", 0, 16, 2, "ampere")),
     )
 )
 
-_PLAIN: Final = _Look("random_walk", 0, 100, 50)
+_PLAIN: Final = _Suggestion("random_walk", 0, 100, 50)
 _CLIMATE: Final[Mapping[str, JsonObject]] = {
     "temperature_celsius": {"kind": "random_walk", "start": 21.0, "step": 0.09, "unit": "celsius"},
     "humidity_percent": {"kind": "random_walk", "start": 45.0, "step": 0.16, "min": 0.0, "max": 100.0},
@@ -133,9 +136,9 @@ def signals_of_readings(readings: Iterable[Measured]) -> dict[str, SignalSetting
 
 
 def _signal(measured: Measured) -> JsonObject:
-    look = next((look for pattern, look in _LOOKS if pattern.search(measured.name.lower())), _PLAIN)
+    look = next((look for pattern, look in _SUGGESTIONS if pattern.search(measured.name.lower())), _PLAIN)
     if measured.type == "boolean":
-        look = _Look("markov", 0, 1, 0)
+        look = _Suggestion("markov", 0, 1, 0)
     low = look.low if measured.low is None else measured.low
     high = look.high if measured.high is None else measured.high
     if high <= low:  # one bound is known, and beyond what is usual

@@ -44,7 +44,7 @@ class LocalService:
 
 
 def write_local(folder: Path, standing: LocalService) -> None:
-    """Write the file."""
+    """Write the file that names a local service and its keys."""
     values = {name: str(value) if isinstance(value, Path) else value for name, value in asdict(standing).items()}
     write_whole(folder / _FILE, json.dumps(values, indent=2) + "\n")
 

@@ -27,7 +27,7 @@ OnProgress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ProvisioningRequest:
     """What a run asks for.
 
     Attributes:
@@ -57,7 +57,7 @@ class Provisioned:
     made: int
 
 
-async def provision(client: TargetClient, wanted: Wanted, on_progress: OnProgress) -> Provisioned:
+async def provision(client: TargetClient, wanted: ProvisioningRequest, on_progress: OnProgress) -> Provisioned:
     """Find or make the product and every device.
 
     Registering a device again answers the same record, so a run that was killed in the middle goes on from there.
@@ -112,7 +112,7 @@ async def provision(client: TargetClient, wanted: Wanted, on_progress: OnProgres
     return Provisioned(product_id, devices, len(missing))
 
 
-async def _product(client: TargetClient, wanted: Wanted) -> str:
+async def _product(client: TargetClient, wanted: ProvisioningRequest) -> str:
     name = f"{MARK} {wanted.product.name}"
     if product_id := await _product_named(client, name):
         return product_id
@@ -142,7 +142,7 @@ async def _product_named(client: TargetClient, name: str) -> str:
     return ""
 
 
-async def _registered(client: TargetClient, wanted: Wanted, product_id: str) -> dict[str, str]:
+async def _registered(client: TargetClient, wanted: ProvisioningRequest, product_id: str) -> dict[str, str]:
     """Identifier -> device id, of those that are there already."""
     names = set(wanted.identifiers)
     found: dict[str, str] = {}

@@ -72,7 +72,7 @@ class Target:
 
     @property
     def addresses(self) -> frozenset[str]:
-        """Of everything that a run may load."""
+        """The addresses of everything that a run may load."""
         broker = f"mqtt://{self.broker_host}" if self.broker_host else None
         return frozenset(filter(None, (self.base_url, self.gateway_url, broker)))
 

@@ -13,7 +13,7 @@ from agent.wire.secret import Secret
 from simulator.fleet.device.driver import Member
 from simulator.fleet.device.http_driver import HttpDriver
 from simulator.fleet.device.load_base import LoadBase, LoadDevice
-from simulator.fleet.device.model import Fleetwide, Observer
+from simulator.fleet.device.model import Observer, SharedSettings
 from simulator.fleet.device.mqtt_driver import MqttDriver
 from simulator.fleet.engine.addresses import loopback_addresses
 from simulator.fleet.engine.wheel import Clock, Wheel
@@ -63,7 +63,7 @@ class DeviceSpecs:
     first_index: int
     members: Sequence[Member]
     signals: Sequence[SignalSet]
-    fleet: Fleetwide
+    fleet: SharedSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class Power(Protocol):
 
 
 class Devices(Power, Protocol):
-    """A worker's devices."""
+    """The devices of one worker."""
 
     def lose(self, device: int) -> None:
         """The connection goes in this instant, and no other can be made."""
@@ -150,7 +150,7 @@ class Devices(Power, Protocol):
         ...
 
     async def close(self) -> int:
-        """Close every connection.
+        """Close every connection of the devices.
 
         Returns:
             How many open arrivals were still without an answer; they count as timeouts.
@@ -183,7 +183,7 @@ class TransportParts(Protocol):
         ...
 
     def make_load(self, scenario: Scenario, address: Address, specs: DeviceSpecs, context: WorkerContext) -> LoadParts:
-        """Make pure load."""
+        """Make requests without devices: pure load."""
         ...
 
     def slow_target(self, scenario: Scenario, address: Address) -> SlowTarget:

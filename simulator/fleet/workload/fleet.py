@@ -14,7 +14,7 @@ from agent.wire.extensions import COMMAND_STATUS
 from simulator.fleet.audit.fleet_ledger import FleetLedger
 from simulator.fleet.device.driver import Member
 from simulator.fleet.device.environment import Environment
-from simulator.fleet.device.model import Fleetwide
+from simulator.fleet.device.model import SharedSettings
 from simulator.fleet.device.request_template import RequestTemplate
 from simulator.fleet.engine.http.engine import Http1Engine, HttpOptions
 from simulator.fleet.engine.http.origin import read_origin
@@ -142,7 +142,7 @@ class FleetWorkload:
         if any(model.eventful for model in self._models):
             self._build_models()
         around = self._environment(at_s)
-        fleet = Fleetwide(
+        fleet = SharedSettings(
             job.device_offers,
             job.scenario.seed,
             job.run,

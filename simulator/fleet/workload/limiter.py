@@ -72,7 +72,7 @@ class LimiterWorkload:
         return 0
 
     def begin(self, at_s: float) -> None:
-        """The test begins."""
+        """Begin the test of the rate limiter."""
         del at_s
         keys = read_keys(self._job.keys)
         client = LimiterClient(self._pool, keys, self._pace.now, self._measure, offers=self._job.offers)

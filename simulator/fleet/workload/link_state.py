@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from simulator.fleet.engine.wheel import Clock
-from simulator.fleet.faults.link import FREE, LinkFault, Passage
+from simulator.fleet.faults.link import FREE, LinkFault, LinkPassage
 from simulator.fleet.signals.base import Individual
 
 DOWN: Final = "the link is down"
@@ -77,7 +77,7 @@ class LinkState:
         self._faults = [fault for fault in faults.faults if type(fault).passage is not LinkFault.passage]
         self._seen = faults
 
-    def passage(self, device: int, size_bytes: int) -> Passage:
+    def passage(self, device: int, size_bytes: int) -> LinkPassage:
         """How the device's next message gets through.
 
         Args:

@@ -14,7 +14,7 @@ from typing import Final
 
 from simulator.fleet.engine.ports import Caller, Headers, HttpEngine
 from simulator.fleet.engine.wheel import Clock, Wheel
-from simulator.fleet.faults.link import FREE, Passage
+from simulator.fleet.faults.link import FREE, LinkPassage
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.workload.link_state import DOWN, LinkState
 
@@ -81,7 +81,7 @@ class Links:
             relay.give_up(_CLOSED)
 
     def now(self) -> float:
-        """On the engine's clock."""
+        """This instant on the engine's clock."""
         return self._clock.time()
 
     def later(self, delay_s: float, call: Callable[[], None]) -> None:
@@ -92,7 +92,7 @@ class Links:
         # Not from within: the caller expects its answer later.
         self._clock.call_at(self._clock.time(), lambda: caller.failed(outcome, why, None, self._clock.time()))
 
-    def _pass(self, device: int, message: bytes, relay: _Relay, timeout_s: float, passage: Passage) -> None:
+    def _pass(self, device: int, message: bytes, relay: _Relay, timeout_s: float, passage: LinkPassage) -> None:
         now_s = self._clock.time()
         if passage.refused is not None:
             relay.forget()
@@ -130,13 +130,13 @@ class _Relay:
     def __init__(self, links: Links, place: set[_Relay], caller: Caller) -> None:
         self._links = links
         self._place = place
-        self._passage: Passage = FREE
+        self._passage: LinkPassage = FREE
         self._sent_s: float | None = None
         self.caller = caller
         self.is_wanted = True
         place.add(self)
 
-    def slow_down(self, now_s: float, passage: Passage) -> None:
+    def slow_down(self, now_s: float, passage: LinkPassage) -> None:
         """Note when the request goes out, and what the link does to it."""
         self._sent_s = now_s
         self._passage = passage

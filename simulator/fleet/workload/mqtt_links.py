@@ -28,7 +28,7 @@ from simulator.fleet.engine.mqtt.ports import (
     SessionListener,
 )
 from simulator.fleet.engine.wheel import Clock, Wheel
-from simulator.fleet.faults.link import FREE, Passage
+from simulator.fleet.faults.link import FREE, LinkPassage
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.workload.link_state import DOWN, LinkFaults, LinkState
 
@@ -123,9 +123,9 @@ class MqttLinks:
         self._forget(device)
         self.engine.cut(device)
 
-    def deafen(self, device: int) -> None:
+    def make_half_open(self, device: int) -> None:
         """Ignore everything on this session's connection from now on, even its end: it is half-open."""
-        self.engine.deafen(device)
+        self.engine.make_half_open(device)
 
     async def close(self) -> None:
         """Cut every session. See :meth:`MqttEngine.close`."""
@@ -136,7 +136,7 @@ class MqttLinks:
     # --- for the lines ------------------------------------------------------------------------------------------------
 
     def now(self) -> float:
-        """On the engine's clock."""
+        """This instant on the engine's clock."""
         return self._clock.time()
 
     def later(self, delay_s: float, call: Callable[[], None]) -> None:
@@ -177,7 +177,7 @@ class _Line:
 
     # --- the device's words -------------------------------------------------------------------------------------------
 
-    def connect(self, opening: Opening, passage: Passage) -> None:
+    def connect(self, opening: Opening, passage: LinkPassage) -> None:
         """Connect through a link that has something wrong with it."""
         links = self._links
         if passage.refused is not None:
@@ -187,7 +187,7 @@ class _Line:
             self._end_later(timeout_s, Offline("unreachable", _TIMED_OUT.format(timeout_s)), OutcomeClass.TIMEOUT)
         elif passage.foreign is not None:
             delay_s = passage.out_s + passage.back_s
-            self._end_later(delay_s, Offline("closed", _somebody_else(passage)), OutcomeClass.UNEXPECTED)
+            self._end_later(delay_s, Offline("closed", _is_other_client(passage)), OutcomeClass.UNEXPECTED)
         elif passage.wrong_key:
             listener = _WrongTokenListener(self)
             links.engine.open(self.device, replace(opening, password=_WRONG), listener)
@@ -241,7 +241,7 @@ class _Line:
         self._receive(len(arrival.payload), lambda: self._listener.arrived(arrival, self._links.now()))
 
     def lost(self, error: Offline, outcome: OutcomeClass, began_s: float | None, now_s: float) -> None:
-        """There is no connection any more, or it was never made."""
+        """Note that there is no connection any more, or that it was never made."""
         del began_s, now_s
         self.end(error, outcome, is_our_doing=self._is_dead)
 
@@ -250,7 +250,7 @@ class _Line:
         at_s = sent_s if message.sent_s is None else message.sent_s
         self._receive(_ACKNOWLEDGEMENT_BYTES, lambda: message.succeed(code, at_s))
 
-    def _passage(self, size_bytes: int) -> Passage:
+    def _passage(self, size_bytes: int) -> LinkPassage:
         state = self._links.state
         return FREE if state.is_plain else state.passage(self.device, size_bytes)
 
@@ -300,7 +300,7 @@ class _Line:
             self._links.engine.cut(self.device)
             self.end(Offline("closed", _GONE), OutcomeClass.TRANSPORT)
 
-    def _break_off(self, passage: Passage, message: _Message | None) -> None:
+    def _break_off(self, passage: LinkPassage, message: _Message | None) -> None:
         """End the connection at this message, which is not sent; messages under way end with it."""
         if message is not None:
             message.begun_s = None
@@ -308,7 +308,7 @@ class _Line:
         if passage.wrong_key:
             error: Offline = LockedOut("unauthorized", _NOT_TAKEN)
         elif passage.foreign is not None:
-            error = Offline("closed", _somebody_else(passage))
+            error = Offline("closed", _is_other_client(passage))
         else:
             error = Offline("bad_certificate", passage.refused or DOWN)
         self._end_later(0.0, error, OutcomeClass.TRANSPORT)
@@ -318,7 +318,7 @@ class _Line:
         if self._is_dead:
             return
         self._is_dead = True
-        self._links.engine.deafen(self.device)
+        self._links.engine.make_half_open(self.device)
         self._links.later(self._links.state.healed_s(self.device), self.revive)
 
     def _end_later(self, delay_s: float, error: Offline, outcome: OutcomeClass, *, sent: bool = True) -> None:
@@ -331,7 +331,7 @@ class _Line:
         self._links.later(timeout_s, call)
 
     def now(self) -> float:
-        """On the engine's clock."""
+        """This instant on the engine's clock."""
         return self._links.now()
 
 
@@ -399,7 +399,7 @@ class _WrongTokenListener:
         """
 
     def lost(self, error: Offline, outcome: OutcomeClass, began_s: float | None, now_s: float) -> None:
-        """There is no connection any more, or it was never made."""
+        """Note that there is no connection any more, or that it was never made."""
         self._line.lost(error, outcome, began_s, now_s)
 
 
@@ -432,6 +432,6 @@ class _Delays:
             self._links.later(self._waiting[0][0] - now_s, self._come)
 
 
-def _somebody_else(passage: Passage) -> str:
+def _is_other_client(passage: LinkPassage) -> str:
     status = passage.foreign.status if passage.foreign is not None else 0
     return f"somebody else answers in the broker's place: HTTP/1.1 {status}"

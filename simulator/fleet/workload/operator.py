@@ -152,7 +152,7 @@ class Operator:
         self._chance = HashedRandom(0, first_index)
 
     def send(self, device: int, stream: int, serial: int, due_s: float) -> None:
-        """Send one command.
+        """Send one command to a device.
 
         Args:
             device: index in the fleet.

@@ -75,7 +75,7 @@ class SlowConnections:
         self._tasks = [start_task(self._hold(), f"slow-{number}") for number in range(self._count)]
 
     async def end(self) -> None:
-        """Close them all."""
+        """Close all slow connections."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -140,7 +140,7 @@ class StormWorkload:
         return {
             "labels": len(self._journeys),
             "under_way": len(self._tasks),
-            "registered": sum(1 for journey in self._journeys if journey.should_be_there),
+            "registered": sum(1 for journey in self._journeys if journey.is_expected_in_list),
         }
 
     async def drain(self, from_s: float, until_s: float) -> Leftover:
@@ -193,12 +193,12 @@ class StormWorkload:
             course = plan_course(job.seed, number, identifier, races=job.races, remove=job.remove)
             journey = Journey(course)
             self._journeys.append(journey)
-            task = start_task(self._travel(journey, self._due_s), identifier)
+            task = start_task(self._journey(journey, self._due_s), identifier)
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
             self._due_s += 1.0 / (job.rate_per_s * self._factor)
 
-    async def _travel(self, journey: Journey, due_s: float) -> None:
+    async def _journey(self, journey: Journey, due_s: float) -> None:
         """Scan, register, and for some: remove."""
         course, job = journey.course, self._job
         label = encode_label(LabelText(job.product_id, course.identifier))

@@ -16,7 +16,7 @@ _REMOVE: Final = salt_of("storm", "remove")
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class JourneyPlan:
     """What is planned for one label: a function of seed and number alone.
 
     Attributes:
@@ -32,7 +32,7 @@ class Course:
     removed: bool
 
 
-def plan_course(seed: int, number: int, identifier: str, *, races: float, remove: float) -> Course:
+def plan_course(seed: int, number: int, identifier: str, *, races: float, remove: float) -> JourneyPlan:
     """The course of a label.
 
     Args:
@@ -43,7 +43,7 @@ def plan_course(seed: int, number: int, identifier: str, *, races: float, remove
         remove: share of the devices that are removed again, 0 to 1.
     """
     chance = Individual(seed, identifier).uniform
-    return Course(number, identifier, chance(_RACE, number) < races, chance(_REMOVE, number) < remove)
+    return JourneyPlan(number, identifier, chance(_RACE, number) < races, chance(_REMOVE, number) < remove)
 
 
 @dataclass(slots=True)
@@ -59,7 +59,7 @@ class Journey:
         faults: what the service answered that it must not, one sentence each.
     """
 
-    course: Course
+    course: JourneyPlan
     scanned: bool = False
     winners: list[str] = field(default_factory=list)
     device_id: str = ""
@@ -68,7 +68,7 @@ class Journey:
     faults: list[str] = field(default_factory=list)
 
     @property
-    def should_be_there(self) -> bool:
+    def is_expected_in_list(self) -> bool:
         """Whether its device must be listed in the end."""
         return bool(self.winners) and not self.removals
 
@@ -118,9 +118,9 @@ def judge_storm(
             find(journey, "doubled")
         elif journey.unsure:
             counts["ambiguous"] += 1
-        elif journey.should_be_there and not there[journey.winners[0], name]:
+        elif journey.is_expected_in_list and not there[journey.winners[0], name]:
             find(journey, "altered" if times[name] else "lost")
-        elif not journey.should_be_there and times[name]:
+        elif not journey.is_expected_in_list and times[name]:
             find(journey, "unknown")
     begun = {journey.course.identifier for journey in journeys}
     counts["unknown"] += sum(1 for name in times if name not in begun)

@@ -151,7 +151,7 @@ def _close(file: BinaryIO) -> None:
 
 
 def label_line(record: dict[str, Any]) -> bytes:
-    """A label's line.
+    """The journal's line of one label.
 
     Args:
         record: JSON members; ``files`` is format -> [name, SHA-256 of the bytes].

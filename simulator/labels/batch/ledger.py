@@ -72,8 +72,8 @@ class _Read:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """What :meth:`Ledger.take` gave.
+class TakenSerials:
+    """The serial numbers that :meth:`Ledger.take` reserved.
 
     Attributes:
         reservation: the serials.
@@ -100,7 +100,7 @@ class Ledger:
 
     def take(
         self, *, product_id: str, template: str, count: int, folder: Path, first_serial: int | None = None
-    ) -> Taken:
+    ) -> TakenSerials:
         """Reserve serials; when this returns they are on the disk and nobody else's.
 
         A batch of the same product, template and count whose folder this is gets its own reservation back, so that
@@ -122,13 +122,13 @@ class Ledger:
             same_scope = [r for r in read.reservations.values() if (r.product_id, r.template) == (product_id, template)]
             own = next((r for r in reversed(same_scope) if (r.folder, r.count) == (where, count)), None)
             if own and first_serial in (None, own.first_serial) and (not own.made or any(folder.glob("manifest.json"))):
-                return Taken(own, again=True, note=self._mend(file, read))
+                return TakenSerials(own, again=True, note=self._mend(file, read))
             first = self._first(same_scope, first_serial, count)
             number = max(read.reservations, default=0) + 1
             taken = Reservation(number, product_id, template, first, count, where)
             note = self._mend(file, read)
-            self._append(file, {"event": "reserved", **_members(taken), **_by_whom()})
-            return Taken(taken, again=False, note=note)
+            self._append(file, {"event": "reserved", **_members(taken), **_owner_note()})
+            return TakenSerials(taken, again=False, note=note)
 
     def made(self, reservation: Reservation) -> None:
         """Note that the batch with these serials is finished."""
@@ -136,7 +136,7 @@ class Ledger:
             read = self._read(file)
             self._mend(file, read)
             if not read.reservations[reservation.number].made:
-                self._append(file, {"event": "made", "number": reservation.number, **_by_whom()})
+                self._append(file, {"event": "made", "number": reservation.number, **_owner_note()})
 
     def reservations(self) -> tuple[Reservation, ...]:
         """Everything that was handed out, in order."""
@@ -265,7 +265,7 @@ def _members(taken: Reservation) -> dict[str, Any]:
     }
 
 
-def _by_whom() -> dict[str, str]:
+def _owner_note() -> dict[str, str]:
     """For the person who asks later; nothing reads it."""
     try:
         user = getpass.getuser()

@@ -43,7 +43,7 @@ _LABELS_PER_WORKER_MIN: Final = 100
 
 @dataclass(frozen=True)
 class Batch:
-    """A finished batch.
+    """A finished batch of labels.
 
     Attributes:
         folder: where it is.

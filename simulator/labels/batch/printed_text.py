@@ -13,22 +13,22 @@ class NamedLabel(Protocol):
 
     @property
     def identifier(self) -> str:
-        """The device's."""
+        """The device's identifier."""
         ...
 
     @property
     def product_id(self) -> str:
-        """Of its product."""
+        """The id of the device's product."""
         ...
 
     @property
     def serial(self) -> int:
-        """Its number in the batch."""
+        """The label's number in its batch."""
         ...
 
     @property
     def name(self) -> str:
-        """The device's."""
+        """The device's name."""
         ...
 
 

@@ -18,7 +18,7 @@ from simulator.labels.corpus.report import as_json as answers_as_json
 from simulator.labels.corpus.report import as_table, sentences
 from simulator.labels.corpus.run import CorpusOptions, CorpusRun, run_corpus
 from simulator.labels.errors import LabelError
-from simulator.terminal import Unreachable, WrongUse, option, show_progress
+from simulator.terminal import CommandLineError, Unreachable, option, show_progress
 
 _LINES = 20
 
@@ -60,13 +60,13 @@ def corpus_command(*, as_json: bool, **options: object) -> None:
         with show_progress("payloads") as on_progress:
             run = run_corpus(CorpusOptions(**options), time.sleep, on_progress)  # type: ignore[arg-type]  # click checked them
     except ConfigurationError as problem:
-        raise WrongUse(problem.in_one_line) from None
+        raise CommandLineError(problem.in_one_line) from None
     except LabelError as problem:
-        raise WrongUse(str(problem)) from None
+        raise CommandLineError(str(problem)) from None
     except TransportError as problem:
         raise Unreachable(str(problem)) from None
     except ErrorAnswer as problem:
-        raise WrongUse(f"{problem}; check the keys, or give --product-id and --signed-product-id") from None
+        raise CommandLineError(f"{problem}; check the keys, or give --product-id and --signed-product-id") from None
     except AgentError as problem:
         raise Unreachable(str(problem)) from None
     if as_json:

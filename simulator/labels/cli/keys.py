@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from simulator.terminal import WrongUse, option
+from simulator.terminal import CommandLineError, option
 from simulator.whole_files import cannot_write
 from simulator.wire.qr.keys import ED25519, KINDS, LabelSigner
 
@@ -37,9 +37,9 @@ def keygen_command(*, out: Path, kind: str, as_json: bool) -> None:
     try:
         signer.write(out)
     except FileExistsError:
-        raise WrongUse(f"{out} exists and is left alone: give another --out") from None
+        raise CommandLineError(f"{out} exists and is left alone: give another --out") from None
     except OSError as problem:
-        raise WrongUse(cannot_write(out, problem, "another --out")) from None
+        raise CommandLineError(cannot_write(out, problem, "another --out")) from None
     public = signer.key.shown if kind == ED25519 else None
     if as_json:
         click.echo(json.dumps({"key_file": str(out), "kind": kind, "shown_as": signer.key.shown, "label_key": public}))

@@ -19,7 +19,7 @@ from simulator.labels.payload import DEFAULT_TEMPLATE, IdentifierTemplate
 from simulator.labels.processes import cores
 from simulator.labels.symbol.decoders import DECODERS
 from simulator.labels.symbol.encoding import LEVELS
-from simulator.terminal import CheckFailed, Interrupted, WrongUse, option, show_progress
+from simulator.terminal import CheckFailed, CommandLineError, Interrupted, option, show_progress
 
 
 @click.command("make")
@@ -138,7 +138,7 @@ def make_command(
     except UnreadableLabel as problem:
         raise CheckFailed(str(problem)) from None
     except LabelError as problem:
-        raise WrongUse(str(problem)) from None
+        raise CommandLineError(str(problem)) from None
     if as_json:
         click.echo(json.dumps(_summary(batch), ensure_ascii=False))
     else:

@@ -14,7 +14,7 @@ from simulator.labels.errors import LabelError
 from simulator.labels.payload import PROFILES, Payload, open_payload
 from simulator.labels.printing.brother import TAPES
 from simulator.labels.printing.estimate import PrintAssumptions
-from simulator.labels.printing.grid import PAPERS, Placing, read_grid
+from simulator.labels.printing.grid import PAPERS, GridPlacement, read_grid
 from simulator.labels.printing.options import PrintOptions, parse_label_mm
 from simulator.labels.printing.sheet import Marks
 from simulator.terminal import option
@@ -125,7 +125,7 @@ def print_options(
         paper=paper,
         stock=stock,
         grid=read_grid(grid) if grid else None,
-        placing=Placing(offset_x_mm, offset_y_mm, skip_cells),
+        placing=GridPlacement(offset_x_mm, offset_y_mm, skip_cells),
         marks=Marks(marks),
         text=() if words == ("none",) else words,
         label_mm=parse_label_mm(label_mm) if label_mm else None,

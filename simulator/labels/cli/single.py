@@ -17,7 +17,7 @@ from simulator.labels.payload import Payload
 from simulator.labels.symbol.decoders import DECODERS, lone_decoder_warning, panel
 from simulator.labels.symbol.encoding import LEVELS
 from simulator.labels.symbol.styled import SHAPES, ProvenDrawing, Style, prove_styled, prove_terminal
-from simulator.terminal import CheckFailed, WrongUse, option
+from simulator.terminal import CheckFailed, CommandLineError, option
 from simulator.whole_files import cannot_write, write_whole
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -118,7 +118,7 @@ def style_command(
     try:
         write_whole(out, drawing.data)
     except OSError as problem:
-        raise WrongUse(cannot_write(out, problem, "another --out")) from None
+        raise CommandLineError(cannot_write(out, problem, "another --out")) from None
     verdicts = {name: verdict.value for name, verdict in drawing.taken.verdicts}
     if as_json:
         document = {"file": str(out), "text": drawing.text, "candidate": drawing.taken.number, "verdicts": verdicts}
@@ -137,7 +137,7 @@ def _prove(prove: Callable[[], ProvenDrawing]) -> ProvenDrawing:
     except UnreadableLabel as problem:
         raise CheckFailed(str(problem)) from None
     except LabelError as problem:
-        raise WrongUse(str(problem)) from None
+        raise CommandLineError(str(problem)) from None
 
 
 def _warn(drawing: ProvenDrawing) -> None:

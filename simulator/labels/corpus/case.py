@@ -17,7 +17,7 @@ QR: Final = "QRCode"
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What ``scan-qr`` answers.
+    """What ``scan-qr`` has to answer to a case.
 
     Attributes:
         status: of HTTP.
@@ -38,7 +38,7 @@ TOO_LARGE: Final = Expected(413, "payload_too_large")
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One payload.
+    """One payload of the corpus, and what is expected of it.
 
     Attributes:
         wrong: what is wrong with it; of a good one, what is special.

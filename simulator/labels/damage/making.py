@@ -29,7 +29,7 @@ OnProgress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class DamagedBatch:
-    """A finished run.
+    """The labels of a finished damage run.
 
     Attributes:
         folder: where it is.

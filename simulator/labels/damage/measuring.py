@@ -113,7 +113,7 @@ def measure(
     noting = [_NotingFailure(one) for one in (*extra, *panel) if not isinstance(one, Zxing)]
     if mildest:
         pictures_of = partial(damage, label, kind, seed=seed)
-        mildest = _past_patient_looks([one for one in probes.all() if one >= mildest], pictures_of, noting)
+        mildest = _first_unreadable_thorough([one for one in probes.all() if one >= mildest], pictures_of, noting)
     if mildest:
         wanted[mildest] = probes.at(mildest)
     # Damaging anew is cheap and gives the same; keeping every picture of a search is neither.
@@ -155,7 +155,7 @@ class _NotingFailure:
             raise
 
 
-def _past_patient_looks(
+def _first_unreadable_thorough(
     severities: Sequence[float],
     picture: Callable[[float], Pixels],
     decoders: Sequence[_NotingFailure],
@@ -187,7 +187,7 @@ def _is_read(pixels: Pixels, decoders: Sequence[_NotingFailure]) -> bool:
         return False
     search = CodeSearch(pixels, decoders)
     search.look()
-    search.look_harder(lambda: bool(search.found) or any(one.failure for one in decoders))
+    search.search_thoroughly(lambda: bool(search.found) or any(one.failure for one in decoders))
     return bool(search.found)
 
 

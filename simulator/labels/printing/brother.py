@@ -37,7 +37,7 @@ _CUT_AT_END: Final = 0x08
 
 @dataclass(frozen=True, slots=True)
 class Tape:
-    """A continuous tape.
+    """A continuous tape of a label printer.
 
     Attributes:
         width_mm: as the printer's commands name the tape.

@@ -251,7 +251,7 @@ def _number(
 
 
 @dataclass(frozen=True, slots=True)
-class Placing:
+class GridPlacement:
     """How a grid meets one printer and one sheet.
 
     Attributes:

@@ -32,7 +32,7 @@ _PIECES: Final = re.compile(r"\\u[0-9a-f]{4}|\\U[0-9a-f]{8}|.", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """A label's size.
+    """The printable area of a label.
 
     Attributes:
         width_mm: its width.

@@ -10,7 +10,7 @@ from typing import Any, Final
 from simulator.labels.errors import LabelError
 from simulator.labels.printing.brother import Tape, find_tape
 from simulator.labels.printing.estimate import PrintAssumptions
-from simulator.labels.printing.grid import Grid, Placing, fit_grid, paper_size
+from simulator.labels.printing.grid import Grid, GridPlacement, fit_grid, paper_size
 from simulator.labels.printing.layout import Room
 from simulator.labels.printing.sheet import Marks
 from simulator.labels.printing.stock import find_stock
@@ -49,7 +49,7 @@ class PrintOptions:
     paper: str = "a4"
     stock: str | None = None
     grid: Grid | None = None
-    placing: Placing = field(default_factory=Placing)
+    placing: GridPlacement = field(default_factory=GridPlacement)
     marks: Marks = Marks.AUTO
     text: tuple[str, ...] = ("identifier", "product_id")
     label_mm: tuple[float, float] | None = None

@@ -11,7 +11,7 @@ from typing import Final
 from reportlab.pdfbase.pdfmetrics import stringWidth
 from reportlab.pdfgen.canvas import Canvas
 
-from simulator.labels.printing.grid import FOOT_MM, Grid, Placing
+from simulator.labels.printing.grid import FOOT_MM, Grid, GridPlacement
 from simulator.labels.printing.layout import Layout, PlacedText, Room, lay_out
 from simulator.labels.symbol.matrix import QUIET_MODULES, Matrix
 
@@ -21,7 +21,7 @@ _INK: Final = 0.0
 _SOFT: Final = 0.45
 _HAIR: Final = 0.7
 _EDGE_MM: Final = 4.5
-_PLAIN: Final = Placing()
+_PLAIN: Final = GridPlacement()
 
 
 class Marks(StrEnum):
@@ -86,7 +86,7 @@ def draw_sheet(
     *,
     grid: Grid,
     title: str,
-    placing: Placing = _PLAIN,
+    placing: GridPlacement = _PLAIN,
     marks: Marks = Marks.AUTO,
     pages: PageCount | None = None,
 ) -> bytes:

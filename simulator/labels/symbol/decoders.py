@@ -48,7 +48,7 @@ class GrayImage:
 
 @dataclass(frozen=True, slots=True)
 class ColourImage:
-    """Pixels in colour.
+    """A picture in colour: an array of pixels.
 
     Attributes:
         width: in pixels.

@@ -178,11 +178,11 @@ def _require_room(
         raise LabelError(
             f"{len(text.encode())} bytes need {matrix.modules} modules and a quiet zone of {QUIET_MODULES}, which do "
             f"not fit into {size.size_mm:g} mm at {size.dpi} dpi with {DOTS_PER_MODULE_MIN} dots per module: "
-            + _what_would_fit(edge, size, takes or (lambda _: True))
+            + _fitting_sizes(edge, size, takes or (lambda _: True))
         )
 
 
-def _what_would_fit(edge: int, size: PrintSize, takes: Callable[[PrintSize], bool]) -> str:
+def _fitting_sizes(edge: int, size: PrintSize, takes: Callable[[PrintSize], bool]) -> str:
     """Advice that is accepted when it is followed."""
     least_mm = _up(edge * DOTS_PER_MODULE_MIN * _MM_PER_INCH / size.dpi, 10)
     sizes_mm = (max(1.0, round(least_mm * (1 + step / 10), 1)) for step in range(_STEPS))

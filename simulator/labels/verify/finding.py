@@ -52,7 +52,7 @@ class FoundCode:
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class _PageVersion:
     """The page seen one way.
 
     Attributes:
@@ -95,16 +95,16 @@ class CodeSearch:
 
     def look(self) -> None:
         """The quick look: the whole page as it is."""
-        self._look_at(_Look("page", self._page, lambda place: place))
+        self._look_at(_PageVersion("page", self._page, lambda place: place))
 
-    def look_harder(self, enough: Callable[[], bool]) -> None:
+    def search_thoroughly(self, enough: Callable[[], bool]) -> None:
         """Tiles, scales, filters, turned and inverted, until ``enough()``."""
         for make in _looks(self._page.shape):
             if enough():
                 return
             self._look_at(make(self._painted()))
 
-    def _look_at(self, look: _Look) -> None:
+    def _look_at(self, look: _PageVersion) -> None:
         with within_limit():
             seen_codes = zxingcpp.read_barcodes(np.ascontiguousarray(look.pixels), formats=_QR, return_errors=True)
         for code in seen_codes:
@@ -132,11 +132,11 @@ class CodeSearch:
         return _paint(self._page, [code.corners for code in self.found])
 
 
-def _looks(shape: tuple[int, ...]) -> Iterator[Callable[[Pixels], _Look]]:
+def _looks(shape: tuple[int, ...]) -> Iterator[Callable[[Pixels], _PageVersion]]:
     """The patient looks at a page of this size, the likeliest to help first."""
     height, width = shape
     yield lambda page: _scaled(page, 0.5, "half size")
-    yield lambda page: _Look("smoothed", _filtered(page, 1), lambda place: place)
+    yield lambda page: _PageVersion("smoothed", _filtered(page, 1), lambda place: place)
     if max(height, width) > _LARGE:
         for top in _starts(height):
             for left in _starts(width):
@@ -144,8 +144,8 @@ def _looks(shape: tuple[int, ...]) -> Iterator[Callable[[Pixels], _Look]]:
         yield lambda page: _scaled(page, 1 / 3, "a third of the size")
     if height * width <= _SMALL_PIXELS:
         yield lambda page: _scaled(page, 2.0, "double size")
-    yield lambda page: _Look("smoothed more", _filtered(page, 2), lambda place: place)
-    yield lambda page: _Look("inverted", 255 - page, lambda place: place)
+    yield lambda page: _PageVersion("smoothed more", _filtered(page, 2), lambda place: place)
+    yield lambda page: _PageVersion("inverted", 255 - page, lambda place: place)
     yield _turned
 
 
@@ -155,16 +155,16 @@ def _starts(size: int) -> list[int]:
     return [round(number * max(0, size - _TILE) / max(1, count - 1)) for number in range(count)]
 
 
-def _tile(page: Pixels, *, left: int, top: int) -> _Look:
+def _tile(page: Pixels, *, left: int, top: int) -> _PageVersion:
     cut = page[top : top + _TILE, left : left + _TILE]
-    return _Look("tile", cut, lambda place: (place[0] + left, place[1] + top))
+    return _PageVersion("tile", cut, lambda place: (place[0] + left, place[1] + top))
 
 
-def _scaled(page: Pixels, factor: float, name: str) -> _Look:
+def _scaled(page: Pixels, factor: float, name: str) -> _PageVersion:
     size = max(1, round(page.shape[1] * factor)), max(1, round(page.shape[0] * factor))
     method = Image.Resampling.BOX if factor < 1 else Image.Resampling.BICUBIC
     seen = np.asarray(Image.fromarray(page).resize(size, method))
-    return _Look(name, seen, lambda place: (place[0] / factor, place[1] / factor))
+    return _PageVersion(name, seen, lambda place: (place[0] / factor, place[1] / factor))
 
 
 def _filtered(page: Pixels, reach: int) -> Pixels:
@@ -177,7 +177,7 @@ def _filtered(page: Pixels, reach: int) -> Pixels:
     return mean
 
 
-def _turned(page: Pixels) -> _Look:
+def _turned(page: Pixels) -> _PageVersion:
     """The page turned by 30 degrees: some decoders are weak at certain angles."""
     picture = Image.fromarray(page)
     turned = picture.rotate(_TURN_DEGREES, Image.Resampling.BILINEAR, expand=True, fillcolor=255)
@@ -187,10 +187,10 @@ def _turned(page: Pixels) -> _Look:
         x, y = place[0] - turned.width / 2, place[1] - turned.height / 2
         return x * cosine - y * sine + picture.width / 2, x * sine + y * cosine + picture.height / 2
 
-    return _Look("turned", np.asarray(turned), back)
+    return _PageVersion("turned", np.asarray(turned), back)
 
 
-def _forward(corners: Corners, look: _Look) -> Corners:
+def _forward(corners: Corners, look: _PageVersion) -> Corners:
     """Corners on the page as corners in a look: the inverse of its affine ``back``."""
     x0, y0 = look.back((0.0, 0.0))
     xx, yx = (one - zero for one, zero in zip(look.back((1.0, 0.0)), (x0, y0), strict=True))

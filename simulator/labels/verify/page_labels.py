@@ -33,7 +33,7 @@ def read_page_labels(sources: Iterable[Path | str], *, dpi: int = DPI) -> Iterat
             for page in open_pages(file, dpi=dpi):
                 search = CodeSearch(page.pixels, readers)
                 search.look()
-                search.look_harder(partial(_all_read, search))
+                search.search_thoroughly(partial(_all_read, search))
                 yield from _of_page(page, search)
         except LabelError as problem:
             yield ReadLabel(file, "", None, str(problem))

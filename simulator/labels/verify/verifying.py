@@ -115,7 +115,9 @@ def _look_again(
         search = CodeSearch(page.pixels, readers, one.found)
         one.found = search.found  # grows while the search goes on, so that missing() sees it
         search.look()
-        search.look_harder(partial(_enough, search, nothing_yet=not one.found, wanted=lambda: thorough or missing()))
+        search.search_thoroughly(
+            partial(_enough, search, nothing_yet=not one.found, wanted=lambda: thorough or missing())
+        )
         one.unread = search.unread
 
 

@@ -31,7 +31,7 @@ _FAULTS_SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class CampaignOptions:
     """The options of one call."""
 
     user_id: str
@@ -73,7 +73,7 @@ def campaign_command(
     command goes on.
     """
     check_ids(user_id=user_id)
-    wanted = Wanted(user_id, remove, rate, concurrency, attempts)
+    wanted = CampaignOptions(user_id, remove, rate, concurrency, attempts)
     began_at, stop = to_rfc3339(time.time()), threading.Event()
     with errors_in_one_line():
         found = find_labels(labels, pictures=pictures)
@@ -104,7 +104,7 @@ def campaign_command(
 
 
 def _run(
-    found: FoundLabels, service: Connected, context: RunContext, wanted: Wanted, stop: threading.Event
+    found: FoundLabels, service: Connected, context: RunContext, wanted: CampaignOptions, stop: threading.Event
 ) -> tuple[CampaignReport, Plan]:
     run = str(context.journal.header["run"])
     plan = Plan(run, wanted.user_id, wanted.remove, wanted.rate, wanted.concurrency, wanted.attempts)

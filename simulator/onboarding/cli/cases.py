@@ -28,14 +28,14 @@ from simulator.onboarding.profile import make_profile, profile_text
 from simulator.onboarding.report import cases_json, cases_table, checks_of_cases, headline, races_line
 from simulator.onboarding.running import CasesReport, Users, run_cases
 from simulator.onboarding.steps import RunContext
-from simulator.terminal import WrongUse, advice, end, errors_in_one_line, option, show_progress, stop_code
+from simulator.terminal import CommandLineError, advice, end, errors_in_one_line, option, show_progress, stop_code
 
 REPEAT: Final = 10
 """Plays of each race: see docs/onboarding.md, "Races", for what is found with it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class CasesOptions:
     """What to play, and with what."""
 
     cases: list[Case]
@@ -110,7 +110,7 @@ def cases_command(
     chosen = _chosen(only)
     if as_list:
         return _print_cases(chosen)
-    wanted = Wanted(chosen, product_id, Users(user_id or "", other_user_id or ""), remove, repeat)
+    wanted = CasesOptions(chosen, product_id, Users(user_id or "", other_user_id or ""), remove, repeat)
     with errors_in_one_line():
         played = _play(wanted, access, other, out)
         document = cases_json(played.report)
@@ -150,7 +150,7 @@ def profile_command(
     """
     check_ids(product_id=product_id, user_id=user_id, other_user_id=other_user_id)
     with errors_in_one_line():
-        wanted = Wanted(_chosen(only), product_id, Users(user_id or "", other_user_id or ""))
+        wanted = CasesOptions(_chosen(only), product_id, Users(user_id or "", other_user_id or ""))
         played = _play(wanted, access, other, None)
         if played.report.stopped_by is None and played.report.was_played:
             write_whole(file, played.profile)
@@ -158,7 +158,7 @@ def profile_command(
     return _end_with(played, judging=False)
 
 
-def _play(wanted: Wanted, access: ServiceAccess, other: ServiceAccess, out: Path | None) -> Played:
+def _play(wanted: CasesOptions, access: ServiceAccess, other: ServiceAccess, out: Path | None) -> Played:
     began_at = to_rfc3339(time.time())
     is_needed = wanted.remove and any(case.needs_stranger for case in wanted.cases)
     with connected(access) as home, second_account(other, home, is_needed=is_needed) as stranger:
@@ -175,7 +175,7 @@ def _play(wanted: Wanted, access: ServiceAccess, other: ServiceAccess, out: Path
         return Played(report, profile_text(make_profile(report, extensions)), cleaned, home.base_url, began_at)
 
 
-def _run(wanted: Wanted, home: Connected, stranger: Connected | None, run: OpenRun) -> CasesReport:
+def _run(wanted: CasesOptions, home: Connected, stranger: Connected | None, run: OpenRun) -> CasesReport:
     account = None if stranger is None else stranger.account
     context = RunContext(home.account, "", stranger=account, journal=run.journal, trail=run.trail)
     behind = None if stranger is None else stranger.product_account
@@ -196,7 +196,7 @@ def _run(wanted: Wanted, home: Connected, stranger: Connected | None, run: OpenR
 def _chosen(only: tuple[str, ...]) -> list[Case]:
     chosen = [case for case in CASES if not only or any(fnmatch.fnmatchcase(case.name, name) for name in only)]
     if not chosen:
-        raise WrongUse(f"no case is called {' or '.join(only)}: --list prints them all")
+        raise CommandLineError(f"no case is called {' or '.join(only)}: --list prints them all")
     return chosen
 
 

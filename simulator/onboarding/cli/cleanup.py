@@ -12,7 +12,7 @@ from simulator.onboarding.case_labels import ProductAccount
 from simulator.onboarding.cleanup import CleanupReport, clean_up_file, find_marked, remove_marked
 from simulator.onboarding.cli.options import PREFIX, takes_access, takes_other
 from simulator.onboarding.connecting import ServiceAccess, connected, connected_if_given
-from simulator.terminal import WrongUse, end, errors_in_one_line, option, show_progress
+from simulator.terminal import CommandLineError, end, errors_in_one_line, option, show_progress
 
 
 @click.command("cleanup")
@@ -42,9 +42,11 @@ def cleanup_command(
     0: nothing is left. 1: something is. 2: usage, or the keys were refused. 5: the service cannot be reached.
     """
     if marked == bool(journals):
-        raise WrongUse("give the folder or journal of a run, or --marked to look for names that begin with onboard:")
+        raise CommandLineError(
+            "give the folder or journal of a run, or --marked to look for names that begin with onboard:"
+        )
     if run_id is not None and not marked:
-        raise WrongUse("--run goes with --marked; a journal knows its run")
+        raise CommandLineError("--run goes with --marked; a journal knows its run")
     with errors_in_one_line(), connected(access) as home:
         if marked:
             return _clean_marked(home.product_account, run_id, yes=yes)

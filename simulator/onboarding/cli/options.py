@@ -13,7 +13,7 @@ import click
 from agent.wire.limits import IDENTIFIER_CHARACTERS
 from simulator.credentials import takes_ca_file
 from simulator.onboarding.connecting import ServiceAccess
-from simulator.terminal import WrongUse, option
+from simulator.terminal import CommandLineError, option
 
 PREFIX: Final = "FLEET_SIMULATOR_ONBOARD"
 """Of the environment variables of these commands; the command and the option's name follow."""
@@ -88,11 +88,13 @@ def check_ids(**given: str | None) -> None:
         given: by the option's name, such as ``user_id``; None stands for one that was left out.
 
     Raises:
-        WrongUse: one is empty or longer than the specification's limit.
+        CommandLineError: one is empty or longer than the specification's limit.
     """
     for name, value in given.items():
         option_name = f"--{name.replace('_', '-')}"
         if value is not None and not value.strip():
-            raise WrongUse(f"{option_name} is empty: give an id of 1 to {IDENTIFIER_CHARACTERS} characters")
+            raise CommandLineError(f"{option_name} is empty: give an id of 1 to {IDENTIFIER_CHARACTERS} characters")
         if value is not None and len(value) > IDENTIFIER_CHARACTERS:
-            raise WrongUse(f"{option_name} has {len(value)} characters: give an id of 1 to {IDENTIFIER_CHARACTERS}")
+            raise CommandLineError(
+                f"{option_name} has {len(value)} characters: give an id of 1 to {IDENTIFIER_CHARACTERS}"
+            )

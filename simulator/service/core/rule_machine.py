@@ -33,7 +33,7 @@ _COMPARE: Final[Mapping[Comparison, Callable[[float, float], bool]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A rule's trigger.
+    """The condition of a rule.
 
     Attributes:
         reading: the name of the reading that is looked at.

@@ -99,7 +99,7 @@ class FaultAnswer(Sent):
 
     @field_validator("headers")
     @classmethod
-    def _leaves_the_length(cls, headers: dict[str, str]) -> dict[str, str]:
+    def _check_length_kept(cls, headers: dict[str, str]) -> dict[str, str]:
         if wrong := [name for name in headers if name.lower() in _OURS]:
             raise ValueError(f"{wrong[0]} is made of the body: the effect truncate makes it a wrong one")
         return headers

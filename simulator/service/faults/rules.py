@@ -177,7 +177,7 @@ class FaultRules:
         return list(self._rules.values())
 
     def find(self, fault_id: str) -> FaultRule:
-        """One rule.
+        """The fault with this id.
 
         Raises:
             NotFound: ``fault_not_found``.

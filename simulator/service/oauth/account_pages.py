@@ -87,7 +87,7 @@ async def revoke(call: Call) -> Answer:
     return visit.go(addresses.ACCOUNT)
 
 
-async def lead_back(call: Call) -> Answer:
+async def redirect_to_form_page(call: Call) -> Answer:
     """Redirect whoever opens a form's address to the page that the form is on."""
     return Visit(call).go(addresses.ACCOUNT)
 
@@ -120,7 +120,7 @@ def _form(path: str, handler: Handler, name: str) -> tuple[Endpoint, ...]:
     reply = (Reply(303, "To the page", located=True, media_type="text/html"),)
     return tuple(
         Endpoint(method, path, does, name, "A form of the account page", "partner access", reply, public=True)
-        for method, does in (("POST", handler), ("GET", lead_back))
+        for method, does in (("POST", handler), ("GET", redirect_to_form_page))
     )
 
 

@@ -68,7 +68,7 @@ async def answer(call: Call) -> Answer:
     return visit.go(here)
 
 
-async def lead_back(call: Call) -> Answer:
+async def redirect_to_form_page(call: Call) -> Answer:
     """Redirect whoever opens a form's address to the page that the form is on."""
     visit = await Visit.begin(call)
     decision = await _decide(visit)
@@ -248,6 +248,6 @@ FORMS: Final = tuple(
     Endpoint(
         method, addresses.ANSWER, handler, handler.__name__, "The forms of the page", "partner access", _ON, public=True
     )
-    for method, handler in (("POST", answer), ("GET", lead_back))
+    for method, handler in (("POST", answer), ("GET", redirect_to_form_page))
 )
 """Not in the OpenAPI document: what a form carries is between the page and its service."""

@@ -34,7 +34,7 @@ _LOOPBACK: Final = "http://127.0.0.1:* http://localhost:*"
 
 
 @dataclass(frozen=True, slots=True)
-class WayOut:
+class ContinueLink:
     """Where a person goes on from an error page."""
 
     href: str
@@ -44,7 +44,7 @@ class WayOut:
 def render(
     template: str, *, status: int = 200, headers: tuple[Header, ...] = (), policy: bytes | None = None, **context: Any
 ) -> Answer:
-    """A page.
+    """The HTML of a page.
 
     Args:
         template: name in ``templates/`` without ``.html.j2``.

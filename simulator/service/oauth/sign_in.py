@@ -16,7 +16,7 @@ from simulator.service.core.token_family import TokenPair
 from simulator.service.endpoints import ERROR, Endpoint, Reply
 from simulator.service.gate import KEY_CHALLENGE
 from simulator.service.http_errors import HttpError
-from simulator.service.oauth.pages import WayOut
+from simulator.service.oauth.pages import ContinueLink
 from simulator.service.oauth.token import NO_STORE, token_response
 from simulator.service.oauth.visit import Visit
 from simulator.service.records import SignInRecord
@@ -67,7 +67,7 @@ async def sign_in_with_form(visit: Visit, back: str) -> Answer:
             advice="The wait protects your account from people who guess. If it was not you who tried, nothing is lost:"
             " your password still works when the wait is over. If you have forgotten it, ask whoever runs this"
             " service.",
-            way_out=WayOut(back, "Back to sign-in"),
+            way_out=ContinueLink(back, "Back to sign-in"),
         )
     if person is None:
         visit.show_next("bad", _WRONG, people.clean_email(email)[:_EMAIL_CHARACTERS])

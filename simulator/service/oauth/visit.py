@@ -15,7 +15,7 @@ from simulator.service.core.parameters import Pairs, parse_pairs, value_of
 from simulator.service.gate import RESPONSE_HEADERS
 from simulator.service.http_errors import HttpError
 from simulator.service.oauth import pages
-from simulator.service.oauth.pages import WayOut
+from simulator.service.oauth.pages import ContinueLink
 from simulator.service.sessions import Notice
 from simulator.service.storage import people
 from simulator.service.times import show_time
@@ -32,7 +32,7 @@ class Moment:
 
 
 class Visit:
-    """A request to a page.
+    """A browser's request to a page, with its session and form.
 
     Attributes:
         now_ms: the one moment that all of its answer goes by.
@@ -52,7 +52,7 @@ class Visit:
 
     @classmethod
     async def begin(cls, call: Call, form: Pairs = ()) -> Self:
-        """With whoever is signed in."""
+        """Read who is signed in."""
         visit = cls(call, form)
         session = visit.visitor.session
         if session is not None:
@@ -63,7 +63,7 @@ class Visit:
 
     @classmethod
     async def with_form(cls, call: Call) -> Self:
-        """With the body read as a form.
+        """Read who is signed in, and the body as a form.
 
         Raises:
             HttpError: 400, 413 or 415, the body is no form.
@@ -117,7 +117,7 @@ class Visit:
         *,
         advice: str = "",
         for_developer: str = "",
-        way_out: WayOut | None = None,
+        way_out: ContinueLink | None = None,
     ) -> Answer:
         """The error page; the error body for those who ask for JSON."""
         if self._wants_json():
@@ -133,7 +133,7 @@ class Visit:
             error=fault.error,
             reference=self._reference(),
             time=show_time(self.now_ms),
-            way_out=None if way_out is None else WayOut(self.link(way_out.href), way_out.text),
+            way_out=None if way_out is None else ContinueLink(self.link(way_out.href), way_out.text),
         )
 
     def too_old(self, begin_again: str) -> Answer:
@@ -149,7 +149,7 @@ class Visit:
             "This page is too old",
             advice="Open it anew and answer again. It asks you for your password if you are not signed in any more."
             " If this comes up every time, let the browser take cookies from this address.",
-            way_out=WayOut(begin_again, "Open the page anew"),
+            way_out=ContinueLink(begin_again, "Open the page anew"),
         )
 
     def _wants_json(self) -> bool:

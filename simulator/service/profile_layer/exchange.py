@@ -75,7 +75,7 @@ class Reply:
         return next((value for known, value in self.headers if known == name), None)
 
     def drop(self, *names: bytes) -> None:
-        """Take headers away."""
+        """Remove headers from the answer."""
         self.headers = [(name, value) for name, value in self.headers if name not in names]
 
 
@@ -102,7 +102,7 @@ class Exchange:
         self._value: Any = _MISSING
         self.given_query = tuple(self.query)
         """The query as it came."""
-        self.again: Callable[[list[tuple[str, str]]], Awaitable[Reply]] = _nothing_more
+        self.again: Callable[[list[tuple[str, str]]], Awaitable[Reply]] = _no_answer_yet
         """Ask the complete service the same with another query, once it has answered."""
 
     @property
@@ -166,7 +166,7 @@ class Exchange:
         return replay
 
 
-async def _nothing_more(_query: list[tuple[str, str]]) -> Reply:
+async def _no_answer_yet(_query: list[tuple[str, str]]) -> Reply:
     raise RuntimeError("the complete service has not answered yet")
 
 

@@ -113,7 +113,7 @@ class ProfileLayer:
             return
         account = await self._account(scope)
         profile = self._profiles.active.get(account)
-        if profile is None or _is_nobodys(scope):
+        if profile is None or _is_outside_profiles(scope):
             await self._app(scope, receive, send)
             return
         try:
@@ -231,7 +231,7 @@ def _failed(exc: ServiceError | SQLAlchemyError) -> Reply:
     return refusal(503, "storage_unavailable", "The service could not read its storage; its log says why.")
 
 
-def _is_nobodys(scope: Scope) -> bool:
+def _is_outside_profiles(scope: Scope) -> bool:
     path: str = scope["path"]
     return path in _NOBODYS or path.startswith(CONTROL_PREFIX) or scope["method"] == "OPTIONS"
 

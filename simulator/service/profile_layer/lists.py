@@ -47,7 +47,7 @@ async def gather(exchange: Exchange) -> None:
     if not is_list(exchange):
         return
     if exchange.profile.paging == "complete":
-        _lead_on_with_what_was_asked(exchange)
+        _unwrap_links(exchange)
         return
     items = list(reply.value["data"])
     size_bytes = reply.size_bytes
@@ -75,10 +75,10 @@ async def gather(exchange: Exchange) -> None:
     reply.value = {"data": items[first : first + size]}
     reply.size_bytes = size_bytes
     if exchange.profile.paging != "none":
-        _lead_on(exchange, first, size, len(items))
+        _add_paging(exchange, first, size, len(items))
 
 
-def _lead_on_with_what_was_asked(exchange: Exchange) -> None:
+def _unwrap_links(exchange: Exchange) -> None:
     """Take out of ``Link`` what the profile itself has added to the query: the server may refuse it from others."""
     asked = {b"cursor", *(name.encode() for name, _ in exchange.given_query)}
 
@@ -128,7 +128,7 @@ def resource(exchange: Exchange) -> str:
     return exchange.path.rsplit("/", 1)[-1].replace("-", "_")
 
 
-def _lead_on(exchange: Exchange, first: int, size: int, total: int) -> None:
+def _add_paging(exchange: Exchange, first: int, size: int, total: int) -> None:
     reply, paging = exchange.reply, exchange.profile.paging
     more = first + size < total
     number = first // size + 1

@@ -21,7 +21,7 @@ class AccountProfiles:
         self.active: dict[int, ServerProfile] = {}
 
     def of(self, account: int) -> ServerProfile:
-        """The account's profile."""
+        """The profile of an account."""
         return self.active.get(account, COMPLETE)
 
     def show(self, account: int, profile: ServerProfile) -> None:

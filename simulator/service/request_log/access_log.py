@@ -32,7 +32,7 @@ def _write(text: str) -> None:
 
 
 class AccessLog:
-    """Writes the lines.
+    """Writes a line for each request to the access log.
 
     Args:
         style: ``text`` as ``name=value``, or ``json`` as an object on each line.

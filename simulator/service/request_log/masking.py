@@ -14,7 +14,7 @@ from urllib.parse import unquote, unquote_plus
 
 from agent.wire.secret import MASK, redact
 from simulator.service.answers import Header
-from simulator.service.request_log.shapes import Words
+from simulator.service.request_log.shapes import WordFilter
 
 _MASK: Final = MASK.encode()
 _RULES_MAX: Final = 1_000
@@ -31,11 +31,11 @@ _SECRET_NAME: Final = re.compile(
     r"|^(?:pass|pwd|pin|psk)$"
 )
 _LOOKS: Final = (b"msk_", b"dat_", b"pcs_")
-_HINTS: Final = Words(
+_HINTS: Final = WordFilter(
     *(b"pass", b"pwd", b'pin"', b"psk", b"secret", b"token", b"credential", b"authorization", b"cookie", b"private"),
     *(b"label[_-]key", b"csrf", b"verifier", b"api[_-]?key", b"bearer", b"basic ", rb"\\u", *_LOOKS),
 )
-_ADDRESS_HINTS: Final = Words(rb"[?&;\s]code=", b"state=", b"key=", b"token", b"secret", b"pass", b"%", *_LOOKS)
+_ADDRESS_HINTS: Final = WordFilter(rb"[?&;\s]code=", b"state=", b"key=", b"token", b"secret", b"pass", b"%", *_LOOKS)
 _NO_SECRETS: Final = frozenset({"token_type", "token_type_hint", "token_endpoint", "max_tokens"})
 _OF_FORMS: Final = frozenset({"code", "state"})
 """Of a query or a form these are partner access's; as members of JSON they are anybody's."""
@@ -182,7 +182,7 @@ def _mask_members(text: str, also: frozenset[str]) -> str:
         if found.start() < done or not _is_secret_member(found[1], also):
             continue
         end = _end_of_value(text, found.end())
-        if _says_nothing(text[found.end() : end], found[1]):
+        if _is_uninformative(text[found.end() : end], found[1]):
             continue
         parts += [text[done : found.end()], f'"{MASK}"']
         done = end
@@ -206,7 +206,7 @@ def _end_of_value(text: str, begin: int) -> int:
         return len(text)  # cut off or no JSON: where it ends nobody can say
 
 
-def _says_nothing(value: str, name: str) -> bool:
+def _is_uninformative(value: str, name: str) -> bool:
     """Whether a value is empty, yes or no, or the public half of a key pair."""
     if value in {"null", "true", "false", '""', "[]", "{}"}:
         return True

@@ -10,7 +10,7 @@ from simulator.service.request_log.recording import REFUSAL
 
 
 class RecordedProtocol(CorkedProtocol):
-    """A connection.
+    """A connection whose requests are recorded.
 
     Args:
         recorder: what notes requests, also those that the connection refuses; None for nothing.

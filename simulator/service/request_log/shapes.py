@@ -12,7 +12,7 @@ _KNOWN_MAX: Final = 1_000
 _LENGTH_MAX: Final = 1_024
 
 
-class Words:
+class WordFilter:
     """Some words, looked for in many texts without regard to case.
 
     What devices send, and what they are answered, differs in numbers, times and ids only. A text without the characters

@@ -164,7 +164,7 @@ class RequestLog:
                 future.set_result(None)
 
     def close(self) -> None:
-        """The service ends."""
+        """End all who follow the log: the service ends."""
         self.closing = True
         self._wake()
 

@@ -18,7 +18,7 @@ from simulator.service.errors import Conflict, NotFound, invalid
 from simulator.service.logged_requests import (
     HOLDS,
     Expectation,
-    Judged,
+    MatchResult,
     Selection,
     check_headers,
     judge,
@@ -164,7 +164,7 @@ class VerifyBody(Sent):
     text: Annotated[Text | None, Field(description="Path, query, body or answer hold this text.")] = None
 
     @model_validator(mode="after")
-    def _says_how_many(self) -> Self:
+    def _check_count_given(self) -> Self:
         if self.exactly is None and self.at_least is None and self.at_most is None:
             raise ValueError("say how many requests are expected: exactly, at_least or at_most")
         if self.exactly is not None and (self.at_least is not None or self.at_most is not None):
@@ -240,7 +240,7 @@ async def verify_requests(call: Call) -> Answer:
     return ok(record)
 
 
-def _near_miss(judged: Judged) -> NearMissRecord:
+def _near_miss(judged: MatchResult) -> NearMissRecord:
     entry = judged.entry
     return {
         "id": str(entry.seq) if entry.seq else None,

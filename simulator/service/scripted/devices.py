@@ -251,12 +251,12 @@ class ScriptedDevices:
             polls = device.next_poll_ms is not None and device.next_poll_ms <= now_ms
             listens = device.next_poll_ms is None and device.woken
             if polls or listens:
-                await self._or_end(device, self._poll(device, now_ms))
+                await self._unless_deleted(device, self._poll(device, now_ms))
             if any(command.due_ms is not None and command.due_ms <= now_ms for command in device.open.values()):
-                await self._or_end(device, self._report_due(device, now_ms))
+                await self._unless_deleted(device, self._report_due(device, now_ms))
         await self._read(now_ms)
 
-    async def _or_end(self, device: ScriptedDevice, acting: Awaitable[None]) -> None:
+    async def _unless_deleted(self, device: ScriptedDevice, acting: Awaitable[None]) -> None:
         """Do it; a device that is not registered any more has no script from then on."""
         try:
             await acting

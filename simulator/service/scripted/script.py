@@ -109,7 +109,7 @@ class DeviceScript(Sent):
     readings: ScriptedReadings | None = None
 
     @model_validator(mode="after")
-    def _polls_where_polls_count(self) -> Self:
+    def _check_polling(self) -> Self:
         if self.poll_s is None and any(answer.after_polls is not None for answer in self.answers):
             raise ValueError("answers with after_polls need poll_s")
         return self

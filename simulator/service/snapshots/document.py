@@ -46,7 +46,7 @@ def unfit(field: str, issue: str) -> Invalid:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """The first line.
+    """The first line of a snapshot's file.
 
     Attributes:
         schema: the schema revision of the tables.

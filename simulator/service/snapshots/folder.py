@@ -79,7 +79,7 @@ class Snapshots:
             self._temporary = None
 
     def names(self) -> list[str]:
-        """All names, sorted."""
+        """The names of all snapshots, sorted."""
         with contextlib.suppress(FileNotFoundError):
             files = (one for one in self.path.iterdir() if one.suffix == _ENDING and one.is_file())
             return sorted(one.stem for one in files if _NAME.fullmatch(one.stem))

@@ -99,7 +99,7 @@ def make_checked(wanted: WantedClient) -> tuple[Client, NewClient]:
 
 
 def add(connection: Connection, manufacturer_seq: int, client: Client, now_ms: int) -> None:
-    """Register a client.
+    """Store a new OAuth client.
 
     Raises:
         ConfigurationError: everything that speaks against it.

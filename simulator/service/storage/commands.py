@@ -124,7 +124,7 @@ def _end_open(connection: Connection, event: Event, which: tuple[Any, ...], comp
 
 
 def show(row: Row[Any], device_id: str) -> CommandRecord:
-    """The command record."""
+    """The command record, as the wire has it."""
     return CommandRecord(
         id=row.id,
         device_id=device_id,

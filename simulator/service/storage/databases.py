@@ -49,7 +49,7 @@ def drop(connection: Connection, product_seq: int) -> None:
 
 
 def show_schema(row: Row[Any], product_id: str) -> JsonObject:
-    """The schema record."""
+    """The schema record, as the wire has it."""
     return {
         "schema_id": row.id,
         "product_id": product_id,
@@ -82,7 +82,7 @@ def add_schema(connection: Connection, product: Row[Any], schema: NewSchema, sch
 
 
 def find_schema(connection: Connection, manufacturer_seq: int, schema_id: str) -> Row[Any]:
-    """One schema.
+    """The stored schema with this id.
 
     Raises:
         NotFound: ``schema_not_found``.
@@ -181,5 +181,5 @@ def find_table(connection: Connection, product: Row[Any], table_name: str) -> Ro
 
 
 def columns_of(table: Row[Any]) -> tuple[TableColumn, ...]:
-    """The table's columns."""
+    """The columns of a table."""
     return tuple(TableColumn(**column) for column in from_json(table.columns))

@@ -51,7 +51,7 @@ LastSeen = Callable[[int, int | None], int | None]
 
 
 def show(row: Row[Any], last_seen: LastSeen, now_ms: int) -> DeviceRecord:
-    """The device record."""
+    """The device record, as the wire has it."""
     last_seen_ms = last_seen(row.seq, row.last_seen_at)
     return DeviceRecord(
         device_id=row.id,

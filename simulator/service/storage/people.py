@@ -52,7 +52,7 @@ def check_password(password: Secret | str) -> Secret:
 
 
 def make(email: str, password_hash: str, user_id: str, manufacturer_seq: int | None) -> Person:
-    """A person, checked.
+    """Make a person out of checked members.
 
     Raises:
         ConfigurationError: the address or the id cannot be used.
@@ -89,10 +89,10 @@ def add(connection: Connection, person: Person, now_ms: int) -> None:
         )
     )
     if person.manufacturer_seq is not None:
-        _know_as_user(connection, person.manufacturer_seq, person.user_id, now_ms)
+        _ensure_user(connection, person.manufacturer_seq, person.user_id, now_ms)
 
 
-def _know_as_user(connection: Connection, manufacturer_seq: int, user_id: str, now_ms: int) -> None:
+def _ensure_user(connection: Connection, manufacturer_seq: int, user_id: str, now_ms: int) -> None:
     """A person may have devices, and is a user of the account before the first one."""
     c = users.c
     known = select(c.seq).where(c.manufacturer_seq == manufacturer_seq, c.id == user_id)
@@ -144,5 +144,5 @@ def provision(connection: Connection, seq: int, account_id: str, now_ms: int) ->
         return int(row.manufacturer_seq)
     account = add_manufacturer(connection, row.email, account_id, now_ms)
     connection.execute(update(people).where(people.c.seq == seq).values(manufacturer_seq=account))
-    _know_as_user(connection, account, row.id, now_ms)
+    _ensure_user(connection, account, row.id, now_ms)
     return account

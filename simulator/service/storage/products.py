@@ -63,7 +63,7 @@ def add(connection: Connection, manufacturer_seq: int, product: NewProduct, prod
 
 
 def find(connection: Connection, manufacturer_seq: int, product_id: str) -> Row[Any]:
-    """One product.
+    """The stored product with this id.
 
     Raises:
         NotFound: ``product_not_found``.

@@ -110,7 +110,7 @@ _DELETE: Final = delete(rule_states).where(*_OF_PAIR)
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class ChangedState:
     """A state that is to be written."""
 
     device_seq: int
@@ -120,7 +120,7 @@ class Moved:
     is_new: bool
 
 
-def save(connection: Connection, moved: Sequence[Moved]) -> None:
+def save(connection: Connection, moved: Sequence[ChangedState]) -> None:
     """Write states, with one statement for those that are new and one for the others."""
     new = [
         {
@@ -154,7 +154,7 @@ def save(connection: Connection, moved: Sequence[Moved]) -> None:
 
 
 def forget(connection: Connection, keys: Sequence[Key]) -> None:
-    """Delete states."""
+    """Delete the states of these pairs of device and rule."""
     if keys:
         connection.execute(_DELETE, [{"of_device": device, "of_rule": rule} for device, rule in keys])
 

@@ -26,7 +26,7 @@ _RULES: Final = select(rules, products.c.id.label("product_id")).join(products, 
 
 
 def show(row: Row[Any]) -> JsonObject:
-    """The rule record."""
+    """The rule record, as the wire has it."""
     return {
         "id": row.id,
         "product_id": row.product_id,
@@ -67,7 +67,7 @@ def add(connection: Connection, product: Row[Any], rule: NewRule, rule_id: str, 
 
 
 def find(connection: Connection, manufacturer_seq: int, rule_id: str) -> Row[Any]:
-    """One rule.
+    """The stored rule with this id.
 
     Raises:
         NotFound: ``rule_not_found``.

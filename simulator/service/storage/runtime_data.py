@@ -47,7 +47,7 @@ _RECORDS: Final = (
 
 
 def show(row: Row[Any]) -> JsonObject:
-    """The record."""
+    """The runtime record, as the wire has it."""
     return {
         "id": row.id,
         "product_id": row.product_id,
@@ -93,7 +93,7 @@ def add(
 
 
 def find(connection: Connection, manufacturer_seq: int, record_id: str) -> Row[Any]:
-    """One record.
+    """The stored runtime record with this id.
 
     Raises:
         NotFound: ``record_not_found``.
@@ -128,7 +128,7 @@ def replace(
 
 
 def remove(connection: Connection, manufacturer_seq: int, record_id: str) -> None:
-    """Delete a record.
+    """Delete a runtime record.
 
     Raises:
         NotFound: there is none.

@@ -136,7 +136,7 @@ class Writer:
         self.jobs = 0
 
     def start(self) -> None:
-        """Begin to write."""
+        """Start the writing thread."""
         self._thread.start()
 
     def stop(self) -> None:

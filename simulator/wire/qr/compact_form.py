@@ -29,7 +29,7 @@ _SIZES: Final = {kind: size for size, kind in _KINDS.items()}
 
 
 def write(label: LabelText) -> str:
-    """The text.
+    """The text of a label in the compact form.
 
     Raises:
         InvalidQr: ``too_long`` for a length byte, or ``wrong_type`` for a signature of another size.

@@ -125,7 +125,7 @@ class LabelSigner:
 
     @classmethod
     def make(cls, kind: str) -> LabelSigner:
-        """A new key."""
+        """Make a new label key."""
         return cls(kind, secrets.token_bytes(MADE_BYTES))
 
     def sign(self, label: LabelText) -> LabelText:

@@ -34,7 +34,7 @@ def host_fault(host: str) -> str | None:
 
 
 def write(label: LabelText) -> str:
-    """The text.
+    """The text of a label in the link form.
 
     Raises:
         InvalidQr: ``wrong_host``, or a value has no UTF-8 form.

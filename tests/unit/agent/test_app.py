@@ -15,7 +15,7 @@ import pytest
 
 from agent.adapters.renewed_token import RenewedToken
 from agent.app.client import TokenFileCredential
-from agent.app.handling import HandlerCannotTell, RegistryJobs, command_rules
+from agent.app.handling import RegistryJobs, VerifyInconclusive, command_rules
 from agent.app.lock import StateLock, holder_of
 from agent.app.logs import JsonFormatter, TextFormatter
 from agent.app.status_file import StatusFile, read_status, status_path, write_status
@@ -204,7 +204,7 @@ class TestJobs:
 
     @pytest.mark.parametrize("found", [None, True, {"a": 1}])
     def test_a_verify_hook_that_returns_anything_else_cannot_tell(self, found):
-        with pytest.raises(HandlerCannotTell):
+        with pytest.raises(VerifyInconclusive):
             self.verify(found)
 
     def verify(self, found: object) -> Outcome | None:
@@ -261,7 +261,7 @@ class TestJobs:
         outcome = job.run(attempt)
         assert outcome.status is OutcomeStatus.REJECTED
         assert (outcome.error or "").startswith("invalid_payload: payload of 'door': 'do'")
-        with pytest.raises(HandlerCannotTell, match="invalid_payload"):
+        with pytest.raises(VerifyInconclusive, match="invalid_payload"):
             job.verify(attempt)
 
     def test_a_handler_that_cannot_say_how_long_it_takes_to_end_gets_a_second(self):

@@ -11,7 +11,7 @@ import pytest
 
 from agent.adapters.renewed_token import RenewedToken
 from agent.app.client import TokenFileCredential, make_client, token_store
-from agent.app.tokens import look_at_tokens
+from agent.app.tokens import read_token_state
 from agent.config import AgentConfig, load_config, read_credentials
 from agent.errors import ConfigurationError, SignInEnded, TokensNotStored, Unauthorized
 from agent.runtime.retry_policy import describe
@@ -105,7 +105,7 @@ def test_a_damaged_file_in_the_state_directory_is_one_sentence(config, tmp_path)
 )
 def test_how_the_tokens_stand_is_one_sentence(config, tmp_path, changes, words):
     hand_over(tmp_path / "token.json", {**SET, **changes})
-    found = look_at_tokens(config, {}, NOW_S)
+    found = read_token_state(config, {}, NOW_S)
     assert found.is_usable
     assert words in found.text
     assert "canary" not in found.text
@@ -113,17 +113,17 @@ def test_how_the_tokens_stand_is_one_sentence(config, tmp_path, changes, words):
 
 def test_what_only_the_service_manager_hands_over_is_seen_by_what_was_renewed(config, tmp_path):
     """``device-agent status``, run by hand, has no $CREDENTIALS_DIRECTORY."""
-    assert "there is no token file" in look_at_tokens(config, {}, NOW_S).text
-    assert not look_at_tokens(config, {}, NOW_S).is_usable
+    assert "there is no token file" in read_token_state(config, {}, NOW_S).text
+    assert not read_token_state(config, {}, NOW_S).is_usable
     hand_over(tmp_path / "state" / "token.json", SET)
-    assert "ends in 30 min" in look_at_tokens(config, {}, NOW_S).text
+    assert "ends in 30 min" in read_token_state(config, {}, NOW_S).text
 
 
 def test_a_token_alone_and_a_key_pair_have_their_own_words(config, tmp_path):
     hand_over(tmp_path / "token.json", "a-token")
-    assert "another program" in look_at_tokens(config, {}, NOW_S).text
+    assert "another program" in read_token_state(config, {}, NOW_S).text
     pair = config.model_copy(update={"auth": config.auth.model_copy(update={"mode": "key_pair"})})
-    assert look_at_tokens(pair, {}, NOW_S).text == ""
+    assert read_token_state(pair, {}, NOW_S).text == ""
 
 
 def test_a_token_set_in_place_of_a_token_alone_is_never_sent(tmp_path, caplog):

@@ -24,7 +24,7 @@ from gateway.store.command_rows import AGE_UNKNOWN, FORGET_AFTER_S, HELD_MAX_S, 
 from gateway.store.gateway_store import GatewayStore
 from gateway.store.schema import FILE_NAME
 from gateway.store.service import StoreWriter
-from gateway.store.values import Look, Presence, Reconciled, StoreBounds, StoredCommand, StoredState
+from gateway.store.values import ListRead, Presence, Reconciled, StoreBounds, StoredCommand, StoredState
 from tests.fakes import START_WALL_S, FakeClock
 
 NOW_S = START_WALL_S
@@ -32,10 +32,10 @@ DONE = CommandResult(status="succeeded", result={"n": 1})
 
 
 def take_whole_list(
-    store: GatewayStore, device_id: str, listed: Sequence[StoredCommand], now_s: float, look: Look | None = None
+    store: GatewayStore, device_id: str, listed: Sequence[StoredCommand], now_s: float, look: ListRead | None = None
 ) -> Reconciled:
     """What the gateway does with a list that fits on one page."""
-    look = look or Look()
+    look = look or ListRead()
     taken = store.commands.take_listed(device_id, listed, now_s, look)
     gone = store.commands.finish_list(device_id, {command.id for command in listed}, now_s, (), look)
     return Reconciled(taken.new, taken.gone + gone, tuple(store.commands.open_of(device_id)), taken.left)
@@ -414,7 +414,7 @@ class TestListsThatAreNotTheTruth:
     """Plain servers: a list says nothing about what is not on it."""
 
     def look(self, store: Bench, *commands: StoredCommand, at_s: float = NOW_S) -> Any:
-        look = Look(at_s, is_truth=False)
+        look = ListRead(at_s, is_truth=False)
         return store(lambda s: take_whole_list(s, "d1", commands, at_s, look))
 
     def test_a_command_that_was_handed_out_once_stays_until_its_device_has_ended_it(self, store):
@@ -437,7 +437,7 @@ class TestListsThatAreNotTheTruth:
         assert store(lambda s: s.stats()).counters["commands_given_up"] == 1
 
     def test_a_list_that_never_shrinks_leaves_room_for_new_commands(self, store, monkeypatch):
-        look = Look(NOW_S, is_truth=False)
+        look = ListRead(NOW_S, is_truth=False)
         old = [command(f"old-{number}", created_at=NOW_S - 1000 + number) for number in range(10)]
         for _ in range(2):
             found = store(lambda s: s.commands.take_listed("d1", old, NOW_S, look, most_open=5))
@@ -449,35 +449,35 @@ class TestListsThatAreNotTheTruth:
 
     def test_where_the_list_is_the_truth_the_rest_stays_at_the_service(self, store):
         many = [command(f"c{number}", created_at=NOW_S + number) for number in range(10)]
-        found = store(lambda s: s.commands.take_listed("d1", many, NOW_S, Look(NOW_S), most_open=4))
+        found = store(lambda s: s.commands.take_listed("d1", many, NOW_S, ListRead(NOW_S), most_open=4))
         assert (len(found.open), found.left) == (4, 6)
         for number in range(4):
             store.result(f"c{number}")
-        found = store(lambda s: s.commands.take_listed("d1", many, NOW_S, Look(NOW_S), most_open=4))
+        found = store(lambda s: s.commands.take_listed("d1", many, NOW_S, ListRead(NOW_S), most_open=4))
         assert [each.id for each in found.open] == ["c4", "c5", "c6", "c7"]
 
 
 class TestWhenACommandWasSeen:
     def test_the_record_says_when_the_gateway_first_saw_it_and_for_ever_the_same(self, store):
-        store(lambda s: take_whole_list(s, "d1", [command("c1", created_at=5.0)], NOW_S, Look(NOW_S)))
+        store(lambda s: take_whole_list(s, "d1", [command("c1", created_at=5.0)], NOW_S, ListRead(NOW_S)))
         later = NOW_S + 500
-        found = store(lambda s: take_whole_list(s, "d1", [command("c1", created_at=5.0)], later, Look(later)))
+        found = store(lambda s: take_whole_list(s, "d1", [command("c1", created_at=5.0)], later, ListRead(later)))
         assert found.open[0].record["listed_at"] == to_rfc3339(NOW_S)
 
     def test_without_a_time_of_its_own_the_first_list_may_be_of_any_age_and_the_second_is_new(self, store):
-        store(lambda s: take_whole_list(s, "d1", [command("c1")], NOW_S, Look(NOW_S)))
-        found = store(lambda s: take_whole_list(s, "d1", [command("c1"), command("c2")], NOW_S, Look(NOW_S)))
+        store(lambda s: take_whole_list(s, "d1", [command("c1")], NOW_S, ListRead(NOW_S)))
+        found = store(lambda s: take_whole_list(s, "d1", [command("c1"), command("c2")], NOW_S, ListRead(NOW_S)))
         dates = {each.id: each.record["listed_at"] for each in found.open}
         assert dates == {"c1": AGE_UNKNOWN, "c2": to_rfc3339(NOW_S)}
 
     def test_every_part_of_the_first_list_may_be_of_any_age(self, store):
-        look = Look(NOW_S, is_truth=False)
+        look = ListRead(NOW_S, is_truth=False)
         for name in ("c1", "c2"):
             found = store(lambda s, name=name: s.commands.take_listed("d1", [command(name)], NOW_S, look))
         assert {each.record["listed_at"] for each in found.open} == {AGE_UNKNOWN}
 
     def test_a_time_beyond_the_services_own_clock_says_nothing_about_the_age(self, store):
-        look = Look(NOW_S, until_s=NOW_S + 60)
+        look = ListRead(NOW_S, until_s=NOW_S + 60)
         known = command("known", created_at=NOW_S + 65)  # sent while the list was read, page by page
         found = store(
             lambda s: s.commands.take_listed("d1", [known, command("c1", created_at=NOW_S + 3600)], NOW_S, look)
@@ -486,7 +486,7 @@ class TestWhenACommandWasSeen:
         assert dates == {"known": to_rfc3339(NOW_S), "c1": AGE_UNKNOWN}
         store(lambda s: s.commands.finish_list("d1", {"known", "c1"}, NOW_S, [], look))
         new = command("c2", created_at=NOW_S + 3700)
-        found = store(lambda s: s.commands.take_listed("d1", [new], NOW_S, Look(NOW_S + 100, NOW_S + 100)))
+        found = store(lambda s: s.commands.take_listed("d1", [new], NOW_S, ListRead(NOW_S + 100, NOW_S + 100)))
         assert {each.record["listed_at"] for each in found.open if each.id == "c2"} == {to_rfc3339(NOW_S + 100)}
 
     def test_what_an_event_brings_was_sent_just_now(self, store):

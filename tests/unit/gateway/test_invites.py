@@ -13,8 +13,8 @@ from gateway.devices.enrolling import InviteTerms, invite, serials_in
 from gateway.devices.invite_file import (
     FILE_NAME,
     EnrollmentRefused,
+    InviteAccess,
     InviteFile,
-    ReachByInvite,
     WantedByInvite,
 )
 from gateway.http.answers import Fault
@@ -23,7 +23,7 @@ from gateway.http.requests import HttpRequest
 
 NOW_S = 1_790_000_000.0
 DOOR = WantedByInvite(product_id="p1", user_id="me")
-REACH = ReachByInvite(url="http://127.0.0.1:8081")
+REACH = InviteAccess(url="http://127.0.0.1:8081")
 
 
 def make(folder, *, randomness=bytes(range(8)), **terms):

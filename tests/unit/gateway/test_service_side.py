@@ -44,7 +44,7 @@ from gateway.service.worker import RequestSource, RetryGate, Worker
 from gateway.store.command_rows import OPEN_MAX
 from gateway.store.schema import FILE_NAME
 from gateway.store.service import StoreWriter
-from gateway.store.values import Look, StoredCommand
+from gateway.store.values import ListRead, StoredCommand
 from tests.fakes import START_WALL_S, FakeClock
 
 Answer = Callable[[httpx.Request], httpx.Response]
@@ -458,7 +458,7 @@ class TestCommands:
 
     def test_when_it_was_listed_is_on_the_clock_of_the_first_answer_where_the_own_one_is_wrong(self, make_side):
         side = make_side(offered=())
-        side.backend.finish_list("d1", (), Look(), [])  # what an earlier process has seen
+        side.backend.finish_list("d1", (), ListRead(), [])  # what an earlier process has seen
         record = {"id": "c1", "command_payload": {"command": "ping"}}
         now_s = side.clock.now().wall_s + 86_400.0
         date = formatdate(now_s, usegmt=True)
@@ -750,7 +750,7 @@ class TestTheServicesTime:
     def test_a_command_that_ended_is_shown_as_expired_before_it_is_moved(self, side: Side) -> None:
         record = self.record(START_WALL_S + 20)
         command = StoredCommand("d1", "c1", record, START_WALL_S, START_WALL_S + 20)
-        side.backend.take_listed("d1", [command], Look(START_WALL_S))
+        side.backend.take_listed("d1", [command], ListRead(START_WALL_S))
         assert [one["status"] for one in side.backend.commands_of("d1").result(60).records()] == ["queued"]
         side.clock.advance(21)
         assert [one["status"] for one in side.backend.commands_of("d1").result(60).records()] == ["expired"]
@@ -818,7 +818,7 @@ class TestShare:
             backend=side.backend,
             roster=roster,
             commands=side.commands,
-            look_at_fronts=lambda: None,
+            check_fronts=lambda: None,
             clock=side.clock,
             service_now=lambda: side.clock.now().wall_s,
             repeat_after_s=300.0,

@@ -13,7 +13,7 @@ from simulator.config import UpSettings
 from simulator.fleet.runner import DeviceIdentity
 from simulator.gateway.broker import Broker
 from simulator.gateway.trial import HTTP, MQTT, Trial, TrialDevice
-from simulator.greeting import Standing, Style, greet
+from simulator.greeting import RunningParts, Style, print_startup
 from simulator.keys import Keys
 
 KEYS = Keys("mk_1", Secret("msk_1"))
@@ -32,8 +32,8 @@ def trial() -> Trial:
     return Trial("http://127.0.0.1:8081", cast("Broker", NamedBroker()), devices, cast("Any", None))
 
 
-def printed(capsys: pytest.CaptureFixture[str], standing: Standing, style: Style = Style.SCREEN) -> str:
-    greet(standing, SETTINGS, style)
+def printed(capsys: pytest.CaptureFixture[str], standing: RunningParts, style: Style = Style.SCREEN) -> str:
+    print_startup(standing, SETTINGS, style)
     return capsys.readouterr().out
 
 
@@ -42,7 +42,7 @@ def pasted(text: str) -> list[str]:
 
 
 def test_by_default_it_is_one_screen_with_the_console_first_and_three_commands(capsys):
-    text = printed(capsys, Standing(URL, KEYS, VIRTUAL, trial(), console_url=f"{URL}/?token=t"))
+    text = printed(capsys, RunningParts(URL, KEYS, VIRTUAL, trial(), console_url=f"{URL}/?token=t"))
     assert text.startswith(f"Console   {URL}/?token=t\n")
     assert len(text.splitlines()) <= SCREEN_LINES
     agent, send, look = pasted(text)
@@ -52,42 +52,42 @@ def test_by_default_it_is_one_screen_with_the_console_first_and_three_commands(c
 
 
 def test_without_a_gateway_the_commands_are_for_a_virtual_device(capsys):
-    text = printed(capsys, Standing(URL, KEYS, VIRTUAL, console_url=f"{URL}/?token=t"))
+    text = printed(capsys, RunningParts(URL, KEYS, VIRTUAL, console_url=f"{URL}/?token=t"))
     assert [line.rsplit(URL, 1)[1] for line in pasted(text)] == ["/devices", "/commands/send", "/devices/d-1/commands"]
 
 
 def test_without_any_device_three_commands_stand_there_too(capsys):
-    text = printed(capsys, Standing(URL, KEYS, (), console_url=f"{URL}/?token=t"))
+    text = printed(capsys, RunningParts(URL, KEYS, (), console_url=f"{URL}/?token=t"))
     assert len(pasted(text)) == 3
     assert "Devices" not in text
 
 
 def test_without_a_console_nothing_speaks_of_it(capsys):
-    assert "console" not in printed(capsys, Standing(URL, KEYS, VIRTUAL, trial())).lower()
+    assert "console" not in printed(capsys, RunningParts(URL, KEYS, VIRTUAL, trial())).lower()
 
 
 def test_at_another_address_the_command_for_a_further_link_names_it(capsys):
     other = "http://127.0.0.1:8391"
-    text = printed(capsys, Standing(other, KEYS, (), console_url=f"{other}/?token=t"))
+    text = printed(capsys, RunningParts(other, KEYS, (), console_url=f"{other}/?token=t"))
     assert f"fleet-simulator console --base-url {other}\n" in text
 
 
 def test_keys_in_a_folder_are_not_printed(capsys):
     keys = Keys("mk_1", Secret("msk_hidden"), Path("/x/keys/secret_key"))
-    text = printed(capsys, Standing(URL, keys, VIRTUAL))
+    text = printed(capsys, RunningParts(URL, keys, VIRTUAL))
     assert "msk_hidden" not in text
     assert "/x/keys/secret_key" in text
 
 
 def test_verbose_prints_every_account_and_device(capsys):
     other = Keys("mk_2", Secret("msk_2"))
-    text = printed(capsys, Standing(URL, KEYS, VIRTUAL, trial(), (other,), f"{URL}/?token=t"), Style.VERBOSE)
+    text = printed(capsys, RunningParts(URL, KEYS, VIRTUAL, trial(), (other,), f"{URL}/?token=t"), Style.VERBOSE)
     names = [line[:11].strip() for line in text.splitlines()]
     for name in ("service", "console", "data", "api key", "account 2", "MQTT agent", "HTTP agent", "by hand"):
         assert name in names
 
 
 def test_json_has_the_consoles_address(capsys):
-    document = json.loads(printed(capsys, Standing(URL, KEYS, VIRTUAL, console_url=f"{URL}/?token=t"), Style.JSON))
+    document = json.loads(printed(capsys, RunningParts(URL, KEYS, VIRTUAL, console_url=f"{URL}/?token=t"), Style.JSON))
     assert document["console_url"] == f"{URL}/?token=t"
-    assert json.loads(printed(capsys, Standing(URL, KEYS, VIRTUAL), Style.JSON))["console_url"] is None
+    assert json.loads(printed(capsys, RunningParts(URL, KEYS, VIRTUAL), Style.JSON))["console_url"] is None

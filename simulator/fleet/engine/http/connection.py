@@ -70,7 +70,7 @@ class Pool(Protocol):
     """What a connection calls of the pool that it belongs to."""
 
     def connected(self, connection: Connection) -> None:
-        """The connection stands."""
+        """Note that the connection stands."""
 
     def freed(self, connection: Connection) -> None:
         """The connection has brought its answer and can take a request."""
@@ -161,7 +161,7 @@ class Connection(asyncio.Protocol, Timer):
         self._pool.connected(self)  # type: ignore[union-attr]  # it leaves its pool only afterwards
 
     def data_received(self, data: bytes) -> None:
-        """asyncio: bytes came."""
+        """Parse bytes of the answer; asyncio calls it."""
         reader, shared = self._reader, self._shared
         is_first = reader is None
         if reader is None:

@@ -104,7 +104,7 @@ class Http1Engine:
 
     @property
     def connections(self) -> int:
-        """How many stand."""
+        """How many connections are open."""
         return sum(pool.open for pool in self._all_pools())
 
     @property

@@ -69,7 +69,7 @@ class ConnectionPool:
         self._open_more()
 
     def connected(self, connection: Connection) -> None:
-        """A connection stands."""
+        """Note that a connection stands."""
         self._connecting -= 1
         if self._is_closed:
             connection.forget()
@@ -115,7 +115,7 @@ class ConnectionPool:
 
     @property
     def open(self) -> int:
-        """Connections that stand."""
+        """How many connections are open."""
         return len(self._open)
 
     @property

@@ -76,7 +76,7 @@ class AnswerReader:
             raise ValueError
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """One header."""
+        """Take one header of the answer."""
         self.headers.append((name, value))
 
     def on_body(self, data: bytes) -> None:

@@ -10,7 +10,7 @@ import ssl
 from dataclasses import dataclass
 from typing import Final
 
-from agent.errors import LockedOut, Offline, TakenOver
+from agent.errors import LockedOut, Offline, SessionTakenOver
 from simulator.fleet.engine.addresses import explain
 from simulator.fleet.outcomes import OutcomeClass
 
@@ -92,7 +92,7 @@ def of_disconnect(code: int, name: str, where: str) -> ConnectionFailure:
     outcome = class_of_reason(code)
     if code == TAKEN_OVER:
         text = f"another client connected to {where} with this device's id, and the broker gave it the connection"
-        return ConnectionFailure(TakenOver("taken_over", text), outcome)
+        return ConnectionFailure(SessionTakenOver("taken_over", text), outcome)
     return ConnectionFailure(
         LockedOut("unauthorized", text) if code == NOT_AUTHORIZED else Offline("closed", text), outcome
     )

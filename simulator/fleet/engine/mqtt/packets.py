@@ -32,7 +32,7 @@ QOS_1: Final = QoS.AT_LEAST_ONCE
 
 
 def connect(opening: Opening) -> bytes:
-    """CONNECT."""
+    """The bytes of a CONNECT packet."""
     will = opening.will
     password = opening.password
     return ConnectPacket(
@@ -64,5 +64,5 @@ def publish(topic: str, payload: bytes, packet_id: int, *, retain: bool = False)
 
 
 def puback(packet_id: int) -> bytes:
-    """PUBACK, success."""
+    """The bytes of a PUBACK packet that reports success."""
     return bytes((PUBACK, PUBACK_REST, packet_id >> 8, packet_id & 0xFF))

@@ -101,10 +101,10 @@ class SessionListener(Protocol):
         ...
 
     def lost(self, error: Offline, outcome: OutcomeClass, began_s: float | None, now_s: float) -> None:
-        """There is no connection any more, or it was never made.
+        """Note that there is no connection any more, or that it was never made.
 
         Args:
-            error: why; :class:`agent.errors.LockedOut` and :class:`agent.errors.TakenOver` where the broker said so.
+            error: why; :class:`agent.errors.LockedOut`, :class:`agent.errors.SessionTakenOver` if the broker said so.
             outcome: the class that an attempt to connect that ended so is counted in.
             began_s: when the connection was asked for; None when nothing went out, so that the broker cannot know.
             now_s: when it was over.
@@ -116,7 +116,7 @@ class Publisher(Protocol):
     """The sender of a message. Exactly one of the two methods is called, once."""
 
     def acknowledged(self, code: int, sent_s: float, now_s: float) -> None:
-        """PUBACK came.
+        """The broker acknowledged the message (PUBACK).
 
         Args:
             code: MQTT 5.0, section 3.4.2.1: below 0x80 the broker has the message; 0x10 says that nobody listens.
@@ -126,7 +126,7 @@ class Publisher(Protocol):
         ...
 
     def failed(self, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:
-        """No acknowledgement.
+        """No acknowledgement came.
 
         Args:
             outcome: ``TIMEOUT``, ``TRANSPORT``, or ``REFUSED`` for a message that the broker's limits do not let out.
@@ -167,7 +167,7 @@ class MqttEngine(Protocol):
         """The device's power goes: the connection is reset, the broker publishes the will. Nobody is called then."""
         ...
 
-    def deafen(self, device: int) -> None:
+    def make_half_open(self, device: int) -> None:
         """Ignore everything on this session's connection from now on, even its end: it is half-open.
 
         Time goes on: what has no acknowledgement is given up, and a ping without an answer ends the session.
@@ -175,5 +175,5 @@ class MqttEngine(Protocol):
         ...
 
     async def close(self) -> None:
-        """Cut every session."""
+        """Close the connection of every session at once."""
         ...

@@ -119,7 +119,7 @@ class Session(asyncio.Protocol, Timer):
 
     @property
     def is_up(self) -> bool:
-        """The subscriptions stand."""
+        """Whether the subscriptions are acknowledged."""
         return self._state is _UP
 
     # --- what the engine asks for -------------------------------------------------------------------------------------
@@ -154,7 +154,7 @@ class Session(asyncio.Protocol, Timer):
         if transport is not None:
             transport.abort()
 
-    def deafen(self) -> None:
+    def make_half_open(self) -> None:
         """What comes stays in the socket, the other end's goodbye too."""
         if self._transport is not None and self._transport.is_reading():
             self._transport.pause_reading()
@@ -219,7 +219,7 @@ class Session(asyncio.Protocol, Timer):
                     self._keep(data[at:])
                     break
                 except ValueError as error:
-                    self._nonsense(data[at:], str(error))
+                    self._on_unexpected(data[at:], str(error))
                     break
                 at += size
                 self._take(packet, now_s)
@@ -242,7 +242,7 @@ class Session(asyncio.Protocol, Timer):
             case PingRespPacket():
                 self._pinged_s = NEVER
             case ConnAckPacket() if state is _State.GREETING:
-                self._greeted(packet, now_s)
+                self._on_connack(packet, now_s)
             case SubAckPacket() if state is _State.SUBSCRIBING:
                 self._subscribed(packet, now_s)
             case DisconnectPacket():
@@ -251,7 +251,7 @@ class Session(asyncio.Protocol, Timer):
             case _:
                 self.fail(faults.of_nonsense(type(packet).__name__, self._context.where))
 
-    def _greeted(self, packet: ConnAckPacket, now_s: float) -> None:
+    def _on_connack(self, packet: ConnAckPacket, now_s: float) -> None:
         code, opening, transport, context = packet.reason_code, self._opening, self._transport, self._context
         if int(code) >= faults.FAILURES_FROM:
             self.fail(faults.of_connack(int(code), code.name, context.where))
@@ -270,7 +270,7 @@ class Session(asyncio.Protocol, Timer):
         if opening.subscriptions:
             transport.write(packets.subscribe(opening.subscriptions))
         else:
-            self._be_up(now_s)
+            self._announce_connected(now_s)
 
     def _subscribed(self, packet: SubAckPacket, now_s: float) -> None:
         subscriptions = self._opening.subscriptions if self._opening is not None else ()
@@ -278,9 +278,9 @@ class Session(asyncio.Protocol, Timer):
             if int(code) >= faults.FAILURES_FROM:
                 self.fail(faults.of_suback(topic_filter, int(code), code.name))
                 return
-        self._be_up(now_s)
+        self._announce_connected(now_s)
 
-    def _be_up(self, now_s: float) -> None:
+    def _announce_connected(self, now_s: float) -> None:
         self._state = _State.UP
         self._opening = None
         self._said_s = now_s
@@ -296,7 +296,7 @@ class Session(asyncio.Protocol, Timer):
         else:
             self._rest = rest
 
-    def _nonsense(self, data: bytes, why: str) -> None:
+    def _on_unexpected(self, data: bytes, why: str) -> None:
         if self._state is _State.GREETING and data.startswith(_OLD_CONNACK):
             self.fail(faults.not_version_5(self._context.where))
         else:
@@ -310,7 +310,7 @@ class Session(asyncio.Protocol, Timer):
         if out is None or self._state is not _UP:
             self.fail(faults.of_silence(_AWAITED[self._state], context.connect_timeout_s, context.where))
             return
-        ping_s = self._keep_awake(now_s) if self._keep_alive_s else NEVER
+        ping_s = self._ping_when_due(now_s) if self._keep_alive_s else NEVER
         if now_s >= ping_s:
             self.fail(faults.of_silence("answer a ping", self._keep_alive_s, context.where))
             return
@@ -319,7 +319,7 @@ class Session(asyncio.Protocol, Timer):
         for each in failed:
             each.notify(now_s)
 
-    def _keep_awake(self, now_s: float) -> float:
+    def _ping_when_due(self, now_s: float) -> float:
         """Ping when it is time; when to look again. That is past when the last ping was not answered in time.
 
         As the real agent's library does it: a ping is due when one direction has been silent for so long.

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Literal
 
 from simulator.fleet.faults.base import DeviceFault, LastingBasis, register_fault
-from simulator.fleet.faults.kinds.reboot_loop import Turns
+from simulator.fleet.faults.kinds.reboot_loop import UpDownCycle
 from simulator.fleet.models.condition import Condition
 from simulator.fleet.models.fault_hooks import Read, Values
 from simulator.fleet.models.settings import Version
@@ -38,7 +38,7 @@ class BadFirmware(DeviceFault[BadFirmwareSettings]):
         up_s = self.settings.restarts_every_s
         if up_s is not None:
             phase = device.fraction(salt_of("bad_firmware", self.salt.hex()))
-            turns = Turns(self.begin_s, self.end_s, up_s, self.settings.down_s, phase)
+            turns = UpDownCycle(self.begin_s, self.end_s, up_s, self.settings.down_s, phase)
             condition = turns.condition(time_s, condition)
         if time_s >= self.end_s:
             return condition

@@ -29,7 +29,7 @@ class Blackout(LinkFault[BlackoutSettings]):
         self.end_s += settings.recovery_s  # the last one is back
 
     def away(self, device: Individual) -> Sequence[tuple[float, float]]:
-        """From the begin until this device's own moment of the recovery."""
+        """When the device is off: from the begin until its own moment of the recovery."""
         if not self.chooses(device):
             return ()
         back_s = self.begin_s + self.settings.duration_s + self.settings.recovery_s * device.uniform(_BACK, 0)

@@ -29,7 +29,7 @@ class BrokenJson(DeviceFault[BrokenJsonSettings]):
     """Applies :class:`BrokenJsonSettings` to the devices of one run."""
 
     def bodies(self, device: Individual, time_s: float, body: Body) -> Sequence[Body]:
-        """The body, broken."""
+        """The body that is sent instead: broken JSON."""
         which = checksum(body.content)
         if not self.acts(device, time_s) or not self.happens(device, which, self.settings.often):
             return (body,)

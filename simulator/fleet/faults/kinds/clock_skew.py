@@ -27,7 +27,7 @@ class ClockSkew(DeviceFault[ClockSkewSettings]):
     """Applies :class:`ClockSkewSettings` to the devices of one run."""
 
     def condition(self, device: Individual, time_s: float, condition: Condition) -> Condition:
-        """The wrong clock."""
+        """The device's condition meanwhile: a wrong clock."""
         condition = self.bounded(device, time_s, condition)
         if not self.acts(device, time_s):
             return condition

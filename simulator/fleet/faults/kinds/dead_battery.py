@@ -26,7 +26,7 @@ class DeadBattery(DeviceFault[DeadBatterySettings]):
         self.end_s += settings.spread_s  # the last one is back
 
     def condition(self, device: Individual, time_s: float, condition: Condition) -> Condition:
-        """Without power from this device's moment on, and with it again at the end."""
+        """The device's condition: without power from its own moment on, and with it again at the end."""
         if not self.chooses(device):
             return condition
         later_s = self.settings.spread_s * device.fraction(salt_of("dead_battery", self.salt.hex()))

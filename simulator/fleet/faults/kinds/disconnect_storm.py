@@ -26,7 +26,7 @@ class DisconnectStorm(LinkFault[DisconnectStormSettings]):
     """Applies :class:`DisconnectStormSettings` to the devices of one run."""
 
     def away(self, device: Individual) -> Sequence[tuple[float, float]]:
-        """Each wave."""
+        """When the device is disconnected: once in each wave."""
         if not self.chooses(device):
             return ()
         every_s = self.settings.duration_s / self.settings.waves

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from simulator.fleet.faults.base import LastingBasis, register_fault
-from simulator.fleet.faults.link import FREE, LinkFault, Passage
+from simulator.fleet.faults.link import FREE, LinkFault, LinkPassage
 from simulator.fleet.settings import Share, key
 from simulator.fleet.signals.base import Individual
 
@@ -21,10 +21,10 @@ class HalfOpenSettings(LastingBasis):
 class HalfOpen(LinkFault[HalfOpenSettings]):
     """Applies :class:`HalfOpenSettings` to the devices of one run."""
 
-    def passage(self, device: Individual, which: int, time_s: float, size_bytes: int) -> Passage:
-        """No answer."""
+    def passage(self, device: Individual, which: int, time_s: float, size_bytes: int) -> LinkPassage:
+        """How a request fares: it gets no answer."""
         del size_bytes
         if not self.acts(device, time_s):
             return FREE
         arrives = self.happens(device, which, self.settings.arrives) if self.settings.arrives else False
-        return Passage(answer_lost=True) if arrives else Passage(request_lost=True)
+        return LinkPassage(answer_lost=True) if arrives else LinkPassage(request_lost=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Literal
 
 from simulator.fleet.faults.base import LastingBasis, register_fault
-from simulator.fleet.faults.link import FREE, LinkFault, Passage
+from simulator.fleet.faults.link import FREE, LinkFault, LinkPassage
 from simulator.fleet.signals.base import Individual, salt_of
 
 _LEARNED = salt_of("fault", "rotated_keys", "told")
-_WRONG = Passage(wrong_key=True)
+_WRONG = LinkPassage(wrong_key=True)
 
 
 class RevokedKeysSettings(LastingBasis):
@@ -22,7 +22,7 @@ class RevokedKeysSettings(LastingBasis):
 class RevokedKeys(LinkFault[RevokedKeysSettings]):
     """Applies :class:`RevokedKeysSettings` to the devices of one run."""
 
-    def passage(self, device: Individual, which: int, time_s: float, size_bytes: int) -> Passage:
+    def passage(self, device: Individual, which: int, time_s: float, size_bytes: int) -> LinkPassage:
         """With a wrong key."""
         del which, size_bytes
         return _WRONG if self.acts(device, time_s) else FREE
@@ -38,7 +38,7 @@ class RotatedKeysSettings(LastingBasis):
 class RotatedKeys(LinkFault[RotatedKeysSettings]):
     """Applies :class:`RotatedKeysSettings` to the devices of one run."""
 
-    def passage(self, device: Individual, which: int, time_s: float, size_bytes: int) -> Passage:
+    def passage(self, device: Individual, which: int, time_s: float, size_bytes: int) -> LinkPassage:
         """With the old key until this device gets the new one."""
         del which, size_bytes
         learned_s = self.begin_s + self.settings.duration_s * device.uniform(_LEARNED, 0)

@@ -8,7 +8,7 @@ from typing import Literal
 from simulator.fleet.faults.base import DeviceFault, LastingBasis, register_fault
 from simulator.fleet.models.fault_hooks import Pace
 from simulator.fleet.settings import Seconds, key
-from simulator.fleet.signals.base import Individual, turn_at
+from simulator.fleet.signals.base import Individual, period_at
 
 
 class LateBatchesSettings(LastingBasis):
@@ -29,5 +29,5 @@ class LateBatches(DeviceFault[LateBatchesSettings]):
             return pace
         hold_s = self.settings.hold_s
         phase = 0.0 if self.settings.together else device.fraction(self.salt)
-        next_s = turn_at(time_s, hold_s, phase, self.begin_s).end_s
+        next_s = period_at(time_s, hold_s, phase, self.begin_s).end_s
         return dataclasses.replace(pace, held_until_s=max(pace.held_until_s, min(next_s, self.end_s)))

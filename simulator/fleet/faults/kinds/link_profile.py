@@ -13,7 +13,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from simulator.fleet.faults.base import LastingBasis, register_fault
-from simulator.fleet.faults.link import FREE, ForeignAnswer, LinkFault, Passage
+from simulator.fleet.faults.link import FREE, ForeignAnswer, LinkFault, LinkPassage
 from simulator.fleet.settings import Delay, Share, key
 from simulator.fleet.signals.base import Individual, salt_of
 
@@ -73,7 +73,7 @@ class LinkProfileSettings(LastingBasis):
 class LinkProfile(LinkFault[LinkProfileSettings]):
     """Applies :class:`LinkProfileSettings` to the devices of one run."""
 
-    def passage(self, device: Individual, which: int, time_s: float, size_bytes: int) -> Passage:
+    def passage(self, device: Individual, which: int, time_s: float, size_bytes: int) -> LinkPassage:
         """Delayed by distance, bandwidth and what TCP sends again; or answered by the portal."""
         if not self.acts(device, time_s):
             return FREE
@@ -81,11 +81,11 @@ class LinkProfile(LinkFault[LinkProfileSettings]):
         out_s = profile.one_way_s + settings.more_delay_s + size_bytes * _BITS / profile.bits_per_s
         out_s += profile.jitter_s * device.uniform(_JITTER, which)
         if settings.profile == "captive_portal":
-            return Passage(out_s=out_s, foreign=_PORTAL)
+            return LinkPassage(out_s=out_s, foreign=_PORTAL)
         chance = device.uniform(_RETRANSMIT, which)
         loss = profile.loss + settings.more_loss
         if chance < profile.dead:
-            return Passage(out_s=out_s, request_lost=True)
+            return LinkPassage(out_s=out_s, request_lost=True)
         if chance < profile.dead + loss:
             out_s += _RETRANSMIT_S
-        return Passage(out_s=out_s, back_s=profile.one_way_s + settings.more_delay_s)
+        return LinkPassage(out_s=out_s, back_s=profile.one_way_s + settings.more_delay_s)

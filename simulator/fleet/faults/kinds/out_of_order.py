@@ -22,7 +22,7 @@ class OutOfOrder(DeviceFault[OutOfOrderSettings]):
     """Applies :class:`OutOfOrderSettings` to the devices of one run."""
 
     def order(self, device: Individual, time_s: float, order: Sequence[int]) -> Sequence[int]:
-        """The other order."""
+        """The order in which waiting readings are sent."""
         if not self.acts(device, time_s):
             return order
         if self.settings.order == "reversed":

@@ -9,7 +9,7 @@ from typing import Literal
 from simulator.fleet.faults.base import DeviceFault, LastingBasis, register_fault
 from simulator.fleet.models.condition import Condition, PowerLoss
 from simulator.fleet.settings import Seconds, key
-from simulator.fleet.signals.base import Individual, salt_of, turn_at
+from simulator.fleet.signals.base import Individual, period_at, salt_of
 
 
 class RebootLoopSettings(LastingBasis):
@@ -30,12 +30,12 @@ class RebootLoop(DeviceFault[RebootLoopSettings]):
         if not self.chooses(device) or time_s < self.begin_s:
             return condition
         phase = device.fraction(salt_of("reboot_loop", self.salt.hex()))
-        turns = Turns(self.begin_s, self.end_s, self.settings.up_s, self.settings.down_s, phase)
+        turns = UpDownCycle(self.begin_s, self.end_s, self.settings.up_s, self.settings.down_s, phase)
         return turns.condition(time_s, condition)
 
 
 @dataclass(frozen=True, slots=True)
-class Turns:
+class UpDownCycle:
     """Up and down by turns.
 
     Attributes:
@@ -53,7 +53,7 @@ class Turns:
     def condition(self, time_s: float, condition: Condition) -> Condition:
         """The condition in the loop, and after it, at a time that is not before it."""
         at_s = min(time_s, self.end_s)
-        turn = turn_at(at_s, self.up_s + self.down_s, self.phase, self.begin_s)
+        turn = period_at(at_s, self.up_s + self.down_s, self.phase, self.begin_s)
         up_from_s = turn.begin_s
         down_from_s = up_from_s + self.up_s
         # In its first turn the device may have been up since before the loop.

@@ -24,7 +24,7 @@ class RollingRestart(DeviceFault[RollingRestartSettings]):
     """Applies :class:`RollingRestartSettings` to the devices of one run."""
 
     def condition(self, device: Individual, time_s: float, condition: Condition) -> Condition:
-        """Without power for a while from this device's turn on."""
+        """The device's condition: without power for a while from its own turn on."""
         if not self.chooses(device):
             return condition
         away_s = min(self.settings.away_s, self.settings.duration_s)  # the last one is back at the fault's end

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Literal
 
 from simulator.fleet.faults.base import LastingBasis, register_fault
-from simulator.fleet.faults.link import FREE, LinkFault, Passage
+from simulator.fleet.faults.link import FREE, LinkFault, LinkPassage
 from simulator.fleet.settings import key
 from simulator.fleet.signals.base import Individual
 
@@ -26,7 +26,7 @@ class TlsFailureSettings(LastingBasis):
 class TlsFailure(LinkFault[TlsFailureSettings]):
     """Applies :class:`TlsFailureSettings` to the devices of one run."""
 
-    def passage(self, device: Individual, which: int, time_s: float, size_bytes: int) -> Passage:
-        """Nothing goes out."""
+    def passage(self, device: Individual, which: int, time_s: float, size_bytes: int) -> LinkPassage:
+        """How a request fares: it is never sent."""
         del which, size_bytes
-        return Passage(refused=f"TLS: {self.settings.reason}") if self.acts(device, time_s) else FREE
+        return LinkPassage(refused=f"TLS: {self.settings.reason}") if self.acts(device, time_s) else FREE

@@ -151,7 +151,7 @@ class Times:
 
 
 @dataclass(slots=True)
-class Rising:
+class MonotonicCount:
     """A count that goes on from where it was when the value that it follows falls, as when a worker dies."""
 
     total: float = 0.0
@@ -193,7 +193,7 @@ class Counting:
         self.gauges: Mapping[str, float] = {}
         self._known: set[str] = set()
         self._periods: set[Period] = set(self._planned)
-        self.rising: dict[str, Rising] = {}
+        self.rising: dict[str, MonotonicCount] = {}
         self.healths: deque[GeneratorHealth] = deque(maxlen=HEALTH_S)
 
     def take(self, second: Second, period: Period) -> None:
@@ -210,7 +210,7 @@ class Counting:
         self.second = second.second
         for name in COUNTED_GAUGES:
             if name in second.gauges:
-                self.rising.setdefault(name, Rising()).follow(second.gauges[name])
+                self.rising.setdefault(name, MonotonicCount()).follow(second.gauges[name])
         self.gauges = {name: value for name, value in second.gauges.items() if name not in COUNTED_GAUGES}
 
     def add(self, operations: Operations, period: Period) -> None:

@@ -106,7 +106,7 @@ def counting_health(counting: Counting, scenario: str) -> Iterator[Metric]:
 
 
 def gauge(name: str, text: str, labels: Sequence[str], values: Iterable[tuple[Sequence[str], float]]) -> Metric:
-    """A gauge."""
+    """A family of one gauge."""
     family = GaugeMetricFamily(name, text, labels=labels)
     for each, value in values:
         family.add_metric(each, value)

@@ -10,7 +10,7 @@ from typing import Final, Literal, Self
 from pydantic import model_validator
 
 from simulator.fleet.settings import Delay, Lifetime, Share, key
-from simulator.fleet.signals.base import Individual, Signal, salt_of, turn_at
+from simulator.fleet.signals.base import Individual, Signal, period_at, salt_of
 from simulator.fleet.signals.kind import Digits, Shape, SignalContext, register_signal
 
 _DAY_S: Final = 86_400.0
@@ -106,7 +106,7 @@ class Battery:
         """What the battery does at ``time_s``, and for how long."""
         life_s = self._life_s(device)
         cycle_s = life_s + self.dead_s + self.charge_s
-        turn = turn_at(time_s, cycle_s, device.fraction(self._salt))
+        turn = period_at(time_s, cycle_s, device.fraction(self._salt))
         begin_s = turn.begin_s
         dead_s = begin_s + life_s
         charging_s = dead_s + self.dead_s

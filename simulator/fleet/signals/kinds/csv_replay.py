@@ -230,7 +230,7 @@ def read_rows(path: Path, columns: Sequence[str], *, one_device: bool = True) ->
             missing = [column for column in columns if column not in names]
             if missing:
                 raise _fault(path, f"has no column {missing[0]!r}; it has {', '.join(names) or 'none'}")
-            whose = [name for name in names if one_device and name not in columns and _says_whose(name)]
+            whose = [name for name in names if one_device and name not in columns and _check_device_column(name)]
             for row in reader:
                 if len(rows) == _ROWS_MAX:
                     raise _fault(path, f"has more than {_ROWS_MAX} lines; thin it out")
@@ -248,7 +248,7 @@ def read_rows(path: Path, columns: Sequence[str], *, one_device: bool = True) ->
     return rows
 
 
-def _says_whose(column: str) -> bool:
+def _check_device_column(column: str) -> bool:
     return "".join(filter(str.isalnum, column)).lower() in _DEVICE_NAMES
 
 

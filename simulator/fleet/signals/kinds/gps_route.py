@@ -58,7 +58,7 @@ class GpsRouteSettings(SignalBasis):
         return self.latitude, self.longitude, self.heading, self.speed
 
 
-class AtTheEnd(StrEnum):
+class RouteEnd(StrEnum):
     """What a device does at the end of its route."""
 
     TURN_BACK = "turn_back"
@@ -103,7 +103,7 @@ class Route:
         points: Sequence[Point],
         *,
         speed_mps: float,
-        at_the_end: AtTheEnd,
+        at_the_end: RouteEnd,
         begin_s: float | None,
         origin_s: float,
         noise_m: float = 0.0,
@@ -123,18 +123,18 @@ class Route:
     def place_at(self, device: Individual, time_s: float) -> Position:
         """Where the device is at ``time_s``."""
         length_m = self._ends[-1]
-        once = self._at_the_end is AtTheEnd.STAY
+        once = self._at_the_end is RouteEnd.STAY
         if self._begin_s is not None:
             driven_m = (time_s - self._begin_s) * self._speed_mps
         else:
-            ahead = device.fraction(self._salt) * (2.0 if self._at_the_end is AtTheEnd.TURN_BACK else 1.0)
+            ahead = device.fraction(self._salt) * (2.0 if self._at_the_end is RouteEnd.TURN_BACK else 1.0)
             driven_m = (time_s - (self._origin_s if once else 0.0)) * self._speed_mps + ahead * length_m
         speed, turned = self._speed_mps, 0.0
         if once:
             if not 0.0 <= driven_m < length_m:
                 speed = 0.0
             driven_m = min(max(driven_m, 0.0), length_m)
-        elif self._at_the_end is AtTheEnd.TURN_BACK:
+        elif self._at_the_end is RouteEnd.TURN_BACK:
             driven_m %= 2.0 * length_m
             if driven_m > length_m:
                 driven_m, turned = 2.0 * length_m - driven_m, 180.0
@@ -251,7 +251,7 @@ def make_signals(name: str, settings: GpsRouteSettings, context: SignalContext) 
         name,
         read_route(context.folder / settings.file),
         speed_mps=settings.speed_mps,
-        at_the_end=AtTheEnd(settings.at_the_end),
+        at_the_end=RouteEnd(settings.at_the_end),
         begin_s=context.begin_s(settings.begin),
         origin_s=context.origin_s,
         noise_m=settings.noise_m,

@@ -56,7 +56,7 @@ class Markov:
 
     def value_at(self, device: Individual, time_s: float) -> float:
         """What the reading of ``device`` is at ``time_s``; NaN where it has none."""
-        return self._values[self._chain.stay_at(device, time_s).state]
+        return self._values[self._chain.interval_at(device, time_s).state]
 
 
 @register_signal(MarkovSettings)

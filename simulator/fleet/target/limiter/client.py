@@ -22,7 +22,7 @@ Measured = Callable[[OutcomeClass, float, float], None]
 
 
 class Pool(Protocol):
-    """The connections."""
+    """The connections of the rate limiter's test."""
 
     async def request(self, method: str, target: str, *, headers: Mapping[str, str]) -> HttpAnswer:
         """Send one request and return its answer."""

@@ -36,7 +36,7 @@ _MARGIN_S: Final = 1.25
 
 @dataclass(frozen=True, slots=True)
 class TimeSource:
-    """Time, injected.
+    """The clock of the test, so that tests need not wait.
 
     Attributes:
         now: monotonic seconds.
@@ -50,7 +50,7 @@ class TimeSource:
 
 
 class RateLimiterTest:
-    """One test.
+    """One test of a server's rate limiter.
 
     Args:
         ask: makes a request.

@@ -54,7 +54,7 @@ class Reply:
 
     @property
     def is_limited(self) -> bool:
-        """429."""
+        """Whether the answer was 429."""
         return self.status == LIMITED
 
     @property
@@ -102,7 +102,7 @@ class CheckOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """One check.
+    """The result of one check.
 
     Attributes:
         name: what was looked at.
@@ -116,7 +116,7 @@ class CheckResult:
 
     @property
     def sentence(self) -> str:
-        """For a person."""
+        """The result as a sentence."""
         if self.outcome is CheckOutcome.HELD:
             return f"{self.name}: {self.observed}"
         if self.outcome is CheckOutcome.SKIPPED:

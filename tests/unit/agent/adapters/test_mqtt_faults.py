@@ -9,7 +9,7 @@ import ssl
 import pytest
 
 from agent.adapters import mqtt_faults
-from agent.errors import Advice, LockedOut, Offline, RateLimited, TakenOver, UnexpectedAnswer
+from agent.errors import Advice, LockedOut, Offline, RateLimited, SessionTakenOver, UnexpectedAnswer
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_a_refused_connect(code, state, advice, said):
 
 def test_a_take_over_that_the_broker_names():
     error = mqtt_faults.of_disconnect(0x8E, "Session taken over")
-    assert isinstance(error, TakenOver)
+    assert isinstance(error, SessionTakenOver)
     assert error.state == mqtt_faults.cut_short(4).state == "taken_over"
     assert "running twice" in str(error)
 

@@ -41,7 +41,7 @@ class _Broker:
 
 def build(broker: _Broker, clock: ServiceClock, fake: FakeClock) -> MqttUplink:
     uplink = MqttUplink(cast("MqttConnection", broker), "d1", fake, receipts=False, wall_of=clock.recorded_at)
-    clock.when_known(uplink.time_is_known)
+    clock.on_time_known(uplink.time_is_known)
     return uplink
 
 

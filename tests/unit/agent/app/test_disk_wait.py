@@ -8,7 +8,7 @@ import os
 
 import pytest
 
-from agent.app.disk_wait import REFUSALS, refusal, when_disk_takes
+from agent.app.disk_wait import REFUSALS, refusal, retry_until_disk_writable
 from agent.app.lock import StateLock, holder_of
 from agent.errors import StorageError
 from tests.fakes import FakeNotifier
@@ -29,7 +29,7 @@ def test_it_is_said_once_with_the_fix_waited_for_longer_and_longer_and_said_when
     pauses: list[float] = []
     notifier = FakeNotifier()
     wait = lambda seconds: bool(pauses.append(seconds))  # noqa: E731
-    assert when_disk_takes(refusing([errno.ENOSPC] * 8), lambda: notifier, pause=wait) == "done"
+    assert retry_until_disk_writable(refusing([errno.ENOSPC] * 8), lambda: notifier, pause=wait) == "done"
     assert pauses == [1, 2, 4, 8, 16, 30, 30, 30]
     assert [record.getMessage().split()[0] for record in caplog.records] == ["disk=waiting", "disk=ok"]
     assert "free space or inodes" in caplog.text
@@ -37,7 +37,7 @@ def test_it_is_said_once_with_the_fix_waited_for_longer_and_longer_and_said_when
 
 def test_another_reason_is_said_too(caplog):
     wait = lambda _seconds: False  # noqa: E731
-    when_disk_takes(refusing([errno.ENOSPC, errno.EROFS, errno.EDQUOT]), FakeNotifier, pause=wait)
+    retry_until_disk_writable(refusing([errno.ENOSPC, errno.EROFS, errno.EDQUOT]), FakeNotifier, pause=wait)
     assert caplog.text.count("disk=waiting") == 3
     assert "remount it" in caplog.text
     assert "quota" in caplog.text
@@ -45,7 +45,7 @@ def test_another_reason_is_said_too(caplog):
 
 def test_whoever_shall_end_ends():
     with pytest.raises(SystemExit) as caught:
-        when_disk_takes(refusing([errno.ENOSPC]), FakeNotifier, pause=lambda _seconds: True)
+        retry_until_disk_writable(refusing([errno.ENOSPC]), FakeNotifier, pause=lambda _seconds: True)
     assert caught.value.code == 0
 
 

@@ -13,7 +13,7 @@ import yaml
 from click.testing import CliRunner
 
 from agent.adapters.sqlite_store import FILE_NAME, SqliteStore
-from agent.app.other_devices import OTHER_DEVICES, OWNER, choose, describe, drop, exchange_stores, find_others, release
+from agent.app.other_devices import OTHER_DEVICES, OWNER, choose, describe, drop, find_others, release, swap_stores
 from agent.cli.program import device_agent as program
 from agent.core.outbox import Bounds
 from agent.core.timekeeping import BootTime
@@ -41,11 +41,11 @@ def waiting(folder: Path) -> list[float]:
 
 def test_the_store_of_another_id_is_put_aside_and_comes_back_with_its_id(tmp_path):
     write(tmp_path, "door-1", 1.0, 2.0)
-    exchange_stores(tmp_path, "door-1", "door-2")
+    swap_stores(tmp_path, "door-1", "door-2")
     assert waiting(tmp_path) == []
     write(tmp_path, "door-2", 3.0)
     assert [(each.device_id, each.readings) for each in find_others(tmp_path)] == [("door-1", 2)]
-    exchange_stores(tmp_path, "door-2", "door-1")
+    swap_stores(tmp_path, "door-2", "door-1")
     assert waiting(tmp_path) == [1.0, 2.0]
     assert [(each.device_id, each.readings) for each in find_others(tmp_path)] == [("door-2", 1)]
 
@@ -53,14 +53,14 @@ def test_the_store_of_another_id_is_put_aside_and_comes_back_with_its_id(tmp_pat
 @pytest.mark.parametrize("device_id", ["../../etc", "a/b", "ü" * 200, ".", "door 1"])
 def test_any_id_has_a_folder_of_its_own_inside(tmp_path, device_id):
     write(tmp_path, device_id, 1.0)
-    aside = exchange_stores(tmp_path, device_id, "door-2")
+    aside = swap_stores(tmp_path, device_id, "door-2")
     assert aside.parent == tmp_path / OTHER_DEVICES
     assert [each.device_id for each in find_others(tmp_path)] == [device_id]
 
 
 def test_what_is_released_is_sent_as_this_devices_with_its_times(tmp_path):
     write(tmp_path, "door-1", 1.0, 2.0)
-    exchange_stores(tmp_path, "door-1", "door-2")
+    swap_stores(tmp_path, "door-1", "door-2")
     write(tmp_path, "door-2", 3.0)
     assert release(tmp_path, choose(tmp_path, "door-1"), FakeClock(), Bounds()) == 2
     assert waiting(tmp_path) == [3.0, 1.0, 2.0]
@@ -71,7 +71,7 @@ def test_what_is_released_is_sent_as_this_devices_with_its_times(tmp_path):
 
 def test_nothing_is_released_while_an_agent_uses_the_store(tmp_path):
     write(tmp_path, "door-1", 1.0)
-    exchange_stores(tmp_path, "door-1", "door-2")
+    swap_stores(tmp_path, "door-1", "door-2")
     with closing(opened(tmp_path)), pytest.raises(StorageError, match="another device-agent uses"):
         release(tmp_path, choose(tmp_path, "door-1"), FakeClock(), Bounds())
     assert [each.readings for each in find_others(tmp_path)] == [1]
@@ -79,7 +79,7 @@ def test_nothing_is_released_while_an_agent_uses_the_store(tmp_path):
 
 def test_what_is_dropped_is_gone(tmp_path):
     write(tmp_path, "door-1", 1.0)
-    exchange_stores(tmp_path, "door-1", "door-2")
+    swap_stores(tmp_path, "door-1", "door-2")
     drop(choose(tmp_path, "door-1"))
     assert list((tmp_path / OTHER_DEVICES).iterdir()) == []
     with pytest.raises(ConfigurationError, match="nothing of 'door-1' is kept aside"):

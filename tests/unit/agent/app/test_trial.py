@@ -13,7 +13,7 @@ import pytest
 
 from agent.app.lock import StateLock
 from agent.app.starting import Starting
-from agent.app.trial import TrialEnd, outcome_of, put_on_trial, worse_than_before
+from agent.app.trial import TrialEnd, find_regressions, outcome_of, put_on_trial
 from agent.config import load_config
 from agent.config.layer import CANDIDATE, FOLDER, KEPT, ROLLED_BACK, TRIAL, Trial, read_trial, sha256_of
 from agent.core.values import Outcome, OutcomeStatus
@@ -337,7 +337,7 @@ class TestWorse:
         ],
     )
     def test_what_counts_as_worse(self, before, now, words):
-        assert worse_than_before(before, now) == words
+        assert find_regressions(before, now) == words
 
     def test_the_outcome_names_the_digest_that_is_in_force(self):
         trial = Trial("c", "kept", 3, 1.0, "new", "old", ("a",), starts=1)

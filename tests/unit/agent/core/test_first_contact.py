@@ -11,7 +11,7 @@ import pytest
 
 from agent.adapters.hybrid_source import HybridSource
 from agent.adapters.records import read_records
-from agent.core.triage import FIRST_CONTACT, look_at_contact
+from agent.core.triage import FIRST_CONTACT, judge_contact
 from agent.core.values import Command, CommandPoll
 from agent.errors import TransportError
 from agent.runtime.intake import Intake
@@ -147,17 +147,17 @@ def test_the_moment_is_found_by_another_process_of_the_same_boot():
 
 
 def test_after_a_reboot_without_the_time_it_counts_from_when_the_time_is_known():
-    pending = look_at_contact(None, make_moment(boot_id="boot-1"), None, is_first=True)
+    pending = judge_contact(None, make_moment(boot_id="boot-1"), None, is_first=True)
     assert pending.at_s is None
-    found = look_at_contact(pending.text, make_moment(20.0, boot_id="boot-2"), CONTACT_S + 500, is_first=False)
+    found = judge_contact(pending.text, make_moment(20.0, boot_id="boot-2"), CONTACT_S + 500, is_first=False)
     assert found.at_s == CONTACT_S + 500
 
 
 def test_a_moment_ahead_of_the_clock_is_set_back_with_it():
-    ahead = look_at_contact(None, make_moment(), CONTACT_S + 365 * DAY_S, is_first=True)
-    now = look_at_contact(ahead.text, make_moment(), CONTACT_S, is_first=False)
+    ahead = judge_contact(None, make_moment(), CONTACT_S + 365 * DAY_S, is_first=True)
+    now = judge_contact(ahead.text, make_moment(), CONTACT_S, is_first=False)
     assert now.at_s == CONTACT_S
-    again = look_at_contact(now.text, make_moment(), CONTACT_S + 60, is_first=False)
+    again = judge_contact(now.text, make_moment(), CONTACT_S + 60, is_first=False)
     assert again == now
 
 

@@ -8,8 +8,8 @@ from agent.core.unreported import (
     LIMITS,
     PUT_ASIDE_BYTES_MAX,
     PUT_ASIDE_MAX,
+    FailureStreak,
     ReportFault,
-    Tries,
     fault_of,
     giving_way,
 )
@@ -61,12 +61,12 @@ def test_what_an_error_says_about_a_result(error, fault):
 @pytest.mark.parametrize("fault", list(LIMITS))
 def test_enough_is_a_number_and_a_span(fault):
     limit = LIMITS[fault]
-    tries = Tries()
+    tries = FailureStreak()
     for _ in range(limit.times):
         tries = tries.failed(100.0)
     assert not limit.span_s or not tries.are_enough(fault, 100.0 + limit.span_s - 1)
     assert tries.are_enough(fault, 100.0 + limit.span_s)
-    assert not Tries(limit.times - 1, 100.0).are_enough(fault, 1e9)
+    assert not FailureStreak(limit.times - 1, 100.0).are_enough(fault, 1e9)
     assert not tries.are_enough(ReportFault.NOT_NOW, 1e9)
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from agent.adapters.sqlite_store import FILE_NAME, SqliteStore
 from agent.app.lock import StateLock
-from agent.app.other_devices import exchange_stores
+from agent.app.other_devices import swap_stores
 from agent.app.start_notes import FILE_NAME as STARTS
 from agent.app.status_file import StatusFile, write_status
 from agent.app.version import VERSION
@@ -171,7 +171,7 @@ class TestClock:
         with closing(SqliteStore(device.state_dir / FILE_NAME, clock=FakeClock())) as store:
             store.journal.put_setting("device_id", "door-1")
             store.outbox.put(make_reading())
-        exchange_stores(device.state_dir, "door-1", "d1")
+        swap_stores(device.state_dir, "door-1", "d1")
         is_bad(device.look("other_devices"), "warning", "device.device_id was changed", "other-devices release")
 
 

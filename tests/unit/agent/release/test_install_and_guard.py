@@ -14,7 +14,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from agent.release import guard, install, state
-from agent.release.install import REQUEST, Wish
+from agent.release.install import REQUEST, InstallRequest
 from agent.release.judge import Seen
 from agent.release.manifest import ReleaseRefused
 from agent.release.places import Limits, Places, read_limits
@@ -25,7 +25,7 @@ from agent.release.state import (
     ROLLED_BACK,
     TRYING,
     Trial,
-    follow,
+    point_link,
     read_answer,
     read_trial,
     running_program,
@@ -52,13 +52,13 @@ class Machine:
     def places(self) -> Places:
         return Places(self.root)
 
-    def install(self, release: Path, **wish) -> Trial | None:
-        return install.install(self.places, release, Wish(**wish))
+    def install(self, release: Path, **request) -> Trial | None:
+        return install.install(self.places, release, InstallRequest(**request))
 
-    def refusal(self, release: Path, **wish) -> str:
+    def refusal(self, release: Path, **request) -> str:
         before = sorted(path for path in self.root.rglob("*") if ".lock" not in path.name)
         with pytest.raises(ReleaseRefused) as caught:
-            self.install(release, **wish)
+            self.install(release, **request)
         assert "\n" not in str(caught.value)
         assert sorted(path for path in self.root.rglob("*") if ".lock" not in path.name) == before
         return caught.value.code
@@ -374,7 +374,7 @@ def test_whatever_the_link_says_it_follows_the_state(machine, phase, link):
         places.current.symlink_to(link)
     (places.releases / ".current.new").symlink_to("half")
     trial = Trial(phase, "1.1.0", "d", previous="1.0.9")
-    follow(places, trial)
+    point_link(places, trial)
     wanted = {TRYING: "1.1.0", KEPT: "1.1.0", REPLACED: "package"}.get(phase, "1.0.9")
     assert machine.runs() == wanted
 

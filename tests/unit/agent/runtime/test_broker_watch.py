@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from agent.errors import LockedOut, Offline, TakenOver
+from agent.errors import LockedOut, Offline, SessionTakenOver
 from agent.runtime.broker_watch import BrokerWatch
 from agent.runtime.health import Health
 from agent.runtime.retry_policy import RetryPolicy
@@ -53,7 +53,7 @@ def test_a_connection_without_trouble_before_is_no_line(watch, caplog):
 def test_a_fight_for_the_id_is_not_told_at_each_of_its_rounds_and_stays_in_the_status(watch, clock, health, caplog):
     caplog.set_level(logging.INFO)
     for _ in range(20):
-        watch.down(TakenOver("taken_over", "another client"), 30.0)
+        watch.down(SessionTakenOver("taken_over", "another client"), 30.0)
         clock.advance(60)
         watch.up("connected")
     assert caplog.text.count("taken_over") == 1
@@ -62,7 +62,9 @@ def test_a_fight_for_the_id_is_not_told_at_each_of_its_rounds_and_stays_in_the_s
     assert "broker=ok" not in caplog.text
 
 
-@pytest.mark.parametrize("error", [LockedOut("unauthorized", "wrong token"), TakenOver("taken_over", "another client")])
+@pytest.mark.parametrize(
+    "error", [LockedOut("unauthorized", "wrong token"), SessionTakenOver("taken_over", "another client")]
+)
 def test_who_is_not_let_in_waits_long_and_ever_longer(error):
     retry_policy = RetryPolicy(lambda: 0.5, base_s=1.0, cap_s=60.0)
     waits_s = [retry_policy.failed(error) for _ in range(8)]

@@ -94,7 +94,7 @@ def test_how_wrong_the_clock_is_is_told_in_a_sentence_and_who_waits_for_the_time
     told: list[tuple[str, str]] = []
     known: list[int] = []
     clock = ServiceClock(FakeClock(wall_s=START_WALL_S - 1_209_600), on_state=lambda *words: told.append(words))
-    clock.when_known(lambda: known.append(1))
+    clock.on_time_known(lambda: known.append(1))
     assert clock.recorded_at(make_moment(1000.0)) is None
     clock.observe(START_WALL_S)
     clock.observe(START_WALL_S)

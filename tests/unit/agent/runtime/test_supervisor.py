@@ -104,7 +104,7 @@ def test_after_a_suspend_everybody_is_woken_and_the_sleep_is_no_fault(caplog):
         woken.append(asleep_s[0])
         supervisor.end("enough", EXIT_STOPPED)
 
-    supervisor.when_awake(wake)
+    supervisor.on_resumed_from_sleep(wake)
     asleep_s[0] += 8 * 3600
     supervisor.run()
     assert woken == [5.0 + 8 * 3600]
@@ -138,7 +138,7 @@ def test_what_is_watched_may_grow_while_the_probes_are_asked():
     def probe(_now_s: float) -> str | None:
         # As a lane that starts meanwhile does: each look adds one to what is watched.
         supervisor.watch(lambda _now_s: asked.append(1))
-        supervisor.when_awake(asked.clear)
+        supervisor.on_resumed_from_sleep(asked.clear)
         if len(asked) >= 2:
             supervisor.end("enough", EXIT_STOPPED)
         supervisor.changed()

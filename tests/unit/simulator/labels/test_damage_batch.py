@@ -102,7 +102,7 @@ def test_what_must_fail_is_the_mildest_picture_that_nothing_finds(batch):
         assert not any(decoder.read(image) for decoder in PANEL)
         search = CodeSearch(np.frombuffer(image.pixels, np.uint8).reshape(image.height, image.width), PANEL)
         search.look()
-        search.look_harder(lambda search=search: bool(search.found))
+        search.search_thoroughly(lambda search=search: bool(search.found))
         assert not search.found, "smoothed or smaller it reads"
     blur = next(finding for finding in batch.findings if finding.kind == "blur")
     assert max(flip.first_lost for flip in blur.flips) <= blur.must_fail.severity <= 1.0

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from simulator.labels.errors import LabelError
-from simulator.labels.printing.grid import PAPERS, Grid, Placing, grid_from, read_grid
+from simulator.labels.printing.grid import PAPERS, Grid, GridPlacement, grid_from, read_grid
 from simulator.labels.printing.options import PrintOptions, parse_label_mm
 from simulator.labels.printing.stock import STOCKS, find_stock
 
@@ -118,10 +118,10 @@ def test_a_grid_file_is_read(tmp_path):
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: Placing(offset_x_mm=21), "--offset-x-mm is 21: give -20 to 20"),
-        (lambda: Placing(offset_y_mm=float("nan")), "--offset-y-mm is nan"),
-        (lambda: Placing(skip_cells=-1), "--skip-cells is -1"),
-        (lambda: PrintOptions(stock="L7160", placing=Placing(skip_cells=21)).sheet_grid(20), "give 0 to 20"),
+        (lambda: GridPlacement(offset_x_mm=21), "--offset-x-mm is 21: give -20 to 20"),
+        (lambda: GridPlacement(offset_y_mm=float("nan")), "--offset-y-mm is nan"),
+        (lambda: GridPlacement(skip_cells=-1), "--skip-cells is -1"),
+        (lambda: PrintOptions(stock="L7160", placing=GridPlacement(skip_cells=21)).sheet_grid(20), "give 0 to 20"),
         (lambda: PrintOptions(stock="L7160", grid=grid_from(OWN, "own")), "--stock or --grid, not both"),
         (lambda: PrintOptions(stock="nope"), "no stock 'nope'"),
         (lambda: PrintOptions(paper="a0"), "no paper 'a0'"),

@@ -191,7 +191,7 @@ def test_a_small_code_on_a_large_scan_is_found_in_its_tile_and_placed_on_the_pag
     page[1800 : 1800 + len(code), 2400 : 2400 + len(code)] = code
     search = CodeSearch(page, [Zxing()])
     looks = iter([False] * 2 + [False] * 12)
-    search.look_harder(lambda: next(looks, True))
+    search.search_thoroughly(lambda: next(looks, True))
     (found,) = search.found
     assert min(x for x, _ in found.corners) == pytest.approx(2408, abs=3)
     assert min(y for _, y in found.corners) == pytest.approx(1808, abs=3)

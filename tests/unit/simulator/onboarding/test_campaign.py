@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from agent.errors import ConfigurationError, Forbidden, TransportError, Unauthorized
 from simulator.labels.payload import label_text
-from simulator.onboarding.audit_trail import NoTrail
+from simulator.onboarding.audit_trail import NoAuditTrail
 from simulator.onboarding.campaign import Campaign, key_of
 from simulator.onboarding.campaign_report import campaign_json, campaign_lines, checks_of_campaign
 from simulator.onboarding.case_labels import ProductAccount
@@ -43,7 +43,11 @@ def start(service, count=3, *, plan=PLAN, journal=None, clock=None, trail=None, 
     timing = Timing(clock, clock.sleep)
     gate = QuotaGate(timing)
     context = RunContext(
-        Account(service, gate), plan.user_id, journal=journal or Journal(None, {}), trail=trail or NoTrail(), wall=clock
+        Account(service, gate),
+        plan.user_id,
+        journal=journal or Journal(None, {}),
+        trail=trail or NoAuditTrail(),
+        wall=clock,
     )
     home = ProductAccount(service, Retrier(gate, timing, draw=lambda: 0.5))
     campaign = Campaign(plan, context, home, timing, draw=lambda: 0.5, **more)
@@ -257,7 +261,7 @@ def test_cleanup_takes_back_what_a_killed_run_left_and_looks_up_what_is_in_doubt
 
 
 def test_the_report_counts_first_attempts_apart_from_retries_and_names_each_label():
-    tally = Tally(NoTrail())
+    tally = Tally(NoAuditTrail())
     service = MemoryService(faults=["none", "lost"])
     report, _ = start(service, 2, trail=tally)
     document = campaign_json(report, PLAN, tally.as_json(), 0, 0)

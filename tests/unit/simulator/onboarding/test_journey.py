@@ -10,9 +10,9 @@ from simulator.onboarding.cases import (
     CASES,
     KEEP,
     ROUND_TRIP,
+    ConcurrentRequests,
     Label,
     Step,
-    Together,
     actions_of,
     transitions,
 )
@@ -108,7 +108,7 @@ def test_after_a_race_with_two_ends_the_next_answer_tells_which():
 
 
 def test_every_adversary_of_the_specification_has_a_case():
-    races = {case.name for case in ADVERSARIAL if any(isinstance(step, Together) for step in case.steps)}
+    races = {case.name for case in ADVERSARIAL if any(isinstance(step, ConcurrentRequests) for step in case.steps)}
     assert {"race_same_user", "race_two_users", "race_remove", "race_remove_register"} <= races
     used = {label for case in CASES for label in case.labels}
     assert used == set(Label) - {Label.GIVEN}

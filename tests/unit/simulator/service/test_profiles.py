@@ -18,7 +18,7 @@ from agent.errors import ConfigurationError
 from agent.wire.secret import Secret
 from simulator.app import run_up
 from simulator.config import UpSettings
-from simulator.greeting import Standing
+from simulator.greeting import RunningParts
 from simulator.service.app import ENDPOINTS
 from simulator.service.profiles.accounts import AccountProfiles
 from simulator.service.profiles.model import AXES, COMPLETE, EXTENSIONS, PLAIN, PROFILES, ServerProfile, values_of
@@ -505,7 +505,7 @@ def test_a_library_sets_a_profile(bench: Bench) -> None:
 def test_up_registers_its_devices_before_it_answers_as_another_server() -> None:
     seen: list[int] = []
 
-    def look(standing: Standing) -> None:
+    def look(standing: RunningParts) -> None:
         seen.append(httpx.get(f"{standing.base_url}/.well-known/device-service", trust_env=False).status_code)
         seen.append(len(standing.devices))
 

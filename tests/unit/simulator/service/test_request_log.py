@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from agent.wire import paths
 from agent.wire.secret import MASK
 from simulator.service.errors import TooManyStreams
-from simulator.service.logged_requests import FAILS, HOLDS, INCONCLUSIVE, Expectation, Judged, verify
+from simulator.service.logged_requests import FAILS, HOLDS, INCONCLUSIVE, Expectation, MatchResult, verify
 from simulator.service.matching import Difference, PathTemplates
 from simulator.service.request_log.access_log import AccessLog
 from simulator.service.request_log.entry import BODY_BYTES, ENTRY_BYTES
@@ -232,7 +232,7 @@ def test_readers_are_bounded():
 
 def judged(count, unclear):
     entry, difference = SimpleNamespace(seq=1), Difference("path", "/a", "/b")
-    return [Judged(entry, ())] * count + [Judged(entry, (difference,), is_open=True)] * unclear
+    return [MatchResult(entry, ())] * count + [MatchResult(entry, (difference,), is_open=True)] * unclear
 
 
 @given(

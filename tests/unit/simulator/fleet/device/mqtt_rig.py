@@ -15,7 +15,7 @@ from agent.wire.secret import Secret
 from simulator.fleet.device.driver import Member
 from simulator.fleet.device.environment import Environment
 from simulator.fleet.device.memory_ledger import DeviceLedger, MemoryLedger
-from simulator.fleet.device.model import Clocks, DeviceModel, Fleetwide
+from simulator.fleet.device.model import Clocks, DeviceModel, SharedSettings
 from simulator.fleet.device.mqtt_driver import SPREAD_S, MqttDriver
 from simulator.fleet.engine.mqtt.ports import Arrival, Established, Opening, Publisher, SessionListener
 from simulator.fleet.engine.wheel import Wheel
@@ -66,7 +66,7 @@ class Engine:
         self.listener = None
         self.waiting.clear()
 
-    def deafen(self, device: int) -> None:
+    def make_half_open(self, device: int) -> None:
         self.deaf = True
 
     async def close(self) -> None:
@@ -129,7 +129,7 @@ class Rig:
         self.observed = Observed([self.ledger])
         built = build_faults([read_fault(fault) for fault in faults], origin_s=EPOCH_S + began_s)
         around = Environment(began_s, EPOCH_S + began_s, ActiveFaults(built), has_clocks=False) if faults else None
-        fleet = Fleetwide(frozenset({BATCH_SENSOR_DATA}), 1, "run", ledger=self.observed, environment=around)
+        fleet = SharedSettings(frozenset({BATCH_SENSOR_DATA}), 1, "run", ledger=self.observed, environment=around)
         wheel = Wheel(self.clock)
         self.links = MqttLinks(self.engine, self.clock, wheel)
         links = [fault for fault in built if isinstance(fault, LinkFault)]

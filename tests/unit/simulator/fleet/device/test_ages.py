@@ -24,7 +24,7 @@ from simulator.fleet.device.http_driver import HttpDriver
 from simulator.fleet.device.http_load import HttpLoad
 from simulator.fleet.device.load_base import LoadDevice
 from simulator.fleet.device.load_base import RequestKind as Wanted
-from simulator.fleet.device.model import Clocks, DeviceModel, Fleetwide
+from simulator.fleet.device.model import Clocks, DeviceModel, SharedSettings
 from simulator.fleet.device.mqtt_driver import MqttDriver
 from simulator.fleet.device.mqtt_load import MqttLoad
 from simulator.fleet.device.request_template import RequestTemplate
@@ -66,7 +66,7 @@ class Measured:
         self.clock = VirtualClock(BEGAN_S)
         self.clocks = Clocks(self.clock.time, lambda: START_S + self.clock.time())
         self.recorder = Recorder()
-        self.fleet = Fleetwide(
+        self.fleet = SharedSettings(
             offers, seed=1, run="run", numbered=True, began_s=BEGAN_S, ages=ReadingAges(self.recorder)
         )
         self.log: list[float] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from simulator.fleet.device.driver import DeviceDriver
-from simulator.fleet.device.model import Fleetwide
+from simulator.fleet.device.model import SharedSettings
 from simulator.fleet.engine.wheel import FIRES_PER_TURN, Wheel
 from tests.virtual_clock import VirtualClock
 
@@ -34,7 +34,7 @@ class Rig:
         self.clock = VirtualClock()
         self.devices = [Device(index) for index in range(count)]
         self.news = 0
-        self.driver = DeviceDriver(None, Wheel(self.clock), Fleetwide(frozenset(), 1, "run"), on_news=self._hear)
+        self.driver = DeviceDriver(None, Wheel(self.clock), SharedSettings(frozenset(), 1, "run"), on_news=self._hear)
         self.driver.slots = self.devices
         for device in self.devices:
             device.driver = self.driver

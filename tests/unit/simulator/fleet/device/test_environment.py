@@ -10,7 +10,7 @@ from agent.wire.times import parse_time
 from simulator.fleet.device.driver import Member
 from simulator.fleet.device.environment import Environment
 from simulator.fleet.device.http_driver import HttpDriver
-from simulator.fleet.device.model import Clocks, DeviceModel, Fleetwide
+from simulator.fleet.device.model import Clocks, DeviceModel, SharedSettings
 from simulator.fleet.device.request_template import RequestTemplate
 from simulator.fleet.engine.http.origin import read_origin
 from simulator.fleet.engine.wheel import Wheel
@@ -52,7 +52,7 @@ class Bench:
         offers = extensions.ALL - {extensions.LONG_POLL}
         has_clocks = nature is not None and nature.clock is not None
         around = Environment(1000.0, START_S + 1000.0, ActiveFaults(built), has_clocks=has_clocks)
-        fleet = Fleetwide(offers, 1, "run", numbered=True, ledger=self.ledger, began_s=1000.0, environment=around)
+        fleet = SharedSettings(offers, 1, "run", numbered=True, ledger=self.ledger, began_s=1000.0, environment=around)
         self.driver = HttpDriver(
             self.engine,
             Wheel(self.clock),

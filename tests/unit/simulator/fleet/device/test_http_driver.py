@@ -16,7 +16,7 @@ from agent.wire import extensions
 from agent.wire.times import parse_time
 from simulator.fleet.device.driver import Member
 from simulator.fleet.device.http_driver import HttpDriver
-from simulator.fleet.device.model import Clocks, DeviceModel, Fleetwide
+from simulator.fleet.device.model import Clocks, DeviceModel, SharedSettings
 from simulator.fleet.device.request_template import RequestTemplate
 from simulator.fleet.engine.http.origin import read_origin
 from simulator.fleet.engine.wheel import Wheel
@@ -42,7 +42,7 @@ class Bench:
         self.ledger = RecordingLedger()
         self.observer = RecordingObserver()
         self.news = 0
-        fleet = Fleetwide(offers, seed=1, run="run", numbered=True, ledger=self.ledger, began_s=1000.0)
+        fleet = SharedSettings(offers, seed=1, run="run", numbered=True, ledger=self.ledger, began_s=1000.0)
         self.driver = HttpDriver(
             self.engine,
             Wheel(self.clock),

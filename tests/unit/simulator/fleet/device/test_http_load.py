@@ -10,7 +10,7 @@ from agent.wire import extensions
 from simulator.fleet.audit.digest import digest_values
 from simulator.fleet.device.http_load import HttpLoad
 from simulator.fleet.device.load_base import LoadDevice, RequestKind
-from simulator.fleet.device.model import Clocks, Fleetwide
+from simulator.fleet.device.model import Clocks, SharedSettings
 from simulator.fleet.device.request_template import RequestTemplate
 from simulator.fleet.engine.http.origin import read_origin
 from simulator.fleet.engine.wheel import Wheel
@@ -25,7 +25,7 @@ class Bench:
         self.engine = FakeEngine(self.clock, answer)
         self.ledger = RecordingLedger()
         self.observer = RecordingObserver()
-        fleet = Fleetwide(extensions.ALL, seed=1, run="run", numbered=True, ledger=self.ledger, began_s=100.0)
+        fleet = SharedSettings(extensions.ALL, seed=1, run="run", numbered=True, ledger=self.ledger, began_s=100.0)
         self.load = HttpLoad(
             self.engine,
             Wheel(self.clock),

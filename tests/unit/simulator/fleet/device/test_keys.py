@@ -8,7 +8,7 @@ from agent.core.backoff import Backoff
 from agent.errors import RateLimited, TransportError
 from simulator.fleet.device.driver import Member
 from simulator.fleet.device.http_driver import HttpDriver
-from simulator.fleet.device.model import Clocks, DeviceModel, Fleetwide
+from simulator.fleet.device.model import Clocks, DeviceModel, SharedSettings
 from simulator.fleet.device.request_template import RequestTemplate
 from simulator.fleet.device.retry_policy import RetryPolicy
 from simulator.fleet.engine.http.origin import read_origin
@@ -56,7 +56,7 @@ def test_the_devices_are_dealt_out_over_the_keys_by_their_number_in_every_worker
     post, origin = Post(), read_origin("http://127.0.0.1:1")
     templates = [RequestTemplate(origin, {"x-api-key": name}) for name in ("mk_a", "mk_b", "mk_c")]
     members = [Member(f"d-{number}", "p", DeviceModel()) for number in range(5, 10)]
-    fleet = Fleetwide(frozenset({"long-poll"}), seed=1, run="r")
+    fleet = SharedSettings(frozenset({"long-poll"}), seed=1, run="r")
     clock = HandClock()
     clocks = Clocks(clock.time, lambda: 1_767_225_600.0 + clock.time())
     driver = HttpDriver(post, Wheel(clock), templates, members, fleet, first_index=5, clocks=clocks)

@@ -12,7 +12,7 @@ from agent.wire import extensions, topics
 from agent.wire.mqtt_messages import Receipt, Refusal, encode
 from simulator.fleet.audit.digest import digest_values
 from simulator.fleet.device.load_base import LoadDevice, RequestKind
-from simulator.fleet.device.model import Clocks, Fleetwide
+from simulator.fleet.device.model import Clocks, SharedSettings
 from simulator.fleet.device.mqtt_load import MqttLoad
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.outcomes import OutcomeClass
@@ -36,7 +36,7 @@ class Bench:
         self.engine = Engine(self.clock)
         self.ledger = RecordingLedger()
         self.observer = RecordingObserver()
-        fleet = Fleetwide(extensions.ALL, seed=1, run="run", numbered=True, ledger=self.ledger, began_s=100.0)
+        fleet = SharedSettings(extensions.ALL, seed=1, run="run", numbered=True, ledger=self.ledger, began_s=100.0)
         self.load = MqttLoad(
             self.engine,
             Wheel(self.clock),

@@ -25,7 +25,7 @@ from simulator.fleet.device.handlers import VOCABULARY
 from simulator.fleet.device.hashed_random import HashedRandom
 from simulator.fleet.device.http_codec import HttpCodec, Operation, Request
 from simulator.fleet.device.memory_ledger import DeviceLedger, MemoryLedger
-from simulator.fleet.device.model import DeviceModel, Fleetwide
+from simulator.fleet.device.model import DeviceModel, SharedSettings
 from simulator.fleet.device.runtime import DeviceRuntime
 from simulator.fleet.device.store import Disk
 from simulator.fleet.device.virtual_device import Channel, VirtualDevice
@@ -120,7 +120,7 @@ class World:
         self.service = ServiceModel(self.offers)
         self.ledger = DeviceLedger("d1", "device")
         ledger = MemoryLedger([self.ledger])
-        self.fleet = Fleetwide(self.offers, seed=1, run="run", ledger=ledger)
+        self.fleet = SharedSettings(self.offers, seed=1, run="run", ledger=ledger)
         self.known_answers = KnownAnswers()
         self.disk = Disk.empty()
         self.device = self._boot()

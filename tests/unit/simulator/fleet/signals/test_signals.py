@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.fleet.signals.base import Individual, Shaped, SignalSet, read_all, salt_of, turn_at
+from simulator.fleet.signals.base import Individual, Shaped, SignalSet, period_at, read_all, salt_of
 from simulator.fleet.signals.chain import Chain, ChainState, time_shares
 from simulator.fleet.signals.climate import CLIMATE
 from simulator.fleet.signals.kinds.battery import Battery, BatteryState
@@ -138,7 +138,7 @@ def test_a_chain_goes_only_the_ways_that_it_has_and_stays_as_long_as_it_should()
     stays = []
     at_s = NOW
     while at_s < NOW + 60 * 86_400:
-        stays.append(chain.stay_at(A, at_s))
+        stays.append(chain.interval_at(A, at_s))
         at_s = stays[-1].until_s
     assert all(a.until_s == b.since_s for a, b in itertools.pairwise(stays))
     ways = [(a.state, b.state) for a, b in itertools.pairwise(stays)]
@@ -152,7 +152,7 @@ def test_a_chain_goes_only_the_ways_that_it_has_and_stays_as_long_as_it_should()
 def test_a_chain_spends_its_time_as_the_long_run_says():
     shares = time_shares(DOOR)
     chain = Chain("door", DOOR)
-    seen = [chain.stay_at(Individual(1, str(n)), NOW).state for n in range(2000)]
+    seen = [chain.interval_at(Individual(1, str(n)), NOW).state for n in range(2000)]
     for state, share in shares.items():
         assert seen.count(state) / 2000 == pytest.approx(share, abs=0.03)
     assert sum(shares.values()) == pytest.approx(1)
@@ -161,10 +161,10 @@ def test_a_chain_spends_its_time_as_the_long_run_says():
 def test_a_chain_is_the_same_in_any_order():
     chain = Chain("door", DOOR)
     times = [NOW + n * 777.0 for n in range(600)]
-    forwards = [chain.stay_at(Individual(1, "a"), t) for t in times]  # nothing known
+    forwards = [chain.interval_at(Individual(1, "a"), t) for t in times]  # nothing known
     device = Individual(1, "a")
-    assert [chain.stay_at(device, t) for t in times] == forwards
-    assert [chain.stay_at(device, t) for t in reversed(times)] == forwards[::-1]
+    assert [chain.interval_at(device, t) for t in times] == forwards
+    assert [chain.interval_at(device, t) for t in reversed(times)] == forwards[::-1]
     assert Markov("door", DOOR, {"shut": 0, "open": 1, "stuck": 2}).value_at(device, NOW) in (0, 1, 2)
 
 
@@ -216,7 +216,7 @@ def test_hashed_numbers_look_uniform_and_normal():
     origin_s=st.sampled_from([0.0, NOW]),
 )
 def test_who_waits_for_the_end_of_a_turn_is_in_the_next_one(number, length_s, phase, origin_s):
-    turn = turn_at(origin_s + number * length_s, length_s, phase, origin_s)
+    turn = period_at(origin_s + number * length_s, length_s, phase, origin_s)
     assert turn.begin_s <= origin_s + number * length_s < turn.end_s
-    following = turn_at(turn.end_s, length_s, phase, origin_s)
+    following = period_at(turn.end_s, length_s, phase, origin_s)
     assert (following.number, following.begin_s) == (turn.number + 1, turn.end_s)

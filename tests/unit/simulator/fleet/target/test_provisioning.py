@@ -12,7 +12,7 @@ from agent.wire.registration import RegisterDevice
 from agent.wire.secret import Secret
 from simulator.fleet.products import load_product
 from simulator.fleet.target.client import Keyring, TargetClient, open_client
-from simulator.fleet.target.provisioning import MARK, Provisioned, Wanted, clean_up, provision
+from simulator.fleet.target.provisioning import MARK, Provisioned, ProvisioningRequest, clean_up, provision
 from simulator.keys import Keys
 from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService
@@ -43,8 +43,8 @@ def at_desk(service: RunningService, work: Callable[[TargetClient], Any], keys: 
     return asyncio.run(run())
 
 
-def wanted(count: int, prefix: str = "sim-") -> Wanted:
-    return Wanted(load_product(), "smoke", "fleet", [f"{prefix}{number:06d}" for number in range(count)])
+def wanted(count: int, prefix: str = "sim-") -> ProvisioningRequest:
+    return ProvisioningRequest(load_product(), "smoke", "fleet", [f"{prefix}{number:06d}" for number in range(count)])
 
 
 def make(service: RunningService, count: int, prefix: str = "sim-") -> Provisioned:

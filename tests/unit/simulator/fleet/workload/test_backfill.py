@@ -36,7 +36,7 @@ from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.signals.base import Individual
 from simulator.fleet.signals.kinds.constant import ConstantSettings
 from simulator.fleet.target.client import Keyring, open_client
-from simulator.fleet.target.provisioning import Wanted, provision
+from simulator.fleet.target.provisioning import ProvisioningRequest, provision
 from simulator.fleet.target.target import KeyPairFile
 from simulator.fleet.workload import backfill
 from simulator.fleet.workload.backfill import BackfillJob, BackfillWorkload, history_name, window_of
@@ -132,7 +132,9 @@ def a_scenario(devices=6):
 async def provisioned(base_url, scenario):
     names = [f"past-{number}" for number in range(scenario.fleet.devices)]
     async with open_client(base_url, RING) as desk:
-        return await provision(desk, Wanted(load_product(), "past", "nobody", names), lambda _done, _whole: None)
+        return await provision(
+            desk, ProvisioningRequest(load_product(), "past", "nobody", names), lambda _done, _whole: None
+        )
 
 
 def a_job(scenario, base_url, found, folder):

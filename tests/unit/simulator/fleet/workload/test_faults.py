@@ -16,7 +16,7 @@ from agent.wire.times import parse_time
 from simulator.fleet.device.driver import Member
 from simulator.fleet.device.environment import Environment
 from simulator.fleet.device.http_driver import HttpDriver
-from simulator.fleet.device.model import Clocks, DeviceModel, Fleetwide
+from simulator.fleet.device.model import Clocks, DeviceModel, SharedSettings
 from simulator.fleet.device.request_template import RequestTemplate
 from simulator.fleet.engine.http.origin import read_origin
 from simulator.fleet.engine.wheel import Wheel
@@ -54,7 +54,7 @@ class Play:
         self.engine = FakeEngine(self.clock, self._answer)
         self.ledger = RecordingLedger()
         self.around = Environment(BEGAN_S, START_S + BEGAN_S, NO_FAULTS, has_clocks=False)
-        fleet = Fleetwide(
+        fleet = SharedSettings(
             frozenset({extensions.COMMAND_STATUS, extensions.IDEMPOTENCY_KEY, extensions.RECORDED_AT}) | offers,
             seed=1,
             run="run",

@@ -8,7 +8,7 @@ from agent.wire.secret import Secret
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.products import load_product
 from simulator.fleet.target.client import Keyring, open_client
-from simulator.fleet.target.provisioning import Wanted, provision
+from simulator.fleet.target.provisioning import ProvisioningRequest, provision
 from simulator.fleet.target.target import KeyPairFile
 from simulator.fleet.workload.base import Leftover, WorkloadSummary
 from simulator.fleet.workload.storm import StormJob, StormWorkload
@@ -22,7 +22,7 @@ RING = Keyring((KEYS,))
 
 async def perform(base_url: str, labels: int, secret: Path) -> tuple[WorkloadSummary, Leftover, Recorder, int]:
     async with open_client(base_url, RING) as desk:
-        wanted = Wanted(load_product(), "storm", "nobody", [])
+        wanted = ProvisioningRequest(load_product(), "storm", "nobody", [])
         product_id = (await provision(desk, wanted, lambda _done, _total: None)).product_id
     recorder = Recorder()
     job = StormJob(

@@ -3,11 +3,11 @@ from __future__ import annotations
 import pytest
 
 from simulator.fleet.record import StreamAudit
-from simulator.fleet.workload.storm_journeys import Course, Journey, judge_storm, plan_course
+from simulator.fleet.workload.storm_journeys import Journey, JourneyPlan, judge_storm, plan_course
 
 
 def gone_through(number: int, *winners: str, removals: int = 0, raced: bool = False, unsure: bool = False) -> Journey:
-    course = Course(number, f"n{number}", raced=raced, removed=removals > 0)
+    course = JourneyPlan(number, f"n{number}", raced=raced, removed=removals > 0)
     return Journey(course, True, list(winners), f"d{number}", removals, unsure)
 
 

@@ -22,7 +22,7 @@ from mqtt5 import (
     SubscribePacket,
 )
 
-from agent.errors import LockedOut, TakenOver
+from agent.errors import LockedOut, SessionTakenOver
 from simulator.fleet.outcomes import OutcomeClass
 from tests.unit.simulator.fleet.engine.mqtt.virtual import GRANTED, Line, Publisher
 
@@ -334,7 +334,7 @@ def test_whom_another_client_threw_out_is_told_so():
     line = Line()
     line.stand()
     line.hear(DisconnectPacket(reason_code=DisconnectReasonCode.SESSION_TAKEN_OVER))
-    assert isinstance(only_loss(line)[0], TakenOver)
+    assert isinstance(only_loss(line)[0], SessionTakenOver)
 
 
 def test_power_loss_says_nothing_to_anybody():
