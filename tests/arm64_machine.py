@@ -114,6 +114,7 @@ def _finish(folder: Path) -> None:
         link.unlink(missing_ok=True)
         link.symlink_to(target)
     shutil.rmtree(tree / "etc/systemd/system/timers.target.wants", ignore_errors=True)
+    (tree / "etc/resolv.conf").unlink(missing_ok=True)  # this machine's, which nobody reaches from there
     for kind in ("vmlinuz", "initrd.img"):
         (found,) = (tree / "boot").glob(f"{kind}-*64")
         shutil.copyfile(found, folder / kind)
