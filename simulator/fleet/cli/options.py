@@ -1,4 +1,4 @@
-"""The options that lead to a target."""
+"""The options that lead to a target, or to the machines of a cluster."""
 
 from __future__ import annotations
 
@@ -50,6 +50,34 @@ def takes_target(command: Callable[..., Any]) -> Callable[..., Any]:
         return command(target=TargetOptions(**{name: given.pop(name) for name in names}), **given)
 
     return functools.reduce(lambda made, add: add(made), reversed(_TARGET), wrapper)
+
+
+_CLUSTER = (
+    click.option(
+        "--cluster",
+        metavar="HOST:PORT|auto",
+        help="Make the load on the machines of a Ray cluster: the address of its head, or auto for the cluster that "
+        "this machine belongs to. Needs the extra 'cluster'.",
+    ),
+    click.option(
+        "--cluster-resource",
+        metavar="NAME",
+        help="With --cluster: only machines that Ray has given this resource, and one of it for each worker, such as "
+        "fleet for 'ray start --resources={\"fleet\": 4}'.",
+    ),
+)
+
+
+def takes_cluster(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of a cluster; the command gets them as ``cluster`` and ``cluster_resource``."""
+
+    @functools.wraps(command)
+    def wrapper(**given: Any) -> Any:
+        if given["cluster_resource"] is not None and given["cluster"] is None:
+            raise CommandLineError("--cluster-resource picks machines of a cluster: give --cluster, too")
+        return command(**given)
+
+    return functools.reduce(lambda made, add: add(made), reversed(_CLUSTER), wrapper)
 
 
 takes_python = click.option(

@@ -13,7 +13,7 @@ from rich.console import Console
 from agent.error_text import bounded
 from agent.errors import ConfigurationError
 from simulator.exit_codes import ExitCode
-from simulator.fleet.cli.options import read_or_refuse, takes_formats, takes_python, takes_target
+from simulator.fleet.cli.options import read_or_refuse, takes_cluster, takes_formats, takes_python, takes_target
 from simulator.fleet.report.live import RunView, run_view
 from simulator.fleet.report.progress_lines import STANDARD_OUTPUT, ProgressView
 from simulator.fleet.report.prometheus.address import MeteredView, MetricsAddress
@@ -56,12 +56,7 @@ _LEFT = (
     help="Write the live figures as JSON lines, one a second and one for each event, while the run goes on; - is "
     "standard output, and the live view moves to standard error.",
 )
-@click.option(
-    "--cluster",
-    metavar="HOST:PORT|auto",
-    help="Make the load on the machines of a Ray cluster: the address of its head, or auto for the cluster that this "
-    "machine belongs to. Needs the extra 'cluster'.",
-)
+@takes_cluster
 @click.option("--quiet", is_flag=True, help="Show nothing; the exit code says how it ended.")
 @click.option("--json", "as_json", is_flag=True, help="Print the record of the run as JSON.")
 @takes_formats
@@ -79,6 +74,7 @@ def run_command(
     metrics_port: int | None,
     progress: str | None,
     cluster: str | None,
+    cluster_resource: str | None,
     quiet: bool,
     as_json: bool,
     formats: tuple[str, ...],
@@ -118,7 +114,8 @@ def run_command(
                 view = MeteredView(view, MetricsAddress(metrics_port, head))
             return view if progress is None else ProgressView(view, progress, head)
 
-        record = perform_run(RunOptions(file, way, folder, permissions, audit, formats, cluster), make_view)
+        options = RunOptions(file, way, folder, permissions, audit, formats, cluster, cluster_resource)
+        record = perform_run(options, make_view)
     if as_json:
         click.echo(record_text(record), nl=False)
     elif not quiet and (folder / "report.html").exists():  # a disk that is full may have refused it

@@ -7,16 +7,20 @@ connections as there are targets; without it, binding alone uses ports up.
 from __future__ import annotations
 
 import errno
+import ipaddress
 import os
 import socket
 import sys
+from collections.abc import Iterable
 from typing import Final
+from urllib.parse import urlsplit
 
 from agent.errors import ConfigurationError
 
 # Linux's number (include/uapi/linux/in.h); the socket module has the name from Python 3.12 on.
 _IP_BIND_ADDRESS_NO_PORT: Final = getattr(socket, "IP_BIND_ADDRESS_NO_PORT", 24)
 _LOOPBACK_MAX: Final = 250
+_ANY_PORT: Final = 9
 _FIXES: Final = {
     errno.EADDRNOTAVAIL: "no free port from this source address: raise target.source_addresses",
     errno.EMFILE: "no free file descriptor: raise the limit (ulimit -n), or use more workers",
@@ -34,6 +38,38 @@ def loopback_addresses(count: int) -> tuple[str, ...]:
     if not 1 <= count <= _LOOPBACK_MAX:
         raise ConfigurationError([f"source_addresses {count}: write a number from 1 to {_LOOPBACK_MAX}"], "fleet")
     return tuple(f"127.0.0.{number}" for number in range(1, count + 1))
+
+
+def own_addresses(listed: Iterable[str]) -> tuple[str, ...]:
+    """Those of the listed IPv4 addresses that this machine has; a network such as 10.0.0.0/24 lists all of its own."""
+    hosts = (str(host) for each in listed for host in ipaddress.IPv4Network(each))
+    return tuple(host for host in dict.fromkeys(hosts) if not _why_no_way(host, host, _ANY_PORT))
+
+
+def why_unreachable(source: str, target: str) -> str:
+    """Why no connection from an IPv4 address can be made to a target; empty where there is a way. Nothing is sent.
+
+    Args:
+        source: an address of this machine.
+        target: as a URL.
+    """
+    url = urlsplit(target)
+    try:
+        found = socket.getaddrinfo(url.hostname, url.port or _ANY_PORT, socket.AF_INET, socket.SOCK_DGRAM)
+    except OSError:
+        return "the target has no IPv4 address"
+    return _why_no_way(source, *found[0][4][:2])
+
+
+def _why_no_way(source: str, host: str, port: int) -> str:
+    """A datagram's socket finds its way without sending anything; a broadcast address or somebody else's has none."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((source, 0))
+            probe.connect((host, port))
+        except OSError as error:
+            return os.strerror(error.errno) if error.errno else str(error)
+    return ""
 
 
 def open_socket(family: int, source: str | None) -> socket.socket:

@@ -174,7 +174,8 @@ def _descriptors(demand: Demand, host: Host) -> ResourceCheck:
 def _ports(demand: Demand, host: Host) -> ResourceCheck:
     held = int(host.ports * _PORT_SHARE)  # some are taken, or wait for a minute in TIME_WAIT
     addresses = math.ceil(demand.sockets / max(held, 1))
-    fix = f"target.source_addresses: {addresses}, or sysctl net.ipv4.ip_local_port_range='1024 65535'"
+    more = str(addresses) if demand.target_is_here else f"a list of {addresses} addresses of the machine"
+    fix = f"target.source_addresses: {more}, or sysctl net.ipv4.ip_local_port_range='1024 65535'"
     return ResourceCheck("ports", demand.sockets, held * demand.source_addresses, "", fix)
 
 

@@ -38,7 +38,7 @@ def describe(made: Forecast) -> Iterator[str]:
     yield f"takes       {clock(made.duration_s)}; at most {clock(made.longest_s)} with barriers that wait and the drain"
     yield f"seed        {made.seed}, digest {made.digest}"
     yield ""
-    yield from _table(
+    yield from table(
         ["phase", "from", "to", "", "online" if has_devices else "", "requests/s", "until"],
         [
             [
@@ -55,7 +55,7 @@ def describe(made: Forecast) -> Iterator[str]:
     )
     if made.outages:
         yield ""
-        yield from _table(
+        yield from table(
             ["without power or connection", "first", "devices", "times", "away on average"],
             [
                 [each.cause, clock(each.first_s), f"{each.devices:,}", f"{each.times:,}", clock(each.away_s)]
@@ -64,7 +64,7 @@ def describe(made: Forecast) -> Iterator[str]:
         )
     if made.faults:
         yield ""
-        yield from _table(
+        yield from table(
             ["fault", "from", "to", "", "devices"],
             [
                 [
@@ -79,7 +79,7 @@ def describe(made: Forecast) -> Iterator[str]:
         )
     if made.peak_rates:
         yield ""
-        yield from _table(
+        yield from table(
             ["operation", "requests/s in the busiest phase"],
             [[name, _number(rate)] for name, rate in made.peak_rates.items()],
         )
@@ -134,7 +134,8 @@ def _size(size_bytes: float) -> str:
     return f"{size_bytes:.1f} GB"
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Columns as wide as their widest cell, without ends of lines."""
     widths = [max(len(row[column]) for row in [head, *rows]) for column in range(len(head))]
     for row in [head, *rows]:
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

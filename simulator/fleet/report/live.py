@@ -25,6 +25,7 @@ from simulator.fleet.report.formatting import (
     time_text,
 )
 from simulator.fleet.report.live_screen import ScreenState, frame
+from simulator.fleet.report.node_text import gone_nodes, node_state
 from simulator.fleet.report.run_status import RunHead, RunStatus, WorkerState
 from simulator.fleet.report.summary import print_summary
 from simulator.fleet.report.window import Window
@@ -208,10 +209,16 @@ def changes(before: RunStatus, after: RunStatus) -> list[tuple[float, str, Tone]
     found += [(f.begin_s, f"fault {f.kind} begins: {plural(f.devices, 'device')}", Tone.WARN) for f in begun]
     found += [(f.end_s, f"fault {f.kind} ends", Tone.WARN) for f in ended]
     known = {(gap.worker, gap.from_s) for gap in before.gaps}
-    return found + [
+    found += [
         (gap.from_s, f"gap: worker {gap.worker} reports no seconds: {gap.reason}", Tone.BAD)
         for gap in after.gaps
         if (gap.worker, gap.from_s) not in known
+    ]
+    known_gone = {node.first for node in gone_nodes(before.nodes)}
+    return found + [
+        (node.gone_s or 0.0, f"machine {node.name} is gone with all its workers", Tone.BAD)
+        for node in gone_nodes(after.nodes)
+        if node.first not in known_gone
     ]
 
 
@@ -234,8 +241,13 @@ def run_line(window: Window, head: RunHead, standing: RunStatus) -> str:
         parts.append(f"online {count_text(window.gauges['online'])} of {head.devices:,}")
     parts.append(f"generator lag p99 {time_text(health.send_lag_p99_s)}, sent {percent_text(share)}")
     parts += [f"fault {fault.kind}" for fault in standing.faults]
+    gone = gone_nodes(standing.nodes)
+    parts += [f"machine {node.name} {node_state(node)}" for node in gone]
+    of_gone = {number for node in gone for number in range(node.first, node.first + node.workers)}
     parts += [
-        f"worker {worker.number} {worker.state}" for worker in standing.workers if worker.state is WorkerState.DEAD
+        f"worker {worker.number} {worker.state}"
+        for worker in standing.workers
+        if worker.state is WorkerState.DEAD and worker.number not in of_gone
     ]
     if standing.gaps:
         parts.append(gaps_text(standing.gaps))

@@ -29,6 +29,7 @@ from simulator.fleet.report.formatting import (
     short_count,
     time_text,
 )
+from simulator.fleet.report.live_nodes import node_lines
 from simulator.fleet.report.run_status import RunHead, RunStatus, StreamSoFar, WorkerState
 from simulator.fleet.report.window import RecentFigures, Window
 
@@ -91,6 +92,7 @@ def frame(picture: ScreenState, width: int, height: int) -> Text:
         *_operations(picture, width),
         *_counts(picture, width),
         *_workers(picture, width),
+        *node_lines(picture.standing.nodes, label=_LABEL, number=_NUMBER),
         *_charts(picture.window, width),
         *_notes(picture, width, height),
     ]
@@ -349,7 +351,7 @@ def _workers(picture: ScreenState, width: int) -> list[Line]:
     parts += [
         (f"{worker.number} is {worker.state}", "bold red") for worker in workers if worker.state is WorkerState.DEAD
     ]
-    if width >= _WIDE:
+    if width >= _WIDE and not picture.standing.nodes:
         parts += [
             (f"#{worker.number}: {plural(worker.devices, 'device')}, CPU {worker.cpu_percent:.0f} %", "dim")
             for worker in workers

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from agent.errors import ConfigurationError
+from simulator.fleet.engine.addresses import loopback_addresses, own_addresses, why_unreachable
 from simulator.fleet.engine.preflight import Demand, Host, ResourceCheck, examine, missing, read_host
 from simulator.fleet.scenario.model import Scenario
+from simulator.fleet.target.target import Target
 
 CORE_DEVICE_BYTES: Final = 12 * 1024
 """A device that runs the agent's core, with a short backlog."""
@@ -15,13 +18,61 @@ WIRE_DEVICE_BYTES: Final = 1024
 """A number, an address and when it is due."""
 
 
-def demand_of(scenario: Scenario, workers: int, *, target_is_here: bool) -> Demand:
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """The addresses of a machine that its devices connect from.
+
+    Attributes:
+        count: how many; 1 where the system chooses.
+        faults: why they cannot be used, one sentence each.
+    """
+
+    count: int = 1
+    faults: tuple[str, ...] = ()
+
+
+def find_sources(listed: int | Sequence[str], addresses: Sequence[str]) -> Sources:
+    """Those of this machine, held against the ways to the target; nothing is sent.
+
+    Args:
+        listed: ``target.source_addresses`` of a scenario.
+        addresses: that devices connect to, as URLs.
+    """
+    if listed == 1:
+        return Sources()
+    if isinstance(listed, int):
+        own = loopback_addresses(listed)
+        fix = "a number is for targets on the same machine: list the machine's addresses"
+    else:
+        own, fix = own_addresses(listed), "leave it out, or set up a route"
+        if not own:
+            return Sources(0, (f"has none of {', '.join(listed)}: list one of its addresses",))
+    ways = [(source, address, why_unreachable(source, address)) for source in own for address in addresses]
+    first = next(((source, address, why) for source, address, why in ways if why), None)
+    if first is None:
+        return Sources(len(own))
+    source, address, why = first
+    return Sources(len(own), (f"no way from {source} to {address} ({why}): {fix}",))
+
+
+def addresses_of_devices(scenario: Scenario, target: Target) -> tuple[str, ...]:
+    """What the devices of a scenario connect to, as URLs."""
+    settings = scenario.target
+    front = (target.gateway_url if settings.uses_gateway else None) or target.base_url
+    host, port = target.broker_host, target.broker_port
+    if host is None and settings.broker is not None:
+        host, port = settings.broker.host, settings.broker.port
+    return (front, f"mqtt://{host}:{port}") if settings.transport == "mqtt" and host else (front,)
+
+
+def demand_of(scenario: Scenario, workers: int, *, target_is_here: bool, source_addresses: int = 1) -> Demand:
     """What a scenario asks.
 
     Args:
         scenario: what is to be run.
         workers: how many processes make the load.
         target_is_here: the target is on this machine.
+        source_addresses: that devices connect from.
     """
     target, devices = scenario.target, scenario.fleet.devices
     if target.traits.has_sessions:
@@ -36,14 +87,14 @@ def demand_of(scenario: Scenario, workers: int, *, target_is_here: bool) -> Dema
         device_bytes=CORE_DEVICE_BYTES if scenario.level == "core" else WIRE_DEVICE_BYTES,
         sockets=sockets,
         workers=workers,
-        source_addresses=target.source_addresses,
+        source_addresses=source_addresses,
         tls=target.base_url.startswith("https:") or (target.broker is not None and target.broker.tls),
         target_is_here=target_is_here,
     )
 
 
 def check_capacity(
-    scenario: Scenario, workers: int, *, target_is_here: bool, host: Host | None = None
+    scenario: Scenario, workers: int, *, target_is_here: bool, host: Host | None = None, sources: Sources | None = None
 ) -> tuple[ResourceCheck, ...]:
     """Compare what a scenario asks with this machine, before anything is made on the target.
 
@@ -52,6 +103,7 @@ def check_capacity(
         workers: how many processes make the load.
         target_is_here: the target is on this machine.
         host: another machine than this one.
+        sources: addresses to connect from; None for the system's choice.
 
     Returns:
         Every need with what there is; those that do not fit will disturb the measurement.
@@ -59,8 +111,11 @@ def check_capacity(
     Raises:
         ConfigurationError: the run cannot be what the scenario says; the text has the numbers and the fix.
     """
-    findings = examine(demand_of(scenario, workers, target_is_here=target_is_here), host or read_host())
-    if faults := [*missing(findings), *starving(scenario)]:
+    sources = sources or Sources()
+    demand = demand_of(scenario, workers, target_is_here=target_is_here, source_addresses=sources.count)
+    findings = examine(demand, host or read_host())
+    unusable = [f"target.source_addresses: {fault}" for fault in sources.faults]
+    if faults := [*(unusable or missing(findings)), *starving(scenario)]:
         raise ConfigurationError(faults, "this machine cannot hold the run as the scenario says")
     return findings
 

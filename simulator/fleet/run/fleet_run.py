@@ -19,7 +19,7 @@ from simulator.fleet.faults.registry import causes_rejections
 from simulator.fleet.metrics.merging import Merger
 from simulator.fleet.plan.forecast import peak_rates
 from simulator.fleet.plan.plan import Plan, plan_of
-from simulator.fleet.record import AuditRecord, RunRecord
+from simulator.fleet.record import AuditRecord, NodeRecord, RunRecord
 from simulator.fleet.report.agreement import doubted
 from simulator.fleet.report.folder import RunFolder
 from simulator.fleet.report.formatting import error_text
@@ -28,6 +28,7 @@ from simulator.fleet.report.making import finish_run
 from simulator.fleet.report.run_status import RunHead
 from simulator.fleet.run.coordinator import Coordinator, RunOutcome
 from simulator.fleet.run.device_lock import claimed_devices
+from simulator.fleet.run.nodes import describe as describe_nodes
 from simulator.fleet.run.place import Place, place_of
 from simulator.fleet.run.preparing import Prepared, RunContext, prepare
 from simulator.fleet.run.recording import first_record, head_of, last_record, schedule_of
@@ -72,6 +73,8 @@ class RunOptions:
         is_audited: keep ledgers and read everything back at the end.
         formats: of the tables, beside CSV.
         cluster: the address of the Ray cluster that makes the load, or ``auto``; None for this machine alone.
+        cluster_resource: Ray's name of what a machine of it must have one of for each worker; None for no more than a
+            core.
     """
 
     file: ScenarioFile
@@ -81,6 +84,7 @@ class RunOptions:
     is_audited: bool = True
     formats: tuple[str, ...] = ()
     cluster: str | None = None
+    cluster_resource: str | None = None
 
 
 def perform_run(options: RunOptions, make_view: MakeView) -> RunRecord:
@@ -95,7 +99,7 @@ def perform_run(options: RunOptions, make_view: MakeView) -> RunRecord:
     scenario, plan = options.file.scenario, plan_of(options.file)
     _check_caps(options, plan)
     with ExitStack() as ends:
-        place = ends.enter_context(place_of(options.cluster))
+        place = ends.enter_context(place_of(options.cluster, options.cluster_resource))
         workers = place.count_workers(scenario)
         needs = place.check(options.file, options.target, workers)
         head = head_of(scenario, options.target.base_url, workers)
@@ -111,9 +115,10 @@ def perform_run(options: RunOptions, make_view: MakeView) -> RunRecord:
         for need in needs:
             if not need.fits:
                 view.note(str(need), Tone.WARN)
-        if machines := place.describe():
-            view.note(f"workers: {machines}", Tone.PLAIN)
-        record, prepared = _prepare(context, head, folder, view, machines)
+        nodes = place.nodes()
+        if nodes:
+            view.note(f"workers: {describe_nodes(nodes)}", Tone.PLAIN)
+        record, prepared = _prepare(context, head, folder, view, nodes)
         try:
             reporter = RunReporter(folder, view, record, prepared, scenario)
             record = _play(options, context, reporter, place)
@@ -125,15 +130,13 @@ def perform_run(options: RunOptions, make_view: MakeView) -> RunRecord:
 
 
 def _prepare(
-    context: RunContext, head: RunHead, folder: RunFolder, view: RunView, machines: str
+    context: RunContext, head: RunHead, folder: RunFolder, view: RunView, nodes: tuple[NodeRecord, ...]
 ) -> tuple[RunRecord, Prepared]:
     """What is known before the first second, and the devices; the folder is gone when there is no run."""
     registering = Registering(view)
     try:
         view.stage("planning")
-        record = first_record(context.file, context.target.base_url, context.plan, head)
-        if machines:
-            record = replace(record, machine=f"{record.machine}; {machines}")
+        record = first_record(context.file, context.target.base_url, context.plan, head, nodes)
         folder.keep(record)
         view.stage("preparing devices")
         prepared = asyncio.run(prepare(context, registering))

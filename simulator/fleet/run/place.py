@@ -8,7 +8,8 @@ from typing import Protocol
 
 from simulator.fleet.engine.preflight import ResourceCheck
 from simulator.fleet.plan.workers import count_workers
-from simulator.fleet.run.capacity import check_capacity
+from simulator.fleet.record import NodeRecord
+from simulator.fleet.run.capacity import addresses_of_devices, check_capacity, find_sources
 from simulator.fleet.run.local_workers import LocalWorkers
 from simulator.fleet.run.workers import Work, Workers
 from simulator.fleet.scenario.model import Scenario
@@ -39,8 +40,8 @@ class Place(Protocol):
         """The workers, not started yet; after :meth:`check`."""
         ...
 
-    def describe(self) -> str:
-        """The machines in words for the record; empty for this one alone."""
+    def nodes(self) -> tuple[NodeRecord, ...]:
+        """The machines with their workers, after :meth:`check`; none for this one alone."""
         ...
 
 
@@ -53,23 +54,26 @@ class ThisMachine:
 
     def check(self, file: ScenarioFile, target: Target, workers: int) -> tuple[ResourceCheck, ...]:
         """Compare the run with this machine. See :class:`Place`."""
-        return check_capacity(file.scenario, workers, target_is_here=is_here(target.base_url))
+        scenario, here = file.scenario, is_here(target.base_url)
+        sources = find_sources(scenario.target.source_addresses, addresses_of_devices(scenario, target))
+        return check_capacity(scenario, workers, target_is_here=here, sources=sources)
 
     def make_workers(self, work: Work) -> Workers:
         """The workers, not started yet. See :class:`Place`."""
         return LocalWorkers(work)
 
-    def describe(self) -> str:
-        """Nothing beyond this machine. See :class:`Place`."""
-        return ""
+    def nodes(self) -> tuple[NodeRecord, ...]:
+        """None beside this machine. See :class:`Place`."""
+        return ()
 
 
 @contextlib.contextmanager
-def place_of(cluster: str | None) -> Iterator[Place]:
+def place_of(cluster: str | None, resource: str | None = None) -> Iterator[Place]:
     """The place of a run; a cluster is left at the end.
 
     Args:
         cluster: its address or ``auto``; None for this machine alone.
+        resource: Ray's name of what a machine must have one of for each worker; None for no more than a core.
 
     Raises:
         ConfigurationError: there is no such cluster, or it cannot be used.
@@ -80,5 +84,5 @@ def place_of(cluster: str | None) -> Iterator[Place]:
     from simulator.fleet.run.cluster.connection import connected  # most runs have one machine
     from simulator.fleet.run.cluster.place import Cluster
 
-    with connected(cluster) as nodes:
-        yield Cluster(nodes)
+    with connected(cluster, resource) as nodes:
+        yield Cluster(nodes, resource)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import ipaddress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Discriminator, Field, Tag
 
 from agent.config.dialect import DialectConfig
 from simulator.fleet.settings import Seconds, Section
@@ -16,6 +17,39 @@ if TYPE_CHECKING:
 else:
     TransportWord = Literal[tuple(TRANSPORTS)]
 Through = Literal["service", "gateway"]
+
+
+_ADDRESSES_MAX: Final = 65_536
+
+
+def _form(value: Any) -> str:
+    return "(list)" if isinstance(value, list | tuple) else "(number)"
+
+
+def _check_networks(listed: tuple[str, ...]) -> tuple[str, ...]:
+    try:
+        count = count_addresses(listed)
+    except ValueError as error:
+        raise ValueError(f"{error}: write IPv4 addresses, such as 10.0.0.2, or networks, such as 10.0.0.0/24") from None
+    if count > _ADDRESSES_MAX:
+        raise ValueError(f"{count:,} addresses are more than {_ADDRESSES_MAX:,}: write smaller networks")
+    return listed
+
+
+def count_addresses(listed: tuple[str, ...]) -> int:
+    """How many addresses a list of them and of networks has.
+
+    Raises:
+        ValueError: an entry is neither.
+    """
+    return sum(ipaddress.IPv4Network(each).num_addresses for each in listed)
+
+
+SourceAddresses = Annotated[
+    Annotated[int, Field(ge=1, le=250), Tag("(number)")]
+    | Annotated[tuple[str, ...], Field(min_length=1, max_length=1000), AfterValidator(_check_networks), Tag("(list)")],
+    Discriminator(_form),
+]
 
 
 class TlsSettings(Section):
@@ -69,9 +103,10 @@ class TargetSettings(Section):
     pool: Annotated[int, Field(ge=1, le=65_536)] = Field(
         default=256, description="Connections of the whole run, for connections: pooled."
     )
-    source_addresses: Annotated[int, Field(ge=1, le=250)] = Field(
+    source_addresses: SourceAddresses = Field(
         default=1,
-        description="Local addresses to connect from (127.0.0.1, 127.0.0.2, ...); each has about 28,000 ports.",
+        description="Addresses to connect from, each with about 28,000 ports: how many of 127.0.0.1, 127.0.0.2, ..., "
+        "for a target on this machine; or a list of IPv4 addresses and networks, of which a machine takes its own.",
     )
     timeout_s: Seconds = Field(default=10.0, description="Patience with one request; a held poll has its wait on top.")
     tls: TlsSettings | None = Field(default=None, description="TLS towards the target.")
@@ -88,6 +123,12 @@ class TargetSettings(Section):
     on_limited: Literal["obey", "defy"] = Field(
         default="obey", description="What a device of level core does about 429: wait as Retry-After says, or go on."
     )
+
+    @property
+    def source_count(self) -> int:
+        """How many addresses to connect from there are, on all machines together, at most."""
+        listed = self.source_addresses
+        return listed if isinstance(listed, int) else count_addresses(listed)
 
     @property
     def traits(self) -> Transport:

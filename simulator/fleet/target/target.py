@@ -118,8 +118,8 @@ def find_target(
     faults = []
     if not address:
         faults.append("no target: give --base-url, or --up DIR of 'fleet-simulator up --data DIR', or --local")
-    elif urlsplit(address).scheme not in {"http", "https"} or not urlsplit(address).hostname:
-        faults.append(f"--base-url {address!r}: write it as http://host:port")
+    else:
+        faults += faults_of_address(address)
     pairs: list[Keys] = []
     if options.api_key or options.secret_key_file:
         if not options.api_key or not options.secret_key_file:
@@ -137,6 +137,16 @@ def find_target(
         raise ConfigurationError(faults, "target")
     trusted = options.ca_file or (None if ca_file is None else ca_file.absolute())
     return Target(address.rstrip("/"), tuple(pairs), ca_file=trusted)
+
+
+def faults_of_address(address: str) -> list[str]:
+    """What is wrong with a base URL, a sentence each."""
+    try:
+        url = urlsplit(address)
+        is_one = url.scheme in {"http", "https"} and bool(url.hostname) and url.port != 0
+    except ValueError:
+        is_one = False
+    return [] if is_one else [f"--base-url {address!r}: write it as http://host:port"]
 
 
 def target_of(standing: LocalService) -> Target:

@@ -15,7 +15,7 @@ from simulator.fleet.device.http_driver import HttpDriver
 from simulator.fleet.device.load_base import LoadBase, LoadDevice
 from simulator.fleet.device.model import Observer, SharedSettings
 from simulator.fleet.device.mqtt_driver import MqttDriver
-from simulator.fleet.engine.addresses import loopback_addresses
+from simulator.fleet.engine.addresses import loopback_addresses, own_addresses
 from simulator.fleet.engine.wheel import Clock, Wheel
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.target import TargetSettings
@@ -192,8 +192,17 @@ class TransportParts(Protocol):
 
 
 def sources_of(target: TargetSettings) -> tuple[str, ...]:
-    """The addresses that connections come from; empty for the system's choice."""
-    return loopback_addresses(target.source_addresses) if target.source_addresses > 1 else ()
+    """The addresses of this machine that connections come from; empty for the system's choice.
+
+    Raises:
+        ConfigurationError: this machine has none of those that are listed.
+    """
+    listed = target.source_addresses
+    if isinstance(listed, int):
+        return loopback_addresses(listed) if listed > 1 else ()
+    if not (own := own_addresses(listed)):
+        raise ConfigurationError([f"target.source_addresses: none of {', '.join(listed)} is there any more"], "target")
+    return own
 
 
 def read_tokens(path: Path) -> dict[str, Secret]:

@@ -26,16 +26,18 @@ AUTO: Final = "auto"
 NAMESPACE: Final = "fleet-simulator"
 _SOURCE: Final = "--cluster"
 _WITHOUT_HEAD_S: Final = "604800"
+_RAYS_OWN: Final = frozenset({"CPU", "GPU", "memory", "object_store_memory"})
 _ANSWER_S: Final = 5.0
 _LOOK_S: Final = 60.0
 
 
 @contextlib.contextmanager
-def connected(address: str) -> Iterator[tuple[Node, ...]]:
+def connected(address: str, resource: str | None = None) -> Iterator[tuple[Node, ...]]:
     """Be part of a cluster while the block lasts.
 
     Args:
         address: HOST:PORT of its head, or ``auto`` for the one that this machine belongs to.
+        resource: Ray's name of what a machine must have one of for each worker; None for no more than a core.
 
     Yields:
         The machines that can have workers, by address.
@@ -46,11 +48,14 @@ def connected(address: str) -> Iterator[tuple[Node, ...]]:
     if find_spec("ray") is None:
         raise ConfigurationError(["Ray is not installed: pip install 'device-agent[cluster]'"], _SOURCE)
     _check_address(address)
+    if resource in _RAYS_OWN:
+        fault = f"{resource!r} is Ray's own: name one that 'ray start --resources' sets, such as fleet"
+        raise ConfigurationError([fault], "--cluster-resource")
     import ray
 
     try:
         _connect(address)
-        yield _nodes()
+        yield _nodes(resource)
     finally:
         ray.shutdown()
 
@@ -119,8 +124,11 @@ def _sentence(address: str, error: BaseException) -> str:
     return f"{where}: {fix} ({text})"
 
 
-def _nodes() -> tuple[Node, ...]:
+def _nodes(resource: str | None) -> tuple[Node, ...]:
     """The machines that can have workers.
+
+    Args:
+        resource: what a machine must have one of for each worker; None for no more than a core.
 
     Raises:
         ConfigurationError: there is none, or one has other versions than this one.
@@ -133,7 +141,7 @@ def _nodes() -> tuple[Node, ...]:
             Node(
                 each["NodeID"],
                 each["NodeManagerAddress"],
-                int(each["Resources"].get("CPU", 0)),
+                _count_places(each["Resources"], resource),
                 is_here=each["NodeManagerAddress"] == here,
             )
             for each in ray.nodes()
@@ -143,7 +151,11 @@ def _nodes() -> tuple[Node, ...]:
     )
     nodes = [node for node in nodes if node.cores > 0]
     if not nodes:
-        raise ConfigurationError(["no machine of the cluster has a core for workers: 'ray start' sets them"], _SOURCE)
+        fault = "no machine of the cluster has a core for workers: 'ray start' sets them"
+        if resource:
+            start = f"""ray start --resources='{{"{resource}": 4}}'"""
+            fault = f"no machine of the cluster has a core and one of {resource!r} for workers: {start} gives it four"
+        raise ConfigurationError([fault], _SOURCE)
     before_s = time.time()
     seen = [Seen(*each) for each in on_each(nodes, make_look())]
     faults = differences(nodes, seen, (before_s, time.time()))
@@ -152,11 +164,22 @@ def _nodes() -> tuple[Node, ...]:
     return tuple(nodes)
 
 
-def free_cores() -> int:
-    """How many cores of the cluster nothing else holds."""
-    import ray
+def count_free(nodes: Sequence[Node], resource: str | None) -> list[int]:
+    """How many workers each machine can have beside what is there now.
 
-    return int(ray.available_resources().get("CPU", 0))
+    Args:
+        nodes: the machines.
+        resource: what each worker takes one of beside a core; None for nothing.
+    """
+    from ray._private.state import available_resources_per_node
+
+    free = available_resources_per_node()
+    return [_count_places(free.get(node.node_id, {}), resource) for node in nodes]
+
+
+def _count_places(resources: Mapping[str, float], resource: str | None) -> int:
+    """How many workers what a machine has is enough for."""
+    return int(min(resources.get(name, 0) for name in ("CPU", resource) if name is not None))
 
 
 def on_each(nodes: Sequence[Node], function: Callable[[], Any]) -> list[Any]:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
 
 from agent.errors import ConfigurationError
-from simulator.fleet.engine.preflight import Demand, ResourceCheck, examine, missing, read_host
+from simulator.fleet.engine.preflight import Demand, Host, ResourceCheck, examine, missing, read_host
 from simulator.fleet.plan.digest import deal
 from simulator.fleet.plan.workers import count_workers
-from simulator.fleet.run.capacity import demand_of, starving
-from simulator.fleet.run.cluster.connection import free_cores, on_each
+from simulator.fleet.record import NodeRecord
+from simulator.fleet.run.capacity import Sources, addresses_of_devices, demand_of, find_sources, starving
+from simulator.fleet.run.cluster.connection import count_free, on_each
 from simulator.fleet.run.cluster.luggage import check_files
 from simulator.fleet.run.cluster.placement import Node, Seat, seats_for
 from simulator.fleet.run.cluster.ray_workers import RayWorkers
@@ -21,16 +23,42 @@ from simulator.fleet.scenario.reading import ScenarioFile
 from simulator.fleet.target.safety import is_here
 from simulator.fleet.target.target import Target
 
+CANNOT_HOLD: Final = "the cluster cannot hold the run as the scenario says"
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What a run asks of one machine, held against what is there.
+
+    Attributes:
+        name: of the machine.
+        first: number of its first worker.
+        demand: of its workers.
+        checks: every need with what there is.
+    """
+
+    name: str
+    first: int
+    demand: Demand
+    checks: tuple[ResourceCheck, ...]
+
+    @property
+    def named_checks(self) -> tuple[ResourceCheck, ...]:
+        """The same with the machine's name, for a list of those of several machines."""
+        return tuple(replace(each, what=f"{self.name}: {each.what}") for each in self.checks)
+
 
 class Cluster:
     """The machines of a cluster (:class:`~simulator.fleet.run.place.Place`).
 
     Args:
         nodes: those that can have workers.
+        resource: Ray's name of what each worker takes one of, beside a core; None for nothing.
     """
 
-    def __init__(self, nodes: Sequence[Node]) -> None:
+    def __init__(self, nodes: Sequence[Node], resource: str | None = None) -> None:
         self._nodes = nodes
+        self._resource = resource
         self._seats: tuple[Seat, ...] = ()
 
     def count_workers(self, scenario: Scenario) -> int:
@@ -39,45 +67,43 @@ class Cluster:
 
     def check(self, file: ScenarioFile, target: Target, workers: int) -> tuple[ResourceCheck, ...]:
         """Compare each machine's share with the machine. See :class:`~simulator.fleet.run.place.Place`."""
+        shares, faults = self.shares(file, target, workers)
+        if faults:
+            raise ConfigurationError(faults, CANNOT_HOLD)
+        return tuple(check for share in shares for check in share.named_checks)
+
+    def shares(self, file: ScenarioFile, target: Target, workers: int) -> tuple[tuple[Share, ...], list[str]]:
+        """What a run asks of each machine, and why it cannot be, one sentence each.
+
+        Raises:
+            ConfigurationError: the workers have no place, or a file cannot travel.
+        """
         scenario = file.scenario
         check_files(scenario, file.folder)
-        self._seats = seats_for(workers, self._nodes)
-        if workers > (free := free_cores()):
-            fix = "wait until what runs there has ended, or write fewer workers"
-            sentence = f"{workers} workers need a core each, and {free} of the cluster's cores are free: {fix}"
-            raise ConfigurationError([sentence], "workers")
+        self._seats = seats_for(workers, self._nodes, self._resource)
         nodes = [seat.node for seat in self._seats]
-        hosts = on_each(nodes, read_host)
-        faults = list(starving(scenario))
-        others = ", ".join(node.name for node in nodes if not node.is_here)
-        if others:
-            faults += [
-                f"{address}: is this machine, and on {others} it is that one: give the target's address in the network"
-                for address in sorted(target.addresses)
-                if is_here(address)
-            ]
-        whole = demand_of(scenario, workers, target_is_here=False)
-        findings: list[ResourceCheck] = []
-        for seat, host in zip(self._seats, hosts, strict=True):
-            share = share_of(whole, seat, workers, target_is_here=is_here(target.base_url))
-            found = [replace(each, what=f"{seat.node.name}: {each.what}") for each in examine(share, host)]
-            faults += missing(tuple(found))
-            findings += found
-        if faults:
-            raise ConfigurationError(faults, "the cluster cannot hold the run as the scenario says")
-        return tuple(findings)
+        if taken := list(_taken(self._seats, count_free(nodes, self._resource), self._resource)):
+            raise ConfigurationError(taken, "workers")
+        addresses = addresses_of_devices(scenario, target)
+        faults = [*starving(scenario), *_loopback_faults(nodes, {*target.addresses, *addresses})]
+        looks = on_each(nodes, _make_look(scenario.target.source_addresses, addresses))
+        here = is_here(target.base_url)
+        found = [
+            _share(scenario, seat, workers, look, target_is_here=here)
+            for seat, look in zip(self._seats, looks, strict=True)
+        ]
+        for share, (_, sources) in zip(found, looks, strict=True):
+            unusable = [f"{share.name}: target.source_addresses: {fault}" for fault in sources.faults]
+            faults += unusable or missing(share.named_checks)
+        return tuple(found), faults
 
     def make_workers(self, work: Work) -> Workers:
         """The workers, not started yet. See :class:`~simulator.fleet.run.place.Place`."""
-        return RayWorkers(work, self._seats)
+        return RayWorkers(work, self._seats, resource=self._resource)
 
-    def describe(self) -> str:
-        """Which machine has which workers."""
-        return "; ".join(
-            f"{seat.node.name} with worker {seat.first}"
-            + (f" to {seat.first + seat.workers - 1}" if seat.workers > 1 else "")
-            for seat in self._seats
-        )
+    def nodes(self) -> tuple[NodeRecord, ...]:
+        """The machines with their workers. See :class:`~simulator.fleet.run.place.Place`."""
+        return tuple(NodeRecord(seat.node.name, seat.first, seat.workers) for seat in self._seats)
 
 
 def share_of(whole: Demand, seat: Seat, workers: int, *, target_is_here: bool) -> Demand:
@@ -92,3 +118,34 @@ def share_of(whole: Demand, seat: Seat, workers: int, *, target_is_here: bool) -
     devices = sum(map(len, deal(whole.devices, workers)[seat.first : seat.first + seat.workers]))
     sockets = math.ceil(whole.sockets * devices / max(whole.devices, 1))
     return replace(whole, devices=devices, sockets=sockets, workers=seat.workers, target_is_here=target_is_here)
+
+
+def _share(scenario: Scenario, seat: Seat, workers: int, look: tuple[Host, Sources], *, target_is_here: bool) -> Share:
+    host, sources = look
+    whole = demand_of(scenario, workers, target_is_here=False, source_addresses=sources.count)
+    demand = share_of(whole, seat, workers, target_is_here=target_is_here)
+    return Share(seat.node.name, seat.first, demand, examine(demand, host))
+
+
+def _taken(seats: Sequence[Seat], free: Sequence[int], resource: str | None) -> Iterator[str]:
+    """What has no place beside what runs on a machine now."""
+    need, what = (f"a core and one of {resource!r}", "them") if resource else ("a core", "its cores")
+    fix = "wait until what runs there has ended, or write fewer workers"
+    for seat, left in zip(seats, free, strict=True):
+        if seat.workers > left:
+            yield f"{seat.node.name}: {seat.workers} workers need {need} each, and {left} of {what} are free: {fix}"
+
+
+def _make_look(listed: int | Sequence[str], addresses: Sequence[str]) -> Callable[[], tuple[Host, Sources]]:
+    """Looks at what a machine has."""
+    return lambda: (read_host(), find_sources(listed, addresses))
+
+
+def _loopback_faults(nodes: Sequence[Node], addresses: set[str]) -> list[str]:
+    """What is this machine for this one, and another one for the others."""
+    others = ", ".join(node.name for node in nodes if not node.is_here)
+    return [
+        f"{address}: is this machine, and on {others} it is that one: give the target's address in the network"
+        for address in sorted(addresses)
+        if others and is_here(address)
+    ]

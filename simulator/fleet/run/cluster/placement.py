@@ -15,7 +15,8 @@ class Node:
     Attributes:
         node_id: Ray's.
         name: its address, for people.
-        cores: that Ray may give away there.
+        cores: how many workers it may have: one for each core that Ray may give away there, and for each unit of the
+            resource where one is asked for.
         is_here: it is the machine of this process.
     """
 
@@ -39,8 +40,13 @@ class Seat:
     workers: int
 
 
-def seats_for(workers: int, nodes: Sequence[Node]) -> tuple[Seat, ...]:
+def seats_for(workers: int, nodes: Sequence[Node], resource: str | None = None) -> tuple[Seat, ...]:
     """The places of the workers: spread over the machines, more where there are more cores, one for each core at most.
+
+    Args:
+        workers: how many.
+        nodes: the machines.
+        resource: what each worker takes one of beside a core; None for nothing.
 
     Raises:
         ConfigurationError: there are fewer cores than workers.
@@ -49,9 +55,8 @@ def seats_for(workers: int, nodes: Sequence[Node]) -> tuple[Seat, ...]:
     if workers > cores:
         there = ", ".join(f"{node.name}: {node.cores}" for node in nodes)
         fix = f"write workers: {cores} at most, or let more machines join"
-        raise ConfigurationError(
-            [f"{workers} workers need a core each, and there are {cores} ({there}): {fix}"], "workers"
-        )
+        need = f"need a core and one of {resource!r} each" if resource else "need a core each"
+        raise ConfigurationError([f"{workers} workers {need}, and there are {cores} ({there}): {fix}"], "workers")
     counts = [0] * len(nodes)
     for _ in range(workers):
         emptiest = max(range(len(nodes)), key=lambda at: (nodes[at].cores - counts[at]) / nodes[at].cores)

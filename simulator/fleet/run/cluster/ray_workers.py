@@ -70,12 +70,21 @@ class RayWorkers:
     Args:
         work: what each of them does.
         seats: where they go, all of them.
+        resource: Ray's name of what each of them takes one of, beside a core; None for nothing.
         now: the monotonic clock.
     """
 
-    def __init__(self, work: Work, seats: Sequence[Seat], *, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        work: Work,
+        seats: Sequence[Seat],
+        *,
+        resource: str | None = None,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._work = work
         self._seats = seats
+        self._resource = resource
         self._now = now
         self._crews: list[_Crew] = []
         self._written: dict[int, Path] = {}
@@ -95,7 +104,8 @@ class RayWorkers:
         files = ray.put(luggage)
         begun = {}
         for seat in self._seats:
-            crew = _Crew(seat, _make_actor(self._work, seat), set(range(seat.first, seat.first + seat.workers)))
+            actor = _make_actor(self._work, seat, self._resource)
+            crew = _Crew(seat, actor, set(range(seat.first, seat.first + seat.workers)))
             self._crews.append(crew)
             begun[seat.node.name] = crew.actor.start.remote(list(jobs[seat.first : seat.first + seat.workers]), files)
         deadline_s = self._now() + _PLACE_S
@@ -213,12 +223,13 @@ def _confirm(crew: _Crew) -> None:
         crew.deliver()
 
 
-def _make_actor(work: Work, seat: Seat) -> Any:
+def _make_actor(work: Work, seat: Seat, resource: str | None) -> Any:
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     made = ray.remote(
         num_cpus=seat.workers,
+        resources={resource: seat.workers} if resource else {},
         max_restarts=0,
         max_task_retries=0,
         concurrency_groups={"orders": 1, "reports": 1},

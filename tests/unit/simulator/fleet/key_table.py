@@ -292,6 +292,17 @@ TARGET: list[tuple[str, Key]] = [
             refused=ITS_OWN_WAY,
         ),
     ),
+    (
+        "target.source_addresses",
+        Key(
+            ["127.0.0.5", "127.0.0.8/31"],
+            lambda _, a: (
+                ("127.0.0.5", "127.0.0.8", "127.0.0.9")
+                in {*http(a, "sources"), *(tuple(o["sources"]) for _, o in a.run.engines.mqtt)}
+            ),
+            refused=ITS_OWN_WAY,
+        ),
+    ),
     ("target.timeout_s", Key(3, lambda b, a: 3.0 in a.run.engines.timeouts_s and 3.0 not in b.run.engines.timeouts_s)),
     (
         "target.tls.ca_file",

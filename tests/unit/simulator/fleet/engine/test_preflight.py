@@ -46,9 +46,11 @@ def test_the_fix_of_each_finding_makes_it_fit():
 
 
 def test_ports_are_counted_for_all_workers_of_an_address():
-    assert told(ask(sockets=30_000))["ports"].endswith(
-        "target.source_addresses: 2, or sysctl net.ipv4.ip_local_port_range='1024 65535'"
-    )
+    sysctl = "or sysctl net.ipv4.ip_local_port_range='1024 65535'"
+    here = told(ask(sockets=30_000, target_is_here=True))["ports"]
+    assert here.endswith(f"target.source_addresses: 2, {sysctl}")
+    there = told(ask(sockets=30_000))["ports"]
+    assert there.endswith(f"target.source_addresses: a list of 2 addresses of the machine, {sysctl}")
 
 
 def test_memory_counts_devices_sockets_tls_and_the_target_on_the_same_machine():

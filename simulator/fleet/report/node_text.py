@@ -1,0 +1,63 @@
+"""The machines of a cluster as a person reads them, in the terminal, on the page and in the live view."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from simulator.fleet.record import NodeRecord, RunRecord
+from simulator.fleet.report.formatting import DASH, clock_text, count_text, short_count, time_text
+from simulator.fleet.report.run_status import NodeStatus
+
+NODE_COLUMNS: Final = ("workers", "devices", "sent/s", "lag p99", "CPU", "state")
+"""Of a machine, beside its name."""
+_RUNNING: Final = "running"
+_ENDED: Final = "came to its end"
+
+
+def live_cells(node: NodeStatus) -> tuple[str, ...]:
+    """The cells of :data:`NODE_COLUMNS` while the run goes on: figures of the latest second."""
+    if node.gone_s is not None:
+        return (_workers(node), count_text(node.devices), DASH, DASH, DASH, node_state(node, _RUNNING))
+    return (
+        _workers(node),
+        count_text(node.devices),
+        short_count(node.sent_per_s),
+        time_text(node.send_lag_p99_s),
+        f"{node.cpu_percent:.0f} %",
+        node_state(node, _RUNNING),
+    )
+
+
+def record_cells(node: NodeRecord, record: RunRecord) -> tuple[str, ...]:
+    """The cells of :data:`NODE_COLUMNS` of a run that is over: figures of the whole run."""
+    return (
+        _workers(node),
+        count_text(node.devices or None),
+        short_count(node.sent / record.duration_s) if record.duration_s > 0 else DASH,
+        time_text(node.send_lag_p99_s if node.sent else None),
+        f"{node.cpu_percent:.0f} %" if node.sent else DASH,
+        node_state(node, _ENDED if record.ended_at else DASH),
+    )
+
+
+def node_state(node: NodeStatus | NodeRecord, otherwise: str = "") -> str:
+    """What became of a machine's workers: ``gone since 0:31``, ``1 of 4 lost``.
+
+    Args:
+        node: the machine.
+        otherwise: the word where none is lost.
+    """
+    if node.gone_s is not None:
+        return f"gone since {clock_text(node.gone_s)}"
+    return f"{node.lost} of {node.workers} lost" if node.lost else otherwise
+
+
+def gone_nodes(nodes: Iterable[NodeStatus]) -> list[NodeStatus]:
+    """Those of which no worker is there any more."""
+    return [node for node in nodes if node.gone_s is not None]
+
+
+def _workers(node: NodeStatus | NodeRecord) -> str:
+    last = node.first + node.workers - 1
+    return f"{node.first}" if node.workers == 1 else f"{node.first} to {last}"
