@@ -10,14 +10,12 @@ import fcntl
 import os
 import struct
 import subprocess
-import time
 from pathlib import Path
 from typing import Final
 
 _SHUTDOWN: Final = 0x8004587D
 _WITHOUT_FLUSH: Final = 2
 _OPTIONS: Final = "loop,noauto_da_alloc,data=writeback,commit=600"
-_WITHIN_S: Final = 60.0
 
 
 class Ext4Disk:
@@ -41,6 +39,9 @@ class Ext4Disk:
     def cut_power(self) -> None:
         """Drop what was not synced, and mount what is left.
 
+        What is left is copied: whatever still holds the dead file system, such as a container that was started
+        meanwhile, does not hold the new one.
+
         Raises:
             OSError: it could not be done.
         """
@@ -50,24 +51,19 @@ class Ext4Disk:
         finally:
             os.close(folder)
         self.unmount()
+        left = self._image.with_name(f"{self._image.name}.left")
+        _run("cp", "--sparse=always", str(self._image), str(left))
+        self._image.unlink()
+        self._image = left
         self._mount()
 
     def unmount(self) -> None:
-        """Unmount it, once the processes that have files open there have ended.
+        """Take it away, also from under processes that have files open there.
 
         Raises:
-            OSError: it is in use for too long.
+            OSError: it could not be done.
         """
-        until_s = time.monotonic() + _WITHIN_S
-        while True:
-            try:
-                _run("umount", str(self._place))
-            except OSError:
-                if time.monotonic() > until_s:
-                    raise
-                time.sleep(0.1)
-            else:
-                return
+        _run("umount", "--lazy", str(self._place))
 
     def _mount(self) -> None:
         _run("mount", "-o", _OPTIONS, str(self._image), str(self._place))
