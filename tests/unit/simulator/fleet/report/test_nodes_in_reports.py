@@ -109,6 +109,8 @@ def test_the_terminal_has_a_row_for_each_machine_at_the_end():
     assert "0 to 1" in text
     assert "came to its end" in text
     assert "gone since 0:11" in text
+    (gone,) = (line for line in text.splitlines() if line.startswith("10.0.0.2"))
+    assert gone.split()[4:6] == ["5,000", "91"], "1,000 requests in the 11 s that it was there"
     assert "machine" not in printed(RECORD)
 
 
