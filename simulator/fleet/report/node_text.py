@@ -59,6 +59,11 @@ def gone_nodes(nodes: Iterable[NodeStatus]) -> list[NodeStatus]:
     return [node for node in nodes if node.gone_s is not None]
 
 
+def workers_of_gone(nodes: Iterable[NodeStatus]) -> frozenset[int]:
+    """The workers that a row of their machine says enough of."""
+    return frozenset(number for node in gone_nodes(nodes) for number in range(node.first, node.first + node.workers))
+
+
 def _workers(node: NodeStatus | NodeRecord) -> str:
     last = node.first + node.workers - 1
     return f"{node.first}" if node.workers == 1 else f"{node.first} to {last}"

@@ -52,6 +52,8 @@ def test_the_screen_has_a_row_for_each_machine(width):
     assert gone.endswith("gone since 0:31")
     assert max(map(cell_len, lines)) <= width
     assert not any("#0" in line for line in lines), "the rows of machines stand for those of each worker"
+    assert any("2 of 4 at work" in line for line in lines)
+    assert not any("is dead" in line for line in lines)
 
 
 def test_of_many_machines_those_that_lost_workers_stay_where_the_screen_is_low():
