@@ -42,7 +42,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test chaos exhaustive faults cluster-test servers systemd device-test systemd-records soak steady powercuts labelsproof fuzz check format docs pictures bench lock deb release update-cuts clean
+.PHONY: help setup demo test chaos exhaustive faults cluster-test cluster-faults servers systemd device-test systemd-records soak steady powercuts labelsproof fuzz check format docs pictures bench lock deb release update-cuts clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-15s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -71,6 +71,9 @@ servers: $(VENV)/.installed-dev ## every consumer at servers of every single cho
 
 cluster-test: $(VENV_CLUSTER)/.installed ## a run's workers on a Ray cluster of several nodes on this machine (a quarter of an hour)
 	@$(VENV_CLUSTER)/bin/python -m pytest $(PYTEST_FLAGS) tests/contract/test_workers_port.py tests/cluster
+
+cluster-faults: $(VENV_CLUSTER)/.installed ## nodes, workers, heads and networks of a Ray cluster ended or cut, ten times each (root; three quarters of an hour)
+	@CLUSTER_ROUNDS=$${CLUSTER_ROUNDS:-10} $(VENV_CLUSTER)/bin/python -m pytest $(PYTEST_FLAGS) tests/cluster/test_cluster_faults.py
 
 systemd: $(VENV)/.installed-dev ## the agent under the systemd of Debian 13, then of Debian 12 (needs root; a quarter of an hour)
 	@for release in $(SYSTEMD_RELEASES); do \

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,6 +34,10 @@ class RunningCluster:
         """What Ray and its processes wrote."""
         return Path(self.cluster.head_node.get_logs_dir_path())
 
+    def count_nodes(self) -> int:
+        """Those that live."""
+        return sum(bool(node["Alive"]) for node in self.cluster.global_state.node_table())
+
     def add_node(self, cores: int) -> Any:
         node = self.cluster.add_node(num_cpus=cores, **SMALL)
         self.nodes.append(node)
@@ -43,14 +48,18 @@ class RunningCluster:
         self.nodes.remove(node)
         self.cluster.remove_node(node, allow_graceful=False)
 
+    def kill_head_process(self) -> None:
+        """End the process that has the cluster's tables."""
+        os.kill(self.cluster.head_node.all_processes["gcs_server"][0].process.pid, signal.SIGKILL)
+
 
 @contextlib.contextmanager
-def running_cluster(*cores: int) -> Iterator[RunningCluster]:
-    """A cluster with a node for each number of cores; the first one is its head."""
+def running_cluster(*cores: int, address: str = SMALL["node_ip_address"]) -> Iterator[RunningCluster]:
+    """A cluster with a node for each number of cores; the first one is its head, which listens at this address."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     from ray.cluster_utils import Cluster
 
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": cores[0], **SMALL})
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": cores[0], **SMALL, "node_ip_address": address})
     running = RunningCluster(cluster, cluster.address)
     try:
         for number in cores[1:]:

@@ -1,231 +1,113 @@
-"""A run on the nodes of a Ray cluster, as its user starts it; nodes, workers and the run itself are killed."""
+"""A run on the nodes of a Ray cluster, as its user starts it: the run of one machine, and what cannot be used."""
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
 import signal
 import subprocess
 import sys
-import tempfile
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from agent.wire.secret import Secret
 from simulator.exit_codes import ExitCode
-from simulator.service.config import ServiceConfig
-from simulator.service.server import RunningService
-from tests.cluster_running import RunningCluster, running_cluster
-
-API_KEY, SECRET_KEY = "mk_cluster", "msk_cluster_0123456789"
-LEASE_S = 15
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[RunningCluster]:
-    with running_cluster(2, 2) as running:
-        yield running
+from simulator.fleet.metrics.merging import merge_operations
+from simulator.fleet.report.writing import parse_record, read_seconds
+from tests.cluster_network import can_make_networks, remote_machine
+from tests.cluster_running import running_cluster
+from tests.cluster_runs import DEVICES, LEASE_S, SCENARIO, SECRET_KEY, Program, hold, nothing_left
+from tests.cluster_witness import has_nginx, witness
 
 
-@pytest.fixture(scope="module")
-def service() -> Iterator[RunningService]:
-    config = ServiceConfig(port=0, api_key=API_KEY, secret_key=Secret(SECRET_KEY), rate_limit=0)
-    with RunningService(config) as running:
-        yield running
+def check_run(record: dict[str, Any], folder: Path, workers: int) -> None:
+    """It is whole, and the merged figures of its seconds are those of the whole run, to the bit."""
+    readings, commands = record["audit"]["readings"], record["audit"]["commands"]
+    assert readings["sent"] == readings["accepted"] == readings["stored"] > 200
+    assert readings["lost"] == readings["doubled"] == commands["lost"] == 0
+    assert len(list((folder / "audit").glob("worker-*.ledger"))) == workers
+    whole = parse_record((folder / "run.json").read_text()).operations
+    seconds = [second.operations for second in read_seconds(folder)]
+    for parts in (seconds, seconds[::-1]):
+        merged = merge_operations(parts)
+        assert {name: merged[name] for name in whole} == whole
+    assert whole["http.poll"]
 
 
-@pytest.fixture
-def start(service, tmp_path) -> Callable[..., subprocess.Popen[str]]:
-    """Start ``fleet-simulator run``; its folder is ``tmp_path/NAME``."""
-
-    def start(name: str, address: str | None, prefix: str = "", **changes: Any) -> subprocess.Popen[str]:
-        secret = tmp_path / "secret"
-        secret.write_text(SECRET_KEY)
-        secret.chmod(0o600)
-        path = tmp_path / f"{name}.yaml"
-        document = {**SCENARIO, **changes}
-        # Of each run's own: a run that was killed leaves orders that nobody knows of.
-        document["fleet"] = {"identities": {"prefix": f"{prefix or name}-"}, **document["fleet"]}
-        path.write_text(yaml.safe_dump(document))
-        options = ["--base-url", service.base_url, "--api-key", API_KEY, "--secret-key-file", str(secret)]
-        if address is not None:
-            options += ["--cluster", address]
-        command = [sys.executable, "-m", "simulator.cli", "run", str(path), "--out", str(tmp_path / name), "--json"]
-        return subprocess.Popen([*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-    return start
-
-
-SCENARIO: dict[str, Any] = {
-    "scenario": "cluster",
-    "seed": 7,
-    "workers": 4,
-    "target": {"transport": "http_poll", "pool": 16},
-    "fleet": {
-        "devices": 40,
-        "models": [
-            {
-                "name": "replayed",
-                "telemetry": {"every_s": 1},
-                "poll": {"every_s": 1},
-                "signals": {"temperature": {"kind": "csv", "file": "day.csv", "column": "t", "every_s": 1}},
-            }
-        ],
-    },
-    "commands": [{"rate_per_s": 4, "payload": {"command": "ping"}}],
-    "phases": [
-        {"name": "ramp", "kind": "ramp", "duration_s": 3},
-        {"name": "hold", "kind": "hold", "duration_s": 5},
-    ],
-    "thresholds": ["audit.lost == 0"],
-}
-
-
-def ended(program: subprocess.Popen[str]) -> tuple[int, dict[str, Any], str]:
-    """Exit code, record and standard error."""
-    output, errors = program.communicate(timeout=240)
-    assert output == "" or output.startswith("{"), output[:2000]
-    return program.returncode, json.loads(output or "{}"), errors
-
-
-def worker_processes() -> set[int]:
-    """The processes of workers that make load, wherever they were started, of this Python's environment."""
-    found = set()
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        with contextlib.suppress(OSError):
-            words = path.read_bytes().split(b"\0")
-            if words[0] == sys.executable.encode() and any(b"spawn_main" in word for word in words):
-                found.add(int(path.parent.name))
-    return found
-
-
-def crew_folders() -> Iterator[Path]:
-    return Path(tempfile.gettempdir()).glob("fleet-crew-*")
-
-
-@contextmanager
-def nothing_left(within_s: float) -> Iterator[None]:
-    """No process of a worker and no folder of files is there afterwards that was not there before."""
-    before = set(crew_folders()), worker_processes()
-    yield
-    deadline_s = time.monotonic() + within_s
-    while (left := (set(crew_folders()) - before[0], worker_processes() - before[1])) != (set(), set()):
-        assert time.monotonic() < deadline_s, left
-        time.sleep(0.1)
-
-
-def wait_for_load(folder: Path, program: subprocess.Popen[str], seconds: int = 3) -> None:
-    """Return when so many seconds of load are measured."""
-    file = folder / "seconds.jsonl"
-    deadline_s = time.monotonic() + 120
-    while time.monotonic() < deadline_s and program.poll() is None:
-        if file.exists() and len(file.read_text().splitlines()) >= seconds:
-            return
-        time.sleep(0.1)
-    raise AssertionError(f"no load: {ended(program)}")
-
-
-def test_a_run_on_several_nodes_is_the_run_on_one_machine(cluster, start, tmp_path):
-    (tmp_path / "day.csv").write_text("t\n" + "\n".join(f"{value}.5" for value in range(60)))
-    code, here, errors = ended(start("here", None, "same"))
-    assert code == ExitCode.GOOD, errors
+def test_the_same_run_on_one_machine_and_on_two_and_four_nodes_has_one_plan_and_one_audit(cluster, start, tmp_path):
+    records = {}
     with nothing_left(within_s=10):
-        code, there, errors = ended(start("there", cluster.address, "same"))
-    assert code == ExitCode.GOOD, errors
-    assert there["digest"] == here["digest"]
-    assert "with worker 0 to 1" in there["machine"]
-    assert "with worker 2 to 3" in there["machine"]
-    for record, folder in ((here, "here"), (there, "there")):
-        readings, commands = record["audit"]["readings"], record["audit"]["commands"]
-        assert record["audit"]["complete"]
-        assert readings["sent"] == readings["accepted"] == readings["stored"] > 200
-        assert readings["lost"] == commands["lost"] == 0
-        assert len(list((tmp_path / folder / "audit").glob("worker-*.ledger"))) == 4
-    assert here["audit"]["commands"]["sent"] == there["audit"]["commands"]["sent"]
+        for name, address, workers in (("one", None, 1), ("two", None, 2), ("nodes2", cluster.address, 4)):
+            records[name] = start(name, address, "same", workers=workers).ended_whole()
+            check_run(records[name], tmp_path / name, workers)
+    with running_cluster(1, 1, 1, 1) as four, nothing_left(within_s=10):
+        records["nodes4"] = start("nodes4", four.address, "same").ended_whole()
+        check_run(records["nodes4"], tmp_path / "nodes4", 4)
+    assert len({record["digest"] for record in records.values()}) == 1
+    assert len({record["audit"]["commands"]["sent"] for record in records.values()}) == 1
+    assert all(record["thresholds"][0]["held"] for record in records.values())
+    assert "with worker 0 to 1" in records["nodes2"]["machine"]
+    assert "with worker 2 to 3" in records["nodes2"]["machine"]
+    assert records["nodes4"]["machine"].count("with worker") == 4
     again = subprocess.run(
-        [sys.executable, "-m", "simulator.cli", "report", str(tmp_path / "there")], capture_output=True, check=False
+        [sys.executable, "-m", "simulator.cli", "report", str(tmp_path / "nodes2")], capture_output=True, check=False
     )
     assert again.returncode == ExitCode.GOOD
-    assert SECRET_KEY not in "".join(
-        path.read_text(errors="replace") for path in cluster.logs.rglob("*") if path.is_file()
-    )
+    texts = (path.read_text(errors="replace") for path in cluster.logs.rglob("*") if path.is_file())
+    assert not any(SECRET_KEY in text for text in texts)
 
 
-def test_a_worker_that_is_killed_is_a_declared_gap(cluster, start, tmp_path):
-    (tmp_path / "day.csv").write_text("t\n1\n2\n")
-    before = worker_processes()
+@pytest.mark.skipif(not (can_make_networks() and has_nginx()), reason="needs root, ip and nginx")
+def test_a_machine_behind_a_slow_and_lossy_network_makes_the_same_run(service, start, tmp_path):
+    here = start("here", None, "slow").ended_whole()
+    with (
+        remote_machine(1) as machine,
+        witness(service.base_url, machine.service_at) as seen,
+        running_cluster(2, address=machine.here) as own,
+        nothing_left(within_s=10),
+    ):
+        machine.join(own, 2)
+        machine.to_cluster.delay_s, machine.to_cluster.loss = 0.04, 0.02
+        there = start("there", own.address, "slow", f"http://{machine.service_at}:{seen.port}").ended_whole()
+        seen.check_each_plays_once()
+        machines = [readings[0].machine for readings in seen.by_device().values()]
+    check_run(there, tmp_path / "there", 4)
+    assert there["digest"] == here["digest"]
+    assert there["audit"]["commands"]["sent"] == here["audit"]["commands"]["sent"]
+    assert machines.count(machine.seen_as) == machines.count(machine.service_at) == DEVICES / 2
+
+
+def test_ctrl_c_ends_the_run_in_order_with_an_audit(cluster, start):
     with nothing_left(within_s=10):
-        program = start("killed", cluster.address)
-        wait_for_load(tmp_path / "killed", program)
-        workers = worker_processes() - before
-        assert len(workers) == 4
-        assert not any("_raylet" in Path(f"/proc/{pid}/maps").read_text() for pid in workers), "Ray is in a worker"
-        os.kill(min(workers), signal.SIGKILL)
-        code, record, errors = ended(program)
-    assert code == ExitCode.INCONCLUSIVE, errors
-    (gap,) = record["gaps"]
-    assert "signal 9" in gap["reason"]
-    assert not record["audit"]["complete"]
-    assert record["audit"]["readings"]["lost"] == 0
-
-
-def test_a_node_that_dies_takes_its_workers_and_the_run_goes_on_to_a_report(start, tmp_path):
-    (tmp_path / "day.csv").write_text("t\n1\n2\n")
-    with running_cluster(2) as own, nothing_left(within_s=30):
-        node = own.add_node(2)
-        program = start("node", own.address)
-        wait_for_load(tmp_path / "node", program)
-        own.kill_node(node)
-        code, record, errors = ended(program)
-        assert code == ExitCode.INCONCLUSIVE, errors
-        assert len({gap["worker"] for gap in record["gaps"]}) == 2
-        assert record["audit"]["readings"]["lost"] == 0
-        assert (tmp_path / "node" / "report.html").exists()
-
-
-def test_a_run_that_is_killed_leaves_no_worker_that_goes_on_sending(cluster, start, tmp_path):
-    (tmp_path / "day.csv").write_text("t\n1\n2\n")
-    with nothing_left(within_s=LEASE_S + 5):
-        program = start("orphan", cluster.address, phases=[{"name": "hold", "kind": "hold", "duration_s": "10m"}])
-        wait_for_load(tmp_path / "orphan", program)
-        program.kill()
-        ended(program)
-
-
-def test_workers_that_nobody_asks_any_more_end_by_themselves_and_the_run_says_so(cluster, start, tmp_path):
-    (tmp_path / "day.csv").write_text("t\n1\n2\n")
-    before = worker_processes()
-    with nothing_left(within_s=10):
-        program = start("frozen", cluster.address, phases=[{"name": "hold", "kind": "hold", "duration_s": 30}])
-        wait_for_load(tmp_path / "frozen", program)
-        program.send_signal(signal.SIGSTOP)  # what the crews see of a conductor that is cut off
-        frozen_s = time.monotonic()
-        while worker_processes() - before:
-            assert time.monotonic() - frozen_s < LEASE_S + 5
-            time.sleep(0.1)
-        program.send_signal(signal.SIGCONT)
-        code, record, errors = ended(program)
-    assert code == ExitCode.INCONCLUSIVE, errors
-    assert {gap["worker"] for gap in record["gaps"]} == {0, 1, 2, 3}
-
-
-def test_ctrl_c_ends_the_run_in_order_with_an_audit(cluster, start, tmp_path):
-    (tmp_path / "day.csv").write_text("t\n1\n2\n")
-    with nothing_left(within_s=10):
-        program = start("stopped", cluster.address, phases=[{"name": "hold", "kind": "hold", "duration_s": "10m"}])
-        wait_for_load(tmp_path / "stopped", program)
-        program.send_signal(signal.SIGINT)
-        code, record, errors = ended(program)
-    assert code == ExitCode.INTERRUPTED, errors
+        program = start("stopped", cluster.address, phases=hold(600))
+        program.wait_for_load()
+        program.process.send_signal(signal.SIGINT)
+        record = program.ended_with(ExitCode.INTERRUPTED)
     assert record["audit"]["readings"]["lost"] == 0
     assert record["audit"]["readings"]["sent"] > 0
+
+
+def test_devices_of_a_run_are_refused_to_one_from_another_machine_until_it_has_ended_however_it_does(
+    cluster, start, tmp_path
+):
+    def from_machine(name: str) -> Program:
+        folder = tmp_path / f"tmp-{name}"  # another one has other locks
+        folder.mkdir()
+        return start(name, cluster.address, "shared", phases=hold(600), environment={"TMPDIR": str(folder)})
+
+    with nothing_left(within_s=LEASE_S + 5):
+        first = from_machine("first")
+        first.wait_for_load()
+        code, _, errors = from_machine("second").ended()
+        assert code == ExitCode.USAGE, errors
+        assert (
+            f"another run of this cluster uses these devices (scenario cluster, process {first.process.pid}" in errors
+        )
+        first.process.kill()
+        first.ended()
+        third = from_machine("third")
+        third.wait_for_load()
+        third.process.send_signal(signal.SIGINT)
+        third.ended_with(ExitCode.INTERRUPTED)
 
 
 OUTSIDE = {
@@ -242,6 +124,7 @@ MANY = {
     "case",
     [
         ("127.0.0.1:1", {}, "nobody answers at 127.0.0.1:1"),
+        ("service", {}, "is no head of a Ray cluster: start 'ray start --head' there"),
         ("somewhere", {}, "'somewhere': write HOST:PORT"),
         ("http://127.0.0.1:6379", {}, "write HOST:PORT"),
         (None, {"workers": 5}, "5 workers need a core each, and there are 4"),
@@ -249,12 +132,13 @@ MANY = {
         (None, MANY, "127.0.0.2: ports: 50,000 needed"),
     ],
 )
-def test_what_cannot_be_used_is_one_clear_line_and_nothing_is_sent(cluster, start, tmp_path, case):
+def test_what_cannot_be_used_is_one_clear_line_and_nothing_is_sent(cluster, service, start, tmp_path, case):
     address, changes, sentence = case
-    (tmp_path / "day.csv").write_text("t\n1\n2\n")
+    if address == "service":
+        address = service.base_url.removeprefix("http://")
     (tmp_path.parent / "elsewhere.csv").write_text("t\n1\n2\n")
     with nothing_left(within_s=5):
-        code, _, errors = ended(start("refused", address or cluster.address, **changes))
+        code, _, errors = start("refused", address or cluster.address, **changes).ended()
     assert code == ExitCode.USAGE, errors
     assert sentence in errors
     assert "Traceback" not in errors

@@ -254,7 +254,7 @@ def _patched(clock: Time, service: Service, engines: Engines, prepared: list[Any
         "run.fleet_run.asyncio": SimpleNamespace(run=loop.run_until_complete),
         "run.place.LocalWorkers": lambda _work: VirtualWorkers(loop, service, clock),
         "run.fleet_run.Coordinator": partial(Coordinator, now=clock.monotonic),
-        "run.fleet_run.claimed_devices": lambda *_arguments: ExitStack(),
+        "run.place.claimed_devices": lambda *_arguments: ExitStack(),
         "run.fleet_run.finish_run": lambda folder, record, *_more: (
             folder.finish(record),
             SimpleNamespace(missing=(), doubts=()),

@@ -1,12 +1,17 @@
-"""How far the clocks of the workers are ahead of the coordinator's: measured by asking each, a few times."""
+"""Clocks of several machines: how far the workers' are ahead of the coordinator's, and whether one jumps meanwhile."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
 ROUNDS: Final = 5
 """How often each worker is asked; the answer that took the shortest time counts."""
+
+WALL_CLOCK_S: Final = 5.0
+"""Further off, a wall clock gives readings times that an audit cannot take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,3 +68,28 @@ class Clocks:
     def has_open(self, living: tuple[int, ...]) -> bool:
         """Whether an answer of one of these workers is still to come."""
         return any(worker in living for worker, _ in self._asked_s)
+
+
+class WallClock:
+    """Notices that the wall clock of this machine jumps while something goes by it.
+
+    Args:
+        wall: seconds since the epoch.
+        monotonic: the clock that nobody sets.
+    """
+
+    def __init__(self, wall: Callable[[], float] = time.time, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._wall = wall
+        self._monotonic = monotonic
+        self._apart_s = wall() - monotonic()
+        self._is_said = False
+
+    def look(self) -> str | None:
+        """How far it is from where it was to be, in words, where that is more than :data:`WALL_CLOCK_S`; once."""
+        set_s = self._wall() - self._monotonic() - self._apart_s
+        if self._is_said or abs(set_s) <= WALL_CLOCK_S:
+            return None
+        self._is_said = True
+        way = "ahead" if set_s > 0 else "back"
+        cause = "it was set, or the machine slept" if set_s > 0 else "it was set"
+        return f"the clock of its machine jumped {way} by {abs(set_s):.0f} s in the middle of the run: {cause}"

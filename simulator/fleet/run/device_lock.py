@@ -33,14 +33,11 @@ def claimed_devices(scenario: Scenario, base_url: str, folder: Path | None = Non
     Raises:
         ConfigurationError: another run has them.
     """
-    if scenario.kind in _WITHOUT_DEVICES:
+    name = claim_name(scenario, base_url)
+    if name is None:
         yield
         return
-    fleet = scenario.fleet
-    names = fleet.identities.from_file or fleet.identities.prefix
-    parts = "\n".join((base_url, fleet.identities.user_id, fleet.product, str(names)))
-    name = f"fleet-simulator-{os.getuid()}-{hashlib.sha256(parts.encode()).hexdigest()[:16]}.lock"
-    path = (folder or Path(tempfile.gettempdir())) / name
+    path = (folder or Path(tempfile.gettempdir())) / f"fleet-simulator-{os.getuid()}-{name}.lock"
     descriptor = _lock(path)
     try:
         os.ftruncate(descriptor, 0)
@@ -49,6 +46,35 @@ def claimed_devices(scenario: Scenario, base_url: str, folder: Path | None = Non
     finally:
         path.unlink(missing_ok=True)
         os.close(descriptor)
+
+
+def claim_name(scenario: Scenario, base_url: str) -> str | None:
+    """The name of a scenario's devices, the same for all runs that have them; None where a run has no such devices.
+
+    Args:
+        scenario: names product, user and devices.
+        base_url: of the service that has them.
+    """
+    if scenario.kind in _WITHOUT_DEVICES:
+        return None
+    fleet = scenario.fleet
+    names = fleet.identities.from_file or fleet.identities.prefix
+    parts = "\n".join((base_url, fleet.identities.user_id, fleet.product, str(names)))
+    return hashlib.sha256(parts.encode()).hexdigest()[:16]
+
+
+def taken(whose: str, where: str) -> ConfigurationError:
+    """The error of a run whose devices another one has.
+
+    Args:
+        whose: which run that is.
+        where: it was started.
+    """
+    fault = (
+        f"another run of {where} uses these devices ({whose}), and each would take the other's commands and readings "
+        "for faults: wait until it has ended, or give this scenario other names with fleet.identities.prefix"
+    )
+    return ConfigurationError([fault], "fleet.identities")
 
 
 def _lock(path: Path) -> int:
@@ -60,12 +86,7 @@ def _lock(path: Path) -> int:
         except BlockingIOError:
             whose = os.read(descriptor, _TEXT_BYTES).decode(errors="replace") or "unknown scenario"
             os.close(descriptor)
-            fault = (
-                f"another run of this machine uses these devices ({whose}), and each would take the other's commands "
-                "and readings for faults: wait until it has ended, or give this scenario other names with "
-                "fleet.identities.prefix"
-            )
-            raise ConfigurationError([fault], "fleet.identities") from None
+            raise taken(whose, "this machine") from None
         # Who held it before may have taken the file away in between: then nobody else would see this lock.
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(descriptor), path.stat()):

@@ -26,8 +26,8 @@ from simulator.fleet.report.formatting import error_text
 from simulator.fleet.report.live import RunView
 from simulator.fleet.report.making import finish_run
 from simulator.fleet.report.run_status import RunHead
+from simulator.fleet.run.clocks import WallClock
 from simulator.fleet.run.coordinator import Coordinator, RunOutcome
-from simulator.fleet.run.device_lock import claimed_devices
 from simulator.fleet.run.nodes import describe as describe_nodes
 from simulator.fleet.run.place import Place, place_of
 from simulator.fleet.run.preparing import Prepared, RunContext, prepare
@@ -103,7 +103,7 @@ def perform_run(options: RunOptions, make_view: MakeView) -> RunRecord:
         workers = place.count_workers(scenario)
         needs = place.check(options.file, options.target, workers)
         head = head_of(scenario, options.target.base_url, workers)
-        ends.enter_context(claimed_devices(scenario, options.target.base_url))
+        ends.enter_context(place.claim(scenario, options.target.base_url))
         secrets = Path(ends.enter_context(TemporaryDirectory(prefix="fleet-simulator-")))
         context = RunContext(options.file, plan, options.target, options.folder, secrets, workers, options.is_audited)
         folder = ends.enter_context(RunFolder(options.folder))
@@ -189,7 +189,7 @@ def _check_caps(options: RunOptions, plan: Plan) -> None:
 
 def _conduct(reporter: RunReporter, place: Place) -> tuple[RunOutcome, Merger]:
     jobs = reporter.prepared.jobs
-    merger = Merger(range(len(jobs)))
+    merger, wall_clock = Merger(range(len(jobs))), WallClock()
     with place.make_workers(work) as workers:
         workers.start(jobs)
         outcome = Coordinator(workers, schedule_of(reporter.scenario), merger, reporter).conduct()
@@ -198,6 +198,8 @@ def _conduct(reporter: RunReporter, place: Place) -> tuple[RunOutcome, Merger]:
         outcome.problems += missing
         outcome.broken += missing
         outcome.has_all_ledgers = not missing
+    if (why := wall_clock.look()) is not None:
+        outcome.broken.append(f"the conductor: {why}")
     return outcome, merger
 
 

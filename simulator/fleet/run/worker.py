@@ -22,6 +22,7 @@ from agent.errors import AgentError, ConfigurationError
 from simulator.fleet.engine.preflight import raise_descriptor_limit
 from simulator.fleet.metrics.health import HealthProbe, ProcessHealth
 from simulator.fleet.metrics.recorder import Cut, Recorder
+from simulator.fleet.run.clocks import WallClock
 from simulator.fleet.run.messages import (
     Begin,
     ClockRead,
@@ -224,6 +225,7 @@ class _Sender:
         self._link = link
         self._said: queue.SimpleQueue[FromWorker | _Second | None] = queue.SimpleQueue()
         self._probe: HealthProbe | None = None
+        self._wall_clock = WallClock()
         self._thread = make_thread(self._run, "sender", self._fail)
 
     def start(self) -> None:
@@ -263,6 +265,8 @@ class _Sender:
                 if said is None:
                     return
                 self._link.send(self._measured(said.cut) if isinstance(said, _Second) else said)
+                if isinstance(said, _Second) and (why := self._wall_clock.look()) is not None:
+                    self._link.send(Problem(self._worker, f"worker {self._worker}: {why}"))
 
     def _fail(self, name: str, error: BaseException) -> None:
         """Nothing can be sent any more but this: the process ends, and its part of the run is a gap."""

@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from simulator.fleet.run.clocks import WALL_CLOCK_S
 from simulator.fleet.run.cluster.placement import Node
 
-_CLOCK_S: Final = 5.0
-"""Further apart, wall clocks give readings times that an audit cannot take."""
 _PACKAGES: Final = ("agent", "gateway", "simulator")
 
 
@@ -85,7 +84,7 @@ def _faults(there: Seen, between_s: tuple[float, float]) -> Iterator[str]:
         yield f"has another build of device-agent {ours.distribution} than this machine: install the same"
     asked_s, answered_s = between_s
     ahead_s = max(there.wall_s - answered_s, 0.0) or min(there.wall_s - asked_s, 0.0)
-    if abs(ahead_s) > _CLOCK_S:
+    if abs(ahead_s) > WALL_CLOCK_S:
         way = "ahead of" if ahead_s > 0 else "behind"
         why = "devices date their readings by it"
         yield f"its clock is {abs(ahead_s):.0f} s {way} this machine's, and {why}: set both by a time server"

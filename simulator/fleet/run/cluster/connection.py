@@ -29,6 +29,11 @@ _WITHOUT_HEAD_S: Final = "604800"
 _RAYS_OWN: Final = frozenset({"CPU", "GPU", "memory", "object_store_memory"})
 _ANSWER_S: Final = 5.0
 _LOOK_S: Final = 60.0
+_PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)
+"""With which a client begins HTTP/2 (RFC 9113, 3.4), which Ray speaks under gRPC; a server begins with SETTINGS."""
+_SETTINGS: Final = b"\x04"
+_FRAME_HEAD: Final = 9
+_START: Final = "start 'ray start --head' there, or name another address"
 
 
 @contextlib.contextmanager
@@ -69,10 +74,27 @@ def _check_address(address: str) -> None:
         fault = f"{address!r}: write HOST:PORT of the cluster's head, such as 10.0.0.1:6379, or auto"
         raise ConfigurationError([fault], _SOURCE)
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER_S).close()
+        answer = _greet(host.strip("[]"), int(port))
     except (OSError, OverflowError) as error:
-        fix = "start 'ray start --head' there, or name another address"
-        raise ConfigurationError([f"nobody answers at {address} ({error}): {fix}"], _SOURCE) from None
+        raise ConfigurationError([f"nobody answers at {address} ({error}): {_START}"], _SOURCE) from None
+    if answer != _SETTINGS and not os.environ.get("RAY_USE_TLS"):
+        fault = f"what answers at {address} is no head of a Ray cluster: {_START}"
+        raise ConfigurationError([fault], _SOURCE)
+
+
+def _greet(host: str, port: int) -> bytes:
+    """The type of the first frame that a server sends; empty where none comes that HTTP/2 has.
+
+    Raises:
+        OSError, OverflowError: there is no connection.
+    """
+    with socket.create_connection((host, port), timeout=_ANSWER_S) as line:
+        try:
+            line.sendall(_PREFACE)
+            begin = line.recv(_FRAME_HEAD, socket.MSG_WAITALL)
+        except OSError:  # it says nothing, or closes
+            return b""
+    return begin[3:4] if len(begin) == _FRAME_HEAD else b""
 
 
 def _connect(address: str) -> None:

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from simulator.fleet.run.cluster.luggage import Luggage, unpack
 from simulator.fleet.run.local_workers import LocalWorkers
-from simulator.fleet.run.messages import FromWorker, ToWorker
+from simulator.fleet.run.messages import FromWorker, Heartbeat, Measured, ToWorker
 from simulator.fleet.run.workers import Work, WorkerLost
 from simulator.watched import make_thread
 
@@ -31,7 +31,8 @@ LEASE_S: Final = 15.0
 PREFIX: Final = "fleet-crew-"
 """Of the folder with a crew's files, in the machine's one for temporary files."""
 PIECE_BYTES: Final = 4 * 1024 * 1024
-_WAIT_S: Final = 0.25
+_WAIT_S: Final = 0.5
+"""How often the coordinator is answered in a second is what a machine costs it, however many workers are on it."""
 _LOOK_S: Final = 0.5
 _END_S: Final = 10.0
 _GONE_S: Final = 0.02
@@ -96,7 +97,7 @@ class NodeCrew:
         return self._obeyed
 
     def receive(self, taken: int) -> Batch:
-        """The next batch of messages and its number; empty when none came for a moment.
+        """The next batch of messages and its number; those of each second are gathered for a moment.
 
         Args:
             taken: the number of the last batch that has arrived; one that is newer than that comes again.
@@ -104,8 +105,18 @@ class NodeCrew:
         self._asked_s = time.monotonic()
         number, _ = self._batch
         if number <= taken:
-            self._batch = number + 1, list(self._workers.receive(_WAIT_S))
+            self._batch = number + 1, self._gather()
         return self._batch
+
+    def _gather(self) -> list[FromWorker | WorkerLost]:
+        """What comes within :data:`_WAIT_S`, or until something came that is not there each second."""
+        messages: list[FromWorker | WorkerLost] = []
+        until_s = time.monotonic() + _WAIT_S
+        while all(isinstance(message, Measured | Heartbeat) for message in messages):
+            if (left_s := until_s - time.monotonic()) <= 0:
+                break
+            messages += self._workers.receive(left_s)
+        return messages
 
     def size_of(self, path: str) -> tuple[int, str]:
         """Length and SHA-256 of a file that a worker has written; (-1, "") when there is none.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -13,10 +14,12 @@ from simulator.fleet.plan.digest import deal
 from simulator.fleet.plan.workers import count_workers
 from simulator.fleet.record import NodeRecord
 from simulator.fleet.run.capacity import Sources, addresses_of_devices, demand_of, find_sources, starving
+from simulator.fleet.run.cluster.claim import claimed_in_cluster
 from simulator.fleet.run.cluster.connection import count_free, on_each
 from simulator.fleet.run.cluster.luggage import check_files
 from simulator.fleet.run.cluster.placement import Node, Seat, seats_for
 from simulator.fleet.run.cluster.ray_workers import RayWorkers
+from simulator.fleet.run.device_lock import claimed_devices
 from simulator.fleet.run.workers import Work, Workers
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.reading import ScenarioFile
@@ -101,6 +104,12 @@ class Cluster:
             for seat, look in zip(self._seats, looks, strict=True)
         )
         return found, faults + [fault for share in found for fault in share.faults]
+
+    @contextlib.contextmanager
+    def claim(self, scenario: Scenario, base_url: str) -> Iterator[None]:
+        """Keep other runs of this machine and of the cluster away. See :class:`~simulator.fleet.run.place.Place`."""
+        with claimed_devices(scenario, base_url), claimed_in_cluster(scenario, base_url):
+            yield
 
     def make_workers(self, work: Work) -> Workers:
         """The workers, not started yet. See :class:`~simulator.fleet.run.place.Place`."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
 from simulator.fleet.metrics.health import ProcessHealth
 from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.merging import Merger
@@ -27,20 +29,21 @@ def counts(seconds) -> list[tuple[int, int]]:
     return [(each.second, sum(t.count for t in each.operations.get("http.poll", {}).values())) for each in seconds]
 
 
-def test_eight_workers_are_one_log_bit_for_bit():
+@pytest.mark.parametrize("count", [1, 2, 4, 8])
+def test_however_many_workers_are_one_log_bit_for_bit_in_whichever_order_they_report(count):
     numbers = random.Random(1)
-    merger, one = Merger(range(8)), Recorder()
+    merger, one = Merger(range(count)), Recorder()
     for second in range(5):
-        workers = [Recorder(worker) for worker in range(8)]
+        workers = [Recorder(worker) for worker in range(count)]
         for number in range(400):
             took_s = numbers.lognormvariate(-4, 1.5)
             sent_s = numbers.random() / 100
             outcome = LIMITED if number % 9 == 0 else OK
-            for recorder in (workers[number * 7 % 8], one):
+            for recorder in (workers[number * 7 % count], one):
                 recorder.record(
                     "http.poll", outcome, intended_s=0.0, sent_s=sent_s, now_s=took_s, attempt=ATTEMPTS[number % 5]
                 )
-        for worker in numbers.sample(workers, 8):
+        for worker in numbers.sample(workers, count):
             merger.add(worker.cut(second).delta())
     truth = one.cut(0).delta()
     assert counts(merger.ready()) == [(second, 400) for second in range(5)]

@@ -10,9 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
+from types import SimpleNamespace
 
 from agent.errors import ConfigurationError
 from simulator.fleet.metrics.recorder import Recorder
+from simulator.fleet.run import worker as worker_module
 from simulator.fleet.run.local_workers import PipeLink
 from simulator.fleet.run.messages import (
     Begin,
@@ -21,6 +23,7 @@ from simulator.fleet.run.messages import (
     EnterPhases,
     Finished,
     FromWorker,
+    Measured,
     Problem,
     ReadClock,
     Ready,
@@ -131,3 +134,11 @@ def test_a_worker_says_what_its_clock_shows_however_busy_its_loop_is():
     (read,) = (message for message in told if isinstance(message, ClockRead))
     assert read.number == 7
     assert before_s <= read.now_s <= time.monotonic()
+
+
+def test_a_worker_whose_machines_clock_jumps_says_so_with_the_second_in_which_it_did(monkeypatch):
+    monkeypatch.setattr(worker_module, "WallClock", lambda: SimpleNamespace(look=lambda: "the clock jumped"))
+    now_s = time.monotonic()
+    told = performed(Piece(fails=False), Begin(now_s), Drain(now_s, now_s + 1), Stop())
+    assert isinstance(told[-2], Measured)
+    assert told[-1] == Problem(0, "worker 0: the clock jumped")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
+import threading
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -45,6 +48,38 @@ def test_an_address_where_nobody_listens_is_refused_at_once(monkeypatch):
             connected(address),
         ):
             pass
+
+
+@contextlib.contextmanager
+def server_that_says(words: bytes) -> Iterator[str]:
+    """A server of something else; its address. It says this to everybody, whatever it is asked."""
+    with socket.create_server(("127.0.0.1", 0)) as listener, contextlib.ExitStack() as ends:
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    line = ends.enter_context(listener.accept()[0])
+                    line.sendall(words)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield f"127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+@pytest.mark.parametrize("words", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"", b"220 mail\r\n"])
+def test_a_server_that_is_no_head_of_a_cluster_is_refused_before_ray_tries_it_for_minutes(words, monkeypatch):
+    monkeypatch.setattr(connection, "find_spec", lambda _name: True)
+    monkeypatch.setattr(connection, "_ANSWER_S", 0.5)
+    with (
+        server_that_says(words) as address,
+        pytest.raises(ConfigurationError, match=f"what answers at {address} is no head of a Ray cluster: start 'ray"),
+        connected(address),
+    ):
+        pass
 
 
 def test_a_machine_with_the_same_program_is_taken():
