@@ -42,7 +42,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test chaos exhaustive faults cluster-test cluster-faults servers systemd device-test systemd-records soak steady powercuts labelsproof fuzz check format docs pictures bench lock deb release update-cuts clean
+.PHONY: help setup demo test chaos exhaustive faults cluster-test cluster-faults servers systemd device-test emulated-test systemd-records soak steady powercuts labelsproof fuzz check format docs pictures bench lock deb release update-cuts clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-15s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -85,6 +85,9 @@ device-test: $(VENV)/.installed-dev ## all tests on a booted Debian 13, then 12:
 		SYSTEMD_RELEASE=$$release $(BIN)/python -m pytest --numprocesses 0 $(PYTEST_FLAGS) $(DEVICE_TESTS) || exit; \
 	done
 
+emulated-test: $(VENV)/.installed-dev ## the arm64 package on an emulated machine that boots Debian (needs root and qemu; half an hour)
+	@EMULATED=1 $(BIN)/python -m pytest --numprocesses 0 -rs $(PYTEST_FLAGS) tests/e2e/test_arm64.py
+
 systemd-records: $(VENV)/.installed-dev ## record what the systemd of Debian 12 and 13 prints, for the tests of doctor (needs root)
 	@$(BIN)/python -m tests.systemd_records
 
@@ -97,8 +100,8 @@ steady: $(VENV)/.installed-dev ## does a process grow? Service, gateway, 20 agen
 powercuts: $(VENV)/.installed-dev ## a power cut at every sync of a recorded life, an agent started on every image (a quarter of an hour)
 	@POWER_CUT_REVIVED=1 POWER_CUT_SECTORS=4 $(BIN)/python -m pytest --numprocesses 0 tests/fault/test_power_cuts.py
 
-update-cuts: $(VENV)/.installed-dev ## an update killed UPDATE_CUTS=240 times: agent, helper and guard, at every step that writes (half an hour)
-	@UPDATE_CUTS=$${UPDATE_CUTS:-240} $(BIN)/python -m pytest --numprocesses 2 --timeout 3000 tests/fault/test_update_cuts.py \
+update-cuts: $(VENV)/.installed-dev ## an update killed UPDATE_CUTS=240 times at steps that write, UPDATE_POWER_CUTS=60 with unsynced data lost (an hour)
+	@UPDATE_CUTS=$${UPDATE_CUTS:-240} UPDATE_POWER_CUTS=$${UPDATE_POWER_CUTS:-60} $(BIN)/python -m pytest --numprocesses 2 --timeout 3000 tests/fault/test_update_cuts.py \
 		tests/fault/test_bad_releases.py
 
 labelsproof: $(VENV)/.installed-dev ## LABELS_PROOF=100000 codes proven, two ledgers of 50,000 serials, a batch of 10,000 killed (an hour)

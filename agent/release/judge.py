@@ -9,6 +9,8 @@ from typing import Final
 from agent.release.state import Trial
 
 _EXAMINE_EVERY_S: Final = 10.0
+_SAYS_WITHIN_S: Final = 60.0
+"""A service that makes progress says so at least every 45 s: half of the unit's WatchdogSec=."""
 
 
 class Verdict(StrEnum):
@@ -29,6 +31,7 @@ class Seen:
         version: that this process says it is; empty when it said nothing yet.
         is_connected: this process has had an exchange with the server.
         detail: how its connection is, for the reason.
+        alive_s: when it last said that it makes progress, seconds of the clock in which the trial began; 0: never.
     """
 
     is_ready: bool
@@ -36,6 +39,7 @@ class Seen:
     version: str
     is_connected: bool
     detail: str
+    alive_s: float
 
 
 class Judge:
@@ -71,9 +75,14 @@ class Judge:
         elif self._well_since_s is None:
             self._well_since_s = now_s
             self.missing = f"it was not well for {self._trial.probation_s:g} s in a row"
-        if now_s - self._trial.began_s >= self._trial.deadline_s:
+        proven_s = float("inf") if self._well_since_s is None else self._well_since_s + self._trial.probation_s
+        is_due = min(now_s, seen.alive_s) >= proven_s
+        # The probation is over, and a process that hangs looks as well as before: its own word has to follow.
+        is_awaited = now_s >= proven_s > self._examined_s
+        if is_awaited and not is_due:
+            self.missing = "it is ready, and has not said since that it makes progress: it hangs"
+        if now_s - self._trial.began_s >= self._trial.deadline_s + (_SAYS_WITHIN_S if is_awaited else 0.0):
             return Verdict.GO_BACK
-        is_due = self._well_since_s is not None and now_s - self._well_since_s >= self._trial.probation_s
         if is_due and now_s - self._examined_s >= _EXAMINE_EVERY_S:
             self._examined_s = now_s
             return Verdict.EXAMINE

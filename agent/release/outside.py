@@ -7,12 +7,14 @@ import os
 import pwd
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from agent.release.judge import Seen
 from agent.release.places import SERVICE, Places
+from agent.release.state import now_s
 from agent.release.unpack import python_folder
 
 USER: Final = "device-agent"
@@ -23,6 +25,7 @@ _COMMAND_S: Final = 30.0
 _DOCTOR_S: Final = 300.0
 _MOST_BYTES: Final = 1024 * 1024
 _LINK: Final = "commands"
+_ALIVE: Final = "WatchdogTimestampMonotonic"
 _DOCTOR: Final = """
 import sys
 sys.path[:0] = sys.argv[1:3]
@@ -56,8 +59,8 @@ def ask_systemd(places: Places, *words: str) -> str:
 
 
 def service_state(places: Places) -> Mapping[str, str]:
-    """``ActiveState`` and ``MainPID`` of the service; empty when the service manager does not answer."""
-    text = ask_systemd(places, "show", "--property=ActiveState,MainPID", SERVICE)
+    """``ActiveState``, ``MainPID`` and the last watchdog message; empty when the service manager does not answer."""
+    text = ask_systemd(places, "show", f"--property=ActiveState,MainPID,{_ALIVE}", SERVICE)
     return dict(line.partition("=")[::2] for line in text.splitlines())
 
 
@@ -79,7 +82,15 @@ def look(places: Places) -> Seen:
         version=str(status.get("version", "")),
         is_connected=link.get("state") == "ok",
         detail=detail,
+        alive_s=_alive_s(state.get(_ALIVE, "")),
     )
+
+
+def _alive_s(text: str) -> float:
+    """Changed from microseconds of the monotonic clock to seconds of :func:`agent.release.state.now_s`."""
+    if not text.isdecimal() or int(text) == 0:
+        return 0.0
+    return int(text) / 1e6 + now_s() - time.clock_gettime(time.CLOCK_MONOTONIC)
 
 
 def _status(path: Path) -> dict[str, object]:

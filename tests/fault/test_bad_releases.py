@@ -45,6 +45,19 @@ def dies_later(tree: Path) -> None:
     _when_run(tree, "import os, threading\nthreading.Timer(1.2, lambda: os.kill(os.getpid(), 9)).start()\n")
 
 
+def hangs(tree: Path) -> None:
+    """Once it is READY, has had an exchange and has said so: its main thread stands still, all others go on."""
+    _when_run(
+        tree,
+        "import agent.runtime.supervisor as s, time\n"
+        "def note(self):\n"
+        "    text = self._on_change()\n"
+        "    self._notifier.status(text)\n"
+        "    if 'commands ok' in text: time.sleep(10_000)\n"
+        "s.Supervisor._write_status = note\n",
+    )
+
+
 def fills_the_disk(tree: Path) -> None:
     """With a file without a name: the room is there again when the process has ended."""
     _when_run(
@@ -98,6 +111,7 @@ WAYS = [
     (at_import, _LIMITS, "starts with it did not last"),
     (never_ready, _SOON, "does not say that it is ready"),
     (dies_later, _LIMITS, "starts with it did not last"),
+    (hangs, _LIMITS, "starts with it did not last"),
 ]
 
 

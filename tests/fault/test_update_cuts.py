@@ -1,4 +1,7 @@
-"""An update, cut at every step that writes: the device answers again, nothing is lost, nothing is done twice."""
+"""An update, cut at every step that writes: the device answers again, nothing is lost, nothing is done twice.
+
+A cut ends a process, or all of them with the power; then also what was not synced may be lost (``UPDATE_POWER_CUTS``).
+"""
 
 from __future__ import annotations
 
@@ -18,11 +21,14 @@ from agent.wire.secret import Secret
 from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService
 from tests.canary import SECRET_KEY
+from tests.conftest import do_without, require_program
 from tests.e2e.agent_bench import API_KEY, AgentBench, wait_until
+from tests.fault.ext4_disk import Ext4Disk
 from tests.fault.update_device import Cut, Device, serving
 from tests.releases import Maker
 
 CUTS = int(os.environ.get("UPDATE_CUTS", "2"))
+POWER_CUTS = int(os.environ.get("UPDATE_POWER_CUTS", "0"))
 PARTS = 1 if CUTS < 20 else 8
 ANSWERS_WITHIN_S = 120.0
 _FINAL = {"succeeded", "failed", "rejected", "indeterminate"}
@@ -160,25 +166,55 @@ def chosen(steps: Steps, count: int) -> list[tuple[str, Cut]]:
 def test_whatever_moment_of_an_update_is_cut_the_device_answers_again(world, steps, tmp_path_factory, part):
     done: Counter[str] = Counter()
     cuts = chosen(steps, CUTS)[part::PARTS]
-    for number, (release, cut) in enumerate(cuts):
-        folder = tmp_path_factory.mktemp(f"cut{part}-{number}-")
-        bench = AgentBench(folder, world.service)
-        try:
-            with Device(folder, world.maker, world.service, bench.device_id, cut=cut) as device:
-                status = live_through(world, bench, device, release)
-                # The result says what runs, and a bad release never stays.
-                runs = (device.root / "var/lib/device-agent-releases/current").exists()
-                assert (status == "succeeded") == runs, (cut, status, device.state, device.log)
-                assert release == "good" or not runs
-                done["cut" if device.was_cut else "not reached"] += 1
-                done[f"{release}: {status}, {device.state['phase']}"] += 1
-        except BaseException as error:
-            error.add_note(f"{release} {cut} in {folder}")
-            raise
-        finally:
-            bench.close()
+    for release, cut in cuts:
+        folder = tmp_path_factory.mktemp(f"cut{part}-")
+        done += live_through_cut(world, folder, release, cut)
         shutil.rmtree(folder)
     print(f"\n{dict(done)} of {sum(steps.values())} steps: {steps}")  # noqa: T201 - the table of `make update-cuts`
     # In another run of the same update some steps come in other runs of a program.
     assert done["cut"] >= 0.6 * len(cuts)
     assert {"agent", "helper", "serve", "watch", "start"} == {kind for _, kind, _ in steps}
+
+
+def live_through_cut(world: World, folder: Path, release: str, cut: Cut, disk: Ext4Disk | None = None) -> Counter[str]:
+    """An update of a device that is cut once; what came of it."""
+    bench = AgentBench(folder, world.service)
+    try:
+        with Device(folder, world.maker, world.service, bench.device_id, cut=cut, disk=disk) as device:
+            status = live_through(world, bench, device, release)
+            # The result says what runs, and a bad release never stays.
+            runs = (device.root / "var/lib/device-agent-releases/current").exists()
+            assert (status == "succeeded") == runs, (cut, status, device.state, device.log)
+            assert release == "good" or not runs
+            return Counter(
+                ["cut" if device.was_cut else "not reached", f"{release}: {status}, {device.state['phase']}"]
+            )
+    except BaseException as error:
+        error.add_note(f"{release} {cut} in {folder}")
+        raise
+    finally:
+        bench.close()
+
+
+@pytest.mark.skipif(not POWER_CUTS, reason="make update-cuts plays it: each cut takes a quarter of a minute")
+@pytest.mark.parametrize("part", range(PARTS))
+def test_whatever_was_not_synced_when_the_power_went_the_device_answers_again(world, steps, tmp_path_factory, part):
+    for program in ("mke2fs", "mount", "umount"):
+        require_program(program)
+    done: Counter[str] = Counter()
+    cuts = [(release, cut) for release, cut in chosen(steps, 2 * POWER_CUTS) if cut.power][part::PARTS]
+    for release, cut in cuts:
+        folder = tmp_path_factory.mktemp(f"power{part}-")
+        place = folder / "root/var"
+        place.mkdir(parents=True)
+        try:
+            disk = Ext4Disk(folder / "disk.img", place)
+        except OSError as error:
+            do_without(f"no file system can be mounted here: {error}", "run the build as root")
+        try:
+            done += live_through_cut(world, folder, release, cut, disk)
+        finally:
+            disk.unmount()
+        shutil.rmtree(folder)
+    print(f"\n{dict(done)}, what was not synced is lost")  # noqa: T201 - the table of `make update-cuts`
+    assert done["cut"] >= 0.6 * len(cuts)

@@ -1,8 +1,8 @@
 """A device that updates itself, without a machine: the real launcher, installer, guard, helper and agent as processes.
 
-In place of systemd a thread of the test starts them as the units say: ``ExecStartPre``, restarts, the path unit, READY.
-Every file is in a folder of the test. A process may be killed at the n-th step at which it writes below that folder: an
-audit hook counts (sys.addaudithook), and the programs themselves have nothing for it.
+In place of systemd a thread of the test starts them as the units say: ``ExecStartPre``, restarts, the path unit, READY
+and the watchdog. Every file is in a folder of the test. A process may be killed at the n-th step at which it writes
+below that folder: an audit hook counts (sys.addaudithook), and the programs themselves have nothing for it.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from agent.adapters.sqlite_store import FILE_NAME
 from simulator.demo import programs
 from tests.canary import SECRET_KEY
 from tests.e2e.agent_bench import API_KEY
+from tests.fault.ext4_disk import Ext4Disk
 from tests.releases import Maker, write_package
 from tools.build_deb import PACKAGES, launcher
 
@@ -37,6 +38,9 @@ AGENT, GUARD, WATCH, INSTALLER, HELPER = "agent", "start", "watch", "serve", "he
 _AGENT_PACKAGE = next(each for each in PACKAGES if each.name == "device-agent")
 _AGAIN_S = 0.1
 _STOP_S = 10.0
+_WATCHDOG_S = 2.0
+_PATIENCE_S = 20.0
+"""A silent agent is killed after so long: ten times what it was told, since the machine may be slow."""
 
 _COUNTED = """
 import os, runpy, sys
@@ -140,6 +144,7 @@ class Device:
         limits: of the trial, ``[update]``.
         cut: what is killed; None: nothing.
         more: further keys of the agent's configuration.
+        disk: mounted at ``root/var``: it loses with the power what was not synced. None: nothing is lost.
     """
 
     folder: Path
@@ -149,8 +154,10 @@ class Device:
     limits: dict[str, float] = field(default_factory=lambda: {"probation_s": 1, "deadline_s": 30, "max_starts": 3})
     cut: Cut | None = None
     more: dict[str, Any] = field(default_factory=dict)
+    disk: Ext4Disk | None = None
     version: str = "1.0.0"
     ready: threading.Event = field(default_factory=threading.Event)
+    alive_s: float = 0.0
     committed: set[int] = field(default_factory=set)
     was_cut: bool = False
     boots: int = 0
@@ -173,7 +180,8 @@ class Device:
     @property
     def state(self) -> dict[str, Any]:
         path = self.root / "var/lib/device-agent-releases/state.json"
-        return json.loads(path.read_text()) if path.exists() else {}
+        with self._lock:  # not while the disk is away
+            return json.loads(path.read_text()) if path.exists() else {}
 
     @property
     def answer(self) -> dict[str, Any]:
@@ -328,7 +336,9 @@ class Device:
             process = self._units[AGENT].process
             is_alive = process is not None and process.poll() is None
             state = ("active" if self.ready.is_set() else "activating") if is_alive else "activating"
-            return f"ActiveState={state}\nMainPID={process.pid if is_alive and process is not None else 0}\n"
+            process_id = process.pid if is_alive and process is not None else 0
+            alive = f"WatchdogTimestampMonotonic={int(self.alive_s * 1e6)}"
+            return f"ActiveState={state}\nMainPID={process_id}\n{alive}\n"
         unit = words[-1].removeprefix("device-agent-").removesuffix(".service")
         if "restart" in words:
             self._restarts.set()
@@ -339,7 +349,10 @@ class Device:
     def _hear(self) -> None:
         while not self._ending.is_set():
             with contextlib.suppress(TimeoutError, OSError):
-                if b"READY=1" in self._sockets[1].recv(4096):
+                said = self._sockets[1].recv(4096)
+                if b"READY=1" in said or b"WATCHDOG=1" in said:
+                    self.alive_s = time.monotonic()
+                if b"READY=1" in said:
                     self.ready.set()
 
     def _start(self, kind: str) -> subprocess.Popen[bytes] | None:
@@ -357,7 +370,7 @@ class Device:
             counting = [sys.executable, "-I", "-c", _COUNTED, str(self.root), str(self.steps), f"{kind}:{unit.starts}"]
             environ = {"PATH": os.environ["PATH"], "RUNTIME_DIRECTORY": str(self.root / "run/device-agent")}
             if kind == AGENT:
-                environ["NOTIFY_SOCKET"] = str(self.folder / "n")
+                environ |= {"NOTIFY_SOCKET": str(self.folder / "n"), "WATCHDOG_USEC": str(int(_WATCHDOG_S * 1e6))}
             with (self.folder / "log").open("ab") as log:
                 unit.process = subprocess.Popen(
                     [*counting, str(0 if self.cut is None else at), *unit.command],
@@ -371,13 +384,14 @@ class Device:
     def _ended(self, kind: str) -> None:
         """A process has ended: it may have been the cut."""
         process, cut = self._units[kind].process, self.cut
+        was_killed = process is not None and process.returncode == -signal.SIGKILL
+        if was_killed and cut is not None and cut.kind == kind and not self.was_cut:
+            self.was_cut = self.steps.exists()
+            if self.was_cut and cut.power:
+                self._lose_power()
         if kind == AGENT:
-            self.committed |= self._committed()
-        if process is None or process.returncode != -signal.SIGKILL or cut is None or cut.kind != kind or self.was_cut:
-            return
-        self.was_cut = self.steps.exists()
-        if self.was_cut and cut.power:
-            self._lose_power()
+            with self._lock:
+                self.committed |= self._committed()
 
     def _lose_power(self) -> None:
         with self._lock:
@@ -391,6 +405,8 @@ class Device:
                 for path in (self.root / name).iterdir():
                     path.unlink()
             (self.root / "proc/sys/kernel/random/boot_id").write_text("boot-2\n")
+            if self.disk is not None:
+                self.disk.cut_power()
 
     def _keep_agent(self) -> None:
         while not self._ending.is_set():
@@ -411,7 +427,8 @@ class Device:
                 if self._restarts.is_set() and not stop_s:
                     stop_s = time.monotonic() + _STOP_S
                     process.terminate()
-                if stop_s and time.monotonic() > stop_s:
+                hangs = self.ready.is_set() and time.monotonic() > self.alive_s + _PATIENCE_S
+                if hangs or (stop_s and time.monotonic() > stop_s):
                     process.kill()
                 time.sleep(0.02)
             self._ended(AGENT)

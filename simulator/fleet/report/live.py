@@ -25,7 +25,7 @@ from simulator.fleet.report.formatting import (
     time_text,
 )
 from simulator.fleet.report.live_screen import ScreenState, frame
-from simulator.fleet.report.node_text import gone_nodes, node_state
+from simulator.fleet.report.node_text import gone_nodes, node_state, workers_of_gone
 from simulator.fleet.report.run_status import RunHead, RunStatus, WorkerState
 from simulator.fleet.report.summary import print_summary
 from simulator.fleet.report.window import Window
@@ -241,9 +241,8 @@ def run_line(window: Window, head: RunHead, standing: RunStatus) -> str:
         parts.append(f"online {count_text(window.gauges['online'])} of {head.devices:,}")
     parts.append(f"generator lag p99 {time_text(health.send_lag_p99_s)}, sent {percent_text(share)}")
     parts += [f"fault {fault.kind}" for fault in standing.faults]
-    gone = gone_nodes(standing.nodes)
-    parts += [f"machine {node.name} {node_state(node)}" for node in gone]
-    of_gone = {number for node in gone for number in range(node.first, node.first + node.workers)}
+    parts += [f"machine {node.name} {node_state(node)}" for node in gone_nodes(standing.nodes)]
+    of_gone = workers_of_gone(standing.nodes)
     parts += [
         f"worker {worker.number} {worker.state}"
         for worker in standing.workers

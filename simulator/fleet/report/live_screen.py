@@ -30,6 +30,7 @@ from simulator.fleet.report.formatting import (
     time_text,
 )
 from simulator.fleet.report.live_nodes import node_lines
+from simulator.fleet.report.node_text import workers_of_gone
 from simulator.fleet.report.run_status import RunHead, RunStatus, StreamSoFar, WorkerState
 from simulator.fleet.report.window import RecentFigures, Window
 
@@ -348,8 +349,11 @@ def _workers(picture: ScreenState, width: int) -> list[Line]:
         return []
     at_work = sum(worker.state is not WorkerState.DEAD for worker in workers)
     parts = [(f"{at_work} of {len(workers)} at work", "")]
+    of_gone = workers_of_gone(picture.standing.nodes)
     parts += [
-        (f"{worker.number} is {worker.state}", "bold red") for worker in workers if worker.state is WorkerState.DEAD
+        (f"{worker.number} is {worker.state}", "bold red")
+        for worker in workers
+        if worker.state is WorkerState.DEAD and worker.number not in of_gone
     ]
     if width >= _WIDE and not picture.standing.nodes:
         parts += [

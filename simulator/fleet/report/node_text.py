@@ -30,11 +30,12 @@ def live_cells(node: NodeStatus) -> tuple[str, ...]:
 
 
 def record_cells(node: NodeRecord, record: RunRecord) -> tuple[str, ...]:
-    """The cells of :data:`NODE_COLUMNS` of a run that is over: figures of the whole run."""
+    """The cells of :data:`NODE_COLUMNS` of a run that is over: figures of the time that the machine was there."""
+    there_s = record.duration_s if node.gone_s is None else node.gone_s
     return (
         _workers(node),
         count_text(node.devices or None),
-        short_count(node.sent / record.duration_s) if record.duration_s > 0 else DASH,
+        short_count(node.sent / there_s) if there_s > 0 else DASH,
         time_text(node.send_lag_p99_s if node.sent else None),
         f"{node.cpu_percent:.0f} %" if node.sent else DASH,
         node_state(node, _ENDED if record.ended_at else DASH),
@@ -56,6 +57,11 @@ def node_state(node: NodeStatus | NodeRecord, otherwise: str = "") -> str:
 def gone_nodes(nodes: Iterable[NodeStatus]) -> list[NodeStatus]:
     """Those of which no worker is there any more."""
     return [node for node in nodes if node.gone_s is not None]
+
+
+def workers_of_gone(nodes: Iterable[NodeStatus]) -> frozenset[int]:
+    """The workers that a row of their machine says enough of."""
+    return frozenset(number for node in gone_nodes(nodes) for number in range(node.first, node.first + node.workers))
 
 
 def _workers(node: NodeStatus | NodeRecord) -> str:

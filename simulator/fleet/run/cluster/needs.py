@@ -49,6 +49,7 @@ class ClusterNeeds:
                 "sockets": share.demand.sockets,
                 "source_addresses": share.demand.source_addresses,
                 "needs": [{**asdict(each), "fits": each.fits} for each in share.checks],
+                "faults": share.faults,
             }
             for share in self.shares
         ]
@@ -74,6 +75,8 @@ def _row(share: Share) -> list[str]:
     demand, checks = share.demand, {each.what: each for each in share.checks}
     last = share.first + demand.workers - 1
     wrong = [_COLUMNS[name] for name in _COLUMNS if not checks[name].fits]
+    if share.unusable:
+        wrong = ["source addresses"]
     return [
         share.name,
         f"{share.first}" if demand.workers == 1 else f"{share.first} to {last}",

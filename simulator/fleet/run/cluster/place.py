@@ -38,12 +38,20 @@ class Share:
         first: number of its first worker.
         demand: of its workers.
         checks: every need with what there is.
+        unusable: why it cannot connect from the addresses that the scenario lists.
     """
 
     name: str
     first: int
     demand: Demand
     checks: tuple[ResourceCheck, ...]
+    unusable: tuple[str, ...] = ()
+
+    @property
+    def faults(self) -> list[str]:
+        """Why the machine cannot hold its share, one sentence each; without addresses, ports are no matter."""
+        without = [f"{self.name}: target.source_addresses: {fault}" for fault in self.unusable]
+        return without or missing(self.named_checks)
 
     @property
     def named_checks(self) -> tuple[ResourceCheck, ...]:
@@ -91,14 +99,11 @@ class Cluster:
         faults = [*starving(scenario), *_loopback_faults(nodes, {*target.addresses, *addresses})]
         looks = on_each(nodes, _make_look(scenario.target.source_addresses, addresses))
         here = is_here(target.base_url)
-        found = [
+        found = tuple(
             _share(scenario, seat, workers, look, target_is_here=here)
             for seat, look in zip(self._seats, looks, strict=True)
-        ]
-        for share, (_, sources) in zip(found, looks, strict=True):
-            unusable = [f"{share.name}: target.source_addresses: {fault}" for fault in sources.faults]
-            faults += unusable or missing(share.named_checks)
-        return tuple(found), faults
+        )
+        return found, faults + [fault for share in found for fault in share.faults]
 
     @contextlib.contextmanager
     def claim(self, scenario: Scenario, base_url: str) -> Iterator[None]:
@@ -133,7 +138,7 @@ def _share(scenario: Scenario, seat: Seat, workers: int, look: tuple[Host, Sourc
     host, sources = look
     whole = demand_of(scenario, workers, target_is_here=False, source_addresses=sources.count)
     demand = share_of(whole, seat, workers, target_is_here=target_is_here)
-    return Share(seat.node.name, seat.first, demand, examine(demand, host))
+    return Share(seat.node.name, seat.first, demand, examine(demand, host), sources.faults)
 
 
 def _taken(seats: Sequence[Seat], free: Sequence[int], resource: str | None) -> Iterator[str]:

@@ -152,7 +152,7 @@ def test_a_start_cut_anywhere_is_made_up_for_by_the_next(places, begun, phases):
 def test_a_judgement_cut_anywhere_is_made_by_the_guard_that_comes_after_it(places, monkeypatch, is_well):
     clock = [0.0]
     monkeypatch.setattr(guard, "now_s", lambda: clock[0])
-    monkeypatch.setattr(guard, "look", lambda places: Seen(True, 7, "1.1.0", is_well, "deaf"))
+    monkeypatch.setattr(guard, "look", lambda places: Seen(True, 7, "1.1.0", is_well, "deaf", 1e9))
 
     def watch() -> None:
         def sleep(seconds: float) -> None:

@@ -296,7 +296,7 @@ def watched(machine: Machine, clock: list[float], monkeypatch, until: int = 1000
 def test_a_release_that_is_well_is_kept(machine, release, monkeypatch):
     trial = machine.install(release)
     guard.start(machine.places)
-    machine.seen = Seen(True, 7, "1.1.0", True, "ok")
+    machine.seen = Seen(True, 7, "1.1.0", True, "ok", 1e9)
     assert watched(machine, [trial.began_s], monkeypatch).phase == KEPT
     assert machine.runs() == "1.1.0"
 
@@ -305,7 +305,7 @@ def test_a_fault_that_the_doctor_found_before_does_not_count_and_a_new_one_does(
     machine.faults = {"helper_unit": "old"}
     trial = machine.install(release)
     guard.start(machine.places)
-    machine.seen = Seen(True, 7, "1.1.0", True, "ok")
+    machine.seen = Seen(True, 7, "1.1.0", True, "ok", 1e9)
     machine.faults = {"helper_unit": "old", "database": "it cannot be read"}
     lost = watched(machine, [trial.began_s], monkeypatch)
     assert (lost.phase, machine.runs()) == (ROLLED_BACK, "package")
@@ -316,7 +316,7 @@ def test_a_fault_that_the_doctor_found_before_does_not_count_and_a_new_one_does(
 def test_a_release_that_is_ready_and_deaf_goes_back_and_says_so(machine, release, monkeypatch):
     trial = machine.install(release)
     guard.start(machine.places)
-    machine.seen = Seen(True, 7, "1.1.0", False, "unreachable")
+    machine.seen = Seen(True, 7, "1.1.0", False, "unreachable", 1e9)
     lost = watched(machine, [trial.began_s], monkeypatch)
     assert (lost.phase, machine.runs()) == (ROLLED_BACK, "package")
     assert "no exchange with the server (unreachable)" in lost.reason
@@ -342,7 +342,7 @@ def test_a_boot_begins_the_deadline_anew(machine, release, monkeypatch):
     trial = machine.install(release)
     guard.start(machine.places)
     (boot / "boot_id").write_text("two\n")
-    machine.seen = Seen(True, 7, "1.1.0", True, "ok")
+    machine.seen = Seen(True, 7, "1.1.0", True, "ok", 1e9)
     kept = watched(machine, [5.0], monkeypatch)
     assert (kept.phase, kept.boot_id) == (KEPT, "two")
     assert trial.boot_id == "one"

@@ -8,7 +8,7 @@ from agent.release.judge import Judge, Seen, Verdict
 from agent.release.state import TRYING, Trial
 
 TRIAL = Trial(TRYING, "2.0", "d", began_s=100.0, probation_s=60.0, deadline_s=300.0)
-WELL = Seen(is_ready=True, process_id=7, version="2.0", is_connected=True, detail="ok")
+WELL = Seen(is_ready=True, process_id=7, version="2.0", is_connected=True, detail="ok", alive_s=1000)
 
 
 def seen(**changes) -> Seen:
@@ -43,6 +43,23 @@ def test_another_process_begins_its_probation_anew():
     judge.look(WELL, 100)
     assert judge.look(seen(process_id=8), 160) is Verdict.WAIT
     assert judge.look(seen(process_id=8), 220) is Verdict.EXAMINE
+
+
+def test_what_hangs_after_it_was_well_goes_back_a_minute_after_the_deadline():
+    judge = Judge(TRIAL)
+    hung = seen(alive_s=150)
+    for now_s in (100, 160, 399, 459):
+        assert judge.look(hung, now_s) is Verdict.WAIT
+    assert judge.look(hung, 460) is Verdict.GO_BACK
+    assert "it hangs" in judge.missing
+
+
+def test_a_word_that_comes_late_is_waited_for_and_then_the_deadline_counts_again():
+    judge = Judge(TRIAL)
+    judge.look(seen(alive_s=330), 335)
+    assert judge.look(seen(alive_s=390), 401) is Verdict.WAIT
+    assert judge.look(seen(alive_s=420), 421) is Verdict.EXAMINE
+    assert judge.look(seen(alive_s=420), 422) is Verdict.GO_BACK
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,8 @@ def test_the_screen_has_a_row_for_each_machine(width):
     assert gone.endswith("gone since 0:31")
     assert max(map(cell_len, lines)) <= width
     assert not any("#0" in line for line in lines), "the rows of machines stand for those of each worker"
+    assert any("2 of 4 at work" in line for line in lines)
+    assert not any("is dead" in line for line in lines)
 
 
 def test_of_many_machines_those_that_lost_workers_stay_where_the_screen_is_low():
@@ -109,6 +111,8 @@ def test_the_terminal_has_a_row_for_each_machine_at_the_end():
     assert "0 to 1" in text
     assert "came to its end" in text
     assert "gone since 0:11" in text
+    (gone,) = (line for line in text.splitlines() if line.startswith("10.0.0.2"))
+    assert gone.split()[4:6] == ["5,000", "91"], "1,000 requests in the 11 s that it was there"
     assert "machine" not in printed(RECORD)
 
 

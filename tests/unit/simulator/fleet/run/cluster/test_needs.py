@@ -87,6 +87,7 @@ def test_programs_get_the_same_as_json(ask):
     one, other = document["machines"]
     assert (one["name"], one["first"], one["workers"], one["devices"]) == ("10.0.0.1", 0, 3, 90_000)
     assert {need["what"]: need["fits"] for need in other["needs"]}["memory"] is False
+    assert [fault.partition(": ")[2][:6] for fault in other["faults"]] == ["ports:", "memory"]
     assert ask.found["asked"] == [("auto", "fleet")]
 
 
@@ -100,6 +101,8 @@ def test_source_addresses_of_a_machine_are_in_its_row_and_its_faults(ask):
     assert "10.0.0.2: target.source_addresses: has none of 10.9.9.9" in done.stderr
     (one,) = (line for line in done.stdout.splitlines() if line.startswith("10.0.0.1"))
     assert one.split()[-2:] == ["4", "fits"]
+    (other,) = (line for line in done.stdout.splitlines() if line.startswith("10.0.0.2"))
+    assert other.endswith("does not fit: source addresses")
 
 
 @pytest.mark.parametrize(
