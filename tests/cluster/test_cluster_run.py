@@ -91,7 +91,8 @@ def test_devices_of_a_run_are_refused_to_one_from_another_machine_until_it_has_e
     def from_machine(name: str) -> Program:
         folder = tmp_path / f"tmp-{name}"  # another one has other locks
         folder.mkdir()
-        return start(name, cluster.address, "shared", phases=hold(600), environment={"TMPDIR": str(folder)})
+        changes = {"workers": 2, "phases": hold(600), "environment": {"TMPDIR": str(folder)}}
+        return start(name, cluster.address, "shared", **changes)
 
     with nothing_left(within_s=LEASE_S + 5):
         first = from_machine("first")
@@ -106,7 +107,7 @@ def test_devices_of_a_run_are_refused_to_one_from_another_machine_until_it_has_e
         third = from_machine("third")
         third.wait_for_load()
         third.process.send_signal(signal.SIGINT)
-        third.ended_with(ExitCode.INTERRUPTED)
+        third.ended()  # its audit finds what the first one ordered and nobody answered
 
 
 OUTSIDE = {
