@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
+from simulator.fleet.record import VerdictStatus
+from simulator.fleet.run import fleet_run
 from tests.virtual_fleet.scenarios import CONTEXTS, Looker, frozen, merged
 
 LATE = {"target": {"timeout_s": 60}, "thresholds": ["http.poll.p99 < 1s", "http.sensor_data.p99 < 1s"]}
@@ -39,3 +43,10 @@ def test_polls_that_the_service_holds_count_when_their_time_is_over_and_not_befo
 def test_messages_that_a_broker_takes_and_nobody_confirms_at_the_end_are_counted(looker):
     run = looker(merged(CONTEXTS["core-mqtt"], LATE_MQTT), frozen).run
     assert run.count("mqtt.receipt", "timeout") == 6
+
+
+def test_a_run_in_which_the_conductors_clock_jumps_is_not_judged(looker, monkeypatch):
+    monkeypatch.setattr(fleet_run, "WallClock", lambda: SimpleNamespace(look=lambda: "the clock jumped"))
+    verdict = looker(CONTEXTS["core-poll"]).run.record.verdict
+    assert verdict.word is VerdictStatus.INCONCLUSIVE
+    assert verdict.sentences[0] == "the conductor: the clock jumped"
