@@ -151,7 +151,7 @@ class Device:
     maker: Maker
     base_url: str
     device_id: str
-    limits: dict[str, float] = field(default_factory=lambda: {"probation_s": 1, "deadline_s": 30, "max_starts": 3})
+    limits: dict[str, float] = field(default_factory=lambda: {"probation_s": 1, "deadline_s": 100, "max_starts": 3})
     cut: Cut | None = None
     more: dict[str, Any] = field(default_factory=dict)
     disk: Ext4Disk | None = None
