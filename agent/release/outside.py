@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import pwd
 import subprocess
@@ -26,6 +27,7 @@ _DOCTOR_S: Final = 300.0
 _MOST_BYTES: Final = 1024 * 1024
 _LINK: Final = "commands"
 _ALIVE: Final = "WatchdogTimestampMonotonic"
+_WATCHDOG: Final = "WatchdogUSec"
 _DOCTOR: Final = """
 import sys
 sys.path[:0] = sys.argv[1:3]
@@ -59,8 +61,8 @@ def ask_systemd(places: Places, *words: str) -> str:
 
 
 def service_state(places: Places) -> Mapping[str, str]:
-    """``ActiveState``, ``MainPID`` and the last watchdog message; empty when the service manager does not answer."""
-    text = ask_systemd(places, "show", f"--property=ActiveState,MainPID,{_ALIVE}", SERVICE)
+    """``ActiveState``, ``MainPID``, watchdog and its last message; empty when the service manager does not answer."""
+    text = ask_systemd(places, "show", f"--property=ActiveState,MainPID,{_WATCHDOG},{_ALIVE}", SERVICE)
     return dict(line.partition("=")[::2] for line in text.splitlines())
 
 
@@ -82,12 +84,18 @@ def look(places: Places) -> Seen:
         version=str(status.get("version", "")),
         is_connected=link.get("state") == "ok",
         detail=detail,
-        alive_s=_alive_s(state.get(_ALIVE, "")),
+        alive_s=_alive_s(state),
     )
 
 
-def _alive_s(text: str) -> float:
-    """Changed from microseconds of the monotonic clock to seconds of :func:`agent.release.state.now_s`."""
+def _alive_s(state: Mapping[str, str]) -> float:
+    """When the service last said that it makes progress, seconds of :func:`agent.release.state.now_s`; 0: never.
+
+    Without a watchdog it has nobody to say it to, and is taken to be alive.
+    """
+    if state.get(_WATCHDOG) in {"0", "infinity"}:
+        return math.inf
+    text = state.get(_ALIVE, "")
     if not text.isdecimal() or int(text) == 0:
         return 0.0
     return int(text) / 1e6 + now_s() - time.clock_gettime(time.CLOCK_MONOTONIC)
