@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shutil
 import socket
 import subprocess
 import tempfile
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from simulator.fleet.audit.fleet_ledger import SEQUENCE_NAME
+from tests.conftest import require_program
 
 CONFIG = """
 daemon off; master_process off; pid {folder}/pid; error_log stderr crit;
@@ -107,14 +107,10 @@ def _read(line: dict[str, Any]) -> Iterator[Seen]:
         )
 
 
-def has_nginx() -> bool:
-    """Whether it is installed."""
-    return shutil.which("nginx") is not None
-
-
 @contextlib.contextmanager
 def witness(service_url: str, *more: str) -> Iterator[Witness]:
     """An nginx in front of a service; it listens on 127.0.0.1 and more addresses."""
+    program = require_program("nginx", "nginx-light")
     with tempfile.TemporaryDirectory(prefix="witness-") as folder:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
@@ -123,7 +119,6 @@ def witness(service_url: str, *more: str) -> Iterator[Witness]:
         config = Path(folder) / "nginx.conf"
         service = service_url.removeprefix("http://")
         config.write_text(CONFIG.format(folder=folder, service=service, listens=listens))
-        program = shutil.which("nginx") or "nginx"
         process = subprocess.Popen([program, "-c", str(config), "-p", folder])
         try:
             deadline_s = time.monotonic() + 30

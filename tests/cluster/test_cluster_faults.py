@@ -21,7 +21,7 @@ from simulator.exit_codes import ExitCode
 from tests.cluster_network import RemoteMachine, can_make_networks, remote_machine
 from tests.cluster_running import RunningCluster, running_cluster
 from tests.cluster_runs import DEVICES, LEASE_S, Program, folders_cleared, hold, nothing_left, worker_processes
-from tests.cluster_witness import Seen, Witness, has_nginx, witness
+from tests.cluster_witness import Seen, Witness, witness
 
 ROUNDS = int(os.environ.get("CLUSTER_ROUNDS", "1"))
 OTHER_CLOCK = """
@@ -33,7 +33,6 @@ time.time = lambda: real() + float(offset.read_text())
 UNDER_WAY_S = 2.0
 """What was on its way may arrive so much later."""
 
-pytestmark = pytest.mark.skipif(not has_nginx(), reason="needs nginx")
 in_networks = pytest.mark.skipif(not can_make_networks(), reason="needs root and ip")
 
 
