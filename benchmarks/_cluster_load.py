@@ -261,12 +261,12 @@ def workers_on(nodes: int, workers: int) -> Iterator[Workers]:
         yield LocalWorkers(work)
         return
     from simulator.fleet.run.cluster.connection import connected
-    from simulator.fleet.run.cluster.placement import seats_for
+    from simulator.fleet.run.cluster.placement import place_workers
     from simulator.fleet.run.cluster.ray_workers import RayWorkers
 
     cores = [len(part) for part in deal(workers, nodes)]
     with running_cluster(*cores) as running, connected(running.address) as found:
-        yield RayWorkers(work, seats_for(workers, found))
+        yield RayWorkers(work, place_workers(workers, found))
 
 
 def measure(url: str, nodes: int, workers: int, scenario: Scenario, seconds: int) -> Measurement:

@@ -73,7 +73,7 @@ def running_cluster(*cores: int, address: str = SMALL["node_ip_address"]) -> Ite
 def open_workers(*cores: int) -> Iterator[Callable[[Work], Workers]]:
     """Be part of a cluster of such nodes; what comes back makes workers that are spread over them."""
     from simulator.fleet.run.cluster.connection import connected
-    from simulator.fleet.run.cluster.placement import Node, seats_for
+    from simulator.fleet.run.cluster.placement import Node, place_workers
     from simulator.fleet.run.cluster.ray_workers import RayWorkers
 
     class SpreadWorkers(RayWorkers):
@@ -82,7 +82,7 @@ def open_workers(*cores: int) -> Iterator[Callable[[Work], Workers]]:
             self._nodes = nodes
 
         def start(self, jobs: Sequence[Any]) -> None:
-            self._seats = seats_for(len(jobs), self._nodes)
+            self._placements = place_workers(len(jobs), self._nodes)
             super().start(jobs)
 
     with running_cluster(*cores) as running, connected(running.address) as nodes:

@@ -231,7 +231,7 @@ def test_whoever_watches_sees_what_goes_on_before_and_after_the_load(service, tm
 
 def test_a_run_that_is_ended_while_its_reports_are_made_says_how_to_make_them(service, tmp_path, monkeypatch):
     monkeypatch.setattr(fleet_run, "finish_run", lambda *_given: signal.raise_signal(signal.SIGINT))
-    with pytest.raises(fleet_run.EndedByHand) as ended:
+    with pytest.raises(fleet_run.RunInterrupted) as ended:
         run(service, tmp_path)
     fix = f"'fleet-simulator report {tmp_path / 'run'}' makes the reports of what there is"
     assert str(ended.value) == f"ended by hand at once: {fix}"

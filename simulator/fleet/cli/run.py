@@ -20,7 +20,7 @@ from simulator.fleet.report.prometheus.address import MeteredView, MetricsAddres
 from simulator.fleet.report.run_status import RunHead
 from simulator.fleet.report.table_files import check_formats
 from simulator.fleet.report.writing import record_text
-from simulator.fleet.run.fleet_run import EndedByHand, RunOptions, perform_run
+from simulator.fleet.run.fleet_run import RunInterrupted, RunOptions, perform_run
 from simulator.fleet.scenario.reading import ScenarioFile
 from simulator.fleet.target.local import running_local
 from simulator.fleet.target.safety import permit, read_targets
@@ -128,7 +128,7 @@ def _ended_by_hand(*, local: bool) -> Iterator[None]:
     """Handle Ctrl-C and SIGTERM while no load is under way: one sentence about what is left, and exit code 130."""
     try:
         yield
-    except EndedByHand as end:
+    except RunInterrupted as end:
         left = ""
         if end.registered:
             left = "; the service of this run has ended with them" if local else _LEFT

@@ -49,7 +49,7 @@ _GATEWAY_S: Final = 300.0
 MakeView = Callable[[RunHead], RunView]
 
 
-class EndedByHand(Exception):
+class RunInterrupted(Exception):
     """The run was ended by hand before its load began, or a second time while it ended; the text has how far it was.
 
     Attributes:
@@ -93,8 +93,8 @@ def perform_run(options: RunOptions, make_view: MakeView) -> RunRecord:
     Raises:
         ConfigurationError: it cannot be run as the scenario says; nothing was sent.
         ServiceError: the target could not be prepared; no load was made, and there is no folder of a run.
-        EndedByHand: Ctrl-C, or a signal like it, before the load began, or once more while the run was ended in order:
-            during the load, and while everything is read back, the first one does that.
+        RunInterrupted: Ctrl-C, or a signal like it, before the load began, or once more while the run was ended in
+            order: during the load, and while everything is read back, the first one does that.
     """
     scenario, plan = options.file.scenario, plan_of(options.file)
     _check_caps(options, plan)
@@ -124,7 +124,7 @@ def perform_run(options: RunOptions, make_view: MakeView) -> RunRecord:
             record = _play(options, context, reporter, place)
         except KeyboardInterrupt:
             fix = f"'fleet-simulator report {options.folder}' makes the reports of what there is"
-            raise EndedByHand(f"ended by hand at once: {fix}") from None
+            raise RunInterrupted(f"ended by hand at once: {fix}") from None
         view.end(record)
     return record
 
@@ -148,7 +148,7 @@ def _prepare(
         folder.discard()
         far = f", at {registering.done:,} of {registering.whole:,}" if registering.whole else ""
         sentence = f"ended by hand while devices were being prepared{far}: no load was made"
-        raise EndedByHand(sentence, registering.done) from None
+        raise RunInterrupted(sentence, registering.done) from None
     return record, prepared
 
 
@@ -232,7 +232,7 @@ def _audit(context: RunContext, prepared: Prepared, outcome: RunOutcome, view: R
             )
 
     try:
-        _let_gateway_finish(context, view)
+        _wait_for_gateway(context, view)
         with _stage(view, "reading everything back"):
             audit = asyncio.run(read())
     except (AgentError, KeyboardInterrupt) as error:
@@ -248,7 +248,7 @@ def _audit(context: RunContext, prepared: Prepared, outcome: RunOutcome, view: R
     return replace(audit, complete=whole)
 
 
-def _let_gateway_finish(context: RunContext, view: RunView) -> None:
+def _wait_for_gateway(context: RunContext, view: RunView) -> None:
     """What a gateway has confirmed may not be in the service yet; read back before, it would count as lost."""
     settings, folder = context.file.scenario.target, context.target.gateway_folder
     if folder is None or not settings.uses_gateway:

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from simulator.fleet.run.cluster.luggage import Luggage, unpack
+from simulator.fleet.run.cluster.job_files import JobFiles, unpack
 from simulator.fleet.run.local_workers import LocalWorkers
 from simulator.fleet.run.messages import FromWorker, Heartbeat, Measured, ToWorker
 from simulator.fleet.run.workers import Work, WorkerLost
@@ -74,14 +74,14 @@ class NodeCrew:
         self._is_closed = threading.Event()
         make_thread(self._watch, "lease", lambda _name, _error: os._exit(_WATCH_FAILED)).start()
 
-    def start(self, jobs: Sequence[Any], luggage: Luggage) -> None:
+    def start(self, jobs: Sequence[Any], job_files: JobFiles) -> None:
         """Put the files where the jobs find them, and start a worker for each job.
 
         Raises:
             OSError: a file cannot be written.
         """
-        jobs, self._written = unpack(jobs, luggage, self._folder)
-        with _without_main_file():
+        jobs, self._written = unpack(jobs, job_files, self._folder)
+        with _hidden_main_file():
             self._workers.start(jobs)
 
     def send(self, orders: Sequence[Order]) -> int:
@@ -164,7 +164,7 @@ def _start_remover(folder: Path) -> int:
 
 
 @contextlib.contextmanager
-def _without_main_file() -> Iterator[None]:
+def _hidden_main_file() -> Iterator[None]:
     """Hide which program this process runs: a process that it starts would load it, and with it all of Ray."""
     names = vars(sys.modules["__main__"])
     path = names.pop("__file__", None)

@@ -16,8 +16,8 @@ from simulator.fleet.record import NodeRecord
 from simulator.fleet.run.capacity import Sources, addresses_of_devices, demand_of, find_sources, starving
 from simulator.fleet.run.cluster.claim import claimed_in_cluster
 from simulator.fleet.run.cluster.connection import count_free, on_each
-from simulator.fleet.run.cluster.luggage import check_files
-from simulator.fleet.run.cluster.placement import Node, Seat, seats_for
+from simulator.fleet.run.cluster.job_files import check_files
+from simulator.fleet.run.cluster.placement import Node, Placement, place_workers
 from simulator.fleet.run.cluster.ray_workers import RayWorkers
 from simulator.fleet.run.device_lock import claimed_devices
 from simulator.fleet.run.workers import Work, Workers
@@ -70,7 +70,7 @@ class Cluster:
     def __init__(self, nodes: Sequence[Node], resource: str | None = None) -> None:
         self._nodes = nodes
         self._resource = resource
-        self._seats: tuple[Seat, ...] = ()
+        self._placements: tuple[Placement, ...] = ()
 
     def count_workers(self, scenario: Scenario) -> int:
         """How many workers make the load. See :class:`~simulator.fleet.run.place.Place`."""
@@ -91,17 +91,17 @@ class Cluster:
         """
         scenario = file.scenario
         check_files(scenario, file.folder)
-        self._seats = seats_for(workers, self._nodes, self._resource)
-        nodes = [seat.node for seat in self._seats]
-        if taken := list(_taken(self._seats, count_free(nodes, self._resource), self._resource)):
+        self._placements = place_workers(workers, self._nodes, self._resource)
+        nodes = [placement.node for placement in self._placements]
+        if taken := list(_taken(self._placements, count_free(nodes, self._resource), self._resource)):
             raise ConfigurationError(taken, "workers")
         addresses = addresses_of_devices(scenario, target)
         faults = [*starving(scenario), *_loopback_faults(nodes, {*target.addresses, *addresses})]
         looks = on_each(nodes, _make_look(scenario.target.source_addresses, addresses))
         here = is_here(target.base_url)
         found = tuple(
-            _share(scenario, seat, workers, look, target_is_here=here)
-            for seat, look in zip(self._seats, looks, strict=True)
+            _share(scenario, placement, workers, look, target_is_here=here)
+            for placement, look in zip(self._placements, looks, strict=True)
         )
         return found, faults + [fault for share in found for fault in share.faults]
 
@@ -113,41 +113,46 @@ class Cluster:
 
     def make_workers(self, work: Work) -> Workers:
         """The workers, not started yet. See :class:`~simulator.fleet.run.place.Place`."""
-        return RayWorkers(work, self._seats, resource=self._resource)
+        return RayWorkers(work, self._placements, resource=self._resource)
 
     def nodes(self) -> tuple[NodeRecord, ...]:
         """The machines with their workers. See :class:`~simulator.fleet.run.place.Place`."""
-        return tuple(NodeRecord(seat.node.name, seat.first, seat.workers) for seat in self._seats)
+        return tuple(
+            NodeRecord(placement.node.name, placement.first, placement.workers) for placement in self._placements
+        )
 
 
-def share_of(whole: Demand, seat: Seat, workers: int, *, target_is_here: bool) -> Demand:
+def share_of(whole: Demand, placement: Placement, workers: int, *, target_is_here: bool) -> Demand:
     """What the run asks of one machine.
 
     Args:
         whole: of all machines together.
-        seat: its workers.
+        placement: its workers.
         workers: of all machines together.
         target_is_here: the target is on that machine.
     """
-    devices = sum(map(len, deal(whole.devices, workers)[seat.first : seat.first + seat.workers]))
+    devices = sum(map(len, deal(whole.devices, workers)[placement.first : placement.first + placement.workers]))
     sockets = math.ceil(whole.sockets * devices / max(whole.devices, 1))
-    return replace(whole, devices=devices, sockets=sockets, workers=seat.workers, target_is_here=target_is_here)
+    return replace(whole, devices=devices, sockets=sockets, workers=placement.workers, target_is_here=target_is_here)
 
 
-def _share(scenario: Scenario, seat: Seat, workers: int, look: tuple[Host, Sources], *, target_is_here: bool) -> Share:
+def _share(
+    scenario: Scenario, placement: Placement, workers: int, look: tuple[Host, Sources], *, target_is_here: bool
+) -> Share:
     host, sources = look
     whole = demand_of(scenario, workers, target_is_here=False, source_addresses=sources.count)
-    demand = share_of(whole, seat, workers, target_is_here=target_is_here)
-    return Share(seat.node.name, seat.first, demand, examine(demand, host), sources.faults)
+    demand = share_of(whole, placement, workers, target_is_here=target_is_here)
+    return Share(placement.node.name, placement.first, demand, examine(demand, host), sources.faults)
 
 
-def _taken(seats: Sequence[Seat], free: Sequence[int], resource: str | None) -> Iterator[str]:
+def _taken(placements: Sequence[Placement], free: Sequence[int], resource: str | None) -> Iterator[str]:
     """What has no place beside what runs on a machine now."""
     need, what = (f"a core and one of {resource!r}", "them") if resource else ("a core", "its cores")
     fix = "wait until what runs there has ended, or write fewer workers"
-    for seat, left in zip(seats, free, strict=True):
-        if seat.workers > left:
-            yield f"{seat.node.name}: {seat.workers} workers need {need} each, and {left} of {what} are free: {fix}"
+    for placement, left in zip(placements, free, strict=True):
+        if placement.workers > left:
+            asked = f"{placement.node.name}: {placement.workers} workers need {need} each"
+            yield f"{asked}, and {left} of {what} are free: {fix}"
 
 
 def _make_look(listed: int | Sequence[str], addresses: Sequence[str]) -> Callable[[], tuple[Host, Sources]]:

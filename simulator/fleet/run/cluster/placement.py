@@ -27,7 +27,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class Placement:
     """Workers on one machine, with neighbouring numbers.
 
     Attributes:
@@ -40,7 +40,7 @@ class Seat:
     workers: int
 
 
-def seats_for(workers: int, nodes: Sequence[Node], resource: str | None = None) -> tuple[Seat, ...]:
+def place_workers(workers: int, nodes: Sequence[Node], resource: str | None = None) -> tuple[Placement, ...]:
     """The places of the workers: spread over the machines, more where there are more cores, one for each core at most.
 
     Args:
@@ -61,9 +61,9 @@ def seats_for(workers: int, nodes: Sequence[Node], resource: str | None = None) 
     for _ in range(workers):
         emptiest = max(range(len(nodes)), key=lambda at: (nodes[at].cores - counts[at]) / nodes[at].cores)
         counts[emptiest] += 1
-    seats, first = [], 0
+    placements, first = [], 0
     for node, count in zip(nodes, counts, strict=True):
         if count:
-            seats.append(Seat(node, first, count))
+            placements.append(Placement(node, first, count))
         first += count
-    return tuple(seats)
+    return tuple(placements)

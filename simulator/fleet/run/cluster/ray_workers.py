@@ -16,9 +16,9 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from agent.errors import ConfigurationError
-from simulator.fleet.run.cluster.luggage import pack
+from simulator.fleet.run.cluster.job_files import pack
 from simulator.fleet.run.cluster.node_crew import NodeCrew, Order
-from simulator.fleet.run.cluster.placement import Seat
+from simulator.fleet.run.cluster.placement import Placement
 from simulator.fleet.run.local_workers import SILENCE_S
 from simulator.fleet.run.messages import Finished, FromWorker, ToWorker
 from simulator.fleet.run.workers import Work, WorkerLost
@@ -47,7 +47,7 @@ class _Crew:
         ordered: number of the last order.
     """
 
-    seat: Seat
+    placement: Placement
     actor: Any
     living: set[int] = field(default_factory=set)
     call: Any = None
@@ -69,7 +69,7 @@ class RayWorkers:
 
     Args:
         work: what each of them does.
-        seats: where they go, all of them.
+        placements: where they go, all of them.
         resource: Ray's name of what each of them takes one of, beside a core; None for nothing.
         now: the monotonic clock.
     """
@@ -77,13 +77,13 @@ class RayWorkers:
     def __init__(
         self,
         work: Work,
-        seats: Sequence[Seat],
+        placements: Sequence[Placement],
         *,
         resource: str | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._work = work
-        self._seats = seats
+        self._placements = placements
         self._resource = resource
         self._now = now
         self._crews: list[_Crew] = []
@@ -96,18 +96,20 @@ class RayWorkers:
         """Send each machine its jobs and their files. See :class:`~simulator.fleet.run.workers.Workers`."""
         import ray
 
-        luggage = pack(jobs)
+        job_files = pack(jobs)
         self._written = {
             worker: job.ledger.path for worker, job in enumerate(jobs) if getattr(job, "ledger", None) is not None
         }
         # An object, not an argument: what a call is given stands in the cluster's table of actors.
-        files = ray.put(luggage)
+        files = ray.put(job_files)
         begun = {}
-        for seat in self._seats:
-            actor = _make_actor(self._work, seat, self._resource)
-            crew = _Crew(seat, actor, set(range(seat.first, seat.first + seat.workers)))
+        for placement in self._placements:
+            actor = _make_actor(self._work, placement, self._resource)
+            crew = _Crew(placement, actor, set(range(placement.first, placement.first + placement.workers)))
             self._crews.append(crew)
-            begun[seat.node.name] = crew.actor.start.remote(list(jobs[seat.first : seat.first + seat.workers]), files)
+            begun[placement.node.name] = crew.actor.start.remote(
+                list(jobs[placement.first : placement.first + placement.workers]), files
+            )
         deadline_s = self._now() + _PLACE_S
         for name, call in begun.items():
             _wait_until_begun(name, call, max(0.0, deadline_s - self._now()))
@@ -158,20 +160,20 @@ class RayWorkers:
             if crew.call in ready:
                 yield from self._take(crew)
             if crew.living and self._now() - crew.heard_s > SILENCE_S:
-                yield from self._lose(crew, f"{crew.seat.node.name} was not heard for {SILENCE_S:g} s")
+                yield from self._lose(crew, f"{crew.placement.node.name} was not heard for {SILENCE_S:g} s")
 
     def collect(self, on_progress: Callable[[int, int], object]) -> tuple[str, ...]:
         """Fetch the ledgers from their machines. See :class:`~simulator.fleet.run.workers.Workers`."""
         missing, done = [], 0
         for crew in self._crews:
-            for worker in range(crew.seat.first, crew.seat.first + crew.seat.workers):
+            for worker in range(crew.placement.first, crew.placement.first + crew.placement.workers):
                 path = self._written.get(worker)
                 if path is None:
                     continue
                 on_progress(done, len(self._written))
                 if why := _fetch(crew.actor, path):
                     missing.append(
-                        f"the ledger of worker {worker} on {crew.seat.node.name} could not be fetched: {why}"
+                        f"the ledger of worker {worker} on {crew.placement.node.name} could not be fetched: {why}"
                     )
                 done += 1
         return tuple(missing)
@@ -187,7 +189,7 @@ class RayWorkers:
             time.sleep(_PAUSE_S)  # a connection was cut; asked again, the crew gives the same batch
             return
         except ray.exceptions.RayError as error:
-            yield from self._lose(crew, f"the workers on {crew.seat.node.name} ended: {_reason(error)}")
+            yield from self._lose(crew, f"the workers on {crew.placement.node.name} ended: {_reason(error)}")
             return
         crew.heard_s, crew.taken = self._now(), number
         for message in messages:
@@ -223,19 +225,19 @@ def _confirm(crew: _Crew) -> None:
         crew.deliver()
 
 
-def _make_actor(work: Work, seat: Seat, resource: str | None) -> Any:
+def _make_actor(work: Work, placement: Placement, resource: str | None) -> Any:
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     made = ray.remote(
-        num_cpus=seat.workers,
-        resources={resource: seat.workers} if resource else {},
+        num_cpus=placement.workers,
+        resources={resource: placement.workers} if resource else {},
         max_restarts=0,
         max_task_retries=0,
         concurrency_groups={"orders": 1, "reports": 1},
-        scheduling_strategy=NodeAffinitySchedulingStrategy(seat.node.node_id, soft=False),
+        scheduling_strategy=NodeAffinitySchedulingStrategy(placement.node.node_id, soft=False),
     )(NodeCrew)
-    return made.remote(work, seat.first)
+    return made.remote(work, placement.first)
 
 
 def _wait_until_begun(name: str, call: Any, timeout_s: float) -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from agent.errors import ConfigurationError
-from simulator.fleet.run.cluster.placement import Node, seats_for
+from simulator.fleet.run.cluster.placement import Node, place_workers
 
 
 def nodes(*cores: int) -> list[Node]:
@@ -22,12 +22,12 @@ def nodes(*cores: int) -> list[Node]:
     ],
 )
 def test_workers_are_spread_over_the_machines_with_neighbouring_numbers(workers, cores, expected):
-    seats = seats_for(workers, nodes(*cores))
-    assert [seat.workers for seat in seats] == expected
-    assert [seat.first for seat in seats] == [sum(expected[:at]) for at in range(len(expected))]
-    assert len({seat.node.node_id for seat in seats}) == len(seats)
+    placements = place_workers(workers, nodes(*cores))
+    assert [placement.workers for placement in placements] == expected
+    assert [placement.first for placement in placements] == [sum(expected[:at]) for at in range(len(expected))]
+    assert len({placement.node.node_id for placement in placements}) == len(placements)
 
 
 def test_more_workers_than_cores_are_refused_with_the_numbers():
     with pytest.raises(ConfigurationError, match=r"5 workers .* there are 4 \(10.0.0.0: 2, 10.0.0.1: 2\).*workers: 4"):
-        seats_for(5, nodes(2, 2))
+        place_workers(5, nodes(2, 2))

@@ -10,7 +10,7 @@ import pytest
 from agent.errors import ConfigurationError
 from simulator.fleet.audit.file_ledger import LedgerTarget
 from simulator.fleet.audit.ledger_format import LedgerHeader
-from simulator.fleet.run.cluster.luggage import pack, unpack
+from simulator.fleet.run.cluster.job_files import pack, unpack
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.target.target import KeyPairFile
 from simulator.fleet.workload.devices import Address
@@ -64,10 +64,10 @@ def folder(tmp_path) -> Path:
 
 def test_a_job_finds_its_files_on_another_machine_and_nothing_else_travels(folder, tmp_path):
     job = make_job(folder)
-    luggage = pickle.loads(pickle.dumps(pack([job])))  # noqa: S301 - as Ray does
+    job_files = pickle.loads(pickle.dumps(pack([job])))  # noqa: S301 - as Ray does
     there = tmp_path / "there"
     there.mkdir()
-    (moved,), written = unpack([job], luggage, there)
+    (moved,), written = unpack([job], job_files, there)
     assert (moved.folder / "days" / "one.csv").read_text() == "t\n1\n"
     assert not (moved.folder / "unrelated.txt").exists()
     assert moved.keys[0].secret_key_file.read_text() == SECRET
@@ -81,9 +81,9 @@ def test_a_job_finds_its_files_on_another_machine_and_nothing_else_travels(folde
 
 
 def test_no_text_of_it_shows_a_secret(folder):
-    luggage = pack([make_job(folder)])
-    assert SECRET not in f"{luggage!r} {luggage}"
-    assert SECRET.encode() in luggage.contents.values()
+    job_files = pack([make_job(folder)])
+    assert SECRET not in f"{job_files!r} {job_files}"
+    assert SECRET.encode() in job_files.contents.values()
 
 
 def test_files_outside_of_the_scenarios_folder_are_refused_with_the_fix(folder, tmp_path):

@@ -22,8 +22,8 @@ _OTHERS: Final = "others"
 
 
 @dataclass(frozen=True, slots=True)
-class Luggage:
-    """Files.
+class JobFiles:
+    """The files of a run's jobs: what workers read, and where they write.
 
     Attributes:
         folder: of the scenario; None where no job has one.
@@ -36,7 +36,7 @@ class Luggage:
     written: frozenset[Path] = frozenset()
 
 
-def pack(jobs: Sequence[Any]) -> Luggage:
+def pack(jobs: Sequence[Any]) -> JobFiles:
     """Read every file that the jobs name.
 
     Raises:
@@ -52,7 +52,7 @@ def pack(jobs: Sequence[Any]) -> Luggage:
     contents = {path: _read(path, faults) for path in sorted(named)}
     if faults:
         raise ConfigurationError(faults, "--cluster")
-    return Luggage(folder, contents, frozenset(written))
+    return JobFiles(folder, contents, frozenset(written))
 
 
 def check_files(scenario: Scenario, folder: Path) -> None:
@@ -67,7 +67,7 @@ def check_files(scenario: Scenario, folder: Path) -> None:
         raise ConfigurationError(faults, "--cluster")
 
 
-def unpack(jobs: Sequence[Any], luggage: Luggage, root: Path) -> tuple[tuple[Any, ...], dict[str, Path]]:
+def unpack(jobs: Sequence[Any], job_files: JobFiles, root: Path) -> tuple[tuple[Any, ...], dict[str, Path]]:
     """Write the files below a folder.
 
     Returns:
@@ -79,20 +79,20 @@ def unpack(jobs: Sequence[Any], luggage: Luggage, root: Path) -> tuple[tuple[Any
     places: dict[Path, Path] = {}
     scenario = root / _SCENARIO
     scenario.mkdir(mode=0o700)
-    if luggage.folder is not None:
-        places[luggage.folder] = scenario
-    for number, (path, content) in enumerate(luggage.contents.items()):
-        inside = _inside(path, luggage.folder)
+    if job_files.folder is not None:
+        places[job_files.folder] = scenario
+    for number, (path, content) in enumerate(job_files.contents.items()):
+        inside = _inside(path, job_files.folder)
         place = root / _OTHERS / str(number) / path.name if inside is None else scenario / inside
         place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         place.touch(mode=0o600)
         place.write_bytes(content)
         places[path] = place
-    for path in luggage.written:
+    for path in job_files.written:
         places[path] = root / _WRITTEN / path.name
     (root / _WRITTEN).mkdir(mode=0o700)
     moved = tuple(_moved(job, lambda path: places.get(path, path)) for job in jobs)
-    return moved, {str(path): places[path] for path in luggage.written}
+    return moved, {str(path): places[path] for path in job_files.written}
 
 
 def _inside(path: Path, folder: Path | None) -> Path | None:
