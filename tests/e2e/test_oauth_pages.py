@@ -200,12 +200,16 @@ def test_everything_but_the_playground_works_without_javascript(open_tab, partne
 
 
 def each_page(page: Page, address: str) -> Iterator[str]:
-    """Every page once, by name."""
+    """Every page once, by name, with its style sheet."""
     page.goto(address)
     yield "sign-in"
     sign_in(page, "wrong")
+    expect(page.get_by_role("alert")).to_be_visible()
+    page.wait_for_load_state()
     yield "wrong password"
     sign_in(page)
+    expect(page.get_by_text("Who is asking, exactly")).to_be_visible()
+    page.wait_for_load_state()
     yield "consent"
     page.get_by_text("Who is asking, exactly").click()
     yield "consent with details"
