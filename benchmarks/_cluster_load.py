@@ -53,7 +53,7 @@ _DRAIN_S = 10.0
 
 @dataclass(slots=True)
 class Taken:
-    """What one group of processes takes.
+    """CPU time and memory of one group of processes.
 
     Attributes:
         processes: how many.
@@ -212,7 +212,7 @@ class Meter:
 
 
 def take_stock() -> Groups:
-    """What this process and everything below it take, by what they are."""
+    """Measure CPU time and memory of this process and all its descendants, summed by group."""
     table = {}
     for path in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""What a cluster costs: the conductor's share of a core, Ray's overhead, and many devices on several nodes.
+"""Measures a run on a cluster: the conductor's share of a core, Ray's overhead, and many devices on several nodes.
 
 Without an option: stand-ins for 10 to 1,000 workers. A stand-in sends what a worker sends: each second the pickled
 message of its counts, with histograms of as many exchanges as were asked for, three operations, their values drawn anew
@@ -117,7 +117,7 @@ def run(url: str, **options: float) -> dict[str, Any]:
 
 
 def cpu_s(found: dict[str, Any], *groups: str) -> float:
-    """What groups of processes took within the measurement."""
+    """The CPU time that groups of processes took during the measurement, seconds."""
     end, begin = found["end"], found["begin"]
     return float(sum(end[group]["cpu_s"] - begin[group]["cpu_s"] for group in groups if group in end))
 

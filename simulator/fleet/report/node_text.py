@@ -43,7 +43,7 @@ def record_cells(node: NodeRecord, record: RunRecord) -> tuple[str, ...]:
 
 
 def node_state(node: NodeStatus | NodeRecord, otherwise: str = "") -> str:
-    """What became of a machine's workers: ``gone since 0:31``, ``1 of 4 lost``.
+    """The state of a machine's workers as text: ``gone since 0:31``, ``1 of 4 lost``.
 
     Args:
         node: the machine.

@@ -56,7 +56,7 @@ def find_sources(listed: int | Sequence[str], addresses: Sequence[str]) -> Sourc
 
 
 def addresses_of_devices(scenario: Scenario, target: Target) -> tuple[str, ...]:
-    """What the devices of a scenario connect to, as URLs."""
+    """The URLs that the devices of a scenario connect to: service or gateway, and over MQTT the broker."""
     settings = scenario.target
     front = (target.gateway_url if settings.uses_gateway else None) or target.base_url
     host, port = target.broker_host, target.broker_port

@@ -1,4 +1,4 @@
-"""What a run asks of each machine of a cluster, for a plan: looked at as before a run, and nothing is sent."""
+"""The needs of a run on each machine of a cluster, for ``plan``: checked as before a run, and nothing is sent."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _COLUMNS: Final = {"descriptors of each worker": "descriptors each", "ports": "p
 
 @dataclass(frozen=True, slots=True)
 class ClusterNeeds:
-    """What a run asks of the machines.
+    """The workers, devices and resources that a run needs on each machine of a cluster.
 
     Attributes:
         workers: of all machines.

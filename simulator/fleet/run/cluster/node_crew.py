@@ -109,7 +109,7 @@ class NodeCrew:
         return self._batch
 
     def _gather(self) -> list[FromWorker | WorkerLost]:
-        """What comes within :data:`_WAIT_S`, or until something came that is not there each second."""
+        """Collect the workers' messages for :data:`_WAIT_S`, or until one comes that is no measurement or heartbeat."""
         messages: list[FromWorker | WorkerLost] = []
         until_s = time.monotonic() + _WAIT_S
         while all(isinstance(message, Measured | Heartbeat) for message in messages):

@@ -31,7 +31,7 @@ CANNOT_HOLD: Final = "the cluster cannot hold the run as the scenario says"
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What a run asks of one machine, held against what is there.
+    """The needs of a run on one machine, compared with the machine's resources.
 
     Attributes:
         name: of the machine.
@@ -84,7 +84,7 @@ class Cluster:
         return tuple(check for share in shares for check in share.named_checks)
 
     def shares(self, file: ScenarioFile, target: Target, workers: int) -> tuple[tuple[Share, ...], list[str]]:
-        """What a run asks of each machine, and why it cannot be, one sentence each.
+        """The share of each machine, and the reasons why the cluster cannot hold the run, one sentence each.
 
         Raises:
             ConfigurationError: the workers have no place, or a file cannot travel.
