@@ -119,7 +119,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """The terms of a comparison: margins, and which figures count.
+    """The settings of a comparison of two runs: phase, confidence and margin.
 
     Attributes:
         phase: compare this one only; None takes all but ramps.

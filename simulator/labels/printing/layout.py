@@ -32,7 +32,7 @@ _PIECES: Final = re.compile(r"\\u[0-9a-f]{4}|\\U[0-9a-f]{8}|.", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """The printable area of a label.
+    """The size of a label, and the margin inside its edge.
 
     Attributes:
         width_mm: its width.

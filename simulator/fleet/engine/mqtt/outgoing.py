@@ -32,7 +32,7 @@ class Failed:
     sent_s: float | None
 
     def notify(self, now_s: float) -> None:
-        """Call the publisher with the end of its message."""
+        """Report to the publisher that its message was not acknowledged, and why."""
         self.publisher.failed(self.outcome, self.reason, self.sent_s, now_s)
 
 
