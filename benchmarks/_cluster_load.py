@@ -28,7 +28,7 @@ from agent.wire.extensions import IDEMPOTENCY_KEY
 from simulator.fleet.engine.preflight import raise_descriptor_limit
 from simulator.fleet.metrics.merging import Merger
 from simulator.fleet.outcomes import OutcomeClass
-from simulator.fleet.plan.digest import deal
+from simulator.fleet.plan.shares import deal
 from simulator.fleet.record import Second, Span, WorkerGap
 from simulator.fleet.report.writing import second_line
 from simulator.fleet.run.coordinator import Coordinator, PhaseSchedule, RunOutcome

@@ -142,7 +142,9 @@ def _driver(given: argparse.Namespace, observer: Counting) -> tuple[HttpDriver, 
     engine = Http1Engine(options, wheel)
     members = [Member(str(UUID(int=_FIRST_ID + number)), "product", model) for number in range(given.devices)]
     fleet = SharedSettings(frozenset({IDEMPOTENCY_KEY}), 1, "benchmark", numbered=True)
-    driver = HttpDriver(engine, wheel, [RequestTemplate(origin, KEYS)], members, fleet, observer=observer)
+    driver = HttpDriver(
+        engine, wheel, [RequestTemplate(origin, KEYS)] * given.devices, members, fleet, observer=observer
+    )
     return driver, engine
 
 

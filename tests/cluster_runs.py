@@ -17,6 +17,7 @@ from typing import Any
 import yaml
 
 from simulator.exit_codes import ExitCode
+from simulator.keys import write_secret
 
 API_KEY, SECRET_KEY = "mk_cluster", "msk_cluster_0123456789"
 LEASE_S = 15
@@ -104,6 +105,7 @@ def start_run(
     cluster: str | None,
     prefix: str,
     environment: Mapping[str, str] | None = None,
+    more_keys: Mapping[str, str] | None = None,
     **changes: Any,
 ) -> Program:
     """Start a run.
@@ -115,18 +117,24 @@ def start_run(
         cluster: its address; None for workers of this machine.
         prefix: of the devices' names.
         environment: of the program, beside this process's.
+        more_keys: secret keys by API key, which the scenario has beside the key pair of the others.
         changes: of :data:`SCENARIO`.
     """
-    secret = folder / "secret"
-    secret.write_text(SECRET_KEY)
-    secret.chmod(0o600)
+    pairs = {API_KEY: SECRET_KEY, **(more_keys or {})}
+    for api_key, secret_key in pairs.items():
+        write_secret(folder / api_key, secret_key)
     if not (folder / "day.csv").exists():
         (folder / "day.csv").write_text("t\n" + "\n".join(f"{value}.5" for value in range(60)))
     path = folder / f"{name}.yaml"
     document = {**SCENARIO, **changes}
+    if more_keys:
+        keys = [{"api_key": api_key, "secret_key_file": api_key} for api_key in pairs]
+        document["target"] = {**document["target"], "keys": keys}
     document["fleet"] = {"identities": {"prefix": f"{prefix}-"}, **document["fleet"]}
     path.write_text(yaml.safe_dump(document))
-    options = ["--base-url", base_url, "--api-key", API_KEY, "--secret-key-file", str(secret), "--i-own-this-target"]
+    options = ["--base-url", base_url, "--i-own-this-target"]
+    if not more_keys:
+        options += ["--api-key", API_KEY, "--secret-key-file", str(folder / API_KEY)]
     if cluster is not None:
         options += ["--cluster", cluster]
     command = [sys.executable, "-m", "simulator.cli", "run", str(path), "--out", str(folder / name), "--json"]

@@ -23,7 +23,7 @@ events {{ worker_connections 4000; }}
 http {{
     log_format seen escape=json
         '{{"at": $msec, "took": $request_time, "from": "$remote_addr", "connection": $connection, '
-        '"request": "$request_method $request_uri", "status": "$status", "key": "$http_idempotency_key", '
+        '"request": "$request_method $request_uri", "status": "$status", "api_key": "$http_x_api_key", '
         '"body": "$request_body"}}';
     access_log {folder}/seen seen;
     keepalive_requests 1000000; keepalive_timeout 1h; client_body_buffer_size 64k;
@@ -52,6 +52,7 @@ class Seen:
         device: its id.
         number: of the reading.
         accepted: the service took it.
+        api_key: that came with it.
     """
 
     at_s: float
@@ -59,6 +60,7 @@ class Seen:
     device: str
     number: int
     accepted: bool
+    api_key: str
 
 
 class Witness:
@@ -104,6 +106,7 @@ def _read(line: dict[str, Any]) -> Iterator[Seen]:
             each["device_id"],
             each["sensor_data"][SEQUENCE_NAME],
             str(line["status"]).startswith("2"),
+            line["api_key"],
         )
 
 

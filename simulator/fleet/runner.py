@@ -78,7 +78,7 @@ class Fleet:
         self._driver = HttpDriver(
             self._engine,
             wheel,
-            [RequestTemplate(origin, target.headers)],
+            [RequestTemplate(origin, target.headers)] * len(identities),
             [Member(identity.device_id, identity.product_id, model) for identity in identities],
             SharedSettings(target.offers, seed, uuid4().hex[:12], ledger=ledger, base_url=target.base_url),
             observer=ledger,

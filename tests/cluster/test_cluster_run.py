@@ -8,14 +8,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from simulator.exit_codes import ExitCode
 from simulator.fleet.metrics.merging import merge_operations
 from simulator.fleet.report.writing import parse_record, read_seconds
+from simulator.service.server import RunningService
 from tests.cluster_network import can_make_networks, remote_machine
 from tests.cluster_running import running_cluster
-from tests.cluster_runs import DEVICES, LEASE_S, SCENARIO, SECRET_KEY, Program, hold, nothing_left
+from tests.cluster_runs import API_KEY, DEVICES, LEASE_S, SCENARIO, SECRET_KEY, Program, hold, nothing_left
 from tests.cluster_witness import witness
 
 
@@ -55,8 +57,15 @@ def test_the_same_run_on_one_machine_and_on_two_and_four_nodes_has_one_plan_and_
     assert not any(SECRET_KEY in text for text in texts)
 
 
+def further_keys(service: RunningService, count: int) -> dict[str, str]:
+    """Further key pairs of the account."""
+    path = f"{service.base_url}/_emulator/accounts/{API_KEY}/keys"
+    pairs = [httpx.post(path, json={}).raise_for_status().json() for _ in range(count)]
+    return {pair["api_key"]: pair["secret_key"] for pair in pairs}
+
+
 @pytest.mark.skipif(not can_make_networks(), reason="needs root and ip")
-def test_a_machine_behind_a_slow_and_lossy_network_makes_the_same_run(service, start, tmp_path):
+def test_a_machine_behind_a_slow_and_lossy_network_makes_the_same_run_with_keys_of_its_own(service, start, tmp_path):
     here = start("here", None, "slow").ended_whole()
     with (
         remote_machine(1) as machine,
@@ -66,13 +75,17 @@ def test_a_machine_behind_a_slow_and_lossy_network_makes_the_same_run(service, s
     ):
         machine.join(own, 2)
         machine.to_cluster.delay_s, machine.to_cluster.loss = 0.04, 0.02
-        there = start("there", own.address, "slow", f"http://{machine.service_at}:{seen.port}").ended_whole()
+        url, more_keys = f"http://{machine.service_at}:{seen.port}", further_keys(service, 3)
+        there = start("there", own.address, "slow", url, more_keys=more_keys).ended_whole()
         seen.check_each_plays_once()
         machines = [readings[0].machine for readings in seen.by_device().values()]
+        key_users = sorted({(reading.machine, reading.api_key) for reading in seen.readings()})
     check_run(there, tmp_path / "there", 4)
     assert there["digest"] == here["digest"]
     assert there["audit"]["commands"]["sent"] == here["audit"]["commands"]["sent"]
     assert machines.count(machine.seen_as) == machines.count(machine.service_at) == DEVICES / 2
+    assert {api_key for _, api_key in key_users} == {API_KEY, *more_keys}
+    assert [address for address, _ in key_users] == sorted([machine.seen_as, machine.service_at] * 2)
 
 
 def test_ctrl_c_ends_the_run_in_order_with_an_audit(cluster, start):

@@ -30,7 +30,7 @@ class HttpDriver(DeviceDriver["_HttpSlot"]):
     Args:
         engine: carries the requests.
         wheel: on the same clock as ``clocks``.
-        templates: heads of requests, one for each key pair; device i uses number i modulo their count.
+        templates: heads of requests, one for each member.
         members: the devices.
         fleet: what they have in common.
         options: see there; ``timeout_s`` is for one request as a whole, beside the wait that it asks for.
@@ -48,10 +48,14 @@ class HttpDriver(DeviceDriver["_HttpSlot"]):
         **options: Unpack[TransportOptions],
     ) -> None:
         super().__init__(engine, wheel, fleet, **options)
-        self.templates = templates
-        self.pages = DevicePages(engine, templates, self.timeout_s, self.clocks.monotonic)
+        self._templates = templates
+        self.pages = DevicePages(engine, self.template_of, self.timeout_s, self.clocks.monotonic)
         self._awaited: set[int] = set()  # whose poll was due while the phases lasted and has no answer yet
         self.slots = [_HttpSlot(self, self.first_index + number, member) for number, member in enumerate(members)]
+
+    def template_of(self, index: int) -> RequestTemplate:
+        """The head of this device's requests."""
+        return self._templates[index - self.first_index]
 
     def has_settled(self) -> bool:
         """Whether every device that is on has handed over everything; looks at none of them.
@@ -153,7 +157,7 @@ class _HttpSlot(DeviceSlot[VirtualDevice]):
         driver = self.driver
         if request.operation is _POLL:
             self._poll = request
-        template = driver.templates[self.index % len(driver.templates)]
+        template = driver.template_of(self.index)
         driver.engine.send(
             self.index, template.message(request), _Exchange(self, request), driver.timeout_s + request.wait_s
         )

@@ -37,7 +37,7 @@ class HttpLoad(LoadBase):
     Args:
         engine: carries the requests.
         wheel: for the pauses of closed users.
-        templates: heads of requests, one for each key pair; device i uses number i modulo their count.
+        templates: heads of requests, one for each subject.
         subjects: the devices.
         fleet: what they have in common; the ledger gets every reading and command.
         options: see there.
@@ -58,7 +58,7 @@ class HttpLoad(LoadBase):
         super().__init__(wheel, fleet, len(subjects), **options)
         self.engine = engine
         self.under_way: set[_Sending] = set()
-        self.pages = DevicePages(engine, templates, self.timeout_s, self.clocks.monotonic)
+        self.pages = DevicePages(engine, self._template_of, self.timeout_s, self.clocks.monotonic)
         self._templates = templates
         is_dated = sends_time(fleet.offers, fleet.dialect)
         self._readings = ReadingMaker(fleet, self.devices.start, subjects, is_dated=is_dated)
@@ -74,8 +74,11 @@ class HttpLoad(LoadBase):
         request, sequence = self._makers[kind](device - self.devices.start, device, due_s)
         sending = _Sending(self, request, device, sequence, on_end)
         self.under_way.add(sending)
-        template = self._templates[device % len(self._templates)]
+        template = self._template_of(device)
         self.engine.send(device, template.message(request), sending, self.timeout_s)
+
+    def _template_of(self, device: int) -> RequestTemplate:
+        return self._templates[device - self.devices.start]
 
     def end(self) -> None:
         """The run is over: whatever the engine ends from now on was never answered."""

@@ -7,7 +7,7 @@ the meantime wait for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 import httpx
@@ -132,17 +132,21 @@ class DevicePages(WebPages):
 
     Args:
         engine: carries the proof.
-        templates: heads of requests; device i uses number i modulo their count.
+        template_of: the head of a device's requests, by its number in the fleet.
         timeout_s: for the proof.
         now: monotonic seconds.
     """
 
     def __init__(
-        self, engine: HttpEngine, templates: Sequence[RequestTemplate], timeout_s: float, now: Callable[[], float]
+        self,
+        engine: HttpEngine,
+        template_of: Callable[[int], RequestTemplate],
+        timeout_s: float,
+        now: Callable[[], float],
     ) -> None:
         super().__init__(self._send_proof, now)
         self._engine = engine
-        self._templates = templates
+        self._template_of = template_of
         self._timeout_s = timeout_s
         self._proof: _ProofCaller | None = None
 
@@ -161,8 +165,7 @@ class DevicePages(WebPages):
             proved(good)
 
         self._proof = _ProofCaller(device, ended)
-        template = self._templates[device % len(self._templates)]
-        self._engine.send(device, template.message(_PROOF), self._proof, self._timeout_s)
+        self._engine.send(device, self._template_of(device).message(_PROOF), self._proof, self._timeout_s)
 
 
 class _ProofCaller:

@@ -7,7 +7,6 @@ longer than two minutes only the first and the last one are in it: the rest goes
 from __future__ import annotations
 
 import hashlib
-import itertools
 from collections.abc import Iterable, Iterator
 from typing import Final
 
@@ -16,6 +15,7 @@ import numpy as np
 from simulator.fleet.plan.events import EventTable
 from simulator.fleet.plan.hashed_random import mix, stream
 from simulator.fleet.plan.plan import Plan
+from simulator.fleet.plan.shares import deal
 
 _LONG_S: Final = 120.0
 _EVENTS_AT_ONCE: Final = 500_000
@@ -35,12 +35,6 @@ def digest_of(plan: Plan, workers: int = 1) -> str:
     """
     count = plan.scenario.fleet.devices
     return whole(plan, (partial_digest(plan, devices) for devices in deal(count, workers)))
-
-
-def deal(devices: int, workers: int) -> list[range]:
-    """The devices of each worker: neighbours, as evenly as they go."""
-    bounds = [devices * worker // workers for worker in range(workers + 1)]
-    return [range(first, last) for first, last in itertools.pairwise(bounds)]
 
 
 def partial_digest(plan: Plan, devices: range) -> PartialDigest:

@@ -17,8 +17,8 @@ from simulator.fleet.audit.fleet_ledger import SEQUENCE_NAME, first_number_of
 from simulator.fleet.audit.folder import AuditedDevice, ledger_path, write_devices
 from simulator.fleet.audit.ledger_format import LedgerHeader
 from simulator.fleet.faults.registry import skews_clocks
-from simulator.fleet.plan.digest import deal
 from simulator.fleet.plan.plan import Plan
+from simulator.fleet.plan.shares import deal, keys_of
 from simulator.fleet.products import load_product
 from simulator.fleet.run.worker import Job
 from simulator.fleet.scenario.identities import read_identifiers
@@ -229,13 +229,14 @@ def _shares(
         header: of the ledgers, but for whose each is.
         connections: of all workers together.
     """
-    scenario = context.file.scenario
-    for worker, devices in enumerate(deal(scenario.fleet.devices, context.workers)):
+    scenario, keys = context.file.scenario, context.target.key_files
+    count = scenario.fleet.devices
+    for worker, devices in enumerate(deal(count, context.workers, len(keys))):
         ours = provisioned.devices[devices.start : devices.stop]
         own = replace(header, worker=worker, first_device=devices.start, devices=len(devices))
         yield {
             "scenario": scenario,
-            "keys": context.target.key_files,
+            "keys": keys[keys_of(devices, count, len(keys))],
             "devices": devices,
             "device_ids": tuple(device.device_id for device in ours),
             "names": tuple(device.name for device in ours),

@@ -1,7 +1,7 @@
 """Key pairs that share what belongs to no device: provisioning, cleanup, the audit's reading back.
 
-Each request takes the key that may be used soonest. Devices are dealt out over the pairs by their number instead, so
-that each keeps its key for ever, as it would in the field (:class:`~simulator.fleet.device.http_driver.HttpDriver`).
+Each request takes the key that may be used soonest. A device has one pair for the whole run instead, as it would in the
+field (:func:`~simulator.fleet.plan.shares.key_of`).
 Pure: ``now`` comes in.
 """
 

@@ -410,9 +410,7 @@ class FleetWorkload:
         job = self._job
         orders = OrderContext(
             self._operator_engine,
-            RequestTemplate(
-                read_origin(job.operator_url, job.operator_ca_file), Keyring(self._keys).headers(job.worker)
-            ),
+            RequestTemplate(read_origin(job.operator_url, job.operator_ca_file), Keyring(self._keys).headers(0)),
             self._wheel,
             time.monotonic,
             job.scenario.target.timeout_s,

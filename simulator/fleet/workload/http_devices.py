@@ -9,6 +9,7 @@ from simulator.fleet.device.http_load import HttpLoad
 from simulator.fleet.device.request_template import RequestTemplate
 from simulator.fleet.engine.http.engine import Http1Engine, HttpOptions
 from simulator.fleet.engine.http.origin import read_origin
+from simulator.fleet.plan.shares import key_of
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.target import TargetSettings
 from simulator.fleet.target.key_pool import headers_of
@@ -37,19 +38,17 @@ def _http_engine(target: TargetSettings, address: Address, context: WorkerContex
     return Http1Engine(options, context.wheel)
 
 
-def _templates(address: Address, specs: DeviceSpecs) -> list[RequestTemplate]:
-    """One for each key pair, or one for each device that has a token; dealt out by the device's number."""
-    origin = read_origin(address.base_url, address.ca_file)
+def _templates(address: Address, specs: DeviceSpecs, devices: int) -> list[RequestTemplate]:
+    """One for each device of the worker: with its token, or with the key pair that is its own of the whole fleet's."""
+    origin, first = read_origin(address.base_url, address.ca_file), specs.first_index
     if address.tokens is None:
-        return [RequestTemplate(origin, headers_of(pair)) for pair in read_keys(address.keys)]
-    tokens, count = read_tokens(address.tokens), len(specs.members)
-    heads = [
+        heads = [RequestTemplate(origin, headers_of(pair)) for pair in read_keys(address.keys)]
+        return [heads[key_of(first + place, devices, len(heads))] for place in range(len(specs.members))]
+    tokens = read_tokens(address.tokens)
+    return [
         RequestTemplate(origin, {"authorization": f"Bearer {tokens[member.device_id].reveal()}"})
         for member in specs.members
     ]
-    # Device i takes number i modulo the count, and this worker's first device is not number 0.
-    shift = -specs.first_index % count
-    return heads[shift:] + heads[:shift]
 
 
 class HttpDevices(CoreDevices):
@@ -61,7 +60,7 @@ class HttpDevices(CoreDevices):
         self._driver = HttpDriver(
             self._links,
             context.wheel,
-            _templates(address, specs),
+            _templates(address, specs, scenario.fleet.devices),
             specs.members,
             specs.fleet,
             first_index=specs.first_index,
@@ -99,7 +98,7 @@ def make_load(scenario: Scenario, address: Address, specs: DeviceSpecs, context:
     load = HttpLoad(
         links if scenario.faults else engine,
         context.wheel,
-        _templates(address, specs),
+        _templates(address, specs, scenario.fleet.devices),
         load_devices(specs),
         specs.fleet,
         first_index=specs.first_index,

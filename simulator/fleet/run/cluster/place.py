@@ -10,7 +10,7 @@ from typing import Final
 
 from agent.errors import ConfigurationError
 from simulator.fleet.engine.preflight import Demand, Host, ResourceCheck, examine, missing, read_host
-from simulator.fleet.plan.digest import deal
+from simulator.fleet.plan.shares import deal
 from simulator.fleet.plan.workers import count_workers
 from simulator.fleet.record import NodeRecord
 from simulator.fleet.run.capacity import Sources, addresses_of_devices, demand_of, find_sources, starving
@@ -99,8 +99,10 @@ class Cluster:
         faults = [*starving(scenario), *_loopback_faults(nodes, {*target.addresses, *addresses})]
         looks = on_each(nodes, _make_look(scenario.target.source_addresses, addresses))
         here = is_here(target.base_url)
+        keys = len(target.keys) or len(scenario.target.keys) or 1  # a plan's target has none
+        parts = deal(scenario.fleet.devices, workers, keys)
         found = tuple(
-            _share(scenario, placement, workers, look, target_is_here=here)
+            _share(scenario, placement, parts, look, target_is_here=here)
             for placement, look in zip(self._placements, looks, strict=True)
         )
         return found, faults + [fault for share in found for fault in share.faults]
@@ -122,26 +124,31 @@ class Cluster:
         )
 
 
-def share_of(whole: Demand, placement: Placement, workers: int, *, target_is_here: bool) -> Demand:
+def share_of(whole: Demand, placement: Placement, parts: Sequence[range], *, target_is_here: bool) -> Demand:
     """What the run asks of one machine.
 
     Args:
         whole: of all machines together.
         placement: its workers.
-        workers: of all machines together.
+        parts: the devices of each worker, of all machines.
         target_is_here: the target is on that machine.
     """
-    devices = sum(map(len, deal(whole.devices, workers)[placement.first : placement.first + placement.workers]))
+    devices = sum(map(len, parts[placement.first : placement.first + placement.workers]))
     sockets = math.ceil(whole.sockets * devices / max(whole.devices, 1))
     return replace(whole, devices=devices, sockets=sockets, workers=placement.workers, target_is_here=target_is_here)
 
 
 def _share(
-    scenario: Scenario, placement: Placement, workers: int, look: tuple[Host, Sources], *, target_is_here: bool
+    scenario: Scenario,
+    placement: Placement,
+    parts: Sequence[range],
+    look: tuple[Host, Sources],
+    *,
+    target_is_here: bool,
 ) -> Share:
     host, sources = look
-    whole = demand_of(scenario, workers, target_is_here=False, source_addresses=sources.count)
-    demand = share_of(whole, placement, workers, target_is_here=target_is_here)
+    whole = demand_of(scenario, len(parts), target_is_here=False, source_addresses=sources.count)
+    demand = share_of(whole, placement, parts, target_is_here=target_is_here)
     return Share(placement.node.name, placement.first, demand, examine(demand, host), sources.faults)
 
 

@@ -87,7 +87,7 @@ class Http(Measured):
         super().__init__(offers)
         self.engine = FakeEngine(self.clock, self._answer, takes_s=0.0)
         self.engine.delay_s = self._delay_s
-        self.heads = [RequestTemplate(read_origin("http://service/api"), {"x-api-key": "k"})]
+        self.heads = [RequestTemplate(read_origin("http://service/api"), {"x-api-key": "k"})] * 10
         self.wheel = Wheel(self.clock)
 
     def _delay_s(self, request: Request) -> float:

@@ -56,7 +56,7 @@ class Bench:
         self.driver = HttpDriver(
             self.engine,
             Wheel(self.clock),
-            [RequestTemplate(read_origin("http://service"), {})],
+            [RequestTemplate(read_origin("http://service"), {})] * devices,
             [Member(f"d{number}", "p", model) for number in range(devices)],
             fleet,
             observer=self.observer,

@@ -46,7 +46,7 @@ class Bench:
         self.driver = HttpDriver(
             self.engine,
             Wheel(self.clock),
-            [RequestTemplate(read_origin("http://service/api"), {"x-api-key": "k"})],
+            [RequestTemplate(read_origin("http://service/api"), {"x-api-key": "k"})] * devices,
             [Member(f"d{first_index + number}", "p", model) for number in range(devices)],
             fleet,
             first_index=first_index,

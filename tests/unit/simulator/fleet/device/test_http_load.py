@@ -29,7 +29,7 @@ class Bench:
         self.load = HttpLoad(
             self.engine,
             Wheel(self.clock),
-            [RequestTemplate(read_origin("http://service:80/api"), {"x-api-key": "k"})],
+            [RequestTemplate(read_origin("http://service:80/api"), {"x-api-key": "k"})] * 3,
             [LoadDevice("d10"), LoadDevice("d11"), LoadDevice("d12")],
             fleet,
             first_index=10,

@@ -52,9 +52,10 @@ class HandClock:
         callback()
 
 
-def test_the_devices_are_dealt_out_over_the_keys_by_their_number_in_every_worker():
+def test_a_device_uses_the_key_of_its_place_in_the_worker():
     post, origin = Post(), read_origin("http://127.0.0.1:1")
-    templates = [RequestTemplate(origin, {"x-api-key": name}) for name in ("mk_a", "mk_b", "mk_c")]
+    names = ("mk_a", "mk_a", "mk_b", "mk_b", "mk_c")
+    templates = [RequestTemplate(origin, {"x-api-key": name}) for name in names]
     members = [Member(f"d-{number}", "p", DeviceModel()) for number in range(5, 10)]
     fleet = SharedSettings(frozenset({"long-poll"}), seed=1, run="r")
     clock = HandClock()
@@ -65,11 +66,11 @@ def test_the_devices_are_dealt_out_over_the_keys_by_their_number_in_every_worker
     while len(post.sent) < 5:
         clock.go_on()
     assert {device: text.split("x-api-key: ")[1][:4] for device, text in post.sent.items()} == {
-        5: "mk_c",
+        5: "mk_a",
         6: "mk_a",
         7: "mk_b",
-        8: "mk_c",
-        9: "mk_a",
+        8: "mk_b",
+        9: "mk_c",
     }
 
 

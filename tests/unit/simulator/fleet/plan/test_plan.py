@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from simulator.fleet.device.virtual_device import VirtualDevice
 from simulator.fleet.models.build import ModelParts, build_model
-from simulator.fleet.plan.digest import deal, digest_of, partial_digest, whole
+from simulator.fleet.plan.digest import digest_of, partial_digest, whole
 from simulator.fleet.plan.events import Event, EventKind
 from simulator.fleet.plan.plan import Plan
+from simulator.fleet.plan.shares import deal
 from simulator.fleet.plan.timeline import Timeline
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.signals.base import Individual

@@ -67,7 +67,7 @@ class Play:
         self.driver = HttpDriver(
             self.engine,
             wheel,
-            [RequestTemplate(read_origin("http://service"), {})],
+            [RequestTemplate(read_origin("http://service"), {})] * 20,
             [Member(f"d{number}", "p", model) for number in range(20)],
             fleet,
             observer=RecordingObserver(),

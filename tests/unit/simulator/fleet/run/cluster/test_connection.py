@@ -12,6 +12,7 @@ import pytest
 
 from agent.errors import ConfigurationError
 from simulator.fleet.engine.preflight import Demand
+from simulator.fleet.plan.shares import deal
 from simulator.fleet.run.cluster import connection
 from simulator.fleet.run.cluster.comparison import Seen, differences, look
 from simulator.fleet.run.cluster.connection import connected
@@ -110,6 +111,6 @@ def test_what_is_looked_at_tells_two_programs_from_each_other():
 
 def test_a_machines_share_is_that_of_its_workers():
     whole = Demand(devices=10, device_bytes=100, sockets=40, workers=4, source_addresses=2, tls=True)
-    share = share_of(whole, Placement(NODE, first=1, workers=2), 4, target_is_here=True)
+    share = share_of(whole, Placement(NODE, first=1, workers=2), deal(10, 4), target_is_here=True)
     assert (share.devices, share.sockets, share.workers, share.target_is_here) == (5, 20, 2, True)
     assert (share.device_bytes, share.source_addresses, share.tls) == (100, 2, True)
