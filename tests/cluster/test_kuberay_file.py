@@ -60,7 +60,7 @@ RAY_CLUSTER = exactly(
         },
     ),
 )
-"""The keys of KubeRay's resource that a person writes, as its API reference has them; others are dropped there."""
+"""The keys of KubeRay's resource that a person writes, as its published CRD has them; others are dropped there."""
 
 
 def read() -> dict[str, Any]:
