@@ -14,6 +14,7 @@ from typing import Final
 
 from agent.errors import AgentError, StorageError
 from simulator.fleet.audit.coverage import RecordedRun
+from simulator.fleet.audit.folder import has_ledgers
 from simulator.fleet.audit.run_audit import AuditSettings, audit_run
 from simulator.fleet.faults.registry import causes_rejections
 from simulator.fleet.metrics.merging import Merger
@@ -213,6 +214,9 @@ def _audit(context: RunContext, prepared: Prepared, outcome: RunOutcome, view: R
     if outcome.unreachable:
         again = "the target was gone: audit the folder with 'fleet-simulator audit' when it is back"
         return AuditRecord(None, None, complete=False, sentences=(again,))
+    if not has_ledgers(context.folder):
+        why = "not one ledger of the workers is here: what was sent cannot be compared with what the service has"
+        return AuditRecord(None, None, complete=False, unjudged=(why,))
     target = context.target
 
     async def read() -> AuditRecord:

@@ -16,14 +16,15 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from agent.errors import ConfigurationError
+from simulator.fleet.run.cluster.connection import silent_head
 from simulator.fleet.run.cluster.job_files import pack
 from simulator.fleet.run.cluster.node_crew import NodeCrew, Order
 from simulator.fleet.run.cluster.placement import Placement
+from simulator.fleet.run.cluster.ray_errors import reason
 from simulator.fleet.run.local_workers import SILENCE_S
 from simulator.fleet.run.messages import Finished, FromWorker, ToWorker
 from simulator.fleet.run.workers import Work, WorkerLost
 from simulator.interrupts import without_interrupts
-from simulator.watched import describe
 
 _PLACE_S: Final = 120.0
 _END_S: Final = 15.0
@@ -189,7 +190,9 @@ class RayWorkers:
             time.sleep(_PAUSE_S)  # a connection was cut; asked again, the crew gives the same batch
             return
         except ray.exceptions.RayError as error:
-            yield from self._lose(crew, f"the workers on {crew.placement.node.name} ended: {_reason(error)}")
+            yield from self._lose(
+                crew, f"the workers on {crew.placement.node.name} ended: {reason(error, silent_head)}"
+            )
             return
         crew.heard_s, crew.taken = self._now(), number
         for message in messages:
@@ -255,17 +258,9 @@ def _wait_until_begun(name: str, call: Any, timeout_s: float) -> None:
         sentence = f"{name}: its cores were not free within {_PLACE_S:g} s: {fix}"
         raise ConfigurationError([sentence], "--cluster") from None
     except ray.exceptions.RayError as error:
-        raise ConfigurationError([f"{name}: no worker could be started: {_reason(error)}"], "--cluster") from None
-
-
-def _reason(error: BaseException) -> str:
-    """An error of Ray's in one line: that of the cause, without the traceback that its text has."""
-    cause = getattr(error, "cause", None)
-    if isinstance(cause, BaseException):
-        return describe(cause)
-    return (
-        f"{type(error).__name__}: {str(error).strip().splitlines()[0]}" if str(error).strip() else type(error).__name__
-    )
+        raise ConfigurationError(
+            [f"{name}: no worker could be started: {reason(error, silent_head)}"], "--cluster"
+        ) from None
 
 
 def _fetch(actor: Any, path: Path) -> str:
@@ -289,7 +284,7 @@ def _fetch(actor: Any, path: Path) -> str:
             return ""
         why = "what came is not what was there"
     except (ray.exceptions.RayError, OSError) as error:
-        why = _reason(error)
+        why = reason(error, silent_head)
     with contextlib.suppress(OSError):
         path.unlink(missing_ok=True)  # half a ledger would be taken for a whole one
     return why

@@ -59,8 +59,8 @@ def test_each_machine_has_its_share_with_what_is_there(ask):
     lines = done.stdout.splitlines()
     (one,) = (line for line in lines if line.startswith("10.0.0.1"))
     (other,) = (line for line in lines if line.startswith("10.0.0.2"))
-    assert one.split()[:6] == ["10.0.0.1", "0", "to", "2", "15,000", "15,000"]
-    assert other.split()[:4] == ["10.0.0.2", "3", "5,000", "5,000"]
+    assert one.split()[:7] == ["10.0.0.1", "3", "(0", "to", "2)", "15,000", "15,000"]
+    assert other.split()[:6] == ["10.0.0.2", "1", "(number", "3)", "5,000", "5,000"]
     assert one.endswith("fits")
     assert other.endswith("fits")
     assert f"to {TARGET}" in lines[0]
