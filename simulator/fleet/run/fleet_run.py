@@ -211,12 +211,8 @@ def _audit(context: RunContext, prepared: Prepared, outcome: RunOutcome, view: R
             return summary.audit
     if not prepared.is_audited:
         return None
-    if outcome.unreachable:
-        again = "the target was gone: audit the folder with 'fleet-simulator audit' when it is back"
-        return AuditRecord(None, None, complete=False, sentences=(again,))
-    if not has_ledgers(context.folder):
-        why = "not one ledger of the workers is here: what was sent cannot be compared with what the service has"
-        return AuditRecord(None, None, complete=False, unjudged=(why,))
+    if (without := _without_audit(context, outcome)) is not None:
+        return without
     target = context.target
 
     async def read() -> AuditRecord:
@@ -250,6 +246,17 @@ def _audit(context: RunContext, prepared: Prepared, outcome: RunOutcome, view: R
     has_all = outcome.has_all_ledgers and len(outcome.summaries) == len(prepared.jobs)
     whole = audit.complete and not missed and has_all
     return replace(audit, complete=whole)
+
+
+def _without_audit(context: RunContext, outcome: RunOutcome) -> AuditRecord | None:
+    """What stands in place of an audit that cannot begin; None where it can."""
+    if outcome.unreachable:
+        again = "the target was gone: audit the folder with 'fleet-simulator audit' when it is back"
+        return AuditRecord(None, None, complete=False, sentences=(again,))
+    if not has_ledgers(context.folder):
+        why = "not one ledger of the workers is here: what was sent cannot be compared with what the service has"
+        return AuditRecord(None, None, complete=False, unjudged=(why,))
+    return None
 
 
 def _wait_for_gateway(context: RunContext, view: RunView) -> None:

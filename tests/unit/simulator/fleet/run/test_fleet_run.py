@@ -137,7 +137,7 @@ def test_an_audit_of_which_no_ledger_came_says_so_and_nothing_of_folders(tmp_pat
     context: Any = SimpleNamespace(folder=tmp_path / "r8")
     outcome = RunOutcome(has_all_ledgers=False)
     prepared: Any = SimpleNamespace(is_audited=True)
-    audit = fleet_run._audit(context, prepared, outcome, SilentView())  # noqa: SLF001 - no run without a ledger here
+    audit = fleet_run._audit(context, prepared, outcome, SilentView())
     assert audit is not None
     assert not audit.complete
     assert audit.unjudged == (
