@@ -40,6 +40,7 @@ from simulator.fleet.run.workers import WorkerLost, Workers
 from simulator.fleet.scenario.conditions import Condition, parse_condition
 from simulator.fleet.scenario.phases import Phase
 from simulator.fleet.workload.base import WorkloadSummary
+from simulator.interrupts import interrupts_afterwards
 from simulator.watched import describe
 
 _log = logging.getLogger(__name__)
@@ -193,8 +194,9 @@ class Coordinator:
             self._gather()
             self._compare_clocks()
             # Each worker builds its devices between the word and the begin.
-            done.began_s = self._now() + _LEAD_S + self._schedule.devices / _BUILT_PER_S
-            self._send(Begin(done.began_s))
+            began_s = self._now() + _LEAD_S + self._schedule.devices / _BUILT_PER_S
+            self._send(Begin(began_s))
+            done.began_s = began_s
             self._play_phases()
             self._drain(self._schedule.drain_s)
         except KeyboardInterrupt:
@@ -237,8 +239,9 @@ class Coordinator:
 
     def _send(self, message: ToWorker) -> None:
         """Send a message to every living worker, with its times on the clock of each."""
-        for worker in self._workers.living:
-            self._workers.send(worker, on_clock(message, self._clocks.of(worker).ahead_s))
+        with interrupts_afterwards():
+            for worker in self._workers.living:
+                self._workers.send(worker, on_clock(message, self._clocks.of(worker).ahead_s))
 
     def _play_phases(self) -> None:
         done, begin_s = self._done, 0.0
@@ -319,9 +322,11 @@ class Coordinator:
             self._show(self._merger.finish(math.ceil(self._done.duration_s)))
 
     def _receive(self, timeout_s: float) -> None:
-        for message in self._workers.receive(timeout_s):
-            self._take(message)
-        self._show(self._merger.ready())
+        """Take what has come; Ctrl-C meanwhile counts when all of it is taken."""
+        with interrupts_afterwards():
+            for message in self._workers.receive(timeout_s):
+                self._take(message)
+            self._show(self._merger.ready())
 
     def _take(self, message: FromWorker | WorkerLost) -> None:
         if not isinstance(message, WorkerLost):

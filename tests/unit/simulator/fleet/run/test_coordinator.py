@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -294,6 +295,39 @@ def test_ctrl_c_hands_over_what_is_under_way_and_gives_a_result():
     assert set(done.summaries) == {0, 1}
     assert done.drained_from_s == done.phases[-1].end_s <= done.duration_s < 10
     assert done.drained_from_s == pytest.approx(2.75, abs=0.5)
+
+
+def test_ctrl_c_in_the_middle_of_what_came_loses_nothing_of_it():
+    class Batches(FakeRun):
+        def receive(self, timeout_s: float) -> Iterator[FromWorker | WorkerLost]:
+            yield from list(super().receive(timeout_s))  # what is not taken of it does not come again
+
+        def received(self, message: FromWorker) -> None:
+            if isinstance(message, Measured) and (message.worker, message.second) == (0, 2):
+                signal.raise_signal(signal.SIGINT)
+
+    stage = Batches()
+    done, merger = conduct(stage, RAMP, HOLD)
+    assert done.interrupted
+    assert done.duration_s < 10
+    assert merger.gaps == ()
+    assert [second for second, *_ in stage.seconds] == list(range(len(stage.seconds)))
+    assert merger.totals["http.poll"][OutcomeClass.OK].count == 2 * stage.second >= 6
+
+
+def test_ctrl_c_between_two_workers_lets_both_begin_and_end():
+    class Interrupted(FakeRun):
+        def send(self, worker: int, message: ToWorker) -> None:
+            super().send(worker, message)
+            if isinstance(message, Begin) and not worker:
+                signal.raise_signal(signal.SIGINT)
+
+    stage = Interrupted()
+    done, _ = conduct(stage, RAMP, HOLD)
+    assert done.interrupted
+    assert [type(message) for message in stage.told] == [Begin, Stop]
+    assert stage.told_ahead == stage.told
+    assert set(done.summaries) == {0, 1}
 
 
 def test_a_full_disk_is_told_once_and_does_not_end_the_run():
