@@ -209,6 +209,9 @@ class Coordinator:
             over_s = done.duration_s if done.drained_from_s is None else done.drained_from_s
             done.phases[-1] = _ended(done.phases[-1], min(done.phases[-1].end_s, over_s))
         self._close()
+        # Only now: what a worker said in time may have been on its way for longer than the drain.
+        done.late = tuple(name for drained in self._drained.values() for name in drained.late)
+        done.late_count = sum(drained.late_count for drained in self._drained.values())
         return done
 
     def _gather(self) -> None:
@@ -294,8 +297,6 @@ class Coordinator:
         self._listener.drain(done)
         while set(self._workers.living) - self._drained.keys() and self._now() < until_s + _HASTY_DRAIN_S:
             self._receive(_LOOK_S)
-        self._done.late = tuple(name for drained in self._drained.values() for name in drained.late)
-        self._done.late_count = sum(drained.late_count for drained in self._drained.values())
 
     def _end_early(self) -> None:
         try:

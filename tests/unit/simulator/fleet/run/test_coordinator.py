@@ -338,6 +338,20 @@ def test_a_full_disk_is_told_once_and_does_not_end_the_run():
     assert set(done.summaries) == {0, 1}
 
 
+def test_what_devices_still_hold_counts_although_a_network_kept_the_word_of_it_until_the_end():
+    class CutOff(FakeRun):
+        def receive(self, timeout_s: float) -> Iterator[FromWorker | WorkerLost]:
+            for message in super().receive(timeout_s):
+                if message == Drained(1, ("late-1",), 2):
+                    continue
+                if isinstance(message, Finished) and message.worker == 1:
+                    yield Drained(1, ("late-1",), 2)
+                yield message
+
+    done, _ = conduct(CutOff(), RAMP, HOLD)
+    assert (done.late, done.late_count) == (("late-0", "late-1"), 4)
+
+
 def test_workers_that_cannot_begin_say_why():
     class Hopeless(FakeRun):
         def receive(self, timeout_s: float) -> Iterator[FromWorker | WorkerLost]:
