@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from agent.errors import StorageError, TransportError
-from simulator.fleet.metrics.merging import Merger
+from simulator.fleet.metrics.merging import PATIENCE, Merger
 from simulator.fleet.plan.timeline import Timeline
 from simulator.fleet.record import Second, Span, WorkerGap
 from simulator.fleet.run.clocks import ROUNDS, Clocks
@@ -215,7 +215,7 @@ class Coordinator:
         return done
 
     def _gather(self) -> None:
-        """Every worker has built its devices."""
+        """Wait until every worker has built its devices."""
         deadline_s = self._now() + _BUILD_S + self._schedule.devices / _DEVICES_PER_S
         while set(self._workers.living) - self._ready:
             self._receive(_LOOK_S)
@@ -274,18 +274,23 @@ class Coordinator:
             self._receive(min(left_s, _LOOK_S))
 
     def _wait_for(self, phase: Phase, until: Condition) -> None:
-        """The barrier at a phase's end."""
+        """Wait at a phase's end until its condition holds, for its time at most."""
         within_s = phase.until_within_s
         deadline_s = self._now() + within_s
         self._waiting_for = until.text
         while not (self._latest and until.holds(self._latest.gauges, self._schedule.devices)):
-            if self._now() > deadline_s:
+            late_s = self._now() - deadline_s
+            if late_s > PATIENCE or (late_s > 0 and self._has_seen(deadline_s)):
                 self._done.failures.append(
                     f"phase {phase.name}: {until.text!r} did not come true within {within_s:g} s after its end"
                 )
                 break
             self._play_until(self._now() + _LOOK_S)
         self._waiting_for = ""
+
+    def _has_seen(self, at_s: float) -> bool:
+        """Whether the seconds up to an instant have come: they may be on their way for a while."""
+        return self._latest is not None and self._done.began_s + self._latest.second + 1 >= at_s
 
     def _drain(self, seconds: float) -> None:
         done, now_s = self._done, self._now()
@@ -307,7 +312,7 @@ class Coordinator:
             return
 
     def _close(self) -> None:
-        """Every worker's last word, and the seconds that are left."""
+        """Wait for every worker's last message, and take the seconds that are left."""
         self._send(Stop())
         deadline_s = self._now() + _CLOSE_S
         try:
@@ -352,7 +357,7 @@ class Coordinator:
                 self._merger.lost(worker, reason)
                 self._listener.lost(message)
             case Heartbeat():
-                pass  # that it was said is all there is to it
+                pass  # it only shows that the worker lives
 
     def _show(self, seconds: Iterable[Second]) -> None:
         for second in seconds:

@@ -1,4 +1,4 @@
-"""What a machine of the cluster has beside what this one has: versions, the program itself, the clock."""
+"""Versions, program and clock of a cluster's machines, compared with those of this machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PACKAGES: Final = ("agent", "gateway", "simulator")
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a machine has: compared with this one's.
+    """What a machine has, to be compared with this one.
 
     Attributes:
         python, distribution: versions; empty where the distribution is not there.

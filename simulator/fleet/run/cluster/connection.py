@@ -142,7 +142,7 @@ def _sentence(address: str, error: BaseException) -> str:
         "'ray start --address=HOST:PORT' makes this machine one of a cluster, 'ray start --head' makes a cluster of it"
     )
     where = (
-        "this machine belongs to no cluster" if address == AUTO else f"{address} takes this machine as none of its own"
+        "this machine belongs to no cluster" if address == AUTO else f"this machine is not part of the one at {address}"
     )
     return f"{where}: {fix} ({text})"
 

@@ -216,6 +216,27 @@ def test_a_barrier_holds_the_next_phase_back_until_it_opens():
     assert ("ramp", "online >= 99%") in {(phase, waiting) for _, phase, waiting in stage.seconds}
 
 
+def test_a_barrier_that_opens_in_time_is_open_although_the_second_comes_later():
+    class Slow(FakeRun):
+        def receive(self, timeout_s: float) -> Iterator[FromWorker | WorkerLost]:
+            for message in super().receive(timeout_s):
+                self.on_their_way.append(message)
+            while self.on_their_way and not self.is_held(self.on_their_way[0]):
+                yield self.on_their_way.pop(0)
+
+        def is_held(self, message: FromWorker | WorkerLost) -> bool:
+            """A second comes three seconds after its end."""
+            is_second = isinstance(message, Measured) and self.began_s is not None
+            return is_second and self.now_s < self.began_s + message.second + 4
+
+    stage = Slow(online=lambda second: 50.0 if second >= 4 else 10.0)
+    stage.on_their_way = []
+    wait = RampPhase(kind="ramp", name="ramp", duration_s=3.0, until="online >= 99%", until_within_s=2.5)
+    done, _ = conduct(stage, wait, HOLD)
+    assert done.failures == []
+    assert done.phases[0].end_s == pytest.approx(8.0, abs=0.5)
+
+
 def test_a_barrier_that_never_opens_fails_the_run_and_lets_it_go_on():
     stage = FakeRun(online=lambda _: 1.0)
     wait = RampPhase(kind="ramp", name="ramp", duration_s=3.0, until="online >= 99%", until_within_s=2.0)
