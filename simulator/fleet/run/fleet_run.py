@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from agent.errors import AgentError, StorageError
+from agent.errors import AgentError, ConfigurationError, StorageError
 from simulator.fleet.audit.coverage import RecordedRun
 from simulator.fleet.audit.folder import has_ledgers
 from simulator.fleet.audit.run_audit import AuditSettings, audit_run
@@ -95,7 +95,7 @@ def perform_run(options: RunOptions, make_view: MakeView) -> RunRecord:
         ConfigurationError: it cannot be run as the scenario says; nothing was sent.
         ServiceError: the target could not be prepared; no load was made, and there is no folder of a run.
         RunInterrupted: Ctrl-C, or a signal like it, before the load began, or once more while the run was ended in
-            order: during the load, and while everything is read back, the first one does that.
+            order: during the load, and while ledgers are fetched and everything is read back, the first one does that.
     """
     scenario, plan = options.file.scenario, plan_of(options.file)
     _check_caps(options, plan)
@@ -192,9 +192,16 @@ def _conduct(reporter: RunReporter, place: Place) -> tuple[RunOutcome, Merger]:
     jobs = reporter.prepared.jobs
     merger, wall_clock = Merger(range(len(jobs))), WallClock()
     with place.make_workers(work) as workers:
-        workers.start(jobs)
+        try:
+            workers.start(jobs)
+        except ConfigurationError:
+            reporter.folder.discard()  # nothing was sent: the same command can be given again
+            raise
         outcome = Coordinator(workers, schedule_of(reporter.scenario), merger, reporter).conduct()
-        missing = workers.collect(lambda done, whole: reporter.view.stage("fetching the ledgers", done, whole))
+        try:
+            missing = workers.collect(lambda done, whole: reporter.view.stage("fetching the ledgers", done, whole))
+        except KeyboardInterrupt:
+            missing = ("not every ledger was fetched: that was ended by hand",)
         reporter.view.stage("")
         outcome.problems += missing
         outcome.broken += missing

@@ -55,8 +55,9 @@ def connected(address: str, resource: str | None = None) -> Iterator[tuple[Node,
     if find_spec("ray") is None:
         raise ConfigurationError(["Ray is not installed: pip install 'device-agent[cluster]'"], _SOURCE)
     _check_address(address)
-    if resource in _RAYS_OWN:
-        fault = f"{resource!r} is Ray's own: name one that 'ray start --resources' sets, such as fleet"
+    if resource is not None and (resource in _RAYS_OWN or not resource):
+        what = "is Ray's own" if resource else "is no name"
+        fault = f"--cluster-resource {resource!r} {what}: name one that 'ray start --resources' sets, such as fleet"
         raise ConfigurationError([fault], "--cluster-resource")
     import ray
 
@@ -73,7 +74,7 @@ def _check_address(address: str) -> None:
         return
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or "/" in host:
-        fault = f"{address!r}: write HOST:PORT of the cluster's head, such as 10.0.0.1:6379, or auto"
+        fault = f"--cluster {address!r}: write HOST:PORT of the cluster's head, such as 10.0.0.1:6379, or auto"
         raise ConfigurationError([fault], _SOURCE)
     try:
         answer = _greet(host.strip("[]"), int(port))
@@ -133,7 +134,7 @@ def _connect(address: str) -> None:
                 configure_logging=True,
                 logging_level=logging.CRITICAL,
             )
-    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+    except (RuntimeError, ValueError, OSError, ray.exceptions.RayError) as error:
         raise ConfigurationError([_sentence(address, error)], _SOURCE) from None
     finally:
         for number, handler in handlers.items():
@@ -156,7 +157,7 @@ def _sentence(address: str, error: BaseException) -> str:
         "'ray start --address=HOST:PORT' makes this machine one of a cluster, 'ray start --head' makes a cluster of it"
     )
     where = (
-        "this machine belongs to no cluster" if address == AUTO else f"{address} takes this machine as none of its own"
+        "this machine belongs to no cluster" if address == AUTO else f"this machine is not part of the one at {address}"
     )
     return f"{where}: {fix} ({text})"
 

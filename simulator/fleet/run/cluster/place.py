@@ -153,7 +153,7 @@ def _share(
 
 
 def _taken(placements: Sequence[Placement], free: Sequence[int], resource: str | None) -> Iterator[str]:
-    """What has no place beside what runs on a machine now."""
+    """A sentence for each machine on which fewer cores are free than it has workers."""
     need, what = (f"a core and one of {resource!r}", "them") if resource else ("a core", "its cores")
     fix = "wait until what runs there has ended, or write fewer workers"
     for placement, left in zip(placements, free, strict=True):
@@ -168,10 +168,11 @@ def _make_look(listed: int | Sequence[str], addresses: Sequence[str]) -> Callabl
 
 
 def _loopback_faults(nodes: Sequence[Node], addresses: set[str]) -> list[str]:
-    """What is this machine for this one, and another one for the others."""
+    """A sentence for each loopback address where workers are on other machines: there it leads to those."""
     others = ", ".join(node.name for node in nodes if not node.is_here)
+    fix = "give the target's address in the network"
     return [
-        f"{address}: is this machine, and on {others} it is that one: give the target's address in the network"
+        f"{address} leads to the machine that uses it, and workers are on {others}: {fix}"
         for address in sorted(addresses)
         if others and is_here(address)
     ]

@@ -11,6 +11,7 @@ import hashlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -72,21 +73,12 @@ class RayWorkers:
         work: what each of them does.
         placements: where they go, all of them.
         resource: Ray's name of what each of them takes one of, beside a core; None for nothing.
-        now: the monotonic clock.
     """
 
-    def __init__(
-        self,
-        work: Work,
-        placements: Sequence[Placement],
-        *,
-        resource: str | None = None,
-        now: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, work: Work, placements: Sequence[Placement], *, resource: str | None = None) -> None:
         self._work = work
         self._placements = placements
         self._resource = resource
-        self._now = now
         self._crews: list[_Crew] = []
         self._written: dict[int, Path] = {}
 
@@ -103,19 +95,18 @@ class RayWorkers:
         }
         # An object, not an argument: what a call is given stands in the cluster's table of actors.
         files = ray.put(job_files)
-        begun = {}
+        begun = []
         for placement in self._placements:
             actor = _make_actor(self._work, placement, self._resource)
             crew = _Crew(placement, actor, set(range(placement.first, placement.first + placement.workers)))
             self._crews.append(crew)
-            begun[placement.node.name] = crew.actor.start.remote(
-                list(jobs[placement.first : placement.first + placement.workers]), files
-            )
-        deadline_s = self._now() + _PLACE_S
-        for name, call in begun.items():
-            _wait_until_begun(name, call, max(0.0, deadline_s - self._now()))
+            own = list(jobs[placement.first : placement.first + placement.workers])
+            begun.append(crew.actor.start.remote(own, files))
+        deadline_s = time.monotonic() + _PLACE_S
+        for placement, call in zip(self._placements, begun, strict=True):
+            _wait_until_begun(placement.node.name, call, max(0.0, deadline_s - time.monotonic()))
         for crew in self._crews:
-            crew.heard_s = self._now()
+            crew.heard_s = time.monotonic()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -160,7 +151,7 @@ class RayWorkers:
         for crew in crews:
             if crew.call in ready:
                 yield from self._take(crew)
-            if crew.living and self._now() - crew.heard_s > SILENCE_S:
+            if crew.living and time.monotonic() - crew.heard_s > SILENCE_S:
                 yield from self._lose(crew, f"{crew.placement.node.name} was not heard for {SILENCE_S:g} s")
 
     def collect(self, on_progress: Callable[[int, int], object]) -> tuple[str, ...]:
@@ -194,7 +185,7 @@ class RayWorkers:
                 crew, f"the workers on {crew.placement.node.name} ended: {reason(error, silent_head)}"
             )
             return
-        crew.heard_s, crew.taken = self._now(), number
+        crew.heard_s, crew.taken = time.monotonic(), number
         for message in messages:
             if message.worker in crew.living:
                 if isinstance(message, Finished | WorkerLost):
@@ -267,24 +258,37 @@ def _fetch(actor: Any, path: Path) -> str:
     """Write what a worker wrote to where it would have been on this machine; why not, or empty when it is whole."""
     import ray
 
+    new = path.with_name(f"{path.name}.part")  # half a ledger would be taken for a whole one
     try:
-        size, digest = ray.get(actor.size_of.remote(str(path)), timeout=_PIECE_S)
+        size, digest = _ask(partial(actor.size_of.remote, str(path)))
         if size < 0:
             return "there is none"
         found, offset = hashlib.sha256(), 0
-        with path.open("xb") as file:
-            while offset < size:
-                piece = ray.get(actor.read.remote(str(path), offset), timeout=_PIECE_S)
-                if not piece:
-                    break
+        with new.open("wb") as file:
+            while offset < size and (piece := _ask(partial(actor.read.remote, str(path), offset))):
                 file.write(piece)
                 found.update(piece)
                 offset += len(piece)
-        if found.hexdigest() == digest:
-            return ""
-        why = "what came is not what was there"
+        if found.hexdigest() != digest:
+            return "what came is not what was there"
+        new.replace(path)
     except (ray.exceptions.RayError, OSError) as error:
-        why = reason(error, silent_head)
-    with contextlib.suppress(OSError):
-        path.unlink(missing_ok=True)  # half a ledger would be taken for a whole one
-    return why
+        return reason(error, silent_head)
+    finally:
+        with contextlib.suppress(OSError):
+            new.unlink(missing_ok=True)
+    return ""
+
+
+def _ask(call: Callable[[], Any]) -> Any:
+    """The answer to a call that changes nothing; called again where a connection is cut."""
+    import ray
+
+    deadline_s = time.monotonic() + _PIECE_S
+    while True:
+        try:
+            return ray.get(call(), timeout=_PIECE_S)
+        except ray.exceptions.ActorUnavailableError:
+            if time.monotonic() > deadline_s:
+                raise
+            time.sleep(_PAUSE_S)

@@ -111,7 +111,7 @@ def test_source_addresses_of_a_machine_are_in_its_row_and_its_faults(ask):
     ("options", "sentence"),
     [
         ({"workers": 5}, "5 workers need a core each, and there are 4 (10.0.0.1: 3, 10.0.0.2: 1)"),
-        ({}, "http://127.0.0.1:8080: is this machine, and on 10.0.0.2 it is that one"),
+        ({}, "http://127.0.0.1:8080 leads to the machine that uses it, and workers are on 10.0.0.2"),
         ({"options": ("--base-url", "service.test")}, "--base-url 'service.test': write it as http://host:port"),
     ],
 )
