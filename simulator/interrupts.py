@@ -1,28 +1,53 @@
-"""Signals that end a command: all of them go the way of Ctrl-C, and none of them interrupts the tidying up."""
+"""Signals that end a command: all of them go the way of Ctrl-C, and none of them interrupts the tidying up.
+
+One that is ignored stays ignored, such as SIGHUP under ``nohup``.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+_TERMINATIONS: Final = (signal.SIGHUP, signal.SIGTERM)
+_ALL: Final = (*_TERMINATIONS, signal.SIGINT)
+
+Handler = Callable[[int, Any], object] | signal.Handlers
 
 
 @contextlib.contextmanager
 def without_interrupts() -> Iterator[None]:
-    """Hold off Ctrl-C and SIGTERM while the children are ended: a second Ctrl-C must not leave one behind.
+    """Hold off Ctrl-C, SIGTERM and SIGHUP while the children are ended: a second Ctrl-C must not leave one behind.
 
     Only the main thread is interrupted by signals, so in another one there is nothing to hold off.
     """
-    if threading.current_thread() is not threading.main_thread():
+    with _handled(_ALL, signal.SIG_IGN):
         yield
-        return
-    held = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+
+
+@contextlib.contextmanager
+def interrupts_afterwards() -> Iterator[None]:
+    """Let Ctrl-C, SIGTERM and SIGHUP interrupt at the block's end, so that nothing in it is half done.
+
+    A second one interrupts at once: the block may wait for something that never comes.
+    """
+    has_come = False
+
+    def postpone(number: int, frame: object) -> None:
+        nonlocal has_come
+        del number, frame
+        if has_come:
+            raise KeyboardInterrupt
+        has_come = True
+
     try:
-        yield
+        with _handled(_ALL, postpone):
+            yield
     finally:
-        for number, handler in held.items():
-            signal.signal(number, handler)
+        if has_come:
+            raise KeyboardInterrupt
 
 
 @contextlib.contextmanager
@@ -33,9 +58,19 @@ def terminations_as_interrupts() -> Iterator[None]:
         del number, frame
         raise KeyboardInterrupt
 
-    held = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    with _handled(_TERMINATIONS, interrupt):
+        yield
+
+
+@contextlib.contextmanager
+def _handled(numbers: tuple[signal.Signals, ...], handler: Handler) -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = tuple(number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN)
+    held = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
     finally:
-        for number, handler in held.items():
-            signal.signal(number, handler)
+        for number, before in held.items():
+            signal.signal(number, before)

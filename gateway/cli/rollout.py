@@ -245,13 +245,14 @@ def _service_errors_end_it() -> Iterator[None]:
 
 @contextmanager
 def _signals_as_interrupts() -> Iterator[None]:
-    """SIGTERM and SIGHUP end the rollout as Ctrl-C does: with its table."""
+    """SIGTERM and SIGHUP end the rollout as Ctrl-C does: with its table. One that is ignored stays so, as by nohup."""
 
     def interrupt(number: int, frame: object) -> None:
         del number, frame
         raise KeyboardInterrupt
 
-    held = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    numbers = (number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is not signal.SIG_IGN)
+    held = {number: signal.signal(number, interrupt) for number in numbers}
     try:
         yield
     except KeyboardInterrupt:

@@ -13,7 +13,14 @@ from rich.console import Console
 from agent.error_text import bounded
 from agent.errors import ConfigurationError
 from simulator.exit_codes import ExitCode
-from simulator.fleet.cli.options import read_or_refuse, takes_cluster, takes_formats, takes_python, takes_target
+from simulator.fleet.cli.options import (
+    check_cluster,
+    read_or_refuse,
+    takes_cluster,
+    takes_formats,
+    takes_python,
+    takes_target,
+)
 from simulator.fleet.report.live import RunView, run_view
 from simulator.fleet.report.progress_lines import STANDARD_OUTPUT, ProgressView
 from simulator.fleet.report.prometheus.address import MeteredView, MetricsAddress
@@ -43,7 +50,7 @@ _LEFT = (
 )
 @takes_target
 @click.option("--local", is_flag=True, help="Start a service for this run on this machine, and end it afterwards.")
-@click.option("--rate-limit", type=click.IntRange(min=0), default=0, help="With --local: its quota; 0 = no limit.")
+@click.option("--rate-limit", type=click.IntRange(min=0), help="With --local: its quota; 0, the default, is no limit.")
 @click.option("--audit/--no-audit", default=True, help="Keep ledgers, and read everything back at the end.")
 @click.option(
     "--metrics-port",
@@ -69,7 +76,7 @@ def run_command(
     targets: Path | None,
     owned: bool,
     local: bool,
-    rate_limit: int,
+    rate_limit: int | None,
     audit: bool,
     metrics_port: int | None,
     progress: str | None,
@@ -93,13 +100,18 @@ def run_command(
             raise ConfigurationError(
                 ["--progress -: --json prints to standard output, too: give it a file"], "--progress"
             )
+        if rate_limit is not None and not local:
+            fix = "it is the quota of the service that --local starts: give --local, or leave it out"
+            raise ConfigurationError([f"--rate-limit: {fix}"], "--rate-limit")
+        if local and target != TargetOptions():
+            raise ConfigurationError(["--local starts its own service: leave the other target out"], "target")
         file = read_or_refuse(scenario, allow_python=allow_python)
+        check_cluster(cluster, file)
         folder = out or Path("fleet-runs") / f"{file.scenario.scenario}-{time.strftime('%Y%m%d-%H%M%S')}"
         if local:
-            if target != TargetOptions():
-                raise ConfigurationError(["--local starts its own service: leave the other target out"], "target")
             gateway = file.scenario.target.uses_gateway
-            way = target_of(ends.enter_context(running_local(folder / "up", rate_limit=rate_limit, gateway=gateway)))
+            service = running_local(folder / "up", rate_limit=rate_limit or 0, gateway=gateway)
+            way = target_of(ends.enter_context(service))
         else:
             way = _find(target, file)
         listed = read_targets(targets) if targets else ()

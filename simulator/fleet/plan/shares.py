@@ -1,6 +1,7 @@
-"""How a fleet is dealt out: which key pair a device uses, and which devices a worker has.
+"""How a fleet is dealt out: which key pair a device uses, and which devices and connections a worker has.
 
-Both are neighbours by number, so that a worker can have whole keys: then only that worker spends a key's quota.
+Devices of a key and of a worker are neighbours by number, so that a worker can have whole keys: then only that worker
+spends a key's quota.
 """
 
 from __future__ import annotations
@@ -47,6 +48,17 @@ def deal(devices: int, workers: int, keys: int = 1) -> list[range]:
     """
     bounds = [_near_key(devices * worker // workers, devices, workers, keys) for worker in range(workers + 1)]
     return [range(first, last) for first, last in itertools.pairwise(bounds)]
+
+
+def connections_of(worker: int, workers: int, connections: int) -> int:
+    """How many of a run's shared connections a worker has: all of them are dealt out, and each worker has one at least.
+
+    Args:
+        worker: its number, from 0.
+        workers: how many there are.
+        connections: of the run.
+    """
+    return max(1, connections * (worker + 1) // workers - connections * worker // workers)
 
 
 def _near_key(bound: int, devices: int, workers: int, keys: int) -> int:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from agent.errors import StorageError, TransportError
-from simulator.fleet.metrics.merging import Merger
+from simulator.fleet.metrics.merging import PATIENCE, Merger
 from simulator.fleet.plan.timeline import Timeline
 from simulator.fleet.record import Second, Span, WorkerGap
 from simulator.fleet.run.clocks import ROUNDS, Clocks
@@ -40,6 +40,7 @@ from simulator.fleet.run.workers import WorkerLost, Workers
 from simulator.fleet.scenario.conditions import Condition, parse_condition
 from simulator.fleet.scenario.phases import Phase
 from simulator.fleet.workload.base import WorkloadSummary
+from simulator.interrupts import interrupts_afterwards
 from simulator.watched import describe
 
 _log = logging.getLogger(__name__)
@@ -193,8 +194,9 @@ class Coordinator:
             self._gather()
             self._compare_clocks()
             # Each worker builds its devices between the word and the begin.
-            done.began_s = self._now() + _LEAD_S + self._schedule.devices / _BUILT_PER_S
-            self._send(Begin(done.began_s))
+            began_s = self._now() + _LEAD_S + self._schedule.devices / _BUILT_PER_S
+            self._send(Begin(began_s))
+            done.began_s = began_s
             self._play_phases()
             self._drain(self._schedule.drain_s)
         except KeyboardInterrupt:
@@ -207,10 +209,13 @@ class Coordinator:
             over_s = done.duration_s if done.drained_from_s is None else done.drained_from_s
             done.phases[-1] = _ended(done.phases[-1], min(done.phases[-1].end_s, over_s))
         self._close()
+        # Only now: what a worker said in time may have been on its way for longer than the drain.
+        done.late = tuple(name for drained in self._drained.values() for name in drained.late)
+        done.late_count = sum(drained.late_count for drained in self._drained.values())
         return done
 
     def _gather(self) -> None:
-        """Every worker has built its devices."""
+        """Wait until every worker has built its devices."""
         deadline_s = self._now() + _BUILD_S + self._schedule.devices / _DEVICES_PER_S
         while set(self._workers.living) - self._ready:
             self._receive(_LOOK_S)
@@ -237,8 +242,9 @@ class Coordinator:
 
     def _send(self, message: ToWorker) -> None:
         """Send a message to every living worker, with its times on the clock of each."""
-        for worker in self._workers.living:
-            self._workers.send(worker, on_clock(message, self._clocks.of(worker).ahead_s))
+        with interrupts_afterwards():
+            for worker in self._workers.living:
+                self._workers.send(worker, on_clock(message, self._clocks.of(worker).ahead_s))
 
     def _play_phases(self) -> None:
         done, begin_s = self._done, 0.0
@@ -268,18 +274,23 @@ class Coordinator:
             self._receive(min(left_s, _LOOK_S))
 
     def _wait_for(self, phase: Phase, until: Condition) -> None:
-        """The barrier at a phase's end."""
+        """Wait at a phase's end until its condition holds, for its time at most."""
         within_s = phase.until_within_s
         deadline_s = self._now() + within_s
         self._waiting_for = until.text
         while not (self._latest and until.holds(self._latest.gauges, self._schedule.devices)):
-            if self._now() > deadline_s:
+            late_s = self._now() - deadline_s
+            if late_s > PATIENCE or (late_s > 0 and self._has_seen(deadline_s)):
                 self._done.failures.append(
                     f"phase {phase.name}: {until.text!r} did not come true within {within_s:g} s after its end"
                 )
                 break
             self._play_until(self._now() + _LOOK_S)
         self._waiting_for = ""
+
+    def _has_seen(self, at_s: float) -> bool:
+        """Whether the seconds up to an instant have come: they may be on their way for a while."""
+        return self._latest is not None and self._done.began_s + self._latest.second + 1 >= at_s
 
     def _drain(self, seconds: float) -> None:
         done, now_s = self._done, self._now()
@@ -291,8 +302,6 @@ class Coordinator:
         self._listener.drain(done)
         while set(self._workers.living) - self._drained.keys() and self._now() < until_s + _HASTY_DRAIN_S:
             self._receive(_LOOK_S)
-        self._done.late = tuple(name for drained in self._drained.values() for name in drained.late)
-        self._done.late_count = sum(drained.late_count for drained in self._drained.values())
 
     def _end_early(self) -> None:
         try:
@@ -303,7 +312,7 @@ class Coordinator:
             return
 
     def _close(self) -> None:
-        """Every worker's last word, and the seconds that are left."""
+        """Wait for every worker's last message, and take the seconds that are left."""
         self._send(Stop())
         deadline_s = self._now() + _CLOSE_S
         try:
@@ -319,9 +328,11 @@ class Coordinator:
             self._show(self._merger.finish(math.ceil(self._done.duration_s)))
 
     def _receive(self, timeout_s: float) -> None:
-        for message in self._workers.receive(timeout_s):
-            self._take(message)
-        self._show(self._merger.ready())
+        """Take what has come; Ctrl-C meanwhile counts when all of it is taken."""
+        with interrupts_afterwards():
+            for message in self._workers.receive(timeout_s):
+                self._take(message)
+            self._show(self._merger.ready())
 
     def _take(self, message: FromWorker | WorkerLost) -> None:
         if not isinstance(message, WorkerLost):
@@ -346,7 +357,7 @@ class Coordinator:
                 self._merger.lost(worker, reason)
                 self._listener.lost(message)
             case Heartbeat():
-                pass  # that it was said is all there is to it
+                pass  # it only shows that the worker lives
 
     def _show(self, seconds: Iterable[Second]) -> None:
         for second in seconds:

@@ -12,8 +12,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from agent.errors import AgentError, StorageError
+from agent.errors import AgentError, ConfigurationError, StorageError
 from simulator.fleet.audit.coverage import RecordedRun
+from simulator.fleet.audit.folder import has_ledgers
 from simulator.fleet.audit.run_audit import AuditSettings, audit_run
 from simulator.fleet.faults.registry import causes_rejections
 from simulator.fleet.metrics.merging import Merger
@@ -94,7 +95,7 @@ def perform_run(options: RunOptions, make_view: MakeView) -> RunRecord:
         ConfigurationError: it cannot be run as the scenario says; nothing was sent.
         ServiceError: the target could not be prepared; no load was made, and there is no folder of a run.
         RunInterrupted: Ctrl-C, or a signal like it, before the load began, or once more while the run was ended in
-            order: during the load, and while everything is read back, the first one does that.
+            order: during the load, and while ledgers are fetched and everything is read back, the first one does that.
     """
     scenario, plan = options.file.scenario, plan_of(options.file)
     _check_caps(options, plan)
@@ -192,9 +193,16 @@ def _conduct(reporter: RunReporter, place: Place) -> tuple[RunOutcome, Merger]:
     jobs = reporter.prepared.jobs
     merger, wall_clock = Merger(range(len(jobs))), WallClock()
     with place.make_workers(work) as workers:
-        workers.start(jobs)
+        try:
+            workers.start(jobs)
+        except ConfigurationError:
+            reporter.folder.discard()  # nothing was sent: the same command can be given again
+            raise
         outcome = Coordinator(workers, schedule_of(reporter.scenario), merger, reporter).conduct()
-        missing = workers.collect(lambda done, whole: reporter.view.stage("fetching the ledgers", done, whole))
+        try:
+            missing = workers.collect(lambda done, whole: reporter.view.stage("fetching the ledgers", done, whole))
+        except KeyboardInterrupt:
+            missing = ("not every ledger was fetched: that was ended by hand",)
         reporter.view.stage("")
         outcome.problems += missing
         outcome.broken += missing
@@ -211,9 +219,8 @@ def _audit(context: RunContext, prepared: Prepared, outcome: RunOutcome, view: R
             return summary.audit
     if not prepared.is_audited:
         return None
-    if outcome.unreachable:
-        again = "the target was gone: audit the folder with 'fleet-simulator audit' when it is back"
-        return AuditRecord(None, None, complete=False, sentences=(again,))
+    if (without := _without_audit(context, outcome)) is not None:
+        return without
     target = context.target
 
     async def read() -> AuditRecord:
@@ -247,6 +254,17 @@ def _audit(context: RunContext, prepared: Prepared, outcome: RunOutcome, view: R
     has_all = outcome.has_all_ledgers and len(outcome.summaries) == len(prepared.jobs)
     whole = audit.complete and not missed and has_all
     return replace(audit, complete=whole)
+
+
+def _without_audit(context: RunContext, outcome: RunOutcome) -> AuditRecord | None:
+    """What stands in place of an audit that cannot begin; None where it can."""
+    if outcome.unreachable:
+        again = "the target was gone: audit the folder with 'fleet-simulator audit' when it is back"
+        return AuditRecord(None, None, complete=False, sentences=(again,))
+    if not has_ledgers(context.folder):
+        why = "not one ledger of the workers is here: what was sent cannot be compared with what the service has"
+        return AuditRecord(None, None, complete=False, unjudged=(why,))
+    return None
 
 
 def _wait_for_gateway(context: RunContext, view: RunView) -> None:

@@ -16,10 +16,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnContext
 from multiprocessing.process import BaseProcess
 from types import TracebackType
 from typing import Any, Final, Self
 
+from agent.errors import ConfigurationError
 from simulator.fleet.run.inbox import Inbox
 from simulator.fleet.run.messages import Finished, FromWorker, ToWorker
 from simulator.fleet.run.workers import Work, WorkerLost
@@ -89,16 +91,21 @@ class LocalWorkers:
         context = multiprocessing.get_context("spawn")
         with without_interrupts():  # inherited: Ctrl-C is the coordinator's business
             for number, job in enumerate(jobs, self._first):
-                ours, theirs = context.Pipe()
-                process = context.Process(
-                    target=_main,
-                    args=(self._work, number, job, theirs, os.getpid()),
-                    name=f"worker-{number}",
-                    daemon=True,
-                )
-                process.start()
-                theirs.close()
-                self._members.append(_Member(number, process, ours, Inbox(ours), self._now()))
+                try:
+                    self._start_one(context, number, job)
+                except OSError as error:
+                    fix = "write fewer workers, or raise the limits of processes and open files (ulimit -u, ulimit -n)"
+                    fault = f"worker {number} could not be started ({error.strerror}): {fix}"
+                    raise ConfigurationError([fault], "workers") from None
+
+    def _start_one(self, context: SpawnContext, number: int, job: Any) -> None:
+        ours, theirs = context.Pipe()
+        process = context.Process(
+            target=_main, args=(self._work, number, job, theirs, os.getpid()), name=f"worker-{number}", daemon=True
+        )
+        process.start()
+        theirs.close()
+        self._members.append(_Member(number, process, ours, Inbox(ours), self._now()))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

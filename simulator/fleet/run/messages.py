@@ -148,7 +148,7 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """From a worker: why it ends before its time."""
+    """From a worker: why its part of the run proves nothing: an error that ends it, or a clock that jumped."""
 
     worker: int
     sentence: str

@@ -18,7 +18,7 @@ from simulator.fleet.audit.folder import AuditedDevice, ledger_path, write_devic
 from simulator.fleet.audit.ledger_format import LedgerHeader
 from simulator.fleet.faults.registry import skews_clocks
 from simulator.fleet.plan.plan import Plan
-from simulator.fleet.plan.shares import deal, keys_of
+from simulator.fleet.plan.shares import connections_of, deal, keys_of
 from simulator.fleet.products import load_product
 from simulator.fleet.run.worker import Job
 from simulator.fleet.scenario.identities import read_identifiers
@@ -264,7 +264,7 @@ def _shares(
             "folder": context.file.folder,
             "offers": offers,
             "ledger": LedgerTarget(ledger_path(context.folder, worker), own) if context.is_audited else None,
-            "connections": max(1, connections // context.workers),
+            "connections": connections_of(worker, context.workers, connections),
             "program": context.file.program,
         }
 

@@ -72,7 +72,7 @@ class BrokerSettings(Section):
 
 
 class KeySettings(Section):
-    """One key pair of the pool; the devices are dealt out over the pool by their number."""
+    """One key pair of the pool; neighbouring devices share one, and each pair has as many."""
 
     api_key: str = Field(min_length=1, max_length=200, description="The public key, mk_...")
     secret_key_file: Path = Field(

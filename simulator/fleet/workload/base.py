@@ -20,7 +20,7 @@ class DeviceJob:
 
     Attributes:
         scenario: the whole one.
-        keys: those of the worker's devices; they take turns at what belongs to no device.
+        keys: those of the worker's devices; they take turns at commands and at history.
         devices: the range of this worker, in the fleet.
         device_ids, names: of those devices.
         model_numbers: the model of each device of the range.

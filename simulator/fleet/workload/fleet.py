@@ -27,7 +27,7 @@ from simulator.fleet.models.fault_hooks import NO_FAULTS
 from simulator.fleet.plan.events import Event, EventKind
 from simulator.fleet.plan.feed import EventFeed
 from simulator.fleet.plan.plan import Plan
-from simulator.fleet.target.client import Keyring
+from simulator.fleet.target.key_pool import headers_of
 from simulator.fleet.target.target import read_keys
 from simulator.fleet.workload.agenda import Agenda
 from simulator.fleet.workload.base import DeviceJob, Leftover, WorkloadSummary
@@ -408,9 +408,10 @@ class FleetWorkload:
 
     def _make_operator(self, began_s: float) -> Operator:
         job = self._job
+        origin = read_origin(job.operator_url, job.operator_ca_file)
         orders = OrderContext(
             self._operator_engine,
-            RequestTemplate(read_origin(job.operator_url, job.operator_ca_file), Keyring(self._keys).headers(0)),
+            [RequestTemplate(origin, headers_of(pair)) for pair in self._keys],
             self._wheel,
             time.monotonic,
             job.scenario.target.timeout_s,

@@ -7,6 +7,7 @@ a minute after the first: eight attempts may lie within three seconds, and a ser
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -56,7 +57,7 @@ class OrderContext:
 
     Attributes:
         engine: carries the requests, under an index that no device has.
-        template: with the operator's credential.
+        templates: one with each credential of the operator; its commands take turns.
         wheel: for what is sent again.
         now: the engine's clock.
         timeout_s: for one request.
@@ -65,7 +66,7 @@ class OrderContext:
     """
 
     engine: HttpEngine
-    template: RequestTemplate
+    templates: Sequence[RequestTemplate]
     wheel: Wheel
     now: Callable[[], float]
     timeout_s: float
@@ -150,6 +151,7 @@ class Operator:
         self._first = first_index
         self._payloads = payloads
         self._chance = HashedRandom(0, first_index)
+        self._templates = itertools.cycle(context.templates)
 
     def send(self, device: int, stream: int, serial: int, due_s: float) -> None:
         """Send one command to a device.
@@ -171,7 +173,7 @@ class Operator:
         request = Request(OPERATION, "POST", paths.SEND_COMMAND, encode_json(body.to_wire()), headers)
         self.under_way += 1
         self.streams[stream].sent += 1
-        _Order(self, device, self.context.template.message(request), due_s, repeatable=once, stream=stream).go()
+        _Order(self, device, next(self._templates).message(request), due_s, repeatable=once, stream=stream).go()
 
     def took(self, command_id: str, stream: int, due_s: float, now_s: float) -> None:
         """The service has a command, and answered now."""

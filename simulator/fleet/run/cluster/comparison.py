@@ -1,4 +1,4 @@
-"""What a machine of the cluster has beside what this one has: versions, the program itself, the clock."""
+"""Versions, program and clock of a cluster's machines, compared with those of this machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PACKAGES: Final = ("agent", "gateway", "simulator")
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a machine has: compared with this one's.
+    """What a machine has, to be compared with this one.
 
     Attributes:
         python, distribution: versions; empty where the distribution is not there.
@@ -67,13 +67,15 @@ def differences(nodes: Sequence[Node], seen: Sequence[Seen], between_s: tuple[fl
         seen: what each of them has.
         between_s: when that was asked, and when all had answered, by this machine's clock; seconds since the epoch.
     """
+    ours = look()
     return [
-        f"{node.name}: {fault}" for node, there in zip(nodes, seen, strict=True) for fault in _faults(there, between_s)
+        f"{node.name}: {fault}"
+        for node, there in zip(nodes, seen, strict=True)
+        for fault in _faults(there, ours, between_s)
     ]
 
 
-def _faults(there: Seen, between_s: tuple[float, float]) -> Iterator[str]:
-    ours = look()
+def _faults(there: Seen, ours: Seen, between_s: tuple[float, float]) -> Iterator[str]:
     if there.python != ours.python:
         yield f"has Python {there.python}, and this machine has {ours.python}: install the same"
     elif not there.distribution:

@@ -18,6 +18,7 @@ from typing import Any, Final
 from agent.errors import ConfigurationError
 from simulator.fleet.run.cluster.comparison import Seen, differences, make_look
 from simulator.fleet.run.cluster.placement import Node
+from simulator.fleet.run.cluster.ray_errors import reason
 from simulator.watched import describe
 
 _log = logging.getLogger(__name__)
@@ -29,6 +30,7 @@ _WITHOUT_HEAD_S: Final = "604800"
 _RAYS_OWN: Final = frozenset({"CPU", "GPU", "memory", "object_store_memory"})
 _ANSWER_S: Final = 5.0
 _LOOK_S: Final = 60.0
+_HEAD_S: Final = 1.0
 _PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)
 """With which a client begins HTTP/2 (RFC 9113, 3.4), which Ray speaks under gRPC; a server begins with SETTINGS."""
 _SETTINGS: Final = b"\x04"
@@ -53,8 +55,9 @@ def connected(address: str, resource: str | None = None) -> Iterator[tuple[Node,
     if find_spec("ray") is None:
         raise ConfigurationError(["Ray is not installed: pip install 'device-agent[cluster]'"], _SOURCE)
     _check_address(address)
-    if resource in _RAYS_OWN:
-        fault = f"{resource!r} is Ray's own: name one that 'ray start --resources' sets, such as fleet"
+    if resource is not None and (resource in _RAYS_OWN or not resource):
+        what = "is Ray's own" if resource else "is no name"
+        fault = f"--cluster-resource {resource!r} {what}: name one that 'ray start --resources' sets, such as fleet"
         raise ConfigurationError([fault], "--cluster-resource")
     import ray
 
@@ -71,7 +74,7 @@ def _check_address(address: str) -> None:
         return
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or "/" in host:
-        fault = f"{address!r}: write HOST:PORT of the cluster's head, such as 10.0.0.1:6379, or auto"
+        fault = f"--cluster {address!r}: write HOST:PORT of the cluster's head, such as 10.0.0.1:6379, or auto"
         raise ConfigurationError([fault], _SOURCE)
     try:
         answer = _greet(host.strip("[]"), int(port))
@@ -97,6 +100,19 @@ def _greet(host: str, port: int) -> bytes:
     return begin[3:4] if len(begin) == _FRAME_HEAD else b""
 
 
+def silent_head() -> str | None:
+    """The address of the head of the cluster that this process is connected to, where nobody answers there any more."""
+    import ray
+
+    address = str(ray.get_runtime_context().gcs_address)
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=_HEAD_S):
+            return None
+    except OSError:
+        return address
+
+
 def _connect(address: str) -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # Ray ends a process that has not reached the cluster's head for a minute; this one has a record to write.
@@ -118,7 +134,7 @@ def _connect(address: str) -> None:
                 configure_logging=True,
                 logging_level=logging.CRITICAL,
             )
-    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+    except (RuntimeError, ValueError, OSError, ray.exceptions.RayError) as error:
         raise ConfigurationError([_sentence(address, error)], _SOURCE) from None
     finally:
         for number, handler in handlers.items():
@@ -141,7 +157,7 @@ def _sentence(address: str, error: BaseException) -> str:
         "'ray start --address=HOST:PORT' makes this machine one of a cluster, 'ray start --head' makes a cluster of it"
     )
     where = (
-        "this machine belongs to no cluster" if address == AUTO else f"{address} takes this machine as none of its own"
+        "this machine belongs to no cluster" if address == AUTO else f"this machine is not part of the one at {address}"
     )
     return f"{where}: {fix} ({text})"
 
@@ -224,7 +240,7 @@ def on_each(nodes: Sequence[Node], function: Callable[[], Any]) -> list[Any]:
         try:
             results.append(ray.get(call, timeout=_LOOK_S))
         except ray.exceptions.RayError as error:
-            faults.append(f"{node.name}: cannot be looked at: {describe(getattr(error, 'cause', None) or error)}")
+            faults.append(f"{node.name}: cannot be looked at: {reason(error, silent_head)}")
     if faults:
         raise ConfigurationError(faults, _SOURCE)
     return results

@@ -1,6 +1,7 @@
 """The files that jobs need, on their way to another machine: read here, written there, and the jobs' paths follow.
 
-What a job reads are the paths in it; a folder among them stands for the files in there that its scenario names.
+What a job reads are the paths in it; a folder among them stands for the files in there that its scenario's product and
+models name.
 Every file travels as a secret does: it is in no text that could be logged, and only its owner may read what is written.
 """
 
@@ -40,7 +41,8 @@ def pack(jobs: Sequence[Any]) -> JobFiles:
     """Read every file that the jobs name.
 
     Raises:
-        ConfigurationError: one cannot be read, or is outside of the scenario's folder; all of them.
+        ConfigurationError: one cannot be read, or is outside of the scenario's folder, or is not named from there; all
+            of them.
     """
     folders = {path for job in jobs if isinstance(path := getattr(job, "folder", None), Path)}
     folder = next(iter(folders), None)
@@ -48,7 +50,7 @@ def pack(jobs: Sequence[Any]) -> JobFiles:
     named = {path for job in jobs for path in _found(job, Path)} - folders - written
     faults: list[str] = []
     if folder is not None:
-        named |= set(_named_by_scenario(jobs[0].scenario.model_dump(mode="json"), folder, faults))
+        named |= set(_named_by_scenario(jobs[0].scenario, folder, faults))
     contents = {path: _read(path, faults) for path in sorted(named)}
     if faults:
         raise ConfigurationError(faults, "--cluster")
@@ -56,13 +58,13 @@ def pack(jobs: Sequence[Any]) -> JobFiles:
 
 
 def check_files(scenario: Scenario, folder: Path) -> None:
-    """Return when everything that a scenario names can travel.
+    """Return when everything that a scenario's product and models name can travel.
 
     Raises:
-        ConfigurationError: a file is outside of the scenario's folder; all of them.
+        ConfigurationError: a file is outside of the scenario's folder, or is not named from there; all of them.
     """
     faults: list[str] = []
-    list(_named_by_scenario(scenario.model_dump(mode="json"), folder, faults))
+    list(_named_by_scenario(scenario, folder, faults))
     if faults:
         raise ConfigurationError(faults, "--cluster")
 
@@ -111,18 +113,22 @@ def _read(path: Path, faults: list[str]) -> bytes:
         return b""
 
 
-def _named_by_scenario(document: Any, folder: Path, faults: list[str]) -> Iterator[Path]:
-    """The files that the texts of a scenario name."""
-    for text in _texts(document):
+def _named_by_scenario(scenario: Scenario, folder: Path, faults: list[str]) -> Iterator[Path]:
+    """The files that workers look for in the scenario's folder: any others are paths of the jobs."""
+    for text in _texts(scenario.fleet.model_dump(mode="json", exclude={"identities"})):
+        way = Path(text)
         try:
-            path = folder / text
-            is_file = path.is_file()
+            is_file = (folder / way).is_file()
         except (OSError, ValueError):  # a text that could be no path
             continue
-        if is_file and not path.resolve().is_relative_to(folder.resolve()):
-            faults.append(f"{text}: machines of a cluster get the files in {folder} and below: copy it there")
-        elif is_file:
-            yield path
+        if not is_file:
+            continue
+        is_below = not way.is_absolute() and ".." not in way.parts
+        if is_below and (folder / way).resolve().is_relative_to(folder.resolve()):
+            yield folder / way
+        else:
+            fix = "copy it there, and write its path from there, without '..'"
+            faults.append(f"{text}: machines of a cluster get the files in {folder} and below: {fix}")
 
 
 def _texts(value: Any) -> Iterator[str]:

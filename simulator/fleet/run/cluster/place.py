@@ -14,6 +14,7 @@ from simulator.fleet.plan.shares import deal
 from simulator.fleet.plan.workers import count_workers
 from simulator.fleet.record import NodeRecord
 from simulator.fleet.run.capacity import Sources, addresses_of_devices, demand_of, find_sources, starving
+from simulator.fleet.run.cluster.advice import advise
 from simulator.fleet.run.cluster.claim import claimed_in_cluster
 from simulator.fleet.run.cluster.connection import count_free, on_each
 from simulator.fleet.run.cluster.job_files import check_files
@@ -101,10 +102,7 @@ class Cluster:
         here = is_here(target.base_url)
         keys = len(target.keys) or len(scenario.target.keys) or 1  # a plan's target has none
         parts = deal(scenario.fleet.devices, workers, keys)
-        found = tuple(
-            _share(scenario, placement, parts, look, target_is_here=here)
-            for placement, look in zip(self._placements, looks, strict=True)
-        )
+        found = _shares(scenario, self._nodes, self._placements, parts, looks, target_is_here=here)
         return found, faults + [fault for share in found for fault in share.faults]
 
     @contextlib.contextmanager
@@ -138,22 +136,34 @@ def share_of(whole: Demand, placement: Placement, parts: Sequence[range], *, tar
     return replace(whole, devices=devices, sockets=sockets, workers=placement.workers, target_is_here=target_is_here)
 
 
-def _share(
+def _shares(
     scenario: Scenario,
-    placement: Placement,
+    nodes: Sequence[Node],
+    placements: Sequence[Placement],
     parts: Sequence[range],
-    look: tuple[Host, Sources],
+    looks: Sequence[tuple[Host, Sources]],
     *,
     target_is_here: bool,
-) -> Share:
-    host, sources = look
-    whole = demand_of(scenario, len(parts), target_is_here=False, source_addresses=sources.count)
-    demand = share_of(whole, placement, parts, target_is_here=target_is_here)
-    return Share(placement.node.name, placement.first, demand, examine(demand, host), sources.faults)
+) -> tuple[Share, ...]:
+    hosts, sources = [host for host, _ in looks], [found for _, found in looks]
+    demands = [
+        share_of(
+            demand_of(scenario, len(parts), target_is_here=False, source_addresses=own.count),
+            placement,
+            parts,
+            target_is_here=target_is_here,
+        )
+        for placement, own in zip(placements, sources, strict=True)
+    ]
+    advice = advise(nodes, placements, demands, hosts)
+    return tuple(
+        Share(placement.node.name, placement.first, demand, examine(demand, host, advice), own.faults)
+        for placement, demand, host, own in zip(placements, demands, hosts, sources, strict=True)
+    )
 
 
 def _taken(placements: Sequence[Placement], free: Sequence[int], resource: str | None) -> Iterator[str]:
-    """What has no place beside what runs on a machine now."""
+    """A sentence for each machine on which fewer cores are free than it has workers."""
     need, what = (f"a core and one of {resource!r}", "them") if resource else ("a core", "its cores")
     fix = "wait until what runs there has ended, or write fewer workers"
     for placement, left in zip(placements, free, strict=True):
@@ -168,10 +178,11 @@ def _make_look(listed: int | Sequence[str], addresses: Sequence[str]) -> Callabl
 
 
 def _loopback_faults(nodes: Sequence[Node], addresses: set[str]) -> list[str]:
-    """What is this machine for this one, and another one for the others."""
+    """A sentence for each loopback address where workers are on other machines: there it leads to those."""
     others = ", ".join(node.name for node in nodes if not node.is_here)
+    fix = "give the target's address in the network"
     return [
-        f"{address}: is this machine, and on {others} it is that one: give the target's address in the network"
+        f"{address} leads to the machine that uses it, and workers are on {others}: {fix}"
         for address in sorted(addresses)
         if others and is_here(address)
     ]

@@ -11,19 +11,21 @@ import hashlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
 from agent.errors import ConfigurationError
+from simulator.fleet.run.cluster.connection import silent_head
 from simulator.fleet.run.cluster.job_files import pack
 from simulator.fleet.run.cluster.node_crew import NodeCrew, Order
 from simulator.fleet.run.cluster.placement import Placement
+from simulator.fleet.run.cluster.ray_errors import reason
 from simulator.fleet.run.local_workers import SILENCE_S
 from simulator.fleet.run.messages import Finished, FromWorker, ToWorker
 from simulator.fleet.run.workers import Work, WorkerLost
 from simulator.interrupts import without_interrupts
-from simulator.watched import describe
 
 _PLACE_S: Final = 120.0
 _END_S: Final = 15.0
@@ -71,21 +73,12 @@ class RayWorkers:
         work: what each of them does.
         placements: where they go, all of them.
         resource: Ray's name of what each of them takes one of, beside a core; None for nothing.
-        now: the monotonic clock.
     """
 
-    def __init__(
-        self,
-        work: Work,
-        placements: Sequence[Placement],
-        *,
-        resource: str | None = None,
-        now: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, work: Work, placements: Sequence[Placement], *, resource: str | None = None) -> None:
         self._work = work
         self._placements = placements
         self._resource = resource
-        self._now = now
         self._crews: list[_Crew] = []
         self._written: dict[int, Path] = {}
 
@@ -102,19 +95,18 @@ class RayWorkers:
         }
         # An object, not an argument: what a call is given stands in the cluster's table of actors.
         files = ray.put(job_files)
-        begun = {}
+        begun = []
         for placement in self._placements:
             actor = _make_actor(self._work, placement, self._resource)
             crew = _Crew(placement, actor, set(range(placement.first, placement.first + placement.workers)))
             self._crews.append(crew)
-            begun[placement.node.name] = crew.actor.start.remote(
-                list(jobs[placement.first : placement.first + placement.workers]), files
-            )
-        deadline_s = self._now() + _PLACE_S
-        for name, call in begun.items():
-            _wait_until_begun(name, call, max(0.0, deadline_s - self._now()))
+            own = list(jobs[placement.first : placement.first + placement.workers])
+            begun.append(crew.actor.start.remote(own, files))
+        deadline_s = time.monotonic() + _PLACE_S
+        for placement, call in zip(self._placements, begun, strict=True):
+            _wait_until_begun(placement.node.name, call, max(0.0, deadline_s - time.monotonic()))
         for crew in self._crews:
-            crew.heard_s = self._now()
+            crew.heard_s = time.monotonic()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -159,7 +151,7 @@ class RayWorkers:
         for crew in crews:
             if crew.call in ready:
                 yield from self._take(crew)
-            if crew.living and self._now() - crew.heard_s > SILENCE_S:
+            if crew.living and time.monotonic() - crew.heard_s > SILENCE_S:
                 yield from self._lose(crew, f"{crew.placement.node.name} was not heard for {SILENCE_S:g} s")
 
     def collect(self, on_progress: Callable[[int, int], object]) -> tuple[str, ...]:
@@ -189,9 +181,11 @@ class RayWorkers:
             time.sleep(_PAUSE_S)  # a connection was cut; asked again, the crew gives the same batch
             return
         except ray.exceptions.RayError as error:
-            yield from self._lose(crew, f"the workers on {crew.placement.node.name} ended: {_reason(error)}")
+            yield from self._lose(
+                crew, f"the workers on {crew.placement.node.name} ended: {reason(error, silent_head)}"
+            )
             return
-        crew.heard_s, crew.taken = self._now(), number
+        crew.heard_s, crew.taken = time.monotonic(), number
         for message in messages:
             if message.worker in crew.living:
                 if isinstance(message, Finished | WorkerLost):
@@ -255,41 +249,46 @@ def _wait_until_begun(name: str, call: Any, timeout_s: float) -> None:
         sentence = f"{name}: its cores were not free within {_PLACE_S:g} s: {fix}"
         raise ConfigurationError([sentence], "--cluster") from None
     except ray.exceptions.RayError as error:
-        raise ConfigurationError([f"{name}: no worker could be started: {_reason(error)}"], "--cluster") from None
-
-
-def _reason(error: BaseException) -> str:
-    """An error of Ray's in one line: that of the cause, without the traceback that its text has."""
-    cause = getattr(error, "cause", None)
-    if isinstance(cause, BaseException):
-        return describe(cause)
-    return (
-        f"{type(error).__name__}: {str(error).strip().splitlines()[0]}" if str(error).strip() else type(error).__name__
-    )
+        raise ConfigurationError(
+            [f"{name}: no worker could be started: {reason(error, silent_head)}"], "--cluster"
+        ) from None
 
 
 def _fetch(actor: Any, path: Path) -> str:
     """Write what a worker wrote to where it would have been on this machine; why not, or empty when it is whole."""
     import ray
 
+    new = path.with_name(f"{path.name}.part")  # half a ledger would be taken for a whole one
     try:
-        size, digest = ray.get(actor.size_of.remote(str(path)), timeout=_PIECE_S)
+        size, digest = _ask(partial(actor.size_of.remote, str(path)))
         if size < 0:
             return "there is none"
         found, offset = hashlib.sha256(), 0
-        with path.open("xb") as file:
-            while offset < size:
-                piece = ray.get(actor.read.remote(str(path), offset), timeout=_PIECE_S)
-                if not piece:
-                    break
+        with new.open("wb") as file:
+            while offset < size and (piece := _ask(partial(actor.read.remote, str(path), offset))):
                 file.write(piece)
                 found.update(piece)
                 offset += len(piece)
-        if found.hexdigest() == digest:
-            return ""
-        why = "what came is not what was there"
+        if found.hexdigest() != digest:
+            return "what came is not what was there"
+        new.replace(path)
     except (ray.exceptions.RayError, OSError) as error:
-        why = _reason(error)
-    with contextlib.suppress(OSError):
-        path.unlink(missing_ok=True)  # half a ledger would be taken for a whole one
-    return why
+        return reason(error, silent_head)
+    finally:
+        with contextlib.suppress(OSError):
+            new.unlink(missing_ok=True)
+    return ""
+
+
+def _ask(call: Callable[[], Any]) -> Any:
+    """The answer to a call that changes nothing; called again where a connection is cut."""
+    import ray
+
+    deadline_s = time.monotonic() + _PIECE_S
+    while True:
+        try:
+            return ray.get(call(), timeout=_PIECE_S)
+        except ray.exceptions.ActorUnavailableError:
+            if time.monotonic() > deadline_s:
+                raise
+            time.sleep(_PAUSE_S)

@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.fleet.plan.shares import deal, key_of, keys_of
+from simulator.fleet.plan.shares import connections_of, deal, key_of, keys_of
 
 
 @st.composite
@@ -52,6 +52,13 @@ def test_with_five_times_as_many_keys_as_workers_each_key_is_the_business_of_one
 def test_with_fewer_keys_workers_share_and_the_load_stays_even():
     assert [len(share) for share in deal(9_000, 4, 3)] == [2_250] * 4
     assert owners(9_000, 4, 3) == [2, 2, 2]
+
+
+@given(st.integers(1, 300), st.integers(1, 1_000))
+def test_all_connections_of_the_run_are_dealt_out_and_no_worker_is_without(workers, connections):
+    shares = [connections_of(worker, workers, connections) for worker in range(workers)]
+    assert sum(shares) == max(connections, workers)
+    assert max(shares) - min(shares) <= 1
 
 
 def owners(devices: int, workers: int, keys: int) -> list[int]:

@@ -10,16 +10,27 @@ import signal
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Self
 
 import click
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
+from agent.errors import ConfigurationError
 from simulator.cli import program
 from simulator.exit_codes import ExitCode
+from simulator.fleet.audit.folder import find_ledgers
+from simulator.fleet.record import Span
 from simulator.fleet.report.folder import RunFolder
+from simulator.fleet.report.formatting import error_text
+from simulator.fleet.report.live import SilentView
+from simulator.fleet.report.writing import read_record
 from simulator.fleet.run import fleet_run
+from simulator.fleet.run.coordinator import RunOutcome
+from simulator.fleet.run.place import ThisMachine
 from simulator.fleet.run.preparing import Prepared, RunContext
+from simulator.fleet.workload.base import WorkloadSummary
 
 # Tests of other processes have devices of their own: two runs never have the same ones.
 SCENARIO = """\
@@ -73,6 +84,72 @@ def test_a_run_that_is_ended_while_devices_are_prepared_says_what_is_left_and_le
     assert not out.exists()
 
 
+class Crew:
+    """Workers that cannot be started, or whose ledgers somebody does not wait for."""
+
+    def __init__(self, start: BaseException | None = None, collect: BaseException | None = None) -> None:
+        self._errors = {"start": start, "collect": collect}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None: ...
+
+    def start(self, jobs: object) -> None:
+        del jobs
+        self._raise("start")
+
+    def collect(self, on_progress: object) -> tuple[str, ...]:
+        del on_progress
+        self._raise("collect")
+        return ()
+
+    def _raise(self, step: str) -> None:
+        if (error := self._errors[step]) is not None:
+            raise error
+
+
+def run_with(crew: Crew, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Result, Path]:
+    """A run whose devices are there, and whose workers are these."""
+
+    async def prepare(context: RunContext, _told: Callable[[int, int], None]) -> Prepared:
+        return Prepared((None,), "run", 0, frozenset(), is_audited=False)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(fleet_run, "prepare", prepare)
+    monkeypatch.setattr(ThisMachine, "make_workers", lambda _self, _work: crew)
+    scenario, secret, out = tmp_path / "s.yaml", tmp_path / "secret", tmp_path / "out"
+    scenario.write_text(SCENARIO.format(os.getpid()))
+    secret.write_text("msk_secret")
+    secret.chmod(0o600)
+    where = ["--base-url", "http://127.0.0.1:9", "--api-key", "mk_key", "--secret-key-file", str(secret)]
+    return CliRunner().invoke(program, ["run", str(scenario), *where, "--out", str(out)], standalone_mode=False), out
+
+
+def test_workers_that_cannot_be_started_leave_no_folder_and_the_command_can_be_given_again(tmp_path, monkeypatch):
+    for _ in range(2):
+        crew = Crew(start=ConfigurationError(["10.0.0.2: its cores were not free: write fewer workers"], "--cluster"))
+        done, out = run_with(crew, tmp_path, monkeypatch)
+        assert getattr(done.exception, "exit_code", None) == ExitCode.USAGE, done.output
+        assert "write fewer workers" in str(done.exception)
+        assert not out.exists()
+
+
+def test_ctrl_c_while_ledgers_are_fetched_ends_that_and_the_run_has_its_record(tmp_path, monkeypatch):
+    class Conducted:
+        def __init__(self, *_given: object) -> None: ...
+
+        def conduct(self) -> RunOutcome:
+            outcome = RunOutcome([Span("hold", "hold", 0.0, 1.0)], duration_s=1.0)
+            outcome.summaries[0] = WorkloadSummary()
+            return outcome
+
+    monkeypatch.setattr(fleet_run, "Coordinator", Conducted)
+    done, out = run_with(Crew(collect=KeyboardInterrupt()), tmp_path, monkeypatch)
+    assert done.return_value == ExitCode.INCONCLUSIVE, done.output
+    verdict = read_record(out).verdict
+    assert "not every ledger was fetched: that was ended by hand" in verdict.sentences
+
+
 def test_what_somebody_else_has_in_the_folder_stays(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("x")
     with RunFolder(tmp_path) as folder:
@@ -109,6 +186,16 @@ def test_two_documents_on_standard_output_are_refused(tmp_path: Path) -> None:
     assert "--json prints to standard output, too: give it a file" in str(done.exception)
 
 
+@pytest.mark.parametrize("given", ["0", "100"])
+def test_a_quota_without_a_service_of_this_run_is_refused(given: str, tmp_path: Path) -> None:
+    scenario = tmp_path / "s.yaml"
+    scenario.write_text(SCENARIO.format(os.getpid()))
+    arguments = ["run", str(scenario), "--base-url", "http://127.0.0.1:9", "--rate-limit", given]
+    done = CliRunner().invoke(program, arguments, standalone_mode=False)
+    assert getattr(done.exception, "exit_code", None) == ExitCode.USAGE
+    assert "--rate-limit: it is the quota of the service that --local starts: give --local" in str(done.exception)
+
+
 def test_a_progress_on_standard_output_is_nothing_but_json_lines(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -124,3 +211,18 @@ def test_a_progress_on_standard_output_is_nothing_but_json_lines(
     found = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
     assert [line["event"] for line in found if line["event"] in {"run", "end"}] == ["run", "end"]
     assert "cannot connect" in found[-1]["error"]
+
+
+def test_an_audit_of_which_no_ledger_came_says_so_and_nothing_of_folders(tmp_path: Path) -> None:
+    context: Any = SimpleNamespace(folder=tmp_path / "r8")
+    outcome = RunOutcome(has_all_ledgers=False)
+    prepared: Any = SimpleNamespace(is_audited=True)
+    audit = fleet_run._audit(context, prepared, outcome, SilentView())
+    assert audit is not None
+    assert not audit.complete
+    assert audit.unjudged == (
+        "not one ledger of the workers is here: what was sent cannot be compared with what the service has",
+    )
+    with pytest.raises(ConfigurationError) as refused:
+        find_ledgers(context.folder)
+    assert error_text(refused.value).count("r8") == 1

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import pickle
@@ -8,12 +9,14 @@ from collections.abc import Callable
 
 import pytest
 
+from agent.errors import ConfigurationError
 from simulator.fleet.run import local_workers as module
 from simulator.fleet.run.inbox import Inbox
 from simulator.fleet.run.local_workers import SILENCE_S, LocalWorkers
-from simulator.fleet.run.messages import FromWorker
+from simulator.fleet.run.messages import Begin, FromWorker, Problem
 from simulator.fleet.run.workers import WorkerLost
 from tests.unit.simulator.fleet.run.worker_jobs import hang_up, ignore, stammer
+from tests.workers_to_start import talk
 
 
 def listen(
@@ -95,6 +98,32 @@ def test_a_message_that_comes_in_pieces_is_read_once_it_is_whole():
         next(found)
     inbox.close()
     ours.close()
+
+
+def test_a_terminal_that_is_closed_is_the_coordinators_business_as_ctrl_c_is():
+    with LocalWorkers(talk) as workers:
+        workers.start(["one"])
+        listen(workers, bool)
+        (pid,) = workers.pids
+        assert pid is not None
+        os.kill(pid, signal.SIGHUP)
+        os.kill(pid, signal.SIGINT)
+        workers.send(0, Begin(1.0))
+        assert listen(workers, bool) == [Problem(0, "one at 1")]
+
+
+def test_a_process_that_the_system_refuses_is_one_sentence_with_the_fix(monkeypatch):
+    def refuse() -> None:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(multiprocessing.get_context("spawn"), "Pipe", refuse)
+    with (
+        LocalWorkers(ignore) as workers,
+        pytest.raises(
+            ConfigurationError, match=r"worker 0 .* \(Resource temporarily unavailable\): write fewer workers"
+        ),
+    ):
+        workers.start([None])
 
 
 def test_leaving_ends_also_a_worker_that_does_not_want_to(monkeypatch):

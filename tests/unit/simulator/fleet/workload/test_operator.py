@@ -36,14 +36,14 @@ class UnreachableOnce(FakeEngine):
 
 
 class Bench:
-    def __init__(self, answers, offers=frozenset({IDEMPOTENCY_KEY}), refusals=0):
+    def __init__(self, answers, offers=frozenset({IDEMPOTENCY_KEY}), refusals=0, keys=("k",), orders=1):
         left = [*answers, TAKEN]
         clock = VirtualClock(100.0)
         self.engine = UnreachableOnce(clock, lambda _request: left.pop(0), refusals=refusals)
         self.ledger, self.observer, self.ordered = RecordingLedger(), RecordingObserver(), []
-        template = RequestTemplate(read_origin("http://service/api"), {"x-api-key": "k"})
+        templates = [RequestTemplate(read_origin("http://service/api"), {"x-api-key": key}) for key in keys]
         self.operator = Operator(
-            OrderContext(self.engine, template, Wheel(clock), clock.time, 10.0, offers, "run"),
+            OrderContext(self.engine, templates, Wheel(clock), clock.time, 10.0, offers, "run"),
             ["d0"],
             0,
             [({"command": "ping"}, 60.0)],
@@ -52,7 +52,8 @@ class Bench:
             began_s=100.0,
             on_ordered=lambda ordered: self.ordered.append((ordered.command_id, ordered.due_s)),
         )
-        self.operator.send(0, 0, 1, 100.0)
+        for serial in range(1, orders + 1):
+            self.operator.send(0, 0, serial, 100.0)
         clock.run_until(400.0)
 
     @property
@@ -89,3 +90,10 @@ def test_without_idempotency_keys_only_a_refused_order_goes_again():
     assert bench.attempts == [FIRST, REFUSED]
     assert bench.ordered == []
     assert [call[0] for call in bench.ledger.calls] == ["order_unanswered"]
+
+
+def test_key_pairs_take_turns_at_orders_and_one_that_goes_again_keeps_its_own():
+    bench = Bench([LIMITED, TAKEN, TAKEN, TAKEN], keys=("k1", "k2"), orders=3)
+    sent = [(request.headers["idempotency-key"], request.headers["x-api-key"]) for request in bench.engine.requests]
+    first, second, third = (f"run-order-0-{serial}" for serial in (1, 2, 3))
+    assert sent == [(first, "k1"), (second, "k2"), (third, "k1"), (first, "k1")]

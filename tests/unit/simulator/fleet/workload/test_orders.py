@@ -69,7 +69,7 @@ def ordered(*answers, chance=0, kind=Service):
     clock, ledger = VirtualClock(), LedgerFake()
     service = kind(clock, list(answers))
     template = RequestTemplate(read_origin("http://127.0.0.1:1"), {})
-    context = OrderContext(service, template, Wheel(clock), clock.time, 10.0, frozenset({"idempotency-key"}), "run")
+    context = OrderContext(service, [template], Wheel(clock), clock.time, 10.0, frozenset({"idempotency-key"}), "run")
     operator = Operator(
         context, ["d1"], chance, [({"command": "ping"}, 60.0)], ledger=ledger, observer=Nobody(), began_s=0.0,
         on_ordered=lambda _ordered: None,

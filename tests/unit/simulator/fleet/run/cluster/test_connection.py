@@ -83,6 +83,14 @@ def test_a_server_that_is_no_head_of_a_cluster_is_refused_before_ray_tries_it_fo
         pass
 
 
+@pytest.mark.parametrize(("resource", "what"), [("CPU", "is Ray's own"), ("", "is no name")])
+def test_a_resource_that_nobody_can_give_a_machine_is_refused(resource, what, monkeypatch):
+    monkeypatch.setattr(connection, "find_spec", lambda _name: True)
+    sentence = f"--cluster-resource {resource!r} {what}: name one that 'ray start --resources' sets"
+    with pytest.raises(ConfigurationError, match=sentence), connected("auto", resource):
+        pass
+
+
 def test_a_machine_with_the_same_program_is_taken():
     assert differences([NODE], [replace(look(), wall_s=NOW_S)], (NOW_S, NOW_S + 1)) == []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from agent.errors import ConfigurationError
 from simulator.fleet.audit.file_ledger import LedgerTarget
 from simulator.fleet.audit.ledger_format import LedgerHeader
-from simulator.fleet.run.cluster.job_files import pack, unpack
+from simulator.fleet.run.cluster.job_files import check_files, pack, unpack
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.target.target import KeyPairFile
 from simulator.fleet.workload.devices import Address
@@ -86,13 +87,37 @@ def test_no_text_of_it_shows_a_secret(folder):
     assert SECRET.encode() in job_files.contents.values()
 
 
-def test_files_outside_of_the_scenarios_folder_are_refused_with_the_fix(folder, tmp_path):
+def replaying(file: str) -> dict[str, object]:
+    """A fleet whose readings are in a file."""
+    signals = {"temperature": {"kind": "csv", "file": file, "column": "t", "every_s": 1}}
+    return {"devices": 2, "models": [{"name": "a", "signals": signals}]}
+
+
+@pytest.mark.parametrize(
+    "way", ["../elsewhere.csv", "days/../days/one.csv", "../scenarios/days/one.csv", "{}/days/one.csv"]
+)
+def test_files_that_another_machine_would_not_find_are_refused_with_the_fix(way, folder, tmp_path):
     (tmp_path / "elsewhere.csv").write_text("t\n1\n")
-    job = make_job(folder)
-    signals = {"temperature": {"kind": "csv", "file": "../elsewhere.csv", "column": "t", "every_s": 1}}
-    job = make_job(folder, fleet={"devices": 2, "models": [{"name": "a", "signals": signals}]})
-    with pytest.raises(ConfigurationError, match=r"elsewhere.csv: .* copy it there"):
-        pack([job])
+    name = way.format(folder)
+    job = make_job(folder, fleet=replaying(name))
+    sentence = f"{name}: machines of a cluster get the files in {folder} and below: copy it there, and write its path"
+    for refusing in (lambda: pack([job]), lambda: check_files(job.scenario, folder)):
+        with pytest.raises(ConfigurationError, match=re.escape(sentence)):
+            refusing()
+
+
+def test_files_that_this_machine_alone_reads_or_that_travel_as_paths_may_be_anywhere(folder, tmp_path):
+    names, secret = tmp_path / "names.csv", tmp_path / "secret"
+    for path in (names, secret):
+        path.write_text("device_identifier\n")
+    job = make_job(
+        folder,
+        target={"keys": [{"api_key": "mk_key", "secret_key_file": str(secret)}]},
+        fleet={"devices": 2, "identities": {"from": str(names)}},
+        commands=[{"rate_per_s": 1, "payload": {"command": "ping", "path": str(names)}, "expect": "rejected"}],
+    )
+    check_files(job.scenario, folder)
+    assert names not in pack([job]).contents
 
 
 def test_a_file_that_cannot_be_read_is_one_clear_line(folder):
