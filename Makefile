@@ -42,7 +42,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test chaos exhaustive faults cluster-test cluster-faults servers systemd device-test emulated-test systemd-records soak steady powercuts labelsproof fuzz check format docs pictures bench lock deb release update-cuts clean
+.PHONY: help setup demo test test-long chaos exhaustive faults cluster-test cluster-faults servers systemd device-test emulated-test systemd-records soak steady powercuts labelsproof fuzz check format docs pictures bench lock deb release update-cuts clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-15s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -52,8 +52,11 @@ setup: $(VENV)/.installed-dev ## the virtual environment with everything for dev
 demo: $(VENV)/.installed-demo ## the whole story in under a minute, then a report in demo-output/
 	@$(BIN)/fleet-simulator demo --out $(DEMO_OUT) $(DEMO_FLAGS)
 
-test: $(VENV)/.installed-dev ## all tests
-	@$(BIN)/python -m pytest --numprocesses $(TEST_JOBS) --dist worksteal $(PYTEST_FLAGS)
+test: $(VENV)/.installed-dev ## all tests but the long ones (under ten minutes on two cores)
+	@$(BIN)/python -m pytest -m "not long" --numprocesses $(TEST_JOBS) --dist worksteal $(PYTEST_FLAGS)
+
+test-long: $(VENV)/.installed-dev ## the long tests: systems booted, packages installed, processes killed in rounds (a quarter of an hour)
+	@$(BIN)/python -m pytest -m long --numprocesses $(TEST_JOBS) --dist worksteal $(PYTEST_FLAGS)
 
 chaos: $(VENV)/.installed-dev ## broker, gateway, agent, service: killed 500 times under load (half an hour)
 	@CHAOS_ROUNDS=$${CHAOS_ROUNDS:-500} $(BIN)/python -m pytest --numprocesses 0 tests/fault/test_gateway_chaos.py

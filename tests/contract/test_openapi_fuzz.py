@@ -18,6 +18,8 @@ from simulator.service.app import ENDPOINTS
 from simulator.service.routes.event_streams import MEDIA_TYPE
 from tests.service_running import running, stored_on
 
+pytestmark = pytest.mark.long
+
 # An answer that never ends has tests of its own.
 STREAMS = [
     endpoint.name

@@ -10,6 +10,8 @@ from tests.damage.demo import DemoCase, Played, play, proved
 from tests.damage.kinds import PROVED
 from tests.damage.run import Kind
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory) -> Played:

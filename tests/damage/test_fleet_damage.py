@@ -19,6 +19,8 @@ from tests.damage.kinds import AUDITED, JUDGED, MENTIONED, REPORTED
 from tests.damage.other_kinds import RECORD
 from tests.damage.run import INCONCLUSIVE, USAGE, Kind, Recorded, audit_of, called, case_of, record, report_of, serving
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:

@@ -11,6 +11,8 @@ from tests.damage.kinds import ONBOARDED
 from tests.damage.onboarding import OnboardCase, onboarded
 from tests.damage.run import Kind
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(autouse=True)
 def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:

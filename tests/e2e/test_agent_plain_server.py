@@ -18,6 +18,8 @@ from tests.e2e.test_gateway_plain_server import DAY_S, PlainServer
 from tests.profiles import profile, running_as, switch
 from tests.service_running import Bench
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(params=["queued", "in_progress"])
 def server(request: pytest.FixtureRequest) -> Iterator[PlainServer]:

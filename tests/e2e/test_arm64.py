@@ -26,7 +26,7 @@ from tests.e2e.test_deb import release_of
 from tests.e2e.test_gateway_journey import Journey, travelling
 from tests.fault.update_device import serving
 
-pytestmark = pytest.mark.timeout(7200)
+pytestmark = [pytest.mark.timeout(7200), pytest.mark.long]
 
 ROOT = Path(__file__).parents[2]
 UNIT = "device-agent.service"

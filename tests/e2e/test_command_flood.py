@@ -28,7 +28,10 @@ MOST_GATEWAY_MB = 150
 MOST_MB = 120
 """Its unit allows 192 MB, and this is the most that a process of its own had for itself at any time."""
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the peak of a running process is Linux's to say")
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="the peak of a running process is Linux's to say"),
+    pytest.mark.long,
+]
 
 
 @contextmanager

@@ -37,7 +37,7 @@ from tests.nspawn import Container
 from tools.build_release import write_release
 
 # Wheels are downloaded and a Debian is made within the first test's time.
-pytestmark = [pytest.mark.timeout(1200), pytest.mark.xdist_group("deb")]
+pytestmark = [pytest.mark.timeout(1200), pytest.mark.xdist_group("deb"), pytest.mark.long]
 
 ROOT = Path(__file__).parents[2]
 UNIT = "device-agent.service"

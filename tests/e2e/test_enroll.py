@@ -22,7 +22,7 @@ from tests.e2e.test_gateway_journey import travelling
 from tests.killed_at import AT, LIST
 from tests.ports import free_port
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
 
 
 @pytest.fixture

@@ -15,6 +15,8 @@ import pytest
 
 from tests.conftest import require_program
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "testing.md").read_text("utf-8")
 EXAMPLE = ROOT / "examples" / "firmware_tests"

@@ -40,6 +40,8 @@ from tests.fault.processes import ForkedProcess, ForkServer
 from tests.mosquitto import find_mosquitto
 from tests.ports import free_port
 
+pytestmark = pytest.mark.long
+
 ANSWER_S = 0.05
 """What lies between the socket and the device's clock; what lies between the proxy and the socket is in the log."""
 START_S = 60.0

@@ -15,6 +15,8 @@ from simulator.fleet.run.reporter import RunReporter
 from simulator.terminal import CommandLineError
 from tests.e2e.plain_server import Choices, plain_server
 
+pytestmark = pytest.mark.long
+
 SCENARIO = """\
 scenario: plain
 workers: 1

@@ -30,6 +30,8 @@ from tests.certificates import Authority
 from tests.ports import free_port
 from tests.service_running import running
 
+pytestmark = pytest.mark.long
+
 UP = [str(Path(sys.executable).with_name("fleet-simulator")), "up", "--port=0", "--gateway-port=0", "--json"]
 
 

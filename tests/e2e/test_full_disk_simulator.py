@@ -24,6 +24,8 @@ from simulator.labels.symbol.decoders import Zxing
 from tests.conftest import ON_CI
 from tests.service_running import running
 
+pytestmark = pytest.mark.long
+
 ROOMS = (0, 4096, 12_288, 28_672, 65_536)
 RUN_RESERVES = 1024 * 1024
 """What a fleet run keeps for its record."""

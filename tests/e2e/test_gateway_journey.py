@@ -25,7 +25,7 @@ from tests.ports import free_port
 
 # So that nothing here waits for half a minute.
 AGENT = {"DEVICE_AGENT_COMMANDS__LONG_POLL_WAIT_S": "1", "DEVICE_AGENT_COMMANDS__POLL__IDLE_S": "10"}
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
 
 
 class Journey:

@@ -7,6 +7,8 @@ import pytest
 from benchmarks.gateway_fleet import prove
 from tests.ports import free_port
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.timeout(240)
 def test_a_gateway_with_a_short_quota_gets_no_429s_and_delivers_commands_as_soon_as_the_simulation_says(tmp_path):

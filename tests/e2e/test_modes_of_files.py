@@ -23,6 +23,8 @@ from tests.fault.gateway_rig import GatewayRig
 from tests.fault.rig import API_KEY
 from tests.mosquitto import find_mosquitto
 
+pytestmark = pytest.mark.long
+
 SOON_S = 60.0
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _OTHERS_READ = stat.S_IRGRP | stat.S_IROTH

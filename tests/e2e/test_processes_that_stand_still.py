@@ -34,6 +34,8 @@ from tests.e2e.agent_bench import wait_until
 from tests.fault.gateway_rig import GatewayRig
 from tests.mosquitto import end_client, find_mosquitto
 
+pytestmark = pytest.mark.long
+
 SOON_S = 60.0
 TTL_S = 2
 BEYOND_S = 1.5

@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 MQTT_CLIENTS = Path(__file__).with_name("mqtt_clients")
 PAGE = (ROOT / "docs" / "protocol.md").read_text("utf-8")
 WAIT_S = 120.0
-pytestmark = pytest.mark.timeout(400)
+pytestmark = [pytest.mark.timeout(400), pytest.mark.long]
 
 
 def device_of(heading: str) -> str:

@@ -8,6 +8,8 @@ import pytest
 
 from tests.e2e.pytest_runs import ROOT, run_pytest
 
+pytestmark = pytest.mark.long
+
 FIRST = """
 import httpx
 import pytest

@@ -17,7 +17,7 @@ from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = Path(sys.executable).with_name("fleet-simulator")
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.timeout(300), pytest.mark.long]
 
 
 def test_the_lines_about_labels_and_onboarding_run_as_they_are_shown(tmp_path):

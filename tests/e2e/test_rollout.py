@@ -26,7 +26,7 @@ from simulator.wire.products import NewProduct
 from tests.e2e.agent_bench import API_KEY, SECRET_KEY, wait_until
 from tests.e2e.plain_server import Choices, plain_server
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
 
 DEVICES = 500
 SEND = ("POST", "/commands/send")

@@ -15,7 +15,7 @@ from tests.e2e.agent_bench import API_KEY, SECRET_KEY
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "servers.md").read_text("utf-8")
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.timeout(300), pytest.mark.long]
 
 
 def test_each_probe_that_the_page_shows_ends_with_every_rule_held(service, bench, tmp_path):

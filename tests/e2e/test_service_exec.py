@@ -19,6 +19,8 @@ from simulator.cli import program
 from simulator.service.exec_command import _Runner, environment
 from simulator.watched import PartEnded
 
+pytestmark = pytest.mark.long
+
 EXEC = [sys.executable, "-m", "simulator.cli", "service", "exec"]
 ASK = """
 import os, sys

@@ -21,6 +21,8 @@ from typing import Any
 import httpx
 import pytest
 
+pytestmark = pytest.mark.long
+
 PROGRAM = [sys.executable, "-c", "from simulator.service.cli import service_command; service_command()"]
 KEYS = {"x-api-key": "mk_test", "x-secret-key": "msk_test"}
 WRITERS = 200

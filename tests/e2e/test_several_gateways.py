@@ -36,7 +36,7 @@ SOON_S = 60.0
 DEVICES = 12
 MORE_ROUNDS = 5
 REQUESTS = 20_000
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.timeout(300), pytest.mark.long]
 
 
 class Fleet:

@@ -35,7 +35,7 @@ WAITING = """
 LARGE = 40
 """Products with much about them: more than SQLite keeps in memory until it commits."""
 LARGE_BYTES = 200_000
-pytestmark = pytest.mark.timeout(400)
+pytestmark = [pytest.mark.timeout(400), pytest.mark.long]
 
 
 def start(*arguments: str) -> subprocess.Popen[str]:

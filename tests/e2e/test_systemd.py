@@ -33,7 +33,7 @@ from tests.e2e.agent_bench import API_KEY, PROMPT_S, SECRET_KEY, AgentBench
 from tests.nspawn import Container
 
 # The tree is made within the first test's time.
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.timeout(900), pytest.mark.long]
 
 UNIT = "device-agent.service"
 PROGRAM = "/opt/device-agent/bin/device-agent"

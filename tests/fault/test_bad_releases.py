@@ -17,7 +17,7 @@ from tests.releases import program_members
 ALL = "UPDATE_CUTS" in os.environ
 """``make update-cuts`` plays all of them."""
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.timeout(300), pytest.mark.long]
 
 _LIMITS = {"probation_s": 2, "deadline_s": 90, "max_starts": 2}
 """Two starts end long before the deadline, however slow the machine is."""

@@ -22,6 +22,8 @@ from tests.fault.disk_faults import DISK_FAULTS, Patient
 from tests.fault.plugin_folder import make_plugin_folder
 from tests.fault.processes import ForkServer
 
+pytestmark = pytest.mark.long
+
 FLIPS = int(os.environ.get("BIT_FLIPS", "150"))
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -28,6 +29,8 @@ from gateway.mqtt.outgoing import CommandPublisher
 from gateway.ports import Hints
 from tests.fault.test_wrong_clocks import Device, World
 from tests.unit.gateway.test_service_side import Side
+
+pytestmark = pytest.mark.long
 
 SLACK_S = 0.5
 """What a clock that is learned again after a restart may have lost, and what crystals drift apart."""

@@ -23,6 +23,8 @@ from tests.fault.gateway_rig import GatewayRig
 from tests.fault.test_wrong_clock_of_a_real_agent import TRUE
 from tests.mosquitto import find_mosquitto
 
+pytestmark = pytest.mark.long
+
 SOON_S = 60.0
 AHEAD_S = 2 * 86_400.0
 BEFORE = 8

@@ -20,6 +20,8 @@ from agent.runtime.service_clock import ServiceClock
 from tests.fakes import START_WALL_S, FakeClock, FakeJournal, FakeOutbox
 from tests.fault.virtual_device import VirtualDevice, first_contact_s
 
+pytestmark = pytest.mark.long
+
 INTERVAL_S = 60.0
 OUTAGE_S = (240.0, 840.0)
 END_S = 1800.0

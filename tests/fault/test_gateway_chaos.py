@@ -15,6 +15,8 @@ from tests.fault.judging import judge_commands, judge_readings, stored, wait_unt
 from tests.fault.rig import Books, load
 from tests.mosquitto import find_mosquitto
 
+pytestmark = pytest.mark.long
+
 ROUNDS = int(os.environ.get("CHAOS_ROUNDS", "5"))
 VICTIMS = ("broker", "gateway", "agent", "service")
 

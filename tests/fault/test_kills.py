@@ -9,6 +9,8 @@ import pytest
 
 from tests.fault.kill_storm import Plan, Storm
 
+pytestmark = pytest.mark.long
+
 CYCLES = int(os.environ.get("KILL_CYCLES", "150"))
 
 

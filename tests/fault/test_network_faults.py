@@ -31,6 +31,8 @@ from tests.e2e.agent_bench import wait_until
 from tests.fault.rig import API_KEY, Rig
 from tests.profiles import TRUTH
 
+pytestmark = pytest.mark.long
+
 ROUNDS = int(os.environ.get("FAULT_ROUNDS", "0"))
 _FAULT_S = 2.0
 _HITS_S = 60.0

@@ -19,6 +19,8 @@ from tests.fault.processes import ForkServer
 from tests.fault.recording import Recording, Scenario
 from tests.fault.revival import revive_all
 
+pytestmark = pytest.mark.long
+
 SEED = int(os.environ.get("POWER_CUT_SEED", "1"))
 OF_SECTORS = int(os.environ.get("POWER_CUT_SECTORS", "2"))
 REVIVED = float(os.environ.get("POWER_CUT_REVIVED", "0.03"))

@@ -17,6 +17,8 @@ from tests.fault.operator_load import KINDS, faults_of_commands, faults_of_effec
 from tests.fault.steady_rig import DIRECT, FRONT, MQTT, Plan
 from tests.mosquitto import find_mosquitto
 
+pytestmark = pytest.mark.long
+
 HOURS_2 = 7200.0
 STILL = Sample("agent", 0.0, 40_000, 30_000, 52_000, 14, 9, 1.0)
 

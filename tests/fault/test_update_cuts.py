@@ -33,7 +33,7 @@ PARTS = 1 if CUTS < 20 else 8
 ANSWERS_WITHIN_S = 120.0
 _FINAL = {"succeeded", "failed", "rejected", "indeterminate"}
 
-pytestmark = pytest.mark.timeout(300 + 30 * CUTS + 60 * POWER_CUTS)
+pytestmark = [pytest.mark.timeout(300 + 30 * CUTS + 60 * POWER_CUTS), pytest.mark.long]
 
 
 @dataclass(frozen=True, slots=True)

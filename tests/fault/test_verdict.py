@@ -12,6 +12,8 @@ from agent.wire.commands import CommandRecord
 from tests.fault.kill_storm import Plan, Storm
 from tests.fault.verdict import Books, Look, Reading, Seen, look_at
 
+pytestmark = pytest.mark.long
+
 
 def record(status: str = "succeeded", handler: str = "only_once", error: str | None = None) -> CommandRecord:
     return CommandRecord(id="c", command_payload={"command": handler}, status=status, error=error)

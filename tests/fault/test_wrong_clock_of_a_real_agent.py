@@ -18,6 +18,8 @@ from tests.e2e.agent_bench import wait_until
 from tests.fault import shifted_agent
 from tests.fault.rig import Rig
 
+pytestmark = pytest.mark.long
+
 SOON_S = 60.0
 YEAR_S = 365.25 * 86_400.0
 TRUE = """import json, sys, time

@@ -30,6 +30,8 @@ from agent.wire.times import parse_time, to_rfc3339
 from tests.factories import make_command, make_entry
 from tests.fault.virtual_device import VirtualDevice
 
+pytestmark = pytest.mark.long
+
 TRUE_S = 1_767_225_600.37
 HOUR_S, DAY_S, YEAR_S = 3600.0, 86_400.0, 365.25 * 86_400.0
 SHIFTS = {

@@ -22,6 +22,8 @@ from tests.servers.fronts import Fronts
 from tests.servers.onboarding_play import play_onboarding
 from tests.servers.selection import cases_for, is_killed
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(name="fronts")
 def _fronts() -> Iterator[Fronts]:

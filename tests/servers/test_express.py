@@ -24,6 +24,8 @@ from tests.servers.fronts import Fronts
 from tests.servers.onboarding_play import play_onboarding
 from tests.servers.server_words import Words
 
+pytestmark = pytest.mark.long
+
 EXPRESS = Expectations(
     words=Words(
         frozenset(

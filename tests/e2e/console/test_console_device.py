@@ -24,6 +24,8 @@ from tests.console_pages import (
     running_console,
 )
 
+pytestmark = pytest.mark.long
+
 VOCABULARY = [
     {"name": "ping", "title": "Ping", "description": "Answers at once."},
     {

@@ -25,6 +25,8 @@ from tests.console_pages import (
     start_label_work,
 )
 
+pytestmark = pytest.mark.long
+
 PUBLIC_KEY = "ed25519:" + "A" * 43
 
 

@@ -16,6 +16,8 @@ import yaml
 from simulator.children import ChildProcess, program_path
 from tests.ports import free_port
 
+pytestmark = pytest.mark.long
+
 KEYS = {
     "FLEET_SIMULATOR_SERVICE_API_KEY": "mk_console_runs",
     "FLEET_SIMULATOR_SERVICE_SECRET_KEY": "msk_console_runs_01",

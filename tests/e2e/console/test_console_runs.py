@@ -31,6 +31,8 @@ from tests.console_pages import (
 )
 from tests.fleet_runs import Shape, a_run
 
+pytestmark = pytest.mark.long
+
 SHAPE = Shape(duration_s=40, rate_per_s=40, good=True)
 RECORD, SECONDS = a_run(replace(SHAPE, good=False))
 

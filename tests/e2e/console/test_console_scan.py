@@ -28,6 +28,8 @@ from tests.console_pages import (
 )
 from tests.label_pictures import as_bytes, draw_code, photograph
 
+pytestmark = pytest.mark.long
+
 SIGNED = "hmac-sha256:" + "A" * 43
 JPEG = "image/jpeg"
 GREY = as_bytes(Image.new("L", (640, 480), 130), "JPEG")

@@ -6,6 +6,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
 from agent.adapters.store_service import StoreService
 from agent.core.outbox import Bounds
 from agent.core.values import Priority, Report, SendOutcome, StoredReading
@@ -16,6 +18,8 @@ from agent.runtime.retry_policy import RetryPolicy
 from tests.factories import make_reading
 from tests.fakes import FakeClock
 from tests.threadless import ThreadlessService
+
+pytestmark = pytest.mark.long
 
 HOURS = 72
 READINGS = HOURS * 3600

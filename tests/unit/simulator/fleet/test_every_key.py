@@ -27,6 +27,8 @@ from tests.unit.simulator.fleet import key_table_phases as phase_table
 from tests.unit.simulator.fleet.key_table import Key
 from tests.virtual_fleet.scenarios import CONTEXTS, Looker, key_text, keys_of, merged, put, write_files
 
+pytestmark = pytest.mark.long
+
 FAULT_S, FAULT_END_S = 3.0, 8.0
 PLACES = {"[]": ".0", "[open]": ".0", "[closed]": ".0", "[ramp]": ".0", "[hold]": ".0", "[storm]": ".1"}
 CLOSED = {"arrivals": [{"kind": "closed", "users": 2, "pause_s": 1}]}
