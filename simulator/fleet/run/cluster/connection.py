@@ -53,7 +53,7 @@ def connected(address: str, resource: str | None = None) -> Iterator[tuple[Node,
         ConfigurationError: there is no Ray, no such cluster, or a machine of it has other versions; with the fix.
     """
     if find_spec("ray") is None:
-        raise ConfigurationError(["Ray is not installed: pip install 'device-agent[cluster]'"], _SOURCE)
+        raise ConfigurationError(["Ray is not installed: pip install '.[cluster]' in a clone of device-agent"], _SOURCE)
     _check_address(address)
     if resource is not None and (resource in _RAYS_OWN or not resource):
         what = "is Ray's own" if resource else "is no name"

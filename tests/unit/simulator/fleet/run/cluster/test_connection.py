@@ -25,7 +25,7 @@ NODE = Node("id", "10.0.0.2", 4, is_here=False)
 
 def test_without_ray_the_extra_is_named(monkeypatch):
     monkeypatch.setattr(connection, "find_spec", lambda _name: None)
-    with pytest.raises(ConfigurationError, match=r"pip install 'device-agent\[cluster\]'"), connected("auto"):
+    with pytest.raises(ConfigurationError, match=r"pip install '\.\[cluster\]'"), connected("auto"):
         pass
 
 
@@ -99,7 +99,7 @@ def test_a_machine_with_the_same_program_is_taken():
     ("change", "sentence"),
     [
         ({"python": "3.99.1"}, "10.0.0.2: has Python 3.99.1, and this machine has "),
-        ({"distribution": ""}, "10.0.0.2: has no device-agent: pip install 'device-agent[cluster]' there"),
+        ({"distribution": ""}, "10.0.0.2: has no device-agent: there pip install '.[cluster]' in a clone "),
         ({"distribution": "0.0.9"}, "10.0.0.2: has device-agent 0.0.9, and this machine has "),
         ({"sources": "0" * 64}, "10.0.0.2: has another build of device-agent "),
         ({"wall_s": NOW_S + 126}, "10.0.0.2: its clock is 125 s ahead of this machine's"),
