@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -89,6 +91,51 @@ def test_a_resource_that_nobody_can_give_a_machine_is_refused(resource, what, mo
     sentence = f"--cluster-resource {resource!r} {what}: name one that 'ray start --resources' sets"
     with pytest.raises(ConfigurationError, match=sentence), connected("auto", resource):
         pass
+
+
+@pytest.fixture
+def membership(monkeypatch):
+    """Whether a cluster with these machines is refused, where these processes of Ray's run; the reason, or None."""
+
+    def check(of_cluster: list[bytes] | Exception, here: set[str]) -> str | None:
+        def get_all_node_info(timeout: float) -> dict[bytes, object]:
+            assert timeout <= 5
+            if isinstance(of_cluster, Exception):
+                raise of_cluster
+            return dict.fromkeys(of_cluster)
+
+        client = SimpleNamespace(get_all_node_info=get_all_node_info)
+        for name, module in {
+            "ray": SimpleNamespace(),
+            "ray._private": SimpleNamespace(),
+            "ray._private.services": SimpleNamespace(find_node_ids=lambda: here),
+            "ray._raylet": SimpleNamespace(GcsClient=lambda address: client),
+        }.items():
+            monkeypatch.setitem(sys.modules, name, module)
+        try:
+            connection._check_membership("10.0.0.1:6379")
+        except ConfigurationError as error:
+            return error.faults[0]
+        return None
+
+    return check
+
+
+def test_a_cluster_that_this_machine_is_none_of_is_refused_before_ray_waits_for_a_minute(membership):
+    ours, theirs = b"\x0a", b"\x0b"
+    assert membership([ours, theirs], {"0a"}) is None
+    assert membership([theirs], {"0a"}) == (
+        "this machine is not part of the one at 10.0.0.1:6379: 'ray start --address=HOST:PORT' makes this machine one "
+        "of a cluster, 'ray start --head' makes a cluster of it (none of the cluster's processes runs here)"
+    )
+    refused = membership([ours], set())
+    assert refused is not None
+    assert refused.endswith("(no process of Ray's runs here)")
+    assert membership(RuntimeError("Deadline Exceeded"), set()) is None, "Ray says what is wrong when it connects"
+    without_token = type("AuthenticationError", (Exception,), {})("RPC error: InvalidAuthToken")
+    assert membership(without_token, {"0a"}) == (
+        "10.0.0.1:6379 wants the token of its cluster: set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN as where it was started"
+    )
 
 
 def test_a_machine_with_the_same_program_is_taken():
