@@ -31,7 +31,7 @@ from simulator.fleet.run.clocks import WallClock
 from simulator.fleet.run.coordinator import Coordinator, RunOutcome
 from simulator.fleet.run.nodes import describe as describe_nodes
 from simulator.fleet.run.place import Place, place_of
-from simulator.fleet.run.preparing import Prepared, RunContext, prepare
+from simulator.fleet.run.preparing import Prepared, RunContext, check_gateway, prepare
 from simulator.fleet.run.recording import first_record, head_of, last_record, schedule_of
 from simulator.fleet.run.reporter import Registering, RunReporter
 from simulator.fleet.run.worker import work
@@ -99,6 +99,7 @@ def perform_run(options: RunOptions, make_view: MakeView) -> RunRecord:
     """
     scenario, plan = options.file.scenario, plan_of(options.file)
     _check_caps(options, plan)
+    check_gateway(scenario, options.target)
     with ExitStack() as ends:
         place = ends.enter_context(place_of(options.cluster, options.cluster_resource))
         workers = place.count_workers(scenario)

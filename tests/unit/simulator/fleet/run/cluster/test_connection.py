@@ -134,7 +134,8 @@ def test_a_cluster_that_this_machine_is_none_of_is_refused_before_ray_waits_for_
     assert membership(RuntimeError("Deadline Exceeded"), set()) is None, "Ray says what is wrong when it connects"
     without_token = type("AuthenticationError", (Exception,), {})("RPC error: InvalidAuthToken")
     assert membership(without_token, {"0a"}) == (
-        "10.0.0.1:6379 wants the token of its cluster: set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN as where it was started"
+        "10.0.0.1:6379 wants the token of its cluster: set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN as where it was "
+        "started"
     )
 
 
