@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import yaml
 
@@ -252,6 +253,32 @@ def test_ctrl_c_ends_a_run_in_order_with_an_audit(service, tmp_path):
     assert record.audit.readings is not None
     assert record.audit.readings.lost == 0
     assert worker_pids() == []
+
+
+def test_what_an_earlier_run_ordered_and_its_devices_get_in_this_one_is_no_unknown_command(service, tmp_path):
+    once = {"phases": [{"name": "hold", "kind": "hold", "duration_s": 1}], "commands": [], "thresholds": []}
+    (tmp_path / "before").mkdir()
+    before = run(service, tmp_path / "before", **once)
+    keys = {"x-api-key": API_KEY, "x-secret-key": SECRET_KEY}
+    with httpx.Client(base_url=service.base_url, headers=keys) as operator:
+        devices = operator.get("/devices").raise_for_status().json()["data"]
+        for device in devices[:3]:
+            order = {"device_id": device["device_id"], "command_payload": {"command": "ping"}}
+            operator.post("/commands/send", json=order).raise_for_status()
+    record = run(service, tmp_path)
+    assert before.audit.commands is None
+    assert record.verdict.word is VerdictStatus.PASSED, record.verdict
+    assert record.audit.findings == ()
+    assert "3 commands of other runs with the same devices were left out" in record.audit.sentences
+
+
+def test_a_gateway_without_tokens_is_refused_before_a_device_is_registered(service, tmp_path):
+    with pytest.raises(ConfigurationError, match="give --local, or --up"):
+        run(service, tmp_path, target={"transport": "http_poll", "through": "gateway"})
+    with httpx.Client(
+        base_url=service.base_url, headers={"x-api-key": API_KEY, "x-secret-key": SECRET_KEY}
+    ) as operator:
+        assert operator.get("/devices").raise_for_status().json()["data"] == []
 
 
 def test_a_target_that_goes_away_ends_the_run_with_the_report_kept(service, tmp_path, monkeypatch):

@@ -27,6 +27,7 @@ def audit_sentences(
         *_readings(readings),
         *_commands(commands),
         *_notes(readings, result, surveys[0].header),
+        *_left_out(result, commands),
     )
 
 
@@ -100,8 +101,12 @@ def _notes(sums: ReadingSums, result: ReadBackResult, header: LedgerHeader) -> I
         )
     if sums.unordered:
         yield f"{sums.unordered:,} readings came back without a time of arrival: their order cannot be judged"
-    if result.foreign:
-        yield f"{result.foreign:,} readings of other runs with the same devices were left out"
+
+
+def _left_out(result: ReadBackResult, commands: CommandSums | None) -> Iterator[str]:
+    for count, what in ((result.foreign, "readings"), (0 if commands is None else commands.foreign, "commands")):
+        if count:
+            yield f"{count:,} {what} of other runs with the same devices were left out"
 
 
 def _wrong(**counts: int) -> str:

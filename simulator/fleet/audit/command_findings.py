@@ -6,7 +6,7 @@ is listed twice. ``once`` may begin once. The other contracts may begin again wh
 time as a further attempt; a second first attempt is a double. *Altered*: the service has a result that the device
 never gave, or of another one. *Unknown*: it came to a device, or is listed as made during the run, and nobody ordered
 it. *Reordered*: a device got it before another one that the service had made earlier. *Late*: finished long after it
-was ordered.
+was ordered. A command that was made before the run is of an earlier run of the same devices, and never unknown.
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ class CommandSums(StreamSums):
         undelivered: ordered, and never came to the device; not lost, the service still has them or says they expired.
         unjudged: of these, those whose list was not read.
         stateless: their result was taken, and the service lists them in no state that is known, where it should.
+        foreign: of other runs with the same devices, which no other count has.
     """
 
     effects: int = 0
@@ -65,11 +66,17 @@ class CommandSums(StreamSums):
     undelivered: int = 0
     unjudged: int = 0
     stateless: int = 0
+    foreign: int = 0
 
 
 @dataclass(slots=True)
 class _Command:
-    """One command as all sides know it; times in milliseconds since the run's begin."""
+    """One command as all sides know it; times in milliseconds since the run's begin.
+
+    Attributes:
+        made_ms: by the service's clock; 0 where it does not say.
+        is_older: it came to its device with a time before the run's begin.
+    """
 
     ordered_ms: int | None = None
     received_ms: int | None = None
@@ -80,12 +87,14 @@ class _Command:
     reported: bool = False
     listed: list[CommandStatus | None] = field(default_factory=list)
     made_ms: int = 0
+    is_older: bool = False
 
     def take(self, event: CommandEvent) -> None:
         if event.kind is CommandKind.ORDERED:
             self.ordered_ms = event.at_ms
         elif event.kind is CommandKind.RECEIVED:
             self.received_ms = event.at_ms if self.received_ms is None else min(self.received_ms, event.at_ms)
+            self.is_older = self.is_older or event.is_older
         elif event.kind is CommandKind.STARTED:
             self.contract = event.contract
             self.attempts.append(event.attempt)
@@ -111,14 +120,40 @@ class _Command:
             return True
         return OutcomeStatus.SUCCEEDED in self.outcomes and not self.attempts
 
-    def is_of_another_run(self, ended_ms: int) -> bool:
-        """Only listed, and made before the run began or after it ended."""
-        return self.received_ms is None and not 0 < self.made_ms <= ended_ms
+    def is_of_another_run(self, run: _RunTimes) -> bool:
+        """Whether nobody of this run ordered it, and it was made before the run began, or after it ended."""
+        if self.ordered_ms is not None:
+            return False
+        if self.made_ms == 0:
+            return self.received_ms is None or (self.is_older and run.ages_hold)
+        return self.made_ms < run.begin_ms or (self.received_ms is None and self.made_ms > run.ended_ms)
 
     @property
     def is_altered(self) -> bool:
         state = self.listed[0] if self.listed else None
         return state in RESULT_STATES and str(state) not in map(str, self.outcomes)
+
+
+@dataclass(frozen=True, slots=True)
+class _RunTimes:
+    """When a run was, by the clock that dates commands.
+
+    Attributes:
+        begin_ms: no command of the run was made before.
+        ended_ms: see :class:`CommandRules`.
+        ages_hold: no command that the run ordered came with a time before the run's begin, as of a clock that is slow.
+    """
+
+    begin_ms: int
+    ended_ms: int
+    ages_hold: bool
+
+    @classmethod
+    def of(cls, commands: Iterable[_Command], ended_ms: int) -> _RunTimes:
+        """How far the service's clock is off is seen in what was ordered: it was made just before its answer came."""
+        ordered = [each for each in commands if each.ordered_ms is not None]
+        off_ms = [each.made_ms - each.ordered_ms for each in ordered if each.made_ms and each.ordered_ms is not None]
+        return cls(max(off_ms, default=0), ended_ms, not any(each.is_older for each in ordered))
 
 
 def judge_commands(events: Iterable[CommandEvent], rules: CommandRules, found: Findings) -> CommandSums:
@@ -140,30 +175,33 @@ def judge_commands(events: Iterable[CommandEvent], rules: CommandRules, found: F
         else:
             devices[event.device].setdefault(event.command_id, _Command()).take(event)
     sums: Counter[str] = Counter(ambiguous=unanswered.total(), sent=unanswered.total())
+    run = _RunTimes.of((each for commands in devices.values() for each in commands.values()), rules.ended_ms)
     for device, commands in devices.items():
-        wrong = _wrong_of(device, commands, unanswered[device], rules)
+        ours = {name: each for name, each in commands.items() if not each.is_of_another_run(run)}
+        strangers = [name for name, each in ours.items() if each.ordered_ms is None]
+        sums["foreign"] += len(commands) - len(ours)
+        wrong = _wrong_of(device, commands, strangers, unanswered[device], rules)
         for kind, names in wrong.items():
             sums[kind] += len(names)
             if names:
                 found.add(kind, device, len(names), names)
-        sums += _counts(commands.values(), rules.ended_ms)
+        sums += _counts(ours.values())
         if rules.results_listed:
             sums["stateless"] += sum(each.reported and None in each.listed for each in commands.values())
         if not rules.lists_read:
             missing = unanswered[device] + _undelivered(commands)
-            sums["unjudged"] += max(0, missing - len(_unrecorded_commands(commands, rules)))
+            sums["unjudged"] += max(0, missing - len(strangers))
     for device in unanswered.keys() - devices.keys():
         sums["unjudged"] += 0 if rules.lists_read else unanswered[device]
     return CommandSums(**sums)
 
 
 def _wrong_of(
-    device: int, commands: Mapping[str, _Command], unanswered: int, rules: CommandRules
+    device: int, commands: Mapping[str, _Command], strangers: list[str], unanswered: int, rules: CommandRules
 ) -> Mapping[str, Sequence[str]]:
-    """Kind -> ids of one device's commands."""
+    """Kind -> ids of one device's commands; ``strangers`` are of this run, and nobody wrote them down as ordered."""
     read, whole = device in rules.read, device not in rules.partial
     wrong: dict[str, list[str]] = {kind: [] for kind in ("lost", "doubled", "reordered", "altered", "late", "unknown")}
-    strangers = _unrecorded_commands(commands, rules)
     if not rules.lists_read:
         # A service may give an order another id in its answer than in the list; as many as are missing may be those.
         unanswered += _undelivered(commands)
@@ -189,15 +227,6 @@ def _wrong_of(
     return wrong
 
 
-def _unrecorded_commands(commands: Mapping[str, _Command], rules: CommandRules) -> list[str]:
-    """Commands of this run that nobody wrote down as ordered."""
-    return [
-        name
-        for name, each in commands.items()
-        if each.ordered_ms is None and not each.is_of_another_run(rules.ended_ms)
-    ]
-
-
 def _undelivered(commands: Mapping[str, _Command]) -> int:
     return sum(each.ordered_ms is not None and each.received_ms is None for each in commands.values())
 
@@ -207,7 +236,7 @@ def _reordered(commands: Mapping[str, _Command]) -> list[str]:
     there = [
         (each.made_ms, each.received_ms, name)
         for name, each in commands.items()
-        if each.made_ms > 0 and each.received_ms is not None
+        if each.made_ms != 0 and each.received_ms is not None
     ]
     there.sort()
     found, latest, latest_of_equals, equals_ms = [], -1, -1, -1
@@ -220,13 +249,13 @@ def _reordered(commands: Mapping[str, _Command]) -> list[str]:
     return found
 
 
-def _counts(commands: Iterable[_Command], ended_ms: int) -> Counter[str]:
+def _counts(commands: Iterable[_Command]) -> Counter[str]:
     sums: Counter[str] = Counter()
     for each in commands:
         ordered = each.ordered_ms is not None
         sums["sent"] += ordered
         sums["accepted"] += ordered
-        sums["stored"] += 0 if each.is_of_another_run(ended_ms) and not ordered else len(each.listed)
+        sums["stored"] += len(each.listed)
         sums["effects"] += len(each.attempts)
         sums["again"] += max(0, len(each.attempts) - 1)
         sums["undelivered"] += ordered and each.received_ms is None

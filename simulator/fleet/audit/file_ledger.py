@@ -94,6 +94,7 @@ class FileLedger(FleetLedger):
         self._file.append(make_json_frame(b"H", {"format": LEDGER_FORMAT, **asdict(header)}))
         self._readings = bytearray()
         self._commands = bytearray()
+        self._began_ms = header.began_ms
         self._records = 0
         self._from_s = self._to_s = 0.0
         self._made = self._sent = self._accepted = self._refused = self._resent = self._unanswered = 0
@@ -190,9 +191,10 @@ class FileLedger(FleetLedger):
         """An operator's command got no answer: it may exist or not, and its id is not known."""
         self._note(CommandKind.ORDER_UNANSWERED, device, "", at_s)
 
-    def command_received(self, device: int, command_id: str, at_s: float) -> None:
-        """The device admitted a command to its journal. Not to be called for a repeat that the journal knew."""
-        self._note(CommandKind.RECEIVED, device, command_id, at_s)
+    def command_received(self, device: int, command_id: str, at_s: float, created_at: float | None = None) -> None:
+        """The device admitted a command to its journal. See :meth:`FleetLedger.command_received`."""
+        is_older = created_at is not None and created_at * 1000 < self._began_ms
+        self._note(CommandKind.RECEIVED, device, command_id, at_s, detail=int(is_older))
 
     def command_started(self, device: int, command_id: str, contract: Contract, attempt: int, at_s: float) -> None:
         """The effect begins. To be called before the work. See :meth:`FleetLedger.command_started`."""

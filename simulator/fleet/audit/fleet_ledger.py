@@ -74,8 +74,15 @@ class FleetLedger:
     def order_unanswered(self, device: int, at_s: float) -> None:
         """An operator's command got no answer: it may exist or not, and its id is not known."""
 
-    def command_received(self, device: int, command_id: str, at_s: float) -> None:
-        """The device admitted a command to its journal. Not to be called for a repeat that the journal knew."""
+    def command_received(self, device: int, command_id: str, at_s: float, created_at: float | None = None) -> None:
+        """The device admitted a command to its journal. Not to be called for a repeat that the journal knew.
+
+        Args:
+            device: index in the fleet.
+            command_id: the service's.
+            at_s: now.
+            created_at: when the service made it, by its clock, seconds since the epoch; None when it does not say.
+        """
 
     def command_started(self, device: int, command_id: str, contract: Contract, attempt: int, at_s: float) -> None:
         """The effect begins. To be called before the work.

@@ -52,8 +52,7 @@ def find_ledgers(run: Path) -> tuple[Path, ...]:
     """
     found = tuple(sorted((run / _FOLDER).glob("worker-*.ledger")))
     if not found:
-        fix = f"{run} holds no ledgers: name the folder of a run that was made with an audit"
-        raise ConfigurationError([fix], str(run))
+        raise ConfigurationError(["holds no ledgers: name the folder of a run that was made with an audit"], str(run))
     return found
 
 

@@ -47,6 +47,8 @@ CONTRACTS: Final = tuple(Contract)
 STATUSES: Final = tuple(OutcomeStatus)
 LISTED_STATES: Final = tuple(CommandStatus)
 _NO_STATE: Final = 255
+_MADE_MAX: Final = 2**31 - 1
+"""Milliseconds: 24 days before or after the run's begin, and what is further away counts as that."""
 
 
 class ReadingKind(IntEnum):
@@ -80,11 +82,13 @@ class CommandEvent:
 
     Attributes:
         device: index in the fleet.
-        at_ms: since the run's begin; of ``LISTED`` when the service made it, 0 when it does not say.
+        at_ms: since the run's begin; of ``LISTED`` when the service made it, below 0 for before the run, 0 when it does
+            not say.
         contract: of ``STARTED``.
         attempt: of ``STARTED``; 1 for the first run.
         status: of ``FINISHED``.
         state: of ``LISTED``; None when the service reports none, or one that nobody knows.
+        is_older: of ``RECEIVED``: it carries a time before the run's begin.
     """
 
     kind: CommandKind
@@ -95,6 +99,7 @@ class CommandEvent:
     attempt: int = 0
     status: OutcomeStatus | None = None
     state: CommandStatus | None = None
+    is_older: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +175,8 @@ class Frame:
         while at < len(data):
             kind, detail, attempt, device, at_ms, length = _COMMAND.unpack_from(data, at)
             at += _COMMAND.size
+            if kind == CommandKind.LISTED and at_ms > _MADE_MAX:
+                at_ms -= 1 << 32
             yield CommandEvent(
                 CommandKind(kind),
                 device,
@@ -179,6 +186,7 @@ class Frame:
                 attempt,
                 STATUSES[detail] if kind == CommandKind.FINISHED else None,
                 LISTED_STATES[detail] if kind == CommandKind.LISTED and detail != _NO_STATE else None,
+                is_older=kind == CommandKind.RECEIVED and bool(detail),
             )
             at += length
 
@@ -206,9 +214,17 @@ def pack_command(
     return _COMMAND.pack(kind, detail, min(attempt, 255), device, at_ms, len(name)) + name
 
 
-def pack_listed(device: int, command_id: str, at_ms: int, status: str | None) -> bytes:
-    """One record of a ``C`` frame: a command as the service lists it."""
+def pack_listed(device: int, command_id: str, made_ms: int, status: str | None) -> bytes:
+    """One record of a ``C`` frame: a command as the service lists it.
+
+    Args:
+        device: index in the fleet.
+        command_id: the service's.
+        made_ms: since the run's begin; negative for before it, 0 when the service does not say.
+        status: as listed.
+    """
     detail = LISTED_STATES.index(CommandStatus(status)) if status in LISTED_STATES else _NO_STATE
+    at_ms = max(-_MADE_MAX, min(made_ms, _MADE_MAX)) % (1 << 32)
     return pack_command(CommandKind.LISTED, device, command_id, at_ms, detail=detail)
 
 
@@ -216,7 +232,7 @@ def pack_event(event: CommandEvent) -> bytes:
     """A record of a ``C`` frame as it was read."""
     if event.kind is CommandKind.LISTED:
         return pack_listed(event.device, event.command_id, event.at_ms, event.state)
-    detail = 0 if event.contract is None else CONTRACTS.index(event.contract)
+    detail = int(event.is_older) if event.contract is None else CONTRACTS.index(event.contract)
     detail = detail if event.status is None else STATUSES.index(event.status)
     return pack_command(event.kind, event.device, event.command_id, event.at_ms, detail=detail, attempt=event.attempt)
 

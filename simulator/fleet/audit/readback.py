@@ -329,8 +329,8 @@ class _ReadBack:
         if record.device_id not in {None, device.device_id}:
             return
         created = record.created_at
-        at_ms = 0 if created is None else min(max(0, round(created * 1000) - self._task.began_ms), _AT_MAX)
-        self._writer.listed(pack_listed(device.device, command_id, at_ms, record.status))
+        made_ms = 0 if created is None else round(created * 1000) - self._task.began_ms or 1
+        self._writer.listed(pack_listed(device.device, command_id, made_ms, record.status))
 
 
 class _Writer:

@@ -75,9 +75,32 @@ def takes_cluster(command: Callable[..., Any]) -> Callable[..., Any]:
     def wrapper(**given: Any) -> Any:
         if given["cluster_resource"] is not None and given["cluster"] is None:
             raise CommandLineError("--cluster-resource picks machines of a cluster: give --cluster, too")
+        if given.get("local") and given["cluster"] is not None:
+            fix = "leave out --cluster, or give --base-url of a service that the cluster's machines reach"
+            raise CommandLineError(f"--local starts a service that only this machine reaches: {fix}")
         return command(**given)
 
     return functools.reduce(lambda made, add: add(made), reversed(_CLUSTER), wrapper)
+
+
+def check_cluster(cluster: str | None, file: ScenarioFile) -> None:
+    """Return where a cluster can make the load of a scenario.
+
+    Args:
+        cluster: as :func:`takes_cluster` gives it; None for no cluster.
+        file: the scenario.
+
+    Raises:
+        CommandLineError: its devices go through a gateway.
+    """
+    if cluster is not None and file.scenario.target.uses_gateway:
+        why = (
+            "its tokens are made on its own machine, and 'up' has gateway and broker at addresses of that machine alone"
+        )
+        raise CommandLineError(
+            f"over MQTT, or through a gateway, a run has workers on one machine, since {why}: leave out --cluster, "
+            "or take 'transport: http_poll' and 'through: service'"
+        )
 
 
 takes_python = click.option(

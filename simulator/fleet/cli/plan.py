@@ -13,7 +13,7 @@ import click
 
 from agent.errors import ConfigurationError
 from simulator.exit_codes import ExitCode
-from simulator.fleet.cli.options import read_or_refuse, takes_cluster, takes_python
+from simulator.fleet.cli.options import check_cluster, read_or_refuse, takes_cluster, takes_python
 from simulator.fleet.plan.digest import digest_of
 from simulator.fleet.plan.forecast import forecast
 from simulator.fleet.plan.forecast_text import describe
@@ -63,6 +63,7 @@ def plan_command(
     which are printed with line and column, or the page cannot be written, or the cluster cannot hold it.
     """
     file = read_or_refuse(scenario, allow_python=allow_python)
+    check_cluster(cluster, file)
     made = plan_of(file)
     figures = forecast(made, digest_of(made))
     with errors_in_one_line():

@@ -13,7 +13,14 @@ from rich.console import Console
 from agent.error_text import bounded
 from agent.errors import ConfigurationError
 from simulator.exit_codes import ExitCode
-from simulator.fleet.cli.options import read_or_refuse, takes_cluster, takes_formats, takes_python, takes_target
+from simulator.fleet.cli.options import (
+    check_cluster,
+    read_or_refuse,
+    takes_cluster,
+    takes_formats,
+    takes_python,
+    takes_target,
+)
 from simulator.fleet.report.live import RunView, run_view
 from simulator.fleet.report.progress_lines import STANDARD_OUTPUT, ProgressView
 from simulator.fleet.report.prometheus.address import MeteredView, MetricsAddress
@@ -99,6 +106,7 @@ def run_command(
         if local and target != TargetOptions():
             raise ConfigurationError(["--local starts its own service: leave the other target out"], "target")
         file = read_or_refuse(scenario, allow_python=allow_python)
+        check_cluster(cluster, file)
         folder = out or Path("fleet-runs") / f"{file.scenario.scenario}-{time.strftime('%Y%m%d-%H%M%S')}"
         if local:
             gateway = file.scenario.target.uses_gateway

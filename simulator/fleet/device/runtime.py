@@ -271,7 +271,8 @@ def _note(runtime: DeviceRuntime, entry: JournalEntry, now: Moment) -> None:
     if entry.state not in OPEN_STATES:
         return
     runtime.fleet.gauges.open_commands += 1
-    runtime.fleet.ledger.command_received(runtime.index, entry.command.id, runtime.run_s(now))
+    command = entry.command
+    runtime.fleet.ledger.command_received(runtime.index, command.id, runtime.run_s(now), command.created_at)
     if entry.outcome is not None:
         outcome = entry.outcome
         runtime.fleet.ledger.command_finished(

@@ -71,6 +71,23 @@ class Demand:
 
 
 @dataclass(frozen=True, slots=True)
+class Advice:
+    """The numbers to write into a scenario so that its run fits.
+
+    Attributes:
+        more_workers: each has few enough sockets; None where no number helps.
+        fewer_workers: each has a core.
+        devices: they have enough memory.
+        scope: what the numbers count where that is more than one machine, with a space before it.
+    """
+
+    more_workers: int | None
+    fewer_workers: int
+    devices: int
+    scope: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ResourceCheck:
     """One thing that a run needs.
 
@@ -117,18 +134,25 @@ def read_host(proc: Path = Path("/proc")) -> Host:
     )
 
 
-def examine(demand: Demand, host: Host) -> tuple[ResourceCheck, ...]:
-    """Every need of the run with what there is, in a fixed order."""
+def examine(demand: Demand, host: Host, advice: Advice | None = None) -> tuple[ResourceCheck, ...]:
+    """Every need of the run with what there is, in a fixed order.
+
+    Args:
+        demand: of the workers of this machine.
+        host: what the machine has.
+        advice: what to write into the scenario; None where the machine makes all of the load.
+    """
+    advice = advice or advice_of(demand, host)
     return (
-        _descriptors(demand, host),
+        _descriptors(demand, host, advice),
         _ports(demand, host),
-        _memory(demand, host),
+        _memory(demand, host, advice),
         ResourceCheck(
             "cores for the workers",
             demand.workers + demand.target_is_here,
             host.cores,
             "",
-            f"they disturb each other: workers: {max(host.cores - demand.target_is_here, 1)}"
+            f"they disturb each other: workers: {advice.fewer_workers}{advice.scope}"
             + (", or the target on another machine" if demand.target_is_here else ""),
             refuses=False,
         ),
@@ -142,6 +166,22 @@ def examine(demand: Demand, host: Host) -> tuple[ResourceCheck, ...]:
             refuses=False,
         ),
     )
+
+
+def advice_of(demand: Demand, host: Host) -> Advice:
+    """The numbers that fit a machine that makes all of the load."""
+    each, fixed = _memory_of_devices(demand)
+    held = int(host.memory_bytes * _MEMORY_SHARE) // _MIB * _MIB
+    return Advice(
+        more_workers=math.ceil(demand.sockets / sockets_of_worker(host)),
+        fewer_workers=max(host.cores - demand.target_is_here, 1),
+        devices=max(int((held - fixed) / max(each / max(demand.devices, 1), 1)), 0),
+    )
+
+
+def sockets_of_worker(host: Host) -> int:
+    """How many sockets a worker may have open there."""
+    return max(host.descriptors - _SPARE_DESCRIPTORS, 1)
 
 
 def missing(findings: tuple[ResourceCheck, ...]) -> list[str]:
@@ -164,10 +204,11 @@ def raise_descriptor_limit() -> int:
     return wanted
 
 
-def _descriptors(demand: Demand, host: Host) -> ResourceCheck:
+def _descriptors(demand: Demand, host: Host, advice: Advice) -> ResourceCheck:
     asked = math.ceil(demand.sockets / demand.workers) + _SPARE_DESCRIPTORS
-    workers = math.ceil(demand.sockets / max(host.descriptors - _SPARE_DESCRIPTORS, 1))
-    fix = f"ulimit -n {asked} (as root, or LimitNOFILE= of the unit), or workers: {workers}"
+    fix = f"ulimit -n {asked} (as root, or LimitNOFILE= of the unit)"
+    if advice.more_workers is not None:
+        fix += f", or workers: {advice.more_workers}{advice.scope}"
     return ResourceCheck("descriptors of each worker", asked, host.descriptors, "", fix)
 
 
@@ -179,20 +220,27 @@ def _ports(demand: Demand, host: Host) -> ResourceCheck:
     return ResourceCheck("ports", demand.sockets, held * demand.source_addresses, "", fix)
 
 
-def _memory(demand: Demand, host: Host) -> ResourceCheck:
-    user_bytes = TLS_SOCKET_BYTES if demand.tls else SOCKET_BYTES
-    ends = 2 if demand.target_is_here else 1
+def _memory(demand: Demand, host: Host, advice: Advice) -> ResourceCheck:
+    with_devices, fixed = _memory_of_devices(demand)
     devices = demand.devices * demand.device_bytes
-    sockets = demand.sockets * (user_bytes + ends * KERNEL_BYTES)
+    fix = f"fleet.devices: {advice.devices}{advice.scope}"
+    if _memory_of_sockets(demand) > devices:
+        fix += ", or connections: pooled"
     held = int(host.memory_bytes * _MEMORY_SHARE)
+    return ResourceCheck("memory", math.ceil((with_devices + fixed) / _MIB), held // _MIB, "MiB", fix)
+
+
+def _memory_of_devices(demand: Demand) -> tuple[int, int]:
+    """Bytes that go with the devices, and those that stay with fewer of them."""
+    devices, sockets = demand.devices * demand.device_bytes, _memory_of_sockets(demand)
     workers = demand.workers * WORKER_BYTES
     # A device's own sockets go with it; shared ones stay.
-    with_devices, fixed = (
-        (devices + sockets, workers) if demand.sockets >= demand.devices else (devices, workers + sockets)
-    )
-    number = int((held // _MIB * _MIB - fixed) / max(with_devices / max(demand.devices, 1), 1))
-    fix = f"fleet.devices: {max(number, 0)}" + (", or connections: pooled" if sockets > devices else "")
-    return ResourceCheck("memory", math.ceil((devices + sockets + workers) / _MIB), held // _MIB, "MiB", fix)
+    return (devices + sockets, workers) if demand.sockets >= demand.devices else (devices, workers + sockets)
+
+
+def _memory_of_sockets(demand: Demand) -> int:
+    user_bytes = TLS_SOCKET_BYTES if demand.tls else SOCKET_BYTES
+    return demand.sockets * (user_bytes + (2 if demand.target_is_here else 1) * KERNEL_BYTES)
 
 
 def _hard_limit() -> int:

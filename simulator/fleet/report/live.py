@@ -216,7 +216,7 @@ def changes(before: RunStatus, after: RunStatus) -> list[tuple[float, str, Tone]
     ]
     known_gone = {node.first for node in gone_nodes(before.nodes)}
     return found + [
-        (node.gone_s or 0.0, f"machine {node.name} is gone with all its workers", Tone.BAD)
+        (node.gone_s or 0.0, f"machine {node.name} has no worker left", Tone.BAD)
         for node in gone_nodes(after.nodes)
         if node.first not in known_gone
     ]
@@ -241,7 +241,7 @@ def run_line(window: Window, head: RunHead, standing: RunStatus) -> str:
         parts.append(f"online {count_text(window.gauges['online'])} of {head.devices:,}")
     parts.append(f"generator lag p99 {time_text(health.send_lag_p99_s)}, sent {percent_text(share)}")
     parts += [f"fault {fault.kind}" for fault in standing.faults]
-    parts += [f"machine {node.name} {node_state(node)}" for node in gone_nodes(standing.nodes)]
+    parts += [f"machine {node.name}: {node_state(node)}" for node in gone_nodes(standing.nodes)]
     of_gone = workers_of_gone(standing.nodes)
     parts += [
         f"worker {worker.number} {worker.state}"

@@ -14,19 +14,18 @@ _ROWS_ALWAYS: Final = 6
 _HEAD, _LOST, _FIRST, _FURTHER = 3, 2, 3, 6
 
 
-def node_lines(nodes: Sequence[NodeStatus], *, label: int, number: int) -> list[tuple[int, Text]]:
+def node_lines(nodes: Sequence[NodeStatus]) -> list[tuple[int, Text]]:
     """A row for each machine with its rank; one that has lost workers gives way last.
 
     Args:
         nodes: the machines; none for a run on this one alone, and no line then.
-        label: least width of the first column, in cells.
-        number: least width of the others.
     """
     if not nodes:
         return []
     rows = [("machine", *NODE_COLUMNS), *((node.name, *live_cells(node)) for node in nodes)]
-    first = max(label, *(len(row[0]) + 1 for row in rows))
-    widths = [max(number, *(len(row[at]) + 2 for row in rows)) for at in range(1, len(NODE_COLUMNS))]
+    # As narrow as the cells: the state is last, and a terminal has 80.
+    first = max(len(row[0]) for row in rows)
+    widths = [max(len(row[at]) for row in rows) + 2 for at in range(1, len(NODE_COLUMNS))]
     head, *texts = (
         f"{row[0]:<{first}}"
         + "".join(f"{cell:>{width}}" for cell, width in zip(row[1:-1], widths, strict=True))

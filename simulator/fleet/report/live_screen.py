@@ -93,7 +93,7 @@ def frame(picture: ScreenState, width: int, height: int) -> Text:
         *_operations(picture, width),
         *_counts(picture, width),
         *_workers(picture, width),
-        *node_lines(picture.standing.nodes, label=_LABEL, number=_NUMBER),
+        *node_lines(picture.standing.nodes),
         *_charts(picture.window, width),
         *_notes(picture, width, height),
     ]

@@ -15,12 +15,25 @@ _RUNNING: Final = "running"
 _ENDED: Final = "came to its end"
 
 
+def workers_text(first: int, workers: int) -> str:
+    """How many workers a machine has and their numbers: ``1 (number 0)``, ``2 (0 to 1)``."""
+    numbers = f"number {first}" if workers == 1 else f"{first} to {first + workers - 1}"
+    return f"{workers} ({numbers})"
+
+
 def live_cells(node: NodeStatus) -> tuple[str, ...]:
     """The cells of :data:`NODE_COLUMNS` while the run goes on: figures of the latest second."""
     if node.gone_s is not None:
-        return (_workers(node), count_text(node.devices), DASH, DASH, DASH, node_state(node, _RUNNING))
+        return (
+            workers_text(node.first, node.workers),
+            count_text(node.devices),
+            DASH,
+            DASH,
+            DASH,
+            node_state(node, _RUNNING),
+        )
     return (
-        _workers(node),
+        workers_text(node.first, node.workers),
         count_text(node.devices),
         short_count(node.sent_per_s),
         time_text(node.send_lag_p99_s),
@@ -30,10 +43,10 @@ def live_cells(node: NodeStatus) -> tuple[str, ...]:
 
 
 def record_cells(node: NodeRecord, record: RunRecord) -> tuple[str, ...]:
-    """The cells of :data:`NODE_COLUMNS` of a run that is over: figures of the time that the machine was there."""
+    """The cells of :data:`NODE_COLUMNS` of a run that is over: figures of the time in which it had workers."""
     there_s = record.duration_s if node.gone_s is None else node.gone_s
     return (
-        _workers(node),
+        workers_text(node.first, node.workers),
         count_text(node.devices or None),
         short_count(node.sent / there_s) if there_s > 0 else DASH,
         time_text(node.send_lag_p99_s if node.sent else None),
@@ -43,14 +56,14 @@ def record_cells(node: NodeRecord, record: RunRecord) -> tuple[str, ...]:
 
 
 def node_state(node: NodeStatus | NodeRecord, otherwise: str = "") -> str:
-    """The state of a machine's workers as text: ``gone since 0:31``, ``1 of 4 lost``.
+    """The state of a machine's workers as text: ``no worker since 0:31``, ``1 of 4 lost``.
 
     Args:
         node: the machine.
         otherwise: the word where none is lost.
     """
     if node.gone_s is not None:
-        return f"gone since {clock_text(node.gone_s)}"
+        return f"no worker since {clock_text(node.gone_s)}"
     return f"{node.lost} of {node.workers} lost" if node.lost else otherwise
 
 
@@ -62,8 +75,3 @@ def gone_nodes(nodes: Iterable[NodeStatus]) -> list[NodeStatus]:
 def workers_of_gone(nodes: Iterable[NodeStatus]) -> frozenset[int]:
     """The workers that a row of their machine says enough of."""
     return frozenset(number for node in gone_nodes(nodes) for number in range(node.first, node.first + node.workers))
-
-
-def _workers(node: NodeStatus | NodeRecord) -> str:
-    last = node.first + node.workers - 1
-    return f"{node.first}" if node.workers == 1 else f"{node.first} to {last}"

@@ -14,6 +14,7 @@ from typing import Final
 
 from agent.errors import AgentError, ConfigurationError, StorageError
 from simulator.fleet.audit.coverage import RecordedRun
+from simulator.fleet.audit.folder import has_ledgers
 from simulator.fleet.audit.run_audit import AuditSettings, audit_run
 from simulator.fleet.faults.registry import causes_rejections
 from simulator.fleet.metrics.merging import Merger
@@ -30,7 +31,7 @@ from simulator.fleet.run.clocks import WallClock
 from simulator.fleet.run.coordinator import Coordinator, RunOutcome
 from simulator.fleet.run.nodes import describe as describe_nodes
 from simulator.fleet.run.place import Place, place_of
-from simulator.fleet.run.preparing import Prepared, RunContext, prepare
+from simulator.fleet.run.preparing import Prepared, RunContext, check_gateway, prepare
 from simulator.fleet.run.recording import first_record, head_of, last_record, schedule_of
 from simulator.fleet.run.reporter import Registering, RunReporter
 from simulator.fleet.run.worker import work
@@ -98,6 +99,7 @@ def perform_run(options: RunOptions, make_view: MakeView) -> RunRecord:
     """
     scenario, plan = options.file.scenario, plan_of(options.file)
     _check_caps(options, plan)
+    check_gateway(scenario, options.target)
     with ExitStack() as ends:
         place = ends.enter_context(place_of(options.cluster, options.cluster_resource))
         workers = place.count_workers(scenario)
@@ -217,9 +219,8 @@ def _audit(context: RunContext, prepared: Prepared, outcome: RunOutcome, view: R
             return summary.audit
     if not prepared.is_audited:
         return None
-    if outcome.unreachable:
-        again = "the target was gone: audit the folder with 'fleet-simulator audit' when it is back"
-        return AuditRecord(None, None, complete=False, sentences=(again,))
+    if (without := _without_audit(context, outcome)) is not None:
+        return without
     target = context.target
 
     async def read() -> AuditRecord:
@@ -253,6 +254,17 @@ def _audit(context: RunContext, prepared: Prepared, outcome: RunOutcome, view: R
     has_all = outcome.has_all_ledgers and len(outcome.summaries) == len(prepared.jobs)
     whole = audit.complete and not missed and has_all
     return replace(audit, complete=whole)
+
+
+def _without_audit(context: RunContext, outcome: RunOutcome) -> AuditRecord | None:
+    """What stands in place of an audit that cannot begin; None where it can."""
+    if outcome.unreachable:
+        again = "the target was gone: audit the folder with 'fleet-simulator audit' when it is back"
+        return AuditRecord(None, None, complete=False, sentences=(again,))
+    if not has_ledgers(context.folder):
+        why = "not one ledger of the workers is here: what was sent cannot be compared with what the service has"
+        return AuditRecord(None, None, complete=False, unjudged=(why,))
+    return None
 
 
 def _wait_for_gateway(context: RunContext, view: RunView) -> None:

@@ -86,6 +86,25 @@ class Prepared:
     is_audited: bool
 
 
+def check_gateway(scenario: Scenario, target: Target) -> None:
+    """Check that devices that go through a gateway can get its tokens, and can talk to its broker.
+
+    Raises:
+        ConfigurationError: they cannot.
+    """
+    settings = scenario.target
+    if not settings.uses_gateway:
+        return
+    if target.gateway_url is None or target.gateway_folder is None:
+        raise ConfigurationError(
+            ["devices that go through a gateway need its tokens: give --local, or --up of a 'fleet-simulator up'"],
+            "target",
+        )
+    if settings.transport == "mqtt" and (target.broker or "").startswith("amqtt"):
+        fix = "the embedded broker speaks MQTT 3.1.1 only, the fleet speaks 5: apt-get install mosquitto, then start "
+        raise ConfigurationError([f"transport mqtt: {fix}'fleet-simulator up' again"], "target")
+
+
 async def prepare(context: RunContext, on_progress: OnProgress) -> Prepared:
     """Make what is missing on the target, and deal the devices out.
 
@@ -270,16 +289,8 @@ def _address(context: RunContext, provisioned: Provisioned) -> tuple[Address, fr
     Through a gateway each device gets a token of its own first.
     """
     target, settings = context.target, context.file.scenario.target
-    if not settings.uses_gateway:
+    if not settings.uses_gateway or target.gateway_url is None or target.gateway_folder is None:
         return Address(target.base_url, target.key_files, ca_file=target.ca_file), None
-    if target.gateway_url is None or target.gateway_folder is None:
-        raise ConfigurationError(
-            ["devices that go through a gateway need its tokens: give --local, or --up of a 'fleet-simulator up'"],
-            "target",
-        )
-    if settings.transport == "mqtt" and (target.broker or "").startswith("amqtt"):
-        fix = "the embedded broker speaks MQTT 3.1.1 only, the fleet speaks 5: apt-get install mosquitto, then start "
-        raise ConfigurationError([f"transport mqtt: {fix}'fleet-simulator up' again"], "target")
     device_ids = [device.device_id for device in provisioned.devices]
     tokens = issue_gateway_tokens(target.gateway_folder, device_ids, target.gateway_url)
     text = json.dumps({name: token.reveal() for name, token in tokens.items()})

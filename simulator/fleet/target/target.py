@@ -96,14 +96,17 @@ def read_keys(files: Sequence[KeyPairFile]) -> tuple[Keys, ...]:
 
 
 def find_target(
-    options: TargetOptions, base_url: str | None = None, keys: Sequence[KeyPairFile] = (), ca_file: Path | None = None
+    options: TargetOptions,
+    base_url: str | None = None,
+    keys: Sequence[KeyPairFile] | None = None,
+    ca_file: Path | None = None,
 ) -> Target:
     """The address and credentials of the target; the command line goes before the scenario.
 
     Args:
         options: from the command line.
         base_url: from the scenario.
-        keys: from the scenario.
+        keys: from the scenario; None where there is no scenario.
         ca_file: from the scenario: the authorities that alone are trusted.
 
     Raises:
@@ -117,7 +120,8 @@ def find_target(
     address = options.base_url or base_url
     faults = []
     if not address:
-        faults.append("no target: give --base-url, or --up DIR of 'fleet-simulator up --data DIR', or --local")
+        local = "" if keys is None else ", or --local"
+        faults.append(f"no target: give --base-url, or --up DIR of 'fleet-simulator up --data DIR'{local}")
     else:
         faults += faults_of_address(address)
     pairs: list[Keys] = []
@@ -128,9 +132,10 @@ def find_target(
         else:
             pairs = [_pair(KeyPairFile(options.api_key, options.secret_key_file), faults)]
     else:
-        pairs = [_pair(pair, faults) for pair in keys]
+        pairs = [_pair(pair, faults) for pair in keys or ()]
         if not pairs:
-            faults.append("no keys: give --api-key and --secret-key-file, or target.keys in the scenario")
+            listed = "" if keys is None else ", or target.keys in the scenario"
+            faults.append(f"no keys: give --api-key and --secret-key-file{listed}")
     if ca_file is not None and options.ca_file is None:
         faults += _faults_of(ca_file)
     if faults or not address:

@@ -128,9 +128,9 @@ class StagedLedger(FleetLedger):
         self._ledger.command_ordered(device, command_id, at_s)
         self._commands.mark(command_id, Stage.SENT, at_s + self.began_s)
 
-    def command_received(self, device: int, command_id: str, at_s: float) -> None:
-        """The device admitted a command to its journal. Not to be called for a repeat that the journal knew."""
-        self._ledger.command_received(device, command_id, at_s)
+    def command_received(self, device: int, command_id: str, at_s: float, created_at: float | None = None) -> None:
+        """The device admitted a command to its journal. See :meth:`FleetLedger.command_received`."""
+        self._ledger.command_received(device, command_id, at_s, created_at)
         self._commands.mark(command_id, Stage.DELIVERED, at_s + self.began_s)
 
     def command_started(self, device: int, command_id: str, contract: Contract, attempt: int, at_s: float) -> None:

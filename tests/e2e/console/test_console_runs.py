@@ -268,7 +268,7 @@ def test_a_run_of_another_program_is_watched_and_not_stopped(open_at, going_on, 
         expect(page.get_by_text("900 sent, 890 accepted, 7 unanswered")).to_be_visible()
         expect(page.get_by_text("worker 1: ", exact=False).first).to_be_visible()
         expect(page.get_by_role("row", name="10.0.0.1")).to_contain_text("running")
-        expect(page.get_by_role("row", name="10.0.0.2")).to_contain_text("gone since 0:21")
+        expect(page.get_by_role("row", name="10.0.0.2")).to_contain_text("no worker since 0:21")
         expect(page.get_by_role("button", name="Stop")).to_have_count(0)
         with (place / "runs" / going_on / "progress.jsonl").open("a") as file:
             file.write(

@@ -85,10 +85,10 @@ const Operations = ({ second }) => html`<div class="card table-scroll" tabindex=
 /** The machines of a cluster; a run on this machine alone has none. */
 const Nodes = ({ nodes }) => html`<div class="card table-scroll" tabindex="0" role="region" aria-label="Machines"><table class="run-operations"><caption>By machine: the last second</caption>
   <thead><tr><th scope="col">Machine</th><th scope="col">Workers</th><th scope="col" class="number">Devices</th><th scope="col" class="number">Sent</th><th scope="col" class="number">Lag, p99</th><th scope="col" class="number">CPU</th><th scope="col">State</th></tr></thead>
-  <tbody>${nodes.map((one) => html`<tr key=${one.first}><th scope="row">${one.name}</th><td class="nowrap">${one.workers > 1 ? `${one.first} to ${one.first + one.workers - 1}` : one.first}</td><td class="number nowrap">${count(one.devices)}</td>
+  <tbody>${nodes.map((one) => html`<tr key=${one.first}><th scope="row">${one.name}</th><td class="nowrap">${one.workers} (${one.workers > 1 ? `${one.first} to ${one.first + one.workers - 1}` : `number ${one.first}`})</td><td class="number nowrap">${count(one.devices)}</td>
     ${one.gone_s === null ? html`<td class="number nowrap">${perSecond(one.sent_per_s)}</td><td class="number nowrap">${seconds(one.send_lag_p99_s)}</td><td class="number nowrap">${Math.round(one.cpu_percent)} %</td>`
       : html`<td class="number">–</td><td class="number">–</td><td class="number">–</td>`}
-    <td class="nowrap ${one.lost ? "wrong" : ""}">${one.gone_s !== null ? `gone since ${clock(one.gone_s)}` : one.lost ? `${one.lost} of ${one.workers} lost` : "running"}</td></tr>`)}</tbody></table></div>`;
+    <td class="nowrap ${one.lost ? "wrong" : ""}">${one.gone_s !== null ? `no worker since ${clock(one.gone_s)}` : one.lost ? `${one.lost} of ${one.workers} lost` : "running"}</td></tr>`)}</tbody></table></div>`;
 
 const LABELS = { under_way: "under way" };
 

@@ -18,6 +18,7 @@ from typing import Any, Final
 from agent.errors import ConfigurationError
 from simulator.fleet.run.cluster.comparison import Seen, differences, make_look
 from simulator.fleet.run.cluster.placement import Node
+from simulator.fleet.run.cluster.ray_errors import reason
 from simulator.watched import describe
 
 _log = logging.getLogger(__name__)
@@ -29,6 +30,7 @@ _WITHOUT_HEAD_S: Final = "604800"
 _RAYS_OWN: Final = frozenset({"CPU", "GPU", "memory", "object_store_memory"})
 _ANSWER_S: Final = 5.0
 _LOOK_S: Final = 60.0
+_HEAD_S: Final = 1.0
 _PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)
 """With which a client begins HTTP/2 (RFC 9113, 3.4), which Ray speaks under gRPC; a server begins with SETTINGS."""
 _SETTINGS: Final = b"\x04"
@@ -96,6 +98,19 @@ def _greet(host: str, port: int) -> bytes:
         except OSError:  # it says nothing, or closes
             return b""
     return begin[3:4] if len(begin) == _FRAME_HEAD else b""
+
+
+def silent_head() -> str | None:
+    """The address of the head of the cluster that this process is connected to, where nobody answers there any more."""
+    import ray
+
+    address = str(ray.get_runtime_context().gcs_address)
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=_HEAD_S):
+            return None
+    except OSError:
+        return address
 
 
 def _connect(address: str) -> None:
@@ -225,7 +240,7 @@ def on_each(nodes: Sequence[Node], function: Callable[[], Any]) -> list[Any]:
         try:
             results.append(ray.get(call, timeout=_LOOK_S))
         except ray.exceptions.RayError as error:
-            faults.append(f"{node.name}: cannot be looked at: {describe(getattr(error, 'cause', None) or error)}")
+            faults.append(f"{node.name}: cannot be looked at: {reason(error, silent_head)}")
     if faults:
         raise ConfigurationError(faults, _SOURCE)
     return results

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from simulator.fleet.plan.forecast_text import table
+from simulator.fleet.report.node_text import workers_text
 from simulator.fleet.run.cluster.place import Cluster, Share
 from simulator.fleet.scenario.reading import ScenarioFile
 from simulator.fleet.target.target import Target
@@ -73,13 +74,12 @@ def needs_of(cluster: Cluster, file: ScenarioFile, base_url: str) -> ClusterNeed
 
 def _row(share: Share) -> list[str]:
     demand, checks = share.demand, {each.what: each for each in share.checks}
-    last = share.first + demand.workers - 1
     wrong = [_COLUMNS[name] for name in _COLUMNS if not checks[name].fits]
     if share.unusable:
         wrong = ["source addresses"]
     return [
         share.name,
-        f"{share.first}" if demand.workers == 1 else f"{share.first} to {last}",
+        workers_text(share.first, demand.workers),
         f"{demand.devices:,}",
         f"{demand.sockets:,}",
         *(f"{each.asked:,} of {each.held:,} {each.unit}".strip() for each in map(checks.__getitem__, _COLUMNS)),

@@ -14,6 +14,7 @@ from simulator.fleet.plan.shares import deal
 from simulator.fleet.plan.workers import count_workers
 from simulator.fleet.record import NodeRecord
 from simulator.fleet.run.capacity import Sources, addresses_of_devices, demand_of, find_sources, starving
+from simulator.fleet.run.cluster.advice import advise
 from simulator.fleet.run.cluster.claim import claimed_in_cluster
 from simulator.fleet.run.cluster.connection import count_free, on_each
 from simulator.fleet.run.cluster.job_files import check_files
@@ -101,10 +102,7 @@ class Cluster:
         here = is_here(target.base_url)
         keys = len(target.keys) or len(scenario.target.keys) or 1  # a plan's target has none
         parts = deal(scenario.fleet.devices, workers, keys)
-        found = tuple(
-            _share(scenario, placement, parts, look, target_is_here=here)
-            for placement, look in zip(self._placements, looks, strict=True)
-        )
+        found = _shares(scenario, self._nodes, self._placements, parts, looks, target_is_here=here)
         return found, faults + [fault for share in found for fault in share.faults]
 
     @contextlib.contextmanager
@@ -138,18 +136,30 @@ def share_of(whole: Demand, placement: Placement, parts: Sequence[range], *, tar
     return replace(whole, devices=devices, sockets=sockets, workers=placement.workers, target_is_here=target_is_here)
 
 
-def _share(
+def _shares(
     scenario: Scenario,
-    placement: Placement,
+    nodes: Sequence[Node],
+    placements: Sequence[Placement],
     parts: Sequence[range],
-    look: tuple[Host, Sources],
+    looks: Sequence[tuple[Host, Sources]],
     *,
     target_is_here: bool,
-) -> Share:
-    host, sources = look
-    whole = demand_of(scenario, len(parts), target_is_here=False, source_addresses=sources.count)
-    demand = share_of(whole, placement, parts, target_is_here=target_is_here)
-    return Share(placement.node.name, placement.first, demand, examine(demand, host), sources.faults)
+) -> tuple[Share, ...]:
+    hosts, sources = [host for host, _ in looks], [found for _, found in looks]
+    demands = [
+        share_of(
+            demand_of(scenario, len(parts), target_is_here=False, source_addresses=own.count),
+            placement,
+            parts,
+            target_is_here=target_is_here,
+        )
+        for placement, own in zip(placements, sources, strict=True)
+    ]
+    advice = advise(nodes, placements, demands, hosts)
+    return tuple(
+        Share(placement.node.name, placement.first, demand, examine(demand, host, advice), own.faults)
+        for placement, demand, host, own in zip(placements, demands, hosts, sources, strict=True)
+    )
 
 
 def _taken(placements: Sequence[Placement], free: Sequence[int], resource: str | None) -> Iterator[str]:

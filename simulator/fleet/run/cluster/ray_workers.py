@@ -17,14 +17,15 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from agent.errors import ConfigurationError
+from simulator.fleet.run.cluster.connection import silent_head
 from simulator.fleet.run.cluster.job_files import pack
 from simulator.fleet.run.cluster.node_crew import NodeCrew, Order
 from simulator.fleet.run.cluster.placement import Placement
+from simulator.fleet.run.cluster.ray_errors import reason
 from simulator.fleet.run.local_workers import SILENCE_S
 from simulator.fleet.run.messages import Finished, FromWorker, ToWorker
 from simulator.fleet.run.workers import Work, WorkerLost
 from simulator.interrupts import without_interrupts
-from simulator.watched import describe
 
 _PLACE_S: Final = 120.0
 _END_S: Final = 15.0
@@ -180,7 +181,9 @@ class RayWorkers:
             time.sleep(_PAUSE_S)  # a connection was cut; asked again, the crew gives the same batch
             return
         except ray.exceptions.RayError as error:
-            yield from self._lose(crew, f"the workers on {crew.placement.node.name} ended: {_reason(error)}")
+            yield from self._lose(
+                crew, f"the workers on {crew.placement.node.name} ended: {reason(error, silent_head)}"
+            )
             return
         crew.heard_s, crew.taken = time.monotonic(), number
         for message in messages:
@@ -246,17 +249,9 @@ def _wait_until_begun(name: str, call: Any, timeout_s: float) -> None:
         sentence = f"{name}: its cores were not free within {_PLACE_S:g} s: {fix}"
         raise ConfigurationError([sentence], "--cluster") from None
     except ray.exceptions.RayError as error:
-        raise ConfigurationError([f"{name}: no worker could be started: {_reason(error)}"], "--cluster") from None
-
-
-def _reason(error: BaseException) -> str:
-    """An error of Ray's in one line: that of the cause, without the traceback that its text has."""
-    cause = getattr(error, "cause", None)
-    if isinstance(cause, BaseException):
-        return describe(cause)
-    return (
-        f"{type(error).__name__}: {str(error).strip().splitlines()[0]}" if str(error).strip() else type(error).__name__
-    )
+        raise ConfigurationError(
+            [f"{name}: no worker could be started: {reason(error, silent_head)}"], "--cluster"
+        ) from None
 
 
 def _fetch(actor: Any, path: Path) -> str:
@@ -278,7 +273,7 @@ def _fetch(actor: Any, path: Path) -> str:
             return "what came is not what was there"
         new.replace(path)
     except (ray.exceptions.RayError, OSError) as error:
-        return _reason(error)
+        return reason(error, silent_head)
     finally:
         with contextlib.suppress(OSError):
             new.unlink(missing_ok=True)

@@ -21,7 +21,7 @@ def listed(told, device, name, at_s, status="succeeded"):
     return told.listed(device)[-1]
 
 
-def run(told, device, name, at_s, *, status=SUCCEEDED, contract=Contract.ONCE, state=None):
+def run(told, device, name, at_s, *, status=SUCCEEDED, contract=Contract.ONCE, state=None, off_s=0.0):
     """A command from the order to the report, a second for each step."""
     ledger = told.ledger
     ledger.command_ordered(device, name, at_s)
@@ -30,14 +30,14 @@ def run(told, device, name, at_s, *, status=SUCCEEDED, contract=Contract.ONCE, s
         ledger.command_started(device, name, contract, 1, at_s + 2)
     ledger.command_finished(device, name, status, at_s + 3)
     ledger.command_reported(device, name, at_s + 4)
-    return listed(told, device, name, at_s, state or str(status))
+    return listed(told, device, name, at_s + off_s, state or str(status))
 
 
-def clean(told):
+def clean(told, off_s=0.0):
     for device in range(4):
-        run(told, device, f"a{device}", 1.0)
-        run(told, device, f"b{device}", 2.0, status=OutcomeStatus.FAILED)
-        run(told, device, f"c{device}", 3.0, status=OutcomeStatus.REJECTED)
+        run(told, device, f"a{device}", 1.0, off_s=off_s)
+        run(told, device, f"b{device}", 2.0, status=OutcomeStatus.FAILED, off_s=off_s)
+        run(told, device, f"c{device}", 3.0, status=OutcomeStatus.REJECTED, off_s=off_s)
 
 
 def findings(audit):
@@ -140,6 +140,7 @@ def test_commands_of_other_runs_are_left_alone(tmp_path):
         audit = told.audit()
     assert audit.findings == ()
     assert audit.commands.stored == 12
+    assert audit.sentences[-1] == "2 commands of other runs with the same devices were left out"
 
 
 def test_a_plain_service_that_never_tells_a_state_alters_and_loses_nothing(tmp_path):
@@ -166,3 +167,47 @@ def test_records_that_cannot_be_read_are_inconclusive(tmp_path):
         audit = told.audit()
     assert audit.unjudged == ("1 rows in lists of commands cannot be read as commands",)
     assert exit_code_of_audit(audit) is ExitCode.INCONCLUSIVE
+
+
+OFF_S = [0.0, -600.0, 600.0]
+"""How far the service's clock is off, in seconds."""
+
+
+@pytest.mark.parametrize("off_s", OFF_S)
+def test_a_command_of_an_earlier_run_that_still_comes_to_its_device_is_left_out_and_counted(tmp_path, off_s):
+    with story(tmp_path, offers=OFFERS) as told:
+        clean(told, off_s)
+        receive(told, 0, "ordered by the run before", 0.5)
+        listed(told, 0, "ordered by the run before", off_s - 30.0)
+        audit = told.audit()
+    assert audit.findings == ()
+    assert exit_code_of_audit(audit) is ExitCode.GOOD
+    assert audit.sentences[-1] == "1 commands of other runs with the same devices were left out"
+    assert (audit.commands.sent, audit.commands.stored) == (12, 12)
+
+
+@pytest.mark.parametrize("off_s", OFF_S)
+def test_a_command_that_nobody_ordered_is_found_however_wrong_the_clock_of_the_service_is(tmp_path, off_s):
+    with story(tmp_path, offers=OFFERS) as told:
+        clean(told, off_s)
+        receive(told, 0, "stranger", 4.0)
+        listed(told, 0, "stranger", off_s + 3.0)
+        audit = told.audit()
+    assert findings(audit) == [("d-0", "unknown", ("stranger",))]
+
+
+def test_what_an_earlier_run_ordered_may_not_take_effect_twice_either(tmp_path):
+    with story(tmp_path, offers=OFFERS) as told:
+        clean(told)
+        receive(told, 0, "ordered by the run before", 0.5)
+        told.ledger.command_started(0, "ordered by the run before", Contract.ONCE, 2, 9.0)
+        listed(told, 0, "ordered by the run before", -30.0)
+        audit = told.audit()
+    assert findings(audit) == [("d-0", "doubled", ("ordered by the run before",))]
+
+
+def receive(told, device, name, at_s):
+    told.ledger.command_received(device, name, at_s)
+    told.ledger.command_started(device, name, Contract.ONCE, 1, at_s + 1)
+    told.ledger.command_finished(device, name, SUCCEEDED, at_s + 2)
+    told.ledger.command_reported(device, name, at_s + 3)

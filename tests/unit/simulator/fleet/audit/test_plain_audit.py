@@ -10,7 +10,7 @@ from agent.core.values import Contract, OutcomeStatus
 from simulator.exit_codes import ExitCode
 from simulator.fleet.audit.digest import digest_values
 from simulator.fleet.audit.run_audit import exit_code_of_audit
-from tests.unit.simulator.fleet.fleet_audit import story
+from tests.unit.simulator.fleet.fleet_audit import BEGAN_MS, story
 
 
 def clean(told, devices=4, readings=5):
@@ -175,6 +175,19 @@ def test_a_command_that_came_twice_as_often_as_ordered_is_unknown_on_any_service
         told.ledger.command_received(0, "c2", 5.0)
         audit = told.audit()
     assert [(each.kind, each.keys) for each in audit.findings] == [("unknown", ("c2",))]
+
+
+@pytest.mark.parametrize(
+    ("own_s", "older_s", "unknown"), [(1.0, -30.0, False), (1.0, 3.0, True), (-599.0, -597.0, True)]
+)
+def test_a_command_of_an_earlier_run_is_known_by_the_time_it_came_with(tmp_path, own_s, older_s, unknown):
+    with story(tmp_path, plain=True) as told:
+        clean(told)
+        told.ledger.command_ordered(0, "c1", 1.0)
+        told.ledger.command_received(0, "c1", 2.0, BEGAN_MS / 1000 + own_s)
+        told.ledger.command_received(0, "c2", 5.0, BEGAN_MS / 1000 + older_s)
+        audit = told.audit()
+    assert [(each.kind, each.keys) for each in audit.findings] == ([("unknown", ("c2",))] if unknown else [])
 
 
 def test_the_time_of_a_reading_is_found_among_its_values(tmp_path):

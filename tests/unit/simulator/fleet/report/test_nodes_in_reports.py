@@ -16,6 +16,7 @@ from simulator.fleet.report.folder import RunFolder
 from simulator.fleet.report.live import SilentView, changes, run_line
 from simulator.fleet.report.live_screen import ScreenState, frame
 from simulator.fleet.report.making import finish_run
+from simulator.fleet.report.node_text import workers_text
 from simulator.fleet.report.progress_lines import ProgressView
 from simulator.fleet.report.run_status import NodeStatus, RunHead, RunStatus, WorkerState, WorkerStatus
 from simulator.fleet.report.summary import print_summary
@@ -48,31 +49,33 @@ def test_the_screen_has_a_row_for_each_machine(width):
     lines = shown(width, 50)
     (running,) = (line for line in lines if line.startswith("10.0.0.1"))
     (gone,) = (line for line in lines if line.startswith("10.0.0.2"))
-    assert running.split() == ["10.0.0.1", "0", "to", "1", "5,000", "83", "400", "µs", "31", "%", "running"]
-    assert gone.endswith("gone since 0:31")
+    assert running.split() == ["10.0.0.1", "2", "(0", "to", "1)", "5,000", "83", "400", "µs", "31", "%", "running"]
+    assert gone.endswith("no worker since 0:31")
     assert max(map(cell_len, lines)) <= width
     assert not any("#0" in line for line in lines), "the rows of machines stand for those of each worker"
     assert any("2 of 4 at work" in line for line in lines)
     assert not any("is dead" in line for line in lines)
 
 
+def test_a_number_of_a_worker_cannot_be_read_as_how_many_there_are():
+    assert (workers_text(0, 1), workers_text(3, 2)) == ("1 (number 0)", "2 (3 to 4)")
+
+
 def test_of_many_machines_those_that_lost_workers_stay_where_the_screen_is_low():
     many = tuple(replace(RUNNING, name=f"10.0.1.{number}", first=number) for number in range(60))
     lines = shown(80, 30, replace(STANDING, nodes=(*many, GONE)))
     assert len(lines) == 30
-    assert any("10.0.0.2" in line and "gone since" in line for line in lines)
+    assert any("10.0.0.2" in line and "no worker since" in line for line in lines)
 
 
 def test_lines_and_notes_name_the_machine_and_not_each_of_its_workers():
     window = Window()
     window.take(SECONDS[0])
     line = run_line(window, HEAD, STANDING)
-    assert "machine 10.0.0.2 gone since 0:31" in line
+    assert "machine 10.0.0.2: no worker since 0:31" in line
     assert "worker 2" not in line
     before = replace(STANDING, nodes=(RUNNING, replace(GONE, gone_s=None)))
-    assert [(at, text) for at, text, _ in changes(before, STANDING)] == [
-        (31.0, "machine 10.0.0.2 is gone with all its workers")
-    ]
+    assert [(at, text) for at, text, _ in changes(before, STANDING)] == [(31.0, "machine 10.0.0.2 has no worker left")]
     assert changes(STANDING, STANDING) == []
 
 
@@ -97,7 +100,7 @@ def test_the_report_has_a_table_of_machines_and_a_record_without_them_opens_as_b
             finish_run(folder, replace(record, seconds=len(SECONDS)))
         pages.append((tmp_path / name / "report.html").read_text())
     assert 'id="machines"' in pages[0]
-    assert "gone since 0:11" in pages[0]
+    assert "no worker since 0:11" in pages[0]
     assert 'id="machines"' not in pages[1]
 
 
@@ -108,11 +111,11 @@ def test_the_terminal_has_a_row_for_each_machine_at_the_end():
         return console.file.getvalue()  # type: ignore[attr-defined] # a StringIO
 
     text = printed(replace(RECORD, nodes=NODES))
-    assert "0 to 1" in text
+    assert "2 (0 to 1)" in text
     assert "came to its end" in text
-    assert "gone since 0:11" in text
+    assert "no worker since 0:11" in text
     (gone,) = (line for line in text.splitlines() if line.startswith("10.0.0.2"))
-    assert gone.split()[4:6] == ["5,000", "91"], "1,000 requests in the 11 s that it was there"
+    assert gone.split()[5:7] == ["5,000", "91"], "1,000 requests in the 11 s that it was there"
     assert "machine" not in printed(RECORD)
 
 

@@ -10,7 +10,8 @@ import signal
 import socket
 from collections.abc import Callable
 from pathlib import Path
-from typing import Self
+from types import SimpleNamespace
+from typing import Any, Self
 
 import click
 import pytest
@@ -19,8 +20,11 @@ from click.testing import CliRunner, Result
 from agent.errors import ConfigurationError
 from simulator.cli import program
 from simulator.exit_codes import ExitCode
+from simulator.fleet.audit.folder import find_ledgers
 from simulator.fleet.record import Span
 from simulator.fleet.report.folder import RunFolder
+from simulator.fleet.report.formatting import error_text
+from simulator.fleet.report.live import SilentView
 from simulator.fleet.report.writing import read_record
 from simulator.fleet.run import fleet_run
 from simulator.fleet.run.coordinator import RunOutcome
@@ -207,3 +211,18 @@ def test_a_progress_on_standard_output_is_nothing_but_json_lines(
     found = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
     assert [line["event"] for line in found if line["event"] in {"run", "end"}] == ["run", "end"]
     assert "cannot connect" in found[-1]["error"]
+
+
+def test_an_audit_of_which_no_ledger_came_says_so_and_nothing_of_folders(tmp_path: Path) -> None:
+    context: Any = SimpleNamespace(folder=tmp_path / "r8")
+    outcome = RunOutcome(has_all_ledgers=False)
+    prepared: Any = SimpleNamespace(is_audited=True)
+    audit = fleet_run._audit(context, prepared, outcome, SilentView())
+    assert audit is not None
+    assert not audit.complete
+    assert audit.unjudged == (
+        "not one ledger of the workers is here: what was sent cannot be compared with what the service has",
+    )
+    with pytest.raises(ConfigurationError) as refused:
+        find_ledgers(context.folder)
+    assert error_text(refused.value).count("r8") == 1

@@ -38,8 +38,15 @@ def test_everything_that_is_missing_is_told_at_once(tmp_path):
         "--base-url '127.0.0.1:8080': write it as http://host:port",
         "--secret-key-file is missing: a key pair has both parts",
     ]
-    with pytest.raises(ConfigurationError, match="no target"):
-        find_target(TargetOptions())
+    with pytest.raises(ConfigurationError) as caught:
+        find_target(TargetOptions())  # of a command that has no scenario and no --local
+    assert list(caught.value.faults) == [
+        "no target: give --base-url, or --up DIR of 'fleet-simulator up --data DIR'",
+        "no keys: give --api-key and --secret-key-file",
+    ]
+    with pytest.raises(ConfigurationError) as caught:
+        find_target(TargetOptions(), keys=())
+    assert ["--local" in caught.value.faults[0], "target.keys" in caught.value.faults[1]] == [True, True]
     with pytest.raises(ConfigurationError, match="leave out"):
         find_target(TargetOptions(base_url="http://127.0.0.1:1", up=tmp_path))
     with pytest.raises(ConfigurationError, match="nothing stands there"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from pathlib import Path
 
 import pytest
 import yaml
@@ -12,6 +13,7 @@ from click.testing import CliRunner
 from simulator.cli import program
 from simulator.exit_codes import ExitCode
 from simulator.fleet.cli import plan as plan_module
+from simulator.fleet.cli import run as run_module
 from simulator.fleet.engine.preflight import Host
 from simulator.fleet.run.capacity import Sources
 from simulator.fleet.run.cluster import place
@@ -59,8 +61,8 @@ def test_each_machine_has_its_share_with_what_is_there(ask):
     lines = done.stdout.splitlines()
     (one,) = (line for line in lines if line.startswith("10.0.0.1"))
     (other,) = (line for line in lines if line.startswith("10.0.0.2"))
-    assert one.split()[:6] == ["10.0.0.1", "0", "to", "2", "15,000", "15,000"]
-    assert other.split()[:4] == ["10.0.0.2", "3", "5,000", "5,000"]
+    assert one.split()[:7] == ["10.0.0.1", "3", "(0", "to", "2)", "15,000", "15,000"]
+    assert other.split()[:6] == ["10.0.0.2", "1", "(number", "3)", "5,000", "5,000"]
     assert one.endswith("fits")
     assert other.endswith("fits")
     assert f"to {TARGET}" in lines[0]
@@ -130,3 +132,40 @@ def test_a_resource_without_a_cluster_is_refused(tmp_path):
     done = CliRunner().invoke(program, ["plan", str(tmp_path / "s.yaml"), "--cluster-resource", "fleet"])
     assert done.exit_code == ExitCode.USAGE
     assert "--cluster-resource picks machines of a cluster: give --cluster, too" in done.stderr
+
+
+GATEWAY = "over MQTT, or through a gateway, a run has workers on one machine"
+MQTT = {"transport": "mqtt", "through": "gateway", "broker": {"host": "10.0.0.9"}}
+REFUSED = pytest.mark.parametrize("command", [["plan"], ["run"]], ids=["plan", "run"])
+
+
+@REFUSED
+@pytest.mark.parametrize("target", [MQTT, {"transport": "http_poll", "through": "gateway"}], ids=["mqtt", "http"])
+def test_devices_behind_a_gateway_are_refused_before_a_target_or_a_cluster_is_looked_for(command, target, tmp_path):
+    path = write(tmp_path, target)
+    done = CliRunner().invoke(program, [*command, str(path), "--cluster", "10.0.0.1:6379"])
+    assert done.exit_code == ExitCode.USAGE
+    assert GATEWAY in done.stderr
+    assert "leave out --cluster" in done.stderr
+    assert not (tmp_path / "fleet-runs").exists()
+
+
+def test_a_service_of_this_machine_alone_is_refused_for_a_cluster_before_it_is_started(tmp_path, monkeypatch):
+    monkeypatch.setattr(run_module, "running_local", lambda *_a, **_o: pytest.fail("a service was started"))
+    path, out = write(tmp_path, {}), tmp_path / "out"
+    done = CliRunner().invoke(program, ["run", str(path), "--local", "--cluster", "auto", "--out", str(out)])
+    assert done.exit_code == ExitCode.USAGE
+    assert "--local starts a service that only this machine reaches: leave out --cluster" in done.stderr
+    assert not out.exists()
+
+
+def write(folder: Path, target: dict[str, object]) -> Path:
+    document = {
+        "scenario": "s",
+        "target": target,
+        "fleet": {"devices": 4},
+        "phases": [{"name": "hold", "kind": "hold", "duration_s": 60}],
+    }
+    path = folder / "s.yaml"
+    path.write_text(yaml.safe_dump(document))
+    return path
