@@ -202,7 +202,8 @@ def main() -> int:
     given = parser.parse_args()
     if (given.overhead or given.devices) and not (has_nginx() and find_spec("ray")):
         print(
-            "Ray or nginx is missing: pip install 'device-agent[cluster]'; apt-get install nginx-light", file=sys.stderr
+            "Ray or nginx is missing: pip install '.[cluster]' in a clone of device-agent; apt-get install nginx-light",
+            file=sys.stderr,
         )
         return 2
     print(f"{dt.datetime.now(dt.UTC):%Y-%m-%d}, {machine()}")

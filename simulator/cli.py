@@ -103,7 +103,7 @@ class LazyGroup(click.Group):
             if error.name is None or error.name.split(".")[0] in {"simulator", "agent"}:
                 raise
             raise click.ClickException(
-                f"the package {error.name!r} is missing: pip install 'device-agent[simulator]'"
+                f"the package {error.name!r} is missing: pip install '.[simulator]' in a clone of device-agent"
             ) from None
         command = cast("click.Command", getattr(module, entry.attribute))
         name_variables(command, f"{_PREFIX}_{cmd_name}")

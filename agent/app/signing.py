@@ -65,6 +65,7 @@ def _missing(error: ModuleNotFoundError) -> ConfigurationError:
     if (error.name or "").split(".")[0] != "cryptography":
         raise error
     sentence = (
-        "commands.signing.mode needs the package 'cryptography': pip install 'device-agent[signing]', or set it to off"
+        "commands.signing.mode needs the package 'cryptography': pip install '.[signing]' in a clone of device-agent, "
+        "or set it to off"
     )
     return ConfigurationError([sentence], "keys")

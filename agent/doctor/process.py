@@ -128,7 +128,7 @@ def _metrics(subject: Subject) -> Finding:
         return skipped("no figures are served: there is no section metrics")
     if find_spec("prometheus_client") is None:
         cause = "the package prometheus-client is not installed, and the agent does not start without it"
-        fix = "pip install 'device-agent[metrics]', or remove the section metrics"
+        fix = "pip install '.[metrics]' in a clone of device-agent, or remove the section metrics"
         return failed("the section metrics is there", cause, fix)
     where = metrics.socket or f"{metrics.host}:{metrics.port}"
     if subject.status.process_id is None or metrics.port == 0:

@@ -36,7 +36,7 @@ class GatewayGroup(LazyGroup):
         except ModuleNotFoundError as error:
             if (error.name or "").split(".")[0] not in _EXTRA:
                 raise
-            text = f"the gateway needs {error.name}: pip install 'device-agent[gateway]'"
+            text = f"the gateway needs {error.name}: pip install '.[gateway]' in a clone of device-agent"
             click.echo(bounded(text), err=True)
             raise SystemExit(EXIT_CONFIGURATION) from None
 

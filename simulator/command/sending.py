@@ -57,7 +57,7 @@ class KeySigner:
         except ModuleNotFoundError as error:
             if (error.name or "").split(".")[0] != "cryptography":
                 raise
-            sentence = "the package 'cryptography' is missing: pip install 'device-agent[signing]'"
+            sentence = "the package 'cryptography' is missing: pip install '.[signing]' in a clone of device-agent"
             raise ConfigurationError([sentence], "--sign") from None
         key = read_signing_key(self.key_file)
         signed: dict[str, Any] = key.sign(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from simulator.pytest_plugin.service import DeviceService
 
 _SERVICE: Final = pytest.StashKey["DeviceService"]()
-_MISSING: Final = "is missing: the fixtures of device-agent need pip install 'device-agent[simulator]'"
+_MISSING: Final = "is missing: the fixtures of device-agent need pip install '.[simulator]' in a clone of device-agent"
 
 
 @pytest.fixture(scope="session")

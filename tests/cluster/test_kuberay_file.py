@@ -139,4 +139,12 @@ def test_image_manifest_and_lock_file_have_one_ray():
     version, dockerfile = pinned[1], (FOLDER / "Dockerfile").read_text()
     assert read()["spec"]["rayVersion"] == version
     assert f"FROM rayproject/ray:{version}-py311" in dockerfile
-    assert f"ray=={version}" in dockerfile
+    assert "--require-hashes -r requirements/cluster.txt" in dockerfile
+
+
+def test_the_image_is_made_of_what_a_clone_has_and_of_no_package_with_our_name():
+    words = [line.split() for line in (FOLDER / "Dockerfile").read_text().splitlines()]
+    copied = [name for line in words if line[:1] == ["COPY"] for name in line[1:-1]]
+    assert copied
+    assert all((ROOT / name).exists() for name in copied)
+    assert {"agent", "gateway", "simulator", "pyproject.toml"} <= set(copied)

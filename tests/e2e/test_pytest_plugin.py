@@ -208,7 +208,7 @@ def test_a_package_that_is_missing_is_named_with_the_way_to_get_it(tmp_path):
     (tmp_path / "conftest.py").write_text("import sys\nsys.modules['sqlalchemy'] = None\n")
     done = run_pytest(tmp_path, "-q")
     assert done.exit_code != 0
-    assert "pip install 'device-agent[simulator]'" in done.output
+    assert "pip install '.[simulator]' in a clone of device-agent" in done.output
 
 
 def test_the_entry_point_is_the_module_and_pytest_lists_the_fixtures(tmp_path):

@@ -24,6 +24,7 @@ class Limits:
         pause_s: of the loop or the garbage collector.
         cpu_percent: of one core.
         steal_percent: of the machine.
+        idle_percent: of one core; a worker that used less was not held up by its own work.
         strained_share: of all seconds; beyond it the run is inconclusive. One second alone never is.
         rate_error: of what open arrivals asked for.
     """
@@ -32,6 +33,7 @@ class Limits:
     pause_s: float = 0.1
     cpu_percent: float = 95.0
     steal_percent: float = 10.0
+    idle_percent: float = 50.0
     strained_share: float = 0.05
     rate_error: float = 0.005
 
@@ -156,9 +158,11 @@ class Saturation:
         ]
         said = ", ".join(text for is_so, text in signs if is_so)
         fix = "use more workers or machines, or a lower rate"
-        if worst.steal_percent >= limits.steal_percent and worst.cpu_percent < limits.cpu_percent:
-            # A loop wakes late as well where the host has no time for it: neither has more to do than it can.
-            fix = "run it again where neither the host nor other programs need that CPU"
+        has_steal = worst.steal_percent >= limits.steal_percent and worst.cpu_percent < limits.cpu_percent
+        if has_steal or (worst.cpu_percent < limits.idle_percent and worst.gc_pause_s < limits.pause_s):
+            # A loop wakes late as well where others take the CPU: more workers would not mend that.
+            used = "" if has_steal else f"the workers used {worst.cpu_percent:.0f} % of a core at most: "
+            fix = f"{used}run it again where neither the host nor other programs need that CPU"
         return (
             f"the generator was the limit in {self._strained} of {self._seconds} s: {said}; {self._lag_words()}: {fix}"
         )

@@ -10,7 +10,7 @@ import itertools
 from typing import Final
 
 _MOVED_AT_MOST: Final = 10
-"""A bound between two workers moves to the next key's first device by a tenth of a worker's share at most."""
+"""A bound between two workers moves to the next key's first device by a tenth of a worker's share, rounded, at most."""
 
 
 def key_of(device: int, devices: int, keys: int) -> int:
@@ -46,7 +46,7 @@ def deal(devices: int, workers: int, keys: int = 1) -> list[range]:
         workers: how many.
         keys: how many key pairs there are.
     """
-    bounds = [_near_key(devices * worker // workers, devices, workers, keys) for worker in range(workers + 1)]
+    bounds = [_near_key(-(-devices * worker // workers), devices, workers, keys) for worker in range(workers + 1)]
     return [range(first, last) for first, last in itertools.pairwise(bounds)]
 
 
@@ -62,6 +62,8 @@ def connections_of(worker: int, workers: int, connections: int) -> int:
 
 
 def _near_key(bound: int, devices: int, workers: int, keys: int) -> int:
-    key = (2 * bound * keys + devices) // (2 * devices)  # the nearest
-    first = -(-devices * key // keys)
-    return first if abs(first - bound) * workers * _MOVED_AT_MOST <= devices else bound
+    key = bound * keys // devices
+    firsts = (-(-devices * each // keys) for each in (key, key + 1))
+    moved = min(firsts, key=lambda first: abs(first - bound))
+    is_near = (2 * abs(moved - bound) - 1) * workers * _MOVED_AT_MOST <= 2 * devices
+    return moved if is_near else bound

@@ -25,12 +25,14 @@ def count_workers(scenario: Scenario, cores: int | None = None) -> int:
         return 1
     if scenario.workers != AUTO:
         return min(int(scenario.workers), scenario.fleet.devices)
+    # Each has a connection at least.
+    most = min(scenario.fleet.devices, scenario.target.pool) if scenario.target.is_pooled else scenario.fleet.devices
     if cores is None:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if scenario.kind == "backfill":
         wanted = math.ceil(_readings_of_history(scenario) / _HISTORY_OF_ONE_WORKER)
-        return max(1, min(cores, wanted, scenario.fleet.devices))
-    return max(1, min(cores, -(-scenario.fleet.devices // _DEVICES_OF_ONE_WORKER)))
+        return max(1, min(cores, wanted, most))
+    return max(1, min(cores, -(-scenario.fleet.devices // _DEVICES_OF_ONE_WORKER), most))
 
 
 def _readings_of_history(scenario: Scenario) -> float:

@@ -27,7 +27,7 @@ def check_formats(formats: Iterable[str]) -> None:
         ConfigurationError: Parquet is wanted, and pyarrow is not installed.
     """
     if PARQUET in formats and find_spec("pyarrow") is None:
-        fault = "Parquet needs pyarrow, which is not installed: pip install 'device-agent[parquet]'"
+        fault = "Parquet needs pyarrow, which is not installed: pip install '.[parquet]' in a clone of device-agent"
         raise ConfigurationError([fault], "--export")
 
 

@@ -138,8 +138,7 @@ def last_record(reporter: RunReporter, outcome: RunOutcome, merger: Merger, audi
     """
     scenario = reporter.scenario
     is_open = any(arrivals.kind == "open" for arrivals in scenario.arrivals)
-    is_pooled = not scenario.target.traits.has_sessions and scenario.target.connections == "pooled"
-    assessment = reporter.saturation.assess(is_open=is_open, is_pooled=is_pooled)
+    assessment = reporter.saturation.assess(is_open=is_open, is_pooled=scenario.target.is_pooled)
     totals = merger.totals
     summaries = [outcome.summaries[number] for number in sorted(outcome.summaries)]
     partial, device_names = _partial(outcome, reporter), _names(reporter)

@@ -12,7 +12,7 @@ from simulator.fleet.scenario.fault_checks import check_faults
 from simulator.fleet.scenario.files import check_files
 from simulator.fleet.scenario.finding import Finding
 from simulator.fleet.scenario.kinds import OnboardingSettings
-from simulator.fleet.scenario.model import Scenario
+from simulator.fleet.scenario.model import AUTO, Scenario
 from simulator.fleet.scenario.phases import HoldPhase, RampPhase, StormPhase
 from simulator.fleet.scenario.preparation import check_preparation
 from simulator.fleet.scenario.threshold_checks import check_thresholds
@@ -107,6 +107,10 @@ def _connections(scenario: Scenario) -> Iterator[Finding]:
             ("target", "connections"),
             issue="does nothing with 'connections: per_device'; remove one",
         )
+    devices = scenario.fleet.devices
+    if target.is_pooled and scenario.workers != AUTO and target.pool < min(int(scenario.workers), devices):
+        issue = f"each has a connection at least, and target.pool has {target.pool}; write fewer, or more there"
+        yield Finding.at(("workers",), ("target", "pool"), issue=issue)
 
 
 def _models(scenario: Scenario) -> Iterator[Finding]:

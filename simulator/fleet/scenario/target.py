@@ -136,6 +136,11 @@ class TargetSettings(Section):
         return TRANSPORTS[self.transport]
 
     @property
+    def is_pooled(self) -> bool:
+        """Whether devices share connections, ``pool`` of them."""
+        return not self.traits.has_sessions and self.connections == "pooled"
+
+    @property
     def uses_gateway(self) -> bool:
         """Whether devices talk to a gateway, with a token each, and not to the service."""
         return self.through == "gateway" or self.traits.needs_gateway

@@ -275,7 +275,7 @@ _FINDERS: Final[dict[str, Callable[[], Decoder | None]]] = {
 }
 _FIXES: Final = {
     "zbar": "install its library (Debian: apt-get install libzbar0; macOS: brew install zbar)",
-    "opencv": "pip install 'device-agent[opencv]'",
+    "opencv": "pip install '.[opencv]' in a clone of device-agent",
 }
 DECODERS: Final = tuple(_FINDERS)
 """Every decoder that there is, in the order of manifests."""

@@ -24,7 +24,7 @@ from simulator.labels.symbol.decoders import ANSWER_S, Decoder, GrayImage, NoAns
 
 WECHAT_FIX: Final = (
     "WeChat's detector: pip uninstall opencv-python-headless opencv-contrib-python-headless, both of which are cv2; "
-    "then pip install 'device-agent[opencv]'"
+    "then pip install '.[opencv]' in a clone of device-agent"
 )
 JSQR_FIX: Final = "jsQR: npm install jsqr, and --jsqr with the folder of its node_modules"
 _SCRIPT: Final = r"""

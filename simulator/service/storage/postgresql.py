@@ -18,6 +18,7 @@ from agent.errors import ConfigurationError
 from simulator.service.failure_log import first_line
 
 CONNECT_S: Final = 5
+_INSTALL: Final = "pip install '.[postgres]' in a clone of device-agent"
 LOCK_S: Final = 5
 """How long a predecessor's connection may take to go away: one that was killed is noticed within moments."""
 
@@ -59,7 +60,7 @@ def engines(given: str, readers: int) -> tuple[Engine, Engine]:
         raise ConfigurationError([fault], "service storage")
     if importlib.util.find_spec("psycopg") is None:
         raise ConfigurationError(
-            ["PostgreSQL needs a driver that is not installed: pip install 'device-agent[postgres]'"],
+            [f"PostgreSQL needs a driver that is not installed: {_INSTALL}"],
             "service storage",
         )
     url = make_url(given).set(drivername="postgresql+psycopg")
@@ -75,7 +76,7 @@ def engines(given: str, readers: int) -> tuple[Engine, Engine]:
         )
     except ImportError as exc:
         raise ConfigurationError(
-            [f"the PostgreSQL driver cannot be loaded ({first_line(exc)}): pip install 'device-agent[postgres]'"],
+            [f"the PostgreSQL driver cannot be loaded ({first_line(exc)}): {_INSTALL}"],
             "service storage",
         ) from None
 

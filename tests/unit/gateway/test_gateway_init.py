@@ -79,4 +79,4 @@ def test_without_the_extra_it_says_what_to_install(tmp_path):
         [sys.executable, "-c", script, *words], capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 2
-    assert done.stderr == "the gateway needs cryptography: pip install 'device-agent[gateway]'\n"
+    assert done.stderr == "the gateway needs cryptography: pip install '.[gateway]' in a clone of device-agent\n"

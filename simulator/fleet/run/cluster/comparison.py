@@ -79,7 +79,7 @@ def _faults(there: Seen, ours: Seen, between_s: tuple[float, float]) -> Iterator
     if there.python != ours.python:
         yield f"has Python {there.python}, and this machine has {ours.python}: install the same"
     elif not there.distribution:
-        yield "has no device-agent: pip install 'device-agent[cluster]' there"
+        yield "has no device-agent: there pip install '.[cluster]' in a clone of device-agent"
     elif there.distribution != ours.distribution:
         yield f"has device-agent {there.distribution}, and this machine has {ours.distribution}: install the same"
     elif there.sources != ours.sources:

@@ -53,7 +53,7 @@ def connected(address: str, resource: str | None = None) -> Iterator[tuple[Node,
         ConfigurationError: there is no Ray, no such cluster, or a machine of it has other versions; with the fix.
     """
     if find_spec("ray") is None:
-        raise ConfigurationError(["Ray is not installed: pip install 'device-agent[cluster]'"], _SOURCE)
+        raise ConfigurationError(["Ray is not installed: pip install '.[cluster]' in a clone of device-agent"], _SOURCE)
     _check_address(address)
     if resource is not None and (resource in _RAYS_OWN or not resource):
         what = "is Ray's own" if resource else "is no name"
@@ -62,6 +62,7 @@ def connected(address: str, resource: str | None = None) -> Iterator[tuple[Node,
     import ray
 
     try:
+        _check_membership(address)
         _connect(address)
         yield _nodes(resource)
     finally:
@@ -83,6 +84,27 @@ def _check_address(address: str) -> None:
     if answer != _SETTINGS and not os.environ.get("RAY_USE_TLS"):
         fault = f"what answers at {address} is no head of a Ray cluster: {_START}"
         raise ConfigurationError([fault], _SOURCE)
+
+
+def _check_membership(address: str) -> None:
+    """Refuse at once a cluster that this machine is none of, for which Ray would wait a minute."""
+    if address == AUTO:
+        return
+    from ray._private.services import find_node_ids
+    from ray._raylet import GcsClient
+
+    here = find_node_ids()
+    try:
+        of_cluster = {node.hex() for node in GcsClient(address=address).get_all_node_info(timeout=_ANSWER_S)}
+    except Exception as error:  # noqa: BLE001 - any other is Ray's to say when it connects
+        if type(error).__name__ == "AuthenticationError":
+            fix = "set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN as where it was started"
+            raise ConfigurationError([f"{address} wants the token of its cluster: {fix}"], _SOURCE) from None
+        _log.info("Ray: the machines of %s are not known: %s", address, describe(error))
+        return
+    if not here & of_cluster:
+        why = "none of the cluster's processes runs here" if here else "no process of Ray's runs here"
+        raise ConfigurationError([_not_here(address, why)], _SOURCE)
 
 
 def _greet(host: str, port: int) -> bytes:
@@ -153,13 +175,18 @@ def _sentence(address: str, error: BaseException) -> str:
         return (
             f"{address} runs another version than Ray {version('ray')} with Python {platform.python_version()}: {text}"
         )
+    return _not_here(address, text)
+
+
+def _not_here(address: str, why: str) -> str:
+    """That this machine is none of the cluster's, and the fix."""
     fix = (
         "'ray start --address=HOST:PORT' makes this machine one of a cluster, 'ray start --head' makes a cluster of it"
     )
     where = (
         "this machine belongs to no cluster" if address == AUTO else f"this machine is not part of the one at {address}"
     )
-    return f"{where}: {fix} ({text})"
+    return f"{where}: {fix} ({why})"
 
 
 def _nodes(resource: str | None) -> tuple[Node, ...]:

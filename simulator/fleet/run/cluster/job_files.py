@@ -128,7 +128,7 @@ def _named_by_scenario(scenario: Scenario, folder: Path, faults: list[str]) -> I
             yield folder / way
         else:
             fix = "copy it there, and write its path from there, without '..'"
-            faults.append(f"{text}: machines of a cluster get the files in {folder} and below: {fix}")
+            faults.append(f"{text}: machines of a cluster get the files in {folder.resolve()} and below: {fix}")
 
 
 def _texts(value: Any) -> Iterator[str]:

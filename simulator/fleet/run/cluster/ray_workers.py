@@ -156,14 +156,21 @@ class RayWorkers:
 
     def collect(self, on_progress: Callable[[int, int], object]) -> tuple[str, ...]:
         """Fetch the ledgers from their machines. See :class:`~simulator.fleet.run.workers.Workers`."""
+        import ray
+
         missing, done = [], 0
         for crew in self._crews:
+            gone = ""
             for worker in range(crew.placement.first, crew.placement.first + crew.placement.workers):
                 path = self._written.get(worker)
                 if path is None:
                     continue
                 on_progress(done, len(self._written))
-                if why := _fetch(crew.actor, path):
+                try:
+                    why = gone or _fetch(crew.actor, path)
+                except ray.exceptions.RayError as error:
+                    why = gone = reason(error, silent_head)  # its other ledgers would be waited for as long
+                if why:
                     missing.append(
                         f"the ledger of worker {worker} on {crew.placement.node.name} could not be fetched: {why}"
                     )
@@ -255,7 +262,11 @@ def _wait_until_begun(name: str, call: Any, timeout_s: float) -> None:
 
 
 def _fetch(actor: Any, path: Path) -> str:
-    """Write what a worker wrote to where it would have been on this machine; why not, or empty when it is whole."""
+    """Write what a worker wrote to where it would have been on this machine; why not, or empty when it is whole.
+
+    Raises:
+        RayError: the machine does not answer.
+    """
     import ray
 
     new = path.with_name(f"{path.name}.part")  # half a ledger would be taken for a whole one
@@ -273,6 +284,8 @@ def _fetch(actor: Any, path: Path) -> str:
             return "what came is not what was there"
         new.replace(path)
     except (ray.exceptions.RayError, OSError) as error:
+        if isinstance(error, ray.exceptions.RayError) and getattr(error, "cause", None) is None:
+            raise
         return reason(error, silent_head)
     finally:
         with contextlib.suppress(OSError):
@@ -281,7 +294,7 @@ def _fetch(actor: Any, path: Path) -> str:
 
 
 def _ask(call: Callable[[], Any]) -> Any:
-    """The answer to a call that changes nothing; called again where a connection is cut."""
+    """The answer to a call that changes nothing; called again where a connection is cut and the cluster has a head."""
     import ray
 
     deadline_s = time.monotonic() + _PIECE_S
@@ -289,6 +302,6 @@ def _ask(call: Callable[[], Any]) -> Any:
         try:
             return ray.get(call(), timeout=_PIECE_S)
         except ray.exceptions.ActorUnavailableError:
-            if time.monotonic() > deadline_s:
+            if time.monotonic() > deadline_s or silent_head() is not None:
                 raise
             time.sleep(_PAUSE_S)

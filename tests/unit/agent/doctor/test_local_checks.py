@@ -669,7 +669,7 @@ class TestMetrics:
     def test_without_the_library(self, device, monkeypatch):
         device.values["metrics"] = {"port": 9465}
         monkeypatch.setattr(process, "find_spec", lambda _name: None)
-        is_bad(device.look("metrics"), "failed", "prometheus-client", "device-agent[metrics]")
+        is_bad(device.look("metrics"), "failed", "prometheus-client", ".[metrics]")
 
     def test_while_the_agent_runs_somebody_must_answer_there(self, device):
         with socket.create_server(("127.0.0.1", 0)) as server, StateLock(device.state_dir):

@@ -112,7 +112,7 @@ def turned_around(image: GrayImage) -> GrayImage:
 
 def test_wechat_reads_a_label_and_nothing_else(label):
     wechat = find_wechat()
-    assert wechat is not None, "the extra opencv has it: pip install 'device-agent[opencv]'"
+    assert wechat is not None, "the extra opencv has it: pip install '.[opencv]' in a clone of device-agent"
     [read] = wechat.read(load_picture(label))
     assert json.loads(read)["device_identifier"] == "SIM-000001"
     assert wechat.read(blank()) == ()

@@ -218,7 +218,7 @@ def test_a_panel_by_name_is_exactly_those_in_the_fixed_order():
 def test_a_decoder_asked_for_but_not_installed_is_an_error_with_the_fix(monkeypatch):
     monkeypatch.setattr(decoders.ctypes.util, "find_library", lambda name: None)
     monkeypatch.setattr(decoders.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(LabelError, match=r"zbar: .*libzbar0.*opencv: pip install 'device-agent\[opencv\]'"):
+    with pytest.raises(LabelError, match=r"zbar: .*libzbar0.*opencv: pip install '\.\[opencv\]'"):
         panel(["zxing", "zbar", "opencv"])
     assert [decoder.name for decoder in panel()] == ["zxing"]
 

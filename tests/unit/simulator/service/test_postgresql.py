@@ -97,7 +97,7 @@ def test_a_wrong_password_is_one_sentence(postgresql, url):
 
 def test_a_missing_driver_names_the_extra(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
-    with pytest.raises(ConfigurationError, match=r"device-agent\[postgres\]"):
+    with pytest.raises(ConfigurationError, match=r"\.\[postgres\]"):
         Database(url="postgresql://127.0.0.1/x")
 
 

@@ -46,6 +46,21 @@ def test_time_that_the_host_took_is_not_mended_by_a_lower_rate():
     assert sentence.endswith("late or later: run it again where neither the host nor other programs need that CPU")
 
 
+def test_a_loop_that_woke_late_on_an_idle_core_is_not_mended_by_more_workers():
+    (sentence,) = assess(
+        [second(n, 0.9, cpu_percent=8.0, loop_lag_max_s=0.926) for n in range(3)], is_open=False
+    ).saturated
+    assert "a loop woke up 926 ms late" in sentence
+    assert sentence.endswith(
+        "late or later: the workers used 8 % of a core at most: run it again where neither the host nor other programs "
+        "need that CPU"
+    )
+    (busy,) = assess(
+        [second(n, 0.9, cpu_percent=60.0, loop_lag_max_s=0.926) for n in range(3)], is_open=False
+    ).saturated
+    assert busy.endswith("use more workers or machines, or a lower rate")
+
+
 def test_a_busy_core_alone_is_no_reason_as_long_as_requests_leave_in_time():
     assert assess([second(number, cpu_percent=100.0) for number in range(60)], is_open=True) == Assessment()
 

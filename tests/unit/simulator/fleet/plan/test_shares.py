@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from simulator.fleet.plan.shares import connections_of, deal, key_of, keys_of
@@ -22,7 +22,7 @@ def test_every_device_belongs_to_one_worker_and_none_has_much_more_than_its_shar
     ranges = deal(devices, workers, keys)
     assert [device for each in ranges for device in each] == list(range(devices))
     assert len(ranges) == workers
-    assert all(abs(len(each) - devices / workers) <= 0.2 * devices / workers + 1 for each in ranges)
+    assert all(abs(len(each) - devices / workers) <= 0.2 * devices / workers + 2 for each in ranges)
     assert all(ranges)
 
 
@@ -36,17 +36,19 @@ def test_every_key_has_its_share_of_devices_whoever_plays_them(fleet):
         assert set(range(keys)[keys_of(share, devices, keys)]) >= {key_of(device, devices, keys) for device in share}
 
 
-@given(st.integers(1, 8), st.integers(1, 6), st.integers(10, 500))
-def test_with_a_multiple_of_workers_keys_each_key_is_the_business_of_one_worker(workers, each, per_key):
+@given(st.integers(1, 8), st.integers(1, 6), st.integers(0, 5_000))
+@example(workers=4, each=1, more=6)
+def test_with_a_multiple_of_workers_keys_each_key_is_the_business_of_one_worker(workers, each, more):
     keys = workers * each
-    assert owners(keys * per_key, workers, keys) == [1] * keys
+    assert owners(keys + more, workers, keys) == [1] * keys
 
 
-@given(st.integers(1, 8), st.integers(0, 30), st.integers(1, 500))
-def test_with_five_times_as_many_keys_as_workers_each_key_is_the_business_of_one_worker(workers, more, per_key):
+@given(st.integers(1, 8), st.integers(0, 30), st.integers(0, 5_000))
+@example(workers=2, more=0, devices=5)
+@example(workers=2, more=1, devices=23)
+def test_with_five_times_as_many_keys_as_workers_each_key_is_the_business_of_one_worker(workers, more, devices):
     keys = 5 * workers + more
-    devices = keys * per_key + more
-    assert owners(devices, workers, keys) == [1] * keys
+    assert owners(keys + devices, workers, keys) == [1] * keys
 
 
 def test_with_fewer_keys_workers_share_and_the_load_stays_even():

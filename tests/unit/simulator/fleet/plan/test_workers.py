@@ -17,6 +17,8 @@ from simulator.fleet.scenario.reading import parse_scenario
         (100_000, "", 8, 8),
         (3, "workers: 8", 1, 3),
         (100_000, "workers: 5", 1, 5),
+        (100_000, "target: {pool: 3}", 8, 3),
+        (100_000, "target: {connections: per_device}", 8, 8),
         (10, "kind: backfill\nbackfill: {history_s: 30d}", 8, 2),  # 432,000 readings, one a minute
         (1, "kind: backfill\nbackfill: {history_s: 365d}", 8, 1),
         (100, "kind: backfill\nbackfill: {history_s: 365d}", 8, 8),

@@ -213,7 +213,7 @@ def test_without_pyarrow_parquet_is_refused_with_the_line_that_installs_it_and_n
     for given in (["report", str(folder)], ["run", str(scenario), "--local", "--out", str(tmp_path / "new")]):
         result = CliRunner().invoke(program, [*given, "--export", "parquet"], standalone_mode=False)
         assert getattr(result.exception, "exit_code", None) == 2
-        assert "pip install 'device-agent[parquet]'" in getattr(result.exception, "message", "")
+        assert "pip install '.[parquet]' in a clone of device-agent" in getattr(result.exception, "message", "")
     assert not (tmp_path / "new" / "run.json").exists()
 
 

@@ -95,6 +95,10 @@ SECTIONS = {
     ),
     "broker without mqtt": (WHOLE + "target: {broker: {}}", "target.broker: does nothing without 'transport: mqtt'"),
     "pool without pool": (WHOLE + "target: {connections: per_device, pool: 9}", "target.pool: does nothing with"),
+    "more workers than connections": (
+        WHOLE + "workers: 8\ntarget: {pool: 3}",
+        "workers: each has a connection at least, and target.pool has 3; write fewer, or more there",
+    ),
     "polls over mqtt": (
         WHOLE + "level: wire\ntarget: {transport: mqtt, through: gateway, broker: {}}\n"
         "arrivals: [{kind: open, rate_per_s: 1, operation: poll}]",

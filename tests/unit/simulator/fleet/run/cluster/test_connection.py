@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -25,7 +27,7 @@ NODE = Node("id", "10.0.0.2", 4, is_here=False)
 
 def test_without_ray_the_extra_is_named(monkeypatch):
     monkeypatch.setattr(connection, "find_spec", lambda _name: None)
-    with pytest.raises(ConfigurationError, match=r"pip install 'device-agent\[cluster\]'"), connected("auto"):
+    with pytest.raises(ConfigurationError, match=r"pip install '\.\[cluster\]'"), connected("auto"):
         pass
 
 
@@ -91,6 +93,52 @@ def test_a_resource_that_nobody_can_give_a_machine_is_refused(resource, what, mo
         pass
 
 
+@pytest.fixture
+def membership(monkeypatch):
+    """Whether a cluster with these machines is refused, where these processes of Ray's run; the reason, or None."""
+
+    def check(of_cluster: list[bytes] | Exception, here: set[str]) -> str | None:
+        def get_all_node_info(timeout: float) -> dict[bytes, object]:
+            assert timeout <= 5
+            if isinstance(of_cluster, Exception):
+                raise of_cluster
+            return dict.fromkeys(of_cluster)
+
+        client = SimpleNamespace(get_all_node_info=get_all_node_info)
+        for name, module in {
+            "ray": SimpleNamespace(),
+            "ray._private": SimpleNamespace(),
+            "ray._private.services": SimpleNamespace(find_node_ids=lambda: here),
+            "ray._raylet": SimpleNamespace(GcsClient=lambda address: client),
+        }.items():
+            monkeypatch.setitem(sys.modules, name, module)
+        try:
+            connection._check_membership("10.0.0.1:6379")
+        except ConfigurationError as error:
+            return error.faults[0]
+        return None
+
+    return check
+
+
+def test_a_cluster_that_this_machine_is_none_of_is_refused_before_ray_waits_for_a_minute(membership):
+    ours, theirs = b"\x0a", b"\x0b"
+    assert membership([ours, theirs], {"0a"}) is None
+    assert membership([theirs], {"0a"}) == (
+        "this machine is not part of the one at 10.0.0.1:6379: 'ray start --address=HOST:PORT' makes this machine one "
+        "of a cluster, 'ray start --head' makes a cluster of it (none of the cluster's processes runs here)"
+    )
+    refused = membership([ours], set())
+    assert refused is not None
+    assert refused.endswith("(no process of Ray's runs here)")
+    assert membership(RuntimeError("Deadline Exceeded"), set()) is None, "Ray says what is wrong when it connects"
+    without_token = type("AuthenticationError", (Exception,), {})("RPC error: InvalidAuthToken")
+    assert membership(without_token, {"0a"}) == (
+        "10.0.0.1:6379 wants the token of its cluster: set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN as where it was "
+        "started"
+    )
+
+
 def test_a_machine_with_the_same_program_is_taken():
     assert differences([NODE], [replace(look(), wall_s=NOW_S)], (NOW_S, NOW_S + 1)) == []
 
@@ -99,7 +147,7 @@ def test_a_machine_with_the_same_program_is_taken():
     ("change", "sentence"),
     [
         ({"python": "3.99.1"}, "10.0.0.2: has Python 3.99.1, and this machine has "),
-        ({"distribution": ""}, "10.0.0.2: has no device-agent: pip install 'device-agent[cluster]' there"),
+        ({"distribution": ""}, "10.0.0.2: has no device-agent: there pip install '.[cluster]' in a clone "),
         ({"distribution": "0.0.9"}, "10.0.0.2: has device-agent 0.0.9, and this machine has "),
         ({"sources": "0" * 64}, "10.0.0.2: has another build of device-agent "),
         ({"wall_s": NOW_S + 126}, "10.0.0.2: its clock is 125 s ahead of this machine's"),

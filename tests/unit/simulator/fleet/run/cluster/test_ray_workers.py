@@ -83,6 +83,7 @@ def ray(monkeypatch) -> None:
     )
     monkeypatch.setitem(sys.modules, "ray", stand_in)
     monkeypatch.setattr(module, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(module, "silent_head", lambda: None)
 
 
 def workers_on(monkeypatch, *crews: Crew) -> RayWorkers:
@@ -121,6 +122,25 @@ def test_a_ledger_comes_whole_although_the_connection_is_cut_meanwhile(monkeypat
 def test_a_machine_that_is_gone_leaves_no_ledger_and_the_reason(monkeypatch, tmp_path):
     (missing,) = collect(monkeypatch, tmp_path / "worker-000.ledger", RayError("its machine died"))
     assert missing == ("the ledger of worker 0 on 10.0.0.1 could not be fetched: RayError: its machine died")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_cluster_without_a_head_is_not_asked_again_and_a_machine_that_is_gone_not_for_each_of_its_ledgers(
+    monkeypatch, tmp_path
+):
+    crew = Crew(failures=[ActorUnavailableError("cut")])
+    monkeypatch.setattr(module, "silent_head", lambda: "10.0.0.1:6379")
+    monkeypatch.setattr(module, "_make_actor", lambda *_: crew)
+    monkeypatch.setattr(module, "pack", lambda jobs: jobs)
+    paths = [tmp_path / f"worker-{number:03d}.ledger" for number in range(3)]
+    node = Node("id", "10.0.0.1", 3, is_here=False)
+    with RayWorkers(lambda *_: None, [Placement(node, 0, 3)]) as workers:
+        workers.start([SimpleNamespace(ledger=SimpleNamespace(path=path)) for path in paths])
+        missing = workers.collect(lambda _done, _whole: None)
+    without = "Ray's head at 10.0.0.1:6379 does not answer, and without it Ray ends its processes on every machine"
+    assert missing == tuple(
+        f"the ledger of worker {number} on 10.0.0.1 could not be fetched: {without}" for number in range(3)
+    )
     assert list(tmp_path.iterdir()) == []
 
 
