@@ -6,4 +6,4 @@ import os
 from typing import Final
 
 EXHAUSTIVE: Final = os.environ.get("EXHAUSTIVE") == "1"
-"""``make test`` plays a part of each that has every kind of thing in it."""
+"""Else, in ``make test`` and ``make test-long``, a part of each is played that has every kind of thing in it."""
