@@ -16,6 +16,8 @@ SOAK_OUT ?= soak-output
 STEADY_OUT ?= steady-output
 # Test processes: a number, or 0 to run them in one process. Four more than there are cores, since many tests wait.
 TEST_JOBS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 4)
+# Which tests `make test` plays; TEST_MARKS= plays the long ones in between, as CI does.
+TEST_MARKS ?= not long
 # Further options of pytest, such as PYTEST_FLAGS="-k outbox -x"
 PYTEST_FLAGS ?=
 # The releases of Debian that `make systemd` boots, such as SYSTEMD_RELEASES=13 PYTEST_FLAGS="-k doctor"
@@ -53,9 +55,9 @@ demo: $(VENV)/.installed-demo ## the whole story in under a minute, then a repor
 	@$(BIN)/fleet-simulator demo --out $(DEMO_OUT) $(DEMO_FLAGS)
 
 test: $(VENV)/.installed-dev ## all tests but the long ones (under ten minutes on two cores)
-	@$(BIN)/python -m pytest -m "not long" --numprocesses $(TEST_JOBS) --dist worksteal $(PYTEST_FLAGS)
+	@$(BIN)/python -m pytest -m "$(TEST_MARKS)" --numprocesses $(TEST_JOBS) --dist worksteal $(PYTEST_FLAGS)
 
-test-long: $(VENV)/.installed-dev ## the long tests: systems booted, packages installed, processes killed in rounds (a quarter of an hour)
+test-long: $(VENV)/.installed-dev ## the long tests: systems booted, packages installed, processes killed in rounds (twenty minutes)
 	@$(BIN)/python -m pytest -m long --numprocesses $(TEST_JOBS) --dist worksteal $(PYTEST_FLAGS)
 
 chaos: $(VENV)/.installed-dev ## broker, gateway, agent, service: killed 500 times under load (half an hour)
