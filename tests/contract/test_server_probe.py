@@ -30,6 +30,8 @@ from tests.contract.test_gateway_http import Bench as GatewayBench
 from tests.profiles import choices, profile, running_as, switch
 from tests.service_running import Bench, client
 
+pytestmark = pytest.mark.long
+
 GOLDEN = Path(__file__).parent / "golden"
 _numbers = itertools.count(1)
 

@@ -21,7 +21,7 @@ from tests.e2e.agent_bench import API_KEY, SECRET_KEY, AgentBench, wait_until
 LONG_S = 90.0
 """A start of the agent takes a second of processor time, and this machine may have other work."""
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.timeout(300), pytest.mark.long]
 
 PROBATION = (
     "  handlers:\n    update_config:\n"

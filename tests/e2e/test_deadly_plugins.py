@@ -12,6 +12,8 @@ import pytest
 
 from agent.wire.commands import CommandRecord
 
+pytestmark = pytest.mark.long
+
 EXIT = "raise SystemExit(3)\n"
 GOOD = "from agent import handler\n\n@handler\ndef zeta():\n    pass\n"
 HARD_EXIT = "import os\nos._exit(9)\n"

@@ -8,6 +8,8 @@ from playwright.sync_api import expect
 
 from tests.console_pages import ALL_LOOKS, DESKTOP, PHONE, REFUSED, ConsoleBench, faults_of, has_no_overflow
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def device(console: ConsoleBench) -> str:

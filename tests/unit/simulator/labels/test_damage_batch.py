@@ -26,6 +26,8 @@ from simulator.labels.verify.finding import CodeSearch
 from tests.conftest import require_program
 from tests.unit.simulator.labels import decoders_that_end
 
+pytestmark = pytest.mark.long
+
 # The quick ones: what is proven here does not depend on how many there are.
 PANEL = [decoder for decoder in panel() if decoder.name in {"zxing", "zbar"}]
 
