@@ -214,8 +214,9 @@ def _needs_the_extra() -> Iterator[None]:
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] != "cryptography":
             raise
-        sentence = "the package 'cryptography' is missing: pip install '.[signing]' in a clone of device-agent"
-        click.echo(f"keys: {sentence}", err=True)
+        click.echo(
+            "keys: the package 'cryptography' is missing: pip install '.[signing]' in a clone of device-agent", err=True
+        )
         raise SystemExit(EXIT_CONFIGURATION) from None
 
 

@@ -51,7 +51,7 @@ SCENARIO: Final[dict[str, Any]] = {
         {"name": "ramp", "kind": "ramp", "duration_s": 3},
         {"name": "hold", "kind": "hold", "duration_s": 9},
     ],
-    "faults": [{"kind": "disconnect_storm", "name": "half-gone", "at_s": 5, "duration_s": 2, "share": 0.5}],
+    "faults": [{"kind": "disconnect_storm", "name": "half-gone", "at_s": 4, "duration_s": 4, "share": 0.5}],
     "drain_s": 20,
 }
 
@@ -167,7 +167,7 @@ def test_quantiles_of_prometheus_are_those_of_the_run_to_a_quarter(run, quantile
 
 
 def test_prometheus_sees_phases_and_faults_while_they_are_under_way(run):
-    for what, name, begin_s, end_s in (("phase", "ramp", 0, 3), ("fault", "half-gone", 5, 7)):
+    for what, name, begin_s, end_s in (("phase", "ramp", 0, 3), ("fault", "half-gone", 4, 8)):
         [found] = run.server.ask_range(f'fleet_{what}_active{{{what}="{name}"}} == 1', run.begin_s, run.end_s)
         seen_s = float(found["values"][-1][0]) - float(found["values"][0][0])
         # Read once a second, some seconds later than it was: an instant more or less at both ends.

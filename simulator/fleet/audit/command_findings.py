@@ -141,7 +141,8 @@ class _RunTimes:
     Attributes:
         begin_ms: no command of the run was made before.
         ended_ms: see :class:`CommandRules`.
-        ages_hold: no command that the run ordered came with a time before the run's begin, as of a clock that is slow.
+        ages_hold: commands that the run ordered came to devices, and none with a time before the run's begin; a clock
+            that is slow, or one of whole seconds, would give them such.
     """
 
     begin_ms: int
@@ -153,7 +154,8 @@ class _RunTimes:
         """How far the service's clock is off is seen in what was ordered: it was made just before its answer came."""
         ordered = [each for each in commands if each.ordered_ms is not None]
         off_ms = [each.made_ms - each.ordered_ms for each in ordered if each.made_ms and each.ordered_ms is not None]
-        return cls(max(off_ms, default=0), ended_ms, not any(each.is_older for each in ordered))
+        came = [each.is_older for each in ordered if each.received_ms is not None]
+        return cls(max(off_ms, default=0), ended_ms, bool(came) and not any(came))
 
 
 def judge_commands(events: Iterable[CommandEvent], rules: CommandRules, found: Findings) -> CommandSums:

@@ -190,6 +190,16 @@ def test_a_command_of_an_earlier_run_is_known_by_the_time_it_came_with(tmp_path,
     assert [(each.kind, each.keys) for each in audit.findings] == ([("unknown", ("c2",))] if unknown else [])
 
 
+def test_times_without_parts_of_a_second_make_no_command_of_this_run_one_of_another(tmp_path):
+    with story(tmp_path, plain=True) as told:
+        clean(told)
+        told.ledger.order_unanswered(0, 0.1)  # the answer names no id
+        told.ledger.command_received(0, "c1", 0.5, BEGAN_MS / 1000 - 0.9)
+        audit = told.audit()
+    assert audit.commands.sent == 1
+    assert audit.unjudged == ()
+
+
 def test_the_time_of_a_reading_is_found_among_its_values(tmp_path):
     with story(tmp_path, plain=True, time_name="taken_at") as told:
         clean(told)
