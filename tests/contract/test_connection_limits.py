@@ -31,6 +31,8 @@ from simulator.service.server import RunningService
 from tests.conftest import require_program
 from tests.fake_backend import FakeBackend, FakeTokens
 
+pytestmark = pytest.mark.long
+
 DISCOVERY = "/.well-known/device-service"
 SHORT = ConnectionLimits(head_s=0.3, body_s=0.3, linger_s=0.3)
 

@@ -11,6 +11,8 @@ from simulator.service.routes import control_replay, control_requests
 from simulator.service.routes.control_faults import ENDPOINTS
 from tests.service_running import Bench, running
 
+pytestmark = pytest.mark.long
+
 OPERATIONS = [endpoint.name for endpoint in ENDPOINTS]
 OF_REQUESTS = [endpoint.name for endpoint in (*control_requests.ENDPOINTS, *control_replay.ENDPOINTS)]
 

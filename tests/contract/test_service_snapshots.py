@@ -25,6 +25,8 @@ from simulator.service.storage.migrate import schema_revision
 from simulator.wire.control import ControlClient
 from tests.service_running import client, running
 
+pytestmark = pytest.mark.long
+
 SNAPSHOTS = "/_emulator/snapshots"
 OWN = {"api_key": "mk_own", "secret_key": Secret("msk_own")}
 LISTS = (

@@ -13,6 +13,8 @@ from simulator.wire.qr import LabelText, encode_label
 from tests.e2e.test_fleet_plain_servers import SCENARIO, _at_any_speed, fleet  # noqa: F401 - a fixture
 from tests.profiles import profile, running_as
 
+pytestmark = pytest.mark.long
+
 PROFILES = {
     "plain": {},
     "HTML errors, text bodies": {"error_shape": "html", "write_body": "text_ok"},

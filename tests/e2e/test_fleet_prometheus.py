@@ -37,6 +37,8 @@ from tests.conftest import require_program
 from tests.e2e.prometheus_running import START_S, Prometheus, prometheus
 from tests.ports import free_port
 
+pytestmark = pytest.mark.long
+
 DASHBOARD: Final = Path(__file__).parents[2] / "configs" / "grafana" / "fleet.json"
 API_KEY, SECRET_KEY = "mk_prometheus", "msk_prometheus_0123456789"
 KILLED_AT_S: Final = 9

@@ -22,6 +22,8 @@ from simulator.children import ChildProcess, Children, program_path
 from tests.e2e.agent_bench import AgentProcess
 from tests.mosquitto import Mosquitto
 
+pytestmark = pytest.mark.long
+
 SOON_S = 60.0
 DAY_S = 86_400.0
 

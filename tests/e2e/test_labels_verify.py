@@ -22,6 +22,8 @@ from simulator.labels.verify.report import State
 from simulator.labels.verify.verifying import verify_labels
 from tests.conftest import require_program
 
+pytestmark = pytest.mark.long
+
 DPI = 300
 COUNT = 12
 CUT_OUT = (1, 5, 9)

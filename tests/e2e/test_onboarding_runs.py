@@ -19,6 +19,8 @@ from simulator.onboarding.journal import leftovers, read_journal
 from tests.profiles import profile, switch
 from tests.service_running import running
 
+pytestmark = pytest.mark.long
+
 EMAIL, PASSWORD = "ada@example.com", "correct horse battery staple"
 
 

@@ -15,6 +15,8 @@ from simulator.service.server import RunningService
 from simulator.wire.client import ServiceClient
 from simulator.wire.products import NewProduct
 
+pytestmark = pytest.mark.long
+
 PROGRAM = (sys.executable, "-m", "simulator.cli")
 
 

@@ -22,6 +22,8 @@ from tests.e2e.test_agent_mqtt import Bench as MqttBench
 from tests.e2e.test_agent_mqtt import bench as mqtt_bench  # noqa: F401 - a fixture
 from tests.e2e.test_gateway_journey import AGENT, travelling
 
+pytestmark = pytest.mark.long
+
 
 def run(program: str, *words: object, code: int = 0, **environ: str) -> str:
     """One of the two programs, as a process."""

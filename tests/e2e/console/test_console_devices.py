@@ -7,6 +7,8 @@ from playwright.sync_api import expect
 
 from tests.console_pages import ALL_LOOKS, DESKTOP, PHONE, ConsoleBench, faults_of, has_no_overflow, open_page
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def devices(console: ConsoleBench) -> list[str]:

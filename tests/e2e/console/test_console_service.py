@@ -8,6 +8,8 @@ from playwright.sync_api import expect
 
 from tests.console_pages import REFUSED, ConsoleBench
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def device(console: ConsoleBench) -> str:

@@ -9,6 +9,8 @@ from agent.wire.secret import Secret
 from tests.console_pages import ALL_LOOKS, PHONE, REFUSED, faults_of, open_page, running_console
 from tests.ports import free_port
 
+pytestmark = pytest.mark.long
+
 AWAY = "The service is away."
 ENDED = "This session has ended."
 

@@ -12,6 +12,8 @@ from simulator.console.static_files import compressed_bytes
 from tests.console_pages import PACKAGES
 from tests.node_packages import node_with
 
+pytestmark = pytest.mark.long
+
 VENDOR = files("simulator.console") / "static" / "vendor"
 REPORTS = files("simulator.report_parts") / "static"
 FROM_PACKAGES = {

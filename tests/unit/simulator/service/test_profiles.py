@@ -28,6 +28,8 @@ from simulator.service.routes.control_profiles import ProfileWanted
 from tests.profiles import TRUTH, choices, outside, profile, running_as, switch
 from tests.service_running import Bench, running
 
+pytestmark = pytest.mark.long
+
 RESULTS = "command_results"
 
 
