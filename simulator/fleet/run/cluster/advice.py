@@ -1,4 +1,4 @@
-"""What to write into a scenario that does not fit a cluster: the numbers in it count all machines together. Pure."""
+"""Numbers of workers and devices with which a scenario that is too large fits a cluster, over all machines. Pure."""
 
 from __future__ import annotations
 

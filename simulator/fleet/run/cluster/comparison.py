@@ -14,7 +14,7 @@ _PACKAGES: Final = ("agent", "gateway", "simulator")
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a machine has, to be compared with this one.
+    """Versions, program and clock of one machine, to be compared with this one.
 
     Attributes:
         python, distribution: versions; empty where the distribution is not there.

@@ -1,4 +1,4 @@
-"""What an error of Ray's says of a machine, in words of our own where it is only that a process is not there."""
+"""Sentences for errors of Ray's: which process of a machine ended or does not answer, and where its logs are."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ NODES = (Node("a", "10.0.0.1", 8, is_here=True), Node("b", "10.0.0.2", 4, is_her
 def checks(
     workers: int, devices: int = 39_000, nodes: tuple[Node, ...] = NODES, hosts: tuple[Host, ...] = (HOST, HOST)
 ) -> list[dict[str, ResourceCheck]]:
-    """What each machine lacks, by its first word."""
+    """The first word of each need that a machine cannot hold."""
     placements = place_workers(workers, nodes)
     whole = Demand(devices=devices, device_bytes=1024, sockets=devices, workers=workers)
     demands = [share_of(whole, each, deal(devices, workers), target_is_here=False) for each in placements]

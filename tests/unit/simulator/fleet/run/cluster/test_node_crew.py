@@ -1,4 +1,4 @@
-"""What a machine's crew does with calls that come twice; nothing here needs Ray."""
+"""A machine's crew answers calls that come twice with the same, and carries orders out once; without Ray."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class Crew:
 
 @pytest.fixture(autouse=True)
 def ray(monkeypatch) -> None:
-    """What of Ray the workers use here."""
+    """A stand-in for the functions of Ray that RayWorkers calls."""
     stand_in = ModuleType("ray")
     errors = {each.__name__: each for each in (RayError, ActorUnavailableError, GetTimeoutError)}
     stand_in.__dict__.update(
