@@ -257,7 +257,7 @@ def _audit(context: RunContext, prepared: Prepared, outcome: RunOutcome, view: R
 
 
 def _without_audit(context: RunContext, outcome: RunOutcome) -> AuditRecord | None:
-    """The record of an audit that cannot begin since no ledger is here; None where it can begin."""
+    """The record of an audit that cannot begin, without the target or without ledgers; None where it can begin."""
     if outcome.unreachable:
         again = "the target was gone: audit the folder with 'fleet-simulator audit' when it is back"
         return AuditRecord(None, None, complete=False, sentences=(again,))
