@@ -123,6 +123,6 @@ def read_limits(places: Places) -> Limits:
         raise ReleaseRefused("misconfigured", f"{where}: a time is a number of seconds, 1 to {_DAY_S:g}")
     if limits.deadline_s < 2 * limits.probation_s:
         raise ReleaseRefused("misconfigured", f"{where}: make deadline_s at least twice probation_s")
-    if type(limits.max_starts) is not int or not 1 <= limits.max_starts <= 20:  # noqa: PLR2004 - said in the text
+    if type(limits.max_starts) is not int or not 1 <= limits.max_starts <= 20:
         raise ReleaseRefused("misconfigured", f"{where}: max_starts is a number, 1 to 20")
     return limits
