@@ -98,7 +98,7 @@ OTHER_ENDS: Final = [
 """What only some runs have, or have for moments: their scenario, the part, and how the name begins that the run has."""
 MQTT_ENDS: Final = {
     "mqtt-connect": "ended below",
-    "MqttSessions._resolve": "looks up the broker's address: mqtt-connect waits for it, and gets its error",
+    "TargetAddress._find": "looks up the target's address: whoever connects waits for it, and gets its error",
 }
 OF_KINDS: Final = {"arrivals", "sudden", "StormWorkload._register", "StormWorkload._remove", "limiter", "backfill"}
 
