@@ -7,22 +7,19 @@ device (monotonic); models and faults go by the true time, seconds since the epo
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final, Protocol, TypeVar
+from typing import Final, Protocol
 
 from agent.core.schedule import Schedule
 from agent.core.values import Moment
 from simulator.fleet.device.http_codec import Request
 from simulator.fleet.models.condition import ALWAYS_ON
-from simulator.fleet.models.fault_hooks import ActiveFaults, Hook, Pace, Values
+from simulator.fleet.models.fault_hooks import ActiveFaults, Hook, Values
 from simulator.fleet.models.model import Model
 from simulator.fleet.signals.base import Individual, SignalSet
 
 _LOOKS_MAX: Final = 100
 """So many changes of state are looked through for the next reading."""
-
-Item = TypeVar("Item")
 
 
 class DeviceKind(Protocol):
@@ -109,29 +106,16 @@ class Environment:
                 readings = kind.nature.states.get(condition.state)
                 every_s = (readings.every_s if readings else None) or every_s
                 until_s = condition.until_s
-            pace = self.faults.schedule(individual, at_s, Pace(every_s, place * every_s))
-            due_s = Schedule(pace.every_s, pace.phase_s).next_after(at_s)
+            due_s = Schedule(every_s, place * every_s).next_after(at_s)
             if due_s < until_s:
                 return self.monotonic_s(due_s)
             at_s = until_s
         return self.monotonic_s(at_s)
 
-    def version(self, individual: Individual, own: str, now: Moment) -> str:
-        """The firmware version that the device reports, where it has ``own``."""
-        true_s = self.true_s(now.monotonic_s)
-        return self.faults.condition(individual, true_s, replace(ALWAYS_ON, factory_firmware=own)).factory_firmware
-
     def held_until_s(self, individual: Individual, now: Moment) -> float:
         """Nothing is handed over before; on the monotonic clock, in the past where nothing is held."""
         true_s = self.true_s(now.monotonic_s)
-        held_s = self.faults.schedule(individual, true_s, Pace(1.0, 0.0)).held_until_s
-        return self.monotonic_s(held_s)
-
-    def ordered(self, individual: Individual, batch: Sequence[Item], now: Moment) -> Sequence[Item]:
-        """The readings of a batch in the order in which they go out."""
-        if not self.faults.any(Hook.ORDER):
-            return batch
-        return [batch[place] for place in self.faults.order(individual, self.true_s(now.monotonic_s), len(batch))]
+        return self.monotonic_s(self.faults.held_until(individual, true_s))
 
     def sent(self, individual: Individual, request: Request, now: Moment) -> Request:
         """What goes out instead of a request with readings."""

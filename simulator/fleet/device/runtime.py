@@ -108,16 +108,15 @@ class DeviceRuntime:
             now=now,
             values=self.values(now),
             interval_s=self.model.interval_s,
-            version=self._version(now),
+            version=self._version(),
             firmware=self.model.nature.firmware if self.model.nature is not None else None,
         )
 
-    def _version(self, now: Moment) -> str:
+    def _version(self) -> str:
         """Of its firmware: what an update left on the disk, else what it left the factory with."""
-        nature, around = self.model.nature, self.fleet.environment
+        nature = self.model.nature
         factory = nature.firmware.factory_version(self.individual) if nature and nature.firmware else ""
-        version = self.disk.journal.settings.get(VERSION, factory)
-        return version if around is None else around.version(self.individual, version, now)
+        return self.disk.journal.settings.get(VERSION, factory)
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,6 @@ class Condition:
         off: why it has no power; None while it has.
         booted_s: when it got its power: another instant is another boot. Meaningless while it is off.
         state: of its state machine; empty where it has none.
-        factory_firmware: the version that it left the factory with; empty where the model has none.
         clock: its own wall clock.
     """
 
@@ -58,7 +57,6 @@ class Condition:
     off: PowerLoss | None = None
     booted_s: float = -math.inf
     state: str = NO_STATE
-    factory_firmware: str = ""
     clock: WallClock = RIGHT
 
     @property

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from agent.core.schedule import Schedule
-from simulator.fleet.models.fault_hooks import NO_FAULTS, ActiveFaults, Pace, Values
+from simulator.fleet.models.fault_hooks import NO_FAULTS, ActiveFaults, Values
 from simulator.fleet.models.model import Model
 from simulator.fleet.signals.base import Individual
 
@@ -60,8 +60,7 @@ def history_of(
         if condition.powered:
             every_s = model.interval_s(condition)
             phase_s = schedule.phase_s / schedule.period_s * every_s
-            pace = faults.schedule(device, at_s, Pace(every_s, (model.origin_s + phase_s) % every_s))
-            for time_s in _instants(pace, at_s, end_s):
+            for time_s in _instants(every_s, (model.origin_s + phase_s) % every_s, at_s, end_s):
 
                 def read(then_s: float) -> Values:
                     return model.read(device, then_s, condition)  # noqa: B023 - called within this turn only
@@ -73,9 +72,9 @@ def history_of(
         at_s = end_s
 
 
-def _instants(pace: Pace, from_s: float, to_s: float) -> Iterator[float]:
-    number = math.ceil((from_s - pace.phase_s) / pace.every_s)
-    while (time_s := pace.phase_s + number * pace.every_s) < to_s:
+def _instants(every_s: float, phase_s: float, from_s: float, to_s: float) -> Iterator[float]:
+    number = math.ceil((from_s - phase_s) / every_s)
+    while (time_s := phase_s + number * every_s) < to_s:
         if time_s >= from_s:
             # The wire has milliseconds: what is read there must be what is sent there.
             yield round(time_s * 1000) / 1000

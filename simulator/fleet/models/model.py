@@ -105,7 +105,6 @@ class Model:
             off=off,
             booted_s=booted_s,
             state=state,
-            factory_firmware=self.firmware.factory_version(device) if self.firmware else "",
             clock=clock,
         )
 

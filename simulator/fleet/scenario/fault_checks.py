@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
 from agent.errors import ConfigurationError
 from simulator.fleet.faults.registry import LINK_KINDS
 from simulator.fleet.metrics.subjects import nearest
-from simulator.fleet.scenario.faults import FaultSettings, fault_end_s
+from simulator.fleet.scenario.faults import fault_end_s
 from simulator.fleet.scenario.files import product_of, signals_of_models
 from simulator.fleet.scenario.finding import Finding
 from simulator.fleet.scenario.fleet import ModelSettings
@@ -22,10 +22,6 @@ _NO_FAULTS: Final = {
     "limiter": "the limiter's counts would mean nothing",
 }
 """Kinds that play no fault, and why."""
-READING_KEYS: Final = ("readings", "drop", "rename", "factors")
-"""The keys of faults that name readings as the devices have them."""
-RETYPED: Final = "retype"
-"""This one names readings as they are sent, with other faults' new names."""
 
 
 def check_faults(scenario: Scenario) -> Iterator[Finding]:
@@ -38,9 +34,6 @@ def check_faults(scenario: Scenario) -> Iterator[Finding]:
         here = ("faults", index)
         if scenario.level == "wire" and fault.kind not in LINK_KINDS:
             yield Finding.at((*here, "kind"), ("level",), issue=f"level wire has no devices for {fault.kind}")
-        if fault.kind == "slow_loris" and fault.share != 1:
-            issue = "does nothing: these connections belong to no device; write fewer of them in 'connections'"
-            yield Finding.at((*here, "share"), (*here, "kind"), issue=issue)
         end_s = fault_end_s(fault)
         if end_s > scenario.duration_s:
             yield Finding.at(
@@ -63,19 +56,14 @@ def check_fault_readings(scenario: Scenario, folder: Path) -> Iterator[Finding]:
     except ConfigurationError:
         return  # which the files' own check says
     known = {name for model in map(_names_of_model, scenario.fleet.models, all_signals) for name in model}
-    added = {name for fault in scenario.faults for name in _new_names(fault)}
     for index, fault in enumerate(scenario.faults):
-        for key in (*READING_KEYS, RETYPED):
-            named: Sequence[str] | Mapping[str, object] = getattr(fault, key, ())
-            there = known | added if key == RETYPED else known
-            for place, name in enumerate(named):
-                if name not in there:
-                    step = name if isinstance(named, Mapping) else place
-                    yield Finding.at(
-                        ("faults", index, key, step),
-                        ("fleet", "models"),
-                        issue=f"no model has a reading {name!r} ({', '.join(sorted(there))}){nearest(name, there)}",
-                    )
+        for place, name in enumerate(getattr(fault, "readings", ())):
+            if name not in known:
+                yield Finding.at(
+                    ("faults", index, "readings", place),
+                    ("fleet", "models"),
+                    issue=f"no model has a reading {name!r} ({', '.join(sorted(known))}){nearest(name, known)}",
+                )
 
 
 def _names_of_model(model: ModelSettings, signals: Mapping[str, SignalSettings]) -> set[str]:
@@ -91,9 +79,3 @@ def _names_of_model(model: ModelSettings, signals: Mapping[str, SignalSettings])
 def _names_of(signals: Mapping[str, SignalSettings]) -> Iterator[str]:
     for name, settings in signals.items():
         yield from settings.names(name)
-
-
-def _new_names(fault: FaultSettings) -> Iterator[str]:
-    """Readings that there are while this fault lasts, and not before."""
-    yield from getattr(fault, "add", {})
-    yield from getattr(fault, "rename", {}).values()

@@ -145,7 +145,7 @@ UNUSED: Final = (
     ),
     Unused(
         lambda scenario: _is_played(scenario) and scenario.level == "core" and not _commands(_PING, _UPDATE)(scenario),
-        ("fleet.models.*.firmware", "faults.*.version"),
+        ("fleet.models.*.firmware",),
         f"nobody asks for the version: send the command {_PING!r} or {_UPDATE!r}",
         ("commands",),
     ),

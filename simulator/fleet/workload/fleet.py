@@ -39,7 +39,7 @@ from simulator.fleet.workload.devices import (
     WorkerContext,
 )
 from simulator.fleet.workload.faults import FaultContext, FaultSchedule, read_device_faults
-from simulator.fleet.workload.make_devices import make_devices, parts_of
+from simulator.fleet.workload.make_devices import make_devices
 from simulator.fleet.workload.measurement import Measurement, StagedLedger
 from simulator.fleet.workload.models import build_models, device_model
 from simulator.fleet.workload.operator import EXPIRY_MARGIN_S, Operator, OrderContext
@@ -171,8 +171,6 @@ class FleetWorkload:
                     self._devices, around, self._wheel, self._clock, seed=job.scenario.seed, range_of=job.devices
                 ),
                 self._origin_s,
-                slow=parts_of(job.scenario).slow_target(job.scenario, job.address),
-                part=len(job.device_ids) / job.scenario.fleet.devices,
             )
             self._power = self._faults.power
             self._faults.begin(self._feed.moved)

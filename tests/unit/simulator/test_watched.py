@@ -49,8 +49,6 @@ STARTED_ELSEWHERE: Final = {
     ("fleet/engine/http/engine.py", "gather"): "waits for what start_task started",
     ("fleet/workload/backfill.py", "gather"): "waits for what start_task started",
     ("fleet/workload/fleet.py", "gather"): "waits for what start_task started",
-    ("fleet/workload/slow_connections.py", "gather"): "waits for what start_task started",
-    ("fleet/workload/faults.py", "gather"): "waits for what start_task started",
     ("fleet/workload/storm.py", "gather"): "in a journey, which start_task started: " + AWAITED,
     ("fleet/target/limiter/trial.py", "gather"): AWAITED,
     ("fleet/target/client.py", "TaskGroup"): AWAITED,

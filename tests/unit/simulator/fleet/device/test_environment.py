@@ -87,32 +87,12 @@ def test_a_frozen_sensor_reads_the_same_until_it_thaws():
     assert len(set(levels[21:])) == len(levels[21:]) > 5
 
 
-def test_in_step_timers_bring_all_devices_to_the_same_instant_and_let_them_go_again():
-    bench = Bench({"kind": "in_step_timers", "at_s": 100, "duration_s": 100})
-    bench.run(350)
-    instants = {
-        second: {post.sent_s for post in bench.posts if int(post.sent_s) in range(second, second + 10)}
-        for second in (1040, 1150, 1250)
-    }
-    assert [len(each) for each in instants.values()] == [4, 1, 4]
-
-
 def test_late_batches_are_held_and_then_handed_over_at_once():
     bench = Bench({"kind": "late_batches", "at_s": 0, "duration_s": 1000, "hold_s": 100, "together": True})
     bench.run(350)
     assert {round(post.sent_s) for post in bench.posts} == {1100, 1200, 1300}
     assert [len(post.json()) for post in bench.posts if post.device == 0] == [10, 10, 10]
     assert all(told.sent_s - told.intended_s < 0.1 for told in bench.observer.exchanges)
-
-
-def test_a_batch_goes_out_in_another_order_and_every_reading_arrives_once():
-    held = {"kind": "late_batches", "at_s": 0, "duration_s": 1000, "hold_s": 100, "together": True}
-    bench = Bench(held, {"kind": "out_of_order", "at_s": 0, "duration_s": 1000, "order": "reversed"})
-    bench.run(250)
-    sequences = [reading["sensor_data"]["fleet_sequence"] for reading in bench.readings()]
-    # Live readings go before the backlog, and a batch has both.
-    assert sequences[:10] == [4, 3, 2, 1, 10, 9, 8, 7, 6, 5]
-    assert sorted(sequences) == list(range(1, 21))
 
 
 @pytest.mark.parametrize(("key", "keys"), [("same", 1), ("fresh", 3)])
