@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Final
 
-from agent.errors import ConfigurationError
 from simulator.fleet.faults.registry import LINK_KINDS
 from simulator.fleet.metrics.subjects import nearest
 from simulator.fleet.scenario.faults import fault_end_s
-from simulator.fleet.scenario.files import product_of, signals_of_models
 from simulator.fleet.scenario.finding import Finding
-from simulator.fleet.scenario.fleet import ModelSettings
 from simulator.fleet.scenario.model import Scenario
-from simulator.fleet.signals.registry import SignalSettings
 
 _NO_FAULTS: Final = {
     "backfill": "history is lived through in virtual time and sent as it is",
@@ -44,18 +39,9 @@ def check_faults(scenario: Scenario) -> Iterator[Finding]:
             )
 
 
-def check_fault_readings(scenario: Scenario, folder: Path) -> Iterator[Finding]:
-    """Whether the readings that faults name are there; not for readings that a program gives.
-
-    Args:
-        scenario: that names them.
-        folder: relative paths start here.
-    """
-    try:
-        all_signals = signals_of_models(scenario, product_of(scenario, folder))
-    except ConfigurationError:
-        return  # which the files' own check says
-    known = {name for model in map(_names_of_model, scenario.fleet.models, all_signals) for name in model}
+def check_fault_readings(scenario: Scenario) -> Iterator[Finding]:
+    """Whether the readings that faults name are there."""
+    known = {name for model in scenario.fleet.models for name in model.signals}
     for index, fault in enumerate(scenario.faults):
         for place, name in enumerate(getattr(fault, "readings", ())):
             if name not in known:
@@ -64,18 +50,3 @@ def check_fault_readings(scenario: Scenario, folder: Path) -> Iterator[Finding]:
                     ("fleet", "models"),
                     issue=f"no model has a reading {name!r} ({', '.join(sorted(known))}){nearest(name, known)}",
                 )
-
-
-def _names_of_model(model: ModelSettings, signals: Mapping[str, SignalSettings]) -> set[str]:
-    """What the devices of a model read, in any of their states."""
-    found = set(_names_of(signals))
-    for state in (model.states or {}).values():
-        found.update(_names_of(state.signals))
-    if model.battery is not None and model.battery.reading is not None:
-        found.add(model.battery.reading)
-    return found
-
-
-def _names_of(signals: Mapping[str, SignalSettings]) -> Iterator[str]:
-    for name, settings in signals.items():
-        yield from settings.names(name)

@@ -139,7 +139,7 @@ class FleetWorkload:
         self._began_s = self._staged.began_s = at_s
         self._agenda = Agenda(self._wheel, at_s, self.happen)
         self._origin_s = time.time() + at_s - time.monotonic()
-        if any(model.eventful for model in self._models):
+        if any(model.clock for model in self._models):
             self._build_models()
         around = self._environment(at_s)
         fleet = SharedSettings(
@@ -304,7 +304,7 @@ class FleetWorkload:
         """The models, for a run that begins at ``self._origin_s``."""
         job = self._job
         target = job.scenario.target
-        self._models = build_models(job.scenario, job.folder, self._origin_s, job.program)
+        self._models = build_models(job.scenario, job.folder, self._origin_s)
         self._kinds = [
             device_model(
                 settings,
@@ -317,12 +317,10 @@ class FleetWorkload:
 
     def _environment(self, at_s: float) -> Environment | None:
         """What is the case beside the signals, None for nothing. Pure load meets faults of the network only."""
-        # Without devices nothing has a state or a clock; faults of the network go by the requests.
-        is_wire = self._job.scenario.level == "wire"
-        eventful = not is_wire and any(model.states or model.clock for model in self._models)
-        if not eventful and not self._fault_settings:
+        # Without devices nothing has a clock; faults of the network go by the requests.
+        has_clocks = self._job.scenario.level != "wire" and any(model.clock for model in self._models)
+        if not has_clocks and not self._fault_settings:
             return None
-        has_clocks = not is_wire and any(model.clock for model in self._models)
         return Environment(at_s, self._origin_s, NO_FAULTS, has_clocks=has_clocks)
 
     async def _file_events(self) -> None:

@@ -101,6 +101,19 @@ def test_devices_reboot_by_themselves(looker):
     assert run.record.audit.readings.lost == 0
 
 
+def test_an_update_changes_the_version_that_a_device_tells(looker):
+    firmware = {"versions": {"1.0": 1}, "update_s": 2}
+    commands = [
+        {"payload": {"command": "update_firmware", "version": "2.0"}, "rate_per_s": 0.5},
+        {"payload": {"command": "ping"}, "rate_per_s": 3},
+    ]
+    document = merged(CONTEXTS["core-hold"], {"fleet": {"models": [{"firmware": firmware}]}, "commands": commands})
+    results = looker(document).run.service.results
+    versions = [result["result"]["firmware"] for result in results if "firmware" in (result.get("result") or {})]
+    assert set(versions) == {"1.0", "2.0"}
+    assert all(result["status"] in {"in_progress", "succeeded"} for result in results)
+
+
 def test_a_seed_plays_the_same_twice_and_another_one_something_else(looker, tmp_path):
     again = Looker(tmp_path / "again")
     again.folder.mkdir()

@@ -15,14 +15,10 @@ from simulator.fleet.device.request_template import RequestTemplate
 from simulator.fleet.engine.http.origin import read_origin
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.faults.registry import build_faults
-from simulator.fleet.models.condition import PowerLoss
 from simulator.fleet.models.fault_hooks import ActiveFaults
-from simulator.fleet.models.model import Clock, Model, StateReadings
-from simulator.fleet.models.power import StateMachine
+from simulator.fleet.models.model import Clock
 from simulator.fleet.outcomes import Attempt
 from simulator.fleet.signals.base import Shaped, SignalSet
-from simulator.fleet.signals.chain import Chain, ChainState
-from simulator.fleet.signals.kinds.constant import Constant
 from simulator.fleet.signals.kinds.random_walk import RandomWalk
 from tests.fleet_faults import read_fault
 from tests.unit.simulator.fleet.device.fleet_fakes import START_S, FakeEngine, RecordingLedger, RecordingObserver
@@ -42,16 +38,15 @@ def well(request):
 class Bench:
     """Four devices that read once in ten seconds, from the run's begin on."""
 
-    def __init__(self, *faults, answer=well, nature=None, devices=4) -> None:
+    def __init__(self, *faults, answer=well, clock=None, devices=4) -> None:
         self.clock = VirtualClock(1000.0)
         self.engine = FakeEngine(self.clock, answer)
         self.observer = RecordingObserver()
         self.ledger = RecordingLedger()
         built = build_faults([read_fault(fault) for fault in faults], origin_s=START_S + 1000.0)
-        model = DeviceModel(signals=WALK, interval_s=10.0, polling=PollIntervals(60, 60, 60), wait_s=0.0, nature=nature)
+        model = DeviceModel(signals=WALK, interval_s=10.0, polling=PollIntervals(60, 60, 60), wait_s=0.0, clock=clock)
         offers = extensions.ALL - {extensions.LONG_POLL}
-        has_clocks = nature is not None and nature.clock is not None
-        around = Environment(1000.0, START_S + 1000.0, ActiveFaults(built), has_clocks=has_clocks)
+        around = Environment(1000.0, START_S + 1000.0, ActiveFaults(built), has_clocks=clock is not None)
         fleet = SharedSettings(offers, 1, "run", numbered=True, ledger=self.ledger, began_s=1000.0, environment=around)
         self.driver = HttpDriver(
             self.engine,
@@ -124,19 +119,9 @@ def test_what_is_spoiled_is_refused_and_set_aside_and_the_others_arrive():
 
 
 def test_a_wrong_clock_dates_what_was_read_until_the_service_tells_the_time():
-    bench = Bench(nature=Model("m", WALK, 10.0, clock=Clock(3600.0, 0.0)), devices=1)
+    bench = Bench(clock=Clock(3600.0, 0.0), devices=1)
     bench.engine.takes_s = 0.001
     bench.run(30)
     true_s = [START_S + post.sent_s for post in bench.posts]
     dated = [parse_time(reading["recorded_at"]) for reading in bench.readings()]
     assert all(abs(told - true) > 60 for told, true in zip(dated, true_s, strict=True))
-
-
-def test_readings_and_pace_go_by_the_state():
-    chain = Chain("s", {"idle": ChainState(50.0, True, {"busy": 1.0}), "busy": ChainState(50.0, True, {"idle": 1.0})})
-    busy = StateReadings(SignalSet({"load": Shaped(Constant(7.0))}), every_s=2.0)
-    machine = StateMachine(chain, frozenset(), PowerLoss.STATE)
-    bench = Bench(nature=Model("m", WALK, 10.0, states={"busy": busy}, sources=(machine,)), devices=1)
-    bench.run(500)
-    names = [next(iter(reading["sensor_data"])) for reading in bench.readings()]
-    assert 3 < names.count("load") / names.count("level") < 7

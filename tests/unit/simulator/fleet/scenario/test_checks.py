@@ -254,10 +254,6 @@ SECTIONS = {
         + "fleet: {devices: 9, models: [{signals: {t: {kind: csv, file: no.csv, column: a, every_s: 1}}}]}",
         "fleet.models[0].signals:",
     ),
-    "states without a way": (
-        HEAD + PHASES + "fleet: {devices: 9, models: [{states: {a: {stay_s: 9, next: {c: 1}}, b: {stay_s: 9}}}]}",
-        "fleet.models[0].states: state a: next names 'c'",
-    ),
 }
 
 
@@ -265,7 +261,7 @@ SECTIONS = {
 def test_what_does_not_fit_is_told_where_it_is_to_be_changed(case, tmp_path):
     text, said = SECTIONS[case]
     if any(f"kind: {kind}" in text for kind in ("backfill", "onboarding_storm", "limiter")):
-        text = text.replace("kind: ramp", "kind: hold")  # which these kinds do not have, see test_every_key.py
+        text = text.replace("kind: ramp", "kind: hold")  # which these kinds do not have
     (tmp_path / "key.pem").touch()
     with pytest.raises(ConfigurationError) as caught:
         parse_scenario(text.encode(), tmp_path)
