@@ -45,7 +45,6 @@ WORKER_ENDS: Final = {
     "phases": "worker 0: phases ended unexpectedly: Sudden",
     "ledger-flush": "worker 0: ledger-flush ended unexpectedly: Sudden",
     "seconds": "worker 0: seconds ended unexpectedly: Sudden",
-    "slow": "worker 0: slow-0 ended unexpectedly: Sudden",
     "run.<locals>.wrapper": "worker 0 failed: Sudden",
     "ledger": "worker 0: ledger-0 ended unexpectedly: Sudden",
     "sender": "worker 0: sender ended unexpectedly: Sudden",
@@ -56,10 +55,9 @@ WORKER_ENDS: Final = {
 NOT_ENDED: Final = {
     "MainThread": "runs the loop: its end is that of uvloop's task, run.<locals>.wrapper",
     "http-connect": "an attempt to connect, which may be under way: ended below",
-    "slow-end": "closes slow connections at a fault's end: ended below",
 }
 
-NOT_OF_KINDS: Final[dict[str, Any]] = {"faults": [], "thresholds": [], "workers": None}
+NOT_OF_KINDS: Final[dict[str, Any]] = {"thresholds": [], "workers": None}
 """What the scenario of a core run has and other kinds refuse."""
 STORM: Final = {
     "kind": "onboarding_storm",
@@ -87,7 +85,6 @@ BACKFILL: Final = {
 }
 OTHER_ENDS: Final = [
     ({}, "next:http-connect", "http-connect"),
-    ({}, "next:slow-end", "slow-end"),
     (STORM, "arrivals", "arrivals"),
     (STORM, "next:sudden", "sudden-"),
     (STORM, "next:StormWorkload._register", "sudden-"),
@@ -133,7 +130,6 @@ def scenario(**changes: Any) -> dict[str, Any]:
             {"name": "rest", "kind": "hold", "duration_s": 1},  # while it is to come, a task waits for its time
         ],
         "drain_s": 60,
-        "faults": [{"kind": "slow_loris", "at_s": 0.1, "duration_s": 3.5, "connections": 1, "every_s": 0.1}],
         "thresholds": ["audit.lost == 0"],
         **changes,
     }
