@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from agent.adapters.sqlite_store import SqliteStore
 from agent.adapters.store.failures import is_disk_full
-from agent.adapters.store.outbox_rows import OUTBOX_FULL, EncodedReading
+from agent.adapters.store.outbox_rows import OUTBOX_FULL, EncodedReading, FoundOutbox
 from agent.adapters.store.room import FreeBytes, Reserve
 from agent.adapters.store.schema import load_bytes
 from agent.adapters.store.shared import (
@@ -93,6 +93,7 @@ class StoreService:
         progress: grows with each turn of the writer, at least every 10 s while it is healthy.
         incidents: what happened to the file since the start of this process, one sentence each; the last ones.
         fault: why the last commit failed; None when it went well.
+        found: the outbox as an earlier process left it.
     """
 
     def __init__(
@@ -147,6 +148,7 @@ class StoreService:
         self._failures = 0
         self._retry_s = 0.0
         self._closing = False
+        self.found = FoundOutbox(None, None)
         self._store: SqliteStore | None = None
         self._thread: WatchedThread | None = None
         self._mark_s: float | None = None
@@ -186,6 +188,7 @@ class StoreService:
     def _run(self, opened: Future[None]) -> None:
         try:
             self._store = self._open()
+            self.found = self._store.found
             self._report_incidents(self._store)
         except BaseException as error:  # noqa: BLE001 - handed to the thread that called start
             opened.set_exception(error)

@@ -4,8 +4,8 @@ Keys ascend without a gap and are never given twice, though delivered rows are d
 the row with the highest key is never deleted but only emptied (its ``body`` becomes NULL), until a later row follows
 it. So a commit touches one page, and the highest key is also the number of readings ever accepted.
 
-An idempotency key is the id of the store that first took the reading, and the key in it. A store that replaces a
-damaged one has an id of its own, and rows that were salvaged keep the old one.
+An idempotency key is the id of the opening of the store that took the reading, and the key in it. Each opening has an
+id of its own: a state directory that goes back to what it was, or is copied, gives its rows again, but no key twice.
 
 There is no index over priorities either: the lowest key that each may have is remembered and only ascends, so rows of
 other priorities are stepped over once.
@@ -72,6 +72,9 @@ _THIN_MIN: Final = 16
 # The wall clock was set: ages across boots are others now.
 _CLOCK_STEP_S: Final = 30.0
 _TRIED_MAX: Final = 4096
+_SETTLED: Final = "settled_at"
+# So few of what waits are compared with what the service has.
+_COMPARED_MAX: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +111,19 @@ def decode_values(body: str) -> dict[str, float]:
     return values
 
 
+@dataclass(frozen=True, slots=True)
+class FoundOutbox:
+    """The outbox as an earlier process left it.
+
+    Attributes:
+        used_at: when it last took or gave a reading; None when it never did.
+        waiting: the values of the readings that waited; None when they were too many to be compared.
+    """
+
+    used_at: Moment | None
+    waiting: tuple[dict[str, float], ...] | None
+
+
 class OutboxRows:
     """The :class:`~agent.ports.Outbox` over one connection.
 
@@ -117,7 +133,7 @@ class OutboxRows:
     Args:
         connection: the store's.
         bounds: how much may wait.
-        store_id: of this file, part of the idempotency keys that it gives.
+        store_id: of this opening of the file, part of the idempotency keys that it gives.
         room: on the disk.
         boots: what is known of the time that rows are from; every decision goes by that and by no wall clock.
         transaction: the store's.
@@ -179,6 +195,23 @@ class OutboxRows:
         self._origins.clear()
         self._age_due_s = 0.0
         self._gaps.forget_memory()
+
+    def found(self) -> FoundOutbox:
+        """What an earlier process left; to be asked before anything is put or settled."""
+        moments = [
+            Moment(*row)
+            for row in self._db.execute(
+                "SELECT mono, wall, boot_id FROM reading JOIN origin ON origin.id = origin ORDER BY key DESC LIMIT 1"
+            )
+        ]
+        settled = self._db.execute("SELECT value FROM meta WHERE name = ?", (_SETTLED,)).fetchone()
+        if settled is not None:
+            moments.append(Moment(*json.loads(settled[0])))
+        rows = self._db.execute("SELECT body FROM reading WHERE body IS NOT NULL LIMIT ?", (_COMPARED_MAX + 1,))
+        bodies = [str(body) for (body,) in rows]
+        waiting = tuple(decode_values(body) for body in bodies) if len(bodies) <= _COMPARED_MAX else None
+        used_at = max((self._boots.dated(each) for each in moments), key=lambda each: each.wall_s, default=None)
+        return FoundOutbox(used_at, waiting)
 
     def highest_key(self) -> int:
         """The highest key ever given; 0 for none."""
@@ -395,7 +428,12 @@ class OutboxRows:
                     "DELETE FROM set_aside WHERE key NOT IN (SELECT key FROM set_aside ORDER BY key DESC LIMIT ?)",
                     (SET_ASIDE_MAX,),
                 )
-            self._delete(outcome.delivered)
+            if self._delete(outcome.delivered):
+                now = self._boots.clock.now()
+                self._db.execute(
+                    "INSERT OR REPLACE INTO meta VALUES (?, ?)",
+                    (_SETTLED, json.dumps([now.monotonic_s, now.wall_s, now.boot_id])),
+                )
             self._record_gaps()
 
     def stats(self) -> OutboxStats:
