@@ -54,7 +54,7 @@ _LOG_PREFIXES: Final = ("failed to receive on socket: ", "timeout on socket: ")
 class _ClosingSocket(ssl.SSLSocket):
     """paho leaves a socket open when its handshake fails."""
 
-    def do_handshake(self, block: bool = False) -> None:  # noqa: FBT001, FBT002 - the base class's
+    def do_handshake(self, block: bool = False) -> None:
         try:
             super().do_handshake(block)
         except BaseException:

@@ -113,8 +113,8 @@ def open_transport(trust: ssl.SSLContext | None, limits: httpx.Limits) -> httpx.
     """
     transport = httpx.HTTPTransport(verify=False if trust is None else trust, trust_env=False, limits=limits)
     # httpx has no argument for it; httpcore has, so the pool is made as httpx makes it and put in its place.
-    transport._pool.close()  # noqa: SLF001
-    transport._pool = httpcore.ConnectionPool(  # noqa: SLF001
+    transport._pool.close()
+    transport._pool = httpcore.ConnectionPool(
         ssl_context=trust,
         max_connections=limits.max_connections,
         max_keepalive_connections=limits.max_keepalive_connections,
@@ -146,7 +146,7 @@ class _Backend(httpcore.NetworkBackend):
             raise httpcore.ConnectError(str(exc)) from exc
         fault: Exception = httpcore.ConnectError(f"{host} has no address")
         for *_, place in addresses:
-            scope = f"%{place[3]}" if len(place) > 3 and place[3] else ""  # noqa: PLR2004 - IPv6, link-local
+            scope = f"%{place[3]}" if len(place) > 3 and place[3] else ""
             try:
                 limit_s = _left(timeout, httpcore.ConnectTimeout)
                 address: Any = f"{place[0]}{scope}".encode("ascii")  # create_connection takes both

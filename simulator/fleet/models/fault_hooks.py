@@ -73,23 +73,23 @@ class FaultHooks:
         super().__init_subclass__(**more)
         cls.hooks = frozenset(hook for hook in Hook if getattr(cls, hook) is not getattr(FaultHooks, hook))
 
-    def condition(self, device: Individual, time_s: float, condition: Condition) -> Condition:  # noqa: ARG002
+    def condition(self, device: Individual, time_s: float, condition: Condition) -> Condition:
         """The condition with the fault; its ``until_s`` ends where the fault begins, ends or does something else."""
         return condition
 
-    def values(self, device: Individual, time_s: float, values: Values, read: Read) -> Values:  # noqa: ARG002
+    def values(self, device: Individual, time_s: float, values: Values, read: Read) -> Values:
         """What is read instead of ``values``; finite numbers."""
         return values
 
-    def schedule(self, device: Individual, time_s: float, pace: Pace) -> Pace:  # noqa: ARG002
+    def schedule(self, device: Individual, time_s: float, pace: Pace) -> Pace:
         """The pace from ``time_s`` on."""
         return pace
 
-    def order(self, device: Individual, time_s: float, order: Sequence[int]) -> Sequence[int]:  # noqa: ARG002
+    def order(self, device: Individual, time_s: float, order: Sequence[int]) -> Sequence[int]:
         """The places of a batch's readings, in the order in which they go out."""
         return order
 
-    def bodies(self, device: Individual, time_s: float, body: Body) -> Sequence[Body]:  # noqa: ARG002
+    def bodies(self, device: Individual, time_s: float, body: Body) -> Sequence[Body]:
         """What goes out instead of one body of readings: at least one; the first is the one that is waited for."""
         return (body,)
 

@@ -158,7 +158,7 @@ _SCENARIO: Final = """\
 #   fleet-simulator plan {file}            # what it would do; --signals shows its readings
 #   fleet-simulator run {file} --local     # with a service of its own
 #
-# Every key is in the documentation (scenario-keys.md). Keys that end in _s take seconds (30) or 250ms, 30s, 5m, 2h, 1d.
+# Keys that end in _s take seconds (30) or 250ms, 30s, 5m, 2h, 1d.
 scenario: {name}
 description: Twenty devices with {made_of}.
 seed: 1                              # the same seed plans the same events

@@ -44,7 +44,7 @@ class BadFirmware(DeviceFault[BadFirmwareSettings]):
             return condition
         return dataclasses.replace(condition, factory_firmware=self.settings.version)
 
-    def values(self, device: Individual, time_s: float, values: Values, read: Read) -> Values:  # noqa: ARG002 - a hook
+    def values(self, device: Individual, time_s: float, values: Values, read: Read) -> Values:
         """The readings times their factors."""
         if not self.settings.factors or not self.acts(device, time_s):
             return values

@@ -49,7 +49,7 @@ class SchemaDriftSettings(LastingBasis):
 class SchemaDrift(DeviceFault[SchemaDriftSettings]):
     """Applies :class:`SchemaDriftSettings` to the devices of one run."""
 
-    def values(self, device: Individual, time_s: float, values: Values, read: Read) -> Values:  # noqa: ARG002 - a hook
+    def values(self, device: Individual, time_s: float, values: Values, read: Read) -> Values:
         """The readings under their new names."""
         if not self.acts(device, time_s):
             return values

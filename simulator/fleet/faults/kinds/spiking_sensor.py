@@ -26,7 +26,7 @@ class SpikingSensorSettings(LastingBasis):
 class SpikingSensor(DeviceFault[SpikingSensorSettings]):
     """Applies :class:`SpikingSensorSettings` to the devices of one run."""
 
-    def values(self, device: Individual, time_s: float, values: Values, read: Read) -> Values:  # noqa: ARG002 - a hook
+    def values(self, device: Individual, time_s: float, values: Values, read: Read) -> Values:
         """The readings, some of them ``height`` away."""
         if not self.acts(device, time_s):
             return values

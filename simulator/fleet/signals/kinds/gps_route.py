@@ -53,7 +53,7 @@ class GpsRouteSettings(SignalBasis):
             raise ValueError("latitude, longitude, heading and speed need four different names")
         return self
 
-    def names(self, name: str = "") -> tuple[str, ...]:  # noqa: ARG002 - a route's readings have names of their own
+    def names(self, name: str = "") -> tuple[str, ...]:
         """The four readings."""
         return self.latitude, self.longitude, self.heading, self.speed
 
