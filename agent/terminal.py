@@ -56,13 +56,11 @@ class EscapingStream:
 
 
 def protect_terminal() -> None:
-    """Have standard output and error escaped from now on; a character that they cannot show ends no program."""
+    """Have standard output and error escaped from now on."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None or isinstance(stream, EscapingStream):
             continue
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")
         setattr(sys, name, EscapingStream(stream))
 
 
