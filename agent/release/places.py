@@ -56,11 +56,6 @@ class Places:
         return self.root / "etc/device-agent-helper.toml"
 
     @property
-    def agent_configuration(self) -> Path:
-        """The path of the agent's own configuration."""
-        return self.root / "etc/device-agent/config.yaml"
-
-    @property
     def download(self) -> Path:
         """The agent's folder for a release that a command brings."""
         return self.root / "var/lib/device-agent/update"

@@ -83,6 +83,7 @@ class Device:
         maker: of its releases.
         base_url, device_id: of the service.
         limits: of the trial, ``[update]``.
+        sensors: beside the witness.
     """
 
     folder: Path
@@ -90,6 +91,7 @@ class Device:
     base_url: str
     device_id: str
     limits: dict[str, float] = field(default_factory=lambda: {"probation_s": 1, "deadline_s": 100, "max_starts": 3})
+    sensors: list[dict[str, Any]] = field(default_factory=list)
     version: str = "1.0.0"
     ready: threading.Event = field(default_factory=threading.Event)
     alive_s: float = 0.0
@@ -204,7 +206,8 @@ class Device:
                     "settings": {
                         "argv": [*python, str(self.folder / "witness.py"), str(self.folder / "witness.jsonl")]
                     },
-                }
+                },
+                *self.sensors,
             ],
             "outbox": {"group_window_s": 0.05},
         }
