@@ -52,8 +52,8 @@ from agent.wire.secret import Secret
 from simulator.service.config import ServiceConfig
 from simulator.service.server import serve
 keep, access_log, level = sys.argv[2:] or ("0", "off", "warning")
-config = ServiceConfig(data_dir=Path(sys.argv[1]), api_key="mk_benchmark", secret_key=Secret("msk_benchmark"), rate_limit=0,
-                       keep_requests=int(keep), access_log=access_log, log_level=level)
+config = ServiceConfig(data_dir=Path(sys.argv[1]), api_key="mk_benchmark", secret_key=Secret("msk_benchmark"),
+                       rate_limit=0, keep_requests=int(keep), access_log=access_log, log_level=level)
 serve(config, lambda service, url: print("ready", url, flush=True))
 """
 
