@@ -17,7 +17,7 @@ def first_file(program: str, values: Mapping[str, Any]) -> str:
     """
     head = (
         f"# Configuration of {program}. What is not here has its default; every key with its meaning is in configs/\n"
-        f"# of the repository, and in /usr/share/doc/{program}/examples/ of the package. Secrets never stand here, but\n"
+        f"# of the repository, and in /usr/share/doc/{program}/examples/ of the package. Secrets are never here, but\n"
         f"# in files of mode 600. Check it with: {program} check --config THIS_FILE\n\n"
     )
     return head + yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True)
