@@ -9,19 +9,16 @@ import io
 import shutil
 import sys
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from PIL import Image
 from rich.console import Console
 
-from simulator.fleet.record import RunRecord, Second, Verdict, VerdictStatus
+from simulator.fleet.record import RunRecord, Second
 from simulator.fleet.report.folder import RunFolder
-from simulator.fleet.report.history import history_of
 from simulator.fleet.report.live_screen import ScreenState, frame
 from simulator.fleet.report.making import make_reports
-from simulator.fleet.report.page.comparison import history_page
 from simulator.fleet.report.run_status import (
     RunHead,
     RunStatus,
@@ -37,12 +34,11 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 IMAGES: Final = ROOT / "docs" / "images"
 _SHAPE: Final = Shape(duration_s=240)
 _MOMENT: Final = 112
-_CUT_SHORT: Final = 5
 _WIDTH, _HEIGHT = 140, 36
 
 
 def write_pictures(executable: str) -> list[Path]:
-    """The live view in the middle of a fault, the top of the page, and a history."""
+    """The live view in the middle of a fault, and the top of the page."""
     record, seconds = a_run(_SHAPE)
     with tempfile.TemporaryDirectory() as name, chromium(executable) as browser:
         folder = Path(name) / "run"
@@ -56,25 +52,7 @@ def write_pictures(executable: str) -> list[Path]:
         report = _kept("fleet-report.png", page.screenshot(), 1180)
         page.set_content(f"<body style='margin:0'>{_live(record, seconds)}</body>")
         live = _kept("fleet-live.png", page.locator("svg").screenshot(), 1100)
-        page.set_viewport_size({"width": 1180, "height": 980})
-        page.set_content(_history(Path(name) / "runs"))
-        history = _kept("fleet-history.png", page.screenshot(), 1180)
-    return [live, report, history]
-
-
-def _history(folder: Path) -> str:
-    """Fourteen nights; one run is cut short, and the last one is slower."""
-    for night in range(14):
-        slower = {13: 1.9}.get(night, 1 + 0.04 * (night % 4))
-        record, _ = a_run(Shape(duration_s=40, rate_per_s=40, good=True, seed=night, slower=slower))
-        began_at = f"2026-03-{night + 1:02d}T02:00:00Z"
-        run_of_night = replace(record, seed=1, began_at=began_at)
-        if night == _CUT_SHORT:
-            verdict = Verdict(VerdictStatus.INTERRUPTED, 130)
-            run_of_night = replace(run_of_night, partial="it ended after 21 s of 40 s", verdict=verdict)
-        with RunFolder(folder / f"night-{night + 1:02d}") as run:
-            run.finish(run_of_night)
-    return history_page(history_of([folder]))
+    return [live, report]
 
 
 def _live(record: RunRecord, seconds: list[Second]) -> str:

@@ -67,16 +67,6 @@ STORM: Final = {
     **NOT_OF_KINDS,
     "fleet": {"devices": 200, "identities": {"prefix": "sudden-"}},
 }
-LIMITER: Final = {
-    "kind": "limiter",
-    "level": "wire",
-    "fleet": {"devices": 1},
-    "limiter": {"quota": 1000, "window_s": "1m"},
-    "phases": [{"name": "hold", "kind": "hold", "duration_s": "4m"}],
-    "seed": None,
-    "target": {"transport": "http_poll"},
-    **NOT_OF_KINDS,
-}
 BACKFILL: Final = {
     "kind": "backfill",
     "backfill": {"history_s": "3d"},
@@ -92,7 +82,6 @@ OTHER_ENDS: Final = [
     (STORM, "next:sudden", "sudden-"),
     (STORM, "next:StormWorkload._register", "sudden-"),
     (STORM, "next:StormWorkload._remove", "sudden-"),
-    (LIMITER, "limiter", "limiter"),
     (BACKFILL, "backfill", "backfill-"),
 ]
 """What only some runs have, or have for moments: their scenario, the part, and how the name begins that the run has."""
@@ -100,7 +89,7 @@ MQTT_ENDS: Final = {
     "mqtt-connect": "ended below",
     "TargetAddress._find": "looks up the target's address: whoever connects waits for it, and gets its error",
 }
-OF_KINDS: Final = {"arrivals", "sudden", "StormWorkload._register", "StormWorkload._remove", "limiter", "backfill"}
+OF_KINDS: Final = {"arrivals", "sudden", "StormWorkload._register", "StormWorkload._remove", "backfill"}
 
 
 @pytest.fixture(autouse=True)
@@ -190,11 +179,11 @@ def test_a_run_is_inconclusive_when_a_part_of_its_kind_ends(case, service, tmp_p
     assert "ended unexpectedly: Sudden" in " | ".join(record.verdict.sentences)
 
 
-@pytest.mark.parametrize("case", [(STORM, "arrivals"), (LIMITER, "limiter"), (BACKFILL, "backfill")])
+@pytest.mark.parametrize("case", [(STORM, "arrivals"), (BACKFILL, "backfill")])
 def test_every_thread_and_task_of_other_kinds_of_runs_stands_in_the_tables(case, service, tmp_path, monkeypatch):
     changes, part = case
     monkeypatch.setattr(fleet_run, "work", sudden_ends.work)
-    monkeypatch.setenv(END, part)  # the limiter's test takes four minutes to its end
+    monkeypatch.setenv(END, part)
     monkeypatch.setenv(LIST, str(tmp_path / "parts"))
     run(service, tmp_path, **changes)
     found = set((tmp_path / "parts").read_text().split("\n"))

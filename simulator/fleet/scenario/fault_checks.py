@@ -19,7 +19,6 @@ from simulator.fleet.signals.registry import SignalSettings
 _NO_FAULTS: Final = {
     "backfill": "history is lived through in virtual time and sent as it is",
     "onboarding_storm": "labels are scanned without devices or links that could fail",
-    "limiter": "the limiter's counts would mean nothing",
 }
 """Kinds that play no fault, and why."""
 READING_KEYS: Final = ("readings", "drop", "rename", "factors")

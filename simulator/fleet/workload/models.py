@@ -27,7 +27,7 @@ from simulator.fleet.scenario.reading import ScenarioFile
 from simulator.fleet.signals.registry import SignalSettings
 
 _DEVICES_SHOWN: Final = 3
-_WITHOUT_READINGS: Final = frozenset({"limiter", "onboarding_storm"})
+_WITHOUT_READINGS: Final = frozenset({"onboarding_storm"})
 
 
 def build_models(

@@ -14,7 +14,6 @@ from click.testing import CliRunner
 from simulator.cli import program
 from simulator.fleet.models.day import SignalDay
 from simulator.fleet.report.signal_plots import signals_page, terminal_plots
-from simulator.fleet.scenario.starters import starter_text
 
 DAY_S = 86_400
 SCENARIO = """\
@@ -177,15 +176,6 @@ def test_names_are_data_and_no_markup():
     assert "<b>" not in text
     assert "<script>" not in text
     assert "&lt;b&gt;" in text
-
-
-@pytest.mark.parametrize("flag", [("--signals",), ("--html", "x.html")])
-def test_what_reads_nothing_has_no_plots_and_says_so(flag, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    text = starter_text("limiter")
-    code, said = plan(tmp_path, *flag, text=text)
-    assert (code, said) == (2, "kind limiter has no devices that read anything")
-    assert not (tmp_path / "x.html").exists()
 
 
 def test_a_page_that_cannot_be_written_is_one_line(tmp_path):
