@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-from rich.console import Console
 
 from simulator.exit_codes import ExitCode
 from simulator.fleet.report.compare import compare_runs, comparison_json, print_comparison
-from simulator.terminal import errors_in_one_line
+from simulator.terminal import Console, errors_in_one_line
 
 _RUN = click.Path(path_type=Path, file_okay=False)
 

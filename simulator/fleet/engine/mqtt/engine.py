@@ -110,12 +110,6 @@ class MqttSessions:
             self._give_up(session.number)
             session.cut()
 
-    def make_half_open(self, device: int) -> None:
-        """Ignore everything on this session's connection from now on, even its end: it is half-open."""
-        session = self._sessions.get(device)
-        if session is not None:
-            session.make_half_open()
-
     async def close(self) -> None:
         """Cut every session. See :meth:`MqttEngine.close`."""
         for device in list(self._sessions):
