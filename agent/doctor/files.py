@@ -141,10 +141,31 @@ def _state_dir_durable(subject: Subject) -> Finding:
     if kind in _MEMORY_FILESYSTEMS:
         cause = "a RAM disk: what waits there is lost with the power, and commands may run twice"
         return failed(seen, cause, "set state_dir to a directory on the flash or disk")
+    if kind == "overlay":
+        return _overlay_durable(subject, seen, options)
     if "ro" in options:
         cause = "the file system is mounted read-only, perhaps by the kernel after errors"
         return failed(seen, cause, f"look into dmesg, then: mount -o remount,rw {point}")
     return ok(seen)
+
+
+def _overlay_durable(subject: Subject, seen: str, options: list[str]) -> Finding:
+    """What is written to an overlay lies in its upper directory, and lasts as long as that does."""
+    fix = "set state_dir to a directory on the flash or disk itself, or switch the overlay off (raspi-config)"
+    upper = next((each.partition("=")[2] for each in options if each.startswith("upperdir=")), None)
+    if upper is None or "ro" in options:
+        return failed(seen, "an overlay that cannot be written", fix)
+    # Made before the root file system was changed, as at boot, its path is not this one's.
+    below = _mount_of(subject, Path(upper)) if Path(upper).is_dir() else None
+    if below is None or below[1] == "overlay":
+        cause = f"an overlay whose upper directory {upper} cannot be seen from here: most likely it is a RAM disk"
+        return warning(seen, f"{cause}, and what waits is lost at each boot", fix)
+    if below[1] in _MEMORY_FILESYSTEMS:
+        cause = (
+            f"what is written goes to {upper} on {below[1]}, a RAM disk: each boot begins with the state of the card"
+        )
+        return failed(seen, f"{cause}, and commands may run twice", fix)
+    return ok(f"{seen}, written to {upper} on {below[1]}")
 
 
 def _mount_of(subject: Subject, path: Path) -> tuple[str, str, list[str]] | None:

@@ -17,6 +17,7 @@ from sqlalchemy.exc import DBAPIError
 from starlette.types import Scope
 
 from agent.errors import ConfigurationError
+from agent.wire.instances import InstanceWatch
 from agent.wire.secret import Secret
 from simulator.service.accounts import Accounts, read_held
 from simulator.service.client_address import client_address, parse_networks
@@ -103,6 +104,7 @@ class Service:
         self.due = Due(self.clock)
         self.ids = IdSource(self.clock, config.seed)
         self.presence = Presence()
+        self.instances = InstanceWatch()
         self.waiters, self.feed, self.epochs = Waiters(), Feed(), Epochs()
         self.running_keys = RunningKeys()
         self.passwords = Passwords()
