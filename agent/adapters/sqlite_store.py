@@ -99,6 +99,9 @@ class SqliteStore:
             self._open()
             with self.looking():
                 self.found = self.outbox.found()
+                lost = self.outbox.count_unsaved()
+            if lost:
+                _log.error("store=lost %d readings were only in memory when the last process ended", lost)
         except BaseException:
             os.close(self._lock)
             raise

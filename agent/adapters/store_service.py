@@ -36,6 +36,7 @@ from agent.adapters.store.shared import (
     SharedOutbox,
     putting,
 )
+from agent.core.gaps import Gap
 from agent.core.outbox import Bounds
 from agent.core.values import SendOutcome
 from agent.errors import AgentError, StorageError
@@ -141,6 +142,8 @@ class StoreService:
         self._state = OK
         self._is_disk_full = False
         self._refused = 0
+        # What a start after the end of this process would count as lost.
+        self._noted_unsaved: Gap | None = None
         self._changed = threading.Condition()
         self._requests: deque[Request] = deque()
         self._buffer = Buffer(buffer_max)
@@ -396,7 +399,10 @@ class StoreService:
             return
         fault = error or StorageError(f"{self.path}: there is no room left for readings: free space on its disk")
         commands = [request for request in writes if not request.of_readings]
-        failure = self._attempt(store, commands, readings=False)
+        with self._changed:
+            self._noted_unsaved = self._buffer.unsaved
+        note = Request(lambda store: store.outbox.note_unsaved(self._noted_unsaved), writes=True)
+        failure = self._attempt(store, [note, *commands], readings=False)
         # The log must not take the room that it needs to be written back; and written back it begins anew.
         store.write_back()
         self._conclude(store, commands, failure, fault)
@@ -434,6 +440,9 @@ class StoreService:
                 store.outbox.note_gap(load.gap)
             if load.drafts:
                 self._refused = store.outbox.accept(load.drafts)
+                if self._noted_unsaved is not None:
+                    with self._changed:
+                        store.outbox.note_unsaved(self._buffer.unsaved)
             if self._failures:
                 # Something must be written to know that the disk is well.
                 store.touch()
@@ -444,6 +453,9 @@ class StoreService:
                     request.result = store.attempt(lambda work=request.work: work(store))  # type: ignore[misc]
                 except AgentError as error:
                     request.error = error
+        if load.drafts:
+            with self._changed:
+                self._noted_unsaved = self._noted_unsaved and self._buffer.unsaved
         if piggyback is not None and self._piggyback is not None:
             self._piggyback.committed()
 

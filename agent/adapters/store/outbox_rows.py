@@ -24,7 +24,6 @@ from agent.adapters.store.boot_rows import BootRows
 from agent.adapters.store.counts import GapRows, Totals, read_stats
 from agent.adapters.store.failures import Transaction, damage
 from agent.adapters.store.room import DiskRoom
-from agent.adapters.store.thinner import Thinner
 from agent.core.gaps import Gap, gaps_of
 from agent.core.outbox import (
     RELIEVED_AT,
@@ -67,12 +66,11 @@ _READ_SQL: Final = (
 # A transaction must stay small; what a bound that was just lowered makes too much goes with the commits that follow.
 _GO_AT_ONCE: Final = 2_000
 _ROUNDS_MAX: Final = 50
-# So few are not worth thinning out.
-_THIN_MIN: Final = 16
 # The wall clock was set: ages across boots are others now.
 _CLOCK_STEP_S: Final = 30.0
 _TRIED_MAX: Final = 4096
 _SETTLED: Final = "settled_at"
+_UNSAVED: Final = "unsaved"
 # So few of what waits are compared with what the service has.
 _COMPARED_MAX: Final = 100
 
@@ -156,7 +154,6 @@ class OutboxRows:
         self._store_id = store_id
         self._room = room
         self._gaps = GapRows(connection)
-        self._thinner = Thinner(connection, lambda where, arguments: self._held(_HELD_SQL + where, *arguments))
         # How often each was handed out in this process; writing that down at each try would wear the flash.
         self._tried: OrderedDict[int, int] = OrderedDict()
         self._totals: Totals | None = None
@@ -308,21 +305,8 @@ class OutboxRows:
         return Shortage(totals.waiting - totals.rows[Priority.GAP] - self._bounds.max_rows, size_bytes, reason)
 
     def _choose_gone(self, shortage: Shortage, limit: int) -> list[tuple[StoredItem, DropReason]]:
-        if self._bounds.when_full is WhenFull.THIN_OUT:
-            thinned = self._thin_out()
-            if thinned:
-                return [(held, DropReason.THINNED) for held in thinned]
         lowest_first = sorted(set(Priority) - {Priority.GAP}, reverse=True)
         return evict((self._free(self._queue(rank)) for rank in lowest_first), shortage, limit)
-
-    def _thin_out(self) -> Sequence[StoredItem]:
-        """A step of a round over the older half of the lowest priority that has many readings."""
-        totals = self._count()
-        rank = max((rank for rank in Priority if rank >= 0 and totals.rows[rank] > _THIN_MIN), default=None)
-        if rank is None:
-            return ()
-        kept = kept_together(self._in_flight, totals.waiting)
-        return self._thinner.step(rank, totals.rows[rank], totals.first[rank], kept)
 
     def _drop_too_old(self, now: Moment) -> int:
         """Drop for age, where that may have something to do since it was last looked at."""
@@ -350,6 +334,29 @@ class OutboxRows:
         """Count readings that were dropped before they could be stored."""
         with self._transaction():
             self._gaps.note(gap)
+
+    def note_unsaved(self, gap: Gap | None) -> None:
+        """Write down what is only in memory; None when all of it is stored. It counts should this process end."""
+        with self._transaction():
+            if gap is None:
+                self._db.execute("DELETE FROM meta WHERE name = ?", (_UNSAVED,))
+            else:
+                moments = (value for at in (gap.since, gap.until) for value in (at.monotonic_s, at.wall_s, at.boot_id))
+                self._db.execute(
+                    "INSERT OR REPLACE INTO meta VALUES (?, ?)", (_UNSAVED, json.dumps([gap.rows, *moments]))
+                )
+
+    def count_unsaved(self) -> int:
+        """Count what an earlier process had only in memory when it ended as dropped; how many readings."""
+        row = self._db.execute("SELECT value FROM meta WHERE name = ?", (_UNSAVED,)).fetchone()
+        if row is None:
+            return 0
+        rows, *moments = json.loads(row[0])
+        with self._transaction():
+            self._gaps.note(Gap(DropReason.UNSAVED, rows, Moment(*moments[:3]), Moment(*moments[3:])))
+            self._record_gaps()
+            self.note_unsaved(None)
+        return int(rows)
 
     def _note(self, dropped: Iterable[tuple[StoredItem, DropReason]]) -> None:
         for gap in gaps_of(dropped):
