@@ -27,7 +27,7 @@ from agent.config.model import OutboxConfig
 from agent.core.outbox import Bounds, WhenFull
 from agent.errors import ConfigurationError, StorageError
 from agent.exit_codes import EXIT_CRASHED, EXIT_REPLACE, EXIT_STOPPED
-from agent.plugins import packages_of
+from agent.plugins import packages_of, states_of
 from agent.runtime.ledger import SETTING as LEDGER
 from agent.runtime.ledger import Ledger, written_bytes
 from agent.runtime.supervisor import Ending
@@ -351,13 +351,13 @@ class AgentLife(ProgramLife):
     def _serve_metrics(self, agent: Agent, store: StoreService) -> MetricsServer | None:
         if self._config.metrics is None or self._figures is None:
             return None
-        from agent.app.figures import count_start
-        from agent.app.metrics import MetricSources, serve_metrics
+        from agent.adapters.metrics_server import MetricsServer
+        from agent.app.metrics import MetricSources, make_registry
 
         sources = MetricSources(
             clock=self._clock,
             started=self._started,
-            starts=count_start(store.journal),
+            starts=agent.instance.starts,
             figures=self._figures,
             parts=self._health.parts,
             outbox=store.outbox.stats,
@@ -365,7 +365,7 @@ class AgentLife(ProgramLife):
             service_time=agent.service_time,
             ledger=self._ledger.snapshot,
         )
-        server = serve_metrics(self._config.metrics, sources, self._supervisor.crashed)
+        server = MetricsServer(make_registry(sources), self._config.metrics.host, self._config.metrics.port)
         _log.info("metrics=%s", server.address)
         return server
 
@@ -376,6 +376,9 @@ class AgentLife(ProgramLife):
 
     def _packages(self) -> Mapping[str, str]:
         return packages_of(self._agent.plugins()) if self._agent is not None else {}
+
+    def _plugins(self) -> Mapping[str, str]:
+        return states_of(self._agent.plugins()) if self._agent is not None else {}
 
 
 def outbox_bounds(outbox: OutboxConfig) -> Bounds:

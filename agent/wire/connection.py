@@ -70,6 +70,8 @@ class Connection:
         on_date: called with each good answer with the time at the service (``Date``, epoch seconds), and how long
             before that the request was sent, seconds; from whichever thread asked.
         last_headers: of the last answer, an error or not; empty before the first one.
+        headers: sent with each request; may be added to.
+        on_headers: called with the headers of each good answer, from whichever thread asked.
 
     Raises:
         ConfigurationError: the base URL or the file with the authorities cannot be used.
@@ -93,10 +95,11 @@ class Connection:
         self._timeout_s = timeout_s
         self.max_answer_bytes = max_answer_bytes
         self._transport = transport
-        self._headers = {"User-Agent": user_agent, "Accept": "application/json", "Accept-Encoding": "gzip"}
+        self.headers = {"User-Agent": user_agent, "Accept": "application/json", "Accept-Encoding": "gzip"}
         self._monotonic = monotonic
         self.on_traffic: Callable[[int, int], None] = lambda _sent_bytes, _received_bytes: None
         self.on_date: Callable[[float, float], object] | None = None
+        self.on_headers: Callable[[Mapping[str, str]], object] = lambda _headers: None
         self._identity = Identity()
         self.last_headers: Mapping[str, str] = {}
         self._lock = threading.Lock()
@@ -249,7 +252,7 @@ class Connection:
 
     def _open_client(self) -> httpx.Client:
         transport = self._transport or open_transport(self._trust, _LIMITS)
-        return httpx.Client(trust_env=False, follow_redirects=False, transport=transport, headers=self._headers)
+        return httpx.Client(trust_env=False, follow_redirects=False, transport=transport)
 
     def _usable_client(self, *, interruptible: bool) -> httpx.Client:
         """The client for a request that may be interrupted, or may not.
@@ -281,7 +284,7 @@ class Connection:
         wait_s: float,
         traced: bool,
     ) -> httpx.Request:
-        sent = dict(headers or {})
+        sent = {**self.headers, **(headers or {})}
         for name, value in sent.items():
             if not (value.isascii() and value.isprintable()):
                 raise InvalidMessage(f"the header {name} must be printable ASCII")
@@ -340,10 +343,12 @@ class Connection:
         if response.status_code not in accepts:
             if not is_page:
                 self._identity.note(request.method, request.url.path, answer.status)
-            if is_page or not (200 <= answer.status < 300 or answer.is_unchanged):  # noqa: PLR2004 - RFC 9110, section 15.3
+            if is_page or not (200 <= answer.status < 300 or answer.is_unchanged):
                 is_meant = is_page and self._is_meant(request, answer)
                 raise_for_status(response, content, source=source, redact=self._redact, page_is_meant=is_meant)
-        is_from_service = answer.status < 400 and not is_page  # noqa: PLR2004 - RFC 9110, section 15.5
+        is_from_service = answer.status < 400 and not is_page
+        if is_from_service:
+            self.on_headers(response.headers)
         if self.on_date is not None and is_from_service and answer.server_time is not None:
             late_s = self._monotonic() - arrived_s  # the body took its time, and the header is as old by now
             self.on_date(answer.server_time + late_s, arrived_s - budget.began_s)
@@ -352,7 +357,7 @@ class Connection:
     def _is_meant(self, request: httpx.Request, page: Answer) -> bool:
         """Whether a web page is the service's own; see :class:`~agent.wire.identity.Identity`."""
         status, path, content = page.status, request.url.path, page.content
-        is_judged = (200 <= status < 300 or 400 <= status < 500) and status not in TRUSTED_IN_HTML  # noqa: PLR2004
+        is_judged = (200 <= status < 300 or 400 <= status < 500) and status not in TRUSTED_IN_HTML
         if not is_judged:
             return False
         verdict = self._identity.judge(request.method, path, status, content, self._monotonic())
@@ -394,7 +399,7 @@ class Connection:
 
     def _read(self, response: httpx.Response, budget: TimeBudget) -> bytes:
         status = response.status_code
-        if 300 <= status < 400:  # noqa: PLR2004 - RFC 9110, section 15.4: nothing in it is read
+        if 300 <= status < 400:
             return b""
 
         def check_deadline() -> None:
@@ -408,7 +413,7 @@ class Connection:
         try:
             return read_body(response, self.max_answer_bytes, check_deadline)
         except UnexpectedAnswer:
-            if status >= 400:  # noqa: PLR2004 - RFC 9110, section 15.5: the status says enough
+            if status >= 400:
                 return b""
             raise
 

@@ -54,7 +54,7 @@ def run_ordered(
 
 
 def _begin(start: Callable[[], Callable[[Any], Any]]) -> None:
-    global _do  # noqa: PLW0603 - of this process, as the pool's initializer is
+    global _do
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started it ends it
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _do = start()

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import click
-from rich.console import Console
 from rich.markup import escape
 
 from simulator.interrupts import terminations_as_interrupts
@@ -18,7 +17,7 @@ from simulator.labels.payload import DEFAULT_TEMPLATE, PROFILES
 from simulator.labels.printing.grid import PAPERS, read_grid
 from simulator.labels.printing.options import PrintOptions, parse_label_mm
 from simulator.labels.processes import cores
-from simulator.terminal import CheckFailed, CommandLineError, Interrupted, option, show_progress
+from simulator.terminal import CheckFailed, CommandLineError, Console, Interrupted, option, show_progress
 
 
 @click.command("make")

@@ -20,10 +20,10 @@ from agent.wire import paths
 from agent.wire.limits import BODY_BYTES
 from simulator.service.addresses import CONTROL_PREFIX, PAGES, PUBLIC
 from simulator.service.answers import send_answer
-from simulator.service.control_access import ControlAccess
+from simulator.service.control_access import ControlAccess, is_local
 from simulator.service.endpoints import Endpoint
 from simulator.service.errors import ServiceError, invalid
-from simulator.service.gate import RESPONSE_HEADERS, is_local
+from simulator.service.gate import RESPONSE_HEADERS
 from simulator.service.http_errors import http_error_of
 from simulator.service.profile_layer import (
     commands,
@@ -173,7 +173,7 @@ class ProfileLayer:
             return reply
         probe = {"path": _PROBE, "raw_path": _PROBE.encode(), "method": "GET", "query_string": b""}
         asked = await self._ask(exchange, {**exchange.inner_scope(), **probe}, receive)
-        if asked is None or asked.status != 404:  # noqa: PLR2004 - what the probe is for
+        if asked is None or asked.status != 404:
             return reply if asked is None else asked
         reply.headers = [*asked.headers, *reply.headers]
         return reply

@@ -26,7 +26,8 @@ def advice_of(folder, **arguments):
     except LabelError as refusal:
         message = str(refusal)
     found = ADVICE.findall(message)
-    assert bool(found) == bool(message) or message.endswith("shorten the product id or the identifier")
+    no_size = ("shorten the product id or the identifier", "a larger label, or shorter identifiers and names")
+    assert bool(found) == bool(message) or message.endswith(no_size)
     return [{name.replace("-", "_"): int(value) if name == "dpi" else float(value)} for name, value in found]
 
 

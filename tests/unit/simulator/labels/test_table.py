@@ -140,7 +140,7 @@ def test_every_bad_row_is_named_with_its_line_and_nothing_is_made(tmp_path):
     assert "line 2 already" in lines["4"]
     assert "4 columns where the first line names 3" in lines["5"]
     assert "control characters" in lines["6"]
-    assert "a label takes 512" in lines["7"]
+    assert "no label for product 'p'" in lines["7"]
     assert not (tmp_path / "out").exists()
 
 

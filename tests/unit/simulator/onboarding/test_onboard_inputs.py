@@ -141,7 +141,6 @@ def test_a_manifest_that_is_none_is_refused_with_its_place(tmp_path, text, compl
         (["cleanup", *WAY, "SECRET"], "give the folder or journal of a run, or --marked"),
         (["cleanup", "x", *WAY, "SECRET", "--run", "1"], "--run goes with --marked"),
         (["cleanup", "/nowhere", *WAY, "SECRET"], "/nowhere cannot be read"),
-        (["audit", "/nowhere", "x"], "/nowhere cannot be read"),
         (
             ["campaign", "/nowhere", *WAY, "SECRET", "--user-id", "u", "--out", "o"],
             "give pictures, PDF documents, or folders",
