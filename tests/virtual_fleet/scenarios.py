@@ -120,7 +120,7 @@ class Look:
 
     @cached_property
     def forecast(self) -> Forecast:
-        return forecast(Plan(read_scenario_file(self.path).scenario), "d" * 32, cores=2)
+        return forecast(Plan(read_scenario_file(self.path).scenario), cores=2)
 
     @cached_property
     def plan(self) -> str:
