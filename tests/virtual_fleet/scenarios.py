@@ -83,7 +83,6 @@ CONTEXTS: Mapping[str, Document] = {
     ),
     "core-mqtt": _context(_MQTT, {"fleet": {"models": [_READS]}}),
     "wire-http": _context(_HTTP, _OPEN),
-    "wire-mqtt": _context(_MQTT, _OPEN),
     "history": _context(
         _HTTP,
         {"kind": "backfill", "backfill": {"history_s": 600, "ends_at": "2026-01-01T00:00:00Z"}},

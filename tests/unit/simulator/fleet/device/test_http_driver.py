@@ -357,54 +357,17 @@ def _traced_bytes(devices: int) -> int:
     return size
 
 
-HTML = {"content-type": "text/html"}
-
-
-def paged(proof):
-    """A server whose answers to writes are web pages, and whose list of devices is this."""
-
+def test_a_web_page_in_place_of_an_answer_is_a_captive_portals_and_no_reading_is_taken_as_delivered():
     def answer(request):
-        if request.method == "POST":
-            return 200, HTML, b"<html><body>Created</body></html>"
-        return proof if request.target.endswith("/devices") else NOTHING
+        html = (200, {"content-type": "text/html"}, b"<html>Sign in</html>")
+        return html if request.method == "POST" else NOTHING
 
-    return answer
-
-
-def proofs_of(bench):
-    return [request for request in bench.engine.requests if request.target.endswith("/devices")]
-
-
-def test_a_server_that_answers_writes_with_its_own_pages_is_believed_after_one_proof_for_all_devices():
-    bench = Bench(devices=20, answer=paged((200, {"content-type": "application/json"}, b"[]")))
-    bench.engine.takes_s = 3.0
-    bench.switch_on()
-    bench.run(300)
-    assert len(proofs_of(bench)) == 1
-    accepted = {(device, key) for device, keys, _ in bench.written("readings_accepted") for key in keys}
-    assert {device for device, _ in accepted} == set(bench.indices)
-    readings = [told for told in bench.observer.exchanges if told.operation == "http.sensor_data"]
-    assert {told.outcome for told in readings} == {OutcomeClass.OK}
-
-
-def test_pages_without_a_proof_are_a_captive_portal_and_no_reading_is_taken_as_delivered():
-    bench = Bench(devices=5, answer=paged((200, HTML, b"<html>Sign in</html>")))
+    bench = Bench(devices=5, answer=answer)
     bench.switch_on()
     bench.run(290)
     assert bench.written("readings_accepted") == []
-    assert 1 <= len(proofs_of(bench)) <= 5
-
-
-def test_the_power_goes_while_the_proof_is_on_its_way_and_the_others_go_on():
-    bench = Bench(devices=3, answer=paged(None))
-    bench.switch_on()
-    while not proofs_of(bench):
-        bench.run(1)
-    bench.driver.switch_off(proofs_of(bench)[0].device)
-    bench.answer = paged((200, {"content-type": "application/json"}, b"[]"))
-    bench.run(300)
-    others = {device for device, _, _ in bench.written("readings_accepted")}
-    assert len(others) == 2
+    readings = [told for told in bench.observer.exchanges if told.operation == "http.sensor_data"]
+    assert {told.outcome for told in readings} == {OutcomeClass.UNEXPECTED}
 
 
 @pytest.mark.parametrize("wall_off_s", [0.0, -86_400.0])
