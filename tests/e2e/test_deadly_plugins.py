@@ -1,4 +1,4 @@
-"""``doctor``, ``check`` and the listings with plug-ins that end whatever process loads them."""
+"""Plug-ins that end whatever process loads them, and payloads that end or hang their validation."""
 
 from __future__ import annotations
 
@@ -15,21 +15,8 @@ from agent.wire.commands import CommandRecord
 pytestmark = pytest.mark.long
 
 EXIT = "raise SystemExit(3)\n"
-GOOD = "from agent import handler\n\n@handler\ndef zeta():\n    pass\n"
 HARD_EXIT = "import os\nos._exit(9)\n"
 CRASH = "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n"
-SENSOR_THAT_EXITS = """
-import os
-from agent import Sensor
-
-class Deadly(Sensor):
-    type = "deadly"
-
-    def {where}(self{more}):
-        print("it says something first", flush=True)
-        os._exit(9)
-{rest}
-"""
 
 PAYLOADS = """
 import threading
@@ -73,7 +60,7 @@ def install(folder: Path, group: str, name: str, value: str, text: str) -> None:
     (info / "entry_points.txt").write_text(f"[{group}]\n{name} = {name}_plugin:{value}\n")
 
 
-def run(bench, folder: Path, *words: str) -> tuple[int, str]:
+def run(bench, folder: Path, *words: str) -> tuple[int, str, str]:
     path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
     done = subprocess.run(
         [sys.executable, "-m", "agent.cli", *words, "--config", str(bench.config)],
@@ -84,41 +71,26 @@ def run(bench, folder: Path, *words: str) -> tuple[int, str]:
         env={**os.environ, "PYTHONPATH": path},
         stdin=subprocess.DEVNULL,
     )
-    return done.returncode, done.stdout
+    return done.returncode, done.stdout, done.stderr
 
 
-def findings(bench, folder: Path) -> dict[str, dict[str, str]]:
-    code, text = run(bench, folder, "doctor", "--offline", "--json")
-    assert code in {0, 1}
-    return {each["id"]: each for each in json.loads(text)}
-
-
-@pytest.mark.parametrize(("text", "how"), [(EXIT, "SystemExit"), (HARD_EXIT, "exit code 9"), (CRASH, "SIGSEGV")])
-def test_a_handler_that_ends_its_process_on_import_is_named_and_hides_no_other(bench, folder, text, how):
+@pytest.mark.parametrize("text", [HARD_EXIT, CRASH])
+@pytest.mark.parametrize("command", ["handlers", "check", "doctor --offline"])
+def test_a_handler_that_ends_the_command_that_loads_it_is_named_last(bench, folder, text, command):
     install(folder, "agent.handlers", "doomed", "doomed", text)
-    install(
-        folder,
-        "agent.handlers",
-        "zeta",
-        "zeta",
-        "from agent import handler\n\n@handler\ndef zeta():\n    '''Good.'''\n",
-    )
-    found = findings(bench, folder)
-    assert found["handlers"]["verdict"] == "warning"
-    assert "not doomed" in found["handlers"]["seen"]
-    assert "zeta" in found["handlers"]["seen"]
-    assert "doomed-plugin 1.0" in found["handlers"]["cause"]
-    assert how in found["handlers"]["cause"]
-    assert "memory" in found  # and whatever else comes after it
-    if how != "exit code 9":  # the other commands load plug-ins as the doctor does: one way to end is enough
-        return
-    code, text = run(bench, folder, "check")
+    install(folder, "agent.handlers", "able", "able", "able = None\n")
+    code, _, errors = run(bench, folder, *command.split())
+    assert code not in {0, 1}
+    assert errors.splitlines()[-1] == "loading doomed_plugin:doomed from doomed-plugin 1.0"
+
+
+def test_a_handler_that_exits_in_order_is_listed_and_hides_no_other(bench, folder):
+    install(folder, "agent.handlers", "doomed", "doomed", EXIT)
+    code, text, _ = run(bench, folder, "handlers", "--json")
     assert code == 1
-    assert "doomed is not_loaded" in text
-    assert "state_dir" in text
-    code, text = run(bench, folder, "handlers")
-    assert code == 1
-    assert how in text
+    states = {each["name"]: each for each in json.loads(text)}
+    assert "doomed-plugin 1.0 could not be imported: SystemExit" in states["doomed"]["reason"]
+    assert states["ping"]["status"] == "ready"
 
 
 def test_a_payload_whose_validator_exits_raises_or_hangs_harms_its_own_command_alone(bench, folder):
@@ -140,22 +112,3 @@ def test_a_payload_whose_validator_exits_raises_or_hangs_harms_its_own_command_a
 
 def said(record: CommandRecord) -> str:
     return record.status_reason or record.error or ""
-
-
-@pytest.mark.parametrize("where", ["__init__", "check", "read"])
-def test_a_sensor_that_ends_its_process_is_named_and_hides_no_other(bench, folder, where):
-    more, rest = (", settings=None", "") if where == "__init__" else ("", "")
-    if where != "read":
-        rest = "\n    def read(self):\n        return {}\n"
-    install(folder, "agent.sensors", "deadly", "Deadly", SENSOR_THAT_EXITS.format(where=where, more=more, rest=rest))
-    base_url = str(bench.client.connection.base_url)
-    bench.write_config(base_url, more="sensors:\n  - {name: bad, type: deadly}\n  - {name: good, type: system}\n")
-    found = findings(bench, folder)["sensors"]
-    assert found["verdict"] == "failed"
-    assert "sensor:bad" in found["seen"]
-    assert "good" not in found["seen"]
-    assert "exit code 9" in found["cause"]
-    code, text = run(bench, folder, "sensors", "--json")
-    assert code == 1
-    states = {each["name"]: each["state"] for each in json.loads(text)["sensors"]}
-    assert states == {"bad": "check_failed", "good": "ok"}

@@ -37,7 +37,7 @@ from tests.sudden_ends import END, LIST, Sudden
 pytestmark = pytest.mark.long
 
 API_KEY, SECRET_KEY = "mk_sudden_ends", "msk_sudden_ends_0123456789"
-ANY_SPEED: Final = Limits(strained_share=1.0)
+ANY_SPEED: Final = Limits(strained_share=1.0, stood_still_s=float("inf"))
 """The generator is never the limit: how busy this machine is with other tests is not what is tested here."""
 
 WORKER_ENDS: Final = {
@@ -95,7 +95,7 @@ OTHER_ENDS: Final = [
 """What only some runs have, or have for moments: their scenario, the part, and how the name begins that the run has."""
 MQTT_ENDS: Final = {
     "mqtt-connect": "ended below",
-    "MqttSessions._resolve": "looks up the broker's address: mqtt-connect waits for it, and gets its error",
+    "TargetAddress._find": "looks up the target's address: whoever connects waits for it, and gets its error",
 }
 OF_KINDS: Final = {"arrivals", "sudden", "StormWorkload._register", "StormWorkload._remove", "limiter", "backfill"}
 

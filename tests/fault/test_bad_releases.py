@@ -77,8 +77,8 @@ def newer_schema(tree: Path) -> None:
         "import agent.adapters.store.schema as s\n"
         "from dataclasses import replace\n"
         "import agent.adapters.sqlite_store as q\n"
-        "steps = {**s.SCHEMA.steps, 5: 'CREATE TABLE more (x INTEGER)'}\n"
-        "q.SCHEMA = s.SCHEMA = replace(s.SCHEMA, steps=steps, oldest_reader=4)\n"
+        "steps = {2: 'CREATE TABLE more (x INTEGER)'}\n"
+        "q.SCHEMA = s.SCHEMA = replace(s.SCHEMA, steps=steps, oldest_reader=1)\n"
         "import os, threading\nthreading.Timer(1.2, lambda: os.kill(os.getpid(), 9)).start()\n",
     )
 

@@ -149,6 +149,9 @@ class VirtualDevice:
     def _sample(self, now: Moment) -> None:
         runtime = self._runtime
         fleet, outbox = runtime.fleet, runtime.disk.outbox
+        missed = int((now.monotonic_s - self._sample_due_s) / self._schedule.period_s)
+        if missed > 0:
+            fleet.ages.missed(missed)
         values = runtime.values(now)
         if not values:  # none of its sensors has a value
             self._sample_due_s = self._schedule.next_after(now.monotonic_s)
