@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import json
 import tracemalloc
-from collections import Counter
 from dataclasses import replace
 from email.utils import formatdate
 
@@ -71,27 +70,6 @@ class Bench:
 
     def written(self, name: str) -> list[tuple]:
         return [call[1:] for call in self.ledger.calls if call[0] == name]
-
-
-def test_each_device_polls_and_reads_in_its_own_rhythm_and_each_exchange_is_told():
-    bench = Bench(devices=20)
-    bench.switch_on()
-    bench.run(600)
-    methods = Counter((request.device, request.method) for request in bench.engine.requests)
-    assert set(methods) == {(device, method) for device in bench.indices for method in ("GET", "POST")}
-    assert all(9 <= count <= 11 for count in methods.values())
-    assert len(bench.observer.exchanges) == len(bench.engine.requests) == bench.news
-    assert {told.operation for told in bench.observer.exchanges} == {"http.poll", "http.sensor_data"}
-    assert all(told.sent_s == told.ready_s == told.intended_s for told in bench.observer.exchanges)
-    seconds = Counter(int(request.sent_s) % 60 for request in bench.engine.requests if request.method == "POST")
-    assert len(seconds) > 10
-
-
-def test_devices_in_step_read_in_the_same_instant():
-    bench = Bench(model=DeviceModel(interval_s=60.0, in_step=True, polling=MINUTE.polling, wait_s=0.0))
-    bench.switch_on()
-    bench.run(130)
-    assert {request.sent_s for request in bench.engine.requests if request.method == "POST"} == {1060.0, 1120.0}
 
 
 def test_a_channel_has_one_request_on_its_way_however_long_it_takes():
@@ -169,20 +147,6 @@ def test_what_never_went_out_is_not_in_doubt():
     assert bench.written("readings_unanswered") == []
     assert {told.sent_s for told in bench.observer.exchanges} == {None}
     assert ("http.poll", 0, "refused") in bench.observer.faults
-
-
-def test_a_command_is_followed_from_the_list_to_the_report():
-    def answer(request):
-        reported = any("result" in each.target for each in bench.engine.requests)
-        return (200, {}, PING) if request.method == "GET" and not reported else well(request)
-
-    bench = Bench(devices=1, answer=answer)
-    bench.switch_on()
-    bench.run(61)
-    names = [call[0] for call in bench.ledger.calls if call[0].startswith("command")]
-    assert names == ["command_received", "command_started", "command_finished", "command_reported"]
-    assert bench.driver.gauges.open_commands == 0
-    assert {told.operation for told in bench.observer.exchanges} >= {"http.poll", "http.report"}
 
 
 def test_a_report_that_was_not_answered_goes_again_as_a_resend():
@@ -302,15 +266,6 @@ def test_the_readings_of_a_batch_that_was_refused_go_again_as_what_the_batch_was
     assert not before or {key for keys, _ in again for key in keys} == set(batch)
 
 
-def test_a_worker_has_a_range_of_the_fleet_and_two_workers_make_what_one_makes():
-    whole, late = Bench(devices=6), Bench(devices=3, first_index=3)
-    for bench in (whole, late):
-        bench.switch_on()
-        bench.run(300)
-    mine = [(r.device, r.sent_s, r.body) for r in whole.engine.requests if r.device >= 3]
-    assert mine == [(r.device, r.sent_s, r.body) for r in late.engine.requests]
-
-
 def test_a_fleet_that_stopped_reading_settles_also_devices_that_come_later():
     bench = Bench()
     bench.driver.switch_on(0)
@@ -323,16 +278,6 @@ def test_a_fleet_that_stopped_reading_settles_also_devices_that_come_later():
     posts = sum(request.method == "POST" for request in bench.engine.requests)
     bench.run(600)
     assert sum(request.method == "POST" for request in bench.engine.requests) == posts == 1
-
-
-def test_switching_twice_is_switching_once():
-    bench = Bench(devices=1)
-    bench.driver.switch_on(0)
-    bench.driver.switch_on(0)
-    assert bench.driver.gauges.online == 1
-    bench.driver.switch_off(0)
-    bench.driver.switch_off(0)
-    assert (bench.driver.gauges.online, bench.engine.cuts) == (0, [0])
 
 
 def test_a_device_at_rest_is_small():
