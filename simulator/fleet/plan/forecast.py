@@ -14,7 +14,7 @@ from simulator.fleet.plan.timeline import PhaseSpan
 from simulator.fleet.plan.workers import count_workers
 from simulator.fleet.scenario.faults import count_concerned, fault_end_s, fault_title
 from simulator.fleet.scenario.fleet import ModelSettings
-from simulator.fleet.scenario.kinds import BackfillSettings, LimiterSettings, OnboardingSettings
+from simulator.fleet.scenario.kinds import BackfillSettings, OnboardingSettings
 from simulator.fleet.scenario.load import ClosedArrivals, OpenArrivals
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.phases import StormPhase
@@ -22,7 +22,6 @@ from simulator.fleet.scenario.preparation import REGISTERED_PER_S, preparing_s
 
 _PORTS: Final = 28_000
 _SCAN: Final = "http.scan_qr"
-_BURSTS: Final = 2
 NO_POLLS: Final = frozenset({"backfill", "onboarding_storm"})
 _HEAD_BYTES: Final = 260
 _READING_BYTES: Final = (90, 32)
@@ -147,7 +146,7 @@ def forecast(plan: Plan, cores: int | None = None) -> Forecast:
     if scenario.kind == "onboarding_storm":
         phases, notes = _as_labels_last(phases, scenario.fleet.devices)
     counts = {name: sum(p.rates.get(name, 0.0) * (p.end_s - p.begin_s) for p in phases) for name in peaks}
-    counts = {**counts, **_history(scenario), **_trial(scenario)}
+    counts = {**counts, **_history(scenario)}
     keys = max(len(scenario.target.keys), 1)
     sent, received = _volume(scenario, counts)
     waits_s = sum(phase.until_within_s for phase in scenario.phases if phase.until is not None)
@@ -251,9 +250,6 @@ def _rates(scenario: Scenario, online: float, asked: float, factor: float) -> Ra
                 "http.register": labels * (1 + settings.races),
                 "http.remove": labels * settings.remove,
             }
-        case "limiter":
-            limiter = scenario.limiter or LimiterSettings()
-            return {"http.devices": limiter.quota * limiter.over / limiter.window_s}
         case "backfill":
             return {}
     if scenario.arrivals:
@@ -300,12 +296,6 @@ def _history(scenario: Scenario) -> Rates:
         for model in scenario.fleet.models
     )
     return {"http.sensor_data": batches}
-
-
-def _trial(scenario: Scenario) -> Rates:
-    """Requests of a limiter's test: more than the quota in two windows, whatever the phases' length."""
-    limiter = scenario.limiter or LimiterSettings()
-    return {"http.devices": _BURSTS * limiter.quota * limiter.over} if scenario.kind == "limiter" else {}
 
 
 def _volume(scenario: Scenario, counts: Rates) -> tuple[int, int]:
