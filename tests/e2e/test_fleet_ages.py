@@ -109,7 +109,6 @@ COMBINATIONS = [
 OTHER_COMBINATIONS = [
     Combination("core", "http_poll"),
     Combination("core", "http_poll", "gateway"),
-    Combination("wire", "mqtt", "gateway"),
 ]
 
 
