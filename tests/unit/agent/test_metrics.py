@@ -261,7 +261,7 @@ class TestConfiguration:
             "try:\n    import agent.app.metrics\nexcept ConfigurationError as error:\n    print(error.faults[0])\n"
         )
         found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
-        assert "pip install '.[metrics]' in a clone of device-agent" in found.stdout
+        assert "pip install '.[device]' in a clone of device-agent" in found.stdout
 
     def test_whoever_does_not_ask_for_figures_does_not_load_them(self):
         code = "import agent.app.run, json, sys; print(json.dumps(list(sys.modules)))"
