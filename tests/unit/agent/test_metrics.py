@@ -223,4 +223,4 @@ class TestConfiguration:
             "try:\n    import agent.app.metrics\nexcept ConfigurationError as error:\n    print(error.faults[0])\n"
         )
         found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
-        assert "pip install '.[metrics]' in a clone of device-agent" in found.stdout
+        assert "pip install '.[device]' in a clone of device-agent" in found.stdout
