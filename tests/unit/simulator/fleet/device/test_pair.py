@@ -30,7 +30,6 @@ from simulator.fleet.device.runtime import DeviceRuntime
 from simulator.fleet.device.store import Disk
 from simulator.fleet.device.virtual_device import Channel, VirtualDevice
 from simulator.fleet.engine.ports import HttpAnswer
-from tests.exhaustive import EXHAUSTIVE
 
 START_S = 1_767_225_600.0
 FINAL = {"succeeded", "failed", "rejected", "expired"}
@@ -227,7 +226,7 @@ STEPS = st.lists(
 TROUBLE = st.sampled_from(["none", "none", "none", "request lost", "answer lost", "500", "429", "portal"])
 
 
-@settings(max_examples=500 if EXHAUSTIVE else 50)
+@settings(max_examples=50)
 @given(STEPS, st.lists(TROUBLE, max_size=60))
 def test_whatever_fails_every_command_ends_and_every_reading_is_stored_once(steps, troubles):
     waiting = iter(troubles)
