@@ -36,6 +36,11 @@ START_S = 1_767_225_600.0
 FINAL = {"succeeded", "failed", "rejected", "expired"}
 
 
+def answer_of(status: int, headers: dict[str, str], body: bytes) -> HttpAnswer:
+    """An answer as an engine hands it over."""
+    return HttpAnswer(status, [(name.encode(), value.encode()) for name, value in headers.items()], body)
+
+
 @dataclass
 class ServiceModel:
     """The device's side of the service: what docs/protocol.md says about polls, results and readings."""
