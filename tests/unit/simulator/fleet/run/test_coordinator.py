@@ -16,7 +16,6 @@ from simulator.fleet.record import Second, Span, WorkerGap
 from simulator.fleet.run.coordinator import Coordinator, PhaseSchedule, RunOutcome
 from simulator.fleet.run.messages import (
     Begin,
-    ClockRead,
     Drain,
     Drained,
     EnterPhases,
@@ -24,7 +23,6 @@ from simulator.fleet.run.messages import (
     FromWorker,
     Measured,
     Problem,
-    ReadClock,
     Ready,
     Stop,
     ToWorker,
@@ -47,7 +45,7 @@ class FakeRun:
         answer: how the one request of each second ends.
         happenings: what happens at which second of the run, once.
         ahead_s: how far the second worker's clock is ahead.
-        told: what the first worker was sent, and ``told_ahead`` what the second one was; questions for clocks apart.
+        told: what the first worker was sent, and ``told_ahead`` what the second one was.
     """
 
     online: Callable[[int], float] = lambda _: 50.0
@@ -57,7 +55,6 @@ class FakeRun:
     ahead_s: float = 0.0
     told: list[ToWorker] = field(default_factory=list)
     told_ahead: list[ToWorker] = field(default_factory=list)
-    asked: list[ClockRead] = field(default_factory=list)
     alive: set[int] = field(default_factory=lambda: {0, 1})
     began_s: float | None = None
     second: int = 0
@@ -83,23 +80,16 @@ class FakeRun:
     def start(self, jobs: Sequence[Any]) -> None: ...
 
     def send(self, worker: int, message: ToWorker) -> None:
-        if isinstance(message, ReadClock):
-            self.asked.append(ClockRead(worker, message.number, self.now_s + self.ahead_s * worker))
-            return
         (self.told_ahead if worker else self.told).append(message)
         if isinstance(message, Begin) and not worker:
             self.began_s = message.at_s
 
     def receive(self, timeout_s: float) -> Iterator[FromWorker | WorkerLost]:
-        if self.asked:
-            yield from self.asked
-            self.asked.clear()
-            return
         self.now_s += timeout_s
         last = self.told[-1] if self.told else None
         for worker in self.living:
             if last is None:
-                yield Ready(worker, 50)
+                yield Ready(worker, 50, -self.ahead_s * worker)
             elif isinstance(last, Drain):
                 yield Drained(worker, (f"late-{worker}",), 2)
             elif isinstance(last, Stop):
@@ -163,7 +153,9 @@ class Listener:
 def conduct(run: FakeRun, *phases: Phase, faults: tuple[Span, ...] = ()) -> tuple[RunOutcome, Merger]:
     merger = Merger([0, 1])
     schedule = PhaseSchedule(phases, devices=100, faults=faults, drain_s=5.0)
-    return Coordinator(run, schedule, merger, Listener(run), now=run.now).conduct(), merger
+    return Coordinator(
+        run, schedule, merger, Listener(run), now=run.now, boot_time=run.now, apart=lambda: 0.0
+    ).conduct(), merger
 
 
 RAMP = RampPhase(kind="ramp", name="ramp", duration_s=3.0)
