@@ -11,7 +11,6 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.simulator.fleet.device.answering import answer_of
 
 from agent.core.backoff import Backoff
 from agent.core.poll_interval import PollIntervals
