@@ -222,7 +222,11 @@ def _path_without(folder: Path) -> list[str]:
 def _replace(folder: Path, change: Callable[[Path], None]) -> None:
     """Change a copy of the folder, and let it take the folder's place."""
     new, old = folder.with_name(f".{folder.name}.new"), folder.with_name(f".{folder.name}.old")
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    if not folder.parent.exists():
+        folder.parent.mkdir(parents=True)
+        folder.parent.chmod(0o755)  # whatever the umask is: the agent's user reads what is in it
+    if old.exists() and not folder.exists():
+        old.rename(folder)  # an earlier change was killed between its two renames
     for left in (new, old):
         shutil.rmtree(left, ignore_errors=True)
     if folder.exists():
