@@ -30,10 +30,14 @@ from simulator.fleet.device.runtime import DeviceRuntime
 from simulator.fleet.device.store import Disk
 from simulator.fleet.device.virtual_device import Channel, VirtualDevice
 from simulator.fleet.engine.ports import HttpAnswer
-from tests.unit.simulator.fleet.device.answering import answer_of
 
 START_S = 1_767_225_600.0
 FINAL = {"succeeded", "failed", "rejected", "expired"}
+
+
+def answer_of(status: int, headers: dict[str, str], body: bytes) -> HttpAnswer:
+    """An answer as an engine hands it over."""
+    return HttpAnswer(status, [(name.encode(), value.encode()) for name, value in headers.items()], body)
 
 
 @dataclass
