@@ -13,6 +13,7 @@ from dataclasses import asdict, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from agent.adapters.files import read_plain_file
 from agent.frozen import dataclass
 from agent.runtime.health import Part
 from agent.wire.secret import mask_json
@@ -111,9 +112,7 @@ def _open_own(path: str, flags: int) -> int:
 def read_status(path: Path) -> StatusFile | None:
     """The status that the last process wrote; None when there is none or it cannot be read."""
     try:
-        if path.stat().st_size > _MAX_BYTES:
-            return None
-        members: dict[str, Any] = json.loads(path.read_text("utf-8"))
+        members: dict[str, Any] = json.loads(read_plain_file(path, _MAX_BYTES))
         parts = {name: Part(**part) for name, part in members.pop("parts").items()}
         return StatusFile(**members, parts=parts)
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):

@@ -6,14 +6,17 @@ import secrets
 import sys
 import time
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
+from agent.cli.lazy import acts_for_owners
 from agent.cli.options import configuration_faults_end_it, json_option, print_json, print_table
 from agent.error_text import bounded
 from agent.exit_codes import EXIT_CHECK_FAILED
+from agent.process.identity import as_owner_of
 from gateway.cli.options import gateway_config_option, load_without_keys, read_duration
 
 _MOST: Final = 100_000
@@ -63,6 +66,7 @@ _MOST: Final = 100_000
 @click.option(
     "--qr-png", type=click.Path(path_type=Path, dir_okay=False), help="Write the QR symbol to this PNG file, mode 600."
 )
+@acts_for_owners
 def invite(
     *,
     config_path: Path,
@@ -92,7 +96,8 @@ def invite(
         reach = gateway_access(config, given["url"], given["broker"], given["ca"], plain=given["plain"], needed=True)
         url = reach.url or ""
         shown = shown_certificate(url, certificate or config.http.certificate, plain=reach.plain)
-        authority = None if reach.authority is None else reach.authority.read_text(encoding="ascii")
+        path = reach.authority
+        authority = None if path is None else as_owner_of(path, partial(path.read_text, encoding="ascii"))
         terms = InviteTerms(
             WantedByInvite(device_id, product_id, user_id, name),
             # A device that is to speak MQTT needs the HTTP front for this one request only.
@@ -192,7 +197,8 @@ def _write_png(path: Path, text: str) -> None:
     from gateway.devices.qr import draw_png, make_symbol
 
     try:
-        replace_file(path, draw_png(make_symbol(text)), 0o600)
+        picture = draw_png(make_symbol(text))
+        as_owner_of(path, lambda: replace_file(path, picture, 0o600))
     except OSError as error:
         text = f"{path} cannot be written: {error.strerror}; name another file; the code below is good all the same"
         click.echo(bounded(text), err=True)

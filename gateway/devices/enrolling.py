@@ -11,6 +11,7 @@ from agent.config.credentials import Credentials
 from agent.config.model import ServiceConfig
 from agent.errors import ConfigurationError
 from agent.frozen import dataclass
+from agent.process.identity import as_owner_of
 from agent.wire.enrollment import (
     SECRET_BYTES,
     EnrollmentAnswer,
@@ -75,8 +76,12 @@ def invite(
         terms.reach,
         terms.serials,
     )
-    with InviteFile(state_dir / FILE_NAME) as file:
-        file.add(made)
+
+    def keep() -> None:
+        with InviteFile(state_dir / FILE_NAME) as file:
+            file.add(made)
+
+    as_owner_of(state_dir / FILE_NAME, keep)
     return code, made
 
 

@@ -17,7 +17,7 @@ from typing import Final, Self
 
 from agent.errors import ConfigurationError
 from agent.frozen import dataclass
-from gateway.devices.owned_file import create_owned
+from gateway.devices.new_file import create_empty
 
 FILE_NAME: Final = "invites.db"
 
@@ -133,16 +133,16 @@ class InviteFile:
 
     def __init__(self, path: Path) -> None:
         try:
-            create_owned(path)
+            create_empty(path)
             self._connection = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
             self._connection.execute("PRAGMA trusted_schema=OFF")
             self._connection.execute("PRAGMA synchronous=FULL")
             self._make_tables()
         except OSError as error:
-            fix = "run it as the gateway's user or as root"
+            fix = "run it as the gateway's user, or as root"
             raise ConfigurationError([f"{path} cannot be opened: {error.strerror}; {fix}"], "invitations") from None
         except sqlite3.Error as error:
-            fix = "run it as the gateway's user or as root, or move the file away: its codes are then good for nothing"
+            fix = "run it as the gateway's user, or as root, or move the file away: its codes are then good for nothing"
             raise ConfigurationError([f"{path} cannot be used: {error}; {fix}"], "invitations") from None
 
     def __enter__(self) -> Self:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import field
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -15,6 +16,7 @@ from agent.config.model import ServiceConfig
 from agent.config.section import is_this_machine
 from agent.errors import ConfigurationError, ServiceError
 from agent.frozen import dataclass
+from agent.process.identity import as_owner_of
 from agent.wire import topics
 from agent.wire.auth import KeyPair
 from agent.wire.network import open_transport
@@ -164,15 +166,17 @@ class Issuer:
     ) -> AddedDevices:
         if self.place is not None:
             for device_id in found:
-                check_place(self.place.of(device_id), replace=replace)
+                as_owner_of(self.place.directory, partial(check_place, self.place.of(device_id), replace=replace))
         if not found:
             return added
         tokens = issue_tokens(self.tokens, found, self.randomness, self.wall(), overlap_s)
         device_dir = Path("/etc/device-agent") if self.place is None else self.place.device_dir
         for device_id, (device, registered) in found.items():
             handout = Handout(device_id, tokens[device_id].token, self.reach, device.product_id, device_dir)
-            lines = () if self.place is None else write_handout(handout, self.place.of(device_id))
-            added.issued.append(Issued(handout, registered, lines))
+            lines: list[str] = []
+            if self.place is not None:
+                lines = as_owner_of(self.place.directory, partial(write_handout, handout, self.place.of(device_id)))
+            added.issued.append(Issued(handout, registered, tuple(lines)))
         return added
 
 

@@ -21,7 +21,7 @@ from typing import Any, Final, Self
 
 from agent.errors import ConfigurationError
 from agent.frozen import dataclass
-from gateway.devices.owned_file import create_owned
+from gateway.devices.new_file import create_empty
 from gateway.devices.tokens import NewToken
 
 FILE_NAME: Final = "tokens.db"
@@ -108,12 +108,12 @@ class DeviceTokenFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            create_owned(path)
+            create_empty(path)
             self._connection = _connect(path)
         except OSError as error:
             raise ConfigurationError([f"{path} cannot be opened: {_reason(error)}"], "device tokens") from None
         except sqlite3.Error as error:
-            fix = "run it as the gateway's user or as root, or restore the file from a backup"
+            fix = "run it as the gateway's user, or as root, or restore the file from a backup"
             raise ConfigurationError([f"{path} cannot be used: {error}; {fix}"], "device tokens") from None
 
     def __enter__(self) -> Self:
@@ -297,4 +297,4 @@ def _version(connection: sqlite3.Connection) -> int:
 def _reason(error: OSError) -> str:
     if isinstance(error, FileNotFoundError):
         return "its directory is missing; create it, or mend state_dir in the gateway's configuration"
-    return f"{error.strerror}; run it as the gateway's user or as root"
+    return f"{error.strerror}; run it as the gateway's user, or as root"
