@@ -24,8 +24,6 @@ PYTEST_FLAGS ?=
 SYSTEMD_RELEASES ?= 13 12
 # What `make device-test` plays in each of those releases.
 DEVICE_TESTS ?= tests/e2e/test_systemd.py tests/e2e/test_deb.py
-# One parser for `make fuzz`, by its name in tests/fuzz/targets.py; all of them when empty.
-FUZZ ?=
 # Further options of tools/build_release.py, such as RELEASE_FLAGS="--minimum-version 0.3.0"
 RELEASE_FLAGS ?=
 # `make lock UPGRADE=--upgrade` takes newer versions; without it only what pyproject.toml forces changes.
@@ -44,7 +42,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-long chaos exhaustive faults cluster-test cluster-faults servers systemd device-test emulated-test systemd-records soak steady powercuts labelsproof fuzz check format docs pictures bench lock deb release update-cuts clean
+.PHONY: help setup demo test test-long chaos exhaustive faults cluster-test cluster-faults servers systemd device-test emulated-test systemd-records soak steady powercuts labelsproof check format pictures bench lock deb release update-cuts clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-15s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -114,22 +112,15 @@ labelsproof: $(VENV)/.installed-dev ## LABELS_PROOF=100000 codes proven, two led
 	@LEDGER_SERIALS=50000 LABELS_KILLED=10000 $(BIN)/python -m pytest --numprocesses 0 --timeout 3000 \
 		-k "killed or never_get_the_same" tests/unit/simulator/labels/test_ledger.py tests/unit/simulator/labels/test_resume.py
 
-fuzz: $(VENV)/.installed-fuzz ## every parser for FUZZ_SECONDS (30) each, guided by coverage; FUZZ="name of one" picks some
-	@FUZZ_SECONDS=$${FUZZ_SECONDS:-30} $(BIN)/python tests/fuzz/run_atheris.py $(if $(FUZZ),"$(FUZZ)")
-
-check: $(VENV)/.installed-dev ## lint, format, types, import rules, lock files, generated documents
+check: $(VENV)/.installed-dev ## lint, format, types, import walls, lock files, links
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
-	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/python -m pytest --quiet --no-header --numprocesses 0 tests/unit/test_project.py tests/unit/test_docs.py
 
 format: $(VENV)/.installed-dev ## put the code in its canonical format
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
-
-docs: $(VENV)/.installed-dev ## write docs/commands.md and docs/configuration.md from the programs
-	@$(BIN)/python tools/write_docs.py
 
 pictures: $(VENV)/.installed-dev ## draw the pictures of labels and of the fleet in docs/images (needs pdftoppm and chromium)
 	@$(BIN)/python tools/draw_label_pictures.py
@@ -154,7 +145,6 @@ lock: $(VENV)/.installed-dev ## write requirements/ from pyproject.toml (needs t
 	@$(LOCK) pyproject.toml --constraints requirements/dev.txt --extra cluster --output-file requirements/cluster.txt
 	@$(LOCK) --constraints requirements/dev.txt --group cluster-test --output-file tests/cluster/requirements.txt
 	@$(LOCK) --constraints requirements/dev.txt --group build --output-file requirements/build.txt
-	@$(LOCK) --group fuzz --output-file tests/fuzz/requirements.txt
 
 deb: $(VENV)/.installed-dev ## the packages for Debian and Raspberry Pi OS in dist/deb/ (needs dpkg-deb and the package index)
 	@$(BIN)/python tools/build_deb.py
@@ -163,7 +153,7 @@ release: $(VENV)/.installed-dev ## signed releases for update_agent in dist/rele
 	@$(BIN)/python tools/build_release.py --key $(KEY) $(RELEASE_FLAGS)
 
 clean: ## remove what these targets made
-	rm -rf $(VENV) $(VENV_CLUSTER) $(DEMO_OUT) $(SOAK_OUT) $(STEADY_OUT) .fuzz build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(VENV_CLUSTER) $(DEMO_OUT) $(SOAK_OUT) $(STEADY_OUT) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find agent gateway simulator tests benchmarks examples tools -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # --- the virtual environment ---------------------------------------------------------------------------------------
@@ -197,7 +187,3 @@ $(VENV_CLUSTER)/.installed: $(VENV)/.made requirements/cluster.txt requirements/
 $(VENV_CLUSTER)/.filled:
 	@$(INSTALL_PINNED) -r requirements/cluster.txt -r requirements/build.txt -r tests/cluster/requirements.txt
 	@$(INSTALL_PROJECT)
-
-$(VENV)/.installed-fuzz: $(VENV)/.installed-dev tests/fuzz/requirements.txt
-	@$(INSTALL_PINNED) -r tests/fuzz/requirements.txt
-	@touch $@

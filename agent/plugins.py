@@ -100,6 +100,12 @@ def packages_of(listing: Iterable[PluginInfo]) -> dict[str, str]:
     return {name: version for name, _, version in origins if name}
 
 
+def states_of(listing: Iterable[PluginInfo]) -> dict[str, str]:
+    """``handler:NAME`` and ``sensor:NAME`` -> ``ready``, or the status and its reason; of two of one name the ready."""
+    by_state = sorted(listing, key=lambda info: info.status is PluginStatus.READY)
+    return {f"{each.kind}:{each.name}": f"{each.status}: {each.reason}".removesuffix(": ") for each in by_state}
+
+
 def stale_packages(loaded: Mapping[str, str]) -> list[str]:
     """A phrase for each package whose version is no longer the one that was loaded.
 

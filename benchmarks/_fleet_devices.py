@@ -97,7 +97,7 @@ class Counting(Observer):
         self,
         operation: str,
         outcome: OutcomeClass,
-        device: int,  # noqa: ARG002 - the observer's
+        device: int,
         *,
         intended_s: float,
         ready_s: float,

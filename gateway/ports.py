@@ -40,7 +40,7 @@ class UnknownDevice(AgentError):
 class UnknownCommand(AgentError):
     """The service has said that this device has no such command: HTTP answers 404 ``command_not_found``, MQTT
     acknowledges and counts it. A result whose command this gateway has not met is taken: another one may have.
-    """  # noqa: D205 - one sentence needs two lines
+    """
 
 
 class StoreFull(StorageError):

@@ -124,7 +124,7 @@ class Container:
 
     def write(self, path: str, text: str, mode: int = 0o644) -> None:
         """Write a file inside, owned by root."""
-        self.run("mkdir", "-p", os.path.dirname(path))  # noqa: PTH120 - a path of the container
+        self.run("mkdir", "-p", os.path.dirname(path))
         self.run("sh", "-c", 'umask 077 && cat > "$1" && chmod "$2" "$1"', "sh", path, f"{mode:o}", text=text)
 
     def copy_in(self, source: Path, path: str) -> None:

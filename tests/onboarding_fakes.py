@@ -144,7 +144,7 @@ class FakeServer(ThreadingHTTPServer):
             right = error.status, {"error": error.error, "message": str(error)}
         return right if self.quirk is None else self.quirk(method, path, body, right)
 
-    def _right(self, method, path, body) -> Answered:  # noqa: PLR0911 - one for each endpoint
+    def _right(self, method, path, body) -> Answered:
         parts = [unquote(part) for part in path.strip("/").split("/")]
         memory = self.memory
         match method, parts:
@@ -205,7 +205,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(raw)
         self.wfile.flush()
 
-    do_GET = do_POST = do_PUT = do_DELETE = _go  # noqa: N815 - the names that http.server calls
+    do_GET = do_POST = do_PUT = do_DELETE = _go
 
 
 @contextlib.contextmanager

@@ -159,7 +159,7 @@ def _send_commands(service: Service, recorder: Recorder) -> None:
 
 
 def _await_readings(service: Service, recorder: Recorder) -> None:
-    _await(lambda: service.posts >= 2)  # noqa: PLR2004 - the first one loads what the next ones find
+    _await(lambda: service.posts >= 2)
     recorder.is_on = True
     posts = service.posts
     _await(lambda: service.posts >= posts + 2)  # the commit of the second one deletes the first

@@ -149,7 +149,7 @@ def _handler(render: Render) -> type[BaseHTTPRequestHandler]:
             self.end_headers()
             self.wfile.write(page)
 
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name for it
+        def log_message(self, format: str, *args: Any) -> None:
             """Nothing: a reader comes every few seconds."""
 
     return MetricsRequestHandler

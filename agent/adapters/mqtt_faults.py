@@ -83,7 +83,7 @@ def cut_short(times: int) -> Offline:
     return Offline("taken_over", text)
 
 
-def of_network(error: BaseException, host: str, port: int, timeout_s: float) -> Offline:  # noqa: PLR0911 - a table
+def of_network(error: BaseException, host: str, port: int, timeout_s: float) -> Offline:
     """The connection could not be made, or broke."""
     where = f"{host}:{port}"
     match error:

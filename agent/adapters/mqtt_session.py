@@ -28,6 +28,7 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 from agent.adapters import mqtt_faults
 from agent.errors import Offline, TransportError
 from agent.frozen import dataclass
+from agent.wire.connecting import connect
 from agent.wire.secret import Secret
 from agent.wire.trust import trust_store
 
@@ -51,10 +52,17 @@ _LEAVE_S: Final = 0.5
 _LOG_PREFIXES: Final = ("failed to receive on socket: ", "timeout on socket: ")
 
 
+class _Client(paho.Client):
+    """paho tries one address after the other, each for the whole time."""
+
+    def _create_socket_connection(self) -> socket.socket:
+        return connect(self._host, self._port, self._connect_timeout)
+
+
 class _ClosingSocket(ssl.SSLSocket):
     """paho leaves a socket open when its handshake fails."""
 
-    def do_handshake(self, block: bool = False) -> None:  # noqa: FBT001, FBT002 - the base class's
+    def do_handshake(self, block: bool = False) -> None:
         try:
             super().do_handshake(block)
         except BaseException:
@@ -252,7 +260,7 @@ class Session:
 
     def _make_client(self) -> paho.Client:
         broker, is_5 = self._broker, self.version == "5"
-        client = paho.Client(
+        client = _Client(
             CallbackAPIVersion.VERSION2,
             broker.client_id,
             clean_session=None if is_5 else False,

@@ -58,7 +58,7 @@ class SdNotifier:
     """
 
     def __init__(self, address: str, watchdog_s: float | None = None) -> None:
-        if address[:1] not in {"@", "/"} or len(address) < 2:  # noqa: PLR2004 - a sign and a name
+        if address[:1] not in {"@", "/"} or len(address) < 2:
             raise ValueError(f"NOTIFY_SOCKET {address!r} is neither a path nor an abstract name")
         self._address = f"\0{address[1:]}" if address.startswith("@") else address
         self._watchdog_s = watchdog_s

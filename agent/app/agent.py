@@ -235,7 +235,7 @@ class Agent:
     def _observe_server_time(self, server_time: float) -> None:
         self._service_clock.observe(server_time, resolution_s=_NOTICE_RESOLUTION_S)
 
-    def _dispatch_again(self, entry: JournalEntry, verify: bool) -> None:  # noqa: FBT001 - as it was held
+    def _dispatch_again(self, entry: JournalEntry, verify: bool) -> None:
         self._dispatcher.dispatch(entry, verify=verify)
 
     def _connected(self) -> None:

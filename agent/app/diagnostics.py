@@ -72,7 +72,7 @@ def collect(view: AgentView, bundle: Bundle, folder: Path | None = None) -> Json
     content = _packed(parts)
     while len(content) > bundle.max_bytes:
         largest = max(parts, key=lambda name: len(parts[name]))
-        if len(parts[largest]) < 1024:  # noqa: PLR2004 - nothing left that would help
+        if len(parts[largest]) < 1024:
             raise UpkeepRefused(
                 "too_large", f"it takes {len(content)} bytes; raise max_bytes in the handler's settings"
             )
@@ -303,7 +303,7 @@ def _threads() -> str:
 
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     found = []
-    for ident, frame in sys._current_frames().items():  # noqa: SLF001 - the only way to see them
+    for ident, frame in sys._current_frames().items():
         found.append(f"{names.get(ident, ident)}:\n{''.join(traceback.format_stack(frame))}")
     return "\n".join(found)
 

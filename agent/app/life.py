@@ -116,6 +116,10 @@ class ProgramLife(ABC):
         """The packages whose code was loaded as plug-ins -> their versions."""
         return {}
 
+    def _plugins(self) -> Mapping[str, str]:
+        """The plug-ins -> their states, as :func:`agent.plugins.states_of` words them."""
+        return {}
+
     def _crashed(self, thread: str) -> None:
         self._health.put(thread, CRASHED, CRASHED_TEXT)
 
@@ -143,6 +147,7 @@ class ProgramLife(ABC):
             parts=self._health.parts(),
             reason=reason,
             packages=self._packages(),
+            plugins=self._plugins(),
         )
         try:
             write_status(self._status_path, status)

@@ -27,7 +27,7 @@ from agent.config.model import OutboxConfig
 from agent.core.outbox import Bounds, WhenFull
 from agent.errors import ConfigurationError, StorageError
 from agent.exit_codes import EXIT_CRASHED, EXIT_REPLACE, EXIT_STOPPED
-from agent.plugins import packages_of
+from agent.plugins import packages_of, states_of
 from agent.runtime.ledger import SETTING as LEDGER
 from agent.runtime.ledger import Ledger, written_bytes
 from agent.runtime.supervisor import Ending
@@ -376,6 +376,9 @@ class AgentLife(ProgramLife):
 
     def _packages(self) -> Mapping[str, str]:
         return packages_of(self._agent.plugins()) if self._agent is not None else {}
+
+    def _plugins(self) -> Mapping[str, str]:
+        return states_of(self._agent.plugins()) if self._agent is not None else {}
 
 
 def outbox_bounds(outbox: OutboxConfig) -> Bounds:

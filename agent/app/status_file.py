@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, field
+from dataclasses import asdict, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -71,6 +71,7 @@ class StatusFile:
         written_wall_s: when, epoch seconds as the device believes.
         reason: why it stopped.
         packages: the packages whose plug-ins it has loaded, with their versions then.
+        plugins: its handlers and sensors, such as ``sensor:board`` -> ``ready``, or status and reason.
     """
 
     state: str
@@ -83,6 +84,7 @@ class StatusFile:
     parts: Mapping[str, Part] = field(default_factory=dict)
     reason: str = ""
     packages: Mapping[str, str] = field(default_factory=dict)
+    plugins: Mapping[str, str] = field(default_factory=dict)
 
 
 def status_path(state_dir: Path, environ: Mapping[str, str]) -> Path:
@@ -110,11 +112,15 @@ def _open_own(path: str, flags: int) -> int:
 
 
 def read_status(path: Path) -> StatusFile | None:
-    """The status that the last process wrote; None when there is none or it cannot be read."""
+    """The status that the last process wrote, without what this version does not know; None when it cannot be read."""
     try:
         members: dict[str, Any] = json.loads(read_plain_file(path, _MAX_BYTES))
-        parts = {name: Part(**part) for name, part in members.pop("parts").items()}
-        return StatusFile(**members, parts=parts)
+        members = {each.name: members[each.name] for each in fields(StatusFile) if each.name in members}
+        members["parts"] = {
+            name: Part(part["state"], part["since_wall_s"], part.get("detail", ""))
+            for name, part in members["parts"].items()
+        }
+        return StatusFile(**members)
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
 

@@ -6,12 +6,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from agent.process.setup import restrict_umask
+from agent.process.setup import print_any_text, restrict_umask
 
 
 def main() -> None:
     """The program ``device-agent``; returns its exit code."""
     restrict_umask()
+    print_any_text()
     with end_quietly():
         from agent.cli.program import device_agent
 

@@ -123,7 +123,7 @@ def _check_unit(directory: Path) -> None:
 def _systemctl(directory: Path) -> str | None:
     """The program, where the service is this command's to start."""
     systemctl = shutil.which("systemctl")
-    if not is_root() or systemctl is None or directory != _DEFAULT_DIR or not os.path.isdir("/run/systemd/system"):  # noqa: PTH112
+    if not is_root() or systemctl is None or directory != _DEFAULT_DIR or not os.path.isdir("/run/systemd/system"):
         return None
     there = subprocess.run((systemctl, "cat", _UNIT), capture_output=True, check=False).returncode == 0
     return systemctl if there else None

@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, field, replace
+from dataclasses import asdict, field, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -167,7 +167,8 @@ def read_trial(state_dir: Path) -> Trial | None:
     try:
         with (state_dir / FOLDER / TRIAL).open("rb") as file:
             members = json.loads(file.read(_MAX_TRIAL_BYTES))
-        return Trial(**{**members, "changed": tuple(members["changed"])})
+        known = {each.name: members[each.name] for each in fields(Trial) if each.name in members}
+        return Trial(**{**known, "changed": tuple(members["changed"])})
     except FileNotFoundError:
         return None
     except (ValueError, TypeError, KeyError, RecursionError):

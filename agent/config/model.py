@@ -344,7 +344,7 @@ class AgentConfig(Section):
     @classmethod
     def _have_names(cls, value: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
         for name in value:
-            if not name or len(name) > 64:  # noqa: PLR2004 - as for all names
+            if not name or len(name) > 64:
                 raise ValueError("the name of an executable has 1 to 64 characters")
         return value
 

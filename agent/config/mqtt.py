@@ -14,7 +14,7 @@ _PORTS: Final = {(False, False): 1883, (False, True): 8883, (True, False): 80, (
 
 
 def _version_as_text(value: object) -> object:
-    return "5" if value == 5 and not isinstance(value, bool) else value  # noqa: PLR2004 - YAML's 5 is a number
+    return "5" if value == 5 and not isinstance(value, bool) else value
 
 
 MqttVersion = Annotated[Literal["auto", "5", "3.1.1"], BeforeValidator(_version_as_text)]

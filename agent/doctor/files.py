@@ -156,13 +156,13 @@ def _mount_of(subject: Subject, path: Path) -> tuple[str, str, list[str]] | None
     for line in (text or "").splitlines():
         before, _, after = line.partition(" - ")
         fields, kind = before.split(), after.split()
-        if len(fields) < 6 or not kind:  # noqa: PLR2004 - proc(5): six fields before the optional ones
+        if len(fields) < 6 or not kind:
             continue
         point = fields[4].replace("\\040", " ")
         is_above = point in {"/", wanted} or wanted.startswith(f"{point}/")
         # Of two mounts on one point the later hides the earlier.
         if is_above and (best is None or len(point) >= len(best[0])):
-            options = [*fields[5].split(","), *(kind[2].split(",") if len(kind) > 2 else [])]  # noqa: PLR2004 - proc(5)
+            options = [*fields[5].split(","), *(kind[2].split(",") if len(kind) > 2 else [])]
             best = (point, kind[0], options)
     return best
 

@@ -60,7 +60,7 @@ def _captive_portal(subject: Subject) -> Finding:
     return ok("nobody answers in the service's place")
 
 
-def _service_answers(subject: Subject) -> Finding:  # noqa: PLR0911 - a table
+def _service_answers(subject: Subject) -> Finding:
     exchange, base_url = subject.exchange, subject.endpoints[0].address
     match exchange.discovery_error:
         case None:

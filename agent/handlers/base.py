@@ -250,7 +250,7 @@ class Handler(ABC):
     def handle(self, payload: Any, context: CommandContext) -> JsonObject | None:
         """Do the work; ``payload`` is a valid :attr:`Payload`. Runs in a thread of its own."""
 
-    def verify(self, payload: Any, context: CommandContext) -> Verified | None:  # noqa: ARG002 - for subclasses
+    def verify(self, payload: Any, context: CommandContext) -> Verified | None:
         """Look at the world: how did a command end that a crash interrupted?
 
         Asked of a ``once`` handler, and of a ``restarts_device`` one whose restart did not come, instead of concluding
@@ -298,7 +298,7 @@ def handler(
         if not (isinstance(model, type) and issubclass(model, BaseModel)):
             raise TypeError(f"handler {name!r}: annotate its first parameter with a pydantic model")
 
-        def handle(self: Handler, payload: Any, context: CommandContext) -> JsonObject | None:  # noqa: ARG001
+        def handle(self: Handler, payload: Any, context: CommandContext) -> JsonObject | None:
             return function(payload, context)
 
         members: dict[str, Any] = {

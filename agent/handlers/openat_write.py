@@ -36,7 +36,7 @@ def parts_below(folder: str, path: str) -> tuple[str, ...] | None:
     steps = path.split("/")
     if not path.startswith("/") or any(step in {".", ".."} for step in steps):
         raise OutOfBounds("the path must be absolute and without '.' and '..'")
-    if any(ord(character) < ord(" ") or ord(character) == 0x7F for character in path):  # noqa: PLR2004 - DEL
+    if any(ord(character) < ord(" ") or ord(character) == 0x7F for character in path):
         raise OutOfBounds("the path holds a control character")
     names = tuple(step for step in steps if step)
     if path.endswith("/") or not names:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Final
 
 from agent.release.judge import Judge, Verdict
-from agent.release.outside import ask_systemd, failed_checks, log_line, look
+from agent.release.outside import ask_systemd, log_line, look
 from agent.release.places import SERVICE, Places
 from agent.release.state import (
     GOING_BACK,
@@ -25,7 +25,6 @@ from agent.release.state import (
     alone,
     boot_id,
     is_older_than_package,
-    libraries_of,
     now_s,
     package_program,
     point_link,
@@ -91,7 +90,7 @@ def watch(places: Places, *, sleep: Callable[[float], object] = time.sleep) -> N
                 ask_systemd(places, "--no-block", "restart", SERVICE)
         else:
             judge = judge or Judge(trial)
-            _act(places, judge, judge.look(look(places), now_s()))
+            _act(places, judge.look(look(places), now_s()), judge.missing)
         sleep(_LOOK_EVERY_S)
     with alone(places):
         remove_unused(places, read_trial(places))
@@ -106,35 +105,19 @@ def _begun(places: Places) -> Trial | None:
     return begun if _write(places, begun) else trial
 
 
-def _act(places: Places, judge: Judge, verdict: Verdict) -> None:
+def _act(places: Places, verdict: Verdict, reason: str) -> None:
     if verdict is Verdict.WAIT:
         return
-    reason = judge.missing
-    if verdict is Verdict.EXAMINE:
-        reason = _examine(places)
-        if reason or not judge.is_same(look(places)):
-            judge.missing = reason or "it ended while the doctor looked"
-            return
     with alone(places):
         trial = read_trial(places)
         if trial is None or trial.phase != TRYING:
             return
-        if verdict is Verdict.EXAMINE:
+        if verdict is Verdict.KEEP:
             if _write(places, replace(trial, phase=KEPT)):
                 log_line(f"release={trial.version} kept")
             return
         log_line(f"release={trial.version} taken back: {reason}")
         point_link(places, take_back(places, trial, f"after {trial.deadline_s:g} s: {reason}"))
-
-
-def _examine(places: Places) -> str:
-    """Faults that the version before finds by its doctor now and did not find before the update; empty for none."""
-    trial = read_trial(places)
-    if trial is None:
-        return ""
-    found = failed_checks(places, libraries_of(places, trial.previous))
-    new = [f"{name} ({seen})" for name, seen in found.items() if name not in trial.faults_before]
-    return f"the doctor: {'; '.join(new)}" if new else ""
 
 
 def after_package(places: Places) -> None:

@@ -11,7 +11,7 @@ from typing import Final
 from agent.error_text import disk_refusal
 from agent.release.archive import open_file, read_release, trusted_keys
 from agent.release.manifest import ReleaseRefused, judge
-from agent.release.outside import ask_systemd, failed_checks, log_line, service_state
+from agent.release.outside import ask_systemd, log_line, look, service_state
 from agent.release.places import TRIAL_UNIT, Places, read_limits
 from agent.release.state import (
     ALREADY_INSTALLED,
@@ -22,7 +22,6 @@ from agent.release.state import (
     alone,
     begin_trial,
     boot_id,
-    libraries_of,
     now_s,
     read_trial,
     running_program,
@@ -89,7 +88,7 @@ def install(places: Places, path: Path, request: InstallRequest) -> Trial | None
         _check_service(places)
         previous = version_in_force(before)
         tree = unpack(file, release, places)
-        faults = failed_checks(places, libraries_of(places, previous))
+        seen = look(places)
         trial = Trial(
             phase=TRYING,
             version=program.version,
@@ -101,7 +100,8 @@ def install(places: Places, path: Path, request: InstallRequest) -> Trial | None
             probation_s=limits.probation_s,
             deadline_s=limits.deadline_s,
             max_starts=limits.max_starts,
-            faults_before=tuple(sorted(faults)),
+            worked_before=tuple(sorted(seen.working)),
+            faults_before=tuple(sorted(seen.faults)),
             lost=tuple(each for each in lost if each != release.digest),
         )
         with alone(places):

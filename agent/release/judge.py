@@ -1,23 +1,23 @@
-"""The judgement of a release on trial: by what is seen from outside, and nothing of the release itself."""
+"""The judgement of a release on trial, by what the service manager and the status file of the service say."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
 from agent.release.state import Trial
 
-_EXAMINE_EVERY_S: Final = 10.0
 _SAYS_WITHIN_S: Final = 60.0
 """A service that makes progress says so at least every 45 s: half of the unit's WatchdogSec=."""
 
 
 class Verdict(StrEnum):
-    """The next step of a trial: go on watching, have it examined by the doctor, or go back."""
+    """The next step of a trial: go on watching, keep the release, or go back."""
 
     WAIT = "wait"
-    EXAMINE = "examine"
+    KEEP = "keep"
     GO_BACK = "go_back"
 
 
@@ -32,6 +32,8 @@ class Seen:
         is_connected: this process has had an exchange with the server.
         detail: how its connection is, for the reason.
         alive_s: when it last said that it makes progress, seconds of the clock in which the trial began; 0: never.
+        working: handlers and sensors that work, such as ``handler:ping``, ``sensor:board``.
+        faults: what does not work -> why: handlers and sensors, and the agent's own parts on this device.
     """
 
     is_ready: bool
@@ -40,6 +42,8 @@ class Seen:
     is_connected: bool
     detail: str
     alive_s: float
+    working: frozenset[str] = frozenset()
+    faults: Mapping[str, str] = field(default_factory=dict)
 
 
 class Judge:
@@ -57,7 +61,6 @@ class Judge:
         self._process_id = 0
         self._well_since_s: float | None = None
         self._has_exchanged = False
-        self._examined_s = float("-inf")
         self.missing = "it was not started"
 
     def look(self, seen: Seen, now_s: float) -> Verdict:
@@ -78,19 +81,18 @@ class Judge:
         proven_s = float("inf") if self._well_since_s is None else self._well_since_s + self._trial.probation_s
         is_due = min(now_s, seen.alive_s) >= proven_s
         # The probation is over, and a process that hangs looks as well as before: its own word has to follow.
-        is_awaited = now_s >= proven_s > self._examined_s
+        is_awaited = now_s >= proven_s
         if is_awaited and not is_due:
             self.missing = "it is ready, and has not said since that it makes progress: it hangs"
-        if now_s - self._trial.began_s >= self._trial.deadline_s + (_SAYS_WITHIN_S if is_awaited else 0.0):
+        elif is_due:
+            self.missing = self._lost(seen)
+            if not self.missing:
+                return Verdict.KEEP
+        if now_s - self._trial.began_s >= self._trial.deadline_s + (
+            _SAYS_WITHIN_S if is_awaited and not is_due else 0.0
+        ):
             return Verdict.GO_BACK
-        if is_due and now_s - self._examined_s >= _EXAMINE_EVERY_S:
-            self._examined_s = now_s
-            return Verdict.EXAMINE
         return Verdict.WAIT
-
-    def is_same(self, seen: Seen) -> bool:
-        """Whether the process that was looked at last still runs, and is ready."""
-        return seen.is_ready and seen.process_id == self._process_id
 
     def _fault(self, seen: Seen) -> str:
         if not seen.process_id or not seen.is_ready:
@@ -99,3 +101,13 @@ class Judge:
             return f"the service runs version {seen.version or 'unknown'}"
         self._has_exchanged = self._has_exchanged or seen.is_connected
         return "" if self._has_exchanged else f"it is ready, and has had no exchange with the server ({seen.detail})"
+
+    def _lost(self, seen: Seen) -> str:
+        """What worked before the release and does not work with it, each by its name; empty for nothing."""
+        before = self._trial
+        lost = {name: seen.faults.get(name, "it is gone") for name in before.worked_before if name not in seen.working}
+        # A handler or sensor that did not work before, or is new, is no reason to go back; the agent's own parts are.
+        lost |= {name: why for name, why in seen.faults.items() if ":" not in name and name not in before.faults_before}
+        return "; ".join(
+            f"{name.replace(':', ' ')} worked before and does not now: {why}" for name, why in lost.items()
+        )

@@ -1,11 +1,10 @@
-"""The service seen from outside: by the service manager, by its status file, and by the doctor of another version."""
+"""The service seen from outside: by the service manager and by its status file."""
 
 from __future__ import annotations
 
 import json
 import math
 import os
-import pwd
 import subprocess
 import sys
 import time
@@ -16,25 +15,16 @@ from typing import Final
 from agent.release.judge import Seen
 from agent.release.places import SERVICE, Places
 from agent.release.state import now_s
-from agent.release.unpack import python_folder
-
-USER: Final = "device-agent"
-DOCTOR_FAILED: Final = "doctor"
-"""Stands for a doctor that could not say anything."""
 
 _COMMAND_S: Final = 30.0
-_DOCTOR_S: Final = 300.0
 _MOST_BYTES: Final = 1024 * 1024
+_TEXT: Final = 200
 _LINK: Final = "commands"
 _ALIVE: Final = "WatchdogTimestampMonotonic"
 _WATCHDOG: Final = "WatchdogUSec"
-_DOCTOR: Final = """
-import sys
-sys.path[:0] = sys.argv[1:3]
-from agent.cli import main
-sys.argv = ["device-agent", "doctor", "--json", "--offline", "--config", sys.argv[3]]
-main()
-"""
+_LOCAL_PARTS: Final = frozenset({"store", "journal", "outbox", "configuration", "mode"})
+"""Of the agent's parts those that no network and no server can spoil."""
+_READY: Final = "ready"
 
 
 def ask_systemd(places: Places, *words: str) -> str:
@@ -74,10 +64,11 @@ def look(places: Places) -> Seen:
     status = _status(places.runtime / "status.json")
     if status.get("process_id") != process_id:
         status = {}
-    parts = status.get("parts")
-    part = parts.get(_LINK) if isinstance(parts, dict) else None
-    link = part if isinstance(part, dict) else {}
-    detail = " ".join(f"{link.get('state', 'nothing heard')} {link.get('detail', '')}".split())[:200]
+    parts = _texts(status.get("parts"))
+    link = parts.get(_LINK, {})
+    working, faults = _plugins(status.get("plugins"), parts)
+    faults |= {name: _why(parts[name]) for name in _LOCAL_PARTS & parts.keys() if parts[name].get("state") != "ok"}
+    detail = _why(link) or "nothing heard"
     return Seen(
         is_ready=state.get("ActiveState") in {"active", "reloading"},
         process_id=process_id,
@@ -85,7 +76,32 @@ def look(places: Places) -> Seen:
         is_connected=link.get("state") == "ok",
         detail=detail,
         alive_s=_alive_s(state),
+        working=frozenset(working),
+        faults=faults,
     )
+
+
+def _texts(parts: object) -> dict[str, dict[str, object]]:
+    """The parts of a status file; what is none is left out."""
+    found = parts.items() if isinstance(parts, dict) else ()
+    return {str(name): part for name, part in found if isinstance(part, dict)}
+
+
+def _plugins(states: object, parts: Mapping[str, Mapping[str, object]]) -> tuple[set[str], dict[str, str]]:
+    """The handlers and sensors that work, and why the others do not. A sensor works once it has been read."""
+    working: set[str] = set()
+    faults: dict[str, str] = {}
+    for name, state in states.items() if isinstance(states, dict) else ():
+        part = parts.get(name, {"state": "not read yet"}) if name.startswith("sensor:") else {"state": "ok"}
+        if state == _READY and part.get("state") == "ok":
+            working.add(name)
+        else:
+            faults[name] = _why(part) if state == _READY else str(state)[:_TEXT]
+    return working, faults
+
+
+def _why(part: Mapping[str, object]) -> str:
+    return " ".join(f"{part.get('state', '')} {part.get('detail', '')}".split())[:_TEXT]
 
 
 def _alive_s(state: Mapping[str, str]) -> float:
@@ -110,47 +126,6 @@ def _status(path: Path) -> dict[str, object]:
     except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def failed_checks(places: Places, libraries: Path) -> dict[str, str]:
-    """The checks that fail when the doctor of this version looks, without the network: name -> what it saw.
-
-    It runs as the agent's user. Of a doctor that could not be run, :data:`DOCTOR_FAILED` failed.
-
-    Args:
-        places: of this device.
-        libraries: of the version whose doctor looks.
-    """
-    folders = (str(libraries / python_folder()), str(libraries / "common"))
-    command = (sys.executable, "-I", "-c", _DOCTOR, *folders, str(places.agent_configuration))
-    user = _agent_user(places)
-    try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_DOCTOR_S,
-            check=False,
-            cwd="/",
-            env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "RUNTIME_DIRECTORY": str(places.runtime)},
-            user=user,
-            group=user,
-            extra_groups=None if user is None else [],
-        )
-        found = json.loads(done.stdout)
-        return {each["id"]: f"{each['seen']} {each['cause']}" for each in found if each["verdict"] == "failed"}
-    except (OSError, subprocess.SubprocessError, ValueError, KeyError, TypeError) as error:
-        return {DOCTOR_FAILED: f"it could not be asked: {error}"[:200]}
-
-
-def _agent_user(places: Places) -> str | None:
-    """The user of the agent; None where everything belongs to whoever runs this."""
-    if places.root != Path("/"):
-        return None
-    try:
-        return pwd.getpwnam(USER).pw_name
-    except KeyError:
-        return None
 
 
 def log_line(text: str) -> None:

@@ -56,11 +56,6 @@ class Places:
         return self.root / "etc/device-agent-helper.toml"
 
     @property
-    def agent_configuration(self) -> Path:
-        """The path of the agent's own configuration."""
-        return self.root / "etc/device-agent/config.yaml"
-
-    @property
     def download(self) -> Path:
         """The agent's folder for a release that a command brings."""
         return self.root / "var/lib/device-agent/update"
@@ -128,6 +123,6 @@ def read_limits(places: Places) -> Limits:
         raise ReleaseRefused("misconfigured", f"{where}: a time is a number of seconds, 1 to {_DAY_S:g}")
     if limits.deadline_s < 2 * limits.probation_s:
         raise ReleaseRefused("misconfigured", f"{where}: make deadline_s at least twice probation_s")
-    if type(limits.max_starts) is not int or not 1 <= limits.max_starts <= 20:  # noqa: PLR2004 - said in the text
+    if type(limits.max_starts) is not int or not 1 <= limits.max_starts <= 20:
         raise ReleaseRefused("misconfigured", f"{where}: max_starts is a number, 1 to 20")
     return limits

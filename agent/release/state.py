@@ -14,7 +14,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,6 +30,7 @@ GOING_BACK: Final = "going_back"
 ROLLED_BACK: Final = "rolled_back"
 REPLACED: Final = "replaced"
 """A newer package took its place."""
+_PHASES: Final = (TRYING, KEPT, GOING_BACK, ROLLED_BACK, REPLACED)
 
 REFUSED: Final = "refused"
 ALREADY_INSTALLED: Final = "already_installed"
@@ -59,7 +60,8 @@ class Trial:
         boot_id: of the boot in which the deadline is counted.
         began_s: when that began, seconds of ``CLOCK_BOOTTIME``.
         probation_s, deadline_s, max_starts: the limits, as they were at its begin.
-        faults_before: checks of the doctor that failed before it.
+        worked_before: handlers and sensors that worked before it; each has to work with it.
+        faults_before: what did not work before it.
         lost: digests of releases that were taken back.
     """
 
@@ -75,6 +77,7 @@ class Trial:
     probation_s: float = 120.0
     deadline_s: float = 600.0
     max_starts: int = 3
+    worked_before: tuple[str, ...] = ()
     faults_before: tuple[str, ...] = ()
     lost: tuple[str, ...] = ()
 
@@ -103,13 +106,27 @@ class Answer:
 
 
 def read_trial(places: Places) -> Trial | None:
-    """The last release that was installed; None when there was none, or its state cannot be read."""
-    members = _read(places.releases / STATE)
+    """The last release that was installed; None when there was none.
+
+    Members that this version does not know are left out. Of a state that cannot be read the link tells which release
+    is in force: nothing is taken from a device because its state was damaged.
+    """
     with contextlib.suppress(TypeError, KeyError):
-        for name in ("faults_before", "lost"):
-            members[name] = tuple(members[name])
-        return Trial(**members)
-    return None
+        members = _known(Trial, _read(places.releases / STATE))
+        for name in ("worked_before", "faults_before", "lost"):
+            members[name] = tuple(map(str, members[name]))
+        trial = Trial(**members)
+        if trial.phase in _PHASES and isinstance(trial.version, str):
+            return trial
+    try:
+        return Trial(KEPT, str(places.current.readlink()), digest="")
+    except OSError:
+        return None
+
+
+def _known(kind: type[Trial | Answer], members: dict[str, Any]) -> dict[str, Any]:
+    names = {each.name for each in fields(kind)}
+    return {name: value for name, value in members.items() if name in names}
 
 
 def write_trial(places: Places, trial: Trial) -> None:
@@ -158,7 +175,7 @@ def taken_back(trial: Trial, reason: str) -> Trial:
 def read_answer(places: Places, command_id: str) -> Answer | None:
     """The outcome of an ``update_agent`` command; None while it has none."""
     with contextlib.suppress(TypeError):
-        answer = Answer(**_read(places.releases / ANSWER))
+        answer = Answer(**_known(Answer, _read(places.releases / ANSWER)))
         return answer if answer.command_id == command_id else None
     return None
 

@@ -61,7 +61,7 @@ class RetryPolicy:
             self._usual, self._locked_out = self._usual.succeeded(), self._locked_out.succeeded()
 
 
-def describe(error: ServiceError | InvalidMessage) -> tuple[str, str, float | None]:  # noqa: C901, PLR0911 - a table
+def describe(error: ServiceError | InvalidMessage) -> tuple[str, str, float | None]:
     """One word for the state, one sentence that names the fix, and how often to say it (None: as usual)."""
     match error:
         case SignInEnded():

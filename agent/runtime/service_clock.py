@@ -162,7 +162,7 @@ class WaitingForTime:
         self._lock = threading.Lock()
         self._held: dict[str, tuple[JournalEntry, bool]] = {}
 
-    def holds(self, entry: JournalEntry, verify: bool) -> bool:  # noqa: FBT001 - a port of the lanes
+    def holds(self, entry: JournalEntry, verify: bool) -> bool:
         """True when this command has to wait; :meth:`release` gives it back.
 
         Args:

@@ -38,7 +38,7 @@ def ask_for_announcement(connection: Connection) -> Announcement:
         ServiceError: not known: no answer, a captive portal, wrong credentials, a quota, a failing service.
     """
     answer = connection.request("GET", paths.DISCOVERY, accepts=_DECIDED)
-    if not 200 <= answer.status < 300:  # noqa: PLR2004 - RFC 9110, section 15.3
+    if not 200 <= answer.status < 300:
         return read_announcement(None, answer.headers.get("server", ""))
     value = None if answer.is_page else answer.json_or_none()
     is_readable = value is not None or not answer.content.strip()

@@ -193,7 +193,7 @@ def read_retry_after(headers: httpx.Headers) -> float | None:
 
     A date is compared with the answer's own ``Date`` and counts for nothing without it: the clock of this machine may
     be wrong.
-    """  # noqa: D205 - one sentence needs two lines
+    """
     value = headers.get("retry-after", "").strip()
     if value.isascii() and value.isdigit():
         return min(float(value[:10]), _RETRY_MAX_S)

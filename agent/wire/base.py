@@ -47,7 +47,7 @@ def _check_number(value: object) -> int | float:
     if type(value) is float and math.isfinite(value):  # what sensors mostly send
         return value
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise ValueError("must be a number")  # noqa: TRY004 - pydantic turns only a ValueError into a fault
+        raise ValueError("must be a number")
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError("must be a finite number")
     if isinstance(value, int) and not INT_MIN <= value <= INT_MAX:

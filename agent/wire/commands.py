@@ -60,7 +60,7 @@ def _read_payload(value: object) -> dict[str, Any]:
         except (InvalidMessage, UnicodeEncodeError) as exc:
             raise ValueError(f"is text, but not the JSON text of an object: {exc}") from None
     if not isinstance(value, dict):
-        raise ValueError("must be a JSON object")  # noqa: TRY004 - pydantic turns only a ValueError into a fault
+        raise ValueError("must be a JSON object")
     fault = find_fault(value)
     if fault is not None:
         raise ValueError(fault)
@@ -141,8 +141,8 @@ class CommandRecord(Received):
         times = (("created_at", created, record.created_at), ("expires_at", _first(value, _EXPIRES), record.expires_at))
         unreadable = tuple(name for name, sent, read in times if sent is not None and read is None)
         # What is private is set on one of this class, which is frozen for others.
-        record._unreadable_times = unreadable  # noqa: SLF001
-        record._derived_from = None if record.id else _time_mark(created)  # noqa: SLF001
+        record._unreadable_times = unreadable
+        record._derived_from = None if record.id else _time_mark(created)
         return record
 
     def stable_id(self) -> str:
@@ -163,7 +163,7 @@ class CommandRecord(Received):
         if self.id:
             return self
         derived = self.model_copy(update={"id": self._derive(occurrence)})
-        derived._has_derived_id = True  # noqa: SLF001 - a copy of this one
+        derived._has_derived_id = True
         return derived
 
     def _derive(self, occurrence: int) -> str:

@@ -340,10 +340,10 @@ class Connection:
         if response.status_code not in accepts:
             if not is_page:
                 self._identity.note(request.method, request.url.path, answer.status)
-            if is_page or not (200 <= answer.status < 300 or answer.is_unchanged):  # noqa: PLR2004 - RFC 9110, section 15.3
+            if is_page or not (200 <= answer.status < 300 or answer.is_unchanged):
                 is_meant = is_page and self._is_meant(request, answer)
                 raise_for_status(response, content, source=source, redact=self._redact, page_is_meant=is_meant)
-        is_from_service = answer.status < 400 and not is_page  # noqa: PLR2004 - RFC 9110, section 15.5
+        is_from_service = answer.status < 400 and not is_page
         if self.on_date is not None and is_from_service and answer.server_time is not None:
             late_s = self._monotonic() - arrived_s  # the body took its time, and the header is as old by now
             self.on_date(answer.server_time + late_s, arrived_s - budget.began_s)
@@ -352,7 +352,7 @@ class Connection:
     def _is_meant(self, request: httpx.Request, page: Answer) -> bool:
         """Whether a web page is the service's own; see :class:`~agent.wire.identity.Identity`."""
         status, path, content = page.status, request.url.path, page.content
-        is_judged = (200 <= status < 300 or 400 <= status < 500) and status not in TRUSTED_IN_HTML  # noqa: PLR2004
+        is_judged = (200 <= status < 300 or 400 <= status < 500) and status not in TRUSTED_IN_HTML
         if not is_judged:
             return False
         verdict = self._identity.judge(request.method, path, status, content, self._monotonic())
@@ -394,7 +394,7 @@ class Connection:
 
     def _read(self, response: httpx.Response, budget: TimeBudget) -> bytes:
         status = response.status_code
-        if 300 <= status < 400:  # noqa: PLR2004 - RFC 9110, section 15.4: nothing in it is read
+        if 300 <= status < 400:
             return b""
 
         def check_deadline() -> None:
@@ -408,7 +408,7 @@ class Connection:
         try:
             return read_body(response, self.max_answer_bytes, check_deadline)
         except UnexpectedAnswer:
-            if status >= 400:  # noqa: PLR2004 - RFC 9110, section 15.5: the status says enough
+            if status >= 400:
                 return b""
             raise
 

@@ -120,16 +120,16 @@ def raise_for_status(
     is_web_page = is_page(response.headers.get("content-type", ""), body)
     if status == NOT_MODIFIED:
         return
-    if 200 <= status < 300:  # noqa: PLR2004 - RFC 9110, section 15.3
+    if 200 <= status < 300:
         if is_web_page and not page_is_meant:
             raise UnexpectedAnswer(portal_text(source, status), status)
         return
-    if 300 <= status < 400:  # noqa: PLR2004 - RFC 9110, section 15.4
+    if 300 <= status < 400:
         raise UnexpectedAnswer(_redirect_text(response, source), status)
-    if not 400 <= status < 600:  # noqa: PLR2004 - RFC 9110, section 15
+    if not 400 <= status < 600:
         raise UnexpectedAnswer(f"{source} answered with status {status}, which means nothing here", status)
     is_trusted = page_is_meant or status in TRUSTED_IN_HTML
-    if is_web_page and status < 500 and not is_trusted:  # noqa: PLR2004 - RFC 9110, section 15.6
+    if is_web_page and status < 500 and not is_trusted:
         raise UnexpectedAnswer(portal_text(source, status), status)
     raise _error_answer(response, _read_error(b"" if is_web_page else body), redact)
 
@@ -191,7 +191,7 @@ def _error_answer(response: httpx.Response, body: ErrorBody, redact: Callable[[s
     message = _with_details(body.message or body.error_description, body.details)
     if not body.error and not message:
         message = _HINTS.get(status, "no error body: the service or a proxy in front of it failed")
-    kind = _CLASSES.get(status, ServerFault if status >= 500 else Refused)  # noqa: PLR2004 - RFC 9110, section 15.6
+    kind = _CLASSES.get(status, ServerFault if status >= 500 else Refused)
     if kind is Conflict and body.error == KEY_IN_USE:
         # Not a word about the request: what its first attempt comes to is not known yet.
         kind = StillRunning

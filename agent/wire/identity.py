@@ -52,7 +52,7 @@ def is_proof(status: int, content_type: str, body: bytes) -> bool:
         content_type: of the answer.
         body: at least its beginning.
     """
-    if 300 <= status < 400 or is_page(content_type, body):  # noqa: PLR2004 - RFC 9110, section 15.4
+    if 300 <= status < 400 or is_page(content_type, body):
         return False
     return "json" in content_type.lower() or body[:200].lstrip(b"\xef\xbb\xbf \t\r\n").startswith((b"[", b"{"))
 
@@ -86,7 +86,7 @@ class Identity:
             body: the page.
             now_s: monotonic seconds.
         """
-        is_good = 200 <= status < 300  # noqa: PLR2004 - RFC 9110, section 15.3
+        is_good = 200 <= status < 300
         if (is_good and method == "GET") or _kind(method, path, status) in self._without_page:
             return PageVerdict.FOREIGN
         proved_s = self._own_pages.get(_digest(method, path, status, body))
@@ -115,7 +115,7 @@ class Identity:
 
 def _kind(method: str, path: str, status: int) -> tuple[str, str, int]:
     words = "/".join(part if part in _WORDS else "*" for part in path.split("/"))
-    return method, words, 200 if 200 <= status < 300 else status  # noqa: PLR2004 - RFC 9110, section 15.3
+    return method, words, 200 if 200 <= status < 300 else status
 
 
 def _digest(method: str, path: str, status: int, body: bytes) -> bytes:

@@ -54,7 +54,7 @@ def next_link(answer: Answer, url: httpx.URL, in_body: str | None = None) -> htt
 
 
 def _count(text: str) -> int | None:
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else None  # noqa: PLR2004 - no id
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else None
 
 
 def _links(answer: Answer) -> Iterator[tuple[str, set[str]]]:
@@ -76,7 +76,7 @@ class PageWalk:
         target: path, or absolute URL of the same origin.
         params: query parameters to add to it.
         done: there is no further page.
-    """  # noqa: D205 - one sentence needs two lines
+    """
 
     def __init__(self, path: str, params: Params, url: httpx.URL, *, pages_max: int = PAGES_MAX) -> None:
         self._path = path

@@ -122,7 +122,7 @@ def read_page(value: object, source: str = "the service", word: str = "") -> Pag
 
     Raises:
         UnexpectedAnswer: there is no list, or more than one and none of the known names.
-    """  # noqa: D205 - one sentence needs two lines
+    """
     if isinstance(value, list):
         return Page(value)
     if not isinstance(value, dict):
@@ -277,7 +277,7 @@ def _whole(scopes: list[dict[str, Any]], names: tuple[str, ...]) -> int | None:
     for name in names:
         for scope in scopes:
             value = scope.get(name)
-            if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 16:  # noqa: PLR2004
+            if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 16:
                 value = int(value)
             if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
                 return value

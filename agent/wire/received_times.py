@@ -115,7 +115,7 @@ def _unpack(value: dict[str, object]) -> object:
 
 
 def _from_number(value: float) -> float:
-    if value != value:  # noqa: PLR0124 - NaN, the only number that differs from itself
+    if value != value:
         raise InvalidMessage("a time must be a finite number")
     for units in _UNITS_PER_S:
         if abs(value) < _MAX_S * units:
@@ -137,10 +137,10 @@ def _from_compact(text: str, zone: tzinfo) -> float | None:
 
 def _from_parts(parts: dict[str, str | None], zone: tzinfo) -> float:
     year, second = int(parts["year"] or 0), int(parts.get("second") or 0)
-    if len(parts["year"] or "") == 2:  # noqa: PLR2004 - RFC 850; RFC 9110, section 5.6.7: at most 50 years ahead
-        year += 2000 if year < 77 else 1900  # noqa: PLR2004
+    if len(parts["year"] or "") == 2:
+        year += 2000 if year < 77 else 1900
     micros = int((parts.get("fraction") or "").ljust(6, "0")[:6])
-    leap = second == 60  # noqa: PLR2004 - RFC 3339, section 5.6: a minute's 61st second
+    leap = second == 60
     try:
         at = datetime(
             year,

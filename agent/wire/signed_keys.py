@@ -58,7 +58,7 @@ class SigningKey:
         """Make a new signing key."""
         return cls(Ed25519PrivateKey.generate())
 
-    def sign(self, *, device_id: str, id: str, counter: int, expires_at: float, payload: Mapping[str, Any]) -> Any:  # noqa: A002 - the member's name on the wire
+    def sign(self, *, device_id: str, id: str, counter: int, expires_at: float, payload: Mapping[str, Any]) -> Any:
         """The ``command_payload`` that carries this command with its signature; see :class:`SignedCommand`.
 
         Raises:

@@ -69,7 +69,7 @@ def parse_received_time(value: object, zone: tzinfo = UTC) -> float:
 
     Raises:
         InvalidMessage: not a time.
-    """  # noqa: D205 - one sentence needs two lines
+    """
     if isinstance(value, str):
         match = _RFC_3339.fullmatch(value)
         if match is not None and (match[8] or match[9]):
@@ -82,7 +82,7 @@ def parse_received_time(value: object, zone: tzinfo = UTC) -> float:
 def _from_match(match: re.Match[str]) -> float:
     year, month, day, hour, minute, second = (int(match[group]) for group in range(1, 7))
     micros = int((match[7] or "").ljust(6, "0")[:6])
-    leap = second == 60  # noqa: PLR2004 - RFC 3339, section 5.6: a minute's 61st second
+    leap = second == 60
     zone: timezone = UTC
     try:
         if match[9]:

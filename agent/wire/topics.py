@@ -86,7 +86,7 @@ def check_device_id(device_id: str) -> str:
     for character, name in _FORBIDDEN.items():
         if character in device_id:
             raise InvalidMessage(f"a device id must not contain {name}: give the device another id")
-    if any(ord(character) < 0x20 or ord(character) == 0x7F for character in device_id):  # noqa: PLR2004 - ASCII
+    if any(ord(character) < 0x20 or ord(character) == 0x7F for character in device_id):
         raise InvalidMessage("a device id must not contain control characters: give the device another id")
     if len(device_id) > DEVICE_ID_CHARACTERS:
         raise InvalidMessage(f"a device id has at most {DEVICE_ID_CHARACTERS} characters, not {len(device_id)}")

@@ -325,7 +325,7 @@ def _as_json(added: AddedDevices) -> dict[str, Any]:
     }
 
 
-def _print_broker_hint(config: GatewayConfig, changed: bool) -> None:  # noqa: FBT001 - one word says it
+def _print_broker_hint(config: GatewayConfig, changed: bool) -> None:
     if not changed or not config.mqtt.enabled:
         return
     from gateway.devices.broker_wanted import want_broker_update

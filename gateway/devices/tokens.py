@@ -87,5 +87,5 @@ def _letters(randomness: Randomness) -> list[str]:
     found: list[str] = []
     while len(found) < _RANDOM_CHARACTERS:
         # A byte above the last multiple of 62 is thrown away: each letter stays equally likely.
-        found += [_ALPHABET[byte % 62] for byte in randomness(_RANDOM_CHARACTERS) if byte < 248]  # noqa: PLR2004
+        found += [_ALPHABET[byte % 62] for byte in randomness(_RANDOM_CHARACTERS) if byte < 248]
     return found[:_RANDOM_CHARACTERS]

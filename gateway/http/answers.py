@@ -95,7 +95,7 @@ def invalid_model(error: ValidationError) -> Fault:
 
 def not_found(kind: str, value: str) -> Fault:
     """404 ``<kind>_not_found``, the same for what does not exist and for what is another device's."""
-    shown = value if len(value) <= 80 else f"{value[:77]}..."  # noqa: PLR2004 - what fits on a line
+    shown = value if len(value) <= 80 else f"{value[:77]}..."
     return Fault(404, f"{kind}_not_found", f"There is no {kind} {shown!r} for this device token.")
 
 

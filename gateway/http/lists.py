@@ -53,7 +53,7 @@ class ListQuery:
         if order not in {"asc", "desc"}:
             raise invalid("order", "must be asc or desc")
         limit = query.get("limit", str(PAGE_DEFAULT))
-        if not (limit.isascii() and limit.isdigit() and len(limit) < 10 and 1 <= int(limit) <= PAGE_MAX):  # noqa: PLR2004
+        if not (limit.isascii() and limit.isdigit() and len(limit) < 10 and 1 <= int(limit) <= PAGE_MAX):
             raise invalid("limit", f"must be a whole number from 1 to {PAGE_MAX}")
         return cls(status, _wait_s(query.get("wait")), int(limit), query.get("cursor"), order == "asc")
 

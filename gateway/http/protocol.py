@@ -190,7 +190,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._phase = _IDLE
         super().on_message_complete()
 
-    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - uvicorn's words, the same for every fault
+    def send_400_response(self, msg: str) -> None:
         """The parser has given up."""
         self._refuse(self._fault)
 

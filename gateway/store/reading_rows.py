@@ -184,7 +184,7 @@ class ReadingRows:
     def split(self, batch: Batch) -> None:
         """The service refused it as a whole and stored none of it: two halves go instead, so that one bad reading
         ends up alone.
-        """  # noqa: D205 - one sentence needs two lines
+        """
         row = self._db.execute("SELECT rows, size_bytes, oldest_wall_s FROM batch WHERE id = ?", (batch.id,)).fetchone()
         if row is None:
             return

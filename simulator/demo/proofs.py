@@ -318,7 +318,7 @@ def prove_outbox_balance(outbox: OutboxBalance) -> Proof:
     )
 
 
-def prove_removal(device: str, answers: Mapping[str, int], still_listed: bool) -> Proof:  # noqa: FBT001 - a fact
+def prove_removal(device: str, answers: Mapping[str, int], still_listed: bool) -> Proof:
     """A removed device is gone everywhere.
 
     Args:
@@ -326,7 +326,7 @@ def prove_removal(device: str, answers: Mapping[str, int], still_listed: bool) -
         answers: what was asked about the device -> the status code that came.
         still_listed: whether its user's list still has it.
     """
-    wrong = [f"{device}: {asked} answered {status}, not 404" for asked, status in answers.items() if status != 404]  # noqa: PLR2004
+    wrong = [f"{device}: {asked} answered {status}, not 404" for asked, status in answers.items() if status != 404]
     if still_listed:
         wrong.append(f"{device}: its user's list still has it")
     return Proof(

@@ -111,6 +111,7 @@ class GeneratorHealth:
         send_lag: encoded histogram from intended to sent, which several seconds are merged by.
         undelivered: of the intended requests the open arrivals that never ended: not sent when the run was over, or
             still without an answer.
+        stood_still_s: how long a worker made no load at all, the longest of them.
     """
 
     send_lag_p99_s: float = 0.0
@@ -123,6 +124,7 @@ class GeneratorHealth:
     sent: int = 0
     send_lag: str = ""
     undelivered: int = 0
+    stood_still_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

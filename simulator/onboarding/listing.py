@@ -61,7 +61,7 @@ def compare_with_list(
         near = {id(device): device for device in (*by_id.get(one.device_id, ()), *by_identifier.get(name, ()))}
         found = [device for device in near.values() if is_same(known, device, of_labels)]
         if one.outcome is Outcome.FOUND and not found:
-            one = replace(one, outcome=Outcome.TAKEN, detail="it is registered, and not to this user")  # noqa: PLW2901
+            one = replace(one, outcome=Outcome.TAKEN, detail="it is registered, and not to this user")
         judged.append(one)
         if one.outcome in {Outcome.REGISTERED, Outcome.FOUND} and not found:
             missing.append(name)

@@ -18,7 +18,7 @@ def class_of(exchange: Exchange) -> str:
     status = exchange.status
     if status is None:
         return "no answer"
-    if status == 429:  # noqa: PLR2004 - RFC 6585, section 4
+    if status == 429:
         return "429"
     return f"{status // 100}xx"
 

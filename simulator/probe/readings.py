@@ -153,7 +153,7 @@ class ReadingsProbe:
 
     def _judge_recorded(self, row: Any) -> None:
         times = [value for name, value in _leaves(row) if name in {"recorded_at", "recordedAt", "timestamp"}]
-        kept = any(abs(seconds_of(value) - self._recorded_at) < 2 for value in times)  # noqa: PLR2004 - whole seconds
+        kept = any(abs(seconds_of(value) - self._recorded_at) < 2 for value in times)
         if kept:
             self._notes.note("readings", "recorded_at", "kept", "recorded_at is stored as it was sent")
             self._notes.unset("recorded_at_reading")

@@ -116,7 +116,7 @@ def _option(name: str, *names: str, variable: str = "", **rest: Any) -> Callable
     multiple=True,
     metavar="NAME|FILE|AXIS=VALUE,...",
     help="Answer the first account as another server would: complete, plain, a .yaml file, or axis=value,...; a later "
-    "one changes what the earlier ones said. docs/profile-axes.md lists the axes. Without it, what is stored.",
+    "one changes what the earlier ones said. Without it, what is stored.",
 )
 @_option("--no-control", is_flag=True, help="Do not serve /_emulator/... (loopback callers only).")
 @_option(
@@ -229,7 +229,7 @@ def _refuse_unused(folders: Mapping[str, Path | None], *, has_console: bool) -> 
 def _part(name: str) -> Any:
     """What the program brings along for the service, whose package may not import it: ``make_signals`` makes what
     devices read, ``make_console`` the console. None where it is not run by the program.
-    """  # noqa: D205 - one sentence needs two lines
+    """
     return (click.get_current_context().obj or {}).get(name)
 
 

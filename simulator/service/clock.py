@@ -111,7 +111,7 @@ class SettableClock:
     def quota_ms(self) -> int:
         """As :meth:`now_ms`, and while the clock is frozen as if it went on: a minute of a quota must come to its end,
         since ``Retry-After`` says when.
-        """  # noqa: D205 - one sentence needs two lines
+        """
         course = self._course
         if course.mode is not ClockMode.FROZEN or self._held_ms is not None:
             return self.now_ms()

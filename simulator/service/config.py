@@ -129,7 +129,7 @@ class ServiceConfig:
             faults.append(f"snapshot_on_exit: {self.snapshot_on_exit} is a folder: give the name of a file")
         if self.tls_key is not None and self.tls_certificate is None:
             faults.append("--tls-key needs --tls-certificate beside it")
-        if not 0 <= self.port <= 65535:  # noqa: PLR2004 - TCP's range
+        if not 0 <= self.port <= 65535:
             faults.append("port must lie in 0 to 65535; 0 takes any free one")
         return faults
 

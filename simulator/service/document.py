@@ -240,14 +240,14 @@ def _common(endpoint: Endpoint) -> tuple[Reply, ...]:
     body = _WITH_BODY if endpoint.body else ()
     if endpoint.public:
         return (*body, *_BROKEN)
-    always = tuple(r for r in _ALWAYS if r.status != 404 or "{" in endpoint.path)  # noqa: PLR2004 - not found
+    always = tuple(r for r in _ALWAYS if r.status != 404 or "{" in endpoint.path)
     key = _WITH_KEY if endpoint.method == "POST" and endpoint.replayed else ()
     return (*always, *body, *key, _WITH_SCOPE, *_BROKEN)
 
 
 def _headers(endpoint: Endpoint, reply: Reply) -> Json:
     headers: Json = {"X-Request-Id": {**_TEXT, "description": "Name it when you ask about this request"}}
-    if not endpoint.public and reply.status != 401:  # noqa: PLR2004 - nothing is counted for nobody
+    if not endpoint.public and reply.status != 401:
         headers |= {
             name: {**_TEXT, "description": f"{about}; absent when no quota is set"}
             for name, about in _QUOTA_HEADERS.items()

@@ -119,7 +119,7 @@ async def judge(service: Service, entries: Sequence[Entry], selection: Selection
 _NO_FACTS: Final = RequestFacts("", "")
 
 
-def _read_facts(entry: Entry, callers: Mapping[bytes, tuple[int, str]], names_things: bool) -> RequestFacts:  # noqa: FBT001
+def _read_facts(entry: Entry, callers: Mapping[bytes, tuple[int, str]], names_things: bool) -> RequestFacts:
     headers = dict(entry.headers)
     account, api_key = callers.get(headers.get(b"x-api-key", b""), (None, None))
     if entry.caller is not None:
@@ -234,7 +234,7 @@ def read_statuses(text: str) -> range:
     Raises:
         Invalid: it is neither.
     """
-    if len(text) == 3 and text[0] in "12345" and text.isascii():  # noqa: PLR2004 - the digits of a status
+    if len(text) == 3 and text[0] in "12345" and text.isascii():
         if text[1:].lower() == "xx":
             return range(int(text[0]) * 100, int(text[0]) * 100 + 100)
         if text.isdigit():

@@ -317,4 +317,4 @@ def _nearest(path: str, templates: Iterable[str]) -> str:
 
 
 def _list(ids: Sequence[str]) -> str | None:
-    return ", ".join(ids[:5]) + (f" and {len(ids) - 5} more" if len(ids) > 5 else "") or None  # noqa: PLR2004
+    return ", ".join(ids[:5]) + (f" and {len(ids) - 5} more" if len(ids) > 5 else "") or None

@@ -78,7 +78,7 @@ def read_int(query: Mapping[str, str], name: str, default: int, *, low: int, hig
     text = query.get(name)
     if text is None:
         return default
-    if not (text.isascii() and text.isdigit() and len(text) < 10 and low <= int(text) <= high):  # noqa: PLR2004
+    if not (text.isascii() and text.isdigit() and len(text) < 10 and low <= int(text) <= high):
         raise invalid(name, f"must be a whole number from {low} to {high}")
     return int(text)
 

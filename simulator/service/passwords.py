@@ -127,6 +127,6 @@ def _network(address: str) -> str:
         parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
         return address
-    if parsed.version == 4:  # noqa: PLR2004 - IPv4
+    if parsed.version == 4:
         return str(parsed)
     return str(ipaddress.ip_network((parsed, 64), strict=False))

@@ -194,7 +194,7 @@ class Sessions:
             if name == b"cookie":
                 for part in value.split(b";"):
                     key, _, content = part.strip().partition(b"=")
-                    if key == self._name and content.isascii() and 0 < len(content) <= 128:  # noqa: PLR2004 - ours have 43
+                    if key == self._name and content.isascii() and 0 < len(content) <= 128:
                         return content.decode("ascii")
         return None
 

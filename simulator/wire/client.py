@@ -20,7 +20,7 @@ from simulator.wire.token_calls import TokenCalls
 class ServiceClient(ProductCalls, TokenCalls, SendingClient):
     """The whole interface of the service; arguments and behaviour are those of
     :class:`~agent.wire.device_client.DeviceClient`.
-    """  # noqa: D205 - one sentence needs two lines
+    """
 
     def sensor_data(
         self,

@@ -72,7 +72,7 @@ class ScriptedServer:
                 except OSError:
                     self.close_connection = True
 
-            do_GET = do_POST = answer  # noqa: N815 - the base class's names
+            do_GET = do_POST = answer
 
             def log_message(self, *arguments: Any) -> None:
                 pass

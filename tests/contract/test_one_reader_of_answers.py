@@ -205,7 +205,7 @@ def fleets_sequence(sequence, proof):
     for each in sequence:
         answer = answer_of(each)
 
-        def take(page_is_meant: bool, answer: HttpAnswer = answer) -> None:  # noqa: FBT001 - a callback
+        def take(page_is_meant: bool, answer: HttpAnswer = answer) -> None:
             error: ServiceError | None = None
             try:
                 judge(answer, page_is_meant=page_is_meant)

@@ -53,7 +53,7 @@ def lost(heard: Heard) -> list[WorkerLost]:
 def is_running(pid: int) -> bool:
     """Whether there is such a process; one that has ended and waits for its parent is none."""
     try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:  # noqa: PTH123 - it may go while it is read
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
             return file.read().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
         return False

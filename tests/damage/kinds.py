@@ -1,4 +1,4 @@
-"""Every kind of damage that is planted, one at a time, and what is said of it: docs/verdicts.md is written from it."""
+"""Every kind of damage that is planted, one at a time, and what is said of it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Chapter:
     """What one program has to find.
 
     Attributes:
-        title, text: of the chapter in ``docs/verdicts.md``.
+        title, text: of the chapter.
     """
 
     title: str

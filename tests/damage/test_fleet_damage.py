@@ -27,7 +27,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     """A run that passed, with the data of its service."""
     with pytest.MonkeyPatch.context() as patched:
         # The generator is never the limit: how busy this machine is with other tests is not what is tested here.
-        any_speed = Limits(strained_share=1.0)
+        any_speed = Limits(strained_share=1.0, stood_still_s=float("inf"))
         patched.setattr(fleet_run, "RunReporter", lambda *given: RunReporter(*given, saturation=Saturation(any_speed)))
         return record(tmp_path_factory.mktemp("recorded"))
 

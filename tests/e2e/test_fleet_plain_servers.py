@@ -39,7 +39,7 @@ drain_s: 20s
 @pytest.fixture(autouse=True)
 def _at_any_speed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The generator is never the limit: how busy this machine is with other tests is not what is tested here."""
-    limits = Limits(strained_share=1.0)
+    limits = Limits(strained_share=1.0, stood_still_s=float("inf"))
     monkeypatch.setattr(fleet_run, "RunReporter", lambda *given: RunReporter(*given, saturation=Saturation(limits)))
 
 

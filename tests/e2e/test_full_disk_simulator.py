@@ -142,7 +142,6 @@ def _commands(label, keys, bench, tmp_path):
         "must-fail": lambda out: [*damage, "--out", tmp_path / "damaged", "--must-fail", out / "unread"],
         "labels verify": lambda out: ["labels", "verify", label, "--annotate", out / "boxes", "--csv", out / "t.csv"],
         "init": lambda out: ["init", "--out", out / "s.yaml"],
-        "plan": lambda out: ["plan", scenario, "--html", out / "plan.html"],
         "probe": lambda out: ["probe", url, *keys, "--html", out / "probe.html"],
         "campaign": lambda out: ["onboard", "campaign", *labels, "--out", out / "campaign"],
         "onboard labels": lambda out: ["onboard", "labels", *labels, "--manifest", "--out", out / "labels"],

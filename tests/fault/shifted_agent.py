@@ -22,7 +22,7 @@ def main() -> None:
 
     def shifted() -> float:
         nonlocal known
-        changed = os.stat(shift_file).st_mtime_ns  # noqa: PTH116 - called for each log line
+        changed = os.stat(shift_file).st_mtime_ns
         if changed != known[0]:
             known = (changed, float(shift_file.read_text() or known[1]))
         return _true_time() + known[1]

@@ -196,7 +196,7 @@ class _Requests(BaseHTTPRequestHandler):
         else:
             self._answer(201, {"id": "r", **body})
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
+    def log_message(self, format: str, *args: Any) -> None:
         """Nothing."""
 
     def _is_down(self) -> bool:

@@ -144,6 +144,7 @@ class Device:
         limits: of the trial, ``[update]``.
         cut: what is killed; None: nothing.
         more: further keys of the agent's configuration.
+        sensors: beside the witness.
         disk: mounted at ``root/var``: it loses with the power what was not synced. None: nothing is lost.
     """
 
@@ -154,6 +155,7 @@ class Device:
     limits: dict[str, float] = field(default_factory=lambda: {"probation_s": 1, "deadline_s": 100, "max_starts": 3})
     cut: Cut | None = None
     more: dict[str, Any] = field(default_factory=dict)
+    sensors: list[dict[str, Any]] = field(default_factory=list)
     disk: Ext4Disk | None = None
     version: str = "1.0.0"
     ready: threading.Event = field(default_factory=threading.Event)
@@ -291,7 +293,8 @@ class Device:
                     "settings": {
                         "argv": [*python, str(self.folder / "witness.py"), str(self.folder / "witness.jsonl")]
                     },
-                }
+                },
+                *self.sensors,
             ],
             "outbox": {"group_window_s": 0.05},
             **self.more,

@@ -177,7 +177,7 @@ class VirtualDevice:
         rules = CommandRules({"ping": HandlerRule(contract, "ping")})
         dispatcher = Dispatcher(parts, rules, self._start_lane, 8)
 
-        def dispatch_again(entry: JournalEntry, verify: bool) -> None:  # noqa: FBT001 - as it was held
+        def dispatch_again(entry: JournalEntry, verify: bool) -> None:
             dispatcher.dispatch(entry, verify=verify)
 
         service_clock.on_time_known(lambda: waiting.release(dispatch_again))

@@ -1,6 +1,6 @@
 """Every parser that takes bytes from outside: what to call, what it may raise, and what a good input looks like.
 
-Used by hypothesis (``test_parsers.py``), by the replay of the corpus, and by the atheris runner (``run_atheris.py``).
+Used by hypothesis and by the replay of the corpus (``test_parsers.py``).
 A parser that is not in :data:`TARGETS` is not fuzzed: add it here when you write one.
 """
 

@@ -62,7 +62,7 @@ thresholds: ["audit.lost == 0"]
 @pytest.fixture(autouse=True)
 def _at_any_speed(monkeypatch: pytest.MonkeyPatch) -> None:
     """How busy this machine is with other tests is not what is tested here."""
-    limits = Limits(strained_share=1.0)
+    limits = Limits(strained_share=1.0, stood_still_s=float("inf"))
     monkeypatch.setattr(fleet_run, "RunReporter", lambda *given: RunReporter(*given, saturation=Saturation(limits)))
 
 

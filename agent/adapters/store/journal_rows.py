@@ -297,7 +297,7 @@ def to_entry(row: Sequence[Any]) -> JournalEntry:
             for monotonic_s, wall_s, boot_id in (row[9:12], row[12:15], row[15:18])
         )
         if received is None:
-            raise ValueError("it has no time")  # noqa: TRY301 - reported like every other damage
+            raise ValueError("it has no time")
         return JournalEntry(
             command=Command(row[0], json.loads(row[3]), row[4], row[5], row[6], row[7]),
             state=CommandState(row[1]),
@@ -307,7 +307,7 @@ def to_entry(row: Sequence[Any]) -> JournalEntry:
             started=started,
             finished=finished,
             outcome=outcome,
-            put_aside=row[21] if len(row) > 21 else None,  # noqa: PLR2004 - a file of an older version lacks it
+            put_aside=row[21] if len(row) > 21 else None,
         )
     except (ValueError, TypeError, RecursionError) as error:
         raise damage(f"command {str(row[0])[:64]!r} cannot be read: {error}") from error

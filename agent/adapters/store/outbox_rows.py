@@ -205,7 +205,7 @@ class OutboxRows:
 
     # --- taking in ----------------------------------------------------------------------------------------------------
 
-    def put(self, reading: Reading, *, wait: bool = False) -> None:  # noqa: ARG002 - here every put waits
+    def put(self, reading: Reading, *, wait: bool = False) -> None:
         """Accept one reading. With ``wait`` it returns after the commit, else within the grouping window.
 
         See :class:`agent.ports.Outbox`. Raises ValueError for a value that is not finite.

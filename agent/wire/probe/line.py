@@ -72,7 +72,7 @@ class Seen:
     @property
     def is_good(self) -> bool:
         """A 2xx that came whole."""
-        return 200 <= self.status < 300 and not self.fault  # noqa: PLR2004 - RFC 9110, section 15.3
+        return 200 <= self.status < 300 and not self.fault
 
     @property
     def is_page(self) -> bool:
@@ -100,7 +100,7 @@ class Seen:
         """What was asked and answered, on one line: ``GET /devices: 200``."""
         if self.status == 0:
             return f"{self.what}: no answer ({self.fault})"
-        if 300 <= self.status < 400:  # noqa: PLR2004 - RFC 9110, section 15.4
+        if 300 <= self.status < 400:
             return f"{self.what}: {self.status}, a redirect to {self._target()}, which is not followed"
         return f"{self.what}: {self.status}{f' ({self.fault})' if self.fault else ''}"
 

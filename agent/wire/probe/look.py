@@ -53,7 +53,7 @@ def look(line: ProbeLine, *, device_id: str = "", dialect: Dialect | None = None
 
 def _discover(notes: Notes) -> None:
     seen = notes.line.get(paths.DISCOVERY)
-    if seen.status in UNDECIDED or (seen.status >= 500 and seen.status != 501):  # noqa: PLR2004
+    if seen.status in UNDECIDED or (seen.status >= 500 and seen.status != 501):
         notes.unseen("server", "extensions", f"not known: {seen.brief()}")
         return
     value = seen.json()
@@ -132,7 +132,7 @@ def _probe_errors(notes: Notes, device_id: str) -> None:
     if line.limited is not None:
         rule = "When a request exceeds the per-key per-minute rate limit, then 429."
         notes.judge("rate_limit_429", rule, (line.limited, True))
-    refused = [seen for seen in line.seen if seen.status >= 400]  # noqa: PLR2004 - RFC 9110, section 15.5
+    refused = [seen for seen in line.seen if seen.status >= 400]
     rule = "Errors return a JSON body with error (string) and, often, message (string)."
     shapes = sorted({error_shape(seen) for seen in refused})
     words = f"{len(refused)} errors: {', '.join(_error_words(shape) for shape in shapes)}"

@@ -126,7 +126,7 @@ def members_beside(value: object) -> list[str]:
 def error_shape(seen: Seen) -> str:
     """What the body of an error is: ``complete``, ``error_alone``, ``nested``, ``message``, ``problem``, ``html``,
     ``text``, ``empty``, ``other``.
-    """  # noqa: D205 - one sentence needs two lines
+    """
     value = seen.json()
     if value is NOT_JSON:
         return "empty" if not seen.has_body else "html" if seen.is_page else "text"
@@ -157,7 +157,7 @@ ERROR_WORDS: Final[Mapping[str, str]] = {
 def body_shape(seen: Seen) -> str:
     """What the body of a successful write is: ``record``, ``success``, ``success_data``, ``empty_object``, ``empty``,
     ``text``, ``html``, ``other``.
-    """  # noqa: D205 - one sentence needs two lines
+    """
     value = seen.json()
     if value is NOT_JSON:
         return "empty" if not seen.has_body else "html" if seen.is_page else "text"
@@ -177,7 +177,7 @@ def time_form(value: object) -> str:
             if pattern.fullmatch(value):
                 return name
     number = value
-    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 20:  # noqa: PLR2004
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 20:
         number = int(value)
     if isinstance(number, (int, float)) and not isinstance(number, bool):
         return next((name for name, low, high in _EPOCHS if low <= number < high), "unreadable")
@@ -219,5 +219,5 @@ def retry_after_form(seen: Seen) -> str:
     if not value:
         return "none"
     if value.isascii() and value.isdigit():
-        return "seconds" if len(value) < 6 else "huge"  # noqa: PLR2004 - more than a day
+        return "seconds" if len(value) < 6 else "huge"
     return "date" if re.match(r"[A-Z][a-z]{2}, ", value) else "other"

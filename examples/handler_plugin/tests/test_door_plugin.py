@@ -1,5 +1,5 @@
 """A plug-in's own tests need no agent: a handler is a class, and its context is a value."""
-# ruff: noqa: D102, D103, S101 - the name of a test is its sentence, and asserting is what it does
+# ruff: noqa: S101 - the name of a test is its sentence, and asserting is what it does
 
 from __future__ import annotations
 

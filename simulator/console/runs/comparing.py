@@ -48,7 +48,7 @@ class Comparisons:
             Invalid: an option is for two runs only.
             Conflict: ``not_comparable``: the command says why.
         """
-        is_history = len(runs) > 2  # noqa: PLR2004 - A and B
+        is_history = len(runs) > 2
         if is_history and wanted.phase is not None:
             raise Invalid("validation_error", "phase: for two runs only.", details=[("phase", "for two runs only")])
         try:

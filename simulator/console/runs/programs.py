@@ -1,6 +1,6 @@
 """Other commands of ``fleet-simulator``, run as processes of their own: a scenario or a folder that is too much for one
 of them takes no memory and no time of the service.
-"""  # noqa: D205 - one sentence needs two lines
+"""
 
 from __future__ import annotations
 

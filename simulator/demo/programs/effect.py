@@ -21,7 +21,7 @@ def main() -> None:
     """Write the effect down, work for the seconds of the payload, answer."""
     payload = json.load(sys.stdin)
     seconds = payload.get("seconds", 1.0)
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= 600:  # noqa: PLR2004
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= 600:
         sys.stderr.write("seconds must be a number from 0 to 600\n")
         raise SystemExit(_REJECTED)
     command, attempt = os.environ["COMMAND"], int(os.environ["COMMAND_ATTEMPT"])

@@ -142,7 +142,7 @@ class FileLedger(FleetLedger):
         """What could not be written so far; neighbours with the same reason are one."""
         return self._file.gaps
 
-    def reading_made(self, device: int) -> None:  # noqa: ARG002 - the port's; only counted
+    def reading_made(self, device: int) -> None:
         """A sensor was read, and the reading waits to be sent. Only counted. See :meth:`FleetLedger.reading_made`."""
         self._made += 1
 

@@ -236,7 +236,7 @@ def weigh_stored(path: Path, devices: int) -> Counts:
 def cut_ranges(weights: Counts, limit: int = RANGE_READINGS) -> list[int]:
     """Where ranges end, as indices: the last one is the number of devices. None holds more than ``limit`` unless one
     device alone does.
-    """  # noqa: D205 - one sentence needs two lines
+    """
     ends: list[int] = []
     begun = 0
     running = np.cumsum(weights)

@@ -84,7 +84,7 @@ def compare_command(
             _write(junit, junit_xml(history_checks(history)) if junit else "")
             click.echo(history_json(history), nl=False) if as_json else print_history(Console(), history)
             return _code(is_judged=not history.unjudged, is_worse=history.is_worse)
-        if len(runs) != 2:  # noqa: PLR2004 - A and B
+        if len(runs) != 2:
             raise ConfigurationError(
                 [f"{plural(len(runs), 'folder')}: name two runs, A and B; --history takes any number"]
             )

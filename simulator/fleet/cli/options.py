@@ -104,7 +104,7 @@ def check_cluster(cluster: str | None, file: ScenarioFile) -> None:
 
 
 takes_python = click.option(
-    "--allow-python", is_flag=True, help="Run a scenario that is a Python file, with all the rights that you have."
+    "--allow-python", is_flag=True, help="Run the Python files that signals name, with all the rights that you have."
 )
 """Add the option that lets a scenario be a program."""
 

@@ -78,8 +78,8 @@ class MeasuredOnly:
     def answered(
         self,
         status: int,
-        headers: Headers,  # noqa: ARG002 - a Caller
-        body: bytes,  # noqa: ARG002
+        headers: Headers,
+        body: bytes,
         sent_s: float,
         now_s: float,
     ) -> None:

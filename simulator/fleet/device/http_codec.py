@@ -384,7 +384,7 @@ class PagedPoll:
     def listing(self, *, is_whole: bool = True) -> Listing:
         """The commands of the pages that came, oldest first; of a list that broke off nothing is concluded from what
         is missing.
-        """  # noqa: D205 - one sentence needs two lines
+        """
         found = read_commands(iter(self._pages), self._codec.dialect.reading, ANSWER_BYTES)
         commands: list[Command] = []
         malformed = list(found.malformed)

@@ -187,7 +187,7 @@ class _Exchange:
             return
         answer = HttpAnswer(status, headers, body)
 
-        def judged(page_is_meant: bool) -> None:  # noqa: FBT001 - a callback's answer
+        def judged(page_is_meant: bool) -> None:
             if self.slot.device is device:  # the power may have gone while the proof was asked for
                 self._take(device, answer._replace(page_is_meant=True) if page_is_meant else answer, sent_s, now_s)
 

@@ -151,7 +151,7 @@ class _Sending:
             self._take(outcome, "", body, sent_s, now_s)
             return
 
-        def judged(page_is_meant: bool) -> None:  # noqa: FBT001 - a callback's answer
+        def judged(page_is_meant: bool) -> None:
             found, fault = outcome, ""
             try:
                 judge(answer, page_is_meant=page_is_meant)

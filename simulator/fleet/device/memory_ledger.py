@@ -89,15 +89,15 @@ class MemoryLedger(FleetLedger, Observer):
 
     def exchanged(
         self,
-        operation: str,  # noqa: ARG002 - the protocol's
+        operation: str,
         outcome: OutcomeClass,
         device: int,
         *,
-        intended_s: float,  # noqa: ARG002
-        ready_s: float,  # noqa: ARG002
-        sent_s: float | None,  # noqa: ARG002
-        now_s: float,  # noqa: ARG002
-        attempt: Attempt,  # noqa: ARG002
+        intended_s: float,
+        ready_s: float,
+        sent_s: float | None,
+        now_s: float,
+        attempt: Attempt,
     ) -> None:
         """A request ended. See :class:`~simulator.fleet.device.model.Observer`."""
         ledger = self._ledgers[device]
@@ -119,19 +119,19 @@ class MemoryLedger(FleetLedger, Observer):
         digest: int,
         *,
         recorded_ms: int | None,
-        made_s: float,  # noqa: ARG002
-        at_s: float,  # noqa: ARG002
+        made_s: float,
+        at_s: float,
     ) -> None:
         """A reading goes out for the first time. To be called before its bytes go to the socket."""
         # On a server without recorded_at the number is all that a reading is known by.
         key = sequence if recorded_ms is None else recorded_ms
         self._ledgers[device].facts[sequence] = ReadingFact(key, {_DIGEST: digest})
 
-    def readings_accepted(self, device: int, sequences: Sequence[int], at_s: float) -> None:  # noqa: ARG002
+    def readings_accepted(self, device: int, sequences: Sequence[int], at_s: float) -> None:
         """The service answered 2xx for these. See :class:`~simulator.fleet.audit.fleet_ledger.FleetLedger`."""
         self._ledgers[device].accepted_numbers.update(sequences)
 
-    def readings_refused(self, device: int, sequences: Sequence[int], at_s: float) -> None:  # noqa: ARG002
+    def readings_refused(self, device: int, sequences: Sequence[int], at_s: float) -> None:
         """The service refused these for good: they are not sent again."""
         self._ledgers[device].refused_numbers.update(sequences)
 
@@ -139,9 +139,9 @@ class MemoryLedger(FleetLedger, Observer):
         self,
         device: int,
         command_id: str,
-        contract: Contract,  # noqa: ARG002
-        attempt: int,  # noqa: ARG002
-        at_s: float,  # noqa: ARG002
+        contract: Contract,
+        attempt: int,
+        at_s: float,
     ) -> None:
         """The effect begins. To be called before the work."""
         self._ledgers[device].effects[command_id] += 1

@@ -94,7 +94,7 @@ class WebPages:
             self.note(operation, method, target, status)
             then(False)
             return
-        is_judged = (200 <= status < 300 or 400 <= status < 500) and status not in TRUSTED_IN_HTML  # noqa: PLR2004
+        is_judged = (200 <= status < 300 or 400 <= status < 500) and status not in TRUSTED_IN_HTML
         if not is_judged:
             then(False)
             return
@@ -115,7 +115,7 @@ class WebPages:
         else:
             page.then(False)
 
-    def _proved(self, good: bool) -> None:  # noqa: FBT001 - a callback's answer
+    def _proved(self, good: bool) -> None:
         self._is_asking = False
         now_s = self._now()
         self._identity.asked(now_s, good=good)
@@ -160,7 +160,7 @@ class DevicePages(WebPages):
             self._proof.end(good=False)
 
     def _send_proof(self, device: int, proved: Proved) -> None:
-        def ended(good: bool) -> None:  # noqa: FBT001 - a callback's answer
+        def ended(good: bool) -> None:
             self._proof = None
             proved(good)
 

@@ -143,7 +143,7 @@ class Wheel:
         timer = what if isinstance(what, Timer) else Call(what)
         timer.due_s = due_s
         # In a bucket that begins before that, it is looked at in time, and filed again then.
-        if timer._looked_at_s > due_s:  # noqa: SLF001 - the wheel's own entry
+        if timer._looked_at_s > due_s:
             self._file(timer)
         return timer
 
@@ -192,7 +192,7 @@ class Wheel:
         return filed + sum(timer.due_s == due_s for due_s, _, timer in self._near)
 
     def _file(self, timer: Timer) -> None:
-        if timer._looked_at_s != NEVER:  # noqa: SLF001
+        if timer._looked_at_s != NEVER:
             self._leave(timer)
         number = int(timer.due_s * _FINE_PER_S)
         if number <= self._near_number:
@@ -200,7 +200,7 @@ class Wheel:
             heapq.heappush(self._near, (timer.due_s, self._serial, timer))
             wake_s = timer.due_s
         else:
-            timer._looked_at_s = wake_s = number / _FINE_PER_S  # noqa: SLF001
+            timer._looked_at_s = wake_s = number / _FINE_PER_S
             if number >> _FINE_BITS <= (self._near_number >> _FINE_BITS) + _COARSE_AHEAD:
                 self._put(self._fine, self._fine_numbers, number, timer)
             else:
@@ -220,10 +220,10 @@ class Wheel:
             bucket[timer] = None
 
     def _leave(self, timer: Timer) -> None:
-        if timer._looked_at_s == NEVER:  # noqa: SLF001
+        if timer._looked_at_s == NEVER:
             return
-        number = int(timer._looked_at_s * _FINE_PER_S)  # noqa: SLF001
-        timer._looked_at_s = NEVER  # noqa: SLF001
+        number = int(timer._looked_at_s * _FINE_PER_S)
+        timer._looked_at_s = NEVER
         # In the heap it stays, and is known there by another time than its own; buckets give it up.
         for ring, name in ((self._fine, number), (self._coarse, number >> _FINE_BITS)):
             bucket = ring.get(name)
@@ -269,7 +269,7 @@ class Wheel:
         """File what was in a bucket; what is near by now all at once, which costs less than one by one."""
         near, before, end_s = self._near, len(self._near), (self._near_number + 1) / _FINE_PER_S
         for timer in timers:
-            timer._looked_at_s = NEVER  # noqa: SLF001
+            timer._looked_at_s = NEVER
             if timer.due_s < end_s:
                 self._serial += 1
                 near.append((timer.due_s, self._serial, timer))

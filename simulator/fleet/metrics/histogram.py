@@ -281,7 +281,7 @@ def placed(text: str, bounds_s: Sequence[float]) -> tuple[Counts, float]:
 
 def rank_of(percent: float, count: int) -> int:
     """The place of a percentile in a sorted log of so many values, from 1: the nearest rank, in whole numbers."""
-    if not 0 <= percent <= 100:  # noqa: PLR2004
+    if not 0 <= percent <= 100:
         raise ValueError(f"a percentile lies between 0 and 100, not at {percent}")
     return max(math.ceil(_exact(percent) * count / 100), 1)
 

@@ -210,7 +210,7 @@ class Recorder:
         """
         self._drain_s = at_s
         self._late = Recorder(self.worker)
-        self._late._cells = {  # noqa: SLF001 - another of the same class
+        self._late._cells = {
             operation: {outcome: cell.copy() for outcome, cell in cells.items()}
             for operation, cells in self._cells.items()
         }

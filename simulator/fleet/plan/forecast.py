@@ -14,18 +14,16 @@ from simulator.fleet.plan.streams import streams_of
 from simulator.fleet.plan.timeline import PhaseSpan
 from simulator.fleet.plan.workers import count_workers
 from simulator.fleet.scenario.faults import count_concerned, fault_end_s, fault_title
-from simulator.fleet.scenario.fleet import FROM_PRODUCT, ModelSettings
+from simulator.fleet.scenario.fleet import ModelSettings
 from simulator.fleet.scenario.kinds import LimiterSettings, OnboardingSettings
 from simulator.fleet.scenario.load import ClosedArrivals, OpenArrivals
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.phases import StormPhase
 from simulator.fleet.scenario.preparation import REGISTERED_PER_S, preparing_s
-from simulator.fleet.signals.registry import SignalSettings
 
 _PORTS: Final = 28_000
 _SCAN: Final = "http.scan_qr"
 _BURSTS: Final = 2
-_PRODUCT_SIGNALS: Final = 4
 _HEAD_BYTES: Final = 260
 _READING_BYTES: Final = (90, 32)
 """Of one reading in JSON: what every one has, and what each value adds."""
@@ -317,7 +315,7 @@ def _trial(scenario: Scenario) -> Rates:
 def _volume(scenario: Scenario, counts: Rates) -> tuple[int, int]:
     fixed, each = _READING_BYTES
     models = scenario.fleet.models
-    reading = sum(model.share * (fixed + each * _signals(model)) for model in models)
+    reading = sum(model.share * (fixed + each * len(model.signals)) for model in models)
     batch = sum(m.share * m.telemetry.batch for m in models) if scenario.kind == "backfill" else 1
     sent = received = 0.0
     for name, count in counts.items():
@@ -329,19 +327,9 @@ def _volume(scenario: Scenario, counts: Rates) -> tuple[int, int]:
 
 
 def _readings(model: ModelSettings) -> Iterator[str]:
-    """Names and units of what a model reads, in all of its states."""
-    every: dict[str, SignalSettings] = {} if model.signals == FROM_PRODUCT else dict(model.signals)
-    for state in (model.states or {}).values():
-        every = {**state.signals, **every}
-    for name, signal in every.items():
-        unit = getattr(signal, "unit", None)
-        yield from (f"{reading} ({unit})" if unit else reading for reading in signal.names(name))
-    if model.battery is not None and model.battery.reading is not None:
-        yield model.battery.reading
-
-
-def _signals(model: ModelSettings) -> int:
-    return _PRODUCT_SIGNALS if model.signals == FROM_PRODUCT else len(model.signals)
+    """Names and units of what a model reads, by its signals."""
+    for name, signal in model.signals.items():
+        yield f"{name} ({signal.unit})" if signal.unit else name
 
 
 def _sockets(scenario: Scenario) -> int:

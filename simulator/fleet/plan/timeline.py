@@ -94,7 +94,7 @@ class Timeline:
             ValueError: the phase before it had not run its time.
         """
         late_s = at_s - self.spans[index].begin_s
-        if index == 0 or late_s < -1e-6:  # noqa: PLR2004 - a rounding, not a phase cut short
+        if index == 0 or late_s < -1e-6:
             raise ValueError(f"phase {index} cannot begin at {at_s:g} s")
         spans: list[PhaseSpan] = list(self.spans[:index])
         spans[-1] = replace(spans[-1], end_s=at_s)

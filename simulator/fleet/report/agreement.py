@@ -1,6 +1,6 @@
 """Whether a run's folder fits together: a record that its own seconds contradict, or that contradicts itself, proves
 nothing. Where a worker's seconds are gaps, or the run ended early, sums cannot agree, and the record says so already.
-"""  # noqa: D205 - one sentence needs two lines
+"""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def percent_text(share: float | None, digits: int = 2) -> str:
     percent = share * 100
     text = f"{percent:.{digits}f}"
     smallest = 10**-digits
-    if percent < 100 and float(text) >= 100:  # noqa: PLR2004 - percent
+    if percent < 100 and float(text) >= 100:
         text = f"{100 - smallest:.{digits}f}"
     if percent > 0 and float(text) == 0:
         return f"< {smallest:.{digits}f} %"
@@ -129,9 +129,9 @@ def plural(number: int, noun: str, many: str = "") -> str:
 
 def _three_digits(value: float) -> str:
     size = abs(value)
-    if size < 9.995:  # noqa: PLR2004 - where three digits round up to the next
+    if size < 9.995:
         return f"{value:.2f}"
-    return f"{value:.1f}" if size < 99.95 else f"{value:,.0f}"  # noqa: PLR2004 - likewise
+    return f"{value:.1f}" if size < 99.95 else f"{value:,.0f}"
 
 
 def in_few_lines(missing: Iterable[str]) -> list[str]:

@@ -146,7 +146,7 @@ def history_of(
     if len(names) > 1:
         found_names = ", ".join(f"{name} ({count})" for name, count in sorted(names.items()))
         raise ConfigurationError([f"runs of several scenarios: {found_names}: choose one with --scenario"])
-    if len(found) < 2:  # noqa: PLR2004 - a history
+    if len(found) < 2:
         whose = f" of the scenario {scenario}" if scenario else ""
         where = ", ".join(map(str, folders))
         raise ConfigurationError([f"{where}: {plural(len(found), 'run')}{whose}: a history takes two or more"])

@@ -112,4 +112,4 @@ def _audit(audit: AuditRecord | None) -> list[Check]:
 
 def _devices(audit: AuditRecord, word: str) -> str:
     names = [finding.name for finding in audit.findings if finding.kind == word]
-    return ", ".join(names[:5]) + (" ..." if len(names) > 5 else "") or "see report.html"  # noqa: PLR2004 - a few
+    return ", ".join(names[:5]) + (" ..." if len(names) > 5 else "") or "see report.html"

@@ -19,7 +19,7 @@ from simulator.fleet.audit.run_audit import AuditSettings, audit_run
 from simulator.fleet.faults.registry import causes_rejections
 from simulator.fleet.metrics.merging import Merger
 from simulator.fleet.plan.forecast import peak_rates
-from simulator.fleet.plan.plan import Plan, plan_of
+from simulator.fleet.plan.plan import Plan
 from simulator.fleet.record import AuditRecord, NodeRecord, RunRecord
 from simulator.fleet.report.agreement import doubted
 from simulator.fleet.report.folder import RunFolder
@@ -97,7 +97,7 @@ def perform_run(options: RunOptions, make_view: MakeView) -> RunRecord:
         RunInterrupted: Ctrl-C, or a signal like it, before the load began, or once more while the run was ended in
             order: during the load, and while ledgers are fetched and everything is read back, the first one does that.
     """
-    scenario, plan = options.file.scenario, plan_of(options.file)
+    scenario, plan = options.file.scenario, Plan(options.file.scenario)
     _check_caps(options, plan)
     check_gateway(scenario, options.target)
     with ExitStack() as ends:

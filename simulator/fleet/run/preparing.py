@@ -265,7 +265,6 @@ def _shares(
             "offers": offers,
             "ledger": LedgerTarget(ledger_path(context.folder, worker), own) if context.is_audited else None,
             "connections": connections_of(worker, context.workers, connections),
-            "program": context.file.program,
         }
 
 

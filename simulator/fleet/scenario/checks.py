@@ -31,7 +31,6 @@ _ONLY_OVER_HTTP: Final = {
 }
 _NOT_OF_WIRE: Final = {
     "reboots": "to reboot",
-    "states": "that could have states",
     "firmware": "with firmware",
     "clock": "with a clock of their own",
     "telemetry": "that read their sensors by a schedule: 'arrivals:' say how often",

@@ -121,7 +121,7 @@ UNUSED: Final = (
     Unused(
         _kind("backfill"),
         ("fleet.models.*.poll", "fleet.models.*.firmware", "fleet.models.*.reboots", "fleet.models.*.clock"),
-        "history has readings at their true times alone; batteries and states make its gaps",
+        "history has readings at their true times alone",
     ),
     Unused(_kind("backfill"), ("phases.*.rate_factor", "phases.*.to"), "history goes as fast as the target takes it"),
     Unused(_kind("backfill"), ("audit.late_after_s",), "history is late by its nature"),
@@ -145,7 +145,7 @@ UNUSED: Final = (
     ),
     Unused(
         lambda scenario: _is_played(scenario) and scenario.level == "core" and not _commands(_PING, _UPDATE)(scenario),
-        ("fleet.models.*.firmware", "faults.*.version"),
+        ("fleet.models.*.firmware",),
         f"nobody asks for the version: send the command {_PING!r} or {_UPDATE!r}",
         ("commands",),
     ),

@@ -46,7 +46,7 @@ class PoolPages:
         """
         found: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
-        def sorted_out(is_meant: bool) -> None:  # noqa: FBT001 - a callback's answer
+        def sorted_out(is_meant: bool) -> None:
             if not found.done():  # its task was canceled
                 found.set_result(is_meant)
 

@@ -129,7 +129,7 @@ def _devices_of(read: ReadManifest, labels_max: int) -> tuple[set[tuple[str, str
 
 def _named(names: list[str]) -> str:
     shown = ", ".join(names[:3])
-    return f"{shown} and {len(names) - 3} more" if len(names) > 3 else shown  # noqa: PLR2004 - said twice
+    return f"{shown} and {len(names) - 3} more" if len(names) > 3 else shown
 
 
 def _batches_beside(out: Path, manifest_name: str) -> Iterator[tuple[Path, ReadManifest]]:

@@ -126,7 +126,7 @@ def style_command(
         return
     tries = f", candidate {drawing.taken.number}" if drawing.missed else ""
     click.echo(f"{out}: version {drawing.matrix.version}, proven by {', '.join(verdicts)}{tries}")
-    if style[0].red_light_contrast < 0.4:  # noqa: PLR2004 - as for any other light
+    if style[0].red_light_contrast < 0.4:
         click.echo("note: a scanner that lights with red does not see these colours; phones do", err=True)
     _warn(drawing)
 

@@ -46,7 +46,7 @@ def _damm(values: list[int]) -> str:
     """Damm's: every single change and every swap of neighbours, in digits alone."""
     interim = 0
     for value in values:
-        if value > 9:  # noqa: PLR2004 - the digits
+        if value > 9:
             raise LabelError("the check character 'damm' takes digits only: use iso7064 or luhn for letters")
         interim = int(_DAMM[interim][value])
     return str(interim)

@@ -78,7 +78,7 @@ def to_dots(mm: float, dpi: int) -> int:
 def measure_dots(dpi: int) -> Measure:
     """How wide a text comes out on a printer of this resolution."""
 
-    def measure(text: str, bold: bool, size_mm: float) -> float:  # noqa: FBT001 - see layout.Measure
+    def measure(text: str, bold: bool, size_mm: float) -> float:
         return _font(bold=bold, size_dots=to_dots(size_mm, dpi)).getlength(text) * MM_PER_INCH / dpi
 
     return measure

@@ -41,7 +41,7 @@ class PrintAssumptions:
     contrast: float = 0.75
 
     def __post_init__(self) -> None:
-        if self.growth_um is not None and not -1000 <= self.growth_um <= 1000:  # noqa: PLR2004 - said in the message
+        if self.growth_um is not None and not -1000 <= self.growth_um <= 1000:
             raise LabelError(f"--print-growth-um is {self.growth_um:g}: give -1000 to 1000")
         if not 0 < self.contrast <= 1:
             raise LabelError(f"--contrast is {self.contrast:g}: give more than 0, at most 1")

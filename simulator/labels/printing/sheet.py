@@ -66,7 +66,7 @@ class PageCount:
     total: int
 
 
-def measure_pdf(text: str, bold: bool, size_mm: float) -> float:  # noqa: FBT001 - see layout.Measure
+def measure_pdf(text: str, bold: bool, size_mm: float) -> float:
     """The width in millimetres of a text in the PDF's fonts."""
     return float(stringWidth(text, _font(bold=bold), size_mm))
 
@@ -143,7 +143,7 @@ def _in_built_in_fonts(char: str) -> bool:
 
 
 def _escape(char: str) -> str:
-    return f"\\u{ord(char):04x}" if ord(char) < 0x10000 else f"\\U{ord(char):08x}"  # noqa: PLR2004 - the BMP's end
+    return f"\\u{ord(char):04x}" if ord(char) < 0x10000 else f"\\U{ord(char):08x}"
 
 
 def _font(*, bold: bool) -> str:

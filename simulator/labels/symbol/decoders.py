@@ -96,7 +96,7 @@ def limit_answers(seconds: float) -> None:
     Decoders are C and C++, which no exception interrupts: the alarm signal ends the process. Windows has no such
     signal, and no limit.
     """
-    global _limit_s  # noqa: PLW0603 - of the process, as the signal is
+    global _limit_s
     _limit_s = seconds if hasattr(signal, "setitimer") else 0.0
 
 

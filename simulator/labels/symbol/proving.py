@@ -55,7 +55,7 @@ class PrintSize:
     def __post_init__(self) -> None:
         if not 1 <= self.size_mm <= _SIZE_MAX_MM:
             raise LabelError(f"size is {self.size_mm} mm: give 1 to {_SIZE_MAX_MM}")
-        if not 50 <= self.dpi <= 4800:  # noqa: PLR2004 - said in the message
+        if not 50 <= self.dpi <= 4800:
             raise LabelError(f"resolution is {self.dpi} dpi: give 50 to 4800")
 
     def dots_per_module(self, modules_with_quiet_zone: int) -> int:

@@ -77,7 +77,7 @@ class Style:
         for colour in (self.dark, self.light):
             if not _COLOUR.fullmatch(colour):
                 raise LabelError(f"no colour {colour!r}: give six hexadecimal digits, such as #1a2b3c")
-        if not 4 <= self.dots_per_module <= 100:  # noqa: PLR2004 - said in the message
+        if not 4 <= self.dots_per_module <= 100:
             raise LabelError(f"{self.dots_per_module} dots per module: give 4 to 100")
         contrast = brightness(self.light) - brightness(self.dark)
         if contrast < CONTRAST_MIN:
@@ -86,7 +86,7 @@ class Style:
                 f"{way}: {self.dark} on {self.light} is {contrast:.0%}, at least {CONTRAST_MIN:.0%} is needed; take a "
                 "darker --dark or a lighter --light"
             )
-        if self.logo and not 0.05 <= self.logo_share <= LOGO_SHARE_MAX:  # noqa: PLR2004 - said in the message
+        if self.logo and not 0.05 <= self.logo_share <= LOGO_SHARE_MAX:
             raise LabelError(
                 f"a logo of {self.logo_share:.0%} of the edge is too large or too small: give 0.05 to {LOGO_SHARE_MAX}"
             )

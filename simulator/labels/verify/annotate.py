@@ -69,7 +69,7 @@ def _with_strip(picture: Image.Image, missing: Sequence[Line], letters: int) -> 
     for line in missing:
         longer = f"{lines[-1]} {_short(line.identifier)}"
         if font.getlength(longer) > picture.width - 20:
-            if len(lines) == 4:  # noqa: PLR2004 - said above
+            if len(lines) == 4:
                 lines[-1] += " \u2026"
                 break
             longer = _short(line.identifier)

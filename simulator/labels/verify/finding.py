@@ -233,7 +233,7 @@ def _locate(decoder: Decoder, pixels: Pixels, data: bytes) -> tuple[int, int, in
         for side in range(4):
             step = (box[2 + side % 2] - box[side % 2]) // share
             smaller = list(box)
-            smaller[side] += step if side < 2 else -step  # noqa: PLR2004 - left and top grow, right and bottom shrink
+            smaller[side] += step if side < 2 else -step
             if step >= _EDGE_MIN and data in _read(decoder, pixels[smaller[1] : smaller[3], smaller[0] : smaller[2]]):
                 box = smaller
     left, top, right, bottom = box

@@ -113,7 +113,7 @@ def _gray(frame: Image.Image) -> Pixels:
     upright = ImageOps.exif_transpose(frame)
     if upright.mode.startswith(("I", "F")):  # 16 bits per pixel, which Pillow would clip instead of scale
         deep = np.asarray(upright).astype(np.float64)
-        return np.rint(deep * 255 / (_SIXTEEN_BITS if deep.max() > 255 else 255)).astype(np.uint8)  # noqa: PLR2004 - a byte
+        return np.rint(deep * 255 / (_SIXTEEN_BITS if deep.max() > 255 else 255)).astype(np.uint8)
     if upright.has_transparency_data:
         layer = upright.convert("RGBA")
         upright = Image.alpha_composite(Image.new("RGBA", layer.size, "white"), layer)

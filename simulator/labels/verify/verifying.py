@@ -64,7 +64,7 @@ def verify_labels(
         LabelError: a path does not exist, the manifest is none, or a result cannot be written. A picture that cannot
             be read is a problem in the report.
     """
-    if not 20 <= dpi <= 2400:  # noqa: PLR2004 - said in the message
+    if not 20 <= dpi <= 2400:
         raise LabelError(f"resolution is {dpi} dpi: give 20 to 2400")
     expected = None if manifest is None else load_expected(Path(manifest))
     files = list_files(pictures)

@@ -136,7 +136,7 @@ async def _read(call: Call) -> Form:
         raw = await call.read_body(frozenset({kind}) if is_form else frozenset())
     except ServiceError as exc:
         fault = http_error_of(exc)
-        message = f"{fault.message} A form does as well." if fault.status == 415 else fault.message  # noqa: PLR2004
+        message = f"{fault.message} A form does as well." if fault.status == 415 else fault.message
         raise OAuthFault(fault.status, fault.error, message) from None
     return read_form(raw) if is_form else read_json(raw)
 

@@ -46,7 +46,7 @@ async def find_by_number(exchange: Exchange) -> None:
     number = exchange.ids.get("command_id")
     if exchange.profile.id_type != "integer" or number is None:
         return
-    if not (number.isascii() and number.isdigit() and len(number) < 19):  # noqa: PLR2004 - what a row number may be
+    if not (number.isascii() and number.isdigit() and len(number) < 19):
         return
     account = exchange.account
 

@@ -34,7 +34,7 @@ def quota(exchange: Exchange) -> None:
     if profile.quota_headers == "absent":
         reply.drop(*_QUOTA)
     seconds = reply.header(b"retry-after")
-    if reply.status != 429 or seconds is None or profile.retry_after == "seconds":  # noqa: PLR2004
+    if reply.status != 429 or seconds is None or profile.retry_after == "seconds":
         return
     reply.drop(b"retry-after")
     if profile.retry_after == "date":
@@ -47,7 +47,7 @@ def quota(exchange: Exchange) -> None:
 def unknown_path(exchange: Exchange) -> None:
     """After: the 404 of a path that does not exist."""
     reply, kind = exchange.reply, exchange.profile.unknown_path
-    if kind == "complete" or reply.status != 404 or _error(reply) != "not_found":  # noqa: PLR2004
+    if kind == "complete" or reply.status != 404 or _error(reply) != "not_found":
         return
     if kind == "html":
         made = page(404, "404 Not Found", "There is no such page.")
@@ -60,7 +60,7 @@ def shape(exchange: Exchange) -> None:
     """After: the body of an error."""
     reply = exchange.reply
     write = SHAPES.get(exchange.profile.error_shape)
-    if write is not None and reply.status >= 400 and _error(reply) is not None:  # noqa: PLR2004
+    if write is not None and reply.status >= 400 and _error(reply) is not None:
         write(reply)
 
 

@@ -56,7 +56,7 @@ async def discovery(exchange: Exchange) -> None:
 async def announced(exchange: Exchange) -> None:
     """After: the discovery document lists what the profile has."""
     reply = exchange.reply
-    if exchange.name == "discover" and reply.is_json and reply.status == 200:  # noqa: PLR2004
+    if exchange.name == "discover" and reply.is_json and reply.status == 200:
         reply.show({"extensions": [name for name in EXTENSIONS if exchange.profile.has(name)]})
 
 

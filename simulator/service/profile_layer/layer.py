@@ -173,7 +173,7 @@ class ProfileLayer:
             return reply
         probe = {"path": _PROBE, "raw_path": _PROBE.encode(), "method": "GET", "query_string": b""}
         asked = await self._ask(exchange, {**exchange.inner_scope(), **probe}, receive)
-        if asked is None or asked.status != 404:  # noqa: PLR2004 - what the probe is for
+        if asked is None or asked.status != 404:
             return reply if asked is None else asked
         reply.headers = [*asked.headers, *reply.headers]
         return reply

@@ -26,7 +26,7 @@ async def ask(exchange: Exchange) -> None:
         return
     takes_limit = any(one.name == "limit" for one in endpoint.parameters)
     if exchange.profile.paging == "complete":
-        if takes_limit and exchange.parameter("limit") is None and exchange.profile.page_size != 100:  # noqa: PLR2004
+        if takes_limit and exchange.parameter("limit") is None and exchange.profile.page_size != 100:
             exchange.query.append(("limit", str(exchange.profile.page_size)))
         return
     for name in (PAGE_PARAMETER.get(exchange.profile.paging), "limit"):
@@ -55,7 +55,7 @@ async def gather(exchange: Exchange) -> None:
     asked = [one for one in exchange.query if one[0] != "wait"]
     while cursor is not None:
         more = await exchange.again([*asked, ("cursor", cursor)])
-        if more.status != 200:  # noqa: PLR2004
+        if more.status != 200:
             exchange.reply = more
             return
         items.extend(more.value["data"])
@@ -120,7 +120,7 @@ def is_list(exchange: Exchange) -> bool:
     reply = exchange.reply
     is_envelope = reply.is_json and isinstance(reply.value, dict) and isinstance(reply.value.get("data"), list)
     listed = exchange.endpoint is not None and any(one.listed for one in exchange.endpoint.replies)
-    return listed and is_envelope and reply.status == 200  # noqa: PLR2004
+    return listed and is_envelope and reply.status == 200
 
 
 def resource(exchange: Exchange) -> str:
@@ -182,7 +182,7 @@ def _limit(exchange: Exchange) -> int | None:
 
 
 def _whole(text: str, name: str, low: int) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) < 10 and low <= int(text) <= _PAGE_NUMBER_MAX):  # noqa: PLR2004
+    if not (text.isascii() and text.isdigit() and len(text) < 10 and low <= int(text) <= _PAGE_NUMBER_MAX):
         raise Answered(refusal(400, "validation_error", f"{name}: must be a whole number from {low} on"))
     return int(text)
 

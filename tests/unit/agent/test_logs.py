@@ -82,7 +82,7 @@ class TestFields:
             def emit(self, record):
                 seen.append(record)
 
-        log = logging.Logger("agent.plugin")  # noqa: LOG001 - a logger of this test alone
+        log = logging.Logger("agent.plugin")
         log.addHandler(Keep())
         _HandlerLog(log, {"handler": "ping", "command": "50%d state=ok"}).info("opened %s", "the door")
         line = json.loads(JsonFormatter().format(seen[0]))

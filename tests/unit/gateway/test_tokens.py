@@ -325,7 +325,7 @@ def edit(path, device_id, column, value):
     with sqlite3.connect(path) as connection:
         if column != "revision":
             connection.execute("UPDATE token SET revision = 1 + (SELECT MAX(revision) FROM token)")
-        change = f"UPDATE token SET {column} = ? WHERE device_id = ?"  # noqa: S608 - a column's name
+        change = f"UPDATE token SET {column} = ? WHERE device_id = ?"
         done = connection.execute(change, (value, device_id))
         assert done.rowcount == 1
     connection.close()

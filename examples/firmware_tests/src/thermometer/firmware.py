@@ -79,7 +79,7 @@ class Thermometer:
                 return self._try(method, path, body, more or {})
             except urllib.error.HTTPError as error:
                 problem = error
-                if error.code != 429 and error.code < 500:  # noqa: PLR2004 - refused for good
+                if error.code != 429 and error.code < 500:
                     break
                 wait_s = float(error.headers.get("Retry-After") or wait_s)
             except (
@@ -98,5 +98,5 @@ class Thermometer:
         with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:  # noqa: S310
             found = json.loads(answer.read())
         if not isinstance(found, dict):
-            raise ValueError(_UNREADABLE)  # noqa: TRY004 - treated like JSON that cannot be read
+            raise ValueError(_UNREADABLE)
         return found

@@ -199,5 +199,5 @@ class _Page(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's name
+    def log_message(self, format: str, *args: object) -> None:
         """Nothing: the terminal belongs to the live view."""

@@ -23,7 +23,7 @@ class Constant:
 
     value: float
 
-    def value_at(self, device: Individual, time_s: float) -> float:  # noqa: ARG002 - a Signal
+    def value_at(self, device: Individual, time_s: float) -> float:
         """What the reading of ``device`` is at ``time_s``; NaN where it has none."""
         return self.value
 

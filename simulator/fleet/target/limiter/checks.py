@@ -74,7 +74,7 @@ def _clock_ahead_s(replies: Sequence[Reply]) -> float:
 
 def _disagree(reply: Reply, ahead_s: float) -> bool:
     stated = reply.stated_limits
-    if len(stated) < 2:  # noqa: PLR2004 - two families
+    if len(stated) < 2:
         return False
     one, other = stated[0], stated[1]
     if one.remaining != other.remaining:
@@ -190,7 +190,7 @@ def check_unauthorized(
         return judged(name, expected, f"wrong key pairs were answered {dict(others)}", held=False)
     told_of = [reply for reply in (before, after) if reply.is_allowed]
     left = [limit.remaining for reply in told_of if (limit := reply.limit) and limit.remaining is not None]
-    if len(left) == 2:  # noqa: PLR2004 - before and after
+    if len(left) == 2:
         cost = left[0] - left[1] - 1
         return judged(name, expected, f"{len(refusals):,} x 401 cost the key {cost:,} requests", held=cost == 0)
     if whole_count is None:

@@ -57,7 +57,7 @@ class LimiterClient:
         self._now = now
         self._measured = measured
 
-    async def ask(self, key: int, good: bool) -> Reply:  # noqa: FBT001 - one of two kinds of pairs
+    async def ask(self, key: int, good: bool) -> Reply:
         """One request; status 0 when no answer came.
 
         Args:

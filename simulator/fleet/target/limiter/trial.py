@@ -138,7 +138,7 @@ class RateLimiterTest:
 
         async def take() -> None:
             for _ in left:
-                replies.append(await self._ask(key, True))  # noqa: PERF401 - many tasks fill one list
+                replies.append(await self._ask(key, True))
 
         await asyncio.gather(*(take() for _ in range(min(_AT_ONCE, count))))
         return replies

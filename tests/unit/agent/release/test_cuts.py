@@ -85,7 +85,6 @@ def places(tmp_path, monkeypatch) -> Iterator[Places]:
     (root / "var/lib/device-agent/update" / REQUEST).write_text('{"command_id": "c1", "again": true}')
     monkeypatch.setattr(install, "service_state", lambda places: {"ActiveState": "active"})
     for module in (install, guard):
-        monkeypatch.setattr(module, "failed_checks", lambda places, folder: {})
         monkeypatch.setattr(module, "ask_systemd", lambda places, *words: "")
     # Not what is cut: it changes nothing that anybody reads, and takes long.
     monkeypatch.setattr(unpack, "_compile", lambda tree: None)

@@ -1,4 +1,4 @@
-"""Installing, counting, judging and going back, with real files; the service manager and the doctor are given."""
+"""Installing, counting, judging and going back, with real files; the service manager is given."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import subprocess
 import tarfile
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -45,8 +45,7 @@ class Machine:
     maker: Maker
     asked: list[tuple[str, ...]] = field(default_factory=list)
     active: str = "active"
-    faults: dict[str, str] = field(default_factory=dict)
-    seen: Seen | None = None
+    seen: Seen = field(default_factory=lambda: Seen(True, 6, "1.0.0", True, "ok", 1e9))
 
     @property
     def places(self) -> Places:
@@ -86,8 +85,7 @@ def machine(tmp_path, maker, monkeypatch) -> Iterator[Machine]:
     write_package(made.root / "usr/lib/device-agent", maker.program("1.0.0"), "1.0.0")
     (made.root / "etc/device-agent/release-keys/maker.pub").write_bytes(maker.public_pem)
     monkeypatch.setattr(install, "service_state", lambda places: {"ActiveState": made.active})
-    monkeypatch.setattr(install, "failed_checks", lambda places, folder: dict(made.faults))
-    monkeypatch.setattr(guard, "failed_checks", lambda places, folder: dict(made.faults))
+    monkeypatch.setattr(install, "look", lambda places: made.seen)
     monkeypatch.setattr(guard, "look", lambda places: made.seen)
     for module in (install, guard):
         monkeypatch.setattr(module, "ask_systemd", lambda places, *words: made.asked.append(words) or "")
@@ -301,16 +299,26 @@ def test_a_release_that_is_well_is_kept(machine, release, monkeypatch):
     assert machine.runs() == "1.1.0"
 
 
-def test_a_fault_that_the_doctor_found_before_does_not_count_and_a_new_one_does(machine, release, monkeypatch):
-    machine.faults = {"helper_unit": "old"}
+def test_only_what_worked_before_has_to_work_each_by_its_name(machine, release, monkeypatch):
+    machine.seen = replace(
+        machine.seen, working=frozenset({"handler:ping", "sensor:b"}), faults={"sensor:a": "failing"}
+    )
     trial = machine.install(release)
     guard.start(machine.places)
-    machine.seen = Seen(True, 7, "1.1.0", True, "ok", 1e9)
-    machine.faults = {"helper_unit": "old", "database": "it cannot be read"}
+    machine.seen = Seen(
+        True, 7, "1.1.0", True, "ok", 1e9, frozenset({"handler:ping"}), {"sensor:a": "x", "sensor:b": "y"}
+    )
     lost = watched(machine, [trial.began_s], monkeypatch)
     assert (lost.phase, machine.runs()) == (ROLLED_BACK, "package")
-    assert "database (it cannot be read)" in lost.reason
-    assert "helper_unit" not in lost.reason
+    assert lost.reason.endswith("sensor b worked before and does not now: y")
+
+
+def test_a_store_that_the_release_cannot_write_is_a_reason_to_go_back(machine, release, monkeypatch):
+    trial = machine.install(release)
+    guard.start(machine.places)
+    machine.seen = Seen(True, 7, "1.1.0", True, "ok", 1e9, faults={"store": "failing", "handler:new": "not_loaded"})
+    lost = watched(machine, [trial.began_s], monkeypatch)
+    assert lost.reason.endswith("store worked before and does not now: failing")
 
 
 def test_a_release_that_is_ready_and_deaf_goes_back_and_says_so(machine, release, monkeypatch):
@@ -379,13 +387,28 @@ def test_whatever_the_link_says_it_follows_the_state(machine, phase, link):
     assert machine.runs() == wanted
 
 
-@pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"phase": 1}', b"\xff" * 100])
-def test_a_state_that_cannot_be_read_is_the_package(machine, data):
-    machine.places.releases.mkdir(exist_ok=True)
-    (machine.places.releases / state.STATE).write_bytes(data)
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"phase": 1}', b"\xff" * 100, None])
+def test_a_state_that_cannot_be_read_takes_no_release_out_of_force(machine, release, data):
+    write_trial(machine.places, replace(machine.install(release), phase=KEPT))
     guard.start(machine.places)
-    assert machine.runs() == "package"
-    assert running_program(machine.places, read_trial(machine.places)).version == "1.0.0"
+    (machine.places.releases / state.STATE).unlink() if data is None else (
+        (machine.places.releases / state.STATE).write_bytes(data)
+    )
+    guard.start(machine.places)
+    guard.watch(machine.places)
+    assert machine.runs() == "1.1.0"
+    assert running_program(machine.places, read_trial(machine.places)).version == "1.1.0"
+
+
+def test_members_of_the_state_and_the_answer_that_are_not_known_are_left_out(machine, release):
+    trial = replace(machine.install(release), phase=KEPT)
+    state.write_whole(machine.places.releases / state.STATE, {**asdict(trial), "since": "a later version"})
+    assert read_trial(machine.places) == trial
+    guard.start(machine.places)
+    guard.watch(machine.places)
+    assert machine.runs() == "1.1.0"
+    state.write_whole(machine.places.releases / state.ANSWER, {"command_id": "c1", "state": "refused", "more": 1})
+    assert read_answer(machine.places, "c1").state == "refused"
 
 
 # --- for the agent ----------------------------------------------------------------------------------------------------

@@ -1,11 +1,10 @@
-"""The OpenAPI document, the page and docs/service.md tell the same, and the truth."""
+"""The OpenAPI document and its page are whole: security, answers, links and examples."""
 
 from __future__ import annotations
 
-import ast
 import importlib.util
-import json
 import re
+from pathlib import Path
 
 import httpx
 import pytest
@@ -15,107 +14,12 @@ from simulator.service.app import ENDPOINTS
 from simulator.service.document import EXAMPLES, make_document
 from simulator.service.gate import PUBLIC
 from tests.service_running import running
-from tests.source_search import ROOT, defined_in, trees
 
-PAGE = (ROOT / "docs" / "service.md").read_text(encoding="utf-8")
 DOCUMENT = make_document(ENDPOINTS, "under test")
+ROOT = Path(__file__).parents[4]
 OPERATIONS = {
     (method.upper(), path): operation for path, item in DOCUMENT["paths"].items() for method, operation in item.items()
 }
-SPECIFIED = 28
-"""Endpoints that the specification names."""
-
-
-def rows(heading: str) -> list[list[str]]:
-    section = PAGE.split(f"# {heading}\n", 1)[1].split("\n#", 1)[0]
-    lines = [line for line in section.splitlines() if line.startswith("|")][2:]
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-
-
-def endpoint_rows() -> dict[tuple[str, str], tuple[bool, str]]:
-    found = {}
-    for name, test in rows("Endpoints"):
-        match = re.fullmatch(r"`([A-Z]+) (\S+)`( \(extension\))?", name)
-        assert match, name
-        found[match[1], match[2]] = (match[3] is not None, test)
-    return found
-
-
-def test_the_table_names_every_operation_of_the_document_and_no_other():
-    table = endpoint_rows()
-    there = {key for key, (_, test) in table.items() if test != "not yet"}
-    assert there == set(OPERATIONS), "docs/service.md, section Endpoints, must have one row for each operation"
-    for key in there:
-        assert table[key][0] == ("x-extension" in OPERATIONS[key]), key
-
-
-def test_the_table_names_every_endpoint_of_the_specification():
-    assert sum(not extension for extension, _ in endpoint_rows().values()) >= SPECIFIED
-
-
-def test_every_named_test_exists():
-    named = {test for _, test in rows("Endpoints")} | {test for _, _, test in rows("Rules")}
-    for test in sorted(named - {"not yet"}):
-        match = re.fullmatch(r"`(tests/\S+\.py)::(test_\w+)`", test)
-        assert match, test
-        path = ROOT / match[1]
-        assert path.is_file(), test
-        assert match[2] in defined_in(path), test
-
-
-def test_every_numbered_rule_has_a_row():
-    named = {rule for rule, _, _ in rows("Rules")}
-    wanted = {f"E{n}" for n in range(1, 6)}
-    wanted |= {f"Authentication {n}" for n in range(1, 6)} | {f"Errors {n}" for n in range(1, 6)}
-    assert wanted <= named
-
-
-WORD_AT = {
-    "HttpError": 1,
-    "OAuthFault": 1,
-    "RedirectError": 1,
-    "Conflict": 0,
-    "Invalid": 0,
-    "KeyInUse": 0,
-    "KeyReused": 0,
-    "TooLarge": 0,
-    "TooManyStreams": 0,
-    "Unavailable": 0,
-    "not_found": 0,
-    "ErrorPage": 0,
-    "Refusal": 0,
-}
-"""Which argument is the word, of each call that makes an error."""
-
-
-def words_in_the_code() -> set[str]:
-    """Each ``error`` that the code can answer."""
-    found = set()
-    for _, tree in trees("simulator/service"):
-        for node in ast.walk(tree):
-            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
-                continue
-            place = WORD_AT.get(node.func.id)
-            if place is None or len(node.args) <= place or not isinstance(node.args[place], ast.Constant):
-                continue
-            word = node.args[place].value
-            found.add(f"{word}_not_found" if node.func.id == "not_found" else word)
-    return found
-
-
-def test_the_catalogue_has_every_error_of_the_code_and_of_the_document():
-    catalogue = {word.strip("`") for _, word, _ in rows("Errors")}
-    missing = words_in_the_code() - catalogue
-    assert not missing, f"docs/service.md, section Errors, lacks {sorted(missing)}"
-    endings = ("found", "error", "exists", "credentials", "token", "full", "use", "large", "client", "grant")
-    told = json.dumps([operation["responses"] for operation in OPERATIONS.values()])
-    announced = {
-        word
-        for word in re.findall(r"`([a-z]+(?:_[a-z]+)+)`", " ".join(re.findall(r'"description": "([^"]*)"', told)))
-        if word.endswith(tuple(f"_{ending}" for ending in endings))
-    }
-    assert announced <= catalogue
-    assert len(announced) > 10
 
 
 def test_both_keys_are_one_requirement_and_a_token_is_another():
