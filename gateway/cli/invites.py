@@ -41,6 +41,7 @@ _MOST: Final = 100_000
     type=click.Path(path_type=Path, dir_okay=False),
     help="Only devices with these identifiers: a file with one in each line.",
 )
+@click.option("--replace", is_flag=True, help="Also devices that hold a valid token may enroll; that token then ends.")
 @click.option(
     "--expires",
     type=read_duration,
@@ -77,13 +78,18 @@ def invite(
     device_id: str | None,
     count: int,
     serials: Path | None,
+    replace: bool,
     expires: float,
     certificate: Path | None,
     qr: bool,
     qr_png: Path | None,
     **given: Any,
 ) -> None:
-    """Print a code with which a device enrolls: device-agent enroll URL CODE. It is shown this once."""
+    """Print a code with which a device enrolls: device-agent enroll URL. It is shown this once.
+
+    The identifier of a device that holds a valid token is refused, unless it comes again within ten minutes, or with
+    --replace or --device-id.
+    """
     from agent.wire.enrollment import label_text
     from gateway.certificates import shown_certificate
     from gateway.devices.enrolling import InviteTerms, serials_in
@@ -99,7 +105,7 @@ def invite(
         path = reach.authority
         authority = None if path is None else as_owner_of(path, partial(path.read_text, encoding="ascii"))
         terms = InviteTerms(
-            WantedByInvite(device_id, product_id, user_id, name),
+            WantedByInvite(device_id, product_id, user_id, name, replace),
             # A device that is to speak MQTT needs the HTTP front for this one request only.
             InviteAccess(None if reach.broker else reach.url, reach.broker, authority, reach.plain),
             expires,
@@ -124,7 +130,7 @@ def invite(
         return
     click.echo(f"{code}")
     click.echo(f"good until {_time(made.expires_at)} for {made.count} device(s); on the device, as root:")
-    click.echo(f"  device-agent enroll {url} {code}")
+    click.echo(f"  device-agent enroll {url}     (it asks for the code)")
     if qr:
         from gateway.devices.qr import draw_text, make_symbol
 
@@ -178,16 +184,19 @@ def invites(*, config_path: Path, as_json: bool, show_all: bool) -> None:
 @gateway_config_option
 @click.argument("invite_ids", nargs=-1, required=True, metavar="INVITE_ID...")
 def uninvite(*, config_path: Path, invite_ids: tuple[str, ...]) -> None:
-    """Take back the code of each INVITE_ID; devices that have enrolled with them keep their tokens.
+    """Take back the code of each INVITE_ID, used ones too; devices that have enrolled with them keep their tokens.
 
-    Exit code 1 when one of them was not open.
+    Exit code 1 when one of them was not good any more.
     """
     from gateway.devices.invite_file import FILE_NAME, InviteFile
 
     with configuration_faults_end_it(), InviteFile(load_without_keys(config_path).state_dir / FILE_NAME) as file:
         missing = [each for each in invite_ids if not file.revoke(each, time.time())]
     for each in missing:
-        click.echo(bounded(f"{each}: no open code has this id; device-gateway devices invites lists them"), err=True)
+        click.echo(
+            bounded(f"{each}: no open or used code has this id; device-gateway devices invites --all lists them"),
+            err=True,
+        )
     if missing:
         raise SystemExit(EXIT_CHECK_FAILED)
 

@@ -19,15 +19,25 @@ from agent.wire.enrollment import (
     EnrollmentRequest,
     make_code,
 )
-from gateway.devices.adding import Registrar, issue_tokens, wanted_device
+from gateway.devices.adding import Registrar, issue_tokens, wanted_device, with_valid_token
 from gateway.devices.broker_wanted import want_broker_update
-from gateway.devices.invite_file import FILE_NAME, Invite, InviteAccess, InviteFile, WantedByInvite, digest_of_secret
+from gateway.devices.invite_file import (
+    FILE_NAME,
+    DeviceHasToken,
+    Invite,
+    InviteAccess,
+    InviteFile,
+    WantedByInvite,
+    digest_of_secret,
+)
 from gateway.devices.issuing import service_client
 from gateway.devices.token_file import FILE_NAME as TOKENS_FILE_NAME
 from gateway.devices.tokens import Randomness
 
 OVERLAP_S = 86_400.0
 """How long a token from before is good beside the new one; it ends when the new one is used."""
+RETRY_S = 600.0
+"""For so long a device whose answer was lost may come again with the same code, though it holds a token by now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,13 +151,16 @@ class Enroller:
 
         Raises:
             EnrollmentRefused: the code does not enroll it.
+            DeviceHasToken: the identifier is that of a device with a valid token.
             ServiceError: the service refused to register it, or did not answer; the code is as good as before.
             ConfigurationError: files of the gateway cannot be used.
         """
         with InviteFile(self.state_dir / FILE_NAME) as file:
-            invited = file.claim(request.secret.reveal(), request.device_identifier, self.wall())
+            invited, first_s = file.claim(request.secret.reveal(), request.device_identifier, self.wall())
             try:
                 device_id = self._find(invited, request)
+                if first_s is None or not 0.0 <= self.wall() - first_s <= RETRY_S:
+                    self._refuse_to_replace(invited, device_id)
                 new = issue_tokens(
                     self.state_dir / TOKENS_FILE_NAME, [device_id], self.randomness, self.wall(), OVERLAP_S
                 )[device_id]
@@ -167,6 +180,17 @@ class Enroller:
             plain=reach.plain,
             authority=reach.authority,
         )
+
+    def _refuse_to_replace(self, invited: Invite, device_id: str) -> None:
+        """A code must not take a device's token from it: whoever has one could name the identifier of any device."""
+        if invited.wanted.device_id is not None or invited.wanted.replace:
+            return
+        if with_valid_token(self.state_dir / TOKENS_FILE_NAME, [device_id], self.wall()):
+            text = (
+                f"the device {device_id} of this identifier holds a valid token: revoke it, or make a code with "
+                "device-gateway devices invite --replace"
+            )
+            raise DeviceHasToken(text)
 
     def _find(self, invited: Invite, request: EnrollmentRequest) -> str:
         wanted = invited.wanted

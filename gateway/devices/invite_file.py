@@ -55,12 +55,14 @@ class WantedByInvite:
         product_id: its product, when it is registered.
         user_id: the account that it is registered for.
         name: for people; a device that says a name of its own keeps that one.
+        replace: a device that holds a valid token may enroll, which ends that token.
     """
 
     device_id: str | None = None
     product_id: str | None = None
     user_id: str | None = None
     name: str | None = None
+    replace: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +117,10 @@ class Invite:
 
 class EnrollmentRefused(Exception):
     """A code that does not enroll this device; the text says why."""
+
+
+class DeviceHasToken(Exception):
+    """The identifier is that of a device with a valid token, which stays; the text says what to do."""
 
 
 def digest_of_secret(secret: str) -> bytes:
@@ -184,15 +190,19 @@ class InviteFile:
         return [_invite(row) for row in rows]
 
     def revoke(self, invite_id: str, now_s: float) -> bool:
-        """Take one back; whether there was an open one of this id."""
+        """Take one back, also one that is used: its devices could enroll again; whether there was one of this id."""
         with self._transaction():
-            found = [each for each in self.invites() if each.invite_id == invite_id and each.state(now_s) == "open"]
+            good = ("open", "used")
+            found = [each for each in self.invites() if each.invite_id == invite_id and each.state(now_s) in good]
             for each in found:
                 self._connection.execute("UPDATE invite SET revoked_at = ? WHERE digest = ?", (now_s, each.digest))
         return bool(found)
 
-    def claim(self, secret: str, identifier: str, now_s: float) -> Invite:
+    def claim(self, secret: str, identifier: str, now_s: float) -> tuple[Invite, float | None]:
         """Note that a device enrolls; the same device may do so again with the same code while that is good.
+
+        Returns:
+            The invitation, and when this identifier came with its code first; None when it comes for the first time.
 
         Raises:
             EnrollmentRefused: the code is unknown, used, expired or revoked, or not for this identifier.
@@ -203,7 +213,7 @@ class InviteFile:
             if found is None:
                 raise EnrollmentRefused("this code is unknown here: ask for a new one (device-gateway devices invite)")
             again = self._connection.execute(
-                "SELECT 1 FROM enrolled WHERE digest = ? AND identifier = ?", (digest, identifier)
+                "SELECT at FROM enrolled WHERE digest = ? AND identifier = ?", (digest, identifier)
             ).fetchone()
             if found.serials is not None and identifier not in found.serials:
                 raise EnrollmentRefused(f"this code is not for the device {identifier!r}: its list does not have it")
@@ -213,7 +223,7 @@ class InviteFile:
                 raise EnrollmentRefused(f"this code {how}: ask for a new one (device-gateway devices invite)")
             if not again:
                 self._connection.execute("INSERT INTO enrolled VALUES (?, ?, NULL, ?)", (digest, identifier, now_s))
-        return found
+        return found, None if again is None else float(again[0])
 
     def release(self, invite: Invite, identifier: str) -> None:
         """A device that got no token after all uses nothing up."""

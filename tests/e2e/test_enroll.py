@@ -76,13 +76,43 @@ def test_a_device_enrolls_works_and_enrolls_again_with_the_same_id(journey):
     (folder / "config.yaml").write_text(marked)
     before = (folder / "token").read_text()
     assert "kept" in enroll(journey, "SN-1", journey.url, code)
-    assert "kept" in enroll(journey, "SN-1", journey.url, invite(journey)["code"])
+    assert "kept" in enroll(journey, "SN-1", journey.url, invite(journey, "--replace")["code"])
     assert (folder / "config.yaml").read_text() == marked
     assert (folder / "token").read_text() != before
     journey.ping(device_id)
     assert [each.device_id for each in journey.client.devices()] == [device_id]
     # One of its tokens is good still, however soon after each other they were issued and used.
     assert [each["device_id"] for each in json.loads(journey.run("devices", "list", "--json"))] == [device_id]
+
+
+def test_a_code_takes_no_token_from_a_device_that_holds_one(journey):
+    journey.start()
+    used = invite(journey)
+    enroll(journey, "SN-1", journey.url, used["code"])
+    token = (journey.folder / "SN-1" / "token").read_text()
+    journey.start_agent("SN-1")
+    device_id = yaml.safe_load((journey.folder / "SN-1" / "config.yaml").read_text())["device"]["device_id"]
+    journey.ping(device_id)
+    # A stranger with a code for new devices names the identifier of this one, or of one that was added by hand.
+    words = ("--product-id", journey.product_id, "--identifier", "SN-7", "--user-id", "me", "--json")
+    added = json.loads(journey.run("devices", "add", *words))["issued"][0]["device_id"]
+    stranger, fleet = journey.folder / "stranger", invite(journey, "--count", "5")
+    for identifier in ("SN-1", "SN-7"):
+        said = enroll(journey, identifier, journey.url, fleet["code"], folder=stranger, code=1)
+        assert "holds a valid token" in said
+    assert not (stranger / "token").exists()
+    journey.run("devices", "revoke", added)
+    enroll(journey, "SN-7", journey.url, fleet["code"], folder=stranger)
+    journey.ping(device_id)
+    assert (journey.folder / "SN-1" / "token").read_text() == token
+    # The same code soon is the device's own retry; taken back it is good for nothing, though it was used.
+    enroll(journey, "SN-1", journey.url, used["code"])
+    journey.run("devices", "uninvite", used["invite_id"])
+    assert "was taken back" in enroll(journey, "SN-1", journey.url, used["code"], code=1)
+    # The operator's word.
+    (journey.folder / "code").write_text(invite(journey, "--replace")["code"] + "\n")
+    assert "kept" in enroll(journey, "SN-1", journey.url, "--code-file", "code")
+    journey.ping(device_id)
 
 
 def test_a_fleet_code_takes_the_devices_of_its_list_and_says_who_came(journey):
@@ -263,7 +293,7 @@ def test_the_broker_learns_of_an_enrolled_device_by_one_command(journey):
     assert not mark.exists()
     lines = (folder / "dg" / "passwords").read_text().splitlines()
     assert {line.partition(":")[0] for line in lines} == {device.device_id, "gateway"}
-    assert (folder / "dg" / "passwords").stat().st_mode & 0o777 == 0o600
+    assert not (folder / "dg" / "passwords").stat().st_mode & 0o037
     assert (folder / "dg.conf").read_text() == conf
     assert "nothing changed" in journey.run("broker-update", "--dir", folder / "dg", "--no-reload")
     # The same entries as broker-config writes.
