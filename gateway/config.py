@@ -13,7 +13,7 @@ from agent.config.document import commented_file, json_schema
 from agent.config.load import load_model
 from agent.config.model import AuthConfig, LoggingConfig, ServiceConfig
 from agent.config.mqtt import MqttVersion
-from agent.config.section import Seconds, Section, is_this_machine, key
+from agent.config.section import Host, Seconds, Section, is_this_machine, key
 from agent.errors import ConfigurationError
 from agent.frozen import dataclass
 from gateway.core.share import Share
@@ -71,8 +71,8 @@ class HttpConfig(Section):
     """Where devices reach the gateway over HTTP."""
 
     enabled: bool = key("False serves no device over HTTP.", default=True)
-    host: str = key(
-        "Address to listen on; 0.0.0.0 is every one of this machine.",
+    host: Host = key(
+        "Address to listen on; :: is every one of this machine, 0.0.0.0 every one of IPv4.",
         why="Loopback suits a proxy in front that ends TLS.",
         default="127.0.0.1",
     )
@@ -121,7 +121,7 @@ class MqttFrontConfig(Section):
     """The broker that devices reach the gateway through."""
 
     enabled: bool = key("True serves devices over MQTT.", default=False)
-    host: str = key("The broker's name or address.", default="127.0.0.1", min_length=1)
+    host: Host = key("The broker's name or address.", default="127.0.0.1")
     port: Annotated[int, Field(ge=1, le=65_535)] = key("The broker's port; 8883 is usual with TLS.", default=1883)
     client_id: Word | None = key(
         "The gateway's client id. Default: one made up at the first start and kept in state_dir.",
@@ -305,7 +305,7 @@ class GatewayMetricsConfig(Section):
     """Figures for Prometheus (text format, GET /metrics)."""
 
     enabled: bool = key("True serves the figures.", default=True)
-    host: str = key("Address to listen on.", why="They name no device and hold no secret.", default="127.0.0.1")
+    host: Host = key("Address to listen on.", why="They name no device and hold no secret.", default="127.0.0.1")
     port: Port = key("Port to listen on; 0 takes a free one.", default=9464)
 
 

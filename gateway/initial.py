@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
@@ -96,7 +97,8 @@ def _values(wanted: InitialGateway, files: CertificateFiles | None) -> dict[str,
     }
     if files is not None:
         values["http"] = {
-            "host": "0.0.0.0",  # noqa: S104 - devices come from other machines; it speaks TLS there
+            # Devices come from other machines, by either kind of address; it speaks TLS there.
+            "host": "::" if socket.has_dualstack_ipv6() else "0.0.0.0",  # noqa: S104
             "port": HTTPS_PORT,
             "certificate": str(files.certificate),
             "private_key": str(files.private_key),

@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from agent.errors import ConfigurationError
 from agent.threads import OnCrash, WatchedThread, only_logged
+from agent.wire.address import authority
 
 _log = logging.getLogger(__name__)
 
@@ -65,10 +66,9 @@ class MetricsServer:
             else:
                 server = (_TcpServer6 if ":" in host else _TcpServer)((host, port or 0), handler)
                 self._server = server
-                shown = f"[{host}]" if ":" in host else host
-                self.address = f"http://{shown}:{server.server_address[1]}{_PATH}"
+                self.address = f"http://{authority(host, server.server_address[1])}{_PATH}"
         except OSError as error:
-            where = f"metrics.socket: {path}" if path is not None else f"metrics.port: {host}:{port}"
+            where = f"metrics.socket: {path}" if path is not None else f"metrics.port: {authority(host, port or 0)}"
             fix = "choose another one, or remove the section metrics"
             raise ConfigurationError(
                 [f"{where} cannot be listened on: {error.strerror or error}; {fix}"], "metrics"

@@ -11,7 +11,7 @@ import yaml
 from pydantic import ValidationError
 
 from agent.adapters.files import replace_file
-from agent.app.gateway_configuration import host_and_port
+from agent.app.gateway_configuration import broker_address
 from agent.config import AgentConfig
 from agent.config.credentials import PLACEHOLDER
 from agent.config.document import commented_file
@@ -112,7 +112,7 @@ def _values(wanted: InitialFiles) -> dict[str, Any]:
 
 
 def _broker_values(broker: str) -> dict[str, Any]:
-    host, port = host_and_port(broker, "init")
+    host, port = broker_address(broker, "init")
     values: dict[str, Any] = {"host": host} if port is None else {"host": host, "port": port}
     if is_this_machine(host):
         values["tls"] = False  # nobody is in between

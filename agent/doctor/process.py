@@ -11,6 +11,7 @@ from agent.app.start_notes import FILE_NAME as STARTS
 from agent.doctor.findings import Check, Finding, cause_and_fix, failed, ok, skipped, warning
 from agent.doctor.installed import words_of
 from agent.doctor.subject import Subject
+from agent.wire.address import authority
 
 _LOW: Final = 0.05
 _LOW_KB: Final = 32 * 1024
@@ -130,7 +131,7 @@ def _metrics(subject: Subject) -> Finding:
         cause = "the package prometheus-client is not installed, and the agent does not start without it"
         fix = "pip install '.[metrics]' in a clone of device-agent, or remove the section metrics"
         return failed("the section metrics is there", cause, fix)
-    where = metrics.socket or f"{metrics.host}:{metrics.port}"
+    where = metrics.socket or authority(metrics.host, metrics.port or 0)
     if subject.status.process_id is None or metrics.port == 0:
         return ok(f"they are served at {where} while the agent runs")
     try:

@@ -18,6 +18,7 @@ from agent.errors import ConfigurationError, ServiceError
 from agent.frozen import dataclass
 from agent.process.identity import as_owner_of
 from agent.wire import topics
+from agent.wire.address import authority as authority_of
 from agent.wire.auth import KeyPair
 from agent.wire.network import open_transport
 from agent.wire.registration import RegistrationClient
@@ -198,7 +199,7 @@ def gateway_access(
     """
     http = config.http
     if url is None and broker is None and http.enabled and is_this_machine(http.host):
-        url = f"{'http' if http.certificate is None else 'https'}://{http.host}:{http.port}"
+        url = f"{'http' if http.certificate is None else 'https'}://{authority_of(http.host, http.port)}"
     if needed and url is None and broker is None:
         text = "devices need the address of the gateway: give --url https://HOST:PORT, or --broker HOST:PORT"
         raise ConfigurationError([text], "address")

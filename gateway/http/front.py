@@ -19,6 +19,7 @@ import uvicorn
 from agent.errors import ConfigurationError
 from agent.frozen import dataclass
 from agent.threads import OnCrash, WatchedThread, only_logged
+from agent.wire.address import authority
 from gateway.certificates import certificate_trouble
 from gateway.config import HttpConfig
 from gateway.http.accepting import AcceptFailures
@@ -105,8 +106,7 @@ class HttpFront:
         """Where it listens, such as ``https://0.0.0.0:8443``; the port is the real one once it has started."""
         settings = self._settings
         host, port = self._socket.getsockname()[:2] if self._socket is not None else (settings.host, settings.port)
-        shown = f"[{host}]" if ":" in host else host
-        return f"{'http' if self._tls is None else 'https'}://{shown}:{port}"
+        return f"{'http' if self._tls is None else 'https'}://{authority(host, port)}"
 
     def start(self) -> None:
         """Begin; returns once devices can be served or, for a broker, once connecting has begun."""
@@ -277,6 +277,8 @@ def _listen(host: str, port: int) -> socket.socket:
     listener = socket.socket(family, kind, protocol)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)  # "::" is IPv4 too
         listener.bind(address)
         listener.listen(_BACKLOG)
     except OSError as error:
