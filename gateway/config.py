@@ -198,7 +198,7 @@ class MqttFrontConfig(Section):
 
 
 class CommandFetchConfig(Section):
-    """How commands are fetched. How fast it really goes also hangs on the key's quota; docs/scale.md has a table."""
+    """How commands are fetched. How fast it really goes also hangs on the key's quota."""
 
     events: Literal["auto", "off"] = key(
         "'auto' takes the service's stream of commands when it offers one; polling then only reconciles.",
@@ -216,7 +216,7 @@ class CommandFetchConfig(Section):
 
 
 class ShareConfig(Section):
-    """Which devices' commands this gateway fetches, where several gateways have one key (docs/scale.md)."""
+    """Which devices' commands this gateway fetches, where several gateways have one key."""
 
     index: Annotated[int, Field(ge=0, le=999)] = key(
         "Which part is this gateway's: another one for each gateway, from 0 to count - 1.", default=0

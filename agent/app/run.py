@@ -351,13 +351,12 @@ class AgentLife(ProgramLife):
     def _serve_metrics(self, agent: Agent, store: StoreService) -> MetricsServer | None:
         if self._config.metrics is None or self._figures is None:
             return None
-        from agent.app.figures import count_start
         from agent.app.metrics import MetricSources, serve_metrics
 
         sources = MetricSources(
             clock=self._clock,
             started=self._started,
-            starts=count_start(store.journal),
+            starts=agent.instance.starts,
             figures=self._figures,
             parts=self._health.parts,
             outbox=store.outbox.stats,

@@ -239,11 +239,10 @@ class OutboxConfig(Section):
         why="A full root file system stops other programs, too.",
         default=16 * 1024 * 1024,
     )
-    when_full: Literal["drop-oldest", "thin-out", "block"] = key(
+    when_full: Literal["drop-oldest", "block"] = key(
         "What gives way at a bound of rows, bytes or free disk: drop-oldest the oldest reading of the lowest priority; "
-        "thin-out every second reading of the older half of the lowest priority, again and again; block the new "
-        "reading. Each is reported to the service as a gap record.",
-        why="thin-out keeps the course of a long outage at a lower resolution, block keeps its beginning.",
+        "block the new reading. Each is reported to the service as a gap record.",
+        why="block keeps the beginning of a long outage.",
         default="drop-oldest",
     )
     reserve_bytes: Annotated[int, Field(ge=0, le=64 * 1024**2)] = key(

@@ -11,7 +11,6 @@ from contextlib import closing
 from importlib.metadata import version
 from pathlib import Path
 
-import click
 import pytest
 from click.testing import CliRunner
 
@@ -158,21 +157,6 @@ def test_status_shows_what_somebody_has_set_and_keeps_the_agents_own_books_for_p
 def test_config_schema_is_a_schema():
     schema = json.loads(run("config", "schema").output)
     assert schema["$defs"]["OutboxConfig"]["properties"]["max_bytes"]["unit"] == "bytes"
-
-
-def test_every_command_and_option_has_help_and_an_environment_variable():
-    def look(command, path: str) -> None:
-        assert command.help, path
-        for option in command.params:
-            if option.name in {"help", "version"} or isinstance(option, click.Argument):
-                continue
-            assert option.help, f"{path} {option.name}"
-            assert (option.envvar or "").startswith("DEVICE_AGENT_"), f"{path} {option.name}"
-        for name in getattr(command, "commands", {}) or []:
-            look(command.commands[name], f"{path} {name}")
-
-    for name in device_agent.list_commands(None):
-        look(device_agent.get_command(None, name), name)
 
 
 def test_the_version_is_the_distributions():

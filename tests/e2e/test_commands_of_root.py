@@ -208,7 +208,7 @@ AGENT = {
     "check": "--config {agent}",
     "config schema": "",
     "diagnostics": "--config {agent} --dir {home}",
-    "doctor": "--config {agent} --offline --fix",
+    "doctor": "--config {agent} --offline",
     "enroll": "http://127.0.0.1:9 {code} --dir {home} --no-start --identifier SN-1",
     "handlers": "--config {agent}",
     "init": "--dir {home} --base-url http://127.0.0.1:9 --device-id d1 --allow-secret-key-on-device --force",

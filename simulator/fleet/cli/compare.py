@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-from rich.console import Console
 
 from agent.errors import ConfigurationError
 from simulator.exit_codes import ExitCode
@@ -18,7 +17,7 @@ from simulator.fleet.report.formatting import plural
 from simulator.fleet.report.history_text import history_json, print_history
 from simulator.fleet.report.page.comparison import comparison_page, history_page
 from simulator.report_parts.junit import junit_xml
-from simulator.terminal import errors_in_one_line
+from simulator.terminal import Console, errors_in_one_line
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 

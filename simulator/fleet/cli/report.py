@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-from rich.console import Console
 
 from agent.error_text import bounded
 from simulator.exit_codes import ExitCode
@@ -15,7 +14,7 @@ from simulator.fleet.report.formatting import in_few_lines
 from simulator.fleet.report.making import make_reports
 from simulator.fleet.report.summary import print_summary
 from simulator.fleet.report.table_files import check_formats
-from simulator.terminal import errors_in_one_line
+from simulator.terminal import Console, errors_in_one_line
 
 
 @click.command("report")

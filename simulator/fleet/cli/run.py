@@ -8,7 +8,6 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import click
-from rich.console import Console
 
 from agent.error_text import bounded
 from agent.errors import ConfigurationError
@@ -33,7 +32,7 @@ from simulator.fleet.target.local import running_local
 from simulator.fleet.target.safety import permit, read_targets
 from simulator.fleet.target.target import KeyPairFile, Target, TargetOptions, find_target, target_of
 from simulator.interrupts import terminations_as_interrupts
-from simulator.terminal import errors_in_one_line
+from simulator.terminal import Console, errors_in_one_line
 
 _LEFT = (
     "; the devices that are registered stay at the target: the next run takes them, and 'fleet-simulator cleanup' "

@@ -17,7 +17,8 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 from pydantic import ValidationError
 
 from agent.adapters.metrics_server import MetricsServer
-from agent.app.figures import DURATIONS_S, OTHER, Figures, count_start
+from agent.app.figures import DURATIONS_S, OTHER, Figures
+from agent.app.instance import count_start
 from agent.app.links import Links
 from agent.app.metrics import MetricSources, make_page
 from agent.config.metrics import MetricsConfig

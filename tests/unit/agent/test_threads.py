@@ -46,7 +46,6 @@ UNWATCHED = {
     "threads.py": "the one way itself",
     "doctor/examination.py": "a command that ends: each look is waited for, and one that gives no answer is a finding",
     "runtime/jobs.py": "runs one handler once: whatever that raises ends its command, and its lane waits for the end",
-    "handlers/isolated_child.py": "runs a handler in a process of its own, whose end the agent sees",
     "gateway/http/app.py": "decodes for one request, which waits for it and gets what is raised",
     "gateway/http/enrollment.py": "registers for one request, which waits for it and gets what is raised",
     "adapters/metrics_server.py": "ends the server at the stop, waited for",
