@@ -1,6 +1,7 @@
 """A server of the specification alone, with other choices than ours: bare arrays, own ids, no extension, no discovery.
 
-It refuses every query parameter, header and member that the specification does not name, and keeps a list of them.
+It refuses every header and member that the specification does not name, and query parameters but filters, and keeps a
+list of them.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ _MEMBERS = {
     "/onboarding/device": {"user_id", "product_id", "device_name", "device_identifier", "qr_info"},
 }
 
+
+_FILTERS = {"product_id", "device_id", "table_name", "order", "limit"}
 
 Answered = tuple[int, Any, dict[str, str]]
 
@@ -98,6 +101,8 @@ class Plain:
         parts = urlsplit(target)
         query = {name: values[0] for name, values in parse_qs(parts.query).items()}
         offset = int(query.pop("from_item", None) or query.pop("cursor", None) or query.pop("offset", None) or 0)
+        if method == "GET":  # which filters there are is left open: this server has none, and ignores them
+            query = {name: value for name, value in query.items() if name not in _FILTERS}
         extra = [*query, *(name for name in headers if name.lower() in {"idempotency-key", "prefer"})]
         if isinstance(body, dict) and parts.path in _MEMBERS:
             extra += body.keys() - _MEMBERS[parts.path]

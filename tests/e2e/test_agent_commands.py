@@ -174,7 +174,6 @@ def test_http_mode_imports_neither_paho_nor_the_simulator_nor_a_subcommand_that_
         "agent.cli.check",
         "agent.cli.init",
         "agent.cli.status",
-        "agent.config.document",
         "fastapi",
         "sqlalchemy",
     ):
