@@ -92,18 +92,12 @@ def certificates(*, hosts: tuple[str, ...], directory: Path, renew: bool, user: 
 @click.option("--no-tls", is_flag=True, help="No TLS: for loopback and closed test networks.")
 @click.option("--port", type=click.IntRange(1, 65535), help="Of the listener. Default: 8883, without TLS 1883.")
 @click.option("--bind", help="The address to listen on. Default: all, without TLS 127.0.0.1.")
-@click.option(
-    "--gateway-user",
-    "gateway_users",
-    multiple=True,
-    help="The gateway's user name at the broker; with several gateways one for each. Default: mqtt.user_name, or "
-    "'gateway'.",
-)
+@click.option("--gateway-user", help="The gateway's user name at the broker. Default: mqtt.user_name, or 'gateway'.")
 @click.option(
     "--password-file",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="The gateway's password; made, mode 600, where there is none. With several gateways NAME is added for each "
-    "further one. Default: mqtt.password_file, or mqtt_password beside the configuration.",
+    help="The gateway's password; made where there is none. Default: mqtt.password_file, or mqtt_password beside the "
+    "configuration.",
 )
 @click.option(
     "--standalone",
@@ -127,7 +121,7 @@ def broker_config(
     no_tls: bool,
     port: int | None,
     bind: str | None,
-    gateway_users: tuple[str, ...],
+    gateway_user: str | None,
     password_file: Path | None,
     standalone: bool,
     user: str,
@@ -143,10 +137,9 @@ def broker_config(
     with configuration_faults_end_it():
         config = load_without_keys(config_path)
         files = None if no_tls else _certificates(tls_dir, hosts, cafile, certfile, keyfile)
-        users = gateway_users or (config.mqtt.user_name or "gateway",)
-        base = password_file or config.mqtt.password_file or config_path.parent / "mqtt_password"
-        paths = {name: base if name == users[0] else base.with_name(f"{base.name}.{name}") for name in users}
-        passwords = {name: gateway_password(path, secrets.token_urlsafe, OWNER) for name, path in paths.items()}
+        name = gateway_user or config.mqtt.user_name or "gateway"
+        path = password_file or config.mqtt.password_file or config_path.parent / "mqtt_password"
+        password = gateway_password(path, secrets.token_urlsafe, OWNER)
         settings = BrokerSettings(
             configuration.absolute(),
             directory.absolute(),
@@ -156,11 +149,10 @@ def broker_config(
             standalone=standalone,
             user=user,
         )
-        written = write_broker_config(settings, _devices(config), passwords)
+        written = write_broker_config(settings, _devices(config), name, password)
     for line in (*(files.lines if files else ()), *written.lines):
         click.echo(line)
-    for name, path in paths.items():
-        click.echo(f"the gateway's user name is {name}, its password is in {path}")
+    click.echo(f"the gateway's user name is {name}, its password is in {path}")
     if written.restart:
         click.echo(f"next: {f'mosquitto -c {configuration}' if standalone else 'systemctl restart mosquitto'}")
     elif written.reload:

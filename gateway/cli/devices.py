@@ -156,16 +156,12 @@ def list_devices(*, config_path: Path, as_json: bool, show_all: bool) -> None:
 
     with _ending_well():
         config = load_without_keys(config_path)
-        share = config.share.value()
-        found = listed(all_tokens(config.state_dir / FILE_NAME), time.time(), share, show_all=show_all)
+        found = listed(all_tokens(config.state_dir / FILE_NAME), time.time(), show_all=show_all)
     if as_json:
         print_json([device.to_json() for device in found])
         return
-    head = ("device", "state", "issued", "last used", "old token until", *(["commands"] if share.count > 1 else []))
-    print_table(head, [device.row(with_share=share.count > 1) for device in found])
-    own = sum(device.is_own for device in found)
-    where = "" if share.count == 1 else f"; the commands of {own} are fetched here ({share})"
-    click.echo(f"{len(found)} device(s){where}")
+    print_table(("device", "state", "issued", "last used", "old token until"), [device.row() for device in found])
+    click.echo(f"{len(found)} device(s)")
 
 
 @devices.command()

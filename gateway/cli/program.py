@@ -19,7 +19,6 @@ _COMMANDS: Final = {
     "certificates": "gateway.cli.broker:certificates",
     "check": "gateway.cli.run:check",
     "devices": "gateway.cli.devices:devices",
-    "doctor": "gateway.cli.run:doctor",
     "init": "gateway.cli.run:init",
     "rollout": "gateway.cli.rollout:rollout",
     "run": "gateway.cli.run:run",

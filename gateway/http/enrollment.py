@@ -52,6 +52,8 @@ class Enrollment:
         """
         if request.method != "POST":
             raise Fault(405, "method_not_allowed", "A device enrolls by POST.", headers=((b"allow", b"POST"),))
+        # A place is taken once the body is there: slow connections of one address keep nobody out.
+        asked = check(EnrollmentRequest, await request.json())
         with ExitStack() as held:
             # The address first: what it is refused takes nothing of what all have together.
             for limit, who in ((self._by_address, request.client), (self._together, _ALL)):
@@ -60,7 +62,7 @@ class Enrollment:
                     text = "Too many tries to enroll; wait as Retry-After says."
                     raise later(429, "rate_limit_exceeded", text, wait_s)
                 held.callback(limit.end, who)
-            return await self._enrolled(check(EnrollmentRequest, await request.json()), request.client)
+            return await self._enrolled(asked, request.client)
 
     async def _enrolled(self, asked: EnrollmentRequest, address: str) -> HttpAnswer:
         try:

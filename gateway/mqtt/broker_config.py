@@ -17,7 +17,7 @@ import base64
 import contextlib
 import hmac
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -108,28 +108,29 @@ def device_passwords(tokens: Iterable[StoredToken], now_s: float) -> dict[str, s
 
 
 def write_broker_config(
-    settings: BrokerSettings, devices: Mapping[str, str], gateways: Mapping[str, Secret]
+    settings: BrokerSettings, devices: Mapping[str, str], gateway: str, password: Secret
 ) -> WrittenBroker:
     """Write configuration, passwords and rules; what is there already and the same is left alone.
 
     Args:
         settings: where and how.
         devices: user name -> password entry, see :func:`device_passwords`.
-        gateways: user name -> password of each gateway; every gateway needs a name of its own.
+        gateway: the gateway's user name.
+        password: its password.
 
     Raises:
-        ConfigurationError: a gateway's name cannot be one or is a device's, or a file cannot be written.
+        ConfigurationError: the gateway's name cannot be one or is a device's, or a file cannot be written.
     """
-    _check_gateways(devices, gateways)
+    _check_gateway(devices, gateway)
     refuse_foreign_folders("broker-config", settings.directory, settings.configuration.parent)
     passwords = settings.directory / PASSWORDS
     try:
         settings.directory.mkdir(mode=0o755, parents=True, exist_ok=True)
         known = read_passwords(passwords)
-        entries = {name: _entry(password, known.get(name)) for name, password in gateways.items()} | dict(devices)
+        entries = {gateway: _entry(password, known.get(gateway)), **devices}
         text = "".join(f"{name}:{entry}\n" for name, entry in sorted(entries.items()))
         changed_passwords = _put(settings, passwords, text, 0o600)
-        changed_rules = _put(settings, settings.directory / RULES, rules(sorted(gateways)), 0o600)
+        changed_rules = _put(settings, settings.directory / RULES, rules(gateway), 0o600)
         changed_tls = [
             _put(settings, copy, as_owner_of(original, partial(original.read_text, "utf-8")), 0o600)
             for original, copy in _copies(settings)
@@ -142,7 +143,7 @@ def write_broker_config(
         fault = f"{error.filename or settings.directory} cannot be written: {error.strerror}; use sudo, or name others"
         raise ConfigurationError([fault], "broker-config") from None
     lines = (
-        _line(passwords, f"{len(devices)} device(s), {len(gateways)} gateway(s)", changed=changed_passwords),
+        _line(passwords, f"{len(devices)} device(s) and the gateway", changed=changed_passwords),
         _line(settings.directory / RULES, "each device reaches its own topics only", changed=changed_rules),
         _line(settings.configuration, f"port {settings.port}, {'TLS' if settings.tls else 'no TLS'}", changed=changed),
     )
@@ -206,15 +207,14 @@ def gateway_password(path: Path, make: Callable[[int], str], user: str) -> Secre
     return Secret(text)
 
 
-def rules(gateways: Sequence[str]) -> str:
+def rules(gateway: str) -> str:
     """The ACL file: directions as docs/protocol.md gives them, everything else refused."""
     lines = ["# %u is the user name that was checked: its own topics, and in its own direction only."]
     lines += [f"pattern read {ROOT}/%u/{topic}" for topic in _TO_DEVICE]
     lines += [f"pattern write {ROOT}/%u/{topic}" for topic in _FROM_DEVICE]
-    for name in gateways:
-        lines += ["", f"user {name}"]
-        lines += [f"topic read {topic}" for topic in topics.GATEWAY_FILTERS]
-        lines += [f"topic write {ROOT}/+/{topic}" for topic in _TO_DEVICE]
+    lines += ["", f"user {gateway}"]
+    lines += [f"topic read {topic}" for topic in topics.GATEWAY_FILTERS]
+    lines += [f"topic write {ROOT}/+/{topic}" for topic in _TO_DEVICE]
     return _HEAD + "\n".join(lines) + "\n"
 
 
@@ -249,17 +249,14 @@ def configuration(settings: BrokerSettings) -> str:
     return _HEAD + "\n".join(lines) + "\n"
 
 
-def _check_gateways(devices: Mapping[str, str], gateways: Mapping[str, Secret]) -> None:
-    faults = []
-    for name in gateways:
-        if not name or topics.user_name(name) != name:
-            faults.append(f"the gateway's user name {name!r} may have letters, digits and . _ ~ - only")
-        elif name in devices:
-            faults.append(f"the gateway's user name {name!r} is a device's id, too: give the gateway another one")
-    if not gateways:
-        faults.append("without a user of its own the gateway cannot connect: name one")
-    if faults:
-        raise ConfigurationError(faults, "broker-config")
+def _check_gateway(devices: Mapping[str, str], name: str) -> None:
+    fault = ""
+    if not name or topics.user_name(name) != name:
+        fault = f"the gateway's user name {name!r} may have letters, digits and . _ ~ - only"
+    elif name in devices:
+        fault = f"the gateway's user name {name!r} is a device's id, too: give the gateway another one"
+    if fault:
+        raise ConfigurationError([fault], "broker-config")
 
 
 def _entry(password: Secret, known: str | None) -> str:

@@ -13,7 +13,7 @@ _USER = "user "
 
 
 def update_passwords(directory: Path, devices: Mapping[str, str], user: str) -> bool:
-    """Write the passwords of the present devices; those of the gateways stay, as do rules, listener and certificate.
+    """Write the passwords of the present devices; that of the gateway stays, as do rules, listener and certificate.
 
     Args:
         directory: where ``broker-config`` has put its files.

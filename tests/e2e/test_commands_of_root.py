@@ -234,7 +234,6 @@ GATEWAY = {
     "devices revoke": "--config {gateway} d1",
     "devices rotate": "--config {gateway} d1 --config-out {home}/d1 {url}",
     "devices uninvite": "--config {gateway} 0",
-    "doctor": "--config {gateway} --offline",
     "init": "--dir {home} --base-url http://127.0.0.1:9 --host gw.example.com --state-dir {home}/state --mqtt --force",
     "rollout": "--config {gateway} --resume --name r",
     "status": "--config {gateway}",

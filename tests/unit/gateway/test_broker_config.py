@@ -86,16 +86,6 @@ def test_a_rotated_device_has_its_newest_token_at_the_broker(site):
     assert len(after.splitlines()) == 2
 
 
-def test_several_gateways_have_names_and_passwords_of_their_own(site):
-    site.broker_config("--no-tls", "--gateway-user", "gateway-1", "--gateway-user", "gateway-2")
-    assert site.users() == {"gateway-1", "gateway-2"}
-    first, second = (site.folder / name for name in ("mqtt_password", "mqtt_password.gateway-2"))
-    assert first.read_text() != second.read_text()
-    rules = (site.directory / "acl").read_text()
-    assert "user gateway-1" in rules
-    assert "user gateway-2" in rules
-
-
 def test_a_gateway_that_is_called_like_a_device_is_refused(site):
     site.devices("add", "--no-check", "--device-id", "gateway")
     assert "is a device's id, too" in site.broker_config("--no-tls", code=2).stderr

@@ -79,8 +79,6 @@ def test_a_secret_in_the_file_is_refused_and_never_repeated(tmp_path):
         ({"mqtt": {"password_file": "/p"}}, "needs mqtt.user_name"),
         ({"commands": {"idle_s": 1}}, "fast_s must not be above"),
         ({"quota": {"readings": 0}}, "quota.readings"),
-        ({"share": {"index": 2, "count": 2}}, "share.count 2 the gateways have the indexes 0 to 1"),
-        ({"share": {"count": 0}}, "share.count"),
     ],
 )
 def test_what_cannot_work_or_would_leak_is_refused(tmp_path, sections, fault):
