@@ -13,7 +13,7 @@ from agent.config.first_file import first_file
 from agent.config.load import load_model
 from agent.config.model import AuthConfig, LoggingConfig, ServiceConfig
 from agent.config.mqtt import MqttVersion
-from agent.config.section import Host, Seconds, Section, is_this_machine, json_schema, key
+from agent.config.section import Host, Seconds, Section, is_this_machine, key
 from agent.errors import ConfigurationError
 from agent.frozen import dataclass
 
@@ -150,9 +150,6 @@ class MqttFrontConfig(Section):
         default=None,
         example="/etc/device-gateway/client.key",
     )
-    websocket_path: str | None = key(
-        "Connect over WebSockets at this path.", default=None, example="/mqtt", pattern=r"^/"
-    )
     version: MqttVersion = key("'auto' begins with 5 and falls back to 3.1.1.", default="auto")
     keepalive_s: Annotated[int, Field(ge=5, le=3600)] = key(
         "After this long without a word both sides look whether the other is there.", unit="s", default=30
@@ -205,32 +202,6 @@ class ReadingsConfig(Section):
     )
 
 
-class QuotaConfig(Section):
-    """How the key's quota is divided while every kind of request wants more than it gets; unused parts are lent."""
-
-    commands: Annotated[float, Field(gt=0, le=1000)] = key("Part of asking for commands.", default=0.45)
-    results: Annotated[float, Field(gt=0, le=1000)] = key("Part of reporting results.", default=0.30)
-    readings: Annotated[float, Field(gt=0, le=1000)] = key("Part of handing readings on.", default=0.20)
-    upkeep: Annotated[float, Field(gt=0, le=1000)] = key("Part of everything else.", default=0.05)
-
-
-class StoreConfig(Section):
-    """How much may wait for the service. Beyond rows and bytes devices are asked to keep what they have."""
-
-    max_rows: Annotated[int, Field(ge=100, le=100_000_000)] = key(
-        "At most this many readings wait.", unit="readings", default=1_000_000
-    )
-    max_bytes: Annotated[int, Field(ge=1024 * 1024, le=1024**4)] = key(
-        "At most this much waits.", unit="bytes", default=1024**3
-    )
-    max_age_s: Annotated[float, Field(ge=60, le=366 * 86_400)] = key(
-        "Readings that have waited longer are dropped and counted.", unit="s", default=7 * 86_400.0
-    )
-    max_results: Annotated[int, Field(ge=100, le=10_000_000)] = key(
-        "At most this many results wait.", unit="results", default=100_000
-    )
-
-
 class GatewayMetricsConfig(Section):
     """Figures for Prometheus (text format, GET /metrics)."""
 
@@ -252,13 +223,11 @@ class GatewayConfig(Section):
     mqtt: MqttFrontConfig = key("The front for devices that speak MQTT.", default_factory=MqttFrontConfig)
     commands: CommandFetchConfig = key("How commands are fetched.", default_factory=CommandFetchConfig)
     readings: ReadingsConfig = key("How readings are handed on.", default_factory=ReadingsConfig)
-    quota: QuotaConfig = key("How the key's quota is divided.", default_factory=QuotaConfig)
     connections: Annotated[int, Field(ge=1, le=64)] = key(
         "Requests of each kind (commands, results, readings) that may be under way at the same time.",
         why="More for a service that is far away: one connection makes one request for each round trip.",
         default=4,
     )
-    store: StoreConfig = key("How much may wait.", default_factory=StoreConfig)
     metrics: GatewayMetricsConfig = key("Figures for monitoring.", default_factory=GatewayMetricsConfig)
     logging: LoggingConfig = key("What is logged.", default_factory=LoggingConfig)
 
@@ -289,11 +258,6 @@ def load_gateway(path: Path | None, environ: Mapping[str, str]) -> LoadedGateway
     """
     config, _ = load_model(GatewayConfig, path, environ, PREFIX, _key_file_faults)
     return LoadedGateway(config, path)
-
-
-def gateway_schema() -> dict[str, Any]:
-    """The JSON Schema (2020-12) of the file."""
-    return json_schema(GatewayConfig, "device-gateway configuration")
 
 
 def gateway_file(values: Mapping[str, Any]) -> str:

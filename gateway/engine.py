@@ -19,7 +19,7 @@ from agent.runtime.supervisor import Supervisor
 from gateway.backend import Backend
 from gateway.command_cache import CommandCache
 from gateway.config import GatewayConfig
-from gateway.core.budget import Budget, BudgetState, Shares
+from gateway.core.budget import Budget, BudgetState
 from gateway.core.fair_polling import FairIntervals, FairPolling
 from gateway.devices.enrolling import Enroller
 from gateway.devices.roster import Roster
@@ -81,9 +81,7 @@ class Engine:
         self._supervisor = supervisor
         self._health = health
         self._fraction = random.SystemRandom().random
-        quota = config.quota
-        shares = Shares(quota.commands, quota.results, quota.readings, quota.upkeep)
-        self._meter = Meter(Budget(shares), self._now_s)
+        self._meter = Meter(Budget(), self._now_s)
         self._service_clock = ServiceClock(clock, trust_wall=True)
         self._time_settled = threading.Event()
         self._service_clock.on_time_known(self._time_settled.set)

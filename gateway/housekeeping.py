@@ -111,4 +111,4 @@ class Housekeeper(Actor):
             now_s = self._clock.now().wall_s
             dropped = self._store.call(lambda store: store.readings.tidy(now_s))
             if dropped:
-                self._failure_log.report("age", f"readings=dropped {dropped} had waited longer than store.max_age_s")
+                self._failure_log.report("age", f"readings=dropped {dropped} had waited for longer than a week")

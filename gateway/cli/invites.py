@@ -37,11 +37,6 @@ _MOST: Final = 100_000
     show_default=True,
     help="How many devices may enroll with this code: an image of many cards has one code.",
 )
-@click.option(
-    "--serials",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Only devices with these identifiers: a file with one in each line.",
-)
 @click.option("--replace", is_flag=True, help="Also devices that hold a valid token may enroll; that token then ends.")
 @click.option(
     "--expires",
@@ -78,7 +73,6 @@ def invite(
     name: str | None,
     device_id: str | None,
     count: int,
-    serials: Path | None,
     replace: bool,
     expires: float,
     certificate: Path | None,
@@ -93,7 +87,7 @@ def invite(
     """
     from agent.wire.enrollment import label_text
     from gateway.certificates import shown_certificate
-    from gateway.devices.enrolling import InviteTerms, serials_in
+    from gateway.devices.enrolling import InviteTerms
     from gateway.devices.enrolling import invite as make_invite
     from gateway.devices.invite_file import InviteAccess, WantedByInvite
     from gateway.devices.issuing import gateway_access
@@ -111,7 +105,6 @@ def invite(
             InviteAccess(None if reach.broker else reach.url, reach.broker, authority, reach.plain),
             expires,
             count,
-            None if serials is None else serials_in(serials),
         )
         code, made = make_invite(config.state_dir, terms, shown, time.time(), secrets.token_bytes)
     text = label_text(url, code)

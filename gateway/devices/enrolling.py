@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from agent.config.credentials import Credentials
@@ -49,14 +49,12 @@ class InviteTerms:
         reach: how it reaches the gateway.
         expires_s: for how long, seconds.
         count: for how many devices.
-        serials: the identifiers that may enroll; None for any.
     """
 
     wanted: WantedByInvite
     reach: InviteAccess
     expires_s: float
     count: int = 1
-    serials: frozenset[str] | None = None
 
 
 def invite(
@@ -84,7 +82,6 @@ def invite(
         None,
         terms.wanted,
         terms.reach,
-        terms.serials,
     )
 
     def keep() -> None:
@@ -97,8 +94,8 @@ def invite(
 
 def _check(terms: InviteTerms) -> None:
     wanted = terms.wanted
-    if wanted.device_id is not None and (terms.count > 1 or terms.serials is not None):
-        text = "--device-id is for one device: leave --count and --serials out, or invite to a product"
+    if wanted.device_id is not None and terms.count > 1:
+        text = "--device-id is for one device: leave --count out, or invite to a product"
         raise ConfigurationError([text], "invite")
     wanted_device(
         device_id=wanted.device_id,
@@ -108,24 +105,6 @@ def _check(terms: InviteTerms) -> None:
         name=wanted.name,
         where="invite",
     )
-
-
-def serials_in(path: Path) -> frozenset[str]:
-    """The identifiers of a file, one in each line.
-
-    Raises:
-        ConfigurationError: it cannot be read, or has none.
-    """
-    try:
-        lines: Sequence[str] = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(
-            [f"{path} cannot be read: {error}; write one identifier in each line"], "serials"
-        ) from None
-    found = frozenset(line.strip() for line in lines if line.strip())
-    if not found:
-        raise ConfigurationError([f"{path} has no identifier: write one in each line"], "serials")
-    return found
 
 
 @dataclass(frozen=True, slots=True)

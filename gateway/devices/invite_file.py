@@ -31,8 +31,7 @@ CREATE TABLE invite (
     count INTEGER NOT NULL,
     revoked_at REAL,
     wanted TEXT NOT NULL,
-    reach TEXT NOT NULL,
-    serials TEXT
+    reach TEXT NOT NULL
 ) WITHOUT ROWID;
 CREATE TABLE enrolled (
     digest BLOB NOT NULL REFERENCES invite (digest),
@@ -42,7 +41,7 @@ CREATE TABLE enrolled (
     PRIMARY KEY (digest, identifier)
 ) WITHOUT ROWID;
 """
-_COLUMNS: Final = "digest, created_at, expires_at, count, revoked_at, wanted, reach, serials"
+_COLUMNS: Final = "digest, created_at, expires_at, count, revoked_at, wanted, reach"
 _ID_CHARACTERS: Final = 8
 
 
@@ -87,7 +86,6 @@ class Invite:
         revoked_at: when it was taken back.
         wanted: what becomes of a device.
         reach: how it reaches the gateway.
-        serials: the identifiers that may enroll; None for any.
         enrolled: how many have.
     """
 
@@ -98,7 +96,6 @@ class Invite:
     revoked_at: float | None
     wanted: WantedByInvite
     reach: InviteAccess
-    serials: frozenset[str] | None = None
     enrolled: int = 0
 
     @property
@@ -168,7 +165,7 @@ class InviteFile:
             )
             self._connection.execute("DELETE FROM invite WHERE expires_at < ?", old)
             self._connection.execute(
-                f"INSERT INTO invite ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - constants
+                f"INSERT INTO invite ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - constants
                 (
                     invite.digest,
                     invite.created_at,
@@ -177,7 +174,6 @@ class InviteFile:
                     None,
                     json.dumps(_members(invite.wanted)),
                     json.dumps(_members(invite.reach)),
-                    None if invite.serials is None else json.dumps(sorted(invite.serials)),
                 ),
             )
 
@@ -205,7 +201,7 @@ class InviteFile:
             The invitation, and when this identifier came with its code first; None when it comes for the first time.
 
         Raises:
-            EnrollmentRefused: the code is unknown, used, expired or revoked, or not for this identifier.
+            EnrollmentRefused: the code is unknown, used, expired or revoked.
         """
         with self._transaction():
             digest = digest_of_secret(secret)
@@ -215,8 +211,6 @@ class InviteFile:
             again = self._connection.execute(
                 "SELECT at FROM enrolled WHERE digest = ? AND identifier = ?", (digest, identifier)
             ).fetchone()
-            if found.serials is not None and identifier not in found.serials:
-                raise EnrollmentRefused(f"this code is not for the device {identifier!r}: its list does not have it")
             state = found.state(now_s)
             if state != "open" and not (state == "used" and again):
                 how = {"used": "was used", "expired": "has expired", "revoked": "was taken back"}[state]
@@ -269,7 +263,7 @@ def _members(value: WantedByInvite | InviteAccess) -> dict[str, object]:
 
 
 def _invite(row: Sequence[object]) -> Invite:
-    digest, created_at, expires_at, count, revoked_at, wanted, reach, serials, enrolled = row
+    digest, created_at, expires_at, count, revoked_at, wanted, reach, enrolled = row
     return Invite(
         digest,  # type: ignore[arg-type]  # SQLite's values have no types
         created_at,  # type: ignore[arg-type]
@@ -278,6 +272,5 @@ def _invite(row: Sequence[object]) -> Invite:
         revoked_at,  # type: ignore[arg-type]
         WantedByInvite(**json.loads(str(wanted))),
         InviteAccess(**json.loads(str(reach))),
-        None if serials is None else frozenset(json.loads(str(serials))),
         enrolled,  # type: ignore[arg-type]
     )

@@ -59,7 +59,6 @@ class MqttSettings:
     user_name: str | None = None
     password_file: Path | None = None
     tls: Tls | None = None
-    websocket_path: str | None = None
     version: Literal["auto", "5", "3.1.1"] = "auto"
     keepalive_s: int = 30
     session_expiry_s: int = 3600
@@ -74,7 +73,6 @@ def mqtt_settings(mqtt: MqttFrontConfig, client_id: str) -> MqttSettings:
         user_name=mqtt.user_name,
         password_file=mqtt.password_file,
         tls=Tls(mqtt.ca_file, mqtt.cert_file, mqtt.key_file) if mqtt.tls else None,
-        websocket_path=mqtt.websocket_path,
         version=mqtt.version,
         keepalive_s=mqtt.keepalive_s,
         session_expiry_s=mqtt.session_expiry_s,
@@ -432,7 +430,6 @@ def _broker(settings: MqttSettings) -> Broker:
         settings.port,
         settings.client_id,
         tls=settings.tls,
-        websocket_path=settings.websocket_path,
         keepalive_s=settings.keepalive_s,
         session_expiry_s=settings.session_expiry_s,
         user_name=settings.user_name,

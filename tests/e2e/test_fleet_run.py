@@ -357,7 +357,7 @@ def gateway(
     service: RunningService, start_mosquitto: Callable[..., Mosquitto], tmp_path: Path
 ) -> Iterator[dict[str, Any]]:
     """The way through ``device-gateway run``, which stands between that service and a mosquitto of its own."""
-    broker = Broker(start_mosquitto().port, "mosquitto", shares=True)
+    broker = Broker(start_mosquitto().port, "mosquitto", speaks_v5=True)
     child = ChildProcess("gateway", tmp_path / "gateway.log")
     program = GatewayProcess(tmp_path / "gateway", child, tmp_path / "gateway.log")
     program.configure(service.base_url, Keys(API_KEY, Secret(SECRET_KEY)), broker, 0)

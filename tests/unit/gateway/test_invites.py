@@ -9,7 +9,7 @@ import pytest
 from agent.errors import ConfigurationError, TransportError
 from agent.wire.enrollment import EnrollmentAnswer
 from agent.wire.secret import Secret
-from gateway.devices.enrolling import InviteTerms, invite, serials_in
+from gateway.devices.enrolling import InviteTerms, invite
 from gateway.devices.invite_file import (
     FILE_NAME,
     DeviceHasToken,
@@ -52,10 +52,8 @@ def test_a_code_enrolls_one_device_and_the_same_one_again_when_its_answer_was_lo
         claim(tmp_path, code, "SN-2")
 
 
-def test_a_fleet_code_enrolls_so_many_devices_of_its_list(tmp_path):
-    code, _ = make(tmp_path, count=2, serials=frozenset({"SN-1", "SN-2", "SN-3"}))
-    with pytest.raises(EnrollmentRefused, match="its list does not have it"):
-        claim(tmp_path, code, "SN-9")
+def test_a_fleet_code_enrolls_so_many_devices(tmp_path):
+    code, _ = make(tmp_path, count=2)
     claim(tmp_path, code, "SN-1")
     claim(tmp_path, code, "SN-2")
     with pytest.raises(EnrollmentRefused, match="was used"):
@@ -99,7 +97,6 @@ def test_old_invitations_go_when_a_new_one_is_made(tmp_path):
         ({"wanted": WantedByInvite(product_id="p1")}, "user_id is missing"),
         ({"wanted": WantedByInvite(device_id="d1", product_id="p1")}, "are both here"),
         ({"wanted": WantedByInvite(device_id="d1"), "count": 2}, "--device-id is for one device"),
-        ({"wanted": WantedByInvite(device_id="d1"), "serials": frozenset({"SN-1"})}, "--device-id is for one device"),
         ({"wanted": WantedByInvite(device_id="a\0b")}, "device id"),
     ],
 )
@@ -107,17 +104,6 @@ def test_terms_that_contradict_each_other_make_no_code(tmp_path, terms, why):
     with pytest.raises(ConfigurationError, match=why):
         make(tmp_path, **terms)
     assert not (tmp_path / FILE_NAME).exists()
-
-
-def test_a_list_of_serials_has_one_in_each_line(tmp_path):
-    path = tmp_path / "serials"
-    path.write_text("SN-1\n\n  SN-2  \n")
-    assert serials_in(path) == {"SN-1", "SN-2"}
-    path.write_text("\n")
-    with pytest.raises(ConfigurationError, match="no identifier"):
-        serials_in(path)
-    with pytest.raises(ConfigurationError, match="cannot be read"):
-        serials_in(tmp_path / "missing")
 
 
 # --- the endpoint -----------------------------------------------------------------------------------------------------
