@@ -7,14 +7,13 @@ full sentence; nothing here ever ends the agent.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
 from typing import Any, Final
 
 from pydantic import BaseModel, RootModel, ValidationError
-
-from agent.frozen import dataclass
 
 _FAULTS_SHOWN: Final = 3
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,7 +13,6 @@ from agent.config import AgentConfig
 from agent.config.faults import sentences
 from agent.config.first_file import first_file
 from agent.errors import ConfigurationError
-from agent.frozen import dataclass
 from agent.wire.address import host_and_port
 
 CONFIGURATION: Final = "config.yaml"

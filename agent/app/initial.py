@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,7 +19,6 @@ from agent.config.faults import sentences
 from agent.config.first_file import first_file
 from agent.config.section import is_this_machine
 from agent.errors import ConfigurationError
-from agent.frozen import dataclass
 
 USER: Final = "device-agent"
 """As whom the unit runs the agent."""

@@ -147,7 +147,7 @@ def keys() -> None:
     """Make and look at the keys of signed commands.
 
     The private key stays with whoever sends commands; devices get the public key and name its file in
-    commands.signing.trusted_keys. Needs the extra: pip install '.[signing]' in a clone of device-agent.
+    commands.signing.trusted_keys. Needs the extra: pip install '.[device]' in a clone of device-agent.
     """
 
 
@@ -215,7 +215,7 @@ def _needs_the_extra() -> Iterator[None]:
         if (error.name or "").split(".")[0] != "cryptography":
             raise
         click.echo(
-            "keys: the package 'cryptography' is missing: pip install '.[signing]' in a clone of device-agent", err=True
+            "keys: the package 'cryptography' is missing: pip install '.[device]' in a clone of device-agent", err=True
         )
         raise SystemExit(EXIT_CONFIGURATION) from None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from codecs import BOM_UTF8
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -13,7 +14,6 @@ from agent.config.credentials import inline_secrets, read_credentials
 from agent.config.model import AgentConfig, AuthConfig
 from agent.config.text import MAX_BYTES, Document, KeyPath, dotted, read_document
 from agent.errors import ConfigurationError
-from agent.frozen import dataclass
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 

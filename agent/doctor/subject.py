@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Unpack
@@ -17,7 +18,6 @@ from agent.app.status import AgentStatus, read_agent_status
 from agent.config import AgentConfig, LoadedConfig
 from agent.config.model import AuthConfig
 from agent.doctor.installed import InstalledProgram, Options
-from agent.frozen import dataclass
 from agent.wire.address import authority
 
 if TYPE_CHECKING:

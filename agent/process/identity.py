@@ -10,11 +10,11 @@ import json
 import os
 import stat
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
 from agent.errors import ConfigurationError
-from agent.frozen import dataclass
 
 Value = TypeVar("Value")
 

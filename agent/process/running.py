@@ -18,12 +18,12 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final, Self
 
 from agent.errors import AgentError
-from agent.frozen import dataclass
 from agent.process.bounds import DEFAULT_PATH, DIAGNOSTICS_BYTES, GRACE_S, OUTPUT_BYTES
 from agent.process.handed_over import input_file
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -15,7 +15,6 @@ from agent.config.credentials import Credentials
 from agent.config.model import ServiceConfig
 from agent.config.section import is_this_machine
 from agent.errors import ConfigurationError, ServiceError
-from agent.frozen import dataclass
 from agent.process.identity import as_owner_of
 from agent.wire import topics
 from agent.wire.address import authority as authority_of

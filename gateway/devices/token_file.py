@@ -12,12 +12,12 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
 from agent.errors import ConfigurationError
-from agent.frozen import dataclass
 from gateway.devices.new_file import create_empty
 from gateway.devices.tokens import NewToken
 

@@ -23,12 +23,12 @@ from simulator.fleet.device.http_codec import HttpCodec, Operation, Request, sen
 from simulator.fleet.device.load_base import CLEAR, LoadBase, LoadDevice, OnEnd, ReadingMaker, RequestKind
 from simulator.fleet.device.model import SharedSettings, TransportOptions
 from simulator.fleet.device.request_template import RequestTemplate
-from simulator.fleet.device.web_pages import DevicePages, is_page_answer
 from simulator.fleet.engine.ports import Headers, HttpAnswer, HttpEngine
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.outcomes import OutcomeClass, class_of
 
 _COMMAND_TTL_S: Final = 60
+_GOOD_BEGINNINGS: Final = frozenset({b"", b"{", b"["})
 
 
 class HttpLoad(LoadBase):
@@ -58,7 +58,6 @@ class HttpLoad(LoadBase):
         super().__init__(wheel, fleet, len(subjects), **options)
         self.engine = engine
         self.under_way: set[_Sending] = set()
-        self.pages = DevicePages(engine, self._template_of, self.timeout_s, self.clocks.monotonic)
         self._templates = templates
         is_dated = sends_time(fleet.offers, fleet.dialect)
         self._readings = ReadingMaker(fleet, self.devices.start, subjects, is_dated=is_dated)
@@ -74,11 +73,8 @@ class HttpLoad(LoadBase):
         request, sequence = self._makers[kind](device - self.devices.start, device, due_s)
         sending = _Sending(self, request, device, sequence, on_end)
         self.under_way.add(sending)
-        template = self._template_of(device)
+        template = self._templates[device - self.devices.start]
         self.engine.send(device, template.message(request), sending, self.timeout_s)
-
-    def _template_of(self, device: int) -> RequestTemplate:
-        return self._templates[device - self.devices.start]
 
     def end(self) -> None:
         """The run is over: whatever the engine ends from now on was never answered."""
@@ -145,23 +141,12 @@ class _Sending:
 
     def answered(self, status: int, headers: Headers, body: bytes, sent_s: float, now_s: float) -> None:
         """The answer came. See :class:`~simulator.fleet.engine.ports.Caller`."""
-        outcome, answer = class_of(status), HttpAnswer(status, headers, body)
-        if outcome is OutcomeClass.OK and not is_page_answer(answer):
-            self._load.pages.note(self.request.operation, self.request.method, self.request.target, status)
-            self._take(outcome, "", body, sent_s, now_s)
-            return
-
-        def judged(page_is_meant: bool) -> None:
-            found, fault = outcome, ""
+        outcome, fault = class_of(status), ""
+        if outcome is not OutcomeClass.OK or body[:1] not in _GOOD_BEGINNINGS:
             try:
-                judge(answer, page_is_meant=page_is_meant)
+                judge(HttpAnswer(status, headers, body))
             except ServiceError as error:
-                found, fault = outcome_of(error), str(error)
-            self._take(found, fault, body, sent_s, now_s)
-
-        self._load.pages.judge(self.request, self.device, answer, judged)
-
-    def _take(self, outcome: OutcomeClass, fault: str, body: bytes, sent_s: float, now_s: float) -> None:
+                outcome, fault = outcome_of(error), str(error)
         self._load.write_down(self, outcome, body, sent_s, now_s)
         self._load.settle(self, outcome, sent_s, now_s, fault)
 

@@ -1,4 +1,4 @@
-"""Pure load over any transport: readings made for their request, closed users, and what is measured."""
+"""Pure load: readings made for their request, closed users, and what is measured."""
 
 from __future__ import annotations
 
@@ -23,9 +23,6 @@ from simulator.fleet.signals.climate import CLIMATE
 CLEAR: Final = frozenset({OutcomeClass.OK, OutcomeClass.REFUSED, OutcomeClass.LIMITED})
 """Outcomes after which it is known whether the service has what was sent."""
 
-
-_NOBODY_THERE_S: Final = 0.1
-"""So long a user waits who finds no device to make a request for."""
 
 RUN_OVER: Final = "the run was over before the answer"
 
@@ -122,7 +119,6 @@ class Users:
         time: the wheel's clock.
         devices: their places in the fleet.
         send: see :data:`Sender`.
-        is_there: whether requests can be made for a device; a user passes over those for which they cannot.
     """
 
     def __init__(
@@ -131,13 +127,11 @@ class Users:
         time: Callable[[], float],
         devices: range,
         send: Sender,
-        is_there: Callable[[int], bool] = lambda _device: True,
     ) -> None:
         self.wheel = wheel
         self.time = time
         self.devices = devices
         self.send = send
-        self.is_there = is_there
         self._users: list[_User] = []
 
     def start(self, kind: RequestKind, users: int, pause_s: float = 0.0) -> None:
@@ -178,16 +172,9 @@ class _User(Timer):
     def fire(self) -> None:
         """Begin the next request: the pause is over."""
         users = self._users
-        devices = users.devices
-        for _ in devices:
-            device = devices[self._device % len(devices)]
-            self._device += self._step
-            if users.is_there(device):
-                users.send(self._kind, device, self._wanted_s, self._ended)
-                return
-            self._device += 1 - self._step  # the next one, not the next of this user's own
-        self._wanted_s = users.time() + _NOBODY_THERE_S
-        users.wheel.at(self._wanted_s, self)
+        device = users.devices[self._device % len(users.devices)]
+        self._device += self._step
+        users.send(self._kind, device, self._wanted_s, self._ended)
 
     def _ended(self, now_s: float) -> None:
         if not self._stopped:
@@ -205,7 +192,7 @@ class LoadRequest(Protocol):
 
 
 class LoadBase(ABC):
-    """Pure load over any transport: its users, what is measured of its requests, and how it ends.
+    """Pure load: its users, what is measured of its requests, and how it ends.
 
     Args:
         wheel: for the pauses of closed users.
@@ -244,7 +231,7 @@ class LoadBase(ABC):
         self.is_over = False
         self.undelivered = 0
         self._on_news = on_news
-        users = Users(wheel, self.clocks.monotonic, devices, self.send, self.can_send)
+        users = Users(wheel, self.clocks.monotonic, devices, self.send)
         self.start_users = users.start
         self.stop_users = users.stop
 
@@ -262,19 +249,6 @@ class LoadBase(ABC):
     @abstractmethod
     def end(self) -> None:
         """End what is under way: the run is over."""
-
-    def switch_on(self, device: int) -> None:
-        """Connect a device, where the transport has a session for each; over others nothing is to be done."""
-        del device
-
-    def switch_off(self, device: int) -> None:
-        """Cut a device's session, where the transport has a session for each."""
-        del device
-
-    def can_send(self, device: int) -> bool:
-        """Whether a closed user can make a request for this device now."""
-        del device
-        return True
 
     def notify(self) -> None:
         """Call ``on_news``: something changed."""

@@ -17,7 +17,6 @@ from simulator.fleet.device.model import Observer, SharedSettings
 from simulator.fleet.device.mqtt_driver import MqttDriver
 from simulator.fleet.engine.addresses import loopback_addresses, own_addresses
 from simulator.fleet.engine.wheel import Clock, Wheel
-from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.target import TargetSettings
 from simulator.fleet.signals.base import SignalSet
 from simulator.fleet.target.target import KeyPairFile
@@ -159,7 +158,7 @@ class Devices(Power, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LoadParts:
-    """Pure load over one transport.
+    """Pure load.
 
     Attributes:
         load: makes the requests.
@@ -168,22 +167,8 @@ class LoadParts:
     """
 
     load: LoadBase
-    links: Links | MqttLinks
+    links: Links
     connections: Callable[[], int]
-
-
-class TransportParts(Protocol):
-    """What a worker needs of a transport: a module of this package has these functions."""
-
-    def make_core_devices(
-        self, scenario: Scenario, address: Address, specs: DeviceSpecs, context: WorkerContext
-    ) -> Devices:
-        """Make the devices with the agent's core."""
-        ...
-
-    def make_load(self, scenario: Scenario, address: Address, specs: DeviceSpecs, context: WorkerContext) -> LoadParts:
-        """Make requests without devices: pure load."""
-        ...
 
 
 def sources_of(target: TargetSettings) -> tuple[str, ...]:

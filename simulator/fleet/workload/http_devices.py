@@ -87,9 +87,6 @@ class HttpDevices(CoreDevices):
         return 0
 
 
-make_core_devices = HttpDevices
-
-
 def make_load(scenario: Scenario, address: Address, specs: DeviceSpecs, context: WorkerContext) -> LoadParts:
     """Make pure load over HTTP."""
     engine = _http_engine(scenario.target, address, context)
