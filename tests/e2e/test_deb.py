@@ -114,8 +114,9 @@ def test_a_package_is_installed_used_upgraded_removed_and_purged(machine, packag
         assert machine.ask("getent", "passwd", "device-agent")
 
         # With a configuration it works, and its store is in the state folder.
-        machine.write("/etc/device-agent/api_key", API_KEY, 0o600)
-        machine.write("/etc/device-agent/secret_key", SECRET_KEY, 0o600)
+        machine.write("/etc/device-agent/api_key", API_KEY, 0o640)
+        machine.write("/etc/device-agent/secret_key", SECRET_KEY, 0o640)
+        machine.run("chgrp", "device-agent", "/etc/device-agent/api_key", "/etc/device-agent/secret_key")
         settings = {
             "service": {"base_url": service.base_url, "timeout_s": 30},
             "device": {"device_id": bench.device_id},
@@ -234,8 +235,9 @@ def updates(machine, packages, tmp_path) -> Iterator[Updates]:
         (package,) = packages.glob("device-agent_*.deb")
         install(machine, package)
         machine.write("/etc/device-agent/release-keys/maker.pub", pem)
-        machine.write("/etc/device-agent/api_key", API_KEY, 0o600)
-        machine.write("/etc/device-agent/secret_key", SECRET_KEY, 0o600)
+        machine.write("/etc/device-agent/api_key", API_KEY, 0o640)
+        machine.write("/etc/device-agent/secret_key", SECRET_KEY, 0o640)
+        machine.run("chgrp", "device-agent", "/etc/device-agent/api_key", "/etc/device-agent/secret_key")
         settings = {
             "service": {"base_url": base_url, "timeout_s": 30},
             "device": {"device_id": bench.device_id},
