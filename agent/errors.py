@@ -127,6 +127,10 @@ class TransportError(ServiceError):
     advice = Advice.RETRY
 
 
+class Unanswered(TransportError):
+    """A request was begun and no answer came: the other side may have it, or it was too large for the link."""
+
+
 class Offline(TransportError):
     """There is no connection to the broker. The part that keeps the connection logs it; others only wait.
 

@@ -26,7 +26,7 @@ from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from agent.adapters import mqtt_faults
-from agent.errors import Offline, TransportError
+from agent.errors import Offline, TransportError, Unanswered
 from agent.frozen import dataclass
 from agent.wire.secret import Secret
 from agent.wire.trust import trust_store
@@ -381,8 +381,9 @@ class Session:
         """Publish and wait until the broker has acknowledged (QoS 1); its reason code.
 
         Raises:
-            Offline: the connection ended meanwhile; the broker may have the message all the same.
-            TransportError: no acknowledgement within ``timeout_s``.
+            Offline: there is no connection.
+            Unanswered: no acknowledgement within ``timeout_s``, or the connection ended meanwhile; the broker may have
+                the message all the same.
             ServiceError: the broker refuses the message.
         """
         client = self._client
@@ -404,9 +405,9 @@ class Session:
                     text = f"the broker {self._broker} acknowledges nothing: the connection is made anew"
                     self._error = self._error or Offline("closed", text)
         if code is None and self._ended:
-            raise Offline("closed", "the connection to the broker ended before it acknowledged a message")
+            raise Unanswered("the connection to the broker ended before it acknowledged a message")
         if code is None:
-            raise TransportError(f"the broker has not acknowledged a message within {timeout_s:g} s")
+            raise Unanswered(f"the broker has not acknowledged a message within {timeout_s:g} s")
         if code.value >= mqtt_faults.FAILURES_FROM:
             raise mqtt_faults.of_puback(message.topic, code.value, str(code))
         return int(code.value)
