@@ -19,6 +19,7 @@ from agent.cli.lazy import name_variables
 from agent.error_text import bounded, disk_refusal
 from agent.errors import AgentError
 from agent.process.setup import restrict_umask
+from agent.terminal import protect_terminal
 from simulator.exit_codes import ExitCode, exit_code_of
 
 if TYPE_CHECKING:
@@ -154,6 +155,7 @@ def main(arguments: list[str] | None = None) -> Any:
     code: object
     parts = {"make_signals": _make_signals, "make_console": _make_console}
     restrict_umask()
+    protect_terminal()
     try:
         code = program.main(args=arguments, prog_name="fleet-simulator", standalone_mode=False, obj=parts)
     except click.exceptions.Abort:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import click
-from rich.console import Console
+from rich.console import Console as RichConsole
+from rich.console import ConsoleOptions, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.segment import Segment
 
 from agent.errors import (
     Advice,
@@ -21,11 +24,30 @@ from agent.errors import (
     TokensNotStored,
     Unauthorized,
 )
+from agent.terminal import escape, unescaped
 from simulator.exit_codes import ExitCode
 
 option = partial(click.option, show_default=True, show_envvar=True)
 """An option whose help shows its default and its environment variable."""
 _LINES: Final = 4
+
+
+class Console(RichConsole):
+    """Rich's console, with text from outside escaped (:mod:`agent.terminal`); its own colours and movements stay.
+
+    Args:
+        stderr: to standard error, not to standard output.
+        options: of rich's.
+    """
+
+    def __init__(self, *, stderr: bool = False, **options: Any) -> None:
+        options.setdefault("file", unescaped(sys.stderr if stderr else sys.stdout))
+        super().__init__(stderr=stderr, **options)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        """The segments of what is printed, with the text of each escaped."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=escape(segment.text))
 
 
 class CheckFailed(click.ClickException):

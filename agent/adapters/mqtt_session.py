@@ -28,6 +28,7 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 from agent.adapters import mqtt_faults
 from agent.errors import Offline, TransportError, Unanswered
 from agent.frozen import dataclass
+from agent.wire.connecting import connect
 from agent.wire.secret import Secret
 from agent.wire.trust import trust_store
 
@@ -49,6 +50,13 @@ _STEP_S: Final = 5.0
 # How long the last words may take to get out.
 _LEAVE_S: Final = 0.5
 _LOG_PREFIXES: Final = ("failed to receive on socket: ", "timeout on socket: ")
+
+
+class _Client(paho.Client):
+    """paho tries one address after the other, each for the whole time."""
+
+    def _create_socket_connection(self) -> socket.socket:
+        return connect(self._host, self._port, self._connect_timeout)
 
 
 class _ClosingSocket(ssl.SSLSocket):
@@ -252,7 +260,7 @@ class Session:
 
     def _make_client(self) -> paho.Client:
         broker, is_5 = self._broker, self.version == "5"
-        client = paho.Client(
+        client = _Client(
             CallbackAPIVersion.VERSION2,
             broker.client_id,
             clean_session=None if is_5 else False,

@@ -12,6 +12,7 @@ from typing import Any, Final
 from urllib.parse import SplitResult, urlsplit
 
 from agent.errors import ConfigurationError, TransportError
+from agent.wire.connecting import connect
 from agent.wire.enrollment import PATH, EnrollmentCode, fingerprint_of
 from agent.wire.trust import OTHER_NAME, CertificateFault, trust_store
 
@@ -33,6 +34,7 @@ def exchange_with_gateway(url: SplitResult, code: EnrollmentCode, body: dict[str
         ConfigurationError: another certificate; the code was not sent.
     """
     connection = _connection(url)
+    connection._create_connection = lambda at, timeout, _source: connect(at[0], at[1], timeout)  # type: ignore[attr-defined]
     where = url.netloc
     try:
         connection.connect()
@@ -91,7 +93,7 @@ def certificate_fault(url: str, authority: str | None) -> str | None:
     host = parts.hostname or ""
     try:
         with (
-            socket.create_connection((host, parts.port or _HTTPS_PORT), TIMEOUT_S) as connection,
+            connect(host, parts.port or _HTTPS_PORT, TIMEOUT_S) as connection,
             context.wrap_socket(connection, server_hostname=host),
         ):
             return None

@@ -19,6 +19,7 @@ from agent.error_text import bounded
 from agent.handlers.upkeep import ReleaseSource, UpkeepRefused
 from agent.release.install import FILE
 from agent.release.unpack import not_enough_disk
+from agent.wire.network import open_transport
 from agent.wire.trust import trust_store
 
 _TIMEOUT_S: Final = 30.0
@@ -79,9 +80,8 @@ class ReleaseDownload:
 
     def _take_all(self, stopping: threading.Event, report: Callable[[int, int], None]) -> bool:
         deadline_s, wait_s = time.monotonic() + self._source.give_up_s, _FIRST_WAIT_S
-        with httpx.Client(
-            verify=trust_store(self._ca_file), trust_env=False, follow_redirects=False, timeout=_TIMEOUT_S
-        ) as client:
+        transport = open_transport(trust_store(self._ca_file), httpx.Limits())
+        with httpx.Client(transport=transport, trust_env=False, follow_redirects=False, timeout=_TIMEOUT_S) as client:
             while not stopping.is_set():
                 before = self._have()
                 try:

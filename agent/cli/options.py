@@ -93,6 +93,7 @@ def print_json(value: Any) -> None:
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Columns as wide as what is in them; the last one is not padded."""
+    rows = [[" ".join(cell.splitlines()) for cell in row] for row in rows]  # a line end would forge a row
     widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
     for row in (head, *rows):
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]

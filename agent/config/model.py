@@ -1,7 +1,6 @@
 """Every key of the agent's configuration: what it means, its default, its unit and why one would change it.
 
-The JSON Schema (``device-agent config schema``), the file that ``device-agent init`` writes and
-``configs/agent-http.yaml`` are all made from these models, so they cannot differ.
+The JSON Schema (``device-agent config schema``) is made from these models; ``configs/`` is kept by hand and compared.
 """
 
 from __future__ import annotations
@@ -312,7 +311,7 @@ class AgentConfig(Section):
         "What an agent does that does not stay up.", default_factory=dict, validate_default=True
     )
     metrics: MetricsConfig | None = key(
-        "Figures for Prometheus, on a port of this machine or a socket. Without this section none are served.",
+        "Figures for Prometheus, on a port of this machine. Without this section none are served.",
         default=None,
     )
 

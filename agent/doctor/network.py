@@ -14,6 +14,7 @@ from agent.doctor.exchange import NETWORK_TIMEOUT_S
 from agent.doctor.findings import Check, CheckStatus, Finding, failed, ok, unreachable, warning
 from agent.doctor.installed import words_of
 from agent.doctor.subject import Endpoint, Subject
+from agent.wire.connecting import connect
 from agent.wire.trust import OTHER_NAME, CertificateFault, trust_store
 
 _NO_CHECK_TIME: Final = 0x200000  # X509_V_FLAG_NO_CHECK_TIME of OpenSSL's x509_vfy.h; the ssl module has no name for it
@@ -57,7 +58,7 @@ def _dns(subject: Subject, endpoint: Endpoint) -> Finding:
 def _tcp(subject: Subject, endpoint: Endpoint) -> Finding:
     del subject
     try:
-        with socket.create_connection((endpoint.host, endpoint.port), NETWORK_TIMEOUT_S):
+        with connect(endpoint.host, endpoint.port, NETWORK_TIMEOUT_S):
             return ok(f"{endpoint.what} {endpoint} takes connections")
     except ConnectionRefusedError:
         cause = "the machine is there, and nobody listens on that port"
@@ -145,7 +146,7 @@ def _speaks_plain(endpoint: Endpoint) -> bool:
     """Whether it answers without TLS; it is sent neither a credential nor a name."""
     first = b"HEAD / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n" if endpoint.is_web else _CONNECT
     try:
-        with socket.create_connection((endpoint.host, endpoint.port), NETWORK_TIMEOUT_S) as sock:
+        with connect(endpoint.host, endpoint.port, NETWORK_TIMEOUT_S) as sock:
             sock.sendall(first)
             answer = sock.recv(16)
     except OSError:
@@ -185,7 +186,7 @@ def _shake_hands(subject: Subject, endpoint: Endpoint, context: ssl.SSLContext) 
     if not endpoint.is_web and mqtt is not None and mqtt.cert_file is not None:
         context.load_cert_chain(mqtt.cert_file, mqtt.key_file)
     with (
-        socket.create_connection((endpoint.host, endpoint.port), NETWORK_TIMEOUT_S) as plain,
+        connect(endpoint.host, endpoint.port, NETWORK_TIMEOUT_S) as plain,
         context.wrap_socket(plain, server_hostname=endpoint.host) as sock,
     ):
         return dict(sock.getpeercert() or {}), _date_of(sock, endpoint) if endpoint.is_web else None

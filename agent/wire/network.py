@@ -15,6 +15,9 @@ from typing import Any, Final, Self
 
 import httpcore
 import httpx
+from httpcore._backends.sync import SyncStream  # its public backend only makes one by connecting itself
+
+from agent.wire.connecting import connect
 
 _BODY_MAX_S: Final = 60.0
 _SLOWEST_BYTES_PER_S: Final = 2_048
@@ -127,9 +130,6 @@ def open_transport(trust: ssl.SSLContext | None, limits: httpx.Limits) -> httpx.
 class _Backend(httpcore.NetworkBackend):
     """Makes connections; all addresses of a host share the time."""
 
-    def __init__(self) -> None:
-        self._inner = httpcore.SyncBackend()
-
     def connect_tcp(
         self,
         host: str,
@@ -138,24 +138,17 @@ class _Backend(httpcore.NetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore.NetworkStream:
+        del local_address, socket_options  # httpx sets neither
         try:
-            # Bytes, here and below: for a str Python loads its codec of international names, 0.3 MB, though httpx has
-            # written every name in ASCII already.
-            addresses = socket.getaddrinfo(host.encode("ascii"), port, type=socket.SOCK_STREAM)
+            # Bytes: for a str Python loads its codec of international names, 0.3 MB, though httpx has written every
+            # name in ASCII already.
+            sock = connect(host.encode("ascii"), port, _left(timeout, httpcore.ConnectTimeout))
+        except TimeoutError as exc:
+            raise httpcore.ConnectTimeout(str(exc)) from exc
         except OSError as exc:
             raise httpcore.ConnectError(str(exc)) from exc
-        fault: Exception = httpcore.ConnectError(f"{host} has no address")
-        for *_, place in addresses:
-            scope = f"%{place[3]}" if len(place) > 3 and place[3] else ""
-            try:
-                limit_s = _left(timeout, httpcore.ConnectTimeout)
-                address: Any = f"{place[0]}{scope}".encode("ascii")  # create_connection takes both
-                stream = self._inner.connect_tcp(address, port, limit_s, local_address, socket_options)
-            except (httpcore.ConnectError, httpcore.ConnectTimeout) as exc:
-                fault = exc
-            else:
-                return _Stream(stream)
-        raise fault
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return _Stream(SyncStream(sock))
 
 
 class _Stream(httpcore.NetworkStream):

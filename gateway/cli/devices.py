@@ -17,6 +17,7 @@ from agent.cli.options import configuration_faults_end_it, json_option, print_js
 from agent.error_text import bounded
 from agent.errors import Advice, ServiceError
 from agent.exit_codes import EXIT_CHECK_FAILED, EXIT_UNREACHABLE
+from agent.terminal import unescaped
 from gateway.cli.invites import invite, invites, uninvite
 from gateway.cli.options import gateway_config_option, load_without_keys
 
@@ -296,7 +297,9 @@ def _show_text(added: AddedDevices, given: dict[str, Any]) -> None:
             from gateway.devices.qr import draw_text, make_symbol
 
             click.echo(what)
-            click.echo(draw_text(make_symbol(qr_text(issued.handout)), colours=sys.stdout.isatty()), color=True)
+            print(
+                draw_text(make_symbol(qr_text(issued.handout)), colours=sys.stdout.isatty()), file=unescaped(sys.stdout)
+            )
         elif issued.lines:
             click.echo("\n".join([what, *(f"  {line}" for line in issued.lines)]))
         elif given["qr_png"] is not None:

@@ -14,6 +14,7 @@ import click
 from agent.cli.options import configuration_faults_end_it, json_option, print_json, print_table
 from agent.error_text import bounded
 from agent.exit_codes import EXIT_CHECK_FAILED
+from agent.terminal import unescaped
 from gateway.cli.options import gateway_config_option, load_without_keys, read_duration
 
 _MOST: Final = 100_000
@@ -123,7 +124,7 @@ def invite(
     if qr:
         from gateway.devices.qr import draw_text, make_symbol
 
-        click.echo(draw_text(make_symbol(text), colours=sys.stdout.isatty()), color=True)
+        print(draw_text(make_symbol(text), colours=sys.stdout.isatty()), file=unescaped(sys.stdout))
     if config.mqtt.enabled and reach.broker is not None:
         text = "for MQTT: device-gateway-broker.path brings each device to the broker"
         click.echo(bounded(f"{text}; where it does not run: broker-update"), err=True)

@@ -11,6 +11,7 @@ import click
 
 from agent.cli.options import print_table
 from agent.error_text import bounded
+from agent.terminal import escape, unescaped
 from gateway.rollout.book import Begun, RolloutBook, Row
 from gateway.rollout.plan import OVER, Counts, DeviceState
 from gateway.rollout.rolling import Ending, Progress
@@ -28,7 +29,7 @@ class ProgressView:
     """
 
     def __init__(self, out: TextIO | None = None) -> None:
-        self._out = out or sys.stderr
+        self._out = out or unescaped(sys.stderr)
         self._is_terminal = self._out.isatty()
         self._shown: tuple[int, int] = (0, -1)
         self._note: str | None = None
@@ -39,10 +40,10 @@ class ProgressView:
         text = f"wave {progress.wave} of {progress.waves}: {_in_words(counts)}"
         if self._is_terminal:
             line = f"{text}; {progress.note}" if progress.note else text
-            self._write(f"{_CLEAR_LINE}{line[: shutil.get_terminal_size().columns - 1]}")
+            self._write(f"{_CLEAR_LINE}{escape(line)[: shutil.get_terminal_size().columns - 1]}")
             return
         if progress.note is not None and progress.note != self._note:
-            self._write(f"wave {progress.wave} of {progress.waves}: {bounded(progress.note)}\n")
+            self._write(f"wave {progress.wave} of {progress.waves}: {escape(bounded(progress.note))}\n")
         self._note = progress.note
         at = (progress.wave, counts.over * _QUARTERS // max(1, counts.all))
         if at != self._shown:

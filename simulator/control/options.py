@@ -7,12 +7,11 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from agent.errors import Forbidden
 from agent.wire.secret import Secret
-from simulator.terminal import CommandLineError, errors_in_one_line, option
+from simulator.terminal import CommandLineError, Console, errors_in_one_line, option
 from simulator.wire.control import ControlClient
 
 DEFAULT_URL: Final = "http://127.0.0.1:8080"

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
-from rich.console import Console
 from rich.markup import escape
 
 from agent.error_text import bounded
@@ -25,6 +24,7 @@ from simulator.interrupts import terminations_as_interrupts
 from simulator.keys import curl_line
 from simulator.report_parts.demo_page import demo_page
 from simulator.report_parts.values import Tone
+from simulator.terminal import Console
 from simulator.whole_files import write_whole
 
 _DEFAULTS: Final = DemoSettings()

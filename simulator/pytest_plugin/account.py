@@ -14,6 +14,7 @@ import httpx
 from agent.wire.auth import KeyPair
 from agent.wire.secret import Secret
 from simulator.pytest_plugin.control import ControlRefused, Fault, ServiceUnderTest
+from simulator.pytest_plugin.loopback import LoopbackTransport
 from simulator.wire.client import ServiceClient
 
 __tracebackhide__ = operator.methodcaller("errisinstance", (ControlRefused, AssertionError))
@@ -21,6 +22,8 @@ __tracebackhide__ = operator.methodcaller("errisinstance", (ControlRefused, Asse
 WAIT_S: Final = 60.0
 """How long a test waits for what comes by itself. Nothing takes that long; a busy machine is no failure."""
 _LOOK_S: Final = 0.02
+_LIMIT: Final = 1_000
+_OBSERVER: Final = {"x-emulator-observer": "1", "x-emulator-profile": "complete"}
 _ENDED: Final = frozenset({"succeeded", "failed", "rejected", "expired", "timed_out", "canceled"})
 
 
@@ -58,12 +61,26 @@ class Account:
     @cached_property
     def http(self) -> httpx.Client:
         """An HTTP client with the account's keys, relative to the service's address."""
-        return httpx.Client(base_url=self.base_url, headers=self.headers, trust_env=False, timeout=WAIT_S)
+        return self._open({})
+
+    @cached_property
+    def _observer(self) -> httpx.Client:
+        """For the plug-in's own requests: they stay out of the log, the faults, the quota and the variant."""
+        return self._open(_OBSERVER)
+
+    def _open(self, headers: Mapping[str, str]) -> httpx.Client:
+        return httpx.Client(
+            base_url=self.base_url,
+            headers={**self.headers, **headers},
+            trust_env=False,
+            timeout=WAIT_S,
+            transport=LoopbackTransport(),
+        )
 
     @cached_property
     def client(self) -> ServiceClient:
         """The typed client, with a method for each endpoint."""
-        return ServiceClient(self.base_url, KeyPair(self.api_key, self.secret_key))
+        return ServiceClient(self.base_url, KeyPair(self.api_key, self.secret_key), transport=LoopbackTransport())
 
     def product(self, name: str = "Test product", **members: Any) -> str:
         """Create a product; its id."""
@@ -131,16 +148,20 @@ class Account:
         return record
 
     def readings(self, device_id: str, **filters: Any) -> list[dict[str, Any]]:
-        """The first 1,000 stored readings of a device, oldest first.
+        """All stored readings of a device, oldest first.
 
         Args:
             device_id: the device.
             filters: further query parameters of ``GET /sensor-data``.
         """
-        found: list[dict[str, Any]] = self._shown(
-            "/sensor-data", {"device_id": device_id, "order": "asc", "limit": 1000, **filters}
-        )["data"]
-        return found
+        found: list[dict[str, Any]] = []
+        query = {"device_id": device_id, "order": "asc", "limit": _LIMIT, **filters}
+        while True:
+            page = self._shown("/sensor-data", query)
+            found += page["data"]
+            if "limit" in filters or page["next_cursor"] is None:
+                return found
+            query["cursor"] = page["next_cursor"]
 
     def wait_for_readings(self, device_id: str, count: int = 1, timeout_s: float = WAIT_S) -> list[dict[str, Any]]:
         """Wait until at least ``count`` readings of a device are stored; all of them.
@@ -151,7 +172,7 @@ class Account:
         deadline_s = time.monotonic() + timeout_s
         while len(found := self.readings(device_id)) < count:
             if time.monotonic() > deadline_s:
-                raise AssertionError(f"after {timeout_s:g} s there are {len(found)} readings of {count}: {found}")
+                raise AssertionError(f"after {timeout_s:g} s there are {len(found)} readings of {count}: {found[-3:]}")
             time.sleep(_LOOK_S)
         return found
 
@@ -169,15 +190,15 @@ class Account:
 
     def close(self) -> None:
         """Close the connections that are open."""
-        for name in ("http", "client"):
+        for name in ("http", "_observer", "client"):
             if name in self.__dict__:
                 self.__dict__[name].close()
 
     def _sent(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        return _read(self.http.post(path, json=body))
+        return _read(self._observer.post(path, json=body))
 
     def _shown(self, path: str, query: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        return _read(self.http.get(path, params=query))
+        return _read(self._observer.get(path, params=query))
 
 
 def _read(answer: httpx.Response) -> dict[str, Any]:

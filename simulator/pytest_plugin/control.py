@@ -8,6 +8,8 @@ from typing import Any, Final
 
 import httpx
 
+from simulator.pytest_plugin.loopback import LoopbackTransport
+
 _PREFIX: Final = "/_emulator/"
 _MATCH: Final = frozenset({"device_id", "product_id", "account_id", "api_key", "headers"})
 _COUNTS: Final = ("exactly", "at_least", "at_most")
@@ -34,7 +36,7 @@ class Control:
     """
 
     def __init__(self, base_url: str) -> None:
-        self._http = httpx.Client(base_url=base_url, trust_env=False, timeout=60.0)
+        self._http = httpx.Client(base_url=base_url, trust_env=False, transport=LoopbackTransport())
 
     def get(self, path: str, query: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """The answer to a GET of a path below ``/_emulator/``.

@@ -131,7 +131,7 @@ def build_app(service: Service, lifespan: Lifespan[Any] | None = None, addition:
     app: ASGIApp = FaultLayer(profiled, service, access)
     if addition is not None:
         app = BrowserLayer(app, DateHeader(gate, service.clock.now_ms), addition.access)
-    return recorded(service, app, addition)
+    return recorded(service, app, access, addition)
 
 
 def _control_endpoints(service: Service, addition: Addition | None) -> tuple[Endpoint, ...]:
@@ -155,7 +155,7 @@ def _control_endpoints(service: Service, addition: Addition | None) -> tuple[End
     )
 
 
-def recorded(service: Service, app: ASGIApp, addition: Addition | None = None) -> ASGIApp:
+def recorded(service: Service, app: ASGIApp, access: ControlAccess, addition: Addition | None = None) -> ASGIApp:
     """The application behind the layer that notes requests; the application itself where none are kept or logged."""
     config = service.config
     writes_lines = config.access_log != "off" and config.log_level in {"debug", "info"}
@@ -166,6 +166,7 @@ def recorded(service: Service, app: ASGIApp, addition: Addition | None = None) -
         log=service.requests,
         access_log=AccessLog(config.access_log, service.templates.find) if writes_lines else None,
         now_ms=service.clock.now_ms,
+        is_observer=access.is_observer,
         browser=addition.access if addition else None,
     )
     return service.recorder

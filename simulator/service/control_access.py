@@ -15,6 +15,8 @@ from simulator.service.addresses import HEALTH
 from simulator.service.http_errors import HttpError
 
 TOKEN_HEADER: Final = b"x-emulator-token"
+OBSERVER: Final = (b"x-emulator-observer", b"1")
+"""A header of who only looks at what a test does: not in the request log, meets no fault, counts for no quota."""
 _FORWARDED: Final = frozenset(
     {b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto", b"x-real-ip", b"via"}
 )
@@ -59,11 +61,32 @@ class ControlAccess:
             )
             raise _forbidden("control_token_required", text)
 
+    def is_observer(self, scope: Scope) -> bool:
+        """Whether a request says that it only looks on, and comes from who may use the control paths."""
+        if OBSERVER not in scope["headers"] or not is_local(scope):
+            return False
+        try:
+            self.check(scope, dict(scope["headers"]))
+        except HttpError:
+            return False
+        return True
+
     def _has_token(self, given: Mapping[bytes, bytes]) -> bool:
         offered = given.get(TOKEN_HEADER)
         if self._token is None or offered is None:
             return False
         return hmac.compare_digest(offered, self._token.reveal().encode())
+
+
+def is_local(scope: Scope) -> bool:
+    """Whether the caller is on this machine."""
+    client = scope.get("client")
+    if client is None:
+        return False
+    try:
+        return ipaddress.ip_address(client[0]).is_loopback
+    except ValueError:
+        return False
 
 
 def is_loopback_host(host: str) -> bool:

@@ -6,7 +6,6 @@ Order of checks: authenticate, then quota, then route and validate. A missing ke
 from __future__ import annotations
 
 import hmac
-import ipaddress
 import itertools
 import logging
 import re
@@ -20,7 +19,7 @@ from simulator.service.addresses import CONTROL_PREFIX, HEALTH, PUBLIC
 from simulator.service.answers import Header, send_answer
 from simulator.service.browser_access import ACCOUNT_HEADER, SESSION_HEADER, BrowserAccess
 from simulator.service.clock import SettableClock
-from simulator.service.control_access import ControlAccess
+from simulator.service.control_access import ControlAccess, is_local
 from simulator.service.core.client import hash_secret
 from simulator.service.epochs import Epochs
 from simulator.service.errors import ServiceError
@@ -132,7 +131,8 @@ class Gate:
         scope[CALLER] = caller = scope.get(AS_CALLER) or await self._authenticate(given)
         if recording is not None:
             recording.caller = caller
-        self._count(caller, headers)
+        if not self._access.is_observer(scope):
+            self._count(caller, headers)
         if path.startswith(CONTROL_PREFIX):
             raise HttpError(404, "not_found", "The control paths are off, or open to callers on this machine only.")
 
@@ -229,14 +229,3 @@ def _too_many(limit: Limit, state: QuotaState) -> HttpError:
         f"More than {limit.per_minute} requests in this minute; go on in {state.reset_s} s.",
         headers=((b"retry-after", b"%d" % state.reset_s),),
     )
-
-
-def is_local(scope: Scope) -> bool:
-    """Whether the caller is on this machine."""
-    client = scope.get("client")
-    if client is None:
-        return False
-    try:
-        return ipaddress.ip_address(client[0]).is_loopback
-    except ValueError:
-        return False

@@ -17,9 +17,9 @@ from sqlalchemy import Connection, Row
 from agent.wire.base import JsonObject
 from agent.wire.sending import SendCommand
 from simulator.service.core import rule_machine as machine
-from simulator.service.core.vocabulary import check_payload
 from simulator.service.errors import ServiceError
 from simulator.service.ids import IdSource
+from simulator.service.payload_checks import PayloadChecks
 from simulator.service.storage import commands, databases, devices, products, rule_firings, rule_states, runtime_data
 from simulator.service.storage.readings import NewReading
 from simulator.service.storage.rule_states import ChangedState, Key, LiveRule
@@ -35,13 +35,13 @@ class Rules:
     Args:
         ids: for commands, records and firings.
         deadline: of commands.
-        validate_commands: whether payloads are checked against the product's vocabulary.
+        payload_checks: checks payloads against the product's vocabulary.
     """
 
-    def __init__(self, ids: IdSource, deadline: commands.Deadline, *, validate_commands: bool) -> None:
+    def __init__(self, ids: IdSource, deadline: commands.Deadline, *, payload_checks: PayloadChecks | None) -> None:
         self._ids = ids
         self._deadline = deadline
-        self._validate = validate_commands
+        self._payload_checks = payload_checks
         self._live: dict[int, LiveRule] = {}
         self._by_product: dict[str, list[LiveRule]] = {}
         self._accounts: frozenset[int] = frozenset()
@@ -177,9 +177,9 @@ class Rules:
         account, target = firing.rule.manufacturer_seq, firing.device
         if action.device_id is not None:
             target = devices.find(connection, account, action.device_id)
-        if self._validate:
+        if self._payload_checks is not None:
             product = products.find(connection, account, target.product_id)
-            check_payload(products.vocabulary(product), action.command_payload)
+            self._payload_checks.check_now(products.vocabulary(product), action.command_payload)
         request = SendCommand(device_id=target.id, command_payload=action.command_payload)
         sent = commands.queue(connection, target, request, self._ids.next(), firing.ms, deadline=self._deadline)
         firing.changed.append(target.seq)

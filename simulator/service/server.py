@@ -89,6 +89,7 @@ class _Server(uvicorn.Server):
         self._service.feed.close()
         self._service.requests.close()
         self._service.faults.close()
+        self._service.payload_checks.close()
         if self.addition is not None:
             self.addition.close()
         await super().shutdown(sockets)

@@ -33,6 +33,7 @@ from simulator.service.ingest import ReadingStore
 from simulator.service.keeping import Keeping
 from simulator.service.matching import PathTemplates
 from simulator.service.passwords import Attempts, Passwords
+from simulator.service.payload_checks import PayloadChecks
 from simulator.service.presence import Presence
 from simulator.service.quota import Quota
 from simulator.service.request_log.recorder import Recorder
@@ -115,7 +116,10 @@ class Service:
         self.started_ms = self.clock.now_ms()
         self.database = Database(config.data_dir, config.database)
         self.deadline = commands.Deadline()
-        self.rules = Rules(self.ids, self.deadline, validate_commands=config.validate_commands)
+        self.payload_checks = PayloadChecks()
+        self.rules = Rules(
+            self.ids, self.deadline, payload_checks=self.payload_checks if config.validate_commands else None
+        )
         self.store_readings = ReadingStore(self.rules)
         self._loop: asyncio.AbstractEventLoop | None = None
         self.failure: PartEnded | None = None
@@ -478,6 +482,7 @@ class Service:
     def close(self) -> None:
         """Write what waits and close the storage. Called after the server has ended."""
         self.snapshots.close()
+        self.payload_checks.close()
         self.writer.stop()
         for threads in (self._looking_up, self._readers, self._summing):
             threads.shutdown()

@@ -56,9 +56,7 @@ OF_CONSOLE = [
     ("/_emulator/runs/{id}/stop", "stop_run"),
     ("/_emulator/runs/{id}/report", "show_report"),
     ("/_emulator/runs/{id}/{name}", "show_run_file"),
-    ("/_emulator/run-comparisons/{id}", "show_comparison"),
     ("/_emulator/scenarios/{name}", "show_scenario"),
-    ("/_emulator/run-comparisons", "compare_runs"),
     ("/_emulator/scenarios", "list_scenarios"),
     ("/_emulator/qr-codes", "draw_qr_code"),
 ]

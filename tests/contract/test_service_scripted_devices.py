@@ -14,7 +14,7 @@ from simulator.service.server import RunningService
 from tests.service_running import running
 
 PATH = "/_emulator/devices"
-SIGNALS = {"temperature": {"kind": "steps", "phase": "in_step", "steps": [{"value": 20, "for_s": 10}]}}
+SIGNALS = {"temperature": {"kind": "constant", "value": 20}}
 
 
 @pytest.fixture(scope="module")
@@ -179,7 +179,7 @@ def test_a_reading_of_a_scripted_device_fires_a_rule_whose_command_another_one_a
 def test_the_same_seed_and_identifier_read_the_same(bench):
     freeze(bench)
     product_id = bench.product()
-    wanted = {"every_s": 60, "signals": {"t": {"kind": "noise", "digits": 6}}, "seed": 5}
+    wanted = {"every_s": 60, "signals": {"t": {"kind": "random_walk", "start": 5, "step": 1, "digits": 6}}, "seed": 5}
     seen = []
     for _ in range(2):
         device_id = bench.device(product_id)
@@ -237,10 +237,10 @@ def test_reset_and_removal_end_scripts(bench):
         ({"readings": {"every_s": 1}}, "readings.signals"),
         ({"readings": {"every_s": 0.01, "signals": SIGNALS}}, "readings.every_s"),
         ({"readings": {"every_s": 1, "signals": {"t": {"kind": "sinus"}}}}, "readings.signals.t"),
-        ({"readings": {"every_s": 1, "signals": {"t": {"kind": "sine"}}}}, "readings.signals.t.sine.period_s"),
+        ({"readings": {"every_s": 1, "signals": {"t": {"kind": "constant"}}}}, "readings.signals.t.constant.value"),
         (
-            {"readings": {"every_s": 1, "signals": {"t": {"kind": "formula", "expression": "u + 1"}}}},
-            "readings.signals.t",
+            {"readings": {"every_s": 1, "signals": {"t": {"kind": "python", "file": "/tmp/own.py"}}}},
+            "readings.signals.t.kind",
         ),
         (
             {

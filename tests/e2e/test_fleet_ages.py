@@ -115,7 +115,7 @@ OTHER_COMBINATIONS = [
 
 @pytest.fixture(autouse=True)
 def _at_any_speed(monkeypatch: pytest.MonkeyPatch) -> None:
-    limits = Limits(strained_share=1.0)
+    limits = Limits(strained_share=1.0, stood_still_s=float("inf"))
     monkeypatch.setattr(fleet_run, "RunReporter", lambda *given: RunReporter(*given, saturation=Saturation(limits)))
 
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import re
 from pathlib import Path
 
 import pytest
 
-from simulator.fleet.models.day import SignalDay
 from simulator.fleet.report.folder import RunFolder
 from simulator.fleet.report.making import make_reports
-from simulator.fleet.report.signal_plots import signals_page
 from tests.chromium import chromium, find_chromium, tab
 from tests.fleet_runs import Shape, a_run
 
@@ -113,22 +110,3 @@ def test_the_page_fits_a_phone_in_both_schemes_and_paper_is_light(browser, page_
         assert page.evaluate(ground) == "rgb(255, 255, 255)"
         page.evaluate("dispatchEvent(new Event('afterprint'))")
         assert (page.evaluate(ground) == "rgb(15, 17, 19)") is (scheme == "dark")
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_page_of_signals_draws_its_lines_and_fits_a_phone(browser, tmp_path, scheme):
-    values = [20 + 4 * math.sin(at / 900) for at in range(5760)]
-    day = SignalDay("node", "temperature_celsius", "celsius", 0.0, 15.0, {0: values, 1: [None] * 2880 + values[2880:]})
-    (tmp_path / "signals.html").write_text(signals_page("look", [day]))
-    with tab(browser, tmp_path / "p.png", viewport={"width": 360, "height": 740}, color_scheme=scheme) as page:
-        page.goto((tmp_path / "signals.html").as_uri())
-        assert page.evaluate("document.documentElement.scrollWidth") <= 360
-        boxes = [path.bounding_box() for path in page.locator(".signal path").all()]
-        frame = page.locator(".signal svg").bounding_box()
-        assert boxes[0]["width"] == pytest.approx(frame["width"], rel=0.05)
-        assert boxes[1]["x"] - frame["x"] == pytest.approx(frame["width"] / 2, rel=0.05), "it is off until noon"
-        assert boxes[0]["height"] > frame["height"] * 0.8
-        colours = {
-            path.evaluate("path => getComputedStyle(path).stroke") for path in page.locator(".signal path").all()
-        }
-        assert len(colours) == 2

@@ -37,7 +37,7 @@ from simulator.service.server import RunningService
 from tests.mosquitto import Mosquitto
 
 API_KEY, SECRET_KEY = "mk_fleet_run", "msk_fleet_run_0123456789"
-ANY_SPEED = Limits(strained_share=1.0)
+ANY_SPEED = Limits(strained_share=1.0, stood_still_s=float("inf"))
 """The generator is never the limit: how busy this machine is with other tests is not what is tested here."""
 
 
@@ -302,9 +302,8 @@ def test_a_target_that_goes_away_ends_the_run_with_the_report_kept(service, tmp_
 def test_faults_of_the_network_are_made_and_told_and_nothing_is_lost(service, tmp_path):
     kinds = [
         {"kind": "disconnect_storm", "at_s": 0.5, "duration_s": 1, "away_s": 0.5},
-        {"kind": "half_open", "at_s": 1.5, "duration_s": 3, "share": 0.5, "arrives": 0.5},
+        {"kind": "blackout", "at_s": 1.5, "duration_s": 2, "share": 0.5},
         {"kind": "revoked_keys", "at_s": 2, "duration_s": 3, "share": 0.3},
-        {"kind": "slow_loris", "at_s": 2.5, "duration_s": 3, "connections": 10, "every_s": 0.1},
         # After all others: who was refused would wait for a minute, and does not once it has been restarted.
         {"kind": "rolling_restart", "at_s": 5.5, "duration_s": 2, "away_s": 0.2},
     ]
@@ -322,7 +321,7 @@ def test_faults_of_the_network_are_made_and_told_and_nothing_is_lost(service, tm
     assert record.faults[0].devices == 30
     assert 0 < record.faults[1].devices < 30
     outcomes = record.operations["http.sensor_data"]
-    assert {"transport", "timeout"} <= set(outcomes)
+    assert "transport" in outcomes
     refused = [tallies.get("refused") for tallies in record.operations.values()]
     assert any(tally is not None and tally.count for tally in refused), "revoked keys were never tried"
 
@@ -340,7 +339,7 @@ def test_faults_of_the_network_are_made_under_pure_load_too(service, tmp_path):
         commands=[],
         faults=[
             {"kind": "revoked_keys", "at_s": 0.5, "duration_s": 0.5},
-            {"kind": "tls_failure", "at_s": 1.2, "duration_s": 0.5},
+            {"kind": "blackout", "at_s": 1.2, "duration_s": 0.5},
         ],
         thresholds=["audit.lost == 0"],
     )

@@ -98,6 +98,47 @@ def test_waiting_for_what_does_not_come_says_what_there_is(account):
     with pytest.raises(AssertionError, match="0 readings of 1"):
         account.wait_for_readings(device_id, timeout_s=0)
 """
+OBSERVING = """
+import httpcore
+import httpx
+
+def test_what_the_plug_in_asks_itself_pushes_nothing_out_of_the_log(account):
+    device_id = account.device()
+    assert account.http.post("/commands/send", json={"device_id": device_id, "command_payload": {}}).status_code == 202
+    command_id = account.send(device_id, "ping")
+    for _ in range(1010):
+        account.command(device_id, command_id)
+    assert account.received(exactly=1) == 1
+
+def test_more_readings_are_waited_for_than_one_page_has(account):
+    device_id = account.device()
+    for _ in range(3):
+        batch = [{"device_id": device_id, "sensor_data": {"n": n}} for n in range(500)]
+        assert account.http.post("/sensor-data", json=batch).status_code == 200
+    assert len(account.wait_for_readings(device_id, count=1001, timeout_s=10)) == 1500
+    assert len(account.readings(device_id, limit=7)) == 7
+
+def test_it_meets_no_fault_and_counts_for_no_quota_and_reads_every_variant(device_service):
+    with device_service.account(quota=2, profile={"list_shape": "bare", "id_name": "id"}) as account:
+        fault = account.fault(answer={"status": 503})
+        device_id = account.device()
+        for _ in range(3):
+            assert account.readings(device_id) == []
+        assert (fault.matched, account.http.get("/products").status_code) == (0, 503)
+        fault.remove()
+        assert [account.http.get("/products").status_code for _ in range(3)] == [200, 200, 429]
+
+def test_mocks_of_another_service_do_not_meet_its_requests(account, device_service, monkeypatch):
+    def mocked(*_, **__):
+        raise AssertionError("nothing is mocked for this address")
+    monkeypatch.setattr(httpx.HTTPTransport, "handle_request", mocked)  # as pytest-httpx does
+    monkeypatch.setattr(httpcore.ConnectionPool, "handle_request", mocked)  # as respx does
+    device_id = account.device()
+    assert account.readings(device_id) == []
+    assert account.http.get("/products").status_code == 200
+    assert [one.device_id for one in account.client.devices()] == [device_id]
+    device_service.clock.freeze()
+"""
 SECOND = """
 def test_a_virtual_device_sends_and_answers(virtual_device, account):
     device = virtual_device(interval_s=0.2, signals={"level": {"kind": "constant", "value": 7}})
@@ -143,6 +184,12 @@ def test_every_fixture_works_and_no_process_thread_port_or_folder_is_left(tmp_pa
         assert left["listening"] == []
     assert done.left[0]["children"] == [] or workers
     assert done.temporary == []
+
+
+def test_the_plug_ins_own_requests_change_nothing_that_a_test_looks_at(tmp_path):
+    (tmp_path / "test_observing.py").write_text(OBSERVING)
+    done = run_pytest(tmp_path, "-q")
+    assert done.counts == {"passed": 4}, done.output
 
 
 def test_a_test_that_fails_or_is_interrupted_leaves_nothing_either(tmp_path):

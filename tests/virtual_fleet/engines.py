@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent.errors import Offline
 from agent.wire import topics
 from simulator.fleet.engine.http.engine import HttpOptions
 from simulator.fleet.engine.mqtt.engine import BrokerAddress
@@ -30,7 +29,6 @@ class Engines:
         http, mqtt: the options of each engine, in the order in which they were made.
         openings: of MQTT sessions, with their time since the run's begin and the device.
         timeouts_s: that were given for requests and messages.
-        slow: the connections of slow lorises.
     """
 
     service: Service
@@ -39,12 +37,6 @@ class Engines:
     openings: list[tuple[float, int, Opening]] = field(default_factory=list)
     timeouts_s: list[float] = field(default_factory=list)
     sessions: list[VirtualMqtt] = field(default_factory=list)
-    slow: list[SlowOnes] = field(default_factory=list)
-
-    def make_slow(self, _target: Any, count: int, every_s: float) -> SlowOnes:
-        """In the place of a slow loris's connections."""
-        self.slow.append(SlowOnes(self, count, every_s))
-        return self.slow[-1]
 
     def http_class(self) -> type[VirtualHttp]:
         """In the place of the class of the HTTP engine."""
@@ -72,31 +64,6 @@ class Engines:
     def deliver(self, device_id: str, record: dict[str, Any]) -> None:
         for engine in self.sessions:
             engine.deliver(device_id, topics.command(device_id, record["id"]), json.dumps(record).encode())
-
-
-@dataclass
-class SlowOnes:
-    """See :class:`~simulator.fleet.workload.slow_connections.SlowConnections`.
-
-    Attributes:
-        begun_s, ended_s: since the run's begin.
-    """
-
-    engines: Engines
-    count: int
-    every_s: float
-    begun_s: float | None = None
-    ended_s: float | None = None
-
-    def begin(self) -> None:
-        self.begun_s = self._now_s()
-
-    async def end(self) -> None:
-        if self.ended_s is None:
-            self.ended_s = self._now_s()
-
-    def _now_s(self) -> float:
-        return round(self.engines.service.clock.now_s - self.engines.service.began_s, 2)
 
 
 @dataclass(eq=False)
@@ -175,7 +142,6 @@ class _Session:
     listener: SessionListener
     began_s: float
     is_up: bool = False
-    is_deaf: bool = False
     is_over: bool = False
     waiting: dict[Publisher, float] = field(default_factory=dict)
 
@@ -213,13 +179,12 @@ class VirtualMqtt:
             self._loop.call_soon(publisher.failed, OutcomeClass.TRANSPORT, "no connection", None, now_s)
             return
         session.waiting[publisher] = now_s
-        if not session.is_deaf:
-            receipt = self._engines.service.message(device, topic, payload)
-            self._later(session, TAKES_S, lambda: self._puback(session, publisher))
-            if receipt is not None:
-                name = topics.receipts(topics.parse(topic).device_id)
-                self._later(session, 2 * TAKES_S, lambda: self._arrive(session, name, receipt))
-        self._later(session, timeout_s, lambda: self._late(session, publisher), hears=True)
+        receipt = self._engines.service.message(device, topic, payload)
+        self._later(session, TAKES_S, lambda: self._puback(session, publisher))
+        if receipt is not None:
+            name = topics.receipts(topics.parse(topic).device_id)
+            self._later(session, 2 * TAKES_S, lambda: self._arrive(session, name, receipt))
+        self._later(session, timeout_s, lambda: self._late(session, publisher))
 
     def acknowledge(self, device: int, arrival: Arrival) -> None:
         kept = self._kept.get(arrival.topic.split("/")[2], [])
@@ -236,12 +201,6 @@ class VirtualMqtt:
         session = self._sessions.pop(device, None)
         if session is not None:
             session.is_over = True
-
-    def make_half_open(self, device: int) -> None:
-        session = self._sessions.get(device)
-        if session is not None:
-            session.is_deaf = True
-            self._later(session, 1.5 * session.opening.keep_alive_s, lambda: self._lose(session), hears=True)
 
     async def close(self) -> None:
         for device in list(self._sessions):
@@ -270,16 +229,9 @@ class VirtualMqtt:
         if sent_s is not None:
             publisher.failed(OutcomeClass.TIMEOUT, "no PUBACK in time", sent_s, self._loop.time())
 
-    def _lose(self, session: _Session) -> None:
-        now_s = self._loop.time()
-        self.cut(session.device)
-        for publisher, sent_s in session.waiting.items():
-            publisher.failed(OutcomeClass.TRANSPORT, "the connection is lost", sent_s, now_s)
-        session.listener.lost(Offline("lost", "lost"), OutcomeClass.TRANSPORT, session.began_s, now_s)
-
-    def _later(self, session: _Session, delay_s: float, call: Callable[[], None], *, hears: bool = False) -> None:
+    def _later(self, session: _Session, delay_s: float, call: Callable[[], None]) -> None:
         def happen() -> None:
-            if not session.is_over and (hears or not session.is_deaf):
+            if not session.is_over:
                 call()
 
         self._loop.call_later(delay_s, happen)

@@ -268,7 +268,6 @@ def _patched(clock: Time, service: Service, engines: Engines, prepared: list[Any
         "engine.pool.Http1Engine": http,
         "workload.fleet.Http1Engine": http,
         "workload.http_devices.Http1Engine": http,
-        "workload.faults.SlowConnections": engines.make_slow,
         "workload.mqtt_devices.MqttSessions": engines.mqtt_class(),
     }
     with ExitStack() as ends:

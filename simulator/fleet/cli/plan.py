@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import shutil
-import time
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +15,14 @@ from simulator.fleet.cli.options import check_cluster, read_or_refuse, takes_clu
 from simulator.fleet.plan.digest import digest_of
 from simulator.fleet.plan.forecast import forecast
 from simulator.fleet.plan.forecast_text import describe
-from simulator.fleet.plan.plan import plan_of
-from simulator.fleet.report.signal_plots import signals_page, terminal_plots
+from simulator.fleet.plan.plan import Plan
 from simulator.fleet.run.cluster.connection import connected
 from simulator.fleet.run.cluster.needs import ClusterNeeds, needs_of
 from simulator.fleet.run.cluster.place import CANNOT_HOLD, Cluster
 from simulator.fleet.scenario.model import schema_text
 from simulator.fleet.scenario.reading import ScenarioFile
 from simulator.fleet.target.target import faults_of_address
-from simulator.fleet.workload.models import preview
 from simulator.terminal import errors_in_one_line
-from simulator.whole_files import cannot_write, write_whole
 
 
 @click.command("plan")
@@ -35,12 +30,6 @@ from simulator.whole_files import cannot_write, write_whole
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
 @click.option("--base-url", help="The target that 'run' will be given, in place of the scenario's.")
 @takes_cluster
-@click.option("--signals", is_flag=True, help="Plot the first day of each reading, too.")
-@click.option(
-    "--html",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Write the first day of each reading as an HTML page that loads nothing.",
-)
 @takes_python
 def plan_command(
     *,
@@ -49,22 +38,19 @@ def plan_command(
     base_url: str | None,
     cluster: str | None,
     cluster_resource: str | None,
-    signals: bool,
-    html: Path | None,
     allow_python: bool,
 ) -> ExitCode:
     """Print what a run of SCENARIO would do, without doing it and without asking the target for anything.
 
     Devices, phases on a time line, requests per second by operation, sockets, bytes, faults, quota, and the digest of
-    all events: the same scenario and seed have the same digest, however many workers play them. --signals plots what
-    the first device of each model reads from 00:00 UTC of today on, as wide as the terminal is; with --json its values
-    are in "signals". --cluster looks at the machines of a cluster, too, and prints what the run asks of each of them
-    and whether it fits; with --json that is in "machines". Exit codes: 0 it can be run, 2 it has faults, all of
-    which are printed with line and column, or the page cannot be written, or the cluster cannot hold it.
+    all events: the same scenario and seed have the same digest, however many workers play them. --cluster looks at the
+    machines of a cluster, too, and prints what the run asks of each of them and whether it fits; with --json that is in
+    "machines". Exit codes: 0 it can be run, 2 it has faults, all of which are printed with line and column, or the
+    cluster cannot hold it.
     """
     file = read_or_refuse(scenario, allow_python=allow_python)
     check_cluster(cluster, file)
-    made = plan_of(file)
+    made = Plan(file.scenario)
     figures = forecast(made, digest_of(made))
     with errors_in_one_line():
         if base_url is not None:
@@ -74,20 +60,14 @@ def plan_command(
         needs = None if cluster is None else _look(cluster, cluster_resource, file, figures.target)
         if needs is not None:
             figures = dataclasses.replace(figures, workers=needs.workers)
-        days = preview(file, made, time.time()) if signals or html else ()
-        if html is not None:
-            _write_page(html, signals_page(file.scenario.scenario, days))
     if as_json:
-        values: dict[str, Any] = {"signals": [dataclasses.asdict(day) for day in days]} if signals else {}
+        values: dict[str, Any] = {}
         if needs is not None:
             values["machines"] = needs.values()
         click.echo(json.dumps({**dataclasses.asdict(figures), **values}, indent=2))
     else:
-        plots = ("", *terminal_plots(days, shutil.get_terminal_size((100, 24)).columns)) if signals else ()
         machines = () if needs is None else ("", *needs.lines())
-        click.echo("\n".join((*describe(figures), *machines, *plots)))
-        if html is not None:
-            click.echo(f"signals: {html}")
+        click.echo("\n".join((*describe(figures), *machines)))
     with errors_in_one_line():
         if needs is not None and needs.faults:
             raise ConfigurationError(needs.faults, CANNOT_HOLD)
@@ -98,13 +78,6 @@ def _look(cluster: str, resource: str | None, file: ScenarioFile, base_url: str)
     """The machines of a cluster, as 'run' looks at them."""
     with connected(cluster, resource) as nodes:
         return needs_of(Cluster(nodes, resource), file, base_url)
-
-
-def _write_page(path: Path, text: str) -> None:
-    try:
-        write_whole(path, text)
-    except OSError as error:
-        raise ConfigurationError([cannot_write(path, error, "another --html")], "--html") from None
 
 
 @click.command("scenario-schema")

@@ -133,7 +133,7 @@ class DeviceSlot(Timer, ABC, Generic[Life]):
         around = self.driver.fleet.environment
         if around is None or around.clocks_are_right:
             return now
-        return around.moment(Individual.at(self.driver.fleet.seed, self.index), self._model, now)
+        return around.moment(Individual.at(self.driver.fleet.seed, self.index), self._model.clock, now)
 
     def give_up(self, now_s: float) -> None:
         """The run is over: what waits on the disk was never accepted."""

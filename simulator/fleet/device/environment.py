@@ -1,46 +1,23 @@
-"""The environment of the devices of a run: states of their models, and faults under way.
+"""What changes a device's readings, clock and bodies beside its signals: its own clock, and faults under way.
 
-Only runs that have such things have environment; all others pay nothing for them. Times in and out are those of a
-device (monotonic); models and faults go by the true time, seconds since the epoch.
+Runs without either have no environment, and pay nothing for it. Times in and out are those of a device (monotonic);
+models and faults go by the true time, seconds since the epoch.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final, Protocol, TypeVar
 
-from agent.core.schedule import Schedule
 from agent.core.values import Moment
 from simulator.fleet.device.http_codec import Request
 from simulator.fleet.models.condition import ALWAYS_ON
-from simulator.fleet.models.fault_hooks import ActiveFaults, Hook, Pace, Values
-from simulator.fleet.models.model import Model
+from simulator.fleet.models.fault_hooks import ActiveFaults, Hook, Values
+from simulator.fleet.models.model import Clock
 from simulator.fleet.signals.base import Individual, SignalSet
-
-_LOOKS_MAX: Final = 100
-"""So many changes of state are looked through for the next reading."""
-
-Item = TypeVar("Item")
-
-
-class DeviceKind(Protocol):
-    """What a device is, as far as environment need it: a :class:`~simulator.fleet.device.model.DeviceModel`."""
-
-    @property
-    def signals(self) -> SignalSet:
-        """The signals that its sensors read."""
-        ...
-
-    @property
-    def nature(self) -> Model | None:
-        """The model of the device, where that has states or a clock."""
-        ...
 
 
 class Environment:
-    """The clock, readings, pace and bodies of a device, as its model and the faults under way make them.
+    """The clock, readings and bodies of a device, as its model and the faults under way make them.
 
     Args:
         began_s: the run's begin on the monotonic clock.
@@ -69,69 +46,26 @@ class Environment:
         """Whether every device shows the true time."""
         return not (self._clocks or self.faults.any(Hook.CONDITION))
 
-    def moment(self, individual: Individual, kind: DeviceKind, now: Moment) -> Moment:
+    def moment(self, individual: Individual, clock: Clock | None, now: Moment) -> Moment:
         """This instant as the device sees it: by its own wall clock."""
         true_s = self.true_s(now.monotonic_s)
-        condition = ALWAYS_ON
-        if kind.nature is not None and kind.nature.clock is not None:
-            condition = replace(ALWAYS_ON, clock=kind.nature.clock.clock_at(individual, true_s)[0])
-        clock = self.faults.condition(individual, true_s, condition).clock
-        return Moment(now.monotonic_s, clock.at(true_s), now.boot_id)
+        condition = ALWAYS_ON if clock is None else replace(ALWAYS_ON, clock=clock.clock_at(individual, true_s))
+        shown = self.faults.condition(individual, true_s, condition).clock
+        return Moment(now.monotonic_s, shown.at(true_s), now.boot_id)
 
-    def values(self, individual: Individual, kind: DeviceKind, now: Moment) -> dict[str, float]:
+    def values(self, individual: Individual, signals: SignalSet, now: Moment) -> dict[str, float]:
         """What the device reads now."""
         true_s = self.true_s(now.monotonic_s)
-        nature = kind.nature
-        condition = ALWAYS_ON if nature is None else nature.condition_at(individual, true_s)
 
         def read(then_s: float) -> Values:
-            if nature is None:
-                return kind.signals.read(individual, then_s)
-            return nature.read(individual, then_s, condition)
+            return signals.read(individual, then_s)
 
         return dict(self.faults.values(individual, true_s, read(true_s), read))
-
-    def next_reading_s(self, individual: Individual, kind: DeviceKind, schedule: Schedule, after_s: float) -> float:
-        """When the device reads next, on the monotonic clock.
-
-        Args:
-            individual: which device.
-            kind: what it is.
-            schedule: its own, as a command or the model set it; a state may have another pace.
-            after_s: after this time.
-        """
-        at_s = self.true_s(after_s)
-        place = (schedule.phase_s + self._ahead_s) % schedule.period_s / schedule.period_s
-        for _ in range(_LOOKS_MAX):
-            every_s, until_s = schedule.period_s, math.inf
-            if kind.nature is not None and kind.nature.states:
-                condition = kind.nature.condition_at(individual, at_s)
-                readings = kind.nature.states.get(condition.state)
-                every_s = (readings.every_s if readings else None) or every_s
-                until_s = condition.until_s
-            pace = self.faults.schedule(individual, at_s, Pace(every_s, place * every_s))
-            due_s = Schedule(pace.every_s, pace.phase_s).next_after(at_s)
-            if due_s < until_s:
-                return self.monotonic_s(due_s)
-            at_s = until_s
-        return self.monotonic_s(at_s)
-
-    def version(self, individual: Individual, own: str, now: Moment) -> str:
-        """The firmware version that the device reports, where it has ``own``."""
-        true_s = self.true_s(now.monotonic_s)
-        return self.faults.condition(individual, true_s, replace(ALWAYS_ON, factory_firmware=own)).factory_firmware
 
     def held_until_s(self, individual: Individual, now: Moment) -> float:
         """Nothing is handed over before; on the monotonic clock, in the past where nothing is held."""
         true_s = self.true_s(now.monotonic_s)
-        held_s = self.faults.schedule(individual, true_s, Pace(1.0, 0.0)).held_until_s
-        return self.monotonic_s(held_s)
-
-    def ordered(self, individual: Individual, batch: Sequence[Item], now: Moment) -> Sequence[Item]:
-        """The readings of a batch in the order in which they go out."""
-        if not self.faults.any(Hook.ORDER):
-            return batch
-        return [batch[place] for place in self.faults.order(individual, self.true_s(now.monotonic_s), len(batch))]
+        return self.monotonic_s(self.faults.held_until(individual, true_s))
 
     def sent(self, individual: Individual, request: Request, now: Moment) -> Request:
         """What goes out instead of a request with readings."""

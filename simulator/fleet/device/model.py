@@ -15,7 +15,8 @@ from agent.wire.dialect import Dialect
 from simulator.fleet.audit.fleet_ledger import FleetLedger
 from simulator.fleet.device.environment import Environment
 from simulator.fleet.metrics.ages import Ages
-from simulator.fleet.models.model import Model
+from simulator.fleet.models.firmware import Firmware
+from simulator.fleet.models.model import Clock
 from simulator.fleet.outcomes import Attempt, OutcomeClass
 from simulator.fleet.signals.base import SignalSet
 from simulator.fleet.signals.climate import CLIMATE
@@ -38,7 +39,8 @@ class DeviceModel:
         batch: how many readings go at once where the service takes arrays.
         backoff: the pace of retries.
         defies_limit: go on after 429 instead of waiting as ``Retry-After`` says.
-        nature: its model, where that has firmware, states or a clock; the last two need the fleet's environment.
+        firmware: None where nobody asks for it.
+        clock: None where it is right; a wrong one needs the fleet's environment.
     """
 
     signals: SignalSet = field(default_factory=lambda: CLIMATE)
@@ -49,7 +51,8 @@ class DeviceModel:
     batch: int = 100
     backoff: Backoff = field(default_factory=Backoff)
     defies_limit: bool = False
-    nature: Model | None = None
+    firmware: Firmware | None = None
+    clock: Clock | None = None
 
 
 @dataclass(slots=True)
@@ -83,7 +86,7 @@ class SharedSettings:
         gauges: counted here.
         ages: where it goes how old readings became.
         began_s: the run's begin on the monotonic clock: the ledger's times count from it.
-        environment: states and faults; None for a run without them.
+        environment: clocks and faults; None for a run without them.
         dialect: what the scenario says of the service beside its extensions.
         base_url: of the service: links to further pages lead below it.
     """

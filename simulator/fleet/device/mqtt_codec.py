@@ -7,6 +7,7 @@ said all day, readings, is written without the models, to the same bytes.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -30,7 +31,6 @@ from simulator.fleet.device.http_codec import (
 )
 from simulator.fleet.engine.mqtt.packets import MAX_PACKET_BYTES
 from simulator.fleet.engine.mqtt.ports import Opening, Will
-from simulator.fleet.faults.json_body import close_body, open_body
 from simulator.fleet.outcomes import Attempt
 
 _PUBLISH: Final = "PUBLISH"
@@ -141,14 +141,13 @@ class MqttCodec(HttpCodec):
 
 def renamed(request: Request, suffix: str) -> Request:
     """The same readings with keys of their own: this at the end of each. What is no JSON any more stays as it is."""
-    opened = open_body(request.body or b"")
-    if opened is None:
+    try:
+        document = json.loads(request.body or b"")
+    except ValueError:
         return request
-    readings, array = opened
-    for reading in readings:
-        if "key" in reading:
-            reading["key"] = f"{reading['key']}{suffix}"
-    return request._replace(body=close_body(readings, array=array))
+    for reading in document if isinstance(document, list) else [document]:
+        reading["key"] += suffix
+    return request._replace(body=encode_json(document))
 
 
 def result_key(report: Report) -> str:

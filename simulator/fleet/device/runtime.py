@@ -98,7 +98,7 @@ class DeviceRuntime:
         """The values of its sensors now, by reading name."""
         around = self.fleet.environment
         if around is not None:
-            return around.values(self.individual, self.model, now)
+            return around.values(self.individual, self.model.signals, now)
         return self.model.signals.read(self.individual, now.wall_s)
 
     def around(self, now: Moment) -> HandlerContext:
@@ -108,16 +108,15 @@ class DeviceRuntime:
             now=now,
             values=self.values(now),
             interval_s=self.model.interval_s,
-            version=self._version(now),
-            firmware=self.model.nature.firmware if self.model.nature is not None else None,
+            version=self._version(),
+            firmware=self.model.firmware,
         )
 
-    def _version(self, now: Moment) -> str:
+    def _version(self) -> str:
         """Of its firmware: what an update left on the disk, else what it left the factory with."""
-        nature, around = self.model.nature, self.fleet.environment
-        factory = nature.firmware.factory_version(self.individual) if nature and nature.firmware else ""
-        version = self.disk.journal.settings.get(VERSION, factory)
-        return version if around is None else around.version(self.individual, version, now)
+        firmware = self.model.firmware
+        factory = "" if firmware is None else firmware.factory_version(self.individual)
+        return self.disk.journal.settings.get(VERSION, factory)
 
 
 @dataclass(frozen=True, slots=True)

@@ -347,8 +347,6 @@ class DeviceUplink:
         intended_s = max(intended_s, self._backed_off_s)
         free_s = self._free_s
         around = runtime.fleet.environment
-        if around is not None:
-            batch = list(around.ordered(runtime.individual, batch, now))
         request = runtime.codec.readings(
             batch,
             f"{runtime.fleet.run}-{runtime.index}",

@@ -72,7 +72,7 @@ class VirtualDevice:
         self._sampling = True
         self.own_due_s = _AT_ONCE_S
         self._schedule = self._scheduled()
-        self._sample_due_s = self._next_s(now)
+        self._sample_due_s = self._schedule.next_after(now.monotonic_s)
         self.commands = CommandPolling(runtime, now)
         self.uplink = DeviceUplink(runtime)
         if not runtime.disk.journal.is_idle:
@@ -140,7 +140,7 @@ class VirtualDevice:
                 if work.interval_s is not None:
                     runtime.disk.journal.put_setting(_INTERVAL, repr(work.interval_s))
                     self._schedule = self._scheduled()
-                    self._sample_due_s = self._next_s(now)
+                    self._sample_due_s = self._schedule.next_after(now.monotonic_s)
         if self._sampling and now.monotonic_s >= self._sample_due_s:
             self._sample(now)
         due_s = self._sample_due_s if self._sampling else NEVER
@@ -149,9 +149,12 @@ class VirtualDevice:
     def _sample(self, now: Moment) -> None:
         runtime = self._runtime
         fleet, outbox = runtime.fleet, runtime.disk.outbox
+        missed = int((now.monotonic_s - self._sample_due_s) / self._schedule.period_s)
+        if missed > 0:
+            fleet.ages.missed(missed)
         values = runtime.values(now)
         if not values:  # none of its sensors has a value
-            self._sample_due_s = self._next_s(now)
+            self._sample_due_s = self._schedule.next_after(now.monotonic_s)
             return
         digest = digest_values(values)
         if fleet.numbered:
@@ -163,15 +166,7 @@ class VirtualDevice:
         fleet.ledger.reading_made(runtime.index)
         if fleet.environment is not None:
             self.uplink.hold(fleet.environment.held_until_s(runtime.individual, now))
-        self._sample_due_s = self._next_s(now)
-
-    def _next_s(self, now: Moment) -> float:
-        """When the sensor is read next, on the monotonic clock."""
-        runtime = self._runtime
-        around = runtime.fleet.environment
-        if around is None:
-            return self._schedule.next_after(now.monotonic_s)
-        return around.next_reading_s(runtime.individual, runtime.model, self._schedule, now.monotonic_s)
+        self._sample_due_s = self._schedule.next_after(now.monotonic_s)
 
     def _scheduled(self) -> Schedule:
         model = self._runtime.model

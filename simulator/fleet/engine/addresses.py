@@ -6,21 +6,25 @@ connections as there are targets; without it, binding alone uses ports up.
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import ipaddress
 import os
 import socket
 import sys
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from agent.errors import ConfigurationError
+from agent.wire.connecting import APART_S, in_turns
 
 # Linux's number (include/uapi/linux/in.h); the socket module has the name from Python 3.12 on.
 _IP_BIND_ADDRESS_NO_PORT: Final = getattr(socket, "IP_BIND_ADDRESS_NO_PORT", 24)
 _LOOPBACK_MAX: Final = 250
 _ANY_PORT: Final = 9
+_REACH_S: Final = 10.0
+"""An address of several that does not answer for so long is given up."""
 _FIXES: Final = {
     errno.EADDRNOTAVAIL: "no free port from this source address: raise target.source_addresses",
     errno.EMFILE: "no free file descriptor: raise the limit (ulimit -n), or use more workers",
@@ -90,6 +94,71 @@ def open_socket(family: int, source: str | None) -> socket.socket:
         made.close()
         raise
     return made
+
+
+class TargetAddress:
+    """The address behind a target's name, looked up once: all connections go to the same one.
+
+    Args:
+        host: the name.
+        port: of the target.
+        sources: addresses that connections come from; all are IPv4, and so is the target's address then.
+    """
+
+    def __init__(self, host: str, port: int, sources: Sequence[str] = ()) -> None:
+        self._host = host
+        self._port = port
+        self._family = socket.AF_INET if sources else socket.AF_UNSPEC
+        self._lookup: asyncio.Task[tuple[int, Any]] | None = None
+
+    async def get(self) -> tuple[int, Any]:
+        """Family and address; of several addresses the one that answers first.
+
+        Raises:
+            OSError: there is none, or none of several answers.
+            UnicodeError: the host cannot be a name.
+        """
+        lookup = self._lookup = self._lookup or asyncio.get_running_loop().create_task(self._find())
+        try:
+            return await asyncio.shield(lookup)
+        except (OSError, UnicodeError):
+            if self._lookup is lookup:
+                self._lookup = None  # asked again with the next connection
+            raise
+
+    def close(self) -> None:
+        """Ask no more."""
+        if self._lookup is not None:
+            self._lookup.cancel()
+
+    async def _find(self) -> tuple[int, Any]:
+        loop = asyncio.get_running_loop()
+        found = in_turns(await loop.getaddrinfo(self._host, self._port, family=self._family, type=socket.SOCK_STREAM))
+        if len(found) == 1:
+            return found[0][0], found[0][4]
+
+        async def reach(number: int, family: int, address: Any) -> tuple[int, Any]:
+            await asyncio.sleep(number * APART_S)
+            with open_socket(family, None) as sock:
+                async with asyncio.timeout(_REACH_S):
+                    await loop.sock_connect(sock, address)
+            return family, address
+
+        attempts = [
+            loop.create_task(reach(number, family, address)) for number, (family, *_, address) in enumerate(found)
+        ]
+        try:
+            fault: OSError | None = None
+            for attempt in asyncio.as_completed(attempts):
+                try:
+                    return await attempt
+                except OSError as error:
+                    fault = fault or error
+            raise fault or OSError(f"{self._host} has no address")
+        finally:
+            for each in attempts:
+                each.cancel()
+            await asyncio.gather(*attempts, return_exceptions=True)
 
 
 def explain(error: OSError) -> str:

@@ -101,10 +101,7 @@ class DeviceFault(FaultHooks, Generic[Settings]):
         if not self.chooses(device):
             return condition
         edges = [edge for edge in (self.begin_s, self.end_s) if edge > time_s]
-        until_s = min([condition.until_s, *edges])
-        past = [edge for edge in (self.begin_s, self.end_s) if edge <= time_s]
-        since_s = max([condition.since_s, *past])
-        return dataclasses.replace(condition, since_s=since_s, until_s=until_s)
+        return dataclasses.replace(condition, until_s=min([condition.until_s, *edges]))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

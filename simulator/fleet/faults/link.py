@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from simulator.fleet.faults.base import DeviceFault, FaultBasis
-from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.signals.base import Individual
 
 
@@ -28,41 +27,27 @@ class LinkPassage:
     """How one request gets through.
 
     Attributes:
-        refused: nothing goes out; why, for a person. None lets it go out.
-        outcome: of a refused one.
-        request_lost: nothing arrives, and the device waits until its timeout.
-        answer_lost: it arrives, and no answer comes back: the device waits until its timeout.
+        request_lost: nothing arrives: over HTTP the device waits until its timeout, over MQTT its connection ends.
         out_s, back_s: how much longer the request and the answer are on their way.
         foreign: the answer of another server, which comes instead.
         wrong_key: it goes out with a secret key that the service does not know.
     """
 
-    refused: str | None = None
-    outcome: OutcomeClass = OutcomeClass.TRANSPORT
     request_lost: bool = False
-    answer_lost: bool = False
     out_s: float = 0.0
     back_s: float = 0.0
     foreign: ForeignAnswer | None = None
     wrong_key: bool = False
 
     @property
-    def is_barred(self) -> bool:
-        """Whether the service does not get it as it was meant, and the device gets an error."""
-        return self.refused is not None or self.foreign is not None or self.wrong_key
-
-    @property
-    def is_lost(self) -> bool:
-        """Whether the device gets no answer at all."""
-        return self.request_lost or self.answer_lost
+    def ends_session(self) -> bool:
+        """Whether a session over MQTT does not live through it."""
+        return self.request_lost or self.foreign is not None or self.wrong_key
 
     def then(self, other: LinkPassage) -> LinkPassage:
         """Combine two links, one behind the other."""
         return LinkPassage(
-            refused=self.refused if self.refused is not None else other.refused,
-            outcome=self.outcome if self.refused is not None else other.outcome,
             request_lost=self.request_lost or other.request_lost,
-            answer_lost=self.answer_lost or other.answer_lost,
             out_s=self.out_s + other.out_s,
             back_s=self.back_s + other.back_s,
             foreign=self.foreign or other.foreign,

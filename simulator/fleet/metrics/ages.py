@@ -38,6 +38,9 @@ class Ages:
     def given_up(self, taken_s: Iterable[float], outcome: OutcomeClass, now_s: float) -> None:
         """Readings that were taken at these times will not be sent any more, and nobody accepted them."""
 
+    def missed(self, count: int) -> None:
+        """So many readings were never taken: their time went by while the generator stood still."""
+
 
 class ReadingAges(Ages):
     """Records how old each reading was when it was accepted.
@@ -59,6 +62,10 @@ class ReadingAges(Ages):
         for at_s in taken_s:
             # Nothing was sent by this alone: it has no part in the send lag.
             record(READING_AGE, outcome, intended_s=at_s, sent_s=None, now_s=now_s)
+
+    def missed(self, count: int) -> None:
+        """The plan asked for them all the same. See :class:`Ages`."""
+        self._recorder.intended += count
 
 
 def command_operation(name: str, state: str) -> str:

@@ -15,6 +15,10 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 LAG_EVERY_S: Final = 0.05
+STOOD_STILL_S: Final = 1.0
+"""What makes the load stood still when it comes so late: a shorter delay is a busy machine's."""
+# Where there is no such clock, as on macOS, the monotonic one goes on while the machine sleeps.
+_BOOT_CLOCK: Final[int] = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 # A loop that stood still closes several seconds at once; shares of the moments between would mean nothing.
 _SHORTEST_S: Final = 0.1
 _FEWEST_TICKS: Final = 10
@@ -35,12 +39,19 @@ class ProcessHealth:
         gc_pause_max_s: the longest pause of the garbage collector.
         steal_percent: of the machine's CPU time, what its host took.
         cpu_percent: of one core, this process with all its threads.
+        stood_still_s: how long it made no load: it was stopped, the machine slept, or a call blocked the loop.
     """
 
     loop_lag_max_s: float = 0.0
     gc_pause_max_s: float = 0.0
     steal_percent: float = 0.0
     cpu_percent: float = 0.0
+    stood_still_s: float = 0.0
+
+
+def boot_time() -> float:
+    """Seconds since the machine started, its sleep included: nobody sets this clock, and no signal stops it."""
+    return time.clock_gettime(_BOOT_CLOCK)
 
 
 class Timer(Protocol):
@@ -64,19 +75,31 @@ class Loop(Protocol):
 
 
 class LoopLag:
-    """How late a loop wakes up: a call every so often, and how long after its time it came."""
+    """How late a loop wakes up: a call every so often, and how long after its time it came.
 
-    def __init__(self, loop: Loop, every_s: float = LAG_EVERY_S) -> None:
+    Args:
+        loop: wakes up.
+        every_s: between two calls.
+        clock: goes on while the machine sleeps.
+    """
+
+    def __init__(self, loop: Loop, every_s: float = LAG_EVERY_S, clock: Callable[[], float] = boot_time) -> None:
         self._loop = loop
         self._every_s = every_s
+        self._clock = clock
         self._due_s = 0.0
         self._worst_s = 0.0
+        self._stood_still_s = self._taken_still_s = 0.0
         self._timer: Timer | None = None
 
     def start(self) -> None:
         """Begin to measure; in the loop's thread."""
-        self._due_s = self._loop.time() + self._every_s
-        self._timer = self._loop.call_at(self._due_s, self._wake)
+        self._wait()
+
+    def begin(self, at_s: float) -> None:
+        """The load begins at ``at_s`` on the loop's clock: what was late before does not count."""
+        self._worst_s = 0.0
+        self._due_s = self._clock() + min(self._every_s, at_s - self._loop.time())
 
     def stop(self) -> None:
         """No calls any more; in the loop's thread."""
@@ -86,15 +109,26 @@ class LoopLag:
 
     def take(self) -> float:
         """The worst lag since the last time, in seconds; a loop that hangs right now counts. From any thread."""
-        overdue_s = self._loop.time() - self._due_s if self._timer is not None else 0.0
+        overdue_s = self._clock() - self._due_s if self._timer is not None else 0.0
         worst_s, self._worst_s = max(self._worst_s, overdue_s, 0.0), 0.0
         return worst_s
 
+    def take_stood_still(self) -> float:
+        """How long the loop stood still since the last time, in seconds. From any thread."""
+        whole_s = self._stood_still_s
+        taken_s, self._taken_still_s = whole_s - self._taken_still_s, whole_s
+        return taken_s
+
     def _wake(self) -> None:
-        now_s = self._loop.time()
-        self._worst_s = max(self._worst_s, now_s - self._due_s)
-        self._due_s = now_s + self._every_s
-        self._timer = self._loop.call_at(self._due_s, self._wake)
+        late_s = self._clock() - self._due_s
+        self._worst_s = max(self._worst_s, late_s)
+        if late_s >= STOOD_STILL_S:
+            self._stood_still_s += late_s
+        self._wait()
+
+    def _wait(self) -> None:
+        self._due_s = self._clock() + self._every_s
+        self._timer = self._loop.call_at(self._loop.time() + self._every_s, self._wake)
 
 
 class GcPauses:
@@ -199,6 +233,10 @@ class HealthProbe:
         self._lag.start()
         self._pauses.start()
 
+    def begin(self, at_s: float) -> None:
+        """The load begins at ``at_s`` on the loop's clock; in the loop's thread."""
+        self._lag.begin(at_s)
+
     def stop(self) -> None:
         """Leave nothing behind; in the loop's thread."""
         self._lag.stop()
@@ -206,7 +244,13 @@ class HealthProbe:
 
     def take(self) -> ProcessHealth:
         """Since the last time. From any thread, so that a loop that hangs is reported while it hangs."""
-        return ProcessHealth(self._lag.take(), self._pauses.take(), self._steal.take(), self._cpu.take())
+        return ProcessHealth(
+            self._lag.take(),
+            self._pauses.take(),
+            self._steal.take(),
+            self._cpu.take(),
+            self._lag.take_stood_still(),
+        )
 
 
 class GcFreeze:

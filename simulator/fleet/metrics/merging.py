@@ -84,19 +84,22 @@ class _TotalHealth:
             steal_percent=max(steal),
             cpu_percent=max(cpu),
             requests=self.requests,
+            stood_still_s=max((each.stood_still_s for each in self._shares.values()), default=0.0),
         )
 
 
 @dataclass(slots=True)
 class _Shares:
-    """A worker's shares of the CPU, to be averaged over its seconds."""
+    """A worker's shares of the CPU, to be averaged over its seconds, and how long it stood still in all of them."""
 
     seconds: int = 0
+    stood_still_s: float = 0.0
     steal: float = 0.0
     cpu: float = 0.0
 
     def add(self, health: WorkerHealth) -> None:
         self.seconds += 1
+        self.stood_still_s += health.process.stood_still_s
         self.steal += health.process.steal_percent
         self.cpu += health.process.cpu_percent
 
@@ -307,6 +310,7 @@ def _health_of_second(parts: Sequence[WorkerHealth]) -> GeneratorHealth:
             sum(part.sent for part in parts),
             sum(part.undelivered for part in parts),
         ),
+        stood_still_s=max((part.process.stood_still_s for part in parts), default=0.0),
     )
 
 
@@ -318,6 +322,7 @@ def _health_of(
     steal_percent: float,
     cpu_percent: float,
     requests: tuple[int, int, int],
+    stood_still_s: float,
 ) -> GeneratorHealth:
     is_known = send_lag.count > 0
     intended, sent, undelivered = requests
@@ -332,4 +337,5 @@ def _health_of(
         sent,
         send_lag=send_lag.encode(),
         undelivered=undelivered,
+        stood_still_s=stood_still_s,
     )

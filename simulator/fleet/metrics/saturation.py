@@ -27,6 +27,9 @@ class Limits:
         idle_percent: of one core; a worker that used less was not held up by its own work.
         strained_share: of all seconds; beyond it the run is inconclusive. One second alone never is.
         rate_error: of what open arrivals asked for.
+        stood_still_s: a generator that made no load for less is well.
+        stood_still_share: of the run; beyond it the run is inconclusive, below only if something failed: nobody knows
+            whose fault that was.
     """
 
     send_lag_p99_s: float = 0.05
@@ -36,6 +39,8 @@ class Limits:
     idle_percent: float = 50.0
     strained_share: float = 0.05
     rate_error: float = 0.005
+    stood_still_s: float = 1.0
+    stood_still_share: float = 0.005
 
 
 LIMITS: Final = Limits()
@@ -49,11 +54,14 @@ class Assessment:
         saturated: the generator was the limit: the run is inconclusive.
         failures: open arrivals did not keep their rate, and it was not the generator's fault: the run failed.
         notes: worth knowing, and no reason for either.
+        stood_still: that the generator made no load for a while, where that is worth knowing; among ``saturated`` or
+            ``notes`` as well.
     """
 
     saturated: tuple[str, ...] = ()
     failures: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    stood_still: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -83,6 +91,7 @@ class Saturation:
         self._limits = limits
         self._seconds = self._strained = self._held = 0
         self._intended = self._sent = self._undelivered = 0
+        self._stood_still_s = 0.0
         self._lag = Histogram()
         self._worst = _Worst()
 
@@ -93,6 +102,7 @@ class Saturation:
         self._intended += health.intended
         self._sent += health.sent
         self._undelivered += health.undelivered
+        self._stood_still_s += health.stood_still_s
         self._lag.add_encoded(health.send_lag)
         if not self._left_late(health):
             return
@@ -102,24 +112,29 @@ class Saturation:
         else:
             self._held += 1
 
-    def assess(self, *, is_open: bool, is_pooled: bool = True) -> Assessment:
+    def assess(self, *, is_open: bool, is_pooled: bool = True, stood_still_s: float = 0.0) -> Assessment:
         """Assess the generator by the figures so far.
 
         Args:
             is_open: the scenario has open arrivals, which keep their rate whatever the target does.
             is_pooled: devices share connections, so that more of them would help.
+            stood_still_s: how long the process that conducts the workers did nothing.
         """
         kept, lost = self._rate_sentences(), self._undelivered_sentences()
-        if self._strained > max(1.0, self._limits.strained_share * self._seconds):
-            return Assessment(saturated=(self._strain_sentence(), *kept, *lost))
-        notes = (self._strain_sentence(),) if self._strained else ()
+        still_s = max(self._stood_still_s, stood_still_s)
+        still = (_still_sentence(still_s),) if still_s >= self._limits.stood_still_s else ()
+        is_strained = self._strained > max(1.0, self._limits.strained_share * self._seconds)
+        strain = (self._strain_sentence(),) if is_strained else ()
+        if strain or (still and still_s > self._limits.stood_still_share * self._seconds):
+            return Assessment(saturated=(*still, *strain, *kept, *lost), stood_still=still)
+        notes = (*still, *((self._strain_sentence(),) if self._strained else ()))
         late = self._lag.count > 0 and self._lag.percentile(99) > self._limits.send_lag_p99_s
         if late and self._held:
             kept = (self._held_sentence(is_pooled=is_pooled), *kept)
         if is_open:
-            return Assessment(failures=(*kept, *lost), notes=notes)
+            return Assessment(failures=(*kept, *lost), notes=notes, stood_still=still)
         # Commands come at their time as well, whatever else the scenario has.
-        return Assessment(failures=lost, notes=(*kept, *notes))
+        return Assessment(failures=lost, notes=(*kept, *notes), stood_still=still)
 
     def _left_late(self, health: GeneratorHealth) -> bool:
         missing = health.intended - health.sent
@@ -186,6 +201,13 @@ def assess(seconds: Iterable[Second], *, is_open: bool, is_pooled: bool = True, 
     for second in seconds:
         saturation.feed(second)
     return saturation.assess(is_open=is_open, is_pooled=is_pooled)
+
+
+def _still_sentence(seconds: float) -> str:
+    return (
+        f"the generator stood still for {duration(seconds)} and made no load meanwhile: it was stopped, the machine "
+        "slept, or other programs took its CPU or disk: run it again where none of that happens"
+    )
 
 
 def duration(seconds: float) -> str:

@@ -1,22 +1,10 @@
-"""In which condition a device is at one instant."""
+"""In which condition a device is at one instant, and what faults change of it."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import Final
-
-NO_STATE: Final = ""
-
-
-class PowerLoss(StrEnum):
-    """Why a device is off."""
-
-    REBOOT = "reboot"
-    BATTERY = "battery"
-    STATE = "state"
-    FAULT = "fault"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,28 +31,16 @@ RIGHT: Final = WallClock()
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What a device is like from ``since_s`` until before ``until_s`` (seconds since the epoch).
+    """What a device is like until before ``until_s`` (seconds since the epoch).
 
     Attributes:
-        off: why it has no power; None while it has.
-        booted_s: when it got its power: another instant is another boot. Meaningless while it is off.
-        state: of its state machine; empty where it has none.
-        factory_firmware: the version that it left the factory with; empty where the model has none.
+        powered: whether it is on.
         clock: its own wall clock.
     """
 
-    since_s: float = -math.inf
     until_s: float = math.inf
-    off: PowerLoss | None = None
-    booted_s: float = -math.inf
-    state: str = NO_STATE
-    factory_firmware: str = ""
+    powered: bool = True
     clock: WallClock = RIGHT
-
-    @property
-    def powered(self) -> bool:
-        """Whether the device is on."""
-        return self.off is None
 
 
 ALWAYS_ON: Final = Condition()
@@ -79,15 +55,10 @@ def shift_clock(condition: Condition, offset_s: float, *, drift: float = 0.0, si
     return replace(condition, clock=shifted)
 
 
-def cut_power(condition: Condition, time_s: float, off_s: float, on_s: float, loss: PowerLoss) -> Condition:
+def cut_power(condition: Condition, time_s: float, off_s: float, on_s: float) -> Condition:
     """The condition at a time of a device that has no power from ``off_s`` until before ``on_s``."""
     if time_s < off_s:
         return replace(condition, until_s=min(condition.until_s, off_s))
     if time_s < on_s:
-        return replace(
-            condition,
-            since_s=max(condition.since_s, off_s),
-            until_s=min(condition.until_s, on_s),
-            off=condition.off or loss,
-        )
-    return replace(condition, since_s=max(condition.since_s, on_s), booted_s=max(condition.booted_s, on_s))
+        return replace(condition, until_s=min(condition.until_s, on_s), powered=False)
+    return condition

@@ -1,4 +1,4 @@
-"""What a fault does to a device, seen from the device: five hooks that it may implement.
+"""What a fault does to a device, seen from the device: four hooks that it may implement.
 
 Every hook is a pure function of the device, the true time and what would be there without the fault; a hook that has
 nothing to do gives back what it got. Times are seconds since the epoch. Whoever runs a device asks an
@@ -7,6 +7,7 @@ nothing to do gives back what it got. Times are seconds since the epoch. Whoever
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -25,24 +26,8 @@ class Hook(StrEnum):
 
     CONDITION = "condition"
     VALUES = "values"
-    SCHEDULE = "schedule"
-    ORDER = "order"
+    HELD = "held_until"
     BODIES = "bodies"
-
-
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """When a device reads and hands over.
-
-    Attributes:
-        every_s: between two readings.
-        phase_s: readings are made at ``phase_s + n * every_s`` of the true time; in [0, ``every_s``).
-        held_until_s: nothing is handed over before; commands still are asked for.
-    """
-
-    every_s: float
-    phase_s: float
-    held_until_s: float = -float("inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +66,9 @@ class FaultHooks:
         """What is read instead of ``values``; finite numbers."""
         return values
 
-    def schedule(self, device: Individual, time_s: float, pace: Pace) -> Pace:
-        """The pace from ``time_s`` on."""
-        return pace
-
-    def order(self, device: Individual, time_s: float, order: Sequence[int]) -> Sequence[int]:
-        """The places of a batch's readings, in the order in which they go out."""
-        return order
+    def held_until(self, device: Individual, time_s: float, until_s: float) -> float:
+        """Nothing is handed over before this time; commands still are asked for."""
+        return until_s
 
     def bodies(self, device: Individual, time_s: float, body: Body) -> Sequence[Body]:
         """What goes out instead of one body of readings: at least one; the first is the one that is waited for."""
@@ -123,18 +104,12 @@ class ActiveFaults:
             values = fault.values(device, time_s, values, read)
         return values
 
-    def schedule(self, device: Individual, time_s: float, pace: Pace) -> Pace:
-        """The pace from ``time_s`` on. See :meth:`FaultHooks.schedule`."""
-        for fault in self._by_hook[Hook.SCHEDULE]:
-            pace = fault.schedule(device, time_s, pace)
-        return pace
-
-    def order(self, device: Individual, time_s: float, count: int) -> Sequence[int]:
-        """The order in which ``count`` readings of a batch go out; see :meth:`FaultHooks.order`."""
-        order: Sequence[int] = range(count)
-        for fault in self._by_hook[Hook.ORDER]:
-            order = fault.order(device, time_s, order)
-        return order
+    def held_until(self, device: Individual, time_s: float) -> float:
+        """Nothing is handed over before; in the past where nothing is held."""
+        until_s = -math.inf
+        for fault in self._by_hook[Hook.HELD]:
+            until_s = fault.held_until(device, time_s, until_s)
+        return until_s
 
     def bodies(self, device: Individual, time_s: float, content: bytes) -> Sequence[Body]:
         """What goes out instead of these bytes; see :meth:`FaultHooks.bodies`."""

@@ -1,79 +1,15 @@
-"""What a device model may have beside its signals: states, a battery, firmware, reboots and a clock of its own.
-
-The room stands between ``device`` and ``signals``; the scenario's ``models`` are made of these sections.
-"""
+"""What a device model may have beside its signals: firmware, reboots and a clock of its own."""
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from simulator.fleet.settings import Delay, Lifetime, ReadingName, Seconds, Section, Share, key
-from simulator.fleet.signals.chain import STATES_MAX, StateName, check_ways
-from simulator.fleet.signals.registry import SignalSettings
-
-_DAY_S: Final = 86_400.0
+from simulator.fleet.settings import Delay, Seconds, Section, Share, key
 
 Version = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*$")]
 Weight = Annotated[float, Field(gt=0)]
-
-
-class StateSettings(Section):
-    """One state of a device, such as ``idle``, ``active`` or ``fault``."""
-
-    stay_s: Seconds = key("how long a device stays in it on average", unit="s")
-    stay: Literal["exponential", "fixed"] = key(
-        "`exponential`: hashed lengths around `stay_s`; `fixed`: exactly so long", default="exponential"
-    )
-    next: dict[StateName, Weight] = key(
-        "where it goes from here: weights; without it, to any other state alike", default_factory=dict
-    )
-    powered: bool = key("false: in this state the device is off", default=True)
-    telemetry_every_s: Seconds | None = key(
-        "between two readings in this state; without it, as the model says", unit="s", default=None
-    )
-    signals: dict[ReadingName, SignalSettings] = key(
-        "readings that look different in this state, or that there are only in it", default_factory=dict
-    )
-
-
-States = Annotated[dict[StateName, StateSettings], Field(min_length=2, max_length=STATES_MAX)]
-"""A model's ``states``, by name; check them with :func:`check_states`."""
-
-
-def check_states(states: dict[str, StateSettings]) -> dict[str, StateSettings]:
-    """The same states.
-
-    Raises:
-        ValueError: a way leads to a state that there is not, or in none of them a device has power.
-    """
-    check_ways({name: state.next for name, state in states.items()})
-    if not any(state.powered for state in states.values()):
-        raise ValueError("the device is off in all of its states; give one of them 'powered: true'")
-    return states
-
-
-class BatterySettings(Section):
-    """A battery that empties and leaves the device dead until somebody charges it."""
-
-    reading: ReadingName | None = key(
-        "the reading that shows it; null for a device that reports none", default="battery_percent"
-    )
-    life_s: Lifetime = key("from full to empty", unit="s", default=90 * _DAY_S)
-    dead_s: Delay = key("how long nobody notices that it is empty", unit="s", default=6 * 3600.0)
-    charge_s: Delay = key("from empty to full; the device is on meanwhile", unit="s", default=2 * 3600.0)
-    full: float = key("the reading of a full battery", default=100.0)
-    empty: float = key("the reading at which the device dies", default=0.0)
-    spread: Share = key("how much lives differ between devices, up or down, as a part of `life_s`", default=0.2, le=0.9)
-    curve: Literal["linear", "lithium"] = key("how the reading falls, see the signal `battery`", default="linear")
-    digits: Annotated[int, Field(ge=0, le=9)] = key("decimals of the reading", default=1)
-
-    @model_validator(mode="after")
-    def _check_levels(self) -> Self:
-        if self.empty >= self.full:
-            raise ValueError(f"empty ({self.empty:g}) has to be below full ({self.full:g})")
-        return self
 
 
 class FirmwareSettings(Section):

@@ -31,7 +31,7 @@ def digest_of(plan: Plan, workers: int = 1) -> str:
     """The digest of the whole plan, worked out as so many workers would.
 
     Returns:
-        32 hexadecimal digits; they also depend on what the events mean (payloads, models, a program's source).
+        32 hexadecimal digits; they also depend on what the events mean (payloads, models).
     """
     count = plan.scenario.fleet.devices
     return whole(plan, (partial_digest(plan, devices) for devices in deal(count, workers)))
@@ -53,7 +53,7 @@ def whole(plan: Plan, partials: Iterable[PartialDigest]) -> str:
     for partial in partials:
         totals = [total + part & _MASK for total, part in zip(totals, partial, strict=True)]
     said = plan.scenario.model_dump_json(exclude={"description", "workers", "target", "thresholds"})
-    meaning = hashlib.blake2b((said + plan.program_digest).encode(), digest_size=16)
+    meaning = hashlib.blake2b(said.encode(), digest_size=16)
     meaning.update(totals[0].to_bytes(8) + totals[1].to_bytes(8))
     return meaning.hexdigest()
 

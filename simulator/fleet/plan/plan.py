@@ -22,7 +22,6 @@ from simulator.fleet.plan.timeline import Timeline
 from simulator.fleet.scenario.fleet import ModelSettings
 from simulator.fleet.scenario.kinds import BackfillSettings
 from simulator.fleet.scenario.model import Scenario
-from simulator.fleet.scenario.reading import ScenarioFile
 from simulator.fleet.signals.base import READING, device_key
 
 _STEP_S: Final = 1.0
@@ -37,15 +36,13 @@ class Plan:
 
     Args:
         scenario: what is planned.
-        program_digest: of the program that gives the readings; empty where there is none.
 
     Attributes:
         timeline: the phases, without waits at barriers.
     """
 
-    def __init__(self, scenario: Scenario, *, program_digest: str = "") -> None:
+    def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
-        self.program_digest = program_digest
         self.timeline = Timeline.of(scenario)
         self._ranges: dict[range, RangePlan] = {}
         self._periodic: dict[range, tuple[Periodic, ...]] = {}
@@ -119,11 +116,6 @@ class Plan:
         if devices not in self._periodic:
             self._periodic[devices] = tuple(periodic_of(self.scenario, self.models, devices))
         return self._periodic[devices]
-
-
-def plan_of(file: ScenarioFile) -> Plan:
-    """The plan of a scenario that was read, with the program that it may have."""
-    return Plan(file.scenario, program_digest=file.program.digest if file.program is not None else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +216,7 @@ def periodic_of(scenario: Scenario, kinds: Indices, devices: range) -> Iterator[
         kinds: the model of each device of the fleet.
         devices: the range.
     """
-    if scenario.kind in {"onboarding_storm", "limiter"} or scenario.arrivals:
+    if scenario.kind == "onboarding_storm" or scenario.arrivals:
         return
     for index, model in enumerate(scenario.fleet.models):
         local = np.flatnonzero(kinds[devices.start : devices.stop] == index).astype(np.int64)

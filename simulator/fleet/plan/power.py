@@ -9,14 +9,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from simulator.fleet.models.build import ModelParts, power_sources
-from simulator.fleet.models.condition import PowerLoss
-from simulator.fleet.models.power import losses
 from simulator.fleet.plan.hashed_random import Floats, Indices, mix, shuffled, stream, unit
 from simulator.fleet.plan.timeline import PhaseSpan, Timeline
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.phases import StormPhase
-from simulator.fleet.signals.base import Individual
 
 _TICKS_PER_S: Final = 100_000
 _TICK_BITS: Final = 42
@@ -31,7 +27,7 @@ class Losses:
     """What takes the power or the connection of some devices; one row for each time.
 
     Attributes:
-        cause: what it is, for a person: ``battery of pump``.
+        cause: what it is, for a person: ``reboots of pump``.
         device: counted from the range's begin.
         since_s, until_s: when it begins and ends.
     """
@@ -156,14 +152,14 @@ def power_of(scenario: Scenario, timeline: Timeline, devices: range, own: Sequen
 
 
 def own_losses(scenario: Scenario, until_s: float, devices: range) -> tuple[Losses, ...]:
-    """When the devices of a range have no power by themselves: reboots, empty batteries, states.
+    """When the devices of a range reboot by themselves.
 
     Args:
         scenario: that is planned.
         until_s: those that begin before.
         devices: the range.
     """
-    return (*_reboots(scenario, until_s, devices), *_conditions(scenario, until_s, devices))
+    return tuple(_reboots(scenario, until_s, devices))
 
 
 def contact_of(scenario: Scenario, timeline: Timeline, devices: range) -> Switching:
@@ -259,28 +255,6 @@ def _reboots(scenario: Scenario, until_s: float, devices: range) -> Iterator[Los
         inside = begin_s < until_s
         since_s = begin_s[inside]
         yield Losses(f"reboots of {model.name}", device[inside], since_s, since_s + model.reboots.away_s)
-
-
-def _conditions(scenario: Scenario, until_s: float, devices: range) -> Iterator[Losses]:
-    """Batteries that are empty, and states in which devices are off."""
-    kinds = model_of(scenario)[devices.start : devices.stop]
-    for index, model in enumerate(scenario.fleet.models):
-        # Reboots are counted above, for all devices at once.
-        states = model.states or {}
-        if all(state.powered for state in states.values()):
-            states = {}
-        local = np.flatnonzero(kinds == index).tolist()
-        for source in power_sources(ModelParts(model.name, {}, states=states, battery=model.battery)):
-            device: list[int] = []
-            begin_s: list[float] = []
-            end_s: list[float] = []
-            for number in local:
-                for loss in losses(source, Individual.at(scenario.seed, devices.start + number), until_s):
-                    device.append(number)
-                    begin_s.append(max(loss.since_s, 0.0))
-                    end_s.append(loss.until_s)
-            name = "battery" if source.loss is PowerLoss.BATTERY else "states"
-            yield Losses(f"{name} of {model.name}", np.array(device, np.int64), np.array(begin_s), np.array(end_s))
 
 
 def _changes(device: Indices, time_s: Floats, sign: int) -> Causes:

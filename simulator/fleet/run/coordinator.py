@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from agent.errors import StorageError, TransportError
+from simulator.fleet.metrics.health import STOOD_STILL_S, boot_time
 from simulator.fleet.metrics.merging import PATIENCE, Merger
 from simulator.fleet.plan.timeline import Timeline
 from simulator.fleet.record import Second, Span, WorkerGap
@@ -92,6 +93,7 @@ class RunOutcome:
         interrupted: somebody ended it.
         drained_from_s: when the drain began, since the run's begin; None when there was none.
         late: devices that still held something at the end, and how many.
+        stood_still_s: how long this process did nothing between the begin and the end of the drain.
         has_all_ledgers: those of every worker are here, also of workers on other machines.
     """
 
@@ -108,6 +110,7 @@ class RunOutcome:
     drained_from_s: float | None = None
     late: tuple[str, ...] = ()
     late_count: int = 0
+    stood_still_s: float = 0.0
     has_all_ledgers: bool = True
 
 
@@ -156,6 +159,7 @@ class Coordinator:
         merger: takes the workers' seconds.
         listener: receives what happens.
         now: the monotonic clock; each worker may have another one.
+        boot_time: a clock that goes on while the machine sleeps.
     """
 
     def __init__(
@@ -166,12 +170,15 @@ class Coordinator:
         listener: RunListener,
         *,
         now: Callable[[], float] = time.monotonic,
+        boot_time: Callable[[], float] = boot_time,
     ) -> None:
         self._workers = workers
         self._schedule = schedule
         self._merger = merger
         self._listener = listener
         self._now = now
+        self._boot_time = boot_time
+        self._looked_s: float | None = None  # on the clock of ``boot_time``, while the load goes on
         self._clocks = Clocks()
         self._watch = TargetWatch()
         self._done = RunOutcome()
@@ -197,6 +204,7 @@ class Coordinator:
             began_s = self._now() + _LEAD_S + self._schedule.devices / _BUILT_PER_S
             self._send(Begin(began_s))
             done.began_s = began_s
+            self._looked_s = self._boot_time()
             self._play_phases()
             self._drain(self._schedule.drain_s)
         except KeyboardInterrupt:
@@ -313,6 +321,8 @@ class Coordinator:
 
     def _close(self) -> None:
         """Wait for every worker's last message, and take the seconds that are left."""
+        self._notice_standstill()
+        self._looked_s = None
         self._send(Stop())
         deadline_s = self._now() + _CLOSE_S
         try:
@@ -329,10 +339,20 @@ class Coordinator:
 
     def _receive(self, timeout_s: float) -> None:
         """Take what has come; Ctrl-C meanwhile counts when all of it is taken."""
+        self._notice_standstill()
         with interrupts_afterwards():
             for message in self._workers.receive(timeout_s):
                 self._take(message)
             self._show(self._merger.ready())
+
+    def _notice_standstill(self) -> None:
+        """Count the time since the last look, where nothing but a standstill makes it so long."""
+        if self._looked_s is not None:
+            now_s = self._boot_time()
+            late_s = now_s - self._looked_s - _LOOK_S
+            if late_s >= STOOD_STILL_S:
+                self._done.stood_still_s += late_s
+            self._looked_s = now_s
 
     def _take(self, message: FromWorker | WorkerLost) -> None:
         if not isinstance(message, WorkerLost):

@@ -42,8 +42,8 @@ from simulator.fleet.workload.fleet import FleetJob
 
 _SLOWEST_KEPT: Final = 20
 _WITH_DRAIN: Final = frozenset({"load", "command_round_trip", "onboarding_storm"})
-"""Kinds whose phases make all the load; history and a limiter's test just take their time."""
-_NOUNS: Final = {"onboarding_storm": "label", "limiter": ""}
+"""Kinds whose phases make all the load; history just takes its time."""
+_NOUNS: Final = {"onboarding_storm": "label"}
 """Kinds without devices, and what they have instead."""
 _NOT_YET: Final = Verdict(VerdictStatus.INTERRUPTED, 130, ("the run has not ended",))
 
@@ -138,7 +138,9 @@ def last_record(reporter: RunReporter, outcome: RunOutcome, merger: Merger, audi
     """
     scenario = reporter.scenario
     is_open = any(arrivals.kind == "open" for arrivals in scenario.arrivals)
-    assessment = reporter.saturation.assess(is_open=is_open, is_pooled=scenario.target.is_pooled)
+    assessment = reporter.saturation.assess(
+        is_open=is_open, is_pooled=scenario.target.is_pooled, stood_still_s=outcome.stood_still_s
+    )
     totals = merger.totals
     summaries = [outcome.summaries[number] for number in sorted(outcome.summaries)]
     partial, device_names = _partial(outcome, reporter), _names(reporter)
@@ -185,6 +187,9 @@ def last_record(reporter: RunReporter, outcome: RunOutcome, merger: Merger, audi
         held=tuple(summary.held for summary in summaries if summary.held),
     )
     verdict = judge_run(RunFindings(audit, results, merger.gaps, partial, reasons))
+    if verdict.word is VerdictStatus.FAILED and assessment.stood_still:
+        reasons = replace(reasons, saturated=assessment.stood_still)
+        verdict = judge_run(RunFindings(audit, results, merger.gaps, partial, reasons))
     return replace(record, thresholds=results, verdict=verdict, reasons=reasons)
 
 

@@ -112,6 +112,7 @@ async def _perform(number: int, job: Job, link: Link, sender: _Sender) -> None:
             match order:
                 case Begin(at_s):
                     play.begin(at_s)
+                    probe.begin(at_s)
                     seconds = start_task(_cut_seconds(play, recorder, at_s, sender), "seconds")
                 case EnterPhases():
                     phases = start_task(enter_phases(play, order), "phases")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,15 +12,13 @@ from jsonschema.exceptions import SchemaError
 from agent.errors import ConfigurationError
 from agent.wire.key_files import read_key_file
 from simulator.fleet.device.handlers import SENSOR, VOCABULARY, VirtualHandler, payload_fault
-from simulator.fleet.models.build import ModelParts, build_model
 from simulator.fleet.products import load_product
 from simulator.fleet.scenario.finding import Finding
-from simulator.fleet.scenario.fleet import FROM_PRODUCT
 from simulator.fleet.scenario.identities import read_identifiers
 from simulator.fleet.scenario.load import CommandSettings
 from simulator.fleet.scenario.model import Scenario
-from simulator.fleet.signals.from_product import signals_of_product
-from simulator.fleet.signals.registry import SignalSettings
+from simulator.fleet.signals.build import build_signals
+from simulator.fleet.signals.registry import KINDS
 from simulator.wire.products import NewProduct
 from simulator.yaml_document import KeyPath
 
@@ -38,16 +36,15 @@ def product_of(scenario: Scenario, folder: Path) -> NewProduct:
     return load_product(None if name == BUILT_IN_PRODUCT else folder / name)
 
 
-def signals_of_models(scenario: Scenario, product: NewProduct) -> tuple[Mapping[str, SignalSettings], ...]:
-    """What the devices of each model read, with ``from_product`` filled in.
-
-    Raises:
-        ConfigurationError: the product's tables cannot be read.
-    """
-    return tuple(
-        signals_of_product(product) if model.signals == FROM_PRODUCT else model.signals
-        for model in scenario.fleet.models
-    )
+def check_code(scenario: Scenario) -> Iterator[Finding]:
+    """The signals that run code, which somebody has to allow."""
+    for index, model in enumerate(scenario.fleet.models):
+        for name, settings in model.signals.items():
+            if KINDS[settings.kind].runs_code:
+                yield Finding.at(
+                    ("fleet", "models", index, "signals", name, "file"),
+                    issue="is a program; look into it, and give --allow-python if you trust it",
+                )
 
 
 def check_files(scenario: Scenario, folder: Path) -> Iterator[Finding]:
@@ -64,7 +61,7 @@ def check_files(scenario: Scenario, folder: Path) -> Iterator[Finding]:
         yield Finding.at(("fleet", "product"), issue=issue)
     else:
         yield from _payloads(scenario, product)
-        yield from _models(scenario, product, folder)
+    yield from _models(scenario, folder)
     for index, pair in enumerate(scenario.target.keys):
         try:
             read_key_file(folder / pair.secret_key_file, others_may_not=_OTHERS_MAY_NOT)
@@ -81,16 +78,10 @@ def check_files(scenario: Scenario, folder: Path) -> Iterator[Finding]:
             yield Finding.at(("fleet", "identities", "from"), ("fleet", "devices"), issue=_short(error))
 
 
-def _models(scenario: Scenario, product: NewProduct, folder: Path) -> Iterator[Finding]:
-    try:
-        all_signals = signals_of_models(scenario, product)
-    except ConfigurationError as error:
-        yield Finding.at(("fleet", "product"), issue=f"from_product: {_short(error)}")
-        return
-    for index, (model, signals) in enumerate(zip(scenario.fleet.models, all_signals, strict=True)):
-        parts = ModelParts(model.name, signals, states=model.states or {}, battery=model.battery)
+def _models(scenario: Scenario, folder: Path) -> Iterator[Finding]:
+    for index, model in enumerate(scenario.fleet.models):
         try:
-            build_model(parts, folder=folder)
+            build_signals(model.signals, folder=folder)
         except ConfigurationError as error:
             for fault in error.faults:
                 yield Finding.at(("fleet", "models", index, "signals"), issue=fault)

@@ -3,33 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
-from pydantic import AfterValidator, Discriminator, Field, Tag
+from pydantic import Field
 
-from simulator.fleet.models.settings import (
-    BatterySettings,
-    ClockSettings,
-    FirmwareSettings,
-    RebootSettings,
-    States,
-    check_states,
-)
+from simulator.fleet.models.settings import ClockSettings, FirmwareSettings, RebootSettings
 from simulator.fleet.settings import Name, Seconds, Section, Share
+from simulator.fleet.signals.climate import CLIMATE_SETTINGS
 from simulator.fleet.signals.registry import SignalMap
 
-FROM_PRODUCT: Final = "from_product"
 DEVICES_MAX: Final = 1_000_000
-
-
-def _form(value: Any) -> str:
-    return "(text)" if isinstance(value, str) else "(section)"
-
-
-Signals = Annotated[
-    Annotated[Literal["from_product"], Tag("(text)")] | Annotated[SignalMap, Tag("(section)")],
-    Discriminator(_form),
-]
 
 
 class IdentitySettings(Section):
@@ -69,18 +52,14 @@ class PollSettings(Section):
 class ModelSettings(Section):
     """One kind of device."""
 
-    name: Name = Field(default="climate", description="What `plan` calls it; a program that gives readings gets it.")
+    name: Name = Field(default="climate", description="What `plan` calls it.")
     share: Share = Field(default=1.0, gt=0, description="Share of the fleet; all models together make 1.")
-    signals: Signals = Field(
-        default=FROM_PRODUCT,
-        description="What its sensors read, by reading name; from_product takes the product's own tables.",
+    signals: SignalMap = Field(
+        default_factory=lambda: dict(CLIMATE_SETTINGS),
+        description="What its sensors read, by reading name; left out: what a climate node reads.",
     )
     telemetry: TelemetrySettings = Field(default_factory=TelemetrySettings, description="Readings.")
     poll: PollSettings = Field(default_factory=PollSettings, description="Asking for commands.")
-    states: Annotated[States, AfterValidator(check_states)] | None = Field(
-        default=None, description="The states of a device, by name, such as idle and active; left out: always the same."
-    )
-    battery: BatterySettings | None = Field(default=None, description="What it lives on; left out: mains.")
     firmware: FirmwareSettings | None = Field(
         default=None, description="Which firmware it has, and how updates go; left out: it reports none."
     )

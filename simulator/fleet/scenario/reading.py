@@ -14,9 +14,9 @@ from pydantic import ValidationError
 from agent.errors import ConfigurationError
 from simulator.fleet.scenario.checks import check_scenario
 from simulator.fleet.scenario.fault_checks import check_fault_readings
+from simulator.fleet.scenario.files import check_code
 from simulator.fleet.scenario.finding import Finding
 from simulator.fleet.scenario.model import Scenario
-from simulator.fleet.scenario.python_file import Program, check_program, run_scenario_file
 from simulator.fleet.scenario.validation_text import faults_of
 from simulator.yaml_document import Document, Fault, KeyPath, Place, read_document
 
@@ -28,13 +28,11 @@ class ScenarioFile:
     Attributes:
         folder: relative paths in it start here.
         text: as it was given, for the record of the run.
-        program: gives the readings; None where the models' signals do.
     """
 
     scenario: Scenario
     folder: Path
     text: str
-    program: Program | None = None
 
 
 def read_scenario(path: Path) -> Scenario:
@@ -47,38 +45,31 @@ def read_scenario(path: Path) -> Scenario:
 
 
 def read_scenario_file(path: Path, *, allow_python: bool = False) -> ScenarioFile:
-    """As :func:`read_scenario`, with the text beside it; a program is run where that is allowed.
+    """As :func:`read_scenario`, with the text beside it.
 
     Args:
-        path: a YAML file, or a Python file with ``def scenario() -> dict``.
-        allow_python: whether a Python file may be run.
+        path: a YAML file.
+        allow_python: whether Python files that signals name may be run.
 
     Raises:
         ConfigurationError: see there.
     """
-    if path.suffix == ".py":
-        document, program = run_scenario_file(path, allowed=allow_python)
-        scenario = scenario_of(Document(document), path.parent, str(path), programmed=program is not None)
-        text = json.dumps(document, indent=2)
-        if program is not None:
-            check_program(scenario, path.parent, program)
-            text += f"\n# readings by telemetry() of {path.name}, SHA-256 {program.digest}\n"
-        return ScenarioFile(scenario, path.parent, text, program)
     try:
         raw = path.read_bytes()
     except OSError as error:
         raise ConfigurationError([f"cannot be read: {error.strerror}; name a file that is there"], str(path)) from None
-    scenario = parse_scenario(raw, path.parent, str(path))
+    scenario = parse_scenario(raw, path.parent, str(path), allow_python=allow_python)
     return ScenarioFile(scenario, path.parent, raw.decode("utf-8", errors="replace"))
 
 
-def parse_scenario(raw: bytes, folder: Path, source: str = "scenario") -> Scenario:
+def parse_scenario(raw: bytes, folder: Path, source: str = "scenario", *, allow_python: bool = False) -> Scenario:
     """The scenario of a YAML text.
 
     Args:
         raw: the text.
         folder: relative paths in it start here.
         source: what complaints name.
+        allow_python: whether Python files that signals name may be run.
 
     Raises:
         ConfigurationError: see :func:`read_scenario`.
@@ -88,17 +79,17 @@ def parse_scenario(raw: bytes, folder: Path, source: str = "scenario") -> Scenar
         empty = Fault(Place(1, 1), (), "is empty; 'fleet-simulator init' writes one to start from")
         faults = document.faults or (empty,)
         raise ConfigurationError([str(fault) for fault in faults], source)
-    return scenario_of(document, folder, source)
+    return scenario_of(document, folder, source, allow_python=allow_python)
 
 
-def scenario_of(document: Document, folder: Path, source: str, *, programmed: bool = False) -> Scenario:
+def scenario_of(document: Document, folder: Path, source: str, *, allow_python: bool = False) -> Scenario:
     """The scenario of a document.
 
     Args:
         document: the scenario.
         folder: relative paths in it start here.
         source: what complaints name.
-        programmed: a program gives the readings, whatever the signals are called.
+        allow_python: whether Python files that signals name may be run.
 
     Raises:
         ConfigurationError: see :func:`read_scenario`.
@@ -109,7 +100,8 @@ def scenario_of(document: Document, folder: Path, source: str, *, programmed: bo
         raise _refusal(faults, source)
 
     def check(scenario: Scenario) -> list[Finding]:
-        return [*check_scenario(scenario, folder), *([] if programmed else check_fault_readings(scenario, folder))]
+        barred = [] if allow_python else list(check_code(scenario))
+        return barred or [*check_scenario(scenario, folder), *check_fault_readings(scenario)]
 
     try:
         scenario = Scenario.model_validate_json(json.dumps(document.value), strict=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import difflib
 import json
-from collections.abc import Mapping
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -41,13 +40,12 @@ def starter_text(name: str) -> str:
     return (_folder() / f"{name}{_SUFFIX}").read_text(encoding="utf-8")
 
 
-def write_scenario(path: Path, text: str, files: Mapping[str, str], *, force: bool) -> tuple[Path, ...]:
-    """Write a scenario, the files that it names, and the JSON Schema that its first line names for editors.
+def write_scenario(path: Path, text: str, *, force: bool) -> tuple[Path, Path]:
+    """Write a scenario, and the JSON Schema that its first line names for editors.
 
     Args:
-        path: of the scenario; the others come beside it.
+        path: of the scenario; the schema comes beside it.
         text: of the scenario.
-        files: by name.
         force: overwrite files that are there. A schema of this program always is.
 
     Returns:
@@ -58,7 +56,6 @@ def write_scenario(path: Path, text: str, files: Mapping[str, str], *, force: bo
     """
     wanted = {
         path: f"{_SCHEMA_LINE}{SCHEMA_FILE}\n{text}",
-        **{path.parent / name: content for name, content in files.items()},
         path.parent / SCHEMA_FILE: schema_text(),
     }
     new: list[Path] = []
@@ -78,7 +75,7 @@ def write_scenario(path: Path, text: str, files: Mapping[str, str], *, force: bo
             with contextlib.suppress(OSError):
                 each.unlink(missing_ok=True)
         raise ConfigurationError([cannot_write(path_now, error, "another --out")], "--out") from None
-    return tuple(wanted)
+    return path, path.parent / SCHEMA_FILE
 
 
 def _is_our_schema(path: Path) -> bool:

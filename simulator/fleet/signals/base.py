@@ -127,18 +127,6 @@ def millisecond_of(time_s: float) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Since:
-    """Another signal on the run's own time: what it is at 0, this one is at ``origin_s``."""
-
-    signal: Signal
-    origin_s: float
-
-    def value_at(self, device: Individual, time_s: float) -> float:
-        """What the reading of ``device`` is at ``time_s``; NaN where it has none."""
-        return self.signal.value_at(device, time_s - self.origin_s)
-
-
-@dataclass(frozen=True, slots=True)
 class Shaped:
     """A signal within the sensor's bounds and decimals.
 

@@ -43,17 +43,11 @@ class ChainState:
 
 @dataclass(frozen=True, slots=True)
 class StateInterval:
-    """One stay in a state: from ``since_s`` until before ``until_s``.
-
-    Attributes:
-        settled_s: when the last stay in an unsettling state of this block ended, or the block began; the end of this
-            stay while it is such a state itself.
-    """
+    """One stay in a state: from ``since_s`` until before ``until_s``."""
 
     state: str
     since_s: float
     until_s: float
-    settled_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +65,11 @@ class Chain:
     Args:
         name: another one gives another chance on the same device.
         states: by name, at least two; the ways lead to states that there are.
-        unsettling: states whose end is remembered until the next one (:attr:`StateInterval.settled_s`), such as those
-            in which a device has no power.
     """
 
-    __slots__ = ("_block_s", "_nexts", "_salt", "_shares", "_states", "_unsettling")
+    __slots__ = ("_block_s", "_nexts", "_salt", "_shares", "_states")
 
-    def __init__(self, name: str, states: Mapping[str, ChainState], unsettling: frozenset[str] = frozenset()) -> None:
-        self._unsettling = unsettling
+    def __init__(self, name: str, states: Mapping[str, ChainState]) -> None:
         self._states = dict(states)
         self._salt = salt_of("chain", name)
         visits = _visits(self._states)
@@ -102,16 +93,13 @@ class Chain:
         else:
             count = 0
             state = _pick(self._shares, self._chance(device, block, 0))
-            stay = self._stay(state, begin_s, min(begin_s + self._length(device, state, block, 0), end_s), begin_s)
+            stay = StateInterval(state, begin_s, min(begin_s + self._length(device, state, block, 0), end_s))
         while time_s >= stay.until_s and stay.until_s < end_s:
             count += 1
             state = _pick(self._nexts[stay.state], self._chance(device, block, 2 * count))
             until_s = stay.until_s + self._length(device, state, block, count)
-            stay = self._stay(state, stay.until_s, min(until_s, end_s), stay.settled_s)
+            stay = StateInterval(state, stay.until_s, min(until_s, end_s))
         return _Found(block, count, stay)
-
-    def _stay(self, state: str, since_s: float, until_s: float, settled_s: float) -> StateInterval:
-        return StateInterval(state, since_s, until_s, until_s if state in self._unsettling else settled_s)
 
     def _length(self, device: Individual, state: str, block: int, count: int) -> float:
         described = self._states[state]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self, TypeVar, get_args
@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal, Self, TypeVar, get_args
 from pydantic import Field, model_validator
 
 from simulator.fleet.settings import Section, key
-from simulator.fleet.signals.base import Shaped, Signal
+from simulator.fleet.signals.base import Signal
 
 DIGITS_MAX: Final = 9
 """More decimals than any sensor has, and few enough to be the same on every machine."""
@@ -18,23 +18,10 @@ DIGITS_MAX: Final = 9
 Digits = Annotated[int, Field(ge=0, le=DIGITS_MAX)]
 
 
-class SignalBasis(Section):
+class Shape(Section):
     """What the settings of every signal have; each kind narrows ``kind`` to its word."""
 
     kind: str
-
-    def names(self, name: str) -> tuple[str, ...]:
-        """The readings that the signal gives.
-
-        Args:
-            name: that the scenario has it under.
-        """
-        return (name,)
-
-
-class Shape(SignalBasis):
-    """What a signal of one reading has beside its kind: bounds, decimals and unit."""
-
     min: float | None = key("lower values are given as this one", default=None, example=-40)
     max: float | None = key("higher values are given as this one", default=None, example=85)
     digits: Digits = key("decimals of the sensor", default=2)
@@ -54,19 +41,17 @@ class SignalContext:
     Attributes:
         folder: where files are looked for that have no absolute path; the scenario's.
         origin_s: when signals begin that are played once or in step, seconds since the epoch.
-        reference: another reading of the same device, by name.
     """
 
     folder: Path
     origin_s: float
-    reference: Callable[[str], Signal]
 
     def begin_s(self, begin: Literal["hashed", "in_step"]) -> float | None:
         """When all devices begin; None where each begins at a point of its own."""
         return None if begin == "hashed" else self.origin_s
 
 
-Maker = Callable[[str, Any, SignalContext], Signal | Mapping[str, Shaped]]
+Maker = Callable[[str, Any, SignalContext], Signal]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +60,15 @@ class SignalKind:
 
     Attributes:
         settings: of the scenario.
-        make: the signal, or the signals by reading name, out of name, settings and context.
+        make: the signal out of name, settings and context.
         reads_file: it opens a file that the settings name.
+        runs_code: it runs that file.
     """
 
-    settings: type[SignalBasis]
+    settings: type[Shape]
     make: Maker
     reads_file: bool = False
+    runs_code: bool = False
 
 
 REGISTERED: Final[dict[str, SignalKind]] = {}
@@ -90,7 +77,9 @@ REGISTERED: Final[dict[str, SignalKind]] = {}
 AnyMaker = TypeVar("AnyMaker", bound=Maker)
 
 
-def register_signal(settings: type[SignalBasis], *, reads_file: bool = False) -> Callable[[AnyMaker], AnyMaker]:
+def register_signal(
+    settings: type[Shape], *, reads_file: bool = False, runs_code: bool = False
+) -> Callable[[AnyMaker], AnyMaker]:
     """Make a function the maker of a kind of signal that scenarios can name; a decorator.
 
     A module of :mod:`simulator.fleet.signals.kinds` is all that a kind needs:
@@ -99,6 +88,7 @@ def register_signal(settings: type[SignalBasis], *, reads_file: bool = False) ->
     Args:
         settings: of the scenario; its ``kind`` is a ``Literal`` of one word.
         reads_file: it opens a file that the settings name.
+        runs_code: it runs that file.
 
     Raises:
         ValueError: the word is taken.
@@ -108,7 +98,7 @@ def register_signal(settings: type[SignalBasis], *, reads_file: bool = False) ->
     def register(make: AnyMaker) -> AnyMaker:
         if word in REGISTERED:
             raise ValueError(f"two signals are called {word!r}")
-        REGISTERED[word] = SignalKind(settings, make, reads_file)
+        REGISTERED[word] = SignalKind(settings, make, reads_file, runs_code)
         return make
 
     return register

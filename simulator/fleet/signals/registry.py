@@ -14,7 +14,7 @@ from pydantic import Field
 
 from simulator.fleet.settings import ReadingName
 from simulator.fleet.signals import kinds
-from simulator.fleet.signals.kind import REGISTERED, SignalBasis
+from simulator.fleet.signals.kind import REGISTERED, Shape
 
 for _module in iter_modules(kinds.__path__, f"{kinds.__name__}."):
     import_module(_module.name)
@@ -22,7 +22,7 @@ for _module in iter_modules(kinds.__path__, f"{kinds.__name__}."):
 KINDS: Final = dict(sorted(REGISTERED.items()))
 
 if TYPE_CHECKING:
-    SignalSettings = SignalBasis
+    SignalSettings = Shape
 else:
     SignalSettings = Annotated[
         Union[tuple(each.settings for each in KINDS.values())],  # noqa: UP007 - made of what is registered
@@ -31,4 +31,4 @@ else:
 """One signal of a scenario: the settings of one of the kinds."""
 
 SignalMap = Annotated[dict[ReadingName, SignalSettings], Field(min_length=1, max_length=100)]
-"""Signals by reading name. A ``gps_route`` stands under any name and gives four readings of its own names."""
+"""Signals by reading name."""

@@ -24,6 +24,7 @@ import httpx
 
 from agent.core.backoff import Backoff
 from agent.core.outbox import Disposition, judge_readings
+from agent.core.schedule import Schedule
 from agent.errors import InvalidMessage, ServiceError, UnexpectedAnswer
 from agent.wire import paths
 from agent.wire.answers import Answer
@@ -115,7 +116,7 @@ class BackfillWorkload:
         self._job = job
         self._recorder = recorder
         scenario = job.scenario
-        self._models = build_models(scenario, job.folder, job.to_s, job.program)
+        self._models = build_models(scenario, job.folder, job.to_s)
         self._plan = Plan(scenario)
         self._first_number = first_number_of(history_name(scenario, job.from_s, job.to_s))
         self._keys = Keyring(read_keys(job.keys))
@@ -385,10 +386,12 @@ class BackfillWorkload:
     def _history(self, number: int) -> Iterator[PastReading]:
         job = self._job
         index = job.devices.start + number
+        own = self._plan.reading_schedule(index)
         return history_of(
-            self._model(number),
+            self._model(number).signals,
             Individual.at(job.scenario.seed, index),
-            self._plan.reading_schedule(index),
+            # The plan counts from the run's begin, which is the history's end.
+            Schedule(own.period_s, (job.to_s + own.phase_s) % own.period_s),
             from_s=job.from_s,
             to_s=job.to_s,
         )

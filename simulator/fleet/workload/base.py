@@ -1,4 +1,4 @@
-"""What a worker plays: devices under load, onboarding, a limiter's test, or history. One interface for all of them."""
+"""What a worker plays: devices under load, onboarding, or history. One interface for all of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any, Protocol
 from simulator.fleet.audit.file_ledger import LedgerTarget
 from simulator.fleet.record import AuditRecord, CommandEnds, SlowDevice, Span
 from simulator.fleet.scenario.model import Scenario
-from simulator.fleet.scenario.python_file import Program
 from simulator.fleet.target.target import KeyPairFile
 
 
@@ -28,7 +27,6 @@ class DeviceJob:
         offers: the service's extensions.
         ledger: where this worker's ledger goes; None keeps none.
         connections: requests under way at once, where devices share connections.
-        program: gives the readings; None where the signals do.
     """
 
     scenario: Scenario
@@ -42,7 +40,6 @@ class DeviceJob:
     offers: frozenset[str]
     ledger: LedgerTarget | None = None
     connections: int = 16
-    program: Program | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,6 @@ from simulator.fleet.target.target import KeyPairFile
 from simulator.fleet.workload.link_state import LinkFaults
 from simulator.fleet.workload.links import Links
 from simulator.fleet.workload.mqtt_links import MqttLinks
-from simulator.fleet.workload.slow_connections import SlowTarget
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,10 +183,6 @@ class TransportParts(Protocol):
 
     def make_load(self, scenario: Scenario, address: Address, specs: DeviceSpecs, context: WorkerContext) -> LoadParts:
         """Make requests without devices: pure load."""
-        ...
-
-    def slow_target(self, scenario: Scenario, address: Address) -> SlowTarget:
-        """Return where the slow connections of a slow loris go: where the devices go."""
         ...
 
 

@@ -11,7 +11,6 @@ from typing import Any
 from simulator.fleet.device.environment import Environment
 from simulator.fleet.engine.wheel import FIRES_PER_TURN, Clock, Wheel
 from simulator.fleet.faults.base import DeviceFault
-from simulator.fleet.faults.kinds.slow_loris import SlowLoris
 from simulator.fleet.faults.link import LinkFault
 from simulator.fleet.faults.registry import KINDS, DeviceFaultSettings, build_faults
 from simulator.fleet.models.condition import ALWAYS_ON
@@ -22,8 +21,6 @@ from simulator.fleet.signals.base import Individual
 from simulator.fleet.workload.agenda import CallHeap
 from simulator.fleet.workload.devices import Devices
 from simulator.fleet.workload.link_state import LinkFaults
-from simulator.fleet.workload.slow_connections import SlowConnections, SlowTarget
-from simulator.watched import start_task
 
 
 def read_device_faults(scenario: Scenario) -> tuple[DeviceFaultSettings, ...]:
@@ -109,8 +106,6 @@ class FaultSchedule:
         settings: of the scenario.
         context: what they work on.
         origin_s: the run's begin, seconds since the epoch.
-        slow: where slow connections go.
-        part: this worker's part of them, 0 to 1.
 
     Attributes:
         power: switches devices, as far as faults let it.
@@ -121,16 +116,13 @@ class FaultSchedule:
         settings: Sequence[DeviceFaultSettings],
         context: FaultContext,
         origin_s: float,
-        *,
-        slow: SlowTarget,
-        part: float,
     ) -> None:
         self._settings = settings
         self._context = context
         self._origin_s = origin_s
         self._begun: dict[int, DeviceFault[Any]] = {}  # by place in the scenario
         self.power = PowerFaults(context)
-        self._network = NetworkFaults(context, slow=slow, part=part)
+        self._network = NetworkFaults(context)
 
     def begin(self, moved: Callable[[float], float | None]) -> None:
         """Begin the faults whose time has become certain; those behind a barrier wait until it opens.
@@ -231,23 +223,17 @@ class PowerFaults:
 
 
 class NetworkFaults:
-    """Applies faults of the network: links that go and come back, requests that get through badly, slow connections.
+    """Applies faults of the network: links that go and come back, requests that get through badly.
 
     Args:
         context: the devices.
-        slow: where slow connections go.
-        part: this worker's part of them, 0 to 1.
     """
 
-    def __init__(self, context: FaultContext, *, slow: SlowTarget, part: float) -> None:
+    def __init__(self, context: FaultContext) -> None:
         self._context = context
-        self._target = slow
-        self._part = part
         self._is_over = False
         self._away: Counter[int] = Counter()  # how many faults keep a device away
         self._links: list[LinkFault[Any]] = []
-        self._slow: list[SlowConnections] = []
-        self._ending: set[asyncio.Task[None]] = set()
 
     def begin(self, faults: Sequence[DeviceFault[Any]]) -> None:
         """Apply these faults from now on, beside those before; each is given once. Others than links' do nothing."""
@@ -257,13 +243,11 @@ class NetworkFaults:
         self._links += links
         self._apply(self._links)
         for fault in links:
-            if isinstance(fault, SlowLoris):
-                self._plan_slow(fault)
             if type(fault).away is not LinkFault.away:
                 self._context.wheel.for_each(self._context.range_of, partial(self._plan_away, fault))
 
     async def end(self) -> None:
-        """Restore every link, and end what is slow; may be called again."""
+        """Restore every link; may be called again."""
         self._is_over = True
         away = [device for device, faults in self._away.items() if faults]
         self._away.clear()
@@ -273,8 +257,6 @@ class NetworkFaults:
                 await asyncio.sleep(0)
         if self._links:
             self._apply(())
-        await asyncio.gather(*(slow.end() for slow in self._slow), *self._ending)
-        self._slow.clear()
 
     def _apply(self, links: Sequence[LinkFault[Any]]) -> None:
         context = self._context
@@ -288,20 +270,6 @@ class NetworkFaults:
             if end_s > now_s:
                 self._context.at(begin_s, partial(self._lose, device))
                 self._context.at(end_s, partial(self._restore, device))
-
-    def _plan_slow(self, fault: SlowLoris) -> None:
-        if fault.end_s <= self._context.true_now_s():
-            return
-        count = max(1, round(fault.settings.connections * self._part))
-        slow = SlowConnections(self._target, count, fault.settings.every_s)
-        self._slow.append(slow)
-        self._context.at(fault.begin_s, slow.begin)
-        self._context.at(fault.end_s, partial(self._end_slow, slow))
-
-    def _end_slow(self, slow: SlowConnections) -> None:
-        task = start_task(slow.end(), "slow-end")
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
 
     def _lose(self, device: int) -> None:
         self._away[device] += 1

@@ -39,7 +39,7 @@ from simulator.fleet.workload.devices import (
     WorkerContext,
 )
 from simulator.fleet.workload.faults import FaultContext, FaultSchedule, read_device_faults
-from simulator.fleet.workload.make_devices import make_devices, parts_of
+from simulator.fleet.workload.make_devices import make_devices
 from simulator.fleet.workload.measurement import Measurement, StagedLedger
 from simulator.fleet.workload.models import build_models, device_model
 from simulator.fleet.workload.operator import EXPIRY_MARGIN_S, Operator, OrderContext
@@ -139,7 +139,7 @@ class FleetWorkload:
         self._began_s = self._staged.began_s = at_s
         self._agenda = Agenda(self._wheel, at_s, self.happen)
         self._origin_s = time.time() + at_s - time.monotonic()
-        if any(model.eventful for model in self._models):
+        if any(model.clock for model in self._models):
             self._build_models()
         around = self._environment(at_s)
         fleet = SharedSettings(
@@ -171,8 +171,6 @@ class FleetWorkload:
                     self._devices, around, self._wheel, self._clock, seed=job.scenario.seed, range_of=job.devices
                 ),
                 self._origin_s,
-                slow=parts_of(job.scenario).slow_target(job.scenario, job.address),
-                part=len(job.device_ids) / job.scenario.fleet.devices,
             )
             self._power = self._faults.power
             self._faults.begin(self._feed.moved)
@@ -306,7 +304,7 @@ class FleetWorkload:
         """The models, for a run that begins at ``self._origin_s``."""
         job = self._job
         target = job.scenario.target
-        self._models = build_models(job.scenario, job.folder, self._origin_s, job.program)
+        self._models = build_models(job.scenario, job.folder, self._origin_s)
         self._kinds = [
             device_model(
                 settings,
@@ -319,12 +317,10 @@ class FleetWorkload:
 
     def _environment(self, at_s: float) -> Environment | None:
         """What is the case beside the signals, None for nothing. Pure load meets faults of the network only."""
-        # Without devices nothing has a state or a clock; faults of the network go by the requests.
-        is_wire = self._job.scenario.level == "wire"
-        eventful = not is_wire and any(model.states or model.clock for model in self._models)
-        if not eventful and not self._fault_settings:
+        # Without devices nothing has a clock; faults of the network go by the requests.
+        has_clocks = self._job.scenario.level != "wire" and any(model.clock for model in self._models)
+        if not has_clocks and not self._fault_settings:
             return None
-        has_clocks = not is_wire and any(model.clock for model in self._models)
         return Environment(at_s, self._origin_s, NO_FAULTS, has_clocks=has_clocks)
 
     async def _file_events(self) -> None:

@@ -25,7 +25,6 @@ from simulator.fleet.workload.devices import (
     sources_of,
 )
 from simulator.fleet.workload.links import Links
-from simulator.fleet.workload.slow_connections import SlowTarget, over_http
 
 
 def _http_engine(target: TargetSettings, address: Address, context: WorkerContext) -> Http1Engine:
@@ -107,9 +106,3 @@ def make_load(scenario: Scenario, address: Address, specs: DeviceSpecs, context:
         on_news=context.on_news,
     )
     return LoadParts(load, links, lambda: engine.connections)
-
-
-def slow_target(scenario: Scenario, address: Address) -> SlowTarget:
-    """Return where the slow connections of a slow loris go: where the devices go."""
-    del scenario
-    return over_http(read_origin(address.base_url, address.ca_file))

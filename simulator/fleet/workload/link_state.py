@@ -73,7 +73,7 @@ class LinkState:
 
     def apply_link_faults(self, faults: LinkFaults) -> None:
         """Apply these faults to everything that is sent from now on."""
-        # Those that take links away altogether, or make traffic of their own, leave alone what gets through.
+        # Those that take links away altogether leave alone what gets through.
         self._faults = [fault for fault in faults.faults if type(fault).passage is not LinkFault.passage]
         self._seen = faults
 
@@ -93,11 +93,6 @@ class LinkState:
     def has_link_fault(self, device: int) -> bool:
         """Whether what this device does not get out is the link's doing, and not the generator's."""
         return device in self._down or any(fault.chooses(each) for fault, each, _ in self._acting(device))
-
-    def healed_s(self, device: int) -> float:
-        """How long until the last of the faults that now concern this device is over; 0 where there is none."""
-        ends = [fault.end_s - now_s for fault, each, now_s in self._acting(device) if fault.chooses(each)]
-        return max(ends, default=0.0)
 
     def _acting(self, device: int) -> Iterator[tuple[LinkFault[Any], Individual, float]]:
         seen = self._seen

@@ -47,7 +47,9 @@ class Links:
         """Send one whole request (head and body, ready for the wire); it waits its turn where no connection is free."""
         state = self.state
         if state.is_down(device):
-            self._refuse(caller, OutcomeClass.TRANSPORT, DOWN)
+            # Not from within: the caller expects its answer later.
+            now_s = self._clock.time()
+            self._clock.call_at(now_s, lambda: caller.failed(OutcomeClass.TRANSPORT, DOWN, None, self._clock.time()))
             return
         relay = _Relay(self, self._under_way.setdefault(device, set()), caller)
         passage = FREE if state.is_plain else state.passage(device, len(message))
@@ -88,21 +90,11 @@ class Links:
         """Call it after a while."""
         self._wheel.at(self._clock.time() + delay_s, call)
 
-    def _refuse(self, caller: Caller, outcome: OutcomeClass, why: str) -> None:
-        # Not from within: the caller expects its answer later.
-        self._clock.call_at(self._clock.time(), lambda: caller.failed(outcome, why, None, self._clock.time()))
-
     def _pass(self, device: int, message: bytes, relay: _Relay, timeout_s: float, passage: LinkPassage) -> None:
         now_s = self._clock.time()
-        if passage.refused is not None:
-            relay.forget()
-            self._refuse(relay.caller, passage.outcome, passage.refused)
-            return
         relay.slow_down(now_s, passage)
-        if passage.is_lost:
-            ended = partial(relay.give_up, _TIMED_OUT.format(timeout_s))
-            self.later(timeout_s, ended)
         if passage.request_lost:
+            self.later(timeout_s, partial(relay.give_up, _TIMED_OUT.format(timeout_s)))
             return
         if passage.foreign is not None:
             foreign = passage.foreign
@@ -143,8 +135,6 @@ class _Relay:
 
     def answered(self, status: int, headers: Headers, body: bytes, sent_s: float, now_s: float) -> None:
         """The answer came. See :class:`~simulator.fleet.engine.ports.Caller`."""
-        if self._passage.answer_lost:
-            return
         if self._passage.back_s > 0 and self.is_wanted:
             delay_s = self._passage.back_s
             self._passage = FREE
@@ -155,8 +145,6 @@ class _Relay:
 
     def failed(self, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:
         """No answer. See :class:`~simulator.fleet.engine.ports.Caller`."""
-        if self._passage.answer_lost:
-            return
         if self._end():
             self.caller.failed(outcome, reason, sent_s, now_s)
 

@@ -22,7 +22,6 @@ from simulator.fleet.workload.devices import (
     sources_of,
 )
 from simulator.fleet.workload.mqtt_links import MqttLinks
-from simulator.fleet.workload.slow_connections import SlowTarget, over_mqtt
 
 
 def broker_of(scenario: Scenario, address: Address) -> BrokerAddress:
@@ -107,8 +106,3 @@ def make_load(scenario: Scenario, address: Address, specs: DeviceSpecs, context:
         on_news=context.on_news,
     )
     return LoadParts(load, links, lambda: engine.standing)
-
-
-def slow_target(scenario: Scenario, address: Address) -> SlowTarget:
-    """Return where the slow connections of a slow loris go: where the devices go."""
-    return over_mqtt(broker_of(scenario, address))

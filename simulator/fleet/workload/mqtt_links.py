@@ -2,10 +2,8 @@
 
 A request over HTTP meets a fault of the network by itself; over MQTT a device's connection does, and stays with it:
 
-- what no link lets out, a portal answers or a broker does not take any more **ends the connection** at the device's
-  next word, and every further attempt to connect ends the same way, until the fault is over;
-- what gets lost leaves the connection **half-open**: the device receives nothing more and gets no error. Its keep-alive
-  finds that out, or the end of the fault, when the other end is back and does not know the connection any more;
+- what gets lost, a portal answers or a broker does not take any more **ends the connection** at the device's next word,
+  and every further attempt to connect ends the same way, until the fault is over;
 - what is slow comes later, both ways, in its order.
 """
 
@@ -40,7 +38,7 @@ _ROUND_TRIPS: Final = 2
 _ACKNOWLEDGEMENT_BYTES: Final = 4
 _TIMED_OUT: Final = "no answer within {:g} s"
 _NOT_TAKEN: Final = "the broker does not accept this device's token: Not authorized (0x87)"
-_GONE: Final = "the other end is back, and does not know the connection any more"
+_DEAD: Final = "the connection died of what the link lost"
 
 
 class MqttLinks:
@@ -78,13 +76,8 @@ class MqttLinks:
             line.end(Offline("closed", DOWN), OutcomeClass.TRANSPORT)
 
     def apply_link_faults(self, faults: LinkFaults) -> None:
-        """Apply these faults to everything that is sent from now on.
-
-        See :meth:`LinkState.apply_link_faults`. Without any fault, connections that died of one are reset.
-        """
+        """Apply these faults to everything that is sent from now on."""
         self.state.apply_link_faults(faults)
-        if self.state.is_plain:
-            self._wheel.for_each(list(self._lines.values()), _Line.revive)
 
     def open(self, device: int, opening: Opening, listener: SessionListener) -> None:
         """Connect, and subscribe. A session that this device still has is cut first. See :meth:`MqttEngine.open`."""
@@ -108,7 +101,7 @@ class MqttLinks:
         if line is None:
             self.engine.publish(device, topic, payload, publisher, timeout_s, retain=retain)
             return
-        message = _Message(line, publisher, timeout_s)
+        message = _Message(line, publisher)
         go = partial(self.engine.publish, device, topic, payload, message, timeout_s, retain=retain)
         line.say(len(topic) + len(payload), go, message)
 
@@ -122,10 +115,6 @@ class MqttLinks:
         """The device's power goes: the connection is reset, the broker publishes the will. Nobody is called then."""
         self._forget(device)
         self.engine.cut(device)
-
-    def make_half_open(self, device: int) -> None:
-        """Ignore everything on this session's connection from now on, even its end: it is half-open."""
-        self.engine.make_half_open(device)
 
     async def close(self) -> None:
         """Cut every session. See :meth:`MqttEngine.close`."""
@@ -163,7 +152,7 @@ class MqttLinks:
 class _Line:
     """One connection of one device, as far as the link lets it: the engine's listener in the device's place."""
 
-    __slots__ = ("_began_s", "_in", "_is_dead", "_is_over", "_links", "_listener", "_messages", "_out", "device")
+    __slots__ = ("_began_s", "_in", "_is_over", "_links", "_listener", "_messages", "_out", "device")
 
     def __init__(self, links: MqttLinks, device: int, listener: SessionListener) -> None:
         self.device = device
@@ -171,7 +160,7 @@ class _Line:
         self._listener = listener
         self._messages: dict[_Message, None] = {}
         self._began_s = links.now()
-        self._is_dead = self._is_over = False
+        self._is_over = False
         self._out: _Delays | None = None
         self._in: _Delays | None = None
 
@@ -180,9 +169,7 @@ class _Line:
     def connect(self, opening: Opening, passage: LinkPassage) -> None:
         """Connect through a link that has something wrong with it."""
         links = self._links
-        if passage.refused is not None:
-            self._end_later(0.0, Offline("bad_certificate", passage.refused), passage.outcome, sent=False)
-        elif passage.is_lost:
+        if passage.request_lost:
             timeout_s = links.connect_timeout_s
             self._end_later(timeout_s, Offline("unreachable", _TIMED_OUT.format(timeout_s)), OutcomeClass.TIMEOUT)
         elif passage.foreign is not None:
@@ -208,17 +195,11 @@ class _Line:
         if message is not None:
             self._messages[message] = None
         passage = self._passage(size_bytes)
-        if passage.is_barred:
+        if passage.ends_session:
             self._break_off(passage, message)
             return
-        if passage.is_lost:
-            self._die()
         if message is not None and passage != FREE:
             message.sent_s = self._links.now()
-        if passage.request_lost or (self._is_dead and not passage.answer_lost):
-            if message is not None:
-                message.time_out()
-            return
         if self._out is None and passage.out_s > 0:
             self._out = _Delays(self._links)
         if self._out is not None:
@@ -243,7 +224,7 @@ class _Line:
     def lost(self, error: Offline, outcome: OutcomeClass, began_s: float | None, now_s: float) -> None:
         """Note that there is no connection any more, or that it was never made."""
         del began_s, now_s
-        self.end(error, outcome, is_our_doing=self._is_dead)
+        self.end(error, outcome, is_our_doing=False)
 
     def acknowledged(self, message: _Message, code: int, sent_s: float) -> None:
         """PUBACK came, for a message of this line."""
@@ -256,16 +237,17 @@ class _Line:
 
     def _receive(self, size_bytes: int, deliver: Callable[[], None]) -> None:
         passage = self._passage(size_bytes)
-        if passage.is_lost:
-            self._die()
-        if self._is_dead or self._is_over:
+        if self._is_over:
+            return
+        if passage.request_lost:
+            self._break_off(passage, None)
             return
         if self._in is None and passage.back_s > 0:
             self._in = _Delays(self._links)
         if self._in is None:
             deliver()
         else:
-            self._in.add(passage.back_s, lambda: None if self._is_dead or self._is_over else deliver())
+            self._in.add(passage.back_s, lambda: None if self._is_over else deliver())
 
     # --- its end ------------------------------------------------------------------------------------------------------
 
@@ -294,41 +276,21 @@ class _Line:
         self._links.engine.cut(self.device)
         self.end(LockedOut("unauthorized", _NOT_TAKEN), OutcomeClass.REFUSED)
 
-    def revive(self) -> None:
-        """The other end is there again: a connection that died meanwhile is reset."""
-        if self._is_dead and not self._is_over:
-            self._links.engine.cut(self.device)
-            self.end(Offline("closed", _GONE), OutcomeClass.TRANSPORT)
-
     def _break_off(self, passage: LinkPassage, message: _Message | None) -> None:
-        """End the connection at this message, which is not sent; messages under way end with it."""
-        if message is not None:
-            message.begun_s = None
+        """End the connection at this message; messages under way end with it."""
+        if message is not None and not passage.request_lost:
+            message.begun_s = None  # it is not sent
         self._links.engine.cut(self.device)
         if passage.wrong_key:
             error: Offline = LockedOut("unauthorized", _NOT_TAKEN)
         elif passage.foreign is not None:
             error = Offline("closed", _is_other_client(passage))
         else:
-            error = Offline("bad_certificate", passage.refused or DOWN)
+            error = Offline("closed", _DEAD)
         self._end_later(0.0, error, OutcomeClass.TRANSPORT)
-
-    def _die(self) -> None:
-        """Make the connection half-open."""
-        if self._is_dead:
-            return
-        self._is_dead = True
-        self._links.engine.make_half_open(self.device)
-        self._links.later(self._links.state.healed_s(self.device), self.revive)
 
     def _end_later(self, delay_s: float, error: Offline, outcome: OutcomeClass, *, sent: bool = True) -> None:
         self._links.later(delay_s, partial(self.end, error, outcome, sent=sent))
-
-    def give_up_later(self, message: _Message, timeout_s: float) -> None:
-        """Nothing will come for this message."""
-        reason = _TIMED_OUT.format(timeout_s)
-        call = partial(message.fail, OutcomeClass.TIMEOUT, reason, message.sent_s)
-        self._links.later(timeout_s, call)
 
     def now(self) -> float:
         """This instant on the engine's clock."""
@@ -338,18 +300,13 @@ class _Line:
 class _Message:
     """A message under way: the engine's publisher in the device's place."""
 
-    __slots__ = ("_line", "_publisher", "_timeout_s", "begun_s", "sent_s")
+    __slots__ = ("_line", "_publisher", "begun_s", "sent_s")
 
-    def __init__(self, line: _Line, publisher: Publisher, timeout_s: float) -> None:
+    def __init__(self, line: _Line, publisher: Publisher) -> None:
         self._line = line
         self._publisher: Publisher | None = publisher
-        self._timeout_s = timeout_s
         self.begun_s: float | None = line.now()  # None once it is known that it never gets out
         self.sent_s: float | None = None  # where the link has it before the engine has
-
-    def time_out(self) -> None:
-        """Let the message time out: it got lost without an error."""
-        self._line.give_up_later(self, self._timeout_s)
 
     def acknowledged(self, code: int, sent_s: float, now_s: float) -> None:
         """PUBACK came. See :class:`~simulator.fleet.engine.mqtt.ports.Publisher`."""

@@ -7,7 +7,6 @@ import time
 from pathlib import Path
 
 import click
-from rich.console import Console
 from rich.text import Text
 
 from agent.error_text import bounded
@@ -18,7 +17,7 @@ from simulator.labels.corpus.report import as_json as answers_as_json
 from simulator.labels.corpus.report import as_table, sentences
 from simulator.labels.corpus.run import CorpusOptions, CorpusRun, run_corpus
 from simulator.labels.errors import LabelError
-from simulator.terminal import CommandLineError, Unreachable, option, show_progress
+from simulator.terminal import CommandLineError, Console, Unreachable, option, show_progress
 
 _LINES = 20
 

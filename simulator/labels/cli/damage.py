@@ -9,7 +9,6 @@ from statistics import median
 from typing import Final
 
 import click
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -19,7 +18,7 @@ from simulator.labels.damage.kinds import KINDS
 from simulator.labels.damage.making import SEVERITIES, DamagedBatch, damage_labels
 from simulator.labels.errors import LabelError
 from simulator.labels.processes import cores
-from simulator.terminal import errors_in_one_line, option, show_progress
+from simulator.terminal import Console, errors_in_one_line, option, show_progress
 
 _PREFIX: Final = "FLEET_SIMULATOR_LABELS_DAMAGE"
 

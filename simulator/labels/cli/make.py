@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.markup import escape
 
 from simulator.interrupts import terminations_as_interrupts
@@ -19,7 +18,7 @@ from simulator.labels.payload import DEFAULT_TEMPLATE, IdentifierTemplate
 from simulator.labels.processes import cores
 from simulator.labels.symbol.decoders import DECODERS
 from simulator.labels.symbol.encoding import LEVELS
-from simulator.terminal import CheckFailed, CommandLineError, Interrupted, option, show_progress
+from simulator.terminal import CheckFailed, CommandLineError, Console, Interrupted, option, show_progress
 
 
 @click.command("make")

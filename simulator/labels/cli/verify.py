@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Final
 
 import click
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from simulator.exit_codes import ExitCode
 from simulator.labels.verify.report import Line, Report, State, as_document
 from simulator.labels.verify.verifying import DPI, verify_labels
-from simulator.terminal import errors_in_one_line, option, show_progress
+from simulator.terminal import Console, errors_in_one_line, option, show_progress
 
 _PREFIX: Final = "FLEET_SIMULATOR_LABELS_VERIFY"
 _COLOURS: Final = {

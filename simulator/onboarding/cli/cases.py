@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Final
 
 import click
-from rich.console import Console
 from rich.text import Text
 
 from agent.error_text import bounded
@@ -28,7 +27,16 @@ from simulator.onboarding.profile import make_profile, profile_text
 from simulator.onboarding.report import cases_json, cases_table, checks_of_cases, headline, races_line
 from simulator.onboarding.running import CasesReport, Users, run_cases
 from simulator.onboarding.steps import RunContext
-from simulator.terminal import CommandLineError, advice, end, errors_in_one_line, option, show_progress, stop_code
+from simulator.terminal import (
+    CommandLineError,
+    Console,
+    advice,
+    end,
+    errors_in_one_line,
+    option,
+    show_progress,
+    stop_code,
+)
 
 REPEAT: Final = 10
 """Plays of each race: see docs/onboarding.md, "Races", for what is found with it."""

@@ -7,14 +7,13 @@ from dataclasses import asdict
 from pathlib import Path
 
 import click
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from simulator.exit_codes import ExitCode
 from simulator.onboarding.cli.options import PREFIX
 from simulator.onboarding.profile import Difference, compare_profiles, grouped, read_profile
-from simulator.terminal import end, errors_in_one_line, option
+from simulator.terminal import Console, end, errors_in_one_line, option
 
 _SHOWN = 160
 

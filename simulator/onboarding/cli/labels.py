@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import click
-from rich.console import Console
 from rich.text import Text
 
 from agent.error_text import bounded
@@ -23,7 +22,7 @@ from simulator.onboarding.report import as_json as report_as_json
 from simulator.onboarding.report import as_table, checks_of_labels, faults
 from simulator.onboarding.sources import find_labels
 from simulator.onboarding.steps import MARK, RunContext
-from simulator.terminal import advice, end, errors_in_one_line, option, show_progress, stop_code
+from simulator.terminal import Console, advice, end, errors_in_one_line, option, show_progress, stop_code
 
 
 @click.command("labels")

@@ -20,10 +20,10 @@ from agent.wire import paths
 from agent.wire.limits import BODY_BYTES
 from simulator.service.addresses import CONTROL_PREFIX, PAGES, PUBLIC
 from simulator.service.answers import send_answer
-from simulator.service.control_access import ControlAccess
+from simulator.service.control_access import ControlAccess, is_local
 from simulator.service.endpoints import Endpoint
 from simulator.service.errors import ServiceError, invalid
-from simulator.service.gate import RESPONSE_HEADERS, is_local
+from simulator.service.gate import RESPONSE_HEADERS
 from simulator.service.http_errors import http_error_of
 from simulator.service.profile_layer import (
     commands,

@@ -23,6 +23,7 @@ class Recorder:
         log: where requests are kept; those of the control paths are not.
         access_log: where their lines go; None for nowhere.
         now_ms: the service's clock.
+        is_observer: knows the requests of who only looks on, which are not kept.
         browser: knows the requests of pages, which are not kept either; None where there are no pages.
     """
 
@@ -33,12 +34,14 @@ class Recorder:
         log: RequestLog,
         access_log: AccessLog | None,
         now_ms: Callable[[], int],
+        is_observer: Callable[[Scope], bool],
         browser: BrowserAccess | None = None,
     ) -> None:
         self._app = app
         self._log = log
         self._access_log = access_log
         self._now_ms = now_ms
+        self._is_observer = is_observer
         self._browser = browser
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -52,7 +55,8 @@ class Recorder:
             recording.replay_of = scope[REPLAY_OF]
         under_way = self._log.under_way
         recording.is_console = self._browser is not None and is_from_page(scope, self._browser)
-        if not (recording.is_console or scope["path"].startswith(CONTROL_PREFIX)):
+        is_outside = recording.is_console or scope["path"].startswith(CONTROL_PREFIX) or self._is_observer(scope)
+        if not is_outside:
             under_way.add(recording)
         try:
             await self._app(scope, recording.receive, recording.send)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -18,7 +19,6 @@ from agent.wire.limits import COMMAND_PAYLOAD_BYTES, LONG_POLL_MAX_S
 from agent.wire.sending import SendCommand
 from simulator.service.answers import Answer, WriteResult, ok
 from simulator.service.call import Call
-from simulator.service.core.vocabulary import check_payload
 from simulator.service.endpoints import ERROR, Endpoint, Parameter, Reply
 from simulator.service.errors import invalid, too_large
 from simulator.service.gate import REQUEST_HEADERS
@@ -41,13 +41,17 @@ async def send_command(call: Call) -> Answer:
     if json_text.size_bytes(request.command_payload) > COMMAND_PAYLOAD_BYTES:
         raise too_large("command_payload", COMMAND_PAYLOAD_BYTES)
     service, account = call.service, call.caller.manufacturer_seq
+    if service.config.validate_commands:
+
+        def find_vocabulary(connection: Connection) -> list[Mapping[str, Any]]:
+            device = devices.find(connection, account, request.device_id)
+            return products.vocabulary(products.find(connection, account, device.product_id))
+
+        await service.payload_checks.check(await service.look_up(find_vocabulary), request.command_payload)
     command_id, now_ms = service.ids.next(), service.clock.now_ms()
 
     def queue(connection: Connection) -> WriteResult:
         device = devices.find(connection, account, request.device_id)
-        if service.config.validate_commands:
-            vocabulary = products.vocabulary(products.find(connection, account, device.product_id))
-            check_payload(vocabulary, request.command_payload)
         record = commands.queue(connection, device, request, command_id, now_ms, deadline=service.deadline)
         location = paths.fill(_RECORD, device_id=device.id, command_id=command_id)
         answer = Answer(202, ok(record).body, ((b"location", location.encode()),))

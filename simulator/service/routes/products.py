@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from jsonschema import Draft202012Validator
-from jsonschema.exceptions import SchemaError
 from sqlalchemy import Connection
 
 from agent.wire import paths
 from simulator.service.answers import NO_CONTENT, Answer, WriteResult, created, ok
 from simulator.service.call import Call
+from simulator.service.core.vocabulary import schema_fault
 from simulator.service.endpoints import ERROR, Endpoint, Reply
 from simulator.service.errors import invalid_all
 from simulator.service.paging import PAGE_PARAMETERS, answer_list, read_page, whole
@@ -83,11 +82,10 @@ def _check_vocabulary(definitions: tuple[NewCommandDefinition, ...]) -> None:
             faults.append((f"commands.{index}.name", "occurs twice in this vocabulary"))
         seen.add(definition.name)
         if definition.payload_schema is not None:
-            try:
-                Draft202012Validator.check_schema(definition.payload_schema)
-            except SchemaError as exc:
-                where = ".".join(["commands", str(index), "payload_schema", *map(str, exc.absolute_path)])
-                faults.append((where, f"is not a JSON Schema 2020-12: {exc.message:.200}"))
+            fault = schema_fault(definition.payload_schema)
+            if fault is not None:
+                where = f"commands.{index}.payload_schema.{fault[0]}".rstrip(".")
+                faults.append((where, fault[1]))
     if faults:
         raise invalid_all(faults)
 

@@ -6,14 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from jsonschema import Draft202012Validator
-from jsonschema.exceptions import SchemaError
 from pydantic_core import from_json
 from sqlalchemy import Connection, Row, select, update
 
 from agent.errors import ConfigurationError
 from agent.wire.registration import RegisterDevice
 from agent.wire.secret import Secret
+from simulator.service.core.vocabulary import schema_fault
 from simulator.service.errors import ServiceError
 from simulator.service.passwords import hash_password, is_password
 from simulator.service.seed import Line, Seed, SeedClient, SeedDevice, SeedFaultsError, SeedUser
@@ -121,12 +120,9 @@ def _find_product(connection: Connection, name: str, target: SeedTarget) -> Row[
 def _put_product(connection: Connection, line: Line, target: SeedTarget) -> str:
     product = line.item.definition()
     for index, command in enumerate(product.commands or ()):
-        try:
-            Draft202012Validator.check_schema(command.payload_schema or {})
-        except SchemaError as exc:
-            raise ConfigurationError(
-                [f"commands.{index}.payload_schema is no JSON Schema: {exc.message:.200}"], "seed"
-            ) from None
+        fault = schema_fault(command.payload_schema or {})
+        if fault is not None:
+            raise ConfigurationError([f"commands.{index}.payload_schema {fault[1]}"], "seed")
     row = _find_product(connection, product.name, target)
     if row is None:
         products.add(connection, target.manufacturer_seq, product, target.next_id(), target.now_ms)

@@ -9,9 +9,9 @@ import socket
 import ssl
 from dataclasses import dataclass
 from time import monotonic
-from typing import Final
+from typing import Any, Final
 
-from simulator.fleet.engine.addresses import explain, open_socket
+from simulator.fleet.engine.addresses import TargetAddress, explain, open_socket
 from simulator.fleet.engine.http.connection import ANSWER_BYTES_MAX, Connection, Shared
 from simulator.fleet.engine.http.origin import Origin
 from simulator.fleet.engine.http.pool import ConnectionPool
@@ -68,7 +68,7 @@ class Http1Engine:
         self._everybody = None if options.per_device else ConnectionPool(self._shared, options.pool, self._connect)
         self._turns = itertools.count()
         self._attempts: set[asyncio.Task[None]] = set()
-        self._address: tuple[int, tuple[str, int]] | None = None
+        self._address = TargetAddress(options.origin.host, options.origin.port, options.sources)
         self._is_closed = False
 
     def send(self, device: int, message: bytes, caller: Caller, timeout_s: float) -> None:
@@ -115,6 +115,7 @@ class Http1Engine:
     async def close(self) -> None:
         """Close every connection; open requests end as ``TRANSPORT``."""
         self._is_closed = True
+        self._address.close()
         for attempt in self._attempts:
             attempt.cancel()
         for pool in self._all_pools():
@@ -150,7 +151,7 @@ class Http1Engine:
 
     async def _connect_to(self, connection: Connection, device: int) -> None:
         origin, sources = self._options.origin, self._options.sources
-        family, address = self._address or await self._resolve()
+        family, address = await self._address.get()
         turn = device if device >= 0 else next(self._turns)
         sock = open_socket(family, sources[turn % len(sources)] if sources else None)
         try:
@@ -162,7 +163,7 @@ class Http1Engine:
             raise
 
     @staticmethod
-    async def _reach(sock: socket.socket, address: tuple[str, int]) -> None:
+    async def _reach(sock: socket.socket, address: Any) -> None:
         """Connect; within this machine that is done at once, without a turn of the loop."""
         if sock.connect_ex(address) == 0:
             return
@@ -174,11 +175,3 @@ class Http1Engine:
             except OSError as error:
                 if error.errno != errno.EISCONN:  # it stood before it was asked again
                     raise
-
-    async def _resolve(self) -> tuple[int, tuple[str, int]]:
-        """Ask once for the address behind the name; all connections go to the same one."""
-        origin = self._options.origin
-        found = await self._loop.getaddrinfo(origin.host, origin.port, type=socket.SOCK_STREAM)
-        family, _, _, _, address = found[0]
-        self._address = (family, (str(address[0]), int(address[1])))
-        return self._address

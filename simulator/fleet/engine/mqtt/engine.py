@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import ssl
 from dataclasses import dataclass
 from typing import Final
 
-from simulator.fleet.engine.addresses import open_socket
+from simulator.fleet.engine.addresses import TargetAddress, open_socket
 from simulator.fleet.engine.mqtt import faults
 from simulator.fleet.engine.mqtt.ports import Arrival, Opening, Publisher, SessionListener
 from simulator.fleet.engine.mqtt.session import Session, SessionContext
@@ -64,7 +63,7 @@ class MqttSessions:
         self._context = SessionContext(str(broker), wheel, clock.time, connect_timeout_s, in_flight, self._ended)
         self._sessions: dict[int, Session] = {}
         self._attempts: dict[int, asyncio.Task[None]] = {}
-        self._address: asyncio.Task[tuple[int, tuple[str, int]]] | None = None
+        self._address = TargetAddress(broker.host, broker.port, sources)
         self._opened = 0
 
     @property
@@ -111,27 +110,18 @@ class MqttSessions:
             self._give_up(session.number)
             session.cut()
 
-    def make_half_open(self, device: int) -> None:
-        """Ignore everything on this session's connection from now on, even its end: it is half-open."""
-        session = self._sessions.get(device)
-        if session is not None:
-            session.make_half_open()
-
     async def close(self) -> None:
         """Cut every session. See :meth:`MqttEngine.close`."""
         for device in list(self._sessions):
             self.cut(device)
-        if self._address is not None:
-            self._address.cancel()
+        self._address.close()
         await asyncio.gather(*self._attempts.values(), return_exceptions=True)
         await asyncio.sleep(0)  # transports say goodbye in the loop's next turn
 
     async def _connect(self, session: Session) -> None:
         broker, sources = self._broker, self._sources
         try:
-            if self._address is None:
-                self._address = self._loop.create_task(self._resolve())
-            family, address = await asyncio.shield(self._address)
+            family, address = await self._address.get()
             sock = open_socket(family, sources[session.device % len(sources)] if sources else None)
             try:
                 await self._loop.sock_connect(sock, address)
@@ -145,20 +135,12 @@ class MqttSessions:
                 sock.close()
                 raise
         except (OSError, ValueError) as error:  # ValueError: a host name that cannot be one
-            if isinstance(error, socket.gaierror | UnicodeError):
-                self._address = None
             session.fail(faults.of_network(error, str(broker)))
         except Exception as error:
             session.fail(faults.of_network(error, str(broker)))
             raise
         finally:
             self._attempts.pop(session.number, None)
-
-    async def _resolve(self) -> tuple[int, tuple[str, int]]:
-        """The broker's address: a look-up for each of a hundred thousand sessions would be load on somebody else."""
-        found = await self._loop.getaddrinfo(self._broker.host, self._broker.port, type=socket.SOCK_STREAM)
-        family, _, _, _, address = found[0]
-        return family, (str(address[0]), int(address[1]))
 
     def _ended(self, session: Session) -> None:
         self._give_up(session.number)

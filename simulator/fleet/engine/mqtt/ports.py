@@ -167,13 +167,6 @@ class MqttEngine(Protocol):
         """The device's power goes: the connection is reset, the broker publishes the will. Nobody is called then."""
         ...
 
-    def make_half_open(self, device: int) -> None:
-        """Ignore everything on this session's connection from now on, even its end: it is half-open.
-
-        Time goes on: what has no acknowledgement is given up, and a ping without an answer ends the session.
-        """
-        ...
-
     async def close(self) -> None:
         """Close the connection of every session at once."""
         ...

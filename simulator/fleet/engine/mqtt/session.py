@@ -154,11 +154,6 @@ class Session(asyncio.Protocol, Timer):
         if transport is not None:
             transport.abort()
 
-    def make_half_open(self) -> None:
-        """What comes stays in the socket, the other end's goodbye too."""
-        if self._transport is not None and self._transport.is_reading():
-            self._transport.pause_reading()
-
     def fail(self, failure: ConnectionFailure) -> None:
         """End the session with an error; its listener and publishers are called, once."""
         if self._state is _OVER:

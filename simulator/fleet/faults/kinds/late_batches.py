@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Literal
 
 from simulator.fleet.faults.base import DeviceFault, LastingBasis, register_fault
-from simulator.fleet.models.fault_hooks import Pace
 from simulator.fleet.settings import Seconds, key
 from simulator.fleet.signals.base import Individual, period_at
 
@@ -23,11 +21,11 @@ class LateBatchesSettings(LastingBasis):
 class LateBatches(DeviceFault[LateBatchesSettings]):
     """Applies :class:`LateBatchesSettings` to the devices of one run."""
 
-    def schedule(self, device: Individual, time_s: float, pace: Pace) -> Pace:
-        """The pace, with the next moment at which something may be handed over."""
+    def held_until(self, device: Individual, time_s: float, until_s: float) -> float:
+        """The next moment at which something may be handed over."""
         if not self.acts(device, time_s):
-            return pace
+            return until_s
         hold_s = self.settings.hold_s
         phase = 0.0 if self.settings.together else device.fraction(self.salt)
         next_s = period_at(time_s, hold_s, phase, self.begin_s).end_s
-        return dataclasses.replace(pace, held_until_s=max(pace.held_until_s, min(next_s, self.end_s)))
+        return max(until_s, min(next_s, self.end_s))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from simulator.fleet.faults.base import DeviceFault, LastingBasis, register_fault
-from simulator.fleet.models.condition import Condition, PowerLoss, cut_power
+from simulator.fleet.models.condition import Condition, cut_power
 from simulator.fleet.settings import Seconds, key
 from simulator.fleet.signals.base import Individual, salt_of
 
@@ -29,4 +29,4 @@ class RollingRestart(DeviceFault[RollingRestartSettings]):
             return condition
         away_s = min(self.settings.away_s, self.settings.duration_s)  # the last one is back at the fault's end
         off_s = self.begin_s + (self.settings.duration_s - away_s) * device.uniform(_TURN, 0)
-        return cut_power(condition, time_s, off_s, off_s + away_s, PowerLoss.REBOOT)
+        return cut_power(condition, time_s, off_s, off_s + away_s)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import StrEnum
 from itertools import pairwise
 from typing import Final, Literal, Self
 
 from pydantic import model_validator
 
 from simulator.fleet.settings import Delay, Lifetime, Share, key
-from simulator.fleet.signals.base import Individual, Signal, period_at, salt_of
+from simulator.fleet.signals.base import Individual, Signal, salt_of
 from simulator.fleet.signals.kind import Digits, Shape, SignalContext, register_signal
 
 _DAY_S: Final = 86_400.0
@@ -40,36 +39,12 @@ class BatterySignalSettings(Shape):
         return self
 
 
-class BatteryState(StrEnum):
-    """What a battery does."""
-
-    DISCHARGING = "discharging"
-    DEAD = "dead"
-    CHARGING = "charging"
-
-
-@dataclass(frozen=True, slots=True)
-class BatteryMoment:
-    """A battery at one instant.
-
-    Attributes:
-        level: its reading.
-        since_s, until_s: from when to when ``state`` lasts.
-    """
-
-    level: float
-    state: BatteryState
-    since_s: float
-    until_s: float
-
-
 @dataclass(frozen=True, slots=True)
 class Battery:
-    """A battery that falls from ``full`` to ``empty``, lies dead and is charged; each device at its own point.
+    """A battery that falls from ``full`` to ``empty`` and is charged; each device at its own point.
 
     Attributes:
         life_s: seconds from full to empty.
-        dead_s: how long nobody notices.
         charge_s: from empty to full; 0: it is changed.
         spread: how much lives differ between devices, up or down, as a part of ``life_s``.
         lithium: falls as a lithium cell's voltage does; else evenly.
@@ -79,7 +54,6 @@ class Battery:
     full: float = 100.0
     empty: float = 5.0
     life_s: float = 90 * _DAY_S
-    dead_s: float = 0.0
     charge_s: float = 0.0
     spread: float = 0.0
     lithium: bool = False
@@ -93,33 +67,14 @@ class Battery:
     def value_at(self, device: Individual, time_s: float) -> float:
         """What the reading of ``device`` is at ``time_s``; NaN where it has none."""
         life_s = self._life_s(device)
-        cycle_s = life_s + self.dead_s + self.charge_s
+        cycle_s = life_s + self.charge_s
         at_s = (time_s / cycle_s + device.fraction(self._salt)) % 1.0 * cycle_s
         if at_s < life_s:
             return self._level(at_s / life_s)
-        at_s -= life_s + self.dead_s
+        at_s -= life_s
         if at_s < 0 or not self.charge_s:
             return self.empty
         return self.empty + at_s / self.charge_s * (self.full - self.empty)
-
-    def moment_at(self, device: Individual, time_s: float) -> BatteryMoment:
-        """What the battery does at ``time_s``, and for how long."""
-        life_s = self._life_s(device)
-        cycle_s = life_s + self.dead_s + self.charge_s
-        turn = period_at(time_s, cycle_s, device.fraction(self._salt))
-        begin_s = turn.begin_s
-        dead_s = begin_s + life_s
-        charging_s = dead_s + self.dead_s
-        if time_s < dead_s:
-            level = self._level((time_s - begin_s) / life_s)
-            return BatteryMoment(level, BatteryState.DISCHARGING, begin_s, min(dead_s, turn.end_s))
-        if time_s < charging_s:
-            return BatteryMoment(self.empty, BatteryState.DEAD, dead_s, min(charging_s, turn.end_s))
-        if not self.charge_s:  # it is changed: here are only the last digits of the turn's end
-            state = BatteryState.DEAD if self.dead_s else BatteryState.DISCHARGING
-            return BatteryMoment(self.empty, state, dead_s, turn.end_s)
-        level = self.empty + (time_s - charging_s) / self.charge_s * (self.full - self.empty)
-        return BatteryMoment(level, BatteryState.CHARGING, charging_s, turn.end_s)
 
     def _life_s(self, device: Individual) -> float:
         if not self.spread:

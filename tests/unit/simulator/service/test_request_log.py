@@ -142,7 +142,7 @@ def test_right_after_a_request_has_ended_no_secret_is_in_either_log(where):
     async def play():
         log = RequestLog(1_000, TEMPLATES.find)
         access_log = AccessLog("text", TEMPLATES.find)
-        recorder = Recorder(app, log=log, access_log=access_log, now_ms=lambda: 1)
+        recorder = Recorder(app, log=log, access_log=access_log, now_ms=lambda: 1, is_observer=lambda _: False)
         scope = {name: given[name] for name in ("path", "query_string", "headers")}
         scope |= {"type": "http", "method": "POST", "raw_path": scope["path"].encode(), "client": ("127.0.0.1", 5)}
         await recorder(scope, receive, send)
@@ -180,7 +180,9 @@ def test_a_request_that_has_ended_does_not_wait_for_the_garbage_collector():
 
     async def play():
         log = RequestLog(10, TEMPLATES.find)
-        recorder = Recorder(app, log=log, access_log=AccessLog("text", TEMPLATES.find), now_ms=lambda: 1)
+        recorder = Recorder(
+            app, log=log, access_log=AccessLog("text", TEMPLATES.find), now_ms=lambda: 1, is_observer=lambda _: False
+        )
         connection = Connection()
         await recorder(connection.scope, connection.receive, connection.send)
         return weakref.ref(connection)
@@ -325,7 +327,7 @@ def test_a_request_that_ends_without_an_answer_is_kept_as_such():
 
     async def play():
         log = RequestLog(5, TEMPLATES.find)
-        recorder = Recorder(app, log=log, access_log=None, now_ms=lambda: 1)
+        recorder = Recorder(app, log=log, access_log=None, now_ms=lambda: 1, is_observer=lambda _: False)
         for receive in (body, disconnected):
             scope = {
                 "type": "http",

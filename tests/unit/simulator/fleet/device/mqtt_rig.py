@@ -66,9 +66,6 @@ class Engine:
         self.listener = None
         self.waiting.clear()
 
-    def make_half_open(self, device: int) -> None:
-        self.deaf = True
-
     async def close(self) -> None:
         """Nothing is open."""
 

@@ -15,14 +15,10 @@ from simulator.fleet.device.request_template import RequestTemplate
 from simulator.fleet.engine.http.origin import read_origin
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.faults.registry import build_faults
-from simulator.fleet.models.condition import PowerLoss
 from simulator.fleet.models.fault_hooks import ActiveFaults
-from simulator.fleet.models.model import Clock, Model, StateReadings
-from simulator.fleet.models.power import StateMachine
+from simulator.fleet.models.model import Clock
 from simulator.fleet.outcomes import Attempt
 from simulator.fleet.signals.base import Shaped, SignalSet
-from simulator.fleet.signals.chain import Chain, ChainState
-from simulator.fleet.signals.kinds.constant import Constant
 from simulator.fleet.signals.kinds.random_walk import RandomWalk
 from tests.fleet_faults import read_fault
 from tests.unit.simulator.fleet.device.fleet_fakes import START_S, FakeEngine, RecordingLedger, RecordingObserver
@@ -42,16 +38,15 @@ def well(request):
 class Bench:
     """Four devices that read once in ten seconds, from the run's begin on."""
 
-    def __init__(self, *faults, answer=well, nature=None, devices=4) -> None:
+    def __init__(self, *faults, answer=well, clock=None, devices=4) -> None:
         self.clock = VirtualClock(1000.0)
         self.engine = FakeEngine(self.clock, answer)
         self.observer = RecordingObserver()
         self.ledger = RecordingLedger()
         built = build_faults([read_fault(fault) for fault in faults], origin_s=START_S + 1000.0)
-        model = DeviceModel(signals=WALK, interval_s=10.0, polling=PollIntervals(60, 60, 60), wait_s=0.0, nature=nature)
+        model = DeviceModel(signals=WALK, interval_s=10.0, polling=PollIntervals(60, 60, 60), wait_s=0.0, clock=clock)
         offers = extensions.ALL - {extensions.LONG_POLL}
-        has_clocks = nature is not None and nature.clock is not None
-        around = Environment(1000.0, START_S + 1000.0, ActiveFaults(built), has_clocks=has_clocks)
+        around = Environment(1000.0, START_S + 1000.0, ActiveFaults(built), has_clocks=clock is not None)
         fleet = SharedSettings(offers, 1, "run", numbered=True, ledger=self.ledger, began_s=1000.0, environment=around)
         self.driver = HttpDriver(
             self.engine,
@@ -87,32 +82,12 @@ def test_a_frozen_sensor_reads_the_same_until_it_thaws():
     assert len(set(levels[21:])) == len(levels[21:]) > 5
 
 
-def test_in_step_timers_bring_all_devices_to_the_same_instant_and_let_them_go_again():
-    bench = Bench({"kind": "in_step_timers", "at_s": 100, "duration_s": 100})
-    bench.run(350)
-    instants = {
-        second: {post.sent_s for post in bench.posts if int(post.sent_s) in range(second, second + 10)}
-        for second in (1040, 1150, 1250)
-    }
-    assert [len(each) for each in instants.values()] == [4, 1, 4]
-
-
 def test_late_batches_are_held_and_then_handed_over_at_once():
     bench = Bench({"kind": "late_batches", "at_s": 0, "duration_s": 1000, "hold_s": 100, "together": True})
     bench.run(350)
     assert {round(post.sent_s) for post in bench.posts} == {1100, 1200, 1300}
     assert [len(post.json()) for post in bench.posts if post.device == 0] == [10, 10, 10]
     assert all(told.sent_s - told.intended_s < 0.1 for told in bench.observer.exchanges)
-
-
-def test_a_batch_goes_out_in_another_order_and_every_reading_arrives_once():
-    held = {"kind": "late_batches", "at_s": 0, "duration_s": 1000, "hold_s": 100, "together": True}
-    bench = Bench(held, {"kind": "out_of_order", "at_s": 0, "duration_s": 1000, "order": "reversed"})
-    bench.run(250)
-    sequences = [reading["sensor_data"]["fleet_sequence"] for reading in bench.readings()]
-    # Live readings go before the backlog, and a batch has both.
-    assert sequences[:10] == [4, 3, 2, 1, 10, 9, 8, 7, 6, 5]
-    assert sorted(sequences) == list(range(1, 21))
 
 
 @pytest.mark.parametrize(("key", "keys"), [("same", 1), ("fresh", 3)])
@@ -144,19 +119,9 @@ def test_what_is_spoiled_is_refused_and_set_aside_and_the_others_arrive():
 
 
 def test_a_wrong_clock_dates_what_was_read_until_the_service_tells_the_time():
-    bench = Bench(nature=Model("m", WALK, 10.0, clock=Clock(3600.0, 0.0)), devices=1)
+    bench = Bench(clock=Clock(3600.0, 0.0), devices=1)
     bench.engine.takes_s = 0.001
     bench.run(30)
     true_s = [START_S + post.sent_s for post in bench.posts]
     dated = [parse_time(reading["recorded_at"]) for reading in bench.readings()]
     assert all(abs(told - true) > 60 for told, true in zip(dated, true_s, strict=True))
-
-
-def test_readings_and_pace_go_by_the_state():
-    chain = Chain("s", {"idle": ChainState(50.0, True, {"busy": 1.0}), "busy": ChainState(50.0, True, {"idle": 1.0})})
-    busy = StateReadings(SignalSet({"load": Shaped(Constant(7.0))}), every_s=2.0)
-    machine = StateMachine(chain, frozenset(), PowerLoss.STATE)
-    bench = Bench(nature=Model("m", WALK, 10.0, states={"busy": busy}, sources=(machine,)), devices=1)
-    bench.run(500)
-    names = [next(iter(reading["sensor_data"])) for reading in bench.readings()]
-    assert 3 < names.count("load") / names.count("level") < 7

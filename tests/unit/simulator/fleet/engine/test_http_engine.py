@@ -13,7 +13,7 @@ import pytest
 import uvloop
 
 from agent.errors import ConfigurationError
-from simulator.fleet.engine.addresses import loopback_addresses
+from simulator.fleet.engine.addresses import TargetAddress, loopback_addresses
 from simulator.fleet.engine.http.engine import Http1Engine, HttpOptions
 from simulator.fleet.engine.http.origin import read_origin
 from simulator.fleet.outcomes import OutcomeClass
@@ -569,7 +569,7 @@ def test_a_name_that_does_not_exist_is_a_transport_failure(run, monkeypatch):
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
     async def story():
-        monkeypatch.setattr(Http1Engine, "_resolve", unknown)
+        monkeypatch.setattr(TargetAddress, "_find", unknown)
         async with engine_for("http://nowhere.invalid:80") as engine:
             return await ask(engine)
 

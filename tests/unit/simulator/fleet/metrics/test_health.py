@@ -41,7 +41,7 @@ class HandLoop:
 
 def test_a_loop_that_wakes_late_says_how_late():
     loop = HandLoop()
-    lag = LoopLag(loop, 0.05)
+    lag = LoopLag(loop, 0.05, loop.time)
     lag.start()
     loop.wake(100.05)
     assert lag.take() == pytest.approx(0.0, abs=1e-9)
@@ -58,10 +58,33 @@ def test_a_loop_that_wakes_late_says_how_late():
 
 def test_a_loop_that_hangs_now_is_told_of_before_it_wakes():
     loop = HandLoop()
-    lag = LoopLag(loop, 0.05)
+    lag = LoopLag(loop, 0.05, loop.time)
     lag.start()
     loop.now_s += 3.05
     assert lag.take() == pytest.approx(3.0)
+
+
+def test_a_machine_that_slept_stood_still_although_its_monotonic_clock_did_not_go_on():
+    loop = HandLoop()
+    slept_s = 0.0
+    lag = LoopLag(loop, 0.05, lambda: loop.now_s + slept_s)
+    lag.start()
+    loop.wake(100.9)
+    assert lag.take_stood_still() == 0.0, "a busy machine is no standstill"
+    slept_s = 30.0
+    loop.wake(101.0)
+    assert lag.take_stood_still() == pytest.approx(30.05)
+    assert lag.take_stood_still() == 0.0
+
+
+def test_what_a_loop_was_late_before_the_load_began_is_no_standstill():
+    loop = HandLoop()
+    lag = LoopLag(loop, 0.05, loop.time)
+    lag.start()
+    loop.now_s += 7.0  # it makes devices
+    lag.begin(loop.now_s + 0.25)
+    loop.wake(loop.now_s + 0.01)
+    assert (lag.take(), lag.take_stood_still()) == (0.0, 0.0)
 
 
 def test_pauses_of_the_garbage_collector_are_timed():

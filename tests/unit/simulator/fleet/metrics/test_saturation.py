@@ -115,3 +115,16 @@ def test_what_fell_due_and_never_ended_fails_the_run_whatever_was_sent():
 def test_limits_can_be_set():
     strict = Limits(send_lag_p99_s=0.0005, cpu_percent=50.0)
     assert assess([second(n, cpu_percent=60.0) for n in range(9)], is_open=False, limits=strict).saturated
+
+
+def test_a_standstill_makes_a_short_run_inconclusive_and_is_a_note_of_a_long_one():
+    seconds = [second(0, stood_still_s=2.0), *(second(number) for number in range(1, 399))]
+    (sentence,) = assess(seconds, is_open=False).saturated
+    assert sentence.startswith("the generator stood still for 2.0 s ")
+    longer = assess([*seconds, *(second(number) for number in range(399, 402))], is_open=False)
+    assert (longer.saturated, longer.notes, longer.stood_still) == ((), (sentence,), (sentence,))
+    saturation = Saturation()
+    for each in seconds[1:]:
+        saturation.feed(each)
+    assert saturation.assess(is_open=False) == Assessment()
+    assert saturation.assess(is_open=False, stood_still_s=2.0).saturated == (sentence,)

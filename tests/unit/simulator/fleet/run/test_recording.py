@@ -16,4 +16,4 @@ def test_what_was_done_is_told_of_devices_by_the_names_that_all_reports_have():
     fault = Span("storm", "disconnect_storm", 1.0, 2.0, 3, {"share": 0.5, "devices": ["0", "2", "7"]})
     truth = named(fault, {"0": "sim-000001", "2": "sim-000003"}).truth
     assert truth == {"share": 0.5, "devices": ["sim-000001", "sim-000003", "7"]}
-    assert named(Span("loris", "slow_loris", 1.0, 2.0, 0, {"connections": 5}), {}).truth == {"connections": 5}
+    assert named(Span("gone", "blackout", 1.0, 2.0, 0, {"recovery_s": 5}), {}).truth == {"recovery_s": 5}

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
 from agent.errors import ConfigurationError
-from simulator.fleet.faults.registry import DeviceFaultSettings
-from simulator.fleet.scenario.fault_checks import READING_KEYS, RETYPED
 from simulator.fleet.scenario.identities import read_identifiers
 from simulator.fleet.scenario.reading import parse_scenario
 
@@ -30,24 +27,9 @@ SECTIONS = {
         "faults: [{kind: blackout, at_s: 1, duration_s: 5}]",
         "faults: kind onboarding_storm plays none",
     ),
-    "faults of a limiter": (
-        HEAD
-        + FLEET
-        + "level: wire\nkind: limiter\nlimiter: {window_s: 1}\nphases: [{name: a, kind: hold, duration_s: 60}]\n"
-        "faults: [{kind: blackout, at_s: 1, duration_s: 5}]",
-        "faults: kind limiter plays none",
-    ),
     "a frozen reading that is not there": (
         WHOLE + "faults: [{kind: frozen_sensor, at_s: 1, duration_s: 5, readings: [temprature_celsius]}]",
         "signal_dbm, temperature_celsius); did you mean 'temperature_celsius'?",
-    ),
-    "a factor on a reading that is not there": (
-        WHOLE + "faults: [{kind: bad_firmware, at_s: 1, duration_s: 5, factors: {humidity: 2}}]",
-        "faults[0].factors.humidity: no model has a reading 'humidity'",
-    ),
-    "a new type of a reading that is not there": (
-        WHOLE + "faults: [{kind: schema_drift, at_s: 1, duration_s: 5, add: {x: 1}, retype: {y: text}}]",
-        "faults[0].retype.y: no model has a reading 'y'",
     ),
     "an interval that no device has": (
         WHOLE + "commands: [{payload: {command: set_interval, name: humidity, interval_s: 5}, rate_per_s: 1}]",
@@ -158,16 +140,7 @@ SECTIONS = {
     ),
     "core with arrivals": (WHOLE + "arrivals: [{kind: open, rate_per_s: 1}]", "arrivals: devices of level core send"),
     "round trip of nothing": (WHOLE + "kind: command_round_trip", "kind: command_round_trip needs 'commands:'"),
-    "limiter at level core": (WHOLE + "kind: limiter\nlimiter: {window_s: 9}", "kind: limiter needs 'level: wire'"),
-    "too few windows": (
-        WHOLE + "kind: limiter\nlevel: wire\nlimiter: {}",
-        "phases: the limiter's test takes four windows: let the phases last 240 s at least",
-    ),
-    "arrivals of another kind": (
-        WHOLE + "kind: limiter\nlevel: wire\nlimiter: {window_s: 9}\narrivals: [{kind: closed, users: 3}]",
-        "arrivals: kind limiter makes requests of its own; remove them",
-    ),
-    "a section of another kind": (WHOLE + "limiter: {}", "limiter: does nothing without 'kind: limiter'"),
+    "a section of another kind": (WHOLE + "backfill: {}", "backfill: does nothing without 'kind: backfill'"),
     "a kind without its section": (WHOLE + "kind: backfill", "kind: backfill needs a section 'backfill:'"),
     "a fault of level wire": (
         WHOLE + WIRE + "faults: [{kind: frozen_sensor, at_s: 1, duration_s: 5}]",
@@ -265,18 +238,14 @@ SECTIONS = {
         + "fleet: {devices: 9, models: [{signals: {t: {kind: csv, file: no.csv, column: a, every_s: 1}}}]}",
         "fleet.models[0].signals:",
     ),
-    "states without a way": (
-        HEAD + PHASES + "fleet: {devices: 9, models: [{states: {a: {stay_s: 9, next: {c: 1}}, b: {stay_s: 9}}}]}",
-        "fleet.models[0].states: state a: next names 'c'",
-    ),
 }
 
 
 @pytest.mark.parametrize("case", SECTIONS)
 def test_what_does_not_fit_is_told_where_it_is_to_be_changed(case, tmp_path):
     text, said = SECTIONS[case]
-    if any(f"kind: {kind}" in text for kind in ("backfill", "onboarding_storm", "limiter")):
-        text = text.replace("kind: ramp", "kind: hold")  # which these kinds do not have, see test_every_key.py
+    if any(f"kind: {kind}" in text for kind in ("backfill", "onboarding_storm")):
+        text = text.replace("kind: ramp", "kind: hold")  # which these kinds do not have
     (tmp_path / "key.pem").touch()
     with pytest.raises(ConfigurationError) as caught:
         parse_scenario(text.encode(), tmp_path)
@@ -326,29 +295,3 @@ def test_a_file_of_identifiers_that_cannot_be_used_is_told(tmp_path, content, sa
     with pytest.raises(ConfigurationError, match="fleet.identities.from") as caught:
         identities(tmp_path, content)
     assert said in caught.value.faults[0]
-
-
-def test_faults_may_name_readings_of_any_model_state_route_and_battery_and_what_other_faults_add(tmp_path):
-    (tmp_path / "way.csv").write_text("latitude,longitude\n1,1\n1,2\n")
-    models = (
-        "fleet: {devices: 9, models: [{name: a, share: 0.5, signals: {t: {kind: constant, value: 1}}, battery: {}, "
-        "states: {x: {stay_s: 9, signals: {u: {kind: constant, value: 1}}}, y: {stay_s: 9}}}, "
-        "{name: b, share: 0.5, signals: {way: {kind: gps_route, file: way.csv, speed_mps: 5}}}]}\n"
-    )
-    faults = (
-        "faults: [{kind: frozen_sensor, at_s: 1, duration_s: 5, readings: [t, u, battery_percent, latitude]}, "
-        "{kind: schema_drift, at_s: 1, duration_s: 5, rename: {t: v}, add: {w: 1}, "
-        "retype: {v: text, w: text, t: text}}]"
-    )
-    assert len(parse_scenario((HEAD + PHASES + models + faults).encode(), tmp_path).faults) == 2
-
-
-def test_every_key_of_a_fault_that_names_a_reading_is_checked():
-    """Or a new one would be taken whatever it names."""
-    named = {
-        key
-        for settings in get_args(get_args(DeviceFaultSettings)[0])
-        for key, field in settings.model_fields.items()
-        if "ReadingName" in str(settings.__annotations__.get(key, ""))
-    }
-    assert named == {*READING_KEYS, RETYPED, "add"}

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from pathlib import Path
 
 import pytest
 import yaml
+from click.testing import CliRunner
 from jsonschema import Draft202012Validator
 
 from agent.core.values import Moment
-from agent.errors import ConfigurationError
+from simulator.fleet.cli.init import init_command
 from simulator.fleet.device.handlers import VOCABULARY, HandlerContext, parse_payload
 from simulator.fleet.plan.forecast import forecast
 from simulator.fleet.plan.forecast_text import describe
 from simulator.fleet.plan.plan import Plan
 from simulator.fleet.scenario.load import CommandSettings
 from simulator.fleet.scenario.model import scenario_schema
-from simulator.fleet.scenario.reading import read_scenario, read_scenario_file
+from simulator.fleet.scenario.reading import read_scenario
 from simulator.fleet.scenario.starters import starter_names, starter_text
 
 ROOT = Path(__file__).resolve().parents[5]
@@ -36,7 +38,7 @@ def assert_ends_as_expected(command: CommandSettings) -> None:
 
 def test_the_nine_of_the_documentation_are_there():
     assert {path.stem for path in FILES} == {
-        "smoke", "onboarding-storm", "steady-10k", "command-round-trip", "outage-recovery", "limiter", "soak",
+        "smoke", "onboarding-storm", "steady-10k", "command-round-trip", "outage-recovery", "soak",
         "mqtt-10k", "backfill",
     }  # fmt: skip
     assert starter_names()[0] == "smoke"
@@ -94,32 +96,20 @@ def test_the_wheel_has_them_out_of_one_folder():
     assert wheel["force-include"] == {"configs/scenarios": "simulator/fleet/scenario/starters"}
 
 
-def test_a_python_file_is_run_only_when_that_is_allowed(tmp_path):
-    (tmp_path / "many.py").write_text(
-        "def scenario():\n"
-        "    models = [{'name': f'm{n}', 'share': 0.25} for n in range(4)]\n"
-        "    phases = [{'name': 'hold', 'kind': 'hold', 'duration_s': '1m'}]\n"
-        "    return {'scenario': 'many', 'fleet': {'devices': 8, 'models': models}, 'phases': phases}\n"
+@pytest.mark.parametrize("name", [path.stem for path in FILES])
+def test_a_starter_that_is_written_names_its_schema_and_is_kept(name, tmp_path):
+    path = tmp_path / "own.yaml"
+    assert (
+        CliRunner().invoke(init_command, ["--from", name, "--out", str(path)], standalone_mode=False).return_value == 0
     )
-    with pytest.raises(ConfigurationError, match="give --allow-python if you trust it"):
-        read_scenario_file(tmp_path / "many.py")
-    made = read_scenario_file(tmp_path / "many.py", allow_python=True)
-    assert len(made.scenario.fleet.models) == 4
-    assert '"m3"' in made.text
+    assert path.read_text(encoding="utf-8").splitlines()[0].endswith("$schema=fleet-scenario.schema.json")
+    assert json.loads((tmp_path / "fleet-scenario.schema.json").read_text()) == scenario_schema()
+    assert read_scenario(path).scenario == name
+    again = CliRunner().invoke(init_command, ["--out", str(path)], standalone_mode=False)
+    assert "is there already; give --force" in str(again.exception)
+    assert read_scenario(path).scenario == name
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("def scenario():\n    return 1 / 0\n", "line 2: ZeroDivisionError"),
-        ("def scenario(:\n", "line 1: SyntaxError"),
-        ("x = 1\n", "needs a function 'scenario()'"),
-        ("def scenario():\n    return {'seed': {1, 2}}\n", "returns something that JSON cannot hold"),
-        ("def scenario():\n    return {'sede': 1}\n", "sede: is no key of a scenario; did you mean 'seed'?"),
-    ],
-)
-def test_a_python_file_that_is_no_scenario_is_one_line(tmp_path, text, said):
-    (tmp_path / "wrong.py").write_text(text)
-    with pytest.raises(ConfigurationError) as caught:
-        read_scenario_file(tmp_path / "wrong.py", allow_python=True)
-    assert said in "\n".join(caught.value.faults)
+def test_an_unknown_starter_is_refused_with_a_suggestion():
+    done = CliRunner().invoke(init_command, ["--from", "smok", "--out", "-"], standalone_mode=False)
+    assert "did you mean 'smoke'?" in str(done.exception)

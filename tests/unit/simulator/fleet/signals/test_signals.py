@@ -11,15 +11,10 @@ from hypothesis import strategies as st
 from simulator.fleet.signals.base import Individual, Shaped, SignalSet, period_at, read_all, salt_of
 from simulator.fleet.signals.chain import Chain, ChainState, time_shares
 from simulator.fleet.signals.climate import CLIMATE
-from simulator.fleet.signals.kinds.battery import Battery, BatteryState
+from simulator.fleet.signals.kinds.battery import Battery
 from simulator.fleet.signals.kinds.constant import Constant
-from simulator.fleet.signals.kinds.correlated import Correlated
 from simulator.fleet.signals.kinds.diurnal import Diurnal
-from simulator.fleet.signals.kinds.markov import Markov
-from simulator.fleet.signals.kinds.noise import Noise
 from simulator.fleet.signals.kinds.random_walk import RandomWalk
-from simulator.fleet.signals.kinds.sine import Sine
-from simulator.fleet.signals.kinds.steps import Steps
 
 NOW = 1_767_225_600.0
 A = Individual(1, "a")
@@ -31,15 +26,6 @@ def test_a_reading_depends_on_seed_device_and_time_alone():
     assert forwards == backwards[::-1]
     assert read_all(CLIMATE, 2, "a", NOW) != forwards[0]
     assert read_all(CLIMATE, 1, "b", NOW) != forwards[0]
-
-
-@pytest.mark.parametrize("name", sorted(CLIMATE))
-def test_every_climate_reading_is_finite_for_years(name):
-    assert all(math.isfinite(CLIMATE[name].value_at(A, NOW + day * 86_400.0)) for day in range(0, 3000, 97))
-
-
-def test_a_set_reads_what_each_of_its_signals_says():
-    assert CLIMATE.read(A, NOW) == {name: signal.value_at(A, NOW) for name, signal in CLIMATE.items()}
 
 
 def test_values_are_kept_within_bounds_and_rounded():
@@ -93,39 +79,6 @@ def test_the_day_is_warmest_at_its_peak_hour():
     assert values.index(min(values)) == 3
 
 
-def test_a_sine_comes_back_after_its_period_and_each_device_has_its_own_phase():
-    wave = Sine("w", mean=5, amplitude=2, period_s=60)
-    assert wave.value_at(A, NOW) == pytest.approx(wave.value_at(A, NOW + 60))
-    assert wave.value_at(A, NOW) + wave.value_at(A, NOW + 30) == pytest.approx(10)
-    assert len({round(wave.value_at(Individual(1, str(n)), NOW), 3) for n in range(20)}) > 15
-    assert Sine("w", 0, 1, 60, phase=0.25).value_at(A, 600) == pytest.approx(1)
-
-
-def test_noise_has_the_mean_and_deviation_that_it_was_given():
-    for uniform in (False, True):
-        noise = Noise("n", mean=3, deviation=2, uniform=uniform)
-        values = [noise.value_at(A, NOW + n) for n in range(4000)]
-        assert statistics.fmean(values) == pytest.approx(3, abs=0.15)
-        assert statistics.stdev(values) == pytest.approx(2, abs=0.1)
-        assert (max(abs(value - 3) for value in values) <= 2 * math.sqrt(3)) is uniform
-
-
-def test_what_follows_another_signal_does_it_later_and_by_its_factor():
-    walk = RandomWalk("t", start=20, step=0.1)
-    follower = Correlated("f", walk, factor=-2, offset=100, lag_s=30)
-    assert follower.value_at(A, NOW) == pytest.approx(100 - 2 * walk.value_at(A, NOW - 30))
-    noisy = [Correlated("f", Constant(1.0), noise=0.5).value_at(A, NOW + n) for n in range(500)]
-    assert statistics.stdev(noisy) == pytest.approx(0.5, abs=0.06)
-
-
-def test_steps_last_as_long_as_they_say_and_begin_again():
-    steps = Steps("s", [(1.0, 10), (5.0, 20)], begin_s=NOW)
-    assert [steps.value_at(A, NOW + t) for t in (0, 9.9, 10, 29.9, 30, 40)] == [1, 1, 5, 5, 1, 5]
-    hashed = Steps("s", [(1.0, 10), (5.0, 20)], begin_s=None)
-    values = [hashed.value_at(Individual(1, str(n)), NOW) for n in range(300)]
-    assert values.count(5.0) == pytest.approx(200, abs=40)
-
-
 DOOR = {
     "shut": ChainState(900),
     "open": ChainState(60, fixed=True, ways={"shut": 9, "stuck": 1}),
@@ -158,16 +111,6 @@ def test_a_chain_spends_its_time_as_the_long_run_says():
     assert sum(shares.values()) == pytest.approx(1)
 
 
-def test_a_chain_is_the_same_in_any_order():
-    chain = Chain("door", DOOR)
-    times = [NOW + n * 777.0 for n in range(600)]
-    forwards = [chain.interval_at(Individual(1, "a"), t) for t in times]  # nothing known
-    device = Individual(1, "a")
-    assert [chain.interval_at(device, t) for t in times] == forwards
-    assert [chain.interval_at(device, t) for t in reversed(times)] == forwards[::-1]
-    assert Markov("door", DOOR, {"shut": 0, "open": 1, "stuck": 2}).value_at(device, NOW) in (0, 1, 2)
-
-
 def test_a_battery_only_falls_until_it_is_changed():
     battery = Battery("b", life_s=1000.0)
     values = [battery.value_at(A, NOW + t) for t in range(1000)]
@@ -175,23 +118,6 @@ def test_a_battery_only_falls_until_it_is_changed():
     assert len(rises) <= 1
     assert min(values) >= 5
     assert max(values) <= 100
-
-
-@pytest.mark.parametrize("lithium", [False, True])
-def test_a_battery_is_empty_lies_dead_and_is_charged(lithium):
-    battery = Battery("b", life_s=1000.0, dead_s=200.0, charge_s=100.0, spread=0.3, lithium=lithium)
-    moments = [battery.moment_at(A, NOW + t) for t in range(3000)]
-    for earlier, later in itertools.pairwise(moments):
-        if later.state is BatteryState.DISCHARGING and earlier.state is BatteryState.DISCHARGING:
-            assert later.level < earlier.level
-        if later.state is BatteryState.CHARGING and earlier.state is BatteryState.CHARGING:
-            assert later.level > earlier.level
-        if later.state is not earlier.state:
-            assert later.since_s == pytest.approx(earlier.until_s)
-    assert {moment.level for moment in moments if moment.state is BatteryState.DEAD} == {5.0}
-    cycle = [moment.until_s - moment.since_s for moment in moments if moment.state is BatteryState.DISCHARGING]
-    assert 700 <= cycle[0] <= 1300
-    assert battery.value_at(A, NOW) == pytest.approx(moments[0].level)
 
 
 def test_hashed_numbers_look_uniform_and_normal():

@@ -1,15 +1,10 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 import time
-from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
-
-import pytest
 
 from agent.core.backoff import Backoff
 from agent.core.schedule import Schedule
@@ -24,17 +19,13 @@ from simulator.fleet.audit.folder import AuditedDevice, ledger_path, write_devic
 from simulator.fleet.audit.ledger_format import LedgerHeader, read_frames
 from simulator.fleet.audit.run_audit import AuditSettings, audit_run
 from simulator.fleet.engine.ports import HttpAnswer
-from simulator.fleet.faults.registry import build_faults
 from simulator.fleet.metrics.recorder import Recorder
-from simulator.fleet.models.build import ModelParts, build_model
-from simulator.fleet.models.fault_hooks import ActiveFaults
 from simulator.fleet.models.history import history_of
-from simulator.fleet.models.settings import BatterySettings, StateSettings
 from simulator.fleet.plan.plan import Plan
 from simulator.fleet.products import load_product
 from simulator.fleet.scenario.model import Scenario
-from simulator.fleet.signals.base import Individual
-from simulator.fleet.signals.kinds.constant import ConstantSettings
+from simulator.fleet.signals.base import Individual, Shaped, SignalSet
+from simulator.fleet.signals.kinds.constant import Constant
 from simulator.fleet.target.client import Keyring, open_client
 from simulator.fleet.target.provisioning import ProvisioningRequest, provision
 from simulator.fleet.target.target import KeyPairFile
@@ -45,7 +36,6 @@ from simulator.keys import Keys
 from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService
 from simulator.wire.client import ServiceClient
-from tests.fleet_faults import read_fault
 
 KEYS = Keys("mk_fleet", Secret("msk_fleet"))
 PAIR = KeyPair("mk_fleet", Secret("msk_fleet"))
@@ -53,56 +43,19 @@ RING = Keyring((KEYS,))
 ENDS = "2026-01-01T00:00:00Z"
 END_S = 1_767_225_600.0
 DAY_S = 86_400.0
-SIGNALS = {"one": ConstantSettings(kind="constant", value=1)}
 
 
-def a_history(device=0, days=1.0, faults=(), **parts):
-    model = build_model(ModelParts("m", SIGNALS, **parts), folder=Path(), origin_s=END_S)
-    return history_of(
-        model,
-        Individual.at(1, device),
-        Schedule(60.0, 7.5),
-        from_s=END_S - days * DAY_S,
-        to_s=END_S,
-        faults=ActiveFaults(faults),
-    )
+def a_history(device=0, from_s=END_S - DAY_S, to_s=END_S):
+    signals = SignalSet({"one": Shaped(Constant(1.0))})
+    return list(history_of(signals, Individual.at(1, device), Schedule(60.0, 7.5), from_s=from_s, to_s=to_s))
 
 
-def test_history_has_every_reading_between_its_ends_at_its_time():
-    readings = list(a_history())
-    assert [reading.sequence for reading in readings] == list(range(1, 1441))
-    assert [reading.time_s for reading in readings] == [END_S - DAY_S + 7.5 + n * 60 for n in range(1440)]
-
-
-def test_two_halves_of_a_history_are_the_whole():
-    model = build_model(ModelParts("m", SIGNALS), folder=Path(), origin_s=END_S)
-    cuts = [END_S - DAY_S, END_S - DAY_S / 3, END_S]
-    halves = [
-        (reading.time_s, reading.values)
-        for begin_s, end_s in itertools.pairwise(cuts)
-        for reading in history_of(model, Individual.at(1, 0), Schedule(60.0, 7.5), from_s=begin_s, to_s=end_s)
-    ]
-    assert halves == [(reading.time_s, reading.values) for reading in a_history()]
-
-
-def test_a_device_that_is_off_leaves_a_gap_and_a_state_has_its_own_pace():
-    off = list(a_history(battery=BatterySettings(life_s=36_000, dead_s=3600, charge_s=0, spread=0)))
-    gaps = [b.time_s - a.time_s for a, b in itertools.pairwise(off)]
-    assert [gap for gap in gaps if gap > 61] == [pytest.approx(3600, abs=61)] * 2
-    assert all(reading.values["battery_percent"] > 0 for reading in off)
-    fast = StateSettings(stay_s=1800, stay="fixed", telemetry_every_s=5, next={"slow": 1})
-    slow = StateSettings(stay_s=1800, stay="fixed", next={"fast": 1})
-    paces = [reading.time_s for reading in a_history(states={"fast": fast, "slow": slow})]
-    assert len(paces) == pytest.approx(720 + 24 * 1800 / 5, rel=0.05)
-
-
-def test_faults_change_what_history_holds():
-    fault = read_fault({"kind": "dead_battery", "at_s": 0, "duration_s": 3600})
-    spikes = read_fault({"kind": "spiking_sensor", "at_s": 0, "duration_s": DAY_S, "often": 0.5, "height": 10})
-    faults = build_faults([fault, spikes], origin_s=END_S - DAY_S)
-    readings = list(a_history(faults=faults))
-    assert len(readings) == 1380
-    assert set(Counter(reading.values["one"] for reading in readings)) == {-9.0, 1.0, 11.0}
+def test_history_has_every_reading_between_its_ends_at_its_time_and_two_halves_are_the_whole():
+    whole = a_history()
+    assert [reading.sequence for reading in whole] == list(range(1, 1441))
+    assert [reading.time_s for reading in whole] == [END_S - DAY_S + 7.5 + n * 60 for n in range(1440)]
+    halves = a_history(to_s=END_S - DAY_S / 3) + a_history(from_s=END_S - DAY_S / 3)
+    assert [reading.time_s for reading in halves] == [reading.time_s for reading in whole]
 
 
 def a_scenario(devices=6):
@@ -118,7 +71,6 @@ def a_scenario(devices=6):
                         {
                             "signals": {"one": {"kind": "random_walk", "start": 20, "step": 0.1}},
                             "telemetry": {"every_s": 30, "batch": 50},
-                            "battery": {"life_s": 20_000, "dead_s": 900, "charge_s": 300},
                         }
                     ],
                 },

@@ -116,7 +116,7 @@ async def until_every_arrival_has_failed(play: FleetWorkload, _recorder: Recorde
 
 
 def test_faults_of_the_network_are_made_at_level_wire_too(tmp_path):
-    faults = [{"kind": "tls_failure", "at_s": 0, "duration_s": 60}]
+    faults = [{"kind": "blackout", "at_s": 0, "duration_s": 60}]
     phases = [{"kind": "hold", "name": "hold", "duration_s": 60}]
     told, _ = perform(tmp_path, until_every_arrival_has_failed, faults=faults, phases=phases)
     assert set(told.operations["http.sensor_data"]) == {OutcomeClass.TRANSPORT}

@@ -24,10 +24,10 @@ HOLD = {"kind": "hold", "name": "first", "duration_s": 10, "until": "online >= 0
 POWER = {"kind": "storm", "name": "power", "duration_s": 10, "away_s": 2}
 LINKS = {**POWER, "name": "links", "loss": "connection", "until": "online >= 0%"}
 FAULTS = [
-    {"kind": "dead_battery", "at_s": 2, "duration_s": 3},
+    {"kind": "reboot_loop", "at_s": 2, "duration_s": 3, "up_s": 0.001, "down_s": 100},
     {"kind": "blackout", "at_s": 4, "duration_s": 2},
     {"kind": "disconnect_storm", "at_s": 25, "duration_s": 4, "away_s": 1},
-    {"kind": "dead_battery", "at_s": 29, "duration_s": 100},
+    {"kind": "reboot_loop", "at_s": 29, "duration_s": 100, "up_s": 0.001, "down_s": 1000},
 ]
 
 

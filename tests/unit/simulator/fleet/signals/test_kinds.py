@@ -1,0 +1,225 @@
+"""Each kind of signal out of its settings: its numbers, recordings, functions of a file, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from agent.errors import ConfigurationError
+from simulator.fleet.scenario.reading import read_scenario_file
+from simulator.fleet.signals.base import Individual
+from simulator.fleet.signals.build import build_signals
+from simulator.fleet.signals.kind import REGISTERED
+from simulator.fleet.signals.registry import KINDS, SignalMap
+from tests.virtual_fleet.scenarios import CONTEXTS, Looker, merged
+
+NOW = 1_767_225_600.0
+A = Individual(1, "a")
+READER = TypeAdapter(SignalMap)
+SEVERAL = (("x", 0), ("y", 1000), ("z", 5000))
+REPLAY = {"kind": "csv", "file": "values.csv", "column": "value"}
+EVERYTHING = {
+    "constant": {"kind": "constant", "value": 3.5},
+    "day": {"kind": "diurnal", "mean": 12, "amplitude": 8, "noise": 0.2, "spread": 1},
+    "walk": {"kind": "random_walk", "start": 21, "step": 0.09, "spread": 2},
+    "door": {
+        "kind": "markov",
+        "states": {"shut": {"value": 0, "stay_s": 600}, "open": {"value": 1, "stay_s": 60, "stay": "fixed"}},
+    },
+    "replay": {**REPLAY, "time_column": "time"},
+    "battery": {"kind": "battery", "spread": 0.3, "curve": "lithium", "charge_s": 7200},
+    "own": {"kind": "python", "file": "readings.py"},
+}
+PYTHON = "def value(device, time):\n    return device.seed + 10 * device.index + time % 10\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "values.csv").write_text("time,value\n0,1\n10,2\n20,4\n40,0\n", encoding="utf-8")
+    (tmp_path / "readings.py").write_text(PYTHON, encoding="utf-8")
+    return tmp_path
+
+
+def signals(folder: Path, document, **options):
+    return build_signals(READER.validate_python(document), folder=folder, **options)
+
+
+def test_every_kind_gives_the_readings_that_it_always_gave(folder):
+    """Golden values: a change here changes what every stored seed means."""
+    assert {each["kind"] for each in EVERYTHING.values()} == set(KINDS)
+    assert signals(folder, EVERYTHING).read(A, NOW) == GOLDEN
+
+
+GOLDEN: dict[str, float] = {
+    "constant": 3.5,
+    "day": 6.71,
+    "walk": 19.86,
+    "door": 0.0,
+    "replay": 1.9,
+    "battery": 64.616,
+    "own": 1.0,
+}
+
+
+def test_every_kind_is_the_same_in_any_order_and_in_another_process(folder):
+    document = {name: each for name, each in EVERYTHING.items() if name != "own"}
+    program = (
+        "import json, pickle, sys; from simulator.fleet.signals.base import Individual;"
+        "signals = pickle.loads(sys.stdin.buffer.read());"
+        f"print(json.dumps([signals.read(Individual(7, 'b', 3), {NOW} + n * 61) for n in range(40)]))"
+    )
+    here = signals(folder, document)
+    done = subprocess.run(
+        [sys.executable, "-c", program], input=pickle.dumps(here), capture_output=True, check=True, timeout=60
+    )
+    device = Individual(7, "b", 3)
+    backwards = [here.read(device, NOW + n * 61) for n in reversed(range(40))]
+    assert json.loads(done.stdout) == backwards[::-1]
+
+
+# --- recordings -------------------------------------------------------------------------------------------------------
+
+
+def test_a_recording_is_played_with_straight_lines_and_begins_again(folder):
+    document = {"v": {**REPLAY, "time_column": "time", "begin": "in_step"}}
+    played = signals(folder, document, origin_s=NOW)["v"]
+    assert [played.value_at(A, NOW + t) for t in (0, 5, 10, 15, 20, 30, 40)] == [1, 1.5, 2, 3, 4, 2, 0]
+    assert played.value_at(A, NOW + 50) == played.value_at(A, NOW)  # ten seconds, the usual distance, after the last
+    held = signals(folder, {"v": {**document["v"], "between": "hold", "loop": False}}, origin_s=NOW)["v"]
+    assert [held.value_at(A, NOW + t) for t in (-5, 0, 9, 10, 39, 40, 9999)] == [1, 1, 1, 2, 4, 0, 0]
+    hashed = signals(folder, {"v": {**REPLAY, "every_s": 10}})["v"]
+    assert len({hashed.value_at(Individual(1, str(n)), NOW) for n in range(40)}) > 20
+
+
+@pytest.mark.parametrize("begin", ["hashed", "in_step"])
+def test_columns_of_one_recording_stay_lines_on_every_device_also_where_one_has_gaps(folder, begin):
+    lines = [f"{n},{n if 3 <= n < 90 and n % 7 else ''}" for n in range(100)]
+    (folder / "two.csv").write_text("\n".join(["a,b", *lines]), encoding="utf-8")
+    column = {"kind": "csv", "file": "two.csv", "every_s": 10, "between": "hold", "begin": begin}
+    played = signals(folder, {name: {**column, "column": name} for name in ("a", "b")}, origin_s=NOW)
+    for number in range(60):
+        readings = played.read(Individual(1, str(number)), NOW + number * 10)
+        if 3 <= readings["a"] < 90:
+            assert readings["b"] == (readings["a"] if readings["a"] % 7 else readings["a"] - 1)
+
+
+@pytest.mark.parametrize("times", [{"time_column": "at"}, {"every_s": 10}])
+def test_lines_of_several_devices_in_one_recording_are_never_between_each_other(folder, times):
+    # The devices take turns line by line; what they measured is far apart, and twice as large in the other column.
+    rows = [f"{10 * n},{name},{base + n},{2 * (base + n)}" for n in range(30) for name, base in SEVERAL]
+    (folder / "fleet.csv").write_text("\n".join(["at,device_id,a,b", *rows]), encoding="utf-8")
+    column = {"kind": "csv", "file": "fleet.csv", "device_column": "device_id", **times}
+    played = signals(folder, {name: {**column, "column": name} for name in ("a", "b")}, origin_s=NOW)
+    for index in range(30):
+        base = SEVERAL[index % 3][1]
+        for turn in range(20):
+            readings = played.read(Individual.at(1, index), NOW + 4 * turn)
+            assert base <= readings["a"] <= base + 29
+            assert readings["b"] == pytest.approx(2 * readings["a"], abs=0.011)
+
+
+def test_every_file_that_cannot_be_used_is_said_at_once(folder):
+    (folder / "bad.csv").write_text("time,value\n1,1\n1,2\n", encoding="utf-8")
+    (folder / "words.csv").write_text("value\none\n", encoding="utf-8")
+    (folder / "several.csv").write_text("time,Device ID,value\n1,a,1\n2,b,\n3,a,3\n", encoding="utf-8")
+    (folder / "whose.csv").write_text("device,value\na,1\n,2\n", encoding="utf-8")
+    replay = {"kind": "csv", "column": "value", "every_s": 1}
+    document = {
+        "none": {**replay, "file": "none.csv"},
+        "column": {**replay, "file": "values.csv", "column": "valu"},
+        "bad": {"kind": "csv", "column": "value", "time_column": "time", "file": "bad.csv"},
+        "words": {**replay, "file": "words.csv"},
+        "several": {**replay, "file": "several.csv"},
+        "gap": {**replay, "file": "several.csv", "device_column": "Device ID"},
+        "whose": {**replay, "file": "whose.csv", "device_column": "device"},
+    }
+    with pytest.raises(ConfigurationError) as caught:
+        signals(folder, document)
+    said = "\n".join(caught.value.faults)
+    for sentence in (
+        "none.csv: cannot be read: No such file or directory",
+        "values.csv: has no column 'valu'; it has time, value",
+        "bad.csv: line 3: time does not rise",
+        "words.csv: line 2: value 'one' is no number",
+        "several.csv: line 3: lines of several devices: Device ID 'a' and 'b'",
+        "several.csv: has no value in column 'value' for Device ID 'b'",
+        "whose.csv: line 3: device is empty",
+    ):
+        assert sentence in said, (sentence, said)
+
+
+# --- functions of a file ----------------------------------------------------------------------------------------------
+
+
+def test_a_function_of_a_file_gives_the_readings_of_a_run_that_allows_it(folder, tmp_path):
+    document = merged(CONTEXTS["core-poll"], {"fleet": {"models": [{"signals": {"own": EVERYTHING["own"]}}]}})
+    with pytest.raises(ConfigurationError, match=r"signals\.own\.file: is a program; .*--allow-python"):
+        Looker(folder)(document)
+    (path,) = folder.glob("scenario-*.yaml")
+    scenario = read_scenario_file(path, allow_python=True).scenario
+    made = build_signals(scenario.fleet.models[0].signals, folder=folder)
+    assert made.read(Individual.at(1, 4), NOW + 3) == {"own": 44.0}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("x = 1\n", "has no function 'value'"),
+        ("def value(:\n", "line 1: SyntaxError"),
+        ("def value(device, time):\n    return 1 / 0\n", "line 2: ZeroDivisionError"),
+        ("def value(device, time):\n    return 'warm'\n", "value() returned 'warm', and has to return a number"),
+        ("def value(device, time):\n    return True\n", "value() returned True, and has to return a number"),
+    ],
+)
+def test_a_file_without_a_function_that_gives_numbers_is_one_line(tmp_path, text, said):
+    (tmp_path / "wrong.py").write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigurationError) as caught:
+        signals(tmp_path, {"own": {"kind": "python", "file": "wrong.py"}})
+    assert said in "\n".join(caught.value.faults)
+
+
+def test_a_function_may_have_no_reading_at_an_instant(tmp_path):
+    (tmp_path / "gaps.py").write_text("def value(device, time):\n    return float('nan')\n", encoding="utf-8")
+    assert signals(tmp_path, {"own": {"kind": "python", "file": "gaps.py"}}).read(A, NOW) == {}
+
+
+# --- settings ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [
+        ({"kind": "sinus"}, "does not match any of the expected tags"),
+        ({"kind": "diurnal"}, "mean"),
+        ({"kind": "constant", "value": 1, "min": 5, "max": 1}, "min (5) is above max (1): swap them"),
+        ({"kind": "markov", "states": {"a": {"value": 1, "stay_s": 1}}}, "at least 2"),
+        (
+            {"kind": "markov", "states": {n: {"value": 1, "stay_s": 1, "next": {"c": 1}} for n in "ab"}},
+            "next names 'c', which is none of a, b",
+        ),
+        ({"kind": "csv", "file": "x", "column": "y"}, "either time_column or every_s"),
+        ({"kind": "battery", "empty": 100}, "has to be below full"),
+        ({"kind": "random_walk", "start": 1, "step": -1}, "greater than or equal to 0"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(document, said):
+    with pytest.raises(ValidationError) as caught:
+        READER.validate_python({"reading": document})
+    assert said in str(caught.value)
+
+
+def test_the_schema_describes_every_key():
+    for name, section in READER.json_schema()["$defs"].items():
+        for key, about in section["properties"].items():
+            assert key == "kind" or about.get("description"), f"{name}.{key}"
+
+
+def test_no_kind_that_reads_a_file_runs_code_unless_it_says_so():
+    assert {word for word, kind in REGISTERED.items() if kind.runs_code} == {"python"}
+    assert all(kind.reads_file for kind in REGISTERED.values() if kind.runs_code)

@@ -1,0 +1,166 @@
+"""Whole runs on virtual time: what the service is sent is what the scenario says, and the record says what happened."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+
+import pytest
+
+from agent.errors import ConfigurationError
+from simulator.fleet.faults.registry import KINDS
+from simulator.fleet.record import VerdictStatus
+from tests.virtual_fleet.scenarios import CONTEXTS, Looker, frozen, limited, merged
+from tests.virtual_fleet.service import Sent
+
+CORE = ("core-poll", "core-hold", "core-mqtt")
+DEVICES = 6
+FAULT_S, FAULT_END_S = 3.0, 8.0
+FAULTS = {
+    "broken_json": {"often": 1},
+    "clock_jump": {"jump_s": 99},
+    "clock_skew": {"offset_s": 50},
+    "duplicates": {"often": 1},
+    "late_batches": {"hold_s": 3},
+    "reboot_loop": {"up_s": 1, "down_s": 1},
+    "disconnect_storm": {"waves": 2, "away_s": 0.4},
+    "link_profile": {"profile": "satellite"},
+    "rolling_restart": {"away_s": 1},
+}
+"""Settings with which each kind changes something in a run this short; the others need none."""
+
+
+@pytest.fixture
+def looker(tmp_path):
+    return Looker(tmp_path)
+
+
+@pytest.mark.parametrize("context", CORE)
+def test_every_device_reads_at_its_pace_and_the_audit_finds_every_reading(looker, context):
+    run = looker(CONTEXTS[context]).run
+    assert Counter(device for _, device, _ in run.readings) == dict.fromkeys(range(DEVICES), 12 / 3)
+    assert run.record.verdict.exit_code == 0
+    assert run.record.audit.readings.sent == run.record.audit.readings.stored == len(run.readings)
+
+
+@pytest.mark.parametrize("context", CORE)
+def test_commands_are_sent_at_their_rate_and_every_result_comes(looker, context):
+    commands = [{"payload": {"command": "ping"}, "rate_per_s": 0.5, "ttl_s": 60}]
+    run = looker(merged(CONTEXTS[context], {"commands": commands})).run
+    times = [order.at_s for order in run.orders]
+    assert [round(later - earlier, 3) for earlier, later in itertools.pairwise(times)] == [2.0] * 5
+    assert [result["status"] for result in run.service.results] == ["succeeded"] * 6
+    assert {order.json()["ttl_seconds"] for order in run.orders} == {60}
+    assert run.record.audit.commands.stored == 6
+
+
+def test_results_of_another_kind_than_expected_fail_the_run(looker):
+    commands = [{"payload": {"command": "ping"}, "rate_per_s": 0.5, "expect": "failed"}]
+    assert looker(merged(CONTEXTS["core-poll"], {"commands": commands})).run.record.verdict.exit_code == 1
+
+
+def test_a_reading_that_the_service_loses_is_found(looker):
+    def forgetful(sent: Sent):
+        return (201, {"id": "none"}) if sent.operation == "POST /sensor-data" and 5 < sent.at_s < 7 else None
+
+    run = looker(merged(CONTEXTS["core-poll"], {"target": {"dialect": {"extensions": []}}}), forgetful).run
+    assert run.record.audit.readings.lost > 0
+    assert run.record.verdict.word is VerdictStatus.LOST
+
+
+def test_a_frozen_service_is_seen_and_a_busy_one_is_waited_for(looker):
+    stuck = looker(CONTEXTS["core-poll"], frozen).run
+    assert stuck.record.verdict.word is not VerdictStatus.PASSED
+    assert stuck.count("http.sensor_data", "ok") < stuck.count("http.sensor_data")
+    busy = looker(CONTEXTS["core-poll"], limited).run
+    assert busy.count("http.sensor_data", "limited") == DEVICES, "nobody asks again before Retry-After is over"
+
+
+def test_open_arrivals_keep_their_rate_and_closed_users_wait_for_their_answers(looker):
+    opened = looker(CONTEXTS["wire-http"]).run
+    assert len(opened.batches) == 24
+    users = {"arrivals": [{"kind": "closed", "users": 2, "pause_s": 1}]}
+    closed = looker({**CONTEXTS["wire-http"], **users}).run
+    assert 2 * 10 <= len(closed.batches) <= 2 * 12
+
+
+def test_phases_switch_devices_on_step_by_step_and_take_their_power(looker):
+    phases = [
+        {"name": "up", "kind": "ramp", "duration_s": 6},
+        {"name": "power", "kind": "storm", "duration_s": 6, "away_s": 3},
+    ]
+    online = looker({**CONTEXTS["core-poll"], "phases": phases}).run.online
+    assert online[:6] == sorted(online[:6])
+    assert online[0] < DEVICES == online[5]
+    assert min(online[6:10]) < DEVICES == online[11]
+
+
+def test_devices_reboot_by_themselves(looker):
+    run = looker(merged(CONTEXTS["core-poll"], {"fleet": {"models": [{"reboots": {"every_s": 4, "away_s": 1}}]}})).run
+    assert len(set(run.online)) > 1
+    assert run.record.audit.readings.lost == 0
+
+
+def test_an_update_changes_the_version_that_a_device_tells(looker):
+    firmware = {"versions": {"1.0": 1}, "update_s": 2}
+    commands = [
+        {"payload": {"command": "update_firmware", "version": "2.0"}, "rate_per_s": 0.5},
+        {"payload": {"command": "ping"}, "rate_per_s": 3},
+    ]
+    document = merged(CONTEXTS["core-hold"], {"fleet": {"models": [{"firmware": firmware}]}, "commands": commands})
+    results = looker(document).run.service.results
+    versions = [result["result"]["firmware"] for result in results if "firmware" in (result.get("result") or {})]
+    assert set(versions) == {"1.0", "2.0"}
+    assert all(result["status"] in {"in_progress", "succeeded"} for result in results)
+
+
+def test_a_seed_plays_the_same_twice_and_another_one_something_else(looker, tmp_path):
+    again = Looker(tmp_path / "again")
+    again.folder.mkdir()
+    first = looker(CONTEXTS["core-poll"]).wire
+    assert again(CONTEXTS["core-poll"]).wire == first
+    assert looker({**CONTEXTS["core-poll"], "seed": 7}).wire != first
+
+
+def test_history_has_every_reading_at_its_true_time(looker):
+    run = looker(CONTEXTS["history"]).run
+    assert Counter(reading["device_id"] for _, _, reading in run.readings) == dict.fromkeys(
+        run.service.devices, 600 / 60
+    )
+    assert all("2025-12-31T23:5" in reading["recorded_at"] for _, _, reading in run.readings)
+
+
+def test_an_onboarding_storm_registers_every_label_once(looker):
+    run = looker(CONTEXTS["labels"]).run
+    assert run.record.audit.registrations.accepted == 12
+    assert len({device["device_identifier"] for device in run.service.devices.values()}) == len(run.service.devices)
+
+
+def test_what_follows_a_barrier_waits_for_it(looker):
+    phases = [
+        {"name": "first", "kind": "hold", "duration_s": 4, "until": "connections > 1000000", "until_within_s": 4},
+        {"name": "last", "kind": "hold", "duration_s": 9},
+    ]
+    fault = {"kind": "blackout", "at_s": 6, "duration_s": 4}
+    run = looker({**CONTEXTS["core-poll"], "phases": phases, "faults": [fault]}).run
+    (found,) = run.record.faults
+    assert (found.begin_s, found.end_s) == pytest.approx((6 + 4, 10 + 4), abs=0.2)
+
+
+@pytest.mark.parametrize("context", ["core-poll", "core-mqtt"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_fault_is_played_in_its_time_alone_on_its_share_and_stands_in_the_record(looker, context, kind):
+    fault = {"kind": kind, "at_s": FAULT_S, "duration_s": FAULT_END_S - FAULT_S, "share": 0.5, **FAULTS.get(kind, {})}
+    calm, struck = looker(CONTEXTS[context]), looker({**CONTEXTS[context], "faults": [fault]})
+    (found,) = struck.run.record.faults
+    assert (found.kind, found.begin_s, found.end_s) == (kind, FAULT_S, FAULT_END_S)
+    assert 0 < found.devices < DEVICES
+    assert (calm.wire, calm.run.online) != (struck.wire, struck.run.online)
+    before = [[each for each in look.wire if each[0] < FAULT_S - 0.1] for look in (calm, struck)]
+    assert before[0] == before[1]
+
+
+@pytest.mark.parametrize("context", ["history", "labels"])
+def test_a_kind_of_run_that_plays_no_fault_refuses_it(looker, context):
+    with pytest.raises(ConfigurationError, match="plays none"):
+        looker({**CONTEXTS[context], "faults": [{"kind": "blackout", "at_s": 1, "duration_s": 2}]})
