@@ -36,6 +36,7 @@ from agent.adapters.store.shared import (
     SharedOutbox,
     putting,
 )
+from agent.adapters.store.status import StoreStatus
 from agent.core.gaps import Gap
 from agent.core.outbox import Bounds
 from agent.core.values import SendOutcome
@@ -251,6 +252,16 @@ class StoreService:
         request = Request(work, writes=writes, may_write=may_write)
         self._queue_and_wait(request)
         return cast("_T", request.result)
+
+    def status(self, within_s: float = 2.0) -> StoreStatus | None:
+        """What it holds, for people; None when the store does not answer in time."""
+        request = Request(lambda store: store.status(), writes=False)
+        with self._changed:
+            if self._closing or self._store is None:
+                return None
+            self._requests.append(request)
+            self._changed.notify_all()
+        return request.result if request.done.wait(within_s) and request.error is None else None
 
     def submit(self, work: Callable[[SqliteStore], object], *, writes: bool) -> None:
         """Have the writer do this soon and, if it writes, commit it; the caller does not learn whether it failed."""

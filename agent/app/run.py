@@ -34,6 +34,7 @@ from agent.runtime.supervisor import Ending
 
 if TYPE_CHECKING:
     from agent.adapters.metrics_server import MetricsServer
+    from agent.adapters.store.status import StoreStatus
     from agent.app.figures import Figures
 
 
@@ -51,6 +52,9 @@ CONFIGURATION: Final = "configuration"
 Read = Callable[[], LoadedConfig]
 """Reads the configuration as it is now; raises :class:`~agent.errors.ConfigurationError`."""
 
+
+HANDLED: Final = {signal.SIGHUP, signal.SIGUSR1}
+"""Signals that wait until the agent has handlers for them: without one they would end it."""
 
 LIVE: Final = (
     "logging.level",
@@ -120,6 +124,7 @@ class AgentLife(ProgramLife):
         self._figures = self._make_figures()
         self._metrics: MetricsServer | None = None
         self._agent: Agent | None = None
+        self._store: StoreService | None = None
         self._upkeep = AgentUpkeep(
             self._view(loaded),
             schedule=self._supervisor.schedule,
@@ -132,7 +137,7 @@ class AgentLife(ProgramLife):
     def run(self) -> Ending:
         """Start in order, wait for the end, stop in reverse."""
         config = self._config
-        store = self._make_store()
+        store = self._store = self._make_store()
         ending = Ending("never started", EXIT_CRASHED)
         with self._supervisor.signals(), self._hangups(), open_client(config, self._credentials) as client:
             early = self._pause() or self._open(store)
@@ -140,7 +145,7 @@ class AgentLife(ProgramLife):
                 return early
             self._starting.disk_is_writable()
             if not self._is_own(store):
-                store = self._make_store()
+                store = self._store = self._make_store()
                 early = self._open(store)
                 if early is not None:
                     return early
@@ -282,12 +287,12 @@ class AgentLife(ProgramLife):
     def _hangups(self) -> Iterator[None]:
         with super()._hangups():
             # One that came since the program began has waited.
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
             try:
                 yield
             finally:
-                # The process image after this one inherits it: no SIGHUP finds it without a handler.
-                signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+                # The process image after this one inherits it: none of them finds it without a handler.
+                signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
 
     def _reload(self) -> None:
         self._notifier.reloading()
@@ -334,6 +339,7 @@ class AgentLife(ProgramLife):
             config=lambda: self._config,
             parts=self._health.parts,
             lines=self._ring.lines,
+            store=self._store_status,
             plugins=lambda: self._agent.plugins() if self._agent is not None else (),
             mode=f"safe: {why}" if why else "normal",
         )
@@ -373,6 +379,9 @@ class AgentLife(ProgramLife):
         if state == "ok":
             _log.info("store=ok readings are stored again")
         self._health.put("store", state, detail)
+
+    def _store_status(self) -> StoreStatus | None:
+        return None if self._store is None else self._store.status()
 
     def _packages(self) -> Mapping[str, str]:
         return packages_of(self._agent.plugins()) if self._agent is not None else {}

@@ -21,7 +21,6 @@ from agent.adapters.records import read_records
 from agent.adapters.sd_notify import SdNotifier, make_notifier
 from agent.adapters.sqlite_store import SqliteStore
 from agent.adapters.store.outbox_rows import decode_values
-from agent.adapters.store.snapshot import apply_wal
 from agent.app.status_file import read_status
 from agent.config.layer import parse_layer, read_trial
 from agent.config.load import load_config
@@ -568,11 +567,6 @@ def _store(raw: bytes) -> None:
         path = Path(folder, "agent.db")
         path.write_bytes(raw)
         SqliteStore(path, clock=FakeClock()).close()
-
-
-@target("write-ahead log", bytes.fromhex("377f0682002de218000004000000000001020304050607080102030405060708"))
-def _wal(raw: bytes) -> None:
-    apply_wal(bytes(1024), raw)
 
 
 # --- programs and sensors ---------------------------------------------------------------------------------------------

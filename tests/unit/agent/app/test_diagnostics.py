@@ -48,6 +48,7 @@ class Bench:
             config=lambda: self.config,
             parts=lambda: {"readings": Part("failing", 0.0, f"it said {SECRET}")},
             lines=lambda: self.lines,
+            store=lambda: None,
             plugins=lambda: [PluginInfo("door", "handler", "x", PluginStatus.READY)],
             mode="normal",
         )
