@@ -32,8 +32,7 @@ _CACHE_KIB: Final = 1024
 
 # command.state has a partial index, so that ten thousand remembered commands do not slow the search for open ones.
 # origin: which boot a reading's monotonic clock belongs to, and which opening of the store gave it its key. Ids are
-# small, since every reading carries one. reading.body is NULL for the one row that only marks the highest key ever
-# given.
+# small, since every reading carries one. reading.body is NULL for the one row that only marks the highest key given.
 # reading.priority is 1 where nothing was said, since SQLite has a form of its own for 0 and 1 that needs no content.
 # boot: the true time of a boot minus its monotonic clock, as two bounds learned at ``mono``; no row: it is not known.
 # command.put_aside: why the service does not have the result of a command that is over here.
