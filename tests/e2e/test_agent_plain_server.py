@@ -108,3 +108,20 @@ def readings(service: Bench, bench: AgentBench) -> int:
     """How many the service has, up to a page."""
     answer = service.http.get("/sensor-data", params={"device_id": bench.device_id, "limit": 1000})
     return len(answer.json()["data"])
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("words", ["own", "none", "number"])
+def test_what_a_server_lists_as_open_runs_under_whatever_word_though_it_was_sent_before_the_first_poll(tmp_path, words):
+    with running_as(
+        profile("complete", status_words=words), clock=SystemClock(), api_key=API_KEY, secret_key=Secret(SECRET_KEY)
+    ) as service:
+        bench = AgentBench(tmp_path, service.service.base_url)
+        try:
+            sent = service.send(bench.device_id)
+            bench.start()
+            wait_until(lambda: service.command(bench.device_id, sent)["status"] == "succeeded")
+            if words == "own":
+                wait_until(lambda: "has states of its own" in status(bench))
+        finally:
+            bench.close()
