@@ -45,7 +45,6 @@ _UNANSWERED_MAX: Final = 20
 
 # PUBLISH beside topic and payload (lengths, packet id), and PUBACK.
 _PUBLISH_HEAD_BYTES: Final = 8
-_ACK_BYTES: Final = 4
 _STEP_S: Final = 5.0
 # How long the last words may take to get out.
 _LEAVE_S: Final = 0.5
@@ -158,13 +157,11 @@ class Role:
         on_arrival: takes each message, in the session's thread, and must be quick. What is not acknowledged comes
             again over the next connection.
         on_up: the subscriptions stand.
-        on_traffic: called at each message with the bytes of MQTT sent and received, without those of TLS and TCP.
     """
 
     subscriptions: Sequence[tuple[str, int]]
     on_arrival: Callable[[Arrival], None]
     on_up: Callable[[Session], None] = lambda _session: None
-    on_traffic: Callable[[int, int], None] = lambda _sent_bytes, _received_bytes: None
     greeting: Message | None = None
     will: Message | None = None
 
@@ -338,7 +335,6 @@ class Session:
             self.acknowledge(message.mid)
             return
         payload = bytes(message.payload)
-        self._role.on_traffic(_ACK_BYTES if message.qos else 0, _packet_bytes(topic, payload))
         self._role.on_arrival(Arrival(topic, payload, message.qos, message.retain, self, message.mid))
 
     def _on_publish(self, client: paho.Client, _data: Any, mid: int, code: ReasonCode, _more: Any) -> None:
@@ -398,7 +394,6 @@ class Session:
         if client is None or self._ended:
             raise Offline("closed", "the connection to the broker has ended")
         info = client.publish(message.topic, message.payload, message.qos, message.retain, self._expiry(message))
-        self._role.on_traffic(_packet_bytes(message.topic, message.payload), _ACK_BYTES if message.qos else 0)
         if info.rc not in {MQTTErrorCode.MQTT_ERR_SUCCESS, MQTTErrorCode.MQTT_ERR_NO_CONN}:
             raise TransportError(f"a message could not be queued: {paho.error_string(info.rc)}")
         if message.qos == 0:
@@ -470,10 +465,6 @@ class Session:
         properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]  # paho's
         properties.MessageExpiryInterval = message.expiry_s
         return properties
-
-
-def _packet_bytes(topic: str, payload: bytes) -> int:
-    return _PUBLISH_HEAD_BYTES + len(topic.encode()) + len(payload)
 
 
 def _send_at_once(_client: paho.Client, _data: Any, connection: Any) -> None:

@@ -28,7 +28,6 @@ from urllib.parse import quote
 import yaml
 
 from agent.adapters.files import replace_file, sync_directory
-from agent.app.client import OWN_TOKENS
 from agent.app.status import read_agent_status
 from agent.app.status_file import AgentView, read_status, status_path
 from agent.app.version import VERSION
@@ -126,8 +125,7 @@ def _journal_lines() -> list[str]:
 def secrets_of(config: AgentConfig, environ: Mapping[str, str]) -> list[bytes]:
     """Every secret that this device holds, in each spelling that a text may have it; the longest first."""
     auth = config.auth
-    files = [auth.api_key_file, auth.secret_key_file, auth.token_file, auth.client_secret_file]
-    files += [config.state_dir / OWN_TOKENS]
+    files = [auth.api_key_file, auth.secret_key_file, auth.token_file]
     if config.mqtt is not None:
         files.append(config.mqtt.key_file)
     directory = environ.get("CREDENTIALS_DIRECTORY")

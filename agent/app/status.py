@@ -6,7 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -15,12 +15,9 @@ from agent.adapters.store.status import StoreStatus
 from agent.adapters.store.status import read_status as read_store_status
 from agent.app.lock import holder_of
 from agent.app.status_file import StatusFile, newest_status, process_state, status_path
-from agent.app.tokens import read_token_state
 from agent.config import AgentConfig
 from agent.errors import StorageError
 from agent.frozen import dataclass
-from agent.runtime.ledger import SETTING as LEDGER
-from agent.runtime.ledger import Day, read_days
 from agent.wire.server_findings import SETTING, ServerFindings, describe, read_findings
 
 _ANSWERS_WITHIN_S: Final = 5.0
@@ -66,8 +63,6 @@ class AgentStatus:
         last_status: the last status that a process of the agent wrote.
         store: what journal and outbox hold; None when there is no store or it cannot be read.
         store_fault: why it cannot be read; empty when it can.
-        traffic: day -> bytes sent, received and written, the oldest first; at most an hour behind.
-        tokens: the state of the bearer token, in a sentence; empty with a key pair.
         server: what the agent found out about its server; None before it did.
     """
 
@@ -77,8 +72,6 @@ class AgentStatus:
     last_status: StatusFile | None
     store: StoreStatus | None
     store_fault: str = ""
-    traffic: Mapping[str, Day] = field(default_factory=dict)
-    tokens: str = ""
     server: ServerStatus | None = None
 
     @property
@@ -131,10 +124,8 @@ def read_agent_status(config: AgentConfig, environ: Mapping[str, str]) -> AgentS
             store = read_store_status(state_dir / FILE_NAME)
         except StorageError as error:
             fault = str(error)
-    tokens = read_token_state(config, environ, time.time()).text
-    traffic = {} if store is None else read_days(store.settings.get(LEDGER))
     server = None if store is None else read_server_status(store.settings, config)
     if last_status is not None:
         last_status = replace(last_status, store=None)
     state = process_state(holder, last_status, has_store=store is not None)
-    return AgentStatus(state, state_dir, holder, last_status, store, fault, traffic, tokens, server)
+    return AgentStatus(state, state_dir, holder, last_status, store, fault, server)

@@ -48,13 +48,13 @@ from agent.wire.sensor_data import BatchAnswer
 from agent.wire.signed import parse_body, parse_envelope
 from agent.wire.signed_keys import SigningKey, TrustedKeys, public_pem, read_public_key, read_signing_key
 from agent.wire.times import parse_received_time, parse_time
-from agent.wire.tokens import parse_token_set
 from gateway.http.answers import Fault
 from gateway.http.requests import HttpRequest
 from gateway.service.events import read_events
 from simulator.command.counter import CounterFile
 from simulator.console.labels.photograph import PictureError, open_photograph
 from simulator.login.request import SignInFailed, begin, query_of
+from simulator.login.tokens import parse_token_set
 from simulator.wire.qr import LabelText, base45, encode_label, parse_label
 from simulator.wire.qr.keys import LabelKey, LabelSigner, signed_text
 from tests.fakes import FakeClock

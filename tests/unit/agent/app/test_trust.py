@@ -16,10 +16,10 @@ from agent.adapters.mqtt_session import Tls
 from agent.app.client import make_client
 from agent.config import AgentConfig, Credentials
 from agent.errors import ConfigurationError, TransportError
-from agent.wire.refreshing import renew
 from agent.wire.secret import Secret
-from agent.wire.tokens import TokenSet
 from agent.wire.trust import trust_store
+from simulator.login.refreshing import renew
+from simulator.login.tokens import TokenSet
 from tests.certificates import Authority
 
 
