@@ -49,7 +49,7 @@ demo: $(VENV)/.installed-demo ## the whole story in under a minute, then a repor
 test: $(VENV)/.installed-dev ## the tests, but the long ones that boot, install and kill (minutes on two cores)
 	@$(BIN)/python -m pytest -m "$(TEST_MARKS)" --numprocesses $(TEST_JOBS) --dist worksteal $(PYTEST_FLAGS)
 
-cluster-test: $(VENV_CLUSTER)/.installed ## a run's workers on a Ray cluster of several nodes on this machine (a quarter of an hour)
+cluster-test: $(VENV_CLUSTER)/.installed ## a run's workers on a Ray cluster of several nodes on this machine (some minutes)
 	@$(VENV_CLUSTER)/bin/python -m pytest $(PYTEST_FLAGS) tests/contract/test_workers_port.py tests/cluster
 
 soak: $(VENV)/.installed-dev ## agents and their service killed SOAK_CYCLES=15000 times; goes on in soak-output/ (an hour or so)
@@ -67,10 +67,7 @@ lock: $(VENV)/.installed-dev ## write requirements/ from pyproject.toml (needs t
 	@$(LOCK) pyproject.toml --constraints requirements/dev.txt --output-file requirements/base.txt
 	@$(LOCK) pyproject.toml --constraints requirements/dev.txt --extra simulator --output-file requirements/simulator.txt
 	@$(LOCK) pyproject.toml --constraints requirements/dev.txt --extra gateway --output-file requirements/gateway.txt
-	@$(LOCK) pyproject.toml --constraints requirements/dev.txt --extra signing --output-file requirements/signing.txt
-	@$(LOCK) pyproject.toml --constraints requirements/dev.txt --extra metrics --output-file requirements/metrics.txt
 	@$(LOCK) pyproject.toml --constraints requirements/dev.txt --extra device --output-file requirements/device.txt
-	@$(LOCK) pyproject.toml --constraints requirements/dev.txt --extra opencv --output-file requirements/opencv.txt
 	@$(LOCK) pyproject.toml --constraints requirements/dev.txt --extra postgres --output-file requirements/postgres.txt
 	@$(LOCK) pyproject.toml --constraints requirements/dev.txt --extra cluster --output-file requirements/cluster.txt
 	@$(LOCK) --constraints requirements/dev.txt --group build --output-file requirements/build.txt

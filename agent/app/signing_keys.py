@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,6 @@ from agent.app.status import read_agent_status
 from agent.config import AgentConfig
 from agent.core.signed import setting_of
 from agent.errors import ConfigurationError, StorageError
-from agent.frozen import dataclass
 from agent.wire.signed_keys import (
     PRIVATE_ENDING,
     PUBLIC_ENDING,

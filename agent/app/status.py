@@ -6,7 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +17,6 @@ from agent.app.lock import holder_of
 from agent.app.status_file import StatusFile, newest_status, process_state, status_path
 from agent.config import AgentConfig
 from agent.errors import StorageError
-from agent.frozen import dataclass
 from agent.wire.server_findings import SETTING, ServerFindings, describe, read_findings
 
 _ANSWERS_WITHIN_S: Final = 5.0

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from agent.app.plugins import is_usable, list_handlers, read_sensors
+from agent.app.status import read_agent_status, read_running
 from agent.cli.options import (
     AS_ROOT,
     ago,
@@ -26,6 +28,7 @@ from agent.cli.options import (
 )
 from agent.exit_codes import EXIT_CHECK_FAILED
 from agent.plugins import stale_packages, tell_loading
+from agent.sensors.registry import SensorRegistry
 
 if TYPE_CHECKING:
     from agent.adapters.store.status import StoreStatus
@@ -45,8 +48,6 @@ def status(config_path: Path, *, as_json: bool) -> None:
 
     Exit code 0 when it runs and all its parts are well, else 1.
     """
-    from agent.app.status import read_agent_status
-
     with configuration_faults_end_it():
         found = read_agent_status(load(config_path).config, os.environ)
     if as_json:
@@ -129,9 +130,6 @@ def _size(size_bytes: int) -> str:
 @json_option
 def handlers(config_path: Path, *, as_json: bool) -> None:
     """List the command handlers with their state; exit code 1 when one cannot be used."""
-    from agent.app.plugins import is_usable, list_handlers
-    from agent.app.status import read_running
-
     logging.disable(logging.CRITICAL)  # the list says it better
     tell_loading(partial(click.echo, err=True))
     with configuration_faults_end_it():
@@ -160,10 +158,6 @@ def handlers(config_path: Path, *, as_json: bool) -> None:
 @json_option
 def sensors(config_path: Path, *, as_json: bool) -> None:
     """Read each configured sensor once and list it with its state; exit code 1 when one cannot be read."""
-    from agent.app.plugins import read_sensors
-    from agent.app.status import read_running
-    from agent.sensors.registry import SensorRegistry
-
     logging.disable(logging.CRITICAL)  # the list says it better
     tell_loading(partial(click.echo, err=True))
     with configuration_faults_end_it():

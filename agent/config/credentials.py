@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from agent.config.model import AuthConfig
 from agent.errors import ConfigurationError
-from agent.frozen import dataclass
 from agent.wire.secret import MAX_TOKEN_FILE_BYTES, Secret, looks_like_token_set, never_show
 
 MAX_SECRET_BYTES: Final = 8192

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from itertools import chain, islice, takewhile
 from typing import Final
@@ -21,7 +22,6 @@ from typing import Final
 from agent.core.timekeeping import age_s
 from agent.core.values import Moment, StoredReading
 from agent.errors import Advice, AgentError, Conflict, NotFound, Refused
-from agent.frozen import dataclass
 
 ROW_BYTES: Final = 64
 """What a reading costs in the store beside its JSON text."""

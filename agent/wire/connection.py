@@ -66,7 +66,6 @@ class Connection:
         max_answer_bytes: the largest answer, after decoding.
         on_date: called with each good answer with the time at the service (``Date``, epoch seconds), and how long
             before that the request was sent, seconds; from whichever thread asked.
-        last_headers: of the last answer, an error or not; empty before the first one.
         headers: sent with each request; may be added to.
         on_headers: called with the headers of each good answer, from whichever thread asked.
 
@@ -97,7 +96,6 @@ class Connection:
         self.on_date: Callable[[float, float], object] | None = None
         self.on_headers: Callable[[Mapping[str, str]], object] = lambda _headers: None
         self._identity = Identity()
-        self.last_headers: Mapping[str, str] = {}
         self._lock = threading.Lock()
         self._proving = threading.Lock()
         self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
@@ -318,7 +316,6 @@ class Connection:
                 try:
                     arrived_s = self._monotonic()
                     budget.head_is_here(arrived_s)
-                    self.last_headers = response.headers
                     content = self._read(response, budget)
                 finally:
                     response.close()
