@@ -14,9 +14,7 @@ from schemathesis.config import SchemathesisConfig
 from schemathesis.generation.feedback import FeedbackSources
 from schemathesis.pytest._test_builder import build_operation_test
 
-from tests.exhaustive import EXHAUSTIVE
-
-EXAMPLES = int(os.environ.get("OPENAPI_FUZZ_EXAMPLES", "100" if EXHAUSTIVE else "15"))
+EXAMPLES = int(os.environ.get("OPENAPI_FUZZ_EXAMPLES", "15"))
 # What no schema can say: whether what a match names is there, and whether two members fit together.
 CHECKS = {
     "positive_data_acceptance": {"expected-statuses": ["2xx", "400", "404", "409"]},

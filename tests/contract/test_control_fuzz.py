@@ -64,11 +64,10 @@ OF_CONSOLE = [
 
 @pytest.fixture(scope="module")
 def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    from tests.console_pages import running_console, start_label_work
+    from tests.console_pages import running_console
 
     folder = tmp_path_factory.mktemp("console")
     with running_console(RunSettings(folder / "runs", folder)) as bench:
-        start_label_work(bench)
         yield bench
 
 

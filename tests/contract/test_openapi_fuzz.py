@@ -2,7 +2,7 @@
 
 Every request goes to a service on SQLite and then, as it is, to one on PostgreSQL: what costs is to make a request and
 to look at its answer, so an answer that is the same on both is looked at once. The examples are the same in each run.
-``make exhaustive`` asks for more of them, ``OPENAPI_FUZZ_EXAMPLES`` for as many as it says.
+``OPENAPI_FUZZ_EXAMPLES`` asks for as many as it says.
 """
 
 from __future__ import annotations
