@@ -20,7 +20,6 @@ _COMMANDS: Final = {
     "handlers": "agent.cli.status:handlers",
     "init": "agent.cli.init:init",
     "keys": "agent.cli.init:keys",
-    "other-devices": "agent.cli.status:other_devices",
     "plugins": "agent.cli.plugins:plugins",
     "run": "agent.cli.run:run",
     "sensors": "agent.cli.status:sensors",
