@@ -141,7 +141,6 @@ lock: $(VENV)/.installed-dev ## write requirements/ from pyproject.toml (needs t
 	@$(LOCK) pyproject.toml --constraints requirements/dev.txt --extra device --output-file requirements/device.txt
 	@$(LOCK) pyproject.toml --constraints requirements/dev.txt --extra opencv --output-file requirements/opencv.txt
 	@$(LOCK) pyproject.toml --constraints requirements/dev.txt --extra parquet --output-file requirements/parquet.txt
-	@$(LOCK) pyproject.toml --constraints requirements/dev.txt --extra postgres --output-file requirements/postgres.txt
 	@$(LOCK) pyproject.toml --constraints requirements/dev.txt --extra cluster --output-file requirements/cluster.txt
 	@$(LOCK) --constraints requirements/dev.txt --group cluster-test --output-file tests/cluster/requirements.txt
 	@$(LOCK) --constraints requirements/dev.txt --group build --output-file requirements/build.txt

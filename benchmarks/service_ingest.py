@@ -40,12 +40,11 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks._load_client import LoadResult, load
-from tests.postgresql import cluster, find_programs
 
 BAR, BAR_PRISM, BAR_LOGS = 0.5, 4.0, 0.95
 PEERS = Path(__file__).with_name("peers")
 STORED, STORED_QUIETLY = "service, stored", "service, no logs"
-ON_POSTGRESQL, POLL, PRISM = "service, PostgreSQL", "service, device poll", "Prism, mock"
+POLL, PRISM = "service, device poll", "Prism, mock"
 Runs = dict[str, list[LoadResult]]
 KEYS = {"x-api-key": "mk_benchmark", "x-secret-key": "msk_benchmark"}
 READY = "ready "
@@ -59,9 +58,9 @@ from agent.wire.secret import Secret
 from simulator.service.config import ServiceConfig
 from simulator.service.server import serve
 where = {"database": sys.argv[1]} if "://" in sys.argv[1] else {"data_dir": Path(sys.argv[1])}
-keep, access_log, level = sys.argv[2:] or ("0", "off", "warning")
+keep, level = sys.argv[2:] or ("0", "warning")
 config = ServiceConfig(**where, api_key="mk_benchmark", secret_key=Secret("msk_benchmark"), rate_limit=0,
-                       keep_requests=int(keep), access_log=access_log, log_level=level)
+                       keep_requests=int(keep), log_level=level)
 serve(config, lambda service, url: print("ready", url, flush=True))
 """
 
@@ -140,22 +139,6 @@ def make_device(base_url: str) -> str:
 
 
 @contextlib.contextmanager
-def _on_postgresql() -> Iterator[str | None]:
-    """The service on a PostgreSQL of its own; None where there is no PostgreSQL."""
-    programs = find_programs()
-    if programs is None:
-        print("no PostgreSQL is installed: apt-get install postgresql")
-        yield None
-        return
-    with (
-        cluster(programs, durable=True) as own,
-        own.database() as url,
-        server(SERVICE, url, *LOGGED, log=Path(os.devnull)) as base_url,
-    ):
-        yield base_url
-
-
-@contextlib.contextmanager
 def _prism(service: str, folder: Path) -> Iterator[str | None]:
     """Prism on the service's own document; None where it cannot be installed."""
     program = PEERS / "node_modules" / ".bin" / "prism"
@@ -201,7 +184,6 @@ def _measure(folder: Path, seconds: float, runs: int) -> tuple[Runs, dict[str, l
         server(SERVICE, str(folder / "quiet"), *QUIET) as quiet,
         server(CONSTANT, "fastapi") as fastapi,
         server(CONSTANT, "starlette") as starlette,
-        _on_postgresql() as on_postgresql,
         _prism(service, folder) as prism,
     ):
         device_id = make_device(service)
@@ -212,8 +194,6 @@ def _measure(folder: Path, seconds: float, runs: int) -> tuple[Runs, dict[str, l
             "Starlette, constant": (f"{starlette}/sensor-data", _reading(device_id)),
             POLL: (f"{service}/devices/{device_id}/commands?status=open", None),
         }
-        if on_postgresql is not None:
-            asked[ON_POSTGRESQL] = (f"{on_postgresql}/sensor-data", _reading(make_device(on_postgresql)))
         if prism is not None:
             asked[PRISM] = (f"{prism}/sensor-data", _reading(device_id))
         for url, body in asked.values():  # everybody is warm before anybody is measured

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from pathlib import Path
-from typing import Final
 
 from sqlalchemy import Connection
-from sqlalchemy.exc import SQLAlchemyError
 
 from agent.errors import StorageError
 from simulator.service.accounts import AccountCache, read_held
@@ -17,11 +14,7 @@ from simulator.service.service import Service
 from simulator.service.snapshots import loading, reading, writing
 from simulator.service.snapshots.document import Header
 from simulator.service.snapshots.folder import cannot_be_written, not_saved
-from simulator.service.storage.commit_mark import CommitMark
 from simulator.service.storage.writer import Ended
-
-LOOK_AGAIN_S: Final = 0.2
-"""How soon the storage is asked again what became of a commit."""
 
 
 async def save_to(service: Service, target: Path) -> None:
@@ -83,11 +76,7 @@ async def _replace(service: Service, path: Path) -> Header:
     load = _Load(service, path)
     service.epochs.begin_replacing()
     try:
-        try:
-            await service.writer.submit_alone(load, load.ended)
-        except Unavailable:
-            if not load.is_stored:
-                raise
+        await service.writer.submit_alone(load, load.ended)
         return await load.take_over()
     finally:
         if not load.is_stored:
@@ -109,7 +98,6 @@ class _Load:
         self._service = service
         self._path = path
         self._sha256 = reading.look(path)[1]
-        self._mark = CommitMark()
         self._loaded: tuple[Header, AccountCache] | None = None
         self._seen: tuple[dict[int, int], dict[int, int]] | None = None
 
@@ -117,7 +105,6 @@ class _Load:
         """Replace all rows; a second time where the connection was lost before."""
         service = self._service
         self._seen = self._seen or service.presence.set_aside()  # rows of devices that are gone
-        self._mark.set(connection)
         header = loading.replace_all(connection, self._path)
         with loading.rows_are_of_a_snapshot():
             service.accounts.keep_own(connection)
@@ -131,20 +118,9 @@ class _Load:
         """The transaction has ended. Before anything else is written the clock is that of the state that is stored."""
         if self._loaded is None:
             return
-        self.is_stored = outcome is Ended.WRITTEN or (outcome is Ended.IN_DOUBT and self._is_committed())
+        self.is_stored = outcome is Ended.WRITTEN
         if self.is_stored:
             self._service.clock.restore(self._loaded[0].clock)
-
-    def _is_committed(self) -> bool:
-        """What the storage says, once it can be reached again; False when the service ends before."""
-        service = self._service
-        while not service.waiters.closing:
-            with contextlib.suppress(SQLAlchemyError):
-                is_committed = service.read_now(self._mark.is_committed)
-                if is_committed is not None:
-                    return is_committed
-            service.snapshots.stopping.wait(LOOK_AGAIN_S)
-        return False
 
     async def take_over(self) -> Header:
         """Nobody was seen, has signed in, asked for anything, or guessed a password in the new state."""
@@ -155,7 +131,6 @@ class _Load:
         service.accounts.hold(held)
         service.sessions.sign_out_everybody()
         service.quota.clear()
-        service.attempts.clear()
         service.ids.restart(self._sha256)
         await service.scripted.refresh()  # until then those that are gone are seen
         service.presence.clear()

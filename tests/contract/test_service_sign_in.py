@@ -22,7 +22,7 @@ PASSWORD = "made-up-password"
 
 
 @pytest.fixture(scope="module")
-def shared(storage):
+def shared():
     with running() as bench:
         bench.service.add_user(EMAIL, PASSWORD)
         yield bench
@@ -99,7 +99,6 @@ def test_a_wrong_email_and_a_wrong_password_look_the_same(bench):
         [],
     ],
 )
-@pytest.mark.one_database
 def test_a_body_that_is_no_sign_in_is_400(shared, body):
     answer = shared.http.post("/auth/signin", json=body)
     assert answer.status_code == 400

@@ -21,7 +21,7 @@ from agent.errors import ConfigurationError, Refused, ServiceError, StorageError
 from agent.wire.secret import Secret
 from simulator.service.clock import ClockMode, ClockState
 from simulator.service.snapshots import folder, writing
-from simulator.service.storage.migrate import schema_revision
+from simulator.service.storage.migrate import SCHEMA
 from simulator.wire.control import ControlClient
 from tests.service_running import client, running
 
@@ -36,7 +36,7 @@ LISTS = (
 
 
 @pytest.fixture(scope="module")
-def shared(storage, tmp_path_factory):
+def shared(tmp_path_factory):
     with running(snapshots_dir=tmp_path_factory.mktemp("snapshots"), **OWN) as bench:
         fill(bench)
         save(bench, "good")
@@ -210,33 +210,13 @@ def test_a_state_of_another_service_leaves_this_ones_own_keys_good(tmp_path):
         assert bench.http.get("/products").json()["data"] == []
 
 
-def test_a_snapshot_of_one_database_is_the_same_state_in_the_other(tmp_path, storage):
-    """On the run for PostgreSQL ``running()`` is stored there; SQLite is what a folder is."""
-    with (
-        running(snapshots_dir=tmp_path, **OWN) as here,
-        running(snapshots_dir=tmp_path, data_dir=tmp_path / "sqlite", **OWN) as there,
-    ):
-        for one, other, name in ((here, there, "here"), (there, here, "there")):
-            one.http.post("/_emulator/reset")
-            if one.http.get("/_emulator/accounts/second").status_code == 200:
-                assert one.http.delete("/_emulator/accounts/second").status_code == 204
-            fill(one)
-            saved = save(one, name)
-            load(other, name)
-            assert shown(other) == shown(one)
-            assert rows_of(save(other, f"{name}-again")["file"]) == rows_of(saved["file"])
-            other.device(identifier="SN-AFTER", product_id=other.product(name="after"))
-            assert other.http.post("/_emulator/accounts", json={}).status_code == 201
-        assert storage in {"sqlite", "postgresql"}
-
-
 def test_the_file_reads_with_other_tools(shared):
     saved = shared.http.get(f"{SNAPSHOTS}/good").json()
     raw = Path(saved["file"]).read_bytes()
     *before, last = raw.splitlines(keepends=True)
     assert json.loads(last) == {"sha256": hashlib.sha256(b"".join(before)).hexdigest(), "lines": len(before)}
     header = json.loads(before[0])
-    assert (header["format"], header["version"], header["schema"]) == ("device-service-snapshot", 1, schema_revision())
+    assert (header["format"], header["version"], header["schema"]) == ("device-service-snapshot", 1, str(SCHEMA))
     counted: dict[str, int] = dict.fromkeys(header["rows"], 0)
     for line in before[1:]:
         counted[json.loads(line)["table"]] += 1
@@ -357,7 +337,6 @@ def test_what_is_answered_while_states_are_saved_and_loaded_is_true_afterwards(b
 # --- names ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.one_database
 def test_snapshots_are_listed_shown_and_deleted(bench):
     assert bench.http.get(SNAPSHOTS).json() == {"data": [], "next_cursor": None, "has_more": False}
     made = bench.http.post(SNAPSHOTS, json={})
@@ -372,7 +351,6 @@ def test_snapshots_are_listed_shown_and_deleted(bench):
         assert (gone.status_code, gone.json()["error"]) == (404, "snapshot_not_found")
 
 
-@pytest.mark.one_database
 def test_what_is_no_snapshot_in_the_folder_and_one_that_goes_meanwhile_do_not_hide_the_others(bench, monkeypatch):
     saved = Path(save(bench, "good")["file"])
     (saved.parent / "a-folder.jsonl").mkdir()
@@ -388,14 +366,12 @@ def test_what_is_no_snapshot_in_the_folder_and_one_that_goes_meanwhile_do_not_hi
 
 
 @pytest.mark.parametrize("name", ["", "../x", "a/b", ".hidden", "ä", "x" * 101, "a b", "a\0", "-a", "."])
-@pytest.mark.one_database
 def test_a_name_that_could_be_another_file_is_400(shared, name):
     answer = shared.http.post(SNAPSHOTS, json={"name": name})
     assert (answer.status_code, answer.json()["error"]) == (400, "validation_error"), answer.text
     assert answer.json()["details"][0]["field"] in {"name", "body"}
 
 
-@pytest.mark.one_database
 def test_no_way_out_of_the_folder_leads_through_the_path(shared):
     outside = Path(shared.http.get(f"{SNAPSHOTS}/good").json()["file"]).parent.parent / "out.jsonl"
     shutil.copy(shared.http.get(f"{SNAPSHOTS}/good").json()["file"], outside)
@@ -405,7 +381,6 @@ def test_no_way_out_of_the_folder_leads_through_the_path(shared):
     assert outside.exists()
 
 
-@pytest.mark.one_database
 def test_a_name_is_taken_once_and_there_are_so_many_at_most(bench, monkeypatch):
     saved = save(bench, "taken")
     before = Path(saved["file"]).read_bytes()
@@ -441,7 +416,6 @@ class _FullDisk:
         return getattr(self.file, name)
 
 
-@pytest.mark.one_database
 def test_a_save_that_fails_lets_go_of_the_database_at_once(tmp_path, monkeypatch):
     real, closed = os.fdopen, []
 
@@ -463,7 +437,6 @@ def test_a_save_that_fails_lets_go_of_the_database_at_once(tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize("room", [0, 500])
-@pytest.mark.one_database
 def test_a_full_disk_is_one_clear_error_and_leaves_nothing_behind(shared, monkeypatch, room):
     real = os.fdopen
     monkeypatch.setattr(writing.os, "fdopen", lambda *given, **named: _FullDisk(real(*given, **named), room))
@@ -557,7 +530,6 @@ BAD_ROWS = {
 
 
 @pytest.mark.parametrize("what", BAD)
-@pytest.mark.one_database
 def test_a_file_that_cannot_be_loaded_is_400_by_field_and_the_state_is_as_it_was(shared, what):
     _refuse(shared, *BAD[what])
 
@@ -604,7 +576,6 @@ def _refuse(shared, spoil, field):
     load(shared, "good")
 
 
-@pytest.mark.one_database
 def test_what_cannot_be_saved_found_or_named_is_said_once(shared, monkeypatch, tmp_path):
     real = os.fdopen
     (Path(shared.http.get(f"{SNAPSHOTS}/good").json()["file"]).parent / "a-loop.jsonl").symlink_to("a-loop.jsonl")
@@ -638,7 +609,6 @@ def test_what_cannot_be_saved_found_or_named_is_said_once(shared, monkeypatch, t
     assert not (tmp_path / "x").exists()
 
 
-@pytest.mark.one_database
 def test_two_gigabytes_of_nothing_are_refused_without_being_read(shared):
     good = Path(shared.http.get(f"{SNAPSHOTS}/good").json()["file"])
     huge = good.with_name("huge.jsonl")

@@ -78,7 +78,7 @@ def status(bench: AgentBench, *options: str) -> str:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("restarts", [False, True])
 def test_results_without_a_place_hold_no_readings_and_are_reported_once_there_is_one(tmp_path, restarts):
-    without = profile("plain", results="404_html", command_list="open", status_words="none")
+    without = profile("plain", results="none", command_list="open", status_words="none")
     with running_as(without, clock=SystemClock(), api_key=API_KEY, secret_key=Secret(SECRET_KEY)) as service:
         bench = AgentBench(tmp_path, service.service.base_url)
         bench.write_config(service.service.base_url, more=SENSORS)

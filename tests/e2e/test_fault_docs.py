@@ -24,12 +24,6 @@ SEEN = {
     "answer:": "HTTP/1.1 429 Too Many Requests",
     '\'{"answer"': "x-kind: mine",
     "truncate": "HTTP/1.1 200 OK",
-    "duplicate": "HTTP/1.1 200 OK",
-    "malformed_json": '{,"data"',
-    "content_type": "content-type: text/html",
-    "captive_portal": "Guest Wi-Fi",
-    "drip": "HTTP/1.1 200 OK",
-    "date:": "date: yesterday",
     "lose": "",
     "reset": "",
 }

@@ -55,10 +55,8 @@ SCRIPT: list[tuple[str, dict[str, Any], float]] = [
     (HALF_OPEN, {"latency": {"fixed_s": _HELD_S, "of": "request"}}, 1.0),
     ("answers cut off", {"truncate": {}}, 1.0),
     ("JSON that stops", {"truncate": {"end": "complete"}}, 1.0),
-    ("dripping answers", {"drip": {"bytes_per_s": 100}}, 1.0),
-    ("requests that arrive twice", {"duplicate": True}, 1.0),
     ("requests overtaken", {"latency": {"fixed_s": 0.5, "of": "request"}}, 0.5),
-    ("a captive portal", {"captive_portal": {}}, 1.0),
+    ("a captive portal", {"answer": {"status": 200, "body": "<html>Guest Wi-Fi</html>"}}, 1.0),
     ("a storm of 429", {"answer": {"status": 429, "retry_after_s": 1}}, 1.0),
     ("a storm of 500", {"answer": {"status": 500}}, 1.0),
 ]

@@ -124,12 +124,6 @@ def is_possible(choices: Mapping[str, Any]) -> bool:
 _IMPOSSIBLE: Final[tuple[Mapping[str, tuple[Any, ...]], ...]] = (
     # One page holds all: there is no size of it.
     {"paging": ("none",), "page_size": (1, 5)},
-    # A server whose Date is ahead of its own expiry says of every command that it has expired.
-    {"date_offset_s": (86_400,), "expires_at": ("present",), "date": ("present",)},
-    # A server whose Date is a day ahead of its own created_at says of every command of a day that it is history.
-    {"date_offset_s": (86_400,), "created_at": ("present",), "date": ("present",)},
-    # Without an id and a time two equal commands are one.
-    {"id_name": ("none",), "created_at": ("absent",)},
 )
 """Choices that are never made together: axis -> values, all of which have to be met."""
 

@@ -25,7 +25,6 @@ class Expectations:
         offers: extensions that the server announces.
         runs_open_history: commands that were open at the first contact are work; elsewhere they are history.
         reads_whole_lists: False where the rest of a list lies on another host.
-        hides_wrong_keys: wrong keys are answered off the specification, with a web page.
         hands_out_once: it lists each command once: who loses that answer never hears of the command.
         dates_to_minutes: times of commands have no seconds: where commands are pushed, one of the minute before the
             first contact may be work.
@@ -36,7 +35,6 @@ class Expectations:
     offers: frozenset[str] = frozenset()
     runs_open_history: bool = False
     reads_whole_lists: bool = True
-    hides_wrong_keys: bool = False
     hands_out_once: bool = False
     dates_to_minutes: bool = False
     words: Words = field(default_factory=Words)
@@ -51,15 +49,13 @@ class Expectations:
 def expectations_of(case: Case) -> Expectations:
     """What a consumer can do at the server of a case."""
     profile = case.profile
-    announced = profile.discovery == "present"
-    offers = frozenset(name for name in extensions.ALL if announced and profile.has(name))
+    offers = frozenset(name for name in extensions.ALL if profile.has(name))
     says_open = extensions.COMMAND_STATUS in offers and profile.status_words == "complete"
-    hides_wrong_keys = profile.wrong_keys == "403" and profile.error_shape == "html"
     is_whole = case.elsewhere != "next"
     words = words_of(profile, offers, is_whole=is_whole)
     once = profile.command_list == "once"
-    to_minutes = profile.time_format == "minutes" and profile.created_at == "present"
-    return Expectations(offers, says_open, is_whole, hides_wrong_keys, once, to_minutes, words, bool(case.elsewhere))
+    to_minutes = profile.time_format == "minutes"
+    return Expectations(offers, says_open, is_whole, once, to_minutes, words, bool(case.elsewhere))
 
 
 def check_runs(

@@ -48,7 +48,7 @@ def words_of(profile: ServerProfile, offers: frozenset[str], *, is_whole: bool) 
         offers: the extensions that it announces, of those that our programs use.
         is_whole: its lists can be read to their end.
     """
-    named = sorted(filter(profile.has, profile.extensions)) if profile.discovery == "present" else []
+    named = sorted(filter(profile.has, profile.extensions))
     first = f"offers {', '.join(named)}" if named else "offers no extensions (a plain server)"
     all_of = {first, "takes recorded_at" if extensions.RECORDED_AT in offers else "takes no recorded_at"}
     some_of: set[str] = set()

@@ -208,6 +208,6 @@ def _read_integer(value: Any) -> int:
 
 
 def _read_text(value: Any) -> str:
-    if not isinstance(value, str) or "\0" in value:  # PostgreSQL takes no NUL in a text
+    if not isinstance(value, str) or "\0" in value:  # JSON texts of the service have none
         raise TypeError
     return value

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from sqlalchemy import Connection, delete, func, insert, select, text
+from sqlalchemy import Connection, delete, func, insert, select
 from sqlalchemy.exc import DataError, IntegrityError
 
 from agent.errors import ConfigurationError
@@ -35,7 +35,6 @@ def replace_all(connection: Connection, path: Path) -> Header:
 def _replace_rows(connection: Connection, header: Header, rows: Iterator[SnapshotRow]) -> None:
     if not header.rows["api_keys"]:
         raise unfit("rows.api_keys", "is 0: without keys nobody could come in")
-    # Rows, not tables: PostgreSQL shows an emptied table to readers whose own transaction began before.
     for table in reversed(TABLES):
         connection.execute(delete(table))
     batch: list[dict[str, Any]] = []
@@ -49,8 +48,6 @@ def _replace_rows(connection: Connection, header: Header, rows: Iterator[Snapsho
         size += row.size_bytes
     if kind is not None:
         _store(connection, kind, batch, place)
-    if connection.dialect.name == "postgresql":
-        _raise_sequences(connection)
 
 
 def begin_with(connection: Connection, path: Path, where: str) -> Header:
@@ -100,18 +97,3 @@ def _store(connection: Connection, rows: Rows, batch: list[dict[str, Any]], plac
     except (IntegrityError, DataError):
         issue = f"the last of {len(batch)} rows of {rows.table.name} that contradict each other or the rows before"
         raise unfit(place, f"is {issue}") from None
-
-
-def _raise_sequences(connection: Connection) -> None:
-    """New rows get numbers above those that are stored. Never lower: a rollback does not take it back."""
-    for table in TABLES:
-        column = table.columns.get("seq")
-        if column is None:
-            continue
-        named = text("SELECT pg_get_serial_sequence(quote_ident(:table), 'seq')").bindparams(table=table.name)
-        sequence = connection.execute(named).scalar()
-        highest = connection.execute(select(func.max(column))).scalar()
-        if sequence is not None and highest is not None:
-            last = text(f"SELECT last_value FROM {sequence}")  # noqa: S608 - PostgreSQL's own name of it, quoted
-            reached = max(highest, connection.execute(last).scalar_one())
-            connection.execute(text("SELECT setval(:sequence, :reached)"), {"sequence": sequence, "reached": reached})

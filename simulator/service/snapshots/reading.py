@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, Final
 
 from simulator.service.errors import Invalid
 from simulator.service.snapshots.document import LINE_BYTES, TABLES, Header, Rows, read_header, read_object, unfit
-from simulator.service.storage.migrate import schema_revision
+from simulator.service.storage.migrate import SCHEMA
 
 _END: Final = b'{"sha256":'
 _END_BYTES: Final = 200
@@ -89,7 +89,7 @@ def _closing(file: BinaryIO, header: Header) -> Generator[SnapshotRow, None, Non
 
 
 def _header_of(file: BinaryIO) -> Header:
-    header = read_header(_read_line(file, "format"), schema_revision())
+    header = read_header(_read_line(file, "format"), str(SCHEMA))
     file.seek(0)
     return header
 

@@ -17,7 +17,7 @@ from simulator.service.clock import ClockState
 from simulator.service.snapshots.document import LINE_BYTES, TABLES, Header, Rows
 from simulator.service.snapshots.loading import count_rows
 from simulator.service.storage.lists import stream
-from simulator.service.storage.migrate import schema_revision
+from simulator.service.storage.migrate import SCHEMA
 
 _PIECE: Final = 1024 * 1024
 _MODE: Final = 0o600
@@ -44,7 +44,7 @@ def save(
         OSError: it cannot be written; what was there stays, and nothing else is left behind.
         SaveStopped: the service ends.
     """
-    header = Header(schema_revision(), made_ms, clock, count_rows(connection))
+    header = Header(str(SCHEMA), made_ms, clock, count_rows(connection))
     part = part_of(target)
     try:
         with contextlib.closing(_row_lines(connection, stopping or threading.Event())) as lines:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from sqlalchemy import ColumnElement, Connection, Table, and_, delete, func, select, text, true
+from sqlalchemy import ColumnElement, Connection, Table, and_, delete, func, select, true
 
 from simulator.service.storage import commands as command_rows
 from simulator.service.storage import grants
 from simulator.service.storage.tables import METADATA, api_keys, commands, manufacturers, readings
 
 _KEPT: Final = frozenset({"manufacturers", "api_keys"})
-_MANY_ROWS: Final = 2_000
-"""From so many rows on PostgreSQL truncates a table faster than it deletes its rows."""
 ROWS_AT_ONCE: Final = 5_000
 """The oldest rows that one transaction deletes: others write in between."""
 
@@ -23,14 +21,8 @@ def _emptied() -> list[Table]:
 
 def delete_all(connection: Connection) -> None:
     """Delete what all accounts have; accounts and their keys stay."""
-    large = []
     for table in _emptied():
-        if connection.dialect.name == "postgresql" and _has_many_rows(connection, table):
-            large.append(connection.dialect.identifier_preparer.format_table(table))
-        else:
-            connection.execute(delete(table))
-    if large:
-        connection.execute(text(f"TRUNCATE {', '.join(large)}"))
+        connection.execute(delete(table))
     # An account that a user's approval made has no keys: without its user nobody can reach it any more.
     keyed = select(api_keys.c.manufacturer_seq)
     connection.execute(delete(manufacturers).where(manufacturers.c.seq.not_in(keyed)))
@@ -41,11 +33,6 @@ def delete_account(connection: Connection, manufacturer_seq: int) -> None:
     grants.forget_clients_of(connection, manufacturer_seq)
     for table in _emptied():
         connection.execute(delete(table).where(table.c.manufacturer_seq == manufacturer_seq))
-
-
-def _has_many_rows(connection: Connection, table: Table) -> bool:
-    first = next(iter(table.primary_key.columns))
-    return connection.execute(select(first).offset(_MANY_ROWS).limit(1)).first() is not None
 
 
 def cut_readings(connection: Connection, keep: int) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import Connection, Row, delete, func, insert, or_, select, update
+from sqlalchemy import Connection, Row, delete, insert, or_, select, update
 
 from agent.wire.secret import Secret
 from simulator.service.core.authorize import AuthorizationRequest
@@ -39,26 +39,6 @@ class Refusal:
 
     error: str
     description: str
-
-
-@dataclass(frozen=True, slots=True)
-class GrantShown:
-    """A grant as its user sees it; times are milliseconds since the epoch.
-
-    Attributes:
-        client_name: what the user knows the application by.
-        last_used_ms: when it last got tokens.
-        expires_ms: when it ends unless it is refreshed before.
-    """
-
-    grant_id: str
-    client_id: str
-    client_name: str
-    home_url: str | None
-    scopes: tuple[str, ...]
-    created_ms: int
-    last_used_ms: int
-    expires_ms: int
 
 
 def issue_code(
@@ -221,45 +201,9 @@ def revoke_token(connection: Connection, token: str, client: Client, now_ms: int
     return None
 
 
-def revoke_grant(connection: Connection, grant_id: str, person_seq: int, now_ms: int) -> bool:
-    """A user takes back what was granted; whether there was such a grant of this user."""
-    c = grants.c
-    seq = connection.execute(select(c.seq).where(c.id == grant_id, c.person_seq == person_seq)).scalar()
-    if seq is None:
-        return False
-    _revoke(connection, seq, now_ms)
-    return True
-
-
 def _revoke(connection: Connection, grant_seq: int, now_ms: int) -> None:
     c = grants.c
     connection.execute(update(grants).where(c.seq == grant_seq, c.revoked_at.is_(None)).values(revoked_at=now_ms))
-
-
-def grants_of_person(connection: Connection, person_seq: int, now_ms: int) -> tuple[GrantShown, ...]:
-    """What a user has granted and is good still, newest first."""
-    g, t, p = grants.c, tokens.c, partner_clients.c
-    statement = (
-        select(grants, p.name, p.home_url, func.max(t.expires_at).label("expires_at"))
-        .join(tokens, t.grant_seq == g.seq)
-        .outerjoin(partner_clients, p.client_id == g.client_id)
-        .where(g.person_seq == person_seq, g.revoked_at.is_(None), t.ended_at.is_(None), t.expires_at > now_ms)
-        .group_by(*grants.columns, p.name, p.home_url)
-        .order_by(g.seq.desc())
-    )
-    return tuple(
-        GrantShown(
-            grant_id=row.id,
-            client_id=row.client_id,
-            client_name=row.name or SIGN_IN.name,
-            home_url=row.home_url,
-            scopes=tuple(row.scope.split()),
-            created_ms=row.created_at,
-            last_used_ms=row.used_at or row.created_at,
-            expires_ms=row.expires_at,
-        )
-        for row in connection.execute(statement)
-    )
 
 
 def forget_clients_of(connection: Connection, manufacturer_seq: int) -> None:
