@@ -6,7 +6,7 @@ full sentence; nothing here ever ends the agent.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from functools import cache
 from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
@@ -124,27 +124,26 @@ def stale_packages(loaded: Mapping[str, str]) -> list[str]:
     return found
 
 
-_refused: Final[dict[str, str]] = {}
+_listeners: Final[list[Callable[[str], object]]] = []
 
 
-def refuse_to_load(value: str, reason: str) -> None:
-    """Do not import what an entry point of this value names in this process any more: it would end the process.
+def tell_loading(say: Callable[[str], object]) -> None:
+    """Have each installed plug-in named before it is imported: one that ends the process is the last one named.
 
     Args:
-        value: of the entry point, ``module:attribute``.
-        reason: one full sentence, for the listing.
+        say: takes the line.
     """
-    _refused[value] = reason
+    _listeners[:] = [say]
 
 
 def load_entry_point(point: EntryPoint) -> Any:
-    """Import what an entry point names.
+    """Import what an entry point names; said before, since it may end the process.
 
     Raises:
         PluginFault: the import failed, in whatever way.
     """
-    if point.value in _refused:
-        raise PluginFault(PluginStatus.NOT_LOADED, _refused[point.value])
+    for say in _listeners:
+        say(f"loading {point.value} from {origin_of(point)}")
     try:
         return point.load()
     except (Exception, SystemExit) as error:

@@ -7,6 +7,7 @@ control characters as ``\\u001b``, which is also what JSON calls them.
 
 from __future__ import annotations
 
+import io
 import re
 import sys
 from typing import Any, Final, TextIO
@@ -56,11 +57,13 @@ class EscapingStream:
 
 
 def protect_terminal() -> None:
-    """Have standard output and error escaped from now on."""
+    """Have standard output and error escaped from now on, with ``?`` for what the terminal's encoding lacks."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None or isinstance(stream, EscapingStream):
             continue
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
         setattr(sys, name, EscapingStream(stream))
 
 

@@ -115,18 +115,6 @@ def find_locust() -> str | None:
     return str(program)
 
 
-def find_autocannon() -> str | None:
-    """autocannon, installed by npm on the first run; None where it cannot be had."""
-    program = PEERS / "node_modules" / ".bin" / "autocannon"
-    npm = shutil.which("npm")
-    if not program.exists() and npm is not None:
-        subprocess.run([npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--silent"], cwd=PEERS, check=False)
-    if not program.exists():
-        print("autocannon is not installed: it needs npm and the package index once")
-        return None
-    return str(program)
-
-
 def machine() -> str:
     """What it was measured on."""
     model = ""

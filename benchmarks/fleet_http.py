@@ -1,8 +1,8 @@
-"""Figure F1: requests in a second of one core over HTTP, beside wrk, autocannon and Locust.
+"""Figure F1: requests in a second of one core over HTTP, beside wrk and Locust.
 
 Method. The target is nginx, one process on a core of its own, which answers every POST with 45 constant bytes. Each
 generator has the other core to itself and sends ``POST /sensor-data`` with two keys and about 130 bytes of JSON. It is
-a closed load: as many users as connections, each sends again when it has its answer. wrk and autocannon send the same
+a closed load: as many users as connections, each sends again when it has its answer. wrk sends the same
 bytes again and again; Locust (FastHttpUser) and ours make a new body with new values for each request, and ours records
 the intended, sent and received time of each exchange into histograms of three digits. 64 connections are a pool, 8,000
 are a socket of each device's own. Runs are interleaved and the median counts. Beside the rate stand the CPU time of
@@ -34,7 +34,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks._fleet_target import Target, cores, find_autocannon, find_locust, has_nginx, machine, nginx, pinned
+from benchmarks._fleet_target import Target, cores, find_locust, has_nginx, machine, nginx, pinned
 from simulator.fleet.engine.preflight import raise_descriptor_limit
 
 FEW = 64
@@ -129,16 +129,6 @@ def run_wrk(target: Target, connections: int, seconds: float, core: int) -> Resu
     return Result(rate, cpu, target_cpu, float(number) * {"us": 0.001, "ms": 1.0, "s": 1000.0}[unit])
 
 
-def run_autocannon(target: Target, connections: int, seconds: float, core: int) -> Result:
-    """autocannon, one process; the same bytes again and again."""
-    program = find_autocannon() or ""
-    headers = [part for name, value in HEADERS.items() for part in ("-H", f"{name}={value}")]
-    command = [program, "-c", str(connections), "-d", str(max(round(seconds), 1)), "-m", "POST", "-b", BODY, *headers]
-    text, cpu, target_cpu = _watched(target, pinned([*command, "--json", target.url + PATH], core), seconds)
-    found = json.loads(text[text.index("{") :])
-    return Result(found["requests"]["mean"], cpu, target_cpu, found["latency"]["p99"])
-
-
 def run_locust(target: Target, connections: int, seconds: float, core: int) -> Result:
     """Locust, one process, FastHttpUser; counted from when all users are there."""
     program = find_locust() or ""
@@ -175,8 +165,6 @@ def _run(command: list[str]) -> str:
 def _measure(seconds: float, runs: int, many: int) -> dict[tuple[str, int], list[Result]]:
     target_core, core = cores()
     plan: list[tuple[str, int, Runner]] = [("wrk", FEW, run_wrk), ("ours, pool", FEW, run_ours)]
-    if find_autocannon() is not None:
-        plan.append(("autocannon", FEW, run_autocannon))
     if find_locust() is not None:
         plan.append(("Locust", FEW, run_locust))
     plan += [("wrk", many, run_wrk), ("ours, per device", many, run_ours)]

@@ -37,7 +37,6 @@ import uvloop
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks._fleet_target import Target, cores, find_locust, has_nginx, machine, nginx, pinned
-from benchmarks.fleet_frozen import LOCUSTFILE
 from simulator.fleet.engine.preflight import raise_descriptor_limit
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.scenario.model import Scenario
@@ -51,6 +50,15 @@ USERS = 100
 DEVICES = 1000
 _LEAD_S = 0.5
 _COUNT = re.compile(rb"\s(\d+)\s+(\d+)\s+(\d+)\s*\n")
+
+LOCUSTFILE = """
+from locust import FastHttpUser, constant_throughput, task
+class Device(FastHttpUser):
+    wait_time = constant_throughput({each})
+    @task
+    def send(self):
+        self.client.post("/sensor-data", json={{"sensor_data": {{"temperature_celsius": 21.5}}}})
+"""
 
 
 @dataclass(frozen=True, slots=True)

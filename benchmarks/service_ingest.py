@@ -1,4 +1,4 @@
-"""Figure S1: ``POST /sensor-data``, stored, beside the same frameworks answering a constant, and beside Prism.
+"""Figure S1: ``POST /sensor-data``, stored, beside the same frameworks answering a constant.
 
 Method: each server is one process with one uvicorn worker (uvloop, httptools). The service stores every
 reading in a SQLite file with WAL and ``synchronous=FULL`` before it answers; keys are checked, bodies are validated,
@@ -8,9 +8,7 @@ applications read the body and answer 201 with a body of the same size; they wri
 in a process of its own holds 64 keep-alive connections. Runs are interleaved, and the median of each server counts.
 At the end the rows in the file are counted: fewer than were answered would fail the benchmark.
 
-Where they are installed, three more run beside: the same service on a PostgreSQL of its own (``fsync`` on), the
-device's poll of the service on SQLite, and Prism, the mock server for OpenAPI documents, on the service's own document
-(``benchmarks/peers``, installed by ``npm ci`` on the first run; it stores nothing).
+Beside them runs a device's poll of the service.
 
     python benchmarks/service_ingest.py [--seconds 3] [--runs 5] [--dir FOLDER]
 
@@ -25,14 +23,11 @@ import datetime as dt
 import json
 import os
 import platform
-import shutil
-import socket
 import sqlite3
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,15 +36,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks._load_client import LoadResult, load
 
-BAR, BAR_PRISM, BAR_LOGS = 0.5, 4.0, 0.95
-PEERS = Path(__file__).with_name("peers")
+BAR, BAR_LOGS = 0.5, 0.95
 STORED, STORED_QUIETLY = "service, stored", "service, no logs"
-POLL, PRISM = "service, device poll", "Prism, mock"
+POLL = "service, device poll"
 Runs = dict[str, list[LoadResult]]
 KEYS = {"x-api-key": "mk_benchmark", "x-secret-key": "msk_benchmark"}
 READY = "ready "
-LOGGED, QUIET = ("1000", "text", "info"), ("0", "off", "warning")
-"""What the service is started with: requests that it keeps, access log, level of its log."""
+LOGGED, QUIET = ("1000", "info"), ("0", "warning")
+"""What the service is started with: requests that it keeps, level of its log."""
 
 SERVICE = """
 import sys
@@ -57,10 +51,9 @@ from pathlib import Path
 from agent.wire.secret import Secret
 from simulator.service.config import ServiceConfig
 from simulator.service.server import serve
-where = {"database": sys.argv[1]} if "://" in sys.argv[1] else {"data_dir": Path(sys.argv[1])}
 keep, level = sys.argv[2:] or ("0", "warning")
-config = ServiceConfig(**where, api_key="mk_benchmark", secret_key=Secret("msk_benchmark"), rate_limit=0,
-                       keep_requests=int(keep), log_level=level)
+config = ServiceConfig(data_dir=Path(sys.argv[1]), api_key="mk_benchmark", secret_key=Secret("msk_benchmark"),
+                       rate_limit=0, keep_requests=int(keep), log_level=level)
 serve(config, lambda service, url: print("ready", url, flush=True))
 """
 
@@ -138,43 +131,6 @@ def make_device(base_url: str) -> str:
     return _call(f"{base_url}/onboarding/device", dict(body))["device_id"]
 
 
-@contextlib.contextmanager
-def _prism(service: str, folder: Path) -> Iterator[str | None]:
-    """Prism on the service's own document; None where it cannot be installed."""
-    program = PEERS / "node_modules" / ".bin" / "prism"
-    npm = shutil.which("npm")
-    if not program.exists() and npm is not None:
-        subprocess.run([npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--silent"], cwd=PEERS, check=False)
-    if not program.exists():
-        print("Prism is not installed: it needs npm and the package index once")
-        yield None
-        return
-    document = folder / "openapi.json"
-    with urllib.request.urlopen(f"{service}/openapi.json", timeout=10) as answer:
-        document.write_bytes(answer.read())
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [str(program), "mock", "--host", "127.0.0.1", "--port", str(port), "--verboseLevel", "silent"]
-    process = subprocess.Popen([*command, str(document)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        _wait_for(port)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        process.wait(10)
-
-
-def _wait_for(port: int) -> None:
-    until_s = time.monotonic() + 60
-    while True:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-            return
-        if time.monotonic() > until_s:
-            raise RuntimeError("Prism did not start")
-        time.sleep(0.1)
-
-
 def _measure(folder: Path, seconds: float, runs: int) -> tuple[Runs, dict[str, list[float]], int]:
     """The runs of each server, the CPU for each request in each, microseconds, and the rows that are stored."""
     results: dict[str, list[LoadResult]] = {}
@@ -184,7 +140,6 @@ def _measure(folder: Path, seconds: float, runs: int) -> tuple[Runs, dict[str, l
         server(SERVICE, str(folder / "quiet"), *QUIET) as quiet,
         server(CONSTANT, "fastapi") as fastapi,
         server(CONSTANT, "starlette") as starlette,
-        _prism(service, folder) as prism,
     ):
         device_id = make_device(service)
         asked: dict[str, tuple[str, bytes | None]] = {
@@ -194,8 +149,6 @@ def _measure(folder: Path, seconds: float, runs: int) -> tuple[Runs, dict[str, l
             "Starlette, constant": (f"{starlette}/sensor-data", _reading(device_id)),
             POLL: (f"{service}/devices/{device_id}/commands?status=open", None),
         }
-        if prism is not None:
-            asked[PRISM] = (f"{prism}/sensor-data", _reading(device_id))
         for url, body in asked.values():  # everybody is warm before anybody is measured
             load(url, headers=KEYS, body=body, seconds=1)
         for _ in range(runs):
@@ -205,7 +158,7 @@ def _measure(folder: Path, seconds: float, runs: int) -> tuple[Runs, dict[str, l
                 result = load(url, headers=KEYS, body=body, seconds=seconds)
                 if base_url in _processes:
                     cpu.setdefault(name, []).append((cpu_s(base_url) - before_s) / result.requests * 1e6)
-                if not set(result.statuses) <= {"200", "201"}:  # Prism takes the first success of the document
+                if not set(result.statuses) <= {"200", "201"}:
                     raise RuntimeError(f"{name} answered {result.statuses}")
                 results.setdefault(name, []).append(result)
     with contextlib.closing(sqlite3.connect(folder / "logged" / "service.db")) as file:
@@ -250,7 +203,7 @@ def main() -> None:
     ratios = _show(results)
     answered = sum(run.requests for run in results[STORED])
     print(f"\nanswered {answered:,}, rows in the file {rows:,}")
-    bars = {"Starlette, constant": BAR, PRISM: BAR_PRISM}  # the framework that the service stands on, and the peer
+    bars = {"Starlette, constant": BAR}  # the framework that the service stands on
     found = {name: ratios[name] for name in bars if name in ratios}
     for name, ratio in found.items():
         print(f"{'ok  ' if ratio >= bars[name] else 'MISS'} {ratio:.2f} x {name}; bar {bars[name]:g} x")

@@ -118,7 +118,7 @@ class GatewayLife(ProgramLife):
             self._engine = engine
             if config.metrics.enabled:
                 collector = GatewayCollector(engine, self._health, self._started.wall_s)
-                metrics = serve_metrics(config.metrics.host, config.metrics.port, collector, self._supervisor.crashed)
+                metrics = serve_metrics(config.metrics.host, config.metrics.port, collector)
                 _log.info("metrics=%s", metrics.address)
             engine.start()
             _log.info("gateway=ready version=%s service=%s", VERSION, config.service.base_url)

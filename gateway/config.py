@@ -9,11 +9,11 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import Field, ValidationError, model_validator
 
 from agent.config.credentials import Credentials, read_credentials
-from agent.config.document import commented_file, json_schema
+from agent.config.first_file import first_file
 from agent.config.load import load_model
 from agent.config.model import AuthConfig, LoggingConfig, ServiceConfig
 from agent.config.mqtt import MqttVersion
-from agent.config.section import Seconds, Section, is_this_machine, key
+from agent.config.section import Seconds, Section, is_this_machine, json_schema, key
 from agent.errors import ConfigurationError
 from agent.frozen import dataclass
 from gateway.core.share import Share
@@ -25,13 +25,6 @@ PREFIX: Final = "DEVICE_GATEWAY_"
 
 Port = Annotated[int, Field(ge=0, le=65_535)]
 Word = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
-
-_HEAD: Final = (
-    "Configuration of device-gateway. Every key is here with its default; a line that begins with '#' and a key "
-    "is the default or an example. Environment variables go before this file: DEVICE_GATEWAY_SERVICE__BASE_URL sets "
-    "service.base_url. Secrets never stand here: they are in files of mode 600 or in systemd credentials. "
-    "Check it with: device-gateway check --config THIS_FILE"
-)
 
 
 class KeysConfig(Section):
@@ -198,7 +191,7 @@ class MqttFrontConfig(Section):
 
 
 class CommandFetchConfig(Section):
-    """How commands are fetched. How fast it really goes also hangs on the key's quota; docs/scale.md has a table."""
+    """How commands are fetched. How fast it really goes also hangs on the key's quota."""
 
     events: Literal["auto", "off"] = key(
         "'auto' takes the service's stream of commands when it offers one; polling then only reconciles.",
@@ -216,7 +209,7 @@ class CommandFetchConfig(Section):
 
 
 class ShareConfig(Section):
-    """Which devices' commands this gateway fetches, where several gateways have one key (docs/scale.md)."""
+    """Which devices' commands this gateway fetches, where several gateways have one key."""
 
     index: Annotated[int, Field(ge=0, le=999)] = key(
         "Which part is this gateway's: another one for each gateway, from 0 to count - 1.", default=0
@@ -368,8 +361,8 @@ def gateway_schema() -> dict[str, Any]:
 
 
 def gateway_file(values: Mapping[str, Any]) -> str:
-    """A configuration file with these values and every other key at its default, commented."""
-    return commented_file(values, GatewayConfig, _HEAD)
+    """A configuration file with these values; every other key has its default."""
+    return first_file("device-gateway", values)
 
 
 def _key_file_faults(values: dict[str, Any], environ: Mapping[str, str]) -> list[str]:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Final, Unpack
 
 from agent.config.model import AuthConfig
-from agent.doctor import installation
 from agent.doctor.files import KEY_FILES
 from agent.doctor.findings import Check, CheckStatus, Finding, Named, cause_and_fix, failed, in_parts, ok, skipped
 from agent.doctor.installed import InstalledProgram, Options
@@ -30,8 +29,6 @@ class GatewaySubject(InstalledProgram):
     """
 
     name = "device-gateway"
-    doctor = "device-gateway doctor"
-    variables = "DEVICE_GATEWAY_"
 
     def __init__(
         self, load: Callable[[], LoadedGateway], environ: Mapping[str, str], **options: Unpack[Options]
@@ -52,11 +49,6 @@ class GatewaySubject(InstalledProgram):
     def config(self) -> GatewayConfig:
         """The configuration; only for checks that come after ``configuration``."""
         return self.loaded.config
-
-    @property
-    def config_path(self) -> Path | None:
-        """The file that the configuration was read from; None when it came from the environment."""
-        return self.loaded.path
 
     @property
     def auth(self) -> AuthConfig:
@@ -115,7 +107,6 @@ CHECKS: Final = (
     KEY_FILES,
     Check("state_dir", "the state directory: there and writable", _state_dir, _CONFIGURED),
     *UNIT_CHECKS,
-    *installation.CHECKS,
     Check("devices", "the device tokens", _devices, ("configuration", "state_dir")),
     Check("http", "address and certificate for devices over HTTP", _http, _CONFIGURED),
     Check("mqtt", "the broker", _mqtt, _CONFIGURED, online=True, timeout_s=60.0),

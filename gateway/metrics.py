@@ -6,13 +6,11 @@ from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
-from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from agent.adapters.metrics_server import MetricsServer
 from agent.app.version import VERSION
 from agent.runtime.health import Health
-from agent.threads import OnCrash
 from agent.wire.limits import ONLINE_WITHIN_S
 from gateway.engine import Engine
 
@@ -92,25 +90,17 @@ class GatewayCollector(Collector):
             yield GaugeMetricFamily(f"{_PREFIX}_quota_left", "Left in this window", state.left or 0)
 
 
-def serve_metrics(host: str, port: int, collector: Collector, on_crash: OnCrash) -> MetricsServer:
+def serve_metrics(host: str, port: int, collector: Collector) -> MetricsServer:
     """Start the server of the gateway's metrics.
 
     Args:
         host: where.
         port: 0 takes a free one.
         collector: the figures.
-        on_crash: see :class:`~agent.threads.WatchedThread`.
 
     Raises:
         ConfigurationError: the address cannot be bound.
     """
     registry = CollectorRegistry()
     registry.register(collector)
-
-    def render(accept: str) -> tuple[bytes, str]:
-        encode, kind = choose_encoder(accept)
-        return encode(registry), kind
-
-    server = MetricsServer(render, port=port, host=host, on_crash=on_crash)
-    server.start()
-    return server
+    return MetricsServer(registry, host, port)

@@ -18,7 +18,7 @@ import click
 from agent.cli.lazy import name_variables
 from agent.error_text import bounded, disk_refusal
 from agent.errors import AgentError
-from agent.process.setup import print_any_text, restrict_umask
+from agent.process.setup import restrict_umask
 from agent.terminal import protect_terminal
 from simulator.exit_codes import ExitCode, exit_code_of
 
@@ -149,7 +149,6 @@ def main(arguments: list[str] | None = None) -> Any:
     code: object
     parts = {"make_signals": _make_signals, "make_console": _make_console}
     restrict_umask()
-    print_any_text()
     protect_terminal()
     try:
         code = program.main(args=arguments, prog_name="fleet-simulator", standalone_mode=False, obj=parts)

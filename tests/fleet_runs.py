@@ -150,7 +150,7 @@ def run_of(shape: Shape, seconds: list[Second]) -> RunRecord:
         slowest=tuple(SlowDevice(f"dev-{n:06d}", f"sim-{n:06d}", 1.9 - 0.1 * n, "http.poll") for n in range(8)),
         gaps=(shape.gap,) if shape.gap else (),
         scenario_text=text,
-        extras={"limiter": {"window_edges": 2, "fair": True}},
+        extras={"backfill": {"batches": 2, "whole": True}},
     )
     # The folder of a good run fits together, as that of a real one does.
     wanted = [parse(result.expression) for result in record.thresholds]

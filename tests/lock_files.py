@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 EXTRAS: dict[str, list[str]] = PROJECT["project"]["optional-dependencies"]
 APART = "cluster"
-"""The set that only the environment of ``make cluster-test`` has."""
+"""The set that only the environment of ``make cluster-test`` has beside dev."""
 LOCK_FILES = sorted((ROOT / "requirements").glob("*.txt"))
 
 

@@ -320,7 +320,7 @@ def launcher(package: Package, program: str, start: str, root: str = "") -> str:
     values = {
         "PROGRAM": program,
         "LIBRARIES": f"{root}/usr/lib/{package.name}",
-        "PACKAGE": package.name,
+        "PLUGINS": f"{root}/usr/local/lib/{package.name}/plugins",
         "RELEASE": release,
         "START": start.rstrip(),
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -60,6 +60,7 @@ class HttpSource:
         discovery: what the service offers, and what was found out about it.
         may_hold: whether the service may hold a poll where it offers that.
         watch: compares the lists of a plain server; the uplink passes it the results that were taken.
+        look_first: is given the first list that was asked for without a state, before it is handed out; may raise.
     """
 
     def __init__(
@@ -70,12 +71,14 @@ class HttpSource:
         *,
         may_hold: bool = True,
         watch: ListWatch | None = None,
+        look_first: Callable[[Sequence[Command]], object] = lambda _commands: None,
     ) -> None:
         self._client = client
         self._device_id = device_id
         self._discovery = discovery
         self._may_hold = may_hold
         self._watch = ListWatch() if watch is None else watch
+        self._look_first: Callable[[Sequence[Command]], object] | None = look_first
         self._etag: str | None = None
         self._unacknowledged: str | None = None
         self._looked_at: str | None = None
@@ -101,6 +104,9 @@ class HttpSource:
             return CommandPoll(unchanged=True, held=held)
         self._note(answer)
         commands, malformed = read_records(answer.records, self._device_id)
+        if self._look_first is not None and question.status is None:
+            self._look_first(commands)
+        self._look_first = None
         # Only what is in the journal may be left out next time.
         self._unacknowledged = answer.etag
         self._missing = None if isinstance(answer.incomplete, Interrupted) else answer.incomplete

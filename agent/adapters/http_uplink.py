@@ -20,6 +20,7 @@ from agent.frozen import dataclass
 from agent.wire.base import describe_faults
 from agent.wire.device_client import DeviceClient
 from agent.wire.extensions import BATCH_SENSOR_DATA, IDEMPOTENCY_KEY, KEY_REUSED, RECORDED_AT
+from agent.wire.json_text import encode_json
 from agent.wire.limits import BATCH_MAX
 from agent.wire.sensor_data import PostSensorData
 from agent.wire.times import to_rfc3339
@@ -28,6 +29,8 @@ _log = logging.getLogger(__name__)
 
 # An address or a method that is not there: of an array, the array may be what is not there.
 _NOT_THERE: Final = frozenset({404, 405, 501})
+# The dates of so many readings are kept while their fate is not known.
+_DATES_MAX: Final = 2 * BATCH_MAX
 # Too large is no refusal of arrays or members.
 _TOO_LARGE: Final = 413
 
@@ -79,6 +82,7 @@ class HttpUplink(HttpResults):
         # What this service took at least once, so that a refusal is the reading's own fault.
         self._accepted: set[str] = set()
         self._has_warned = False
+        self._dates: dict[str, float] = {}
 
     def send(self, readings: Sequence[StoredReading]) -> SendOutcome:
         """Hand over readings; what comes back as delivered is stored on the other side.
@@ -123,8 +127,18 @@ class HttpUplink(HttpResults):
 
     # --- what a reading is sent as ------------------------------------------------------------------------------------
 
+    def _date(self, stored: StoredReading) -> float | None:
+        """When it was read, the same at every resend: a guess that gets better would be another body under its key."""
+        key = stored.idempotency_key
+        wall_s = self._dates.get(key) or self._wall_of(stored.reading.at)
+        if wall_s is not None:
+            self._dates[key] = wall_s
+            if len(self._dates) > _DATES_MAX:
+                del self._dates[next(iter(self._dates))]
+        return wall_s
+
     def _body(self, stored: StoredReading, *, with_time: bool = True) -> PostSensorData:
-        wall_s = self._wall_of(stored.reading.at)
+        wall_s = self._date(stored)
         values, at = stored.reading.values, stored.reading.at
         if wall_s is None:
             return PostSensorData(device_id=self._device_id, sensor_data=marked_time_unknown(values, at))
@@ -160,8 +174,8 @@ class HttpUplink(HttpResults):
             self._post(stored, body)
         except (Refused, ServerFault) as error:
             if error.error == KEY_REUSED:
-                # The key is this reading's alone, so it is stored already: its time was estimated otherwise then.
-                result.delivered.append(stored.key)
+                # What is stored under it is another body, so this one is not: it goes under a key of its own.
+                self._post_under_its_content(item, result)
                 return
             if judge_readings(error) is not Disposition.SET_ASIDE and error.status not in _NOT_THERE:
                 raise
@@ -175,6 +189,18 @@ class HttpUplink(HttpResults):
                 self._accepted.add(RECORDED_AT)
         result.delivered.append(stored.key)
 
+    def _post_under_its_content(self, item: _Item, result: _Result) -> None:
+        body = self._current(item)
+        content = hashlib.sha256(encode_json(body.to_wire())).hexdigest()[:16]
+        try:
+            self._post(item.stored, body, f"-{content}")
+        except (Refused, ServerFault) as error:
+            if judge_readings(error) is not Disposition.SET_ASIDE:
+                raise
+            result.refused[item.stored.key] = str(error)
+        else:
+            result.delivered.append(item.stored.key)
+
     def _is_stored_without_time(self, item: _Item, refusal: ErrorAnswer) -> bool:
         """Whether the service takes the same reading without ``recorded_at``, and then it is stored."""
         if item.body.recorded_at is None or refusal.status == _TOO_LARGE:
@@ -183,9 +209,7 @@ class HttpUplink(HttpResults):
             # Another request, so another key: the refusal may be kept under the first one.
             self._post(item.stored, self._body(item.stored, with_time=False), "-untimed")
         except (NotFound, Refused, ServerFault) as error:
-            if error.error == KEY_REUSED:
-                return True
-            if error.status == refusal.status:
+            if error.error != KEY_REUSED and error.status == refusal.status:
                 return False
             raise
         if RECORDED_AT not in self._accepted:
@@ -252,7 +276,9 @@ class HttpUplink(HttpResults):
     def _refused_as_a_whole(self, items: Sequence[_Item], result: _Result, error: ErrorAnswer) -> ErrorAnswer | None:
         """None of the array is stored: its members go in smaller ones, or alone."""
         if error.error == KEY_REUSED:
-            result.delivered.extend(item.stored.key for item in items)
+            # Another array is stored under this key: each reading has its own.
+            for item in items:
+                self._send_one(item, result)
             return None
         if error.status in _NOT_THERE and BATCH_SENSOR_DATA not in self._accepted:
             self._try_one_reading(items, result, error)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from agent.adapters.store.boot_rows import BootRows
 from agent.adapters.store.failures import REPLACING, check, damage, error_name, explain, is_damage, is_suspect
 from agent.adapters.store.journal_rows import JournalRows
-from agent.adapters.store.outbox_rows import OutboxRows
+from agent.adapters.store.outbox_rows import FoundOutbox, OutboxRows
 from agent.adapters.store.room import DiskRoom, FreeBytes, free_bytes_beside
 from agent.adapters.store.schema import SCHEMA, connect, wal_bytes
 from agent.core.outbox import Bounds
@@ -65,11 +65,13 @@ class SqliteStore:
         outbox: the readings, an :class:`~agent.ports.Outbox`.
         boots: the time of each boot, a :class:`~agent.ports.BootTimes`.
         incidents: what happened to the file at this start, one sentence each.
+        found: the outbox as an earlier process left it.
     """
 
     journal: JournalRows
     outbox: OutboxRows
     boots: BootRows
+    found: FoundOutbox
 
     def __init__(
         self,
@@ -95,6 +97,11 @@ class SqliteStore:
         self._lock = _lock(path)
         try:
             self._open()
+            with self.looking():
+                self.found = self.outbox.found()
+                lost = self.outbox.count_unsaved()
+            if lost:
+                _log.error("store=lost %d readings were only in memory when the last process ended", lost)
         except BaseException:
             os.close(self._lock)
             raise
@@ -111,9 +118,8 @@ class SqliteStore:
             self.boots = BootRows(connection, self._clock, self.transaction, trusts_wall=self._trusts_wall)
             self.journal = JournalRows(connection, self.boots, self.transaction)
             room = DiskRoom(connection, self._bounds, self._free_bytes)
-            store_id = _store_id(connection)
             self.outbox = OutboxRows(
-                connection, self._bounds, store_id, room=room, boots=self.boots, transaction=self.transaction
+                connection, self._bounds, uuid.uuid4().hex, room=room, boots=self.boots, transaction=self.transaction
             )
             self.outbox.forget_unused_origins()
             self.boots.forget_unused(self._clock.now().boot_id)
@@ -349,15 +355,6 @@ class SqliteStore:
         """Write the log back into the file, so that the next commits find room in the log as it is."""
         with suppress(sqlite3.Error):
             self._db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
-
-
-def _store_id(connection: sqlite3.Connection) -> str:
-    row = connection.execute("SELECT value FROM meta WHERE name = 'store_id'").fetchone()
-    if row is not None:
-        return str(row[0])
-    new = uuid.uuid4().hex
-    connection.execute("INSERT INTO meta VALUES ('store_id', ?)", (new,))
-    return new
 
 
 def _lock(path: Path) -> int:

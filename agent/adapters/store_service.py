@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from agent.adapters.sqlite_store import SqliteStore
 from agent.adapters.store.failures import is_disk_full
-from agent.adapters.store.outbox_rows import OUTBOX_FULL, EncodedReading
+from agent.adapters.store.outbox_rows import OUTBOX_FULL, EncodedReading, FoundOutbox
 from agent.adapters.store.room import FreeBytes, Reserve
 from agent.adapters.store.schema import load_bytes
 from agent.adapters.store.shared import (
@@ -36,6 +36,7 @@ from agent.adapters.store.shared import (
     SharedOutbox,
     putting,
 )
+from agent.core.gaps import Gap
 from agent.core.outbox import Bounds
 from agent.core.values import SendOutcome
 from agent.errors import AgentError, StorageError
@@ -93,6 +94,7 @@ class StoreService:
         progress: grows with each turn of the writer, at least every 10 s while it is healthy.
         incidents: what happened to the file since the start of this process, one sentence each; the last ones.
         fault: why the last commit failed; None when it went well.
+        found: the outbox as an earlier process left it.
     """
 
     def __init__(
@@ -140,6 +142,8 @@ class StoreService:
         self._state = OK
         self._is_disk_full = False
         self._refused = 0
+        # What a start after the end of this process would count as lost.
+        self._noted_unsaved: Gap | None = None
         self._changed = threading.Condition()
         self._requests: deque[Request] = deque()
         self._buffer = Buffer(buffer_max)
@@ -147,6 +151,7 @@ class StoreService:
         self._failures = 0
         self._retry_s = 0.0
         self._closing = False
+        self.found = FoundOutbox(None, None)
         self._store: SqliteStore | None = None
         self._thread: WatchedThread | None = None
         self._mark_s: float | None = None
@@ -186,6 +191,7 @@ class StoreService:
     def _run(self, opened: Future[None]) -> None:
         try:
             self._store = self._open()
+            self.found = self._store.found
             self._report_incidents(self._store)
         except BaseException as error:  # noqa: BLE001 - handed to the thread that called start
             opened.set_exception(error)
@@ -393,7 +399,10 @@ class StoreService:
             return
         fault = error or StorageError(f"{self.path}: there is no room left for readings: free space on its disk")
         commands = [request for request in writes if not request.of_readings]
-        failure = self._attempt(store, commands, readings=False)
+        with self._changed:
+            self._noted_unsaved = self._buffer.unsaved
+        note = Request(lambda store: store.outbox.note_unsaved(self._noted_unsaved), writes=True)
+        failure = self._attempt(store, [note, *commands], readings=False)
         # The log must not take the room that it needs to be written back; and written back it begins anew.
         store.write_back()
         self._conclude(store, commands, failure, fault)
@@ -431,6 +440,9 @@ class StoreService:
                 store.outbox.note_gap(load.gap)
             if load.drafts:
                 self._refused = store.outbox.accept(load.drafts)
+                if self._noted_unsaved is not None:
+                    with self._changed:
+                        store.outbox.note_unsaved(self._buffer.unsaved)
             if self._failures:
                 # Something must be written to know that the disk is well.
                 store.touch()
@@ -441,6 +453,9 @@ class StoreService:
                     request.result = store.attempt(lambda work=request.work: work(store))  # type: ignore[misc]
                 except AgentError as error:
                     request.error = error
+        if load.drafts:
+            with self._changed:
+                self._noted_unsaved = self._noted_unsaved and self._buffer.unsaved
         if piggyback is not None and self._piggyback is not None:
             self._piggyback.committed()
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from agent.adapters.clocks import is_synchronized
 from agent.adapters.store_service import StoreService
 from agent.app.handling import RegistryJobs, command_rules
+from agent.app.instance import OwnInstance
 from agent.app.links import LinkParts, Links, make_links
 from agent.app.plugins import load_handlers, load_sensors, priorities, report_rules
 from agent.app.version import VERSION
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from agent.handlers.upkeep import Upkeep
     from agent.ports import Clock, Journal
     from agent.wire.device_client import DeviceClient
+    from agent.wire.instances import Instance
 
 _log = logging.getLogger(__name__)
 
@@ -102,6 +104,7 @@ class Agent:
         self._on_trial = on_trial
         self._figures = figures
         self._journal: Journal = store.journal if figures is None else figures.journal(store.journal)
+        self._store = store
         self._clock = clock
         self._supervisor = supervisor
         self._health = health
@@ -119,6 +122,7 @@ class Agent:
             client.connection.on_date = self._service_clock.observe
         # A client passes on the time of every answer; without one the gateway's notices do.
         self._on_server_time = _ignore if client is not None else self._observe_server_time
+        self._own_instance = OwnInstance(self._journal, health, clock)
         spread_s = config.commands.poll.spread_s
         self._first_s = phase_s(config.device.device_id, "first contact", spread_s) if spread_s else 0.0
         links = self._make_links(credentials, client)
@@ -130,6 +134,11 @@ class Agent:
         self._build_sensors()
         store.on_readings = partial(self._readings.post, ReadingUplink.READING)
         self._build_commands()
+
+    @property
+    def instance(self) -> Instance:
+        """This start of the agent."""
+        return self._own_instance.instance
 
     def service_time(self) -> ServiceTime:
         """What is known of the service's clock."""
@@ -228,6 +237,9 @@ class Agent:
             on_connected=self._connected,
             on_server_changed=lambda: self._results.post(ResultReporter.SERVER_CHANGED),
             on_traffic=self._ledger.count,
+            found=self._store.found,
+            started=self._started,
+            instance=self._own_instance,
             on_crash=self._supervisor.crashed,
         )
         return make_links(self._config, credentials, client, parts)

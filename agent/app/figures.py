@@ -24,14 +24,11 @@ from agent.core.values import (
     SendOutcome,
     StoredReading,
 )
-from agent.errors import InvalidMessage, RateLimited, ServiceError, StorageError
+from agent.errors import InvalidMessage, RateLimited, ServiceError
 from agent.runtime.retry_policy import describe
 
 if TYPE_CHECKING:
     from agent.ports import Clock, CommandSource, Journal, Uplink
-
-STARTS: Final = "starts"
-"""The setting that counts the starts of agents that serve figures."""
 
 DURATIONS_S: Final = (0.01, 0.1, 1.0, 10.0, 60.0, 600.0)
 """Upper bounds of the histogram of how long commands run; above the last one is one more."""
@@ -105,17 +102,6 @@ class Figures:
         """Commands, requests, durations and their sum, all at one instant."""
         with self._lock:
             return dict(self.commands), dict(self.requests), list(self.durations), self.duration_sum_s
-
-
-def count_start(journal: Journal) -> int:
-    """Count this start on the disk; how many there were. 0 when the disk refuses, which is nothing to stop for."""
-    try:
-        before = journal.setting(STARTS) or ""
-        count = 1 + (int(before) if before.isascii() and before.isdigit() else 0)
-        journal.put_setting(STARTS, str(count))
-    except StorageError:
-        return 0
-    return count
 
 
 def _duration_s(entry: JournalEntry) -> float | None:

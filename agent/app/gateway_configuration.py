@@ -10,8 +10,8 @@ import yaml
 from pydantic import ValidationError
 
 from agent.config import AgentConfig
-from agent.config.document import commented_file
 from agent.config.faults import sentences
+from agent.config.first_file import first_file
 from agent.errors import ConfigurationError
 from agent.frozen import dataclass
 
@@ -38,7 +38,7 @@ class GatewayAddress:
 
 
 def gateway_configuration(device_id: str, address: GatewayAddress, device_dir: Path, product_id: str | None) -> str:
-    """The text of a commented ``config.yaml`` for an enrolled device.
+    """The text of ``config.yaml`` for an enrolled device.
 
     Args:
         device_id: of the device.
@@ -49,7 +49,7 @@ def gateway_configuration(device_id: str, address: GatewayAddress, device_dir: P
     Raises:
         ConfigurationError: the addresses do not make one.
     """
-    text = commented_file(_values(device_id, address, device_dir, product_id))
+    text = first_file("device-agent", _values(device_id, address, device_dir, product_id))
     try:
         AgentConfig.model_validate(yaml.safe_load(text))
     except ValidationError as error:

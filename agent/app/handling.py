@@ -12,7 +12,6 @@ from agent.errors import AgentError
 from agent.handlers.base import AgentControls, CommandContext, HandlerFailed, HandlerRejected, Verified
 from agent.handlers.loaded import InvalidPayload, LoadedHandler, ResultTooLarge, copy_result
 from agent.handlers.registry import HandlerRegistry
-from agent.process.bounds import GRACE_S
 from agent.runtime.jobs import Attempt
 
 if TYPE_CHECKING:
@@ -24,9 +23,6 @@ _ERROR_CHARACTERS: Final = 1000
 
 # The default of a handler's unwind_s.
 _UNWIND_S: Final = 1.0
-
-PROCESS_UNWIND_S: Final = GRACE_S + 3.0
-"""A handler's process gets SIGTERM, SIGKILL after the grace, and a moment to be gone."""
 
 
 def command_rules(
@@ -94,8 +90,6 @@ class HandlerJob:
     @property
     def unwind_s(self) -> float:
         """How long it may take to end once it was asked to, seconds."""
-        if self._loaded.isolation == "process":
-            return PROCESS_UNWIND_S
         try:
             return self._loaded.handler.unwind_s()
         except (Exception, SystemExit):  # noqa: BLE001 - a plug-in may raise anything
@@ -130,11 +124,6 @@ class HandlerJob:
         return _outcome_of(found.outcome.result, self.handler)
 
     def _call(self, method: str, context: CommandContext) -> object:
-        if self._loaded.isolation == "process":
-            # Only here: most agents run nothing in a process.
-            from agent.handlers.isolated import run_isolated
-
-            return run_isolated(self._loaded, method, self._members, context)
         payload = self._loaded.validate(self._members)
         if isinstance(payload, InvalidPayload):
             raise HandlerRejected(payload.code, payload.message)

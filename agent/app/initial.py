@@ -13,8 +13,8 @@ from agent.adapters.files import replace_file
 from agent.app.gateway_configuration import host_and_port
 from agent.config import AgentConfig
 from agent.config.credentials import PLACEHOLDER
-from agent.config.document import commented_file
 from agent.config.faults import sentences
+from agent.config.first_file import first_file
 from agent.config.section import is_this_machine
 from agent.errors import ConfigurationError
 from agent.frozen import dataclass
@@ -61,7 +61,7 @@ def write_initial_files(wanted: InitialFiles, keys: Mapping[str, str], *, force:
     path = wanted.directory / "config.yaml"
     if path.exists() and not force:
         raise ConfigurationError([f"{path} is there already; give --force to replace it, or another --dir"], "init")
-    text = commented_file(_values(wanted))
+    text = first_file("device-agent", _values(wanted))
     _check(text)
     lines: list[str] = []
     try:

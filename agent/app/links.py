@@ -19,6 +19,7 @@ from agent.frozen import dataclass
 from agent.runtime.broker_watch import BrokerWatch
 from agent.runtime.health import Health
 from agent.runtime.retry_policy import RetryPolicy
+from agent.wire.instances import INSTANCE_HEADER
 from agent.wire.secret import Secret
 from agent.wire.topics import user_name
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from agent.adapters.hybrid_source import HybridSource
     from agent.adapters.mqtt_device import MqttDevice
     from agent.adapters.mqtt_session import Broker
+    from agent.adapters.store.outbox_rows import FoundOutbox
+    from agent.app.instance import OwnInstance
     from agent.config.mqtt import MqttConfig
     from agent.core.listed import ListWatch
     from agent.ports import Clock, CommandSource, Journal, Uplink
@@ -53,6 +56,9 @@ class LinkParts:
         on_server_changed: what is known of the server has changed: results that it had no place for are offered again.
             Called from any thread.
         on_traffic: called with the bytes that were sent and received.
+        found: the outbox as the earlier process left it.
+        started: when this process began.
+        instance: this start, which the other side is told, and which reads what it answers.
         on_crash: see :class:`~agent.threads.WatchedThread`.
     """
 
@@ -67,6 +73,9 @@ class LinkParts:
     on_connected: Callable[[], object]
     on_server_changed: Callable[[], object]
     on_traffic: Callable[[int, int], None]
+    found: FoundOutbox
+    started: Moment
+    instance: OwnInstance
     on_crash: OnCrash
 
 
@@ -131,7 +140,7 @@ def _http_links(config: AgentConfig, client: DeviceClient, parts: LinkParts) -> 
 
     uplink = HttpUplink(client, device.device_id, device.product_id, discovery, parts.wall_of, watch=watch)
     return Links(
-        source=list_source(config, client, discovery, watch),
+        source=list_source(config, client, discovery, parts, watch),
         uplink=uplink,
         poll_wait_s=lambda: 0.0 if parts.poll_is_set() else config.commands.long_poll_wait_s,
         settles_lazily=uplink.settles_lazily,
@@ -151,13 +160,33 @@ def make_discovery(config: AgentConfig, client: DeviceClient, parts: LinkParts) 
 
 
 def list_source(
-    config: AgentConfig, client: DeviceClient, discovery: Discovery, watch: ListWatch | None = None
+    config: AgentConfig, client: DeviceClient, discovery: Discovery, parts: LinkParts, watch: ListWatch | None = None
 ) -> CommandSource:
     """Commands by asking for the list."""
     from agent.adapters.http_source import HttpSource
+    from agent.adapters.later_life import LaterLife
 
-    may_hold = config.commands.long_poll == "auto"
-    return HttpSource(client, config.device.device_id, discovery, may_hold=may_hold, watch=watch)
+    device = config.device
+    client.connection.headers[INSTANCE_HEADER] = str(parts.instance.instance)
+    client.connection.on_headers = parts.instance.read
+    later_life = LaterLife(
+        client,
+        device.device_id,
+        device.product_id,
+        discovery,
+        known=parts.journal.known,
+        found=parts.found,
+        started_s=lambda: parts.wall_of(parts.started),
+        on_found=parts.instance.is_older,
+    )
+    return HttpSource(
+        client,
+        device.device_id,
+        discovery,
+        may_hold=config.commands.long_poll == "auto",
+        watch=watch,
+        look_first=later_life.look,
+    )
 
 
 def _mqtt_links(
@@ -173,7 +202,8 @@ def _mqtt_links(
     wait_s: Callable[[], float] = lambda: config.commands.long_poll_wait_s  # noqa: E731 - with its type
     if client is not None:
         client.connection.on_traffic = parts.on_traffic
-        source = _hybrid(device, list_source(config, client, make_discovery(config, client, parts)), mqtt, parts)
+        discovery = make_discovery(config, client, parts)
+        source = _hybrid(device, list_source(config, client, discovery, parts), mqtt, parts)
         wait_s = lambda: 0.0 if parts.poll_is_set() else config.commands.long_poll_wait_s  # noqa: E731 - as above
     receipts = mqtt.delivered_when == "receipt"
     return Links(

@@ -8,15 +8,12 @@ from collections.abc import Callable, Iterator
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
-from agent.adapters.metrics_server import MetricsServer, Render
 from agent.app.figures import DURATIONS_S, Figures
 from agent.app.version import VERSION
-from agent.config.metrics import MetricsConfig
 from agent.core.timekeeping import ServiceTime
 from agent.core.values import Moment, OutboxStats, ResultStats
 from agent.errors import ConfigurationError, StorageError
 from agent.runtime.health import Part
-from agent.threads import OnCrash
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,7 +29,6 @@ try:
         InfoMetricFamily,
         Metric,
     )
-    from prometheus_client.exposition import choose_encoder
     from prometheus_client.registry import Collector
 except ModuleNotFoundError as _missing:
     _fault = (
@@ -175,31 +171,9 @@ class AgentCollector(Collector):
         yield CounterMetricFamily(f"{_PREFIX}_results_given_up", text, results.given_up)
 
 
-def make_page(sources: MetricSources) -> Render:
-    """The page, in the format that the reader asks for.
-
-    A registry of its own: the library's global one comes with collectors of the interpreter, which no fleet needs.
-    """
+def make_registry(sources: MetricSources) -> CollectorRegistry:
+    """A registry of the agent's own: the library's global one comes with collectors of the interpreter."""
     registry = CollectorRegistry()
     registry.register(AgentCollector(sources))
     ProcessCollector(namespace=_PREFIX, registry=registry)
-
-    def render(accept: str) -> tuple[bytes, str]:
-        encode, kind = choose_encoder(accept)
-        return encode(registry), kind
-
-    return render
-
-
-def serve_metrics(config: MetricsConfig, sources: MetricSources, on_crash: OnCrash) -> MetricsServer:
-    """Start serving where the configuration says; ``on_crash`` as for the server.
-
-    Raises:
-        ConfigurationError: the port or the socket cannot be taken.
-    """
-    mode = int(config.socket_mode, 8)
-    server = MetricsServer(
-        make_page(sources), port=config.port, host=config.host, path=config.socket, mode=mode, on_crash=on_crash
-    )
-    server.start()
-    return server
+    return registry

@@ -1,24 +1,29 @@
-"""The configuration's sections as the plug-in registries take them."""
+"""The configuration's sections as the plug-in registries take them, and what commands say of them."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from agent.config import AgentConfig
 from agent.core.schedule import ReportRule, ReportStrategy
 from agent.core.values import Priority
-from agent.handlers.registry import GROUP, HandlerRegistry, HandlerSection
-from agent.plugins import installed_entry_points
+from agent.handlers.registry import HandlerRegistry, HandlerSection
+from agent.plugins import PluginInfo, PluginStatus
+from agent.sensors.reader import SensorReader
 from agent.sensors.registry import SensorRegistry, SensorSection
 
+if TYPE_CHECKING:
+    from agent.app.status_file import StatusFile
 
-def load_handlers(
-    config: AgentConfig, *, safe_mode: bool = False, only_installed: str | None = None
-) -> HandlerRegistry:
+
+def load_handlers(config: AgentConfig, *, safe_mode: bool = False) -> HandlerRegistry:
     """Every handler that is built in, installed or declared; failing ones are listed, never raised.
 
     Args:
         config: its sections ``commands.handlers`` and ``executables`` count.
         safe_mode: only those that mend.
-        only_installed: of the installed ones only that of this name is imported.
     """
     sections = {
         name: HandlerSection(
@@ -27,15 +32,11 @@ def load_handlers(
             start_timeout_s=handler.start_timeout_s,
             inactivity_timeout_s=handler.inactivity_timeout_s,
             max_attempts=handler.max_attempts,
-            isolation=handler.isolation,
             settings=handler.settings,
         )
         for name, handler in config.commands.handlers.items()
     }
-    points = None
-    if only_installed is not None:
-        points = [point for point in installed_entry_points(GROUP) if point.name == only_installed]
-    return HandlerRegistry.load(sections, config.executables, entry_points=points, safe_mode=safe_mode)
+    return HandlerRegistry.load(sections, config.executables, safe_mode=safe_mode)
 
 
 def load_sensors(config: AgentConfig) -> SensorRegistry:
@@ -64,3 +65,75 @@ def report_rules(config: AgentConfig) -> dict[str, ReportRule]:
         )
         for sensor in config.sensors
     }
+
+
+@dataclass(frozen=True, slots=True)
+class SensorFinding:
+    """One configured sensor, read once."""
+
+    name: str
+    type: str
+    state: str
+    reason: str = ""
+    values: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def is_good(self) -> bool:
+        """It was read, or is switched off on purpose."""
+        return self.state in {"ok", str(PluginStatus.DISABLED)}
+
+
+def read_sensors(config: AgentConfig, running: StatusFile | None) -> list[SensorFinding]:
+    """Read each configured sensor once, all at the same time, each within its timeout.
+
+    Args:
+        config: its section ``sensors`` counts.
+        running: of the agent that runs. What it says of a sensor counts: it may hold the device that this process
+            cannot open. None: no agent runs.
+    """
+    registry = load_sensors(config)
+    reader = SensorReader(registry.sensors())
+    results = reader.read()
+    reader.close()
+    findings = []
+    for info in registry.listing():
+        result = results.get(info.name)
+        if result is None:
+            found = SensorFinding(info.name, info.type, str(info.status), info.reason)
+        elif result.error is not None:
+            found = SensorFinding(info.name, info.type, "failing", result.error)
+        else:
+            found = SensorFinding(info.name, info.type, "ok", "; ".join(result.refused), dict(result.values))
+        part = None if running is None else running.parts.get(f"sensor:{info.name}")
+        if part is not None and (part.state == "ok") is not found.is_good:
+            here = f"the agent that runs says so; here it is {found.state} {found.reason}".rstrip()
+            found = replace(found, state=part.state, reason=f"{part.detail}; {here}".removeprefix("; "))
+        findings.append(found)
+    return findings
+
+
+def list_handlers(config: AgentConfig, running: StatusFile | None) -> list[PluginInfo]:
+    """Every handler with its state, loaded here.
+
+    Args:
+        config: its sections ``commands.handlers`` and ``executables`` count.
+        running: of the agent that runs. Where it says otherwise of a handler, the reason says so. None: no agent runs.
+    """
+    listing = load_handlers(config).listing()
+    if running is None:
+        return listing
+    said = {name.removeprefix("handler:"): state for name, state in running.plugins.items() if "handler:" in name}
+    here = {info.name: info.status for info in sorted(listing, key=lambda info: info.status is PluginStatus.READY)}
+    return [
+        replace(
+            info, reason=f"the agent that runs has it as: {said.get(info.name, 'unknown')}; restart it. {info.reason}"
+        )
+        if info.status is here[info.name] and said.get(info.name, "unknown").partition(":")[0] != info.status
+        else info
+        for info in listing
+    ]
+
+
+def is_usable(info: PluginInfo) -> bool:
+    """Ready, or switched off on purpose."""
+    return info.status in {PluginStatus.READY, PluginStatus.DISABLED}

@@ -351,13 +351,13 @@ class AgentLife(ProgramLife):
     def _serve_metrics(self, agent: Agent, store: StoreService) -> MetricsServer | None:
         if self._config.metrics is None or self._figures is None:
             return None
-        from agent.app.figures import count_start
-        from agent.app.metrics import MetricSources, serve_metrics
+        from agent.adapters.metrics_server import MetricsServer
+        from agent.app.metrics import MetricSources, make_registry
 
         sources = MetricSources(
             clock=self._clock,
             started=self._started,
-            starts=count_start(store.journal),
+            starts=agent.instance.starts,
             figures=self._figures,
             parts=self._health.parts,
             outbox=store.outbox.stats,
@@ -365,7 +365,7 @@ class AgentLife(ProgramLife):
             service_time=agent.service_time,
             ledger=self._ledger.snapshot,
         )
-        server = serve_metrics(self._config.metrics, sources, self._supervisor.crashed)
+        server = MetricsServer(make_registry(sources), self._config.metrics.host, self._config.metrics.port)
         _log.info("metrics=%s", server.address)
         return server
 

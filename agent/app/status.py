@@ -82,18 +82,22 @@ class AgentStatus:
         return self.state == "running" and not self.store_fault and all(part.state == "ok" for part in parts)
 
 
+def read_running(config: AgentConfig, environ: Mapping[str, str]) -> StatusFile | None:
+    """The status of the agent that runs; None when none runs, or its file may not be read."""
+    return _last_status(config, environ) if holder_of(config.state_dir) is not None else None
+
+
+def _last_status(config: AgentConfig, environ: Mapping[str, str]) -> StatusFile | None:
+    own = status_path(config.state_dir, environ)
+    in_state_dir = config.state_dir / own.name
+    return newest_status([own, in_state_dir, Path("/run/device-agent", own.name)], config.device.device_id)
+
+
 def read_agent_status(config: AgentConfig, environ: Mapping[str, str]) -> AgentStatus:
     """Read files alone: nothing is written, and the running program is not disturbed."""
     state_dir = config.state_dir
     holder = holder_of(state_dir)
-    last_status = newest_status(
-        [
-            status_path(state_dir, environ),
-            state_dir / status_path(state_dir, {}).name,
-            Path("/run/device-agent/status.json"),
-        ],
-        config.device.device_id,
-    )
+    last_status = _last_status(config, environ)
     store: StoreStatus | None = None
     fault = ""
     try:

@@ -6,14 +6,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from agent.process.setup import print_any_text, restrict_umask
+from agent.process.setup import restrict_umask
 from agent.terminal import protect_terminal
 
 
 def main() -> None:
     """The program ``device-agent``; returns its exit code."""
     restrict_umask()
-    print_any_text()
     protect_terminal()
     with end_quietly():
         from agent.cli.program import device_agent

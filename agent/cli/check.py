@@ -7,6 +7,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -22,8 +23,8 @@ from agent.cli.options import (
     print_json,
 )
 from agent.error_text import bounded
-from agent.errors import ServiceError
-from agent.exit_codes import EXIT_CHECK_FAILED, EXIT_CONFIGURATION, EXIT_INCONCLUSIVE, EXIT_UNREACHABLE
+from agent.exit_codes import EXIT_CHECK_FAILED, EXIT_CONFIGURATION, EXIT_UNREACHABLE
+from agent.plugins import tell_loading
 
 if TYPE_CHECKING:
     from agent.doctor.examination import Result
@@ -41,48 +42,19 @@ if TYPE_CHECKING:
     show_envvar=True,
     help="Also ask the service and the broker: can they be reached, are the keys good, do they know this device?",
 )
-@click.option(
-    "--server",
-    is_flag=True,
-    envvar="DEVICE_AGENT_SERVER",
-    show_envvar=True,
-    help="Instead of that: what does the server do with each choice that the specification leaves open? Some twenty "
-    "GET requests, which change nothing there and take no command.",
-)
-def check(config_path: Path, *, as_json: bool, online: bool, server: bool) -> None:
+def check(config_path: Path, *, as_json: bool, online: bool) -> None:
     """Check everything at once: configuration, key files, plug-ins, each sensor read once, state directory.
 
     Exit code 0 when all is good, 2 when the configuration is wrong, 5 when service or broker cannot be reached, else 1.
-    With --server: 0 when all rules of the specification hold, 1 when one is broken, 3 when one could not be judged.
     """
     logging.disable(logging.CRITICAL)  # the list says it better
-    if server:
-        _probe(config_path, as_json=as_json)
+    tell_loading(partial(click.echo, err=True))
     from agent.doctor.quick_check import check_all
 
     findings = check_all(lambda: load(config_path), os.environ, online=online)
     if is_root() and not as_json:
         click.echo(AS_ROOT)
     end_with_findings(findings, as_json=as_json)
-
-
-def _probe(config_path: Path, *, as_json: bool) -> NoReturn:
-    from agent.app.server_probe import probe_server  # with everything that a probe needs
-    from agent.wire.probe.report import ProbeVerdict, report_lines
-
-    try:
-        with configuration_faults_end_it():
-            report = probe_server(load(config_path).config, os.environ)
-    except ServiceError as error:
-        click.echo(bounded(str(error)), err=True)
-        raise SystemExit(EXIT_UNREACHABLE) from None
-    if as_json:
-        print_json(report.to_json())
-    else:
-        for line in report_lines(report):
-            click.echo(line)
-    codes = {ProbeVerdict.GOOD: 0, ProbeVerdict.BROKEN: EXIT_CHECK_FAILED, ProbeVerdict.INCONCLUSIVE: EXIT_INCONCLUSIVE}
-    raise SystemExit(codes[report.standing])
 
 
 @click.command()
@@ -96,17 +68,9 @@ def _probe(config_path: Path, *, as_json: bool) -> NoReturn:
     help="Ask nobody outside this machine: no name server, no service, no broker.",
 )
 @click.option(
-    "--fix",
-    is_flag=True,
-    envvar="DEVICE_AGENT_FIX",
-    show_envvar=True,
-    help="Mend what can be mended safely (modes of key files and state directory, a missing state directory, left-over "
-    "temporary files) and say what was done.",
-)
-@click.option(
     "--quiet", is_flag=True, envvar="DEVICE_AGENT_QUIET", show_envvar=True, help="Show only what is not well."
 )
-def doctor(config_path: Path, *, as_json: bool, offline: bool, fix: bool, quiet: bool) -> None:
+def doctor(config_path: Path, *, as_json: bool, offline: bool, quiet: bool) -> None:
     """Look at everything the agent needs; say of each fault its cause and its fix.
 
     It may run beside the agent: it reads a copy of the store and leaves broker and sensors to the agent that runs. The
@@ -119,7 +83,7 @@ def doctor(config_path: Path, *, as_json: bool, offline: bool, fix: bool, quiet:
     from agent.doctor.subject import Subject
 
     subject = Subject(lambda: load(config_path), os.environ)
-    end_with_examination(subject, all_checks(), as_json=as_json, offline=offline, fix=fix, quiet=quiet)
+    end_with_examination(subject, all_checks(), as_json=as_json, offline=offline, quiet=quiet)
 
 
 def end_with_examination(
@@ -128,18 +92,18 @@ def end_with_examination(
     *,
     as_json: bool,
     offline: bool,
-    fix: bool,
     quiet: bool,
 ) -> NoReturn:
     """Examine, show each check's line as it comes, and end with the exit code; see :func:`doctor`."""
     from agent.doctor.examination import examine
 
     logging.disable(logging.CRITICAL)  # the list says it better
+    tell_loading(partial(click.echo, err=True))
     results: list[Result] = []
-    for result in examine(subject, checks=checks, offline=offline, fix=fix):
+    for result in examine(subject, checks=checks, offline=offline):
         results.append(result)
-        if not as_json and not (quiet and result.finding.verdict in {"ok", "skipped"} and not result.fixed):
-            _print(result.check.id, result.finding, result.fixed)
+        if not as_json and not (quiet and result.finding.verdict in {"ok", "skipped"}):
+            _print(result.check.id, result.finding)
     if as_json:
         print_json([_as_json(result) for result in results])
     else:
@@ -163,10 +127,10 @@ def end_with_findings(findings: Sequence[Named], *, as_json: bool) -> NoReturn:
     raise SystemExit(_exit_code(findings))
 
 
-def _print(name: str, finding: Finding, fixed: str = "") -> None:
+def _print(name: str, finding: Finding) -> None:
     verdict = str(finding.verdict)
     click.echo(f"{verdict.upper() if verdict == 'failed' else verdict:<8} {name:<22} {finding.seen}")
-    for what, text in (("cause", finding.cause), ("fix", finding.fix), ("fixed", fixed)):
+    for what, text in (("cause", finding.cause), ("fix", finding.fix)):
         if text:
             click.echo(f"{'':8} {what:>22} {text}")
 
@@ -180,7 +144,6 @@ def _as_json(result: Result) -> dict[str, object]:
         "seen": finding.seen,
         "cause": finding.cause,
         "fix": finding.fix,
-        "fixed": result.fixed,
         "duration_s": round(result.duration_s, 3),
     }
 
@@ -213,7 +176,8 @@ def diagnostics(config_path: Path, folder: Path, *, as_json: bool) -> None:
     The running agent is not disturbed. Exit code 1 when the bundle could not be written.
     """
     from agent.app.diagnostics import collect, view_from_outside
-    from agent.app.plugin_probe import survey_handlers
+    from agent.app.plugins import list_handlers
+    from agent.app.status import read_running
     from agent.handlers.built_in.collect_diagnostics import CollectDiagnostics
     from agent.handlers.upkeep import Bundle, UpkeepRefused
 
@@ -221,7 +185,10 @@ def diagnostics(config_path: Path, folder: Path, *, as_json: bool) -> None:
     with configuration_faults_end_it():
         loaded = load(config_path)
     bounds = CollectDiagnostics.Settings()
-    view = view_from_outside(loaded, os.environ, lambda: survey_handlers(loaded.config).listing())
+    tell_loading(partial(click.echo, err=True))
+    view = view_from_outside(
+        loaded, os.environ, lambda: list_handlers(loaded.config, read_running(loaded.config, os.environ))
+    )
     try:
         # A person's directory is not tidied up.
         written = collect(view, Bundle(bounds.max_bytes, keep=10**6, max_age_s=float("inf")), folder.absolute())

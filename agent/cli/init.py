@@ -91,7 +91,7 @@ def init(
     allow_secret_key_on_device: bool,
     force: bool,
 ) -> None:
-    """Write a commented configuration, and files of mode 600 for the keys, or for the device token with MQTT.
+    """Write a configuration, and files of mode 600 for the keys, or for the device token with MQTT.
 
     On a terminal it asks for what is not given; the keys are typed unseen and never appear on a command line.
     """
@@ -231,6 +231,7 @@ def schema() -> None:
 
     Editors with a YAML language server check and complete the file with it.
     """
-    from agent.config.document import json_schema
+    from agent.config.model import AgentConfig
+    from agent.config.section import json_schema
 
-    print_json(json_schema())
+    print_json(json_schema(AgentConfig, "device-agent configuration"))

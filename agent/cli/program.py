@@ -19,6 +19,7 @@ _COMMANDS: Final = {
     "init": "agent.cli.init:init",
     "keys": "agent.cli.init:keys",
     "other-devices": "agent.cli.status:other_devices",
+    "plugins": "agent.cli.plugins:plugins",
     "run": "agent.cli.run:run",
     "sensors": "agent.cli.status:sensors",
     "status": "agent.cli.status:status",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -25,7 +26,7 @@ from agent.cli.options import (
 )
 from agent.error_text import bounded
 from agent.exit_codes import EXIT_CHECK_FAILED, EXIT_CONFIGURATION
-from agent.plugins import stale_packages
+from agent.plugins import stale_packages, tell_loading
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -142,11 +143,14 @@ def _size(size_bytes: int) -> str:
 @json_option
 def handlers(config_path: Path, *, as_json: bool) -> None:
     """List the command handlers with their state; exit code 1 when one cannot be used."""
-    from agent.app.plugin_probe import is_usable, survey_handlers
+    from agent.app.plugins import is_usable, list_handlers
+    from agent.app.status import read_running
 
     logging.disable(logging.CRITICAL)  # the list says it better
+    tell_loading(partial(click.echo, err=True))
     with configuration_faults_end_it():
-        listing = survey_handlers(load(config_path).config).listing()
+        config = load(config_path).config
+        listing = list_handlers(config, read_running(config, os.environ))
     if as_json:
         print_json([asdict(info) for info in listing])
     else:
@@ -170,13 +174,18 @@ def handlers(config_path: Path, *, as_json: bool) -> None:
 @json_option
 def sensors(config_path: Path, *, as_json: bool) -> None:
     """Read each configured sensor once and list it with its state; exit code 1 when one cannot be read."""
-    from agent.app.plugin_probe import read_all_sensors
+    from agent.app.plugins import read_sensors
+    from agent.app.status import read_running
+    from agent.sensors.registry import SensorRegistry
 
     logging.disable(logging.CRITICAL)  # the list says it better
+    tell_loading(partial(click.echo, err=True))
     with configuration_faults_end_it():
-        found = read_all_sensors(load(config_path).config)
+        config = load(config_path).config
+        found = read_sensors(config, read_running(config, os.environ))
+    types = SensorRegistry.load({}).types()
     if as_json:
-        print_json({"sensors": [asdict(sensor) for sensor in found.sensors], "types": dict(found.types)})
+        print_json({"sensors": [asdict(sensor) for sensor in found], "types": dict(types)})
     else:
         rows = [
             (
@@ -185,13 +194,13 @@ def sensors(config_path: Path, *, as_json: bool) -> None:
                 sensor.state,
                 sensor.reason or ", ".join(f"{name}={value:g}" for name, value in sensor.values.items()),
             )
-            for sensor in found.sensors
+            for sensor in found
         ]
         print_table(("NAME", "TYPE", "STATE", "READINGS"), rows)
-        click.echo(f"\nTypes that can be configured: {', '.join(found.types)}")
+        click.echo(f"\nTypes that can be configured: {', '.join(types)}")
         if is_root():
             click.echo(AS_ROOT)
-    raise SystemExit(0 if found.all_good else EXIT_CHECK_FAILED)
+    raise SystemExit(0 if all(sensor.is_good for sensor in found) else EXIT_CHECK_FAILED)
 
 
 @click.group("other-devices")

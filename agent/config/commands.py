@@ -72,13 +72,6 @@ class HandlerConfig(Section):
         default=None,
         example=5,
     )
-    isolation: Literal["thread", "process"] | None = key(
-        "'process' runs a Python handler in an interpreter of its own, which is killed at its timeout and may crash "
-        "without harm; 'thread' runs it inside the agent. Default: the handler's own.",
-        why="A process costs some 20 MB and a part of a second for each command.",
-        default=None,
-        example="process",
-    )
     settings: dict[str, Any] = key(
         "The handler's own settings; device-agent handlers shows the handlers.", default_factory=dict
     )

@@ -1,7 +1,6 @@
 """Every key of the agent's configuration: what it means, its default, its unit and why one would change it.
 
-The JSON Schema (``device-agent config schema``), the file that ``device-agent init`` writes and
-``configs/agent-http.yaml`` are all made from these models, so they cannot differ.
+The JSON Schema (``device-agent config schema``) is made from these models; ``configs/`` is kept by hand and compared.
 """
 
 from __future__ import annotations
@@ -239,11 +238,10 @@ class OutboxConfig(Section):
         why="A full root file system stops other programs, too.",
         default=16 * 1024 * 1024,
     )
-    when_full: Literal["drop-oldest", "thin-out", "block"] = key(
+    when_full: Literal["drop-oldest", "block"] = key(
         "What gives way at a bound of rows, bytes or free disk: drop-oldest the oldest reading of the lowest priority; "
-        "thin-out every second reading of the older half of the lowest priority, again and again; block the new "
-        "reading. Each is reported to the service as a gap record.",
-        why="thin-out keeps the course of a long outage at a lower resolution, block keeps its beginning.",
+        "block the new reading. Each is reported to the service as a gap record.",
+        why="block keeps the beginning of a long outage.",
         default="drop-oldest",
     )
     reserve_bytes: Annotated[int, Field(ge=0, le=64 * 1024**2)] = key(
@@ -313,7 +311,7 @@ class AgentConfig(Section):
         "What an agent does that does not stay up.", default_factory=dict, validate_default=True
     )
     metrics: MetricsConfig | None = key(
-        "Figures for Prometheus, on a port of this machine or a socket. Without this section none are served.",
+        "Figures for Prometheus, on a port of this machine. Without this section none are served.",
         default=None,
     )
 

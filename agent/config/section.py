@@ -21,6 +21,12 @@ def key(what: str, *, unit: str | None = None, why: str | None = None, example: 
     return Field(description=what, json_schema_extra=extra or None, **rules)
 
 
+def json_schema(model: type[BaseModel], title: str) -> dict[str, Any]:
+    """The JSON Schema (2020-12) of a file; each key with description, default, ``unit`` and ``why``."""
+    schema = model.model_json_schema(mode="validation")
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title, **schema}
+
+
 class Section(BaseModel):
     """The base of all sections: frozen, and an unknown key is a fault."""
 

@@ -30,9 +30,8 @@ CODES: Final = {
     DropReason.ROWS: 2,
     DropReason.BYTES: 3,
     DropReason.FREE_DISK: 4,
-    DropReason.THINNED: 5,
-    DropReason.BLOCKED: 6,
-    DropReason.UNSAVED: 7,
+    DropReason.BLOCKED: 5,
+    DropReason.UNSAVED: 6,
 }
 """The values of a record are numbers only, so the reason is one; they never change their meaning."""
 

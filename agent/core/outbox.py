@@ -101,8 +101,6 @@ class DropReason(StrEnum):
     BYTES = "bytes"
     FREE_DISK = "free_disk"
     """The file system has too little room left for others, so the store may not grow."""
-    THINNED = "thinned"
-    """A bound was reached, and the older readings were kept at a lower resolution."""
     BLOCKED = "blocked"
     """A bound was reached, and a new reading was refused so that the old ones stay."""
     UNSAVED = "unsaved"
@@ -118,8 +116,6 @@ class WhenFull(StrEnum):
 
     DROP_OLDEST = "drop-oldest"
     """The oldest reading of the lowest priority."""
-    THIN_OUT = "thin-out"
-    """Readings of the older half of the lowest priority: it is kept at a lower and lower resolution."""
     BLOCK = "block"
     """The new reading."""
 
@@ -225,23 +221,6 @@ def kept_together(in_flight: frozenset[int], waiting: int) -> frozenset[int]:
     Not when that batch is most of what waits: then the store is so small that new readings would give way to it.
     """
     return in_flight if 2 * len(in_flight) <= waiting else frozenset()
-
-
-def thin_out(stretch: Sequence[StoredItem], distance: int, kept: int) -> list[StoredItem]:
-    """The readings to drop so that the others are ``distance`` keys apart; with 2 every second one of an unbroken row.
-
-    Args:
-        stretch: waiting readings, oldest first.
-        distance: at least so far apart.
-        kept: the key of the last one that stayed before this stretch; negative when there is none.
-    """
-    gone: list[StoredItem] = []
-    for held in stretch:
-        if kept >= 0 and held.key - kept < distance:
-            gone.append(held)
-        else:
-            kept = held.key
-    return gone
 
 
 def fitting(sizes_bytes: Sequence[int], shortage: Shortage) -> int:

@@ -6,9 +6,8 @@ import time
 from typing import Final
 
 from agent.core.timekeeping import is_plausible
-from agent.doctor.findings import Check, Finding, failed, ok, skipped, warning
+from agent.doctor.findings import Check, Finding, failed, ok, warning
 from agent.doctor.subject import Subject
-from agent.runtime.service_clock import PART
 
 # 2100-01-01: no device of today shows that rightly.
 _LATEST_S: Final = 4_102_444_800.0
@@ -34,19 +33,6 @@ def _clock_synchronised(subject: Subject) -> Finding:
     return warning("it runs by itself", cause, SET_IT)
 
 
-def _clock_against_agent(subject: Subject) -> Finding:
-    status_file = subject.status.last_status
-    part = None if status_file is None else status_file.parts.get(PART)
-    if part is None:
-        return skipped("the agent has not learned the true time yet")
-    if part.state != "ok":
-        return warning(part.detail or part.state, "neither the service nor the gateway has sent the time yet", SET_IT)
-    if not part.detail:
-        return ok("it agrees with the time that the agent has learned")
-    sentence, _, _ = part.detail.partition(",")
-    return warning(sentence, "the agent goes by the true time, other programs and TLS go by the clock", SET_IT)
-
-
 def shown(wall_s: float) -> str:
     """A moment as a person reads it."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(wall_s))
@@ -54,11 +40,5 @@ def shown(wall_s: float) -> str:
 
 CHECKS: Final = (
     Check("clock_plausible", "this machine's clock", _clock_plausible),
-    Check(
-        "clock_against_agent",
-        "this machine's clock beside the time that the agent has learned",
-        _clock_against_agent,
-        ("configuration",),
-    ),
     Check("clock_synchronised", "whether a time service keeps it right", _clock_synchronised),
 )

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from agent.doctor.subject import Subject
 
 GROUPS: Final = (
-    *("setup", "clock", "files", "store", "units", "installation", "plugins", "process"),
+    *("setup", "clock", "files", "store", "units", "plugins", "process"),
     *("network", "service", "broker"),
 )
 """The groups in the order in which they are examined; each is the module of its name with ``CHECKS``."""
@@ -27,14 +27,12 @@ class Result:
     """The result of one check.
 
     Attributes:
-        fixed: what ``--fix`` did about it; empty when nothing.
         duration_s: how long looking took.
     """
 
     check: Check[Any]
     finding: Finding
     duration_s: float
-    fixed: str = ""
 
 
 def all_checks() -> tuple[Check[Subject], ...]:
@@ -47,7 +45,6 @@ def examine(
     *,
     checks: Iterable[Check[Any]] | None = None,
     offline: bool = False,
-    fix: bool = False,
     monotonic: Callable[[], float] = time.monotonic,
 ) -> Iterator[Result]:
     """Examine, one result at a time.
@@ -56,18 +53,14 @@ def examine(
         subject: what is looked at.
         checks: which; all of the agent's by default.
         offline: send nothing to other machines.
-        fix: mend what can be mended safely, and look again.
         monotonic: measures the durations.
     """
     verdicts: dict[str, CheckStatus] = {}
     for check in all_checks() if checks is None else checks:
         begun_s = monotonic()
         finding = _excused(check, verdicts, offline=offline) or _look(check, subject)
-        done = ""
-        if fix and finding.mend is not None:
-            done, finding = _mend(check, subject, finding)
         verdicts[check.id] = finding.verdict
-        yield Result(check, finding, monotonic() - begun_s, done)
+        yield Result(check, finding, monotonic() - begun_s)
 
 
 def _excused(check: Check[Any], verdicts: dict[str, CheckStatus], *, offline: bool) -> Finding | None:
@@ -100,12 +93,3 @@ def _look(check: Check[Any], subject: InstalledProgram) -> Finding:
         return found[0]
     cause = f"it did not end within {check.timeout_s:g} s"
     return failed("given up", cause, "look whether the disk, the name server or a sensor hangs (dmesg, top)")
-
-
-def _mend(check: Check[Any], subject: InstalledProgram, finding: Finding) -> tuple[str, Finding]:
-    assert finding.mend is not None  # noqa: S101 - the caller looked
-    try:
-        done = finding.mend()
-    except OSError as error:
-        return f"could not: {words_of(error)}; run it as root", finding
-    return done, _look(check, subject)

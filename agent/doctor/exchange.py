@@ -15,7 +15,6 @@ from agent.errors import (
     NotFound,
     Refused,
     ServerFault,
-    ServiceError,
     TransportError,
     UnexpectedAnswer,
 )
@@ -24,7 +23,6 @@ from agent.wire import paths
 from agent.wire.announcement import read_announcement
 from agent.wire.device_client import DeviceClient
 from agent.wire.extensions import COMMAND_STATUS
-from agent.wire.rate_limit import RateLimit, read_rate_limit
 
 NETWORK_TIMEOUT_S: Final = 5.0
 """How long one request or connection of the doctor may take."""
@@ -44,8 +42,6 @@ class Exchange:
         knows_device: whether the service said that it knows this device.
         server_time: the service's clock, seconds since the epoch.
         asked_at: this machine's clock when that answer came.
-        rate_limit: how the key's quota stands.
-        fleet: devices that share the key, at most :data:`FLEET_MAX`; None when the service does not list them.
     """
 
     document: Any = None
@@ -54,8 +50,6 @@ class Exchange:
     knows_device: bool = False
     server_time: float | None = None
     asked_at: float | None = None
-    rate_limit: RateLimit | None = None
-    fleet: int | None = None
 
     @property
     def error(self) -> AgentError | None:
@@ -90,7 +84,6 @@ def ask(config: AgentConfig, credentials: Credentials, wall: Callable[[], float]
         except AgentError as error:
             device_error = error
             times.note(getattr(error, "server_time", None))
-        limit = read_rate_limit(client.connection.last_headers)
         if configured is not None and isinstance(device_error, TransportError | UnexpectedAnswer | ServerFault):
             discovery_error = device_error
         return Exchange(
@@ -100,8 +93,6 @@ def ask(config: AgentConfig, credentials: Credentials, wall: Callable[[], float]
             is_known,
             times.server_time,
             times.asked_at,
-            limit,
-            _fleet(client) if device_error is None and limit is not None else None,
         )
 
 
@@ -130,13 +121,6 @@ def _document(client: DeviceClient) -> tuple[Any, AgentError | None]:
         return client.connection.request("GET", paths.DISCOVERY).json(), None
     except AgentError as error:
         return None, error
-
-
-def _fleet(client: DeviceClient) -> int | None:
-    try:
-        return sum(1 for _ in islice(client.devices(), FLEET_MAX))
-    except ServiceError:
-        return None  # a device's token lists no fleet
 
 
 def knows_device(client: DeviceClient, device_id: str, offered: Container[str]) -> bool:

@@ -4,32 +4,26 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from agent.adapters.files import give_to
 from agent.doctor.findings import Check, CheckStatus, Finding, cause_and_fix, failed, in_parts, ok, skipped, warning
-from agent.doctor.installed import InstalledProgram, words_of
+from agent.doctor.installed import InstalledProgram
 from agent.doctor.quick_check import check_state_dir
 from agent.doctor.subject import Subject
 from agent.errors import ConfigurationError
 
-_AGENT_USER: Final = "device-agent"
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 # Of a key file. A group may be how the agent reads a file of root.
 _TOO_MUCH: Final = stat.S_IRWXO | stat.S_IWGRP | stat.S_IXGRP
 _MEMORY_FILESYSTEMS: Final = frozenset({"tmpfs", "ramfs"})
-_STALE_S: Final = 3600.0
 _LEAST_BYTES: Final = 16 * 1024 * 1024
-_LEAST_INODES: Final = 1000
 _MB: Final = 1_000_000
 
 
 def _key_files(subject: InstalledProgram) -> Finding:
     paths = _named_keys(subject)
     loose = [path for path in paths if _mode(path) & _TOO_MUCH]
-    mend = _tighten(loose) if loose else None
     if not all(map(subject.may_read, paths)):
         return skipped("only root and the unit's user may read them: run the doctor as root")
     try:
@@ -38,11 +32,11 @@ def _key_files(subject: InstalledProgram) -> Finding:
         if subject.has_sealed_credentials:
             return skipped("the unit hands over encrypted credentials, which only the service itself can read")
         cause, fix = cause_and_fix(error.faults[0])
-        return failed("the credentials cannot be used", cause, fix, mend)
+        return failed("the credentials cannot be used", cause, fix)
     if loose:
         seen = ", ".join(f"{path} has mode {_mode(path):o}" for path in loose)
         cause = "others than its owner may open or change it"
-        return warning(seen, cause, f"chmod o=,g-wx {' '.join(map(str, loose))}", mend)
+        return warning(seen, cause, f"chmod o=,g-wx {' '.join(map(str, loose))}")
     return (
         _hidden_from_user(subject)
         or _owned_by_strangers(subject, paths)
@@ -92,28 +86,11 @@ def _auth_files(subject: InstalledProgram) -> dict[str, Path | None]:
     return {"api_key": auth.api_key_file, "secret_key": auth.secret_key_file}
 
 
-def _tighten(paths: list[Path]) -> Callable[[], str]:
-    def mend() -> str:
-        for path in paths:
-            path.chmod(_mode(path) & ~_TOO_MUCH)
-        return f"took from others the right to open {', '.join(map(str, paths))}"
-
-    return mend
-
-
 def _state_dir(subject: Subject) -> Finding:
     state_dir = subject.config.state_dir
     if not state_dir.exists():
-
-        def make() -> str:
-            state_dir.mkdir(mode=0o700, parents=True)
-            give_to(state_dir, _AGENT_USER)
-            return f"made {state_dir}, mode 700"
-
         cause = "the agent was never started, or the directory was removed"
-        return warning(
-            f"{state_dir} does not exist", cause, f"mkdir -p -m 700 {state_dir} (systemd makes it itself)", make
-        )
+        return warning(f"{state_dir} does not exist", cause, f"mkdir -p -m 700 {state_dir} (systemd makes it itself)")
     if not state_dir.is_dir():
         return failed(f"{state_dir} is no directory", "something else has its name", "remove it, or set state_dir")
     if subject.user_id not in {0, state_dir.stat().st_uid}:
@@ -122,13 +99,8 @@ def _state_dir(subject: Subject) -> Finding:
     if found.verdict is not CheckStatus.OK:
         return in_parts(found, str(state_dir))
     if _mode(state_dir) & _OTHERS:
-
-        def mend() -> str:
-            state_dir.chmod(0o700)
-            return f"set mode 700 on {state_dir}"
-
         cause = "others than its owner may look into it, and it holds tokens and what was commanded"
-        return warning(f"{state_dir} has mode {_mode(state_dir):o}", cause, f"chmod 700 {state_dir}", mend)
+        return warning(f"{state_dir} has mode {_mode(state_dir):o}", cause, f"chmod 700 {state_dir}")
     return ok(f"{found.seen}; mode {_mode(state_dir):o}")
 
 
@@ -141,10 +113,31 @@ def _state_dir_durable(subject: Subject) -> Finding:
     if kind in _MEMORY_FILESYSTEMS:
         cause = "a RAM disk: what waits there is lost with the power, and commands may run twice"
         return failed(seen, cause, "set state_dir to a directory on the flash or disk")
+    if kind == "overlay":
+        return _overlay_durable(subject, seen, options)
     if "ro" in options:
         cause = "the file system is mounted read-only, perhaps by the kernel after errors"
         return failed(seen, cause, f"look into dmesg, then: mount -o remount,rw {point}")
     return ok(seen)
+
+
+def _overlay_durable(subject: Subject, seen: str, options: list[str]) -> Finding:
+    """What is written to an overlay lies in its upper directory, and lasts as long as that does."""
+    fix = "set state_dir to a directory on the flash or disk itself, or switch the overlay off (raspi-config)"
+    upper = next((each.partition("=")[2] for each in options if each.startswith("upperdir=")), None)
+    if upper is None or "ro" in options:
+        return failed(seen, "an overlay that cannot be written", fix)
+    # Made before the root file system was changed, as at boot, its path is not this one's.
+    below = _mount_of(subject, Path(upper)) if Path(upper).is_dir() else None
+    if below is None or below[1] == "overlay":
+        cause = f"an overlay whose upper directory {upper} cannot be seen from here: most likely it is a RAM disk"
+        return warning(seen, f"{cause}, and what waits is lost at each boot", fix)
+    if below[1] in _MEMORY_FILESYSTEMS:
+        cause = (
+            f"what is written goes to {upper} on {below[1]}, a RAM disk: each boot begins with the state of the card"
+        )
+        return failed(seen, f"{cause}, and commands may run twice", fix)
+    return ok(f"{seen}, written to {upper} on {below[1]}")
 
 
 def _mount_of(subject: Subject, path: Path) -> tuple[str, str, list[str]] | None:
@@ -179,44 +172,6 @@ def _disk_space(subject: Subject) -> Finding:
     return ok(seen)
 
 
-def _inodes(subject: Subject) -> Finding:
-    room = subject.room(_nearest(subject.config.state_dir))
-    if not room.f_files:
-        return ok("this file system has no fixed number of files")
-    seen = f"{room.f_favail} more files can be made"
-    if room.f_favail < _LEAST_INODES:
-        cause = "the file system runs out of places for files (inodes), though it may have free space"
-        return warning(
-            seen, cause, "find the directory with the many small files (du --inodes -x / | sort -n) and empty it"
-        )
-    return ok(seen)
-
-
-def _stale_files(subject: Subject) -> Finding:
-    state_dir = subject.config.state_dir
-    try:
-        found = [path for path in state_dir.iterdir() if path.name.endswith(".new") and _is_stale(path, subject.wall())]
-    except OSError as error:
-        return skipped(f"{state_dir} cannot be read: {words_of(error)}")
-    if not found:
-        return ok("nothing was left half written")
-
-    def mend() -> str:
-        for path in found:
-            path.unlink(missing_ok=True)
-        return f"removed {', '.join(path.name for path in found)}"
-
-    seen = f"{', '.join(path.name for path in found)} in {state_dir}"
-    cause = "a write was cut off by a power cut or a full disk; the files that count are whole"
-    return warning(seen, cause, f"remove {'them' if len(found) > 1 else 'it'}", mend)
-
-
-def _is_stale(path: Path, now_s: float) -> bool:
-    status = path.lstat()
-    # A clock that was set back makes everything look old or new: in doubt it stays.
-    return stat.S_ISREG(status.st_mode) and now_s - status.st_mtime > _STALE_S
-
-
 def _nearest(path: Path) -> Path:
     return next(each for each in (path, *path.parents) if each.exists())
 
@@ -239,6 +194,4 @@ CHECKS: Final = (
     Check("state_dir", "the state directory: there, writable, closed to others", _state_dir, _CONFIGURED),
     Check("state_dir_durable", "the file system under the state directory", _state_dir_durable, _CONFIGURED),
     Check("disk_space", "free space for the store", _disk_space, _CONFIGURED),
-    Check("inodes", "free inodes for the store", _inodes, _CONFIGURED),
-    Check("stale_files", "temporary files of writes that were cut off", _stale_files, ("configuration", "state_dir")),
 )

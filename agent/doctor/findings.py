@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import field, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import Final, Generic, TypeVar
 
@@ -31,7 +31,6 @@ class Finding:
         cause: of a fault, in one line.
         fix: what to do about it, in one line.
         is_unreachable: the fault is that the other side cannot be reached, which has an exit code of its own.
-        mend: does the fix, where that is safe; returns what it did. May raise :class:`OSError`.
     """
 
     verdict: CheckStatus
@@ -39,7 +38,6 @@ class Finding:
     cause: str = ""
     fix: str = ""
     is_unreachable: bool = False
-    mend: Callable[[], str] | None = field(default=None, compare=False, repr=False)
 
 
 Named = tuple[str, Finding]
@@ -77,14 +75,14 @@ def skipped(why: str) -> Finding:
     return Finding(CheckStatus.SKIPPED, why)
 
 
-def warning(seen: str, cause: str, fix: str, mend: Callable[[], str] | None = None) -> Finding:
+def warning(seen: str, cause: str, fix: str) -> Finding:
     """A finding of what works now and will go wrong, or is not as it should be."""
-    return Finding(CheckStatus.WARNING, seen, cause, fix, mend=mend)
+    return Finding(CheckStatus.WARNING, seen, cause, fix)
 
 
-def failed(seen: str, cause: str, fix: str, mend: Callable[[], str] | None = None) -> Finding:
+def failed(seen: str, cause: str, fix: str) -> Finding:
     """A fault that keeps the agent from its job."""
-    return Finding(CheckStatus.FAILED, seen, cause, fix, mend=mend)
+    return Finding(CheckStatus.FAILED, seen, cause, fix)
 
 
 def unreachable(seen: str, cause: str, fix: str) -> Finding:

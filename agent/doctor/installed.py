@@ -19,10 +19,7 @@ from agent.errors import ConfigurationError, ServiceError
 from agent.process.running import ProgramNotStarted, run_program
 
 _COMMAND_TIMEOUT_S: Final = 5.0
-_PROPERTIES: Final = (
-    "LoadState,UnitFileState,ActiveState,SubState,Result,FragmentPath,DropInPaths,NeedDaemonReload,Type,WatchdogUSec,"
-    "NRestarts,ControlGroup,MemoryMax,User,Group,SupplementaryGroups"
-)
+_PROPERTIES: Final = "LoadState,UnitFileState,ActiveState,SubState,Result,FragmentPath,User"
 
 
 class Options(TypedDict, total=False):
@@ -39,8 +36,6 @@ class InstalledProgram(ABC):
 
     Attributes:
         name: of the program, its user and, with ``.service``, its unit.
-        doctor: the command that examines it.
-        variables: what the variables begin with that go before its configuration.
 
     Args:
         environ: of this process.
@@ -51,8 +46,6 @@ class InstalledProgram(ABC):
     """
 
     name: ClassVar[str]
-    doctor: ClassVar[str]
-    variables: ClassVar[str]
 
     def __init__(
         self,
@@ -75,19 +68,9 @@ class InstalledProgram(ABC):
         return f"{self.name}.service"
 
     @property
-    def edit(self) -> str:
-        """How a drop-in is made, and how it comes into force."""
-        return f"systemctl edit {self.name}, then systemctl restart {self.name}"
-
-    @property
     @abstractmethod
     def config(self) -> Any:
         """The configuration, a pydantic model with ``state_dir``; only for checks that come after ``configuration``."""
-
-    @property
-    @abstractmethod
-    def config_path(self) -> Path | None:
-        """The file that the configuration was read from; None when it came from the environment."""
 
     @property
     @abstractmethod

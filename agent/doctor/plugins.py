@@ -6,42 +6,35 @@ import stat
 from pathlib import Path
 from typing import Any, Final
 
-from agent.app.plugin_probe import is_usable, read_all_sensors
+from agent.app.plugins import load_handlers, read_sensors
 from agent.doctor.findings import Check, Finding, cause_and_fix, failed, ok, skipped, warning
 from agent.doctor.subject import Subject
-from agent.plugins import PluginStatus, stale_packages
+from agent.plugins import PluginStatus
 from agent.process.bounds import DEFAULT_PATH
 from agent.process.running import program_fault
 
 _SENSORS_TIMEOUT_S: Final = 60.0
-# Each installed one is loaded in a process of its own, and a small board is slow.
 _HANDLERS_TIMEOUT_S: Final = 60.0
+_GOOD: Final = (PluginStatus.READY, PluginStatus.DISABLED)
 
 
 def _handlers(subject: Subject) -> Finding:
-    registry = subject.handlers
-    faults = [info for info in registry.listing() if not is_usable(info)]
-    seen = f"{len(registry.names())} can be used: {', '.join(registry.names())}"
-    if faults:
-        names = ", ".join(sorted({info.name for info in faults}))
-        seen = f"{seen}; not {names}"
-        cause = f"{faults[0].name} is {faults[0].status}: {faults[0].reason}"
-        return warning(
-            seen, cause, "mend it, or set commands.handlers.NAME.enabled: false; device-agent handlers lists all"
-        )
-    return ok(seen)
-
-
-def _plugin_versions(subject: Subject) -> Finding:
     status = subject.status
-    if status.state != "running" or status.last_status is None:
-        return skipped("no agent runs")
-    stale = stale_packages(status.last_status.packages)
-    if stale:
-        cause = "a package was changed after the agent had loaded its plug-ins: the old code still runs"
-        return warning("; ".join(stale), cause, "systemctl restart device-agent")
-    count = len(status.last_status.packages)
-    return ok(f"the plug-ins of {count} packages are as installed" if count else "no package brings plug-ins")
+    if status.state == "running" and status.last_status is not None:
+        states = {name[8:]: text for name, text in status.last_status.plugins.items() if name.startswith("handler:")}
+        seen = "as the running agent reports"
+    else:
+        listing = sorted(load_handlers(subject.config).listing(), key=lambda info: info.status is PluginStatus.READY)
+        states = {info.name: f"{info.status}: {info.reason}" for info in listing}
+        seen = "each loaded once"
+    usable = sorted(name for name, text in states.items() if text.startswith(PluginStatus.READY))
+    faults = {name: text for name, text in states.items() if not text.startswith(_GOOD)}
+    seen = f"{len(usable)} can be used, {seen}: {', '.join(usable)}"
+    if faults:
+        name, why = next(iter(faults.items()))
+        fix = "mend it, or set commands.handlers.NAME.enabled: false; device-agent handlers lists all"
+        return warning(f"{seen}; not {', '.join(sorted(faults))}", f"{name} is {why}", fix)
+    return ok(seen)
 
 
 def _sensors(subject: Subject) -> Finding:
@@ -54,13 +47,9 @@ def _sensors(subject: Subject) -> Finding:
         bad = {name: f"{part.state}: {part.detail}" for name, part in parts.items() if part.state != "ok"}
         seen = f"{len(subject.config.sensors)} configured; as the running agent reports"
     else:
-        found = read_all_sensors(subject.config)
-        bad = {
-            f"sensor:{sensor.name}": f"{sensor.state}: {sensor.reason}"
-            for sensor in found.sensors
-            if sensor.state not in {"ok", str(PluginStatus.DISABLED)}
-        }
-        seen = f"{len(found.sensors)} configured, each read once"
+        found = read_sensors(subject.config, None)
+        bad = {f"sensor:{each.name}": f"{each.state}: {each.reason}" for each in found if not each.is_good}
+        seen = f"{len(found)} configured, each read once"
     if bad:
         name, why = next(iter(bad.items()))
         fix = "mend wiring, settings or access (docs/operations.md, The sandbox); device-agent sensors reads them all"
@@ -94,7 +83,6 @@ def _is_writable_by_others(path: Path) -> bool:
 
 CHECKS: Final = (
     Check("handlers", "each command handler", _handlers, ("configuration",), timeout_s=_HANDLERS_TIMEOUT_S),
-    Check("plugin_versions", "plug-ins changed under the running agent", _plugin_versions, ("configuration",)),
     Check("sensors", "each configured sensor", _sensors, ("configuration",), timeout_s=_SENSORS_TIMEOUT_S),
     Check("programs", "the programs that handlers and sensors start", _programs, ("configuration",)),
 )

@@ -12,7 +12,9 @@ from typing import Protocol, TypeVar
 
 from agent.app.links import open_client
 from agent.app.lock import holder_of
-from agent.app.plugin_probe import is_usable, read_all_sensors, survey_handlers
+from agent.app.plugins import is_usable, list_handlers, read_sensors
+from agent.app.status import read_running
+from agent.app.status_file import StatusFile
 from agent.app.tokens import read_token_state
 from agent.config import AgentConfig, Credentials, LoadedConfig, read_credentials
 from agent.config.mqtt import MqttConfig
@@ -56,8 +58,9 @@ def check_all(load: Callable[[], LoadedConfig], environ: Mapping[str, str], *, o
         findings.append(_check_tokens(config, environ))
     if config.commands.signing.mode != "off":
         findings += _check_signing(config)
-    findings += _check_handlers(config)
-    findings += _check_sensors(config)
+    running = read_running(config, environ)
+    findings += _check_handlers(config, running)
+    findings += _check_sensors(config, running)
     findings.append(check_state_dir(config.state_dir))
     if online and credentials is not None and config.service is not None:
         findings += _check_service(config, credentials)
@@ -106,20 +109,20 @@ def _check_signing(config: AgentConfig) -> list[Named]:
     return [("signing", ok(f"{config.commands.signing.mode}; trusted: {', '.join(key_ids)}"))]
 
 
-def _check_handlers(config: AgentConfig) -> list[Named]:
-    registry = survey_handlers(config)
-    faults = [info for info in registry.listing() if not is_usable(info)]
-    names = ", ".join(registry.names())
-    findings = [("handlers", ok(f"{len(registry.names())} ready: {names}"))]
+def _check_handlers(config: AgentConfig, running: StatusFile | None) -> list[Named]:
+    listing = list_handlers(config, running)
+    faults = [info for info in listing if not is_usable(info)]
+    names = [info.name for info in listing if info.status is PluginStatus.READY]
+    findings = [("handlers", ok(f"{len(names)} ready: {', '.join(names)}"))]
     return findings + [("handlers", fault(f"{info.name} is {info.status}: {info.reason}")) for info in faults]
 
 
-def _check_sensors(config: AgentConfig) -> list[Named]:
-    found = read_all_sensors(config)
-    if not found.sensors:
+def _check_sensors(config: AgentConfig, running: StatusFile | None) -> list[Named]:
+    found = read_sensors(config, running)
+    if not found:
         return [("sensors", ok("none is configured, so no readings will be sent"))]
     findings = []
-    for sensor in found.sensors:
+    for sensor in found:
         if sensor.state == "ok":
             text = f"{sensor.name} reads {', '.join(f'{name}={value:g}' for name, value in sensor.values.items())}"
             findings.append(("sensors", ok(text)))

@@ -1,17 +1,11 @@
-"""The service: is it one, does it take the credentials, does it know the device, is the quota enough?"""
+"""The service: is it one, does it take the credentials, does it know the device?"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import replace
 from typing import Final
 
-from agent.adapters.sqlite_store import FILE_NAME
-from agent.adapters.store.status import read_status
-from agent.app.status import server_findings
 from agent.doctor.clock import SET_IT
-from agent.doctor.exchange import FLEET_MAX
 from agent.doctor.findings import Check, Finding, cause_and_fix, failed, ok, skipped, unreachable, warning
 from agent.doctor.subject import Subject
 from agent.errors import (
@@ -22,22 +16,15 @@ from agent.errors import (
     Refused,
     ServerFault,
     SignInEnded,
-    StorageError,
     TokensNotStored,
     TransportError,
     Unauthorized,
     UnexpectedAnswer,
 )
-from agent.wire.announcement import read_announcement
-from agent.wire.dialect import ResultPlace
-from agent.wire.extensions import LONG_POLL
-from agent.wire.server_findings import ServerFindings, describe, sentence
 
 _NO_SERVICE: Final = "no service is configured: commands and readings go through the broker alone"
 _TIMEOUT_S: Final = 30.0
 _NOT_FOUND: Final = 404
-_PORTAL: Final = 511  # RFC 6585, section 6
-_ALMOST: Final = 0.8
 _AGREES_S: Final = 5.0
 _WRONG_S: Final = 300.0
 
@@ -47,17 +34,6 @@ def _skipped_without_service(look: Callable[[Subject], Finding]) -> Callable[[Su
         return skipped(_NO_SERVICE) if subject.config.service is None else look(subject)
 
     return look_there
-
-
-def _captive_portal(subject: Subject) -> Finding:
-    for error in (subject.exchange.discovery_error, subject.exchange.device_error):
-        # Only of the redirects and web pages the text says so; broken JSON is the service's own.
-        is_stranger = isinstance(error, UnexpectedAnswer) and "captive portal" in str(error)
-        if error is not None and ((is_stranger and not _is_plain(error)) or getattr(error, "status", None) == _PORTAL):
-            cause = f"somebody else answers in the service's place: {error}"
-            fix = "sign this device in to the network (a browser, or its operator), or correct service.base_url"
-            return unreachable("the answer is not the service's", cause, fix)
-    return ok("nobody answers in the service's place")
 
 
 def _service_answers(subject: Subject) -> Finding:
@@ -135,74 +111,6 @@ def _device_known(subject: Subject) -> Finding:
             )
 
 
-def _quota(subject: Subject) -> Finding:
-    exchange = subject.exchange
-    errors = (exchange.discovery_error, exchange.device_error)
-    limited = next((error for error in errors if isinstance(error, RateLimited)), None)
-    if limited is not None:
-        wait = f"; it asks to wait {limited.retry_after_s:.0f} s" if limited.retry_after_s else ""
-        cause = f"all devices of the key together ask more than it allows{wait}"
-        return failed(
-            "the key's quota is used up", cause, "raise commands.poll.idle_s on all devices, or use the gateway"
-        )
-    limit = exchange.rate_limit
-    if limit is None or limit.limit is None:
-        return ok("the service announces no quota")
-    per_minute = 60.0 * _polls_per_s(subject)
-    window_s = limit.window_s or 60.0
-    fleet = exchange.fleet or 1
-    wanted = per_minute * fleet * window_s / 60.0
-    many = f"at least {fleet}" if fleet >= FLEET_MAX else str(fleet)
-    left = "?" if limit.remaining is None else limit.remaining
-    seen = f"{left} of {limit.limit} requests are left; {many} devices that poll like this need {wanted:.0f}"
-    if wanted > limit.limit * _ALMOST:
-        least_s = 60.0 * fleet / (limit.limit * 60.0 / window_s * _ALMOST)
-        cause = "the polls of the fleet alone use up the key's quota, and readings and results need some, too"
-        fix = f"set commands.poll.idle_s to {least_s:.0f} or more and long_poll: 'off', or use the gateway"
-        return warning(seen, cause, fix)
-    return ok(seen)
-
-
-def _server_dialect(subject: Subject) -> Finding:
-    """What the agent found out, or, before it ran, what the server announces."""
-    config = subject.config
-    assert config.service is not None  # noqa: S101 - the check is skipped without one
-    dialect, found = config.service.dialect.dialect(), ServerFindings()
-    with suppress(StorageError):
-        store = read_status(config.state_dir / FILE_NAME, last=0)
-        kept = None if store is None else server_findings(store.settings, config)
-        found = kept or found
-    error = subject.exchange.discovery_error
-    if found.announced is None and (error is None or isinstance(error, NotFound | Refused) or _is_plain(error)):
-        announced = read_announcement(subject.exchange.document).extensions
-        found = replace(found, announced=tuple(sorted(announced)))
-    words = describe(found, dialect)
-    seen = sentence(words)
-    if found.no_place and dialect.results is not ResultPlace.NONE:
-        cause = f"results of commands stay on this device, since the server has no place for them: {found.no_place}"
-        fix = f"create the table {dialect.results_table}, or set service.dialect.results to none if that is meant"
-        return warning(seen, cause, fix)
-    if found.unread or found.more_pages:
-        cause = "commands that are not read do not run"
-        return warning(seen, cause, "let the server list open commands alone, and fewer of them at a time")
-    if found.derives_ids:
-        cause = "commands without an id of the server's cannot be distinguished when they are alike"
-        return warning(seen, cause, "set service.dialect.command_id to the member that holds the id")
-    if found.unread_time:
-        cause = "whether a command is too old or has expired cannot be decided"
-        return warning(seen, cause, "write times as RFC 3339 on the server, such as 2026-01-01T00:00:00Z")
-    return ok(seen)
-
-
-def _polls_per_s(subject: Subject) -> float:
-    commands, document = subject.config.commands, subject.exchange.document
-    offered = document.get("extensions") if isinstance(document, dict) else None
-    is_held = commands.long_poll == "auto" and isinstance(offered, list) and LONG_POLL in offered
-    if subject.config.mqtt is not None:
-        return 1.0 / subject.config.mqtt.list_every_s
-    return 1.0 / (commands.long_poll_wait_s if is_held else commands.poll.idle_s)
-
-
 def _clock_against_service(subject: Subject) -> Finding:
     exchange = subject.exchange
     if exchange.server_time is None or exchange.asked_at is None:
@@ -220,8 +128,7 @@ _ASKED: Final = ("configuration", "key_files", "tcp", "tls")
 CHECKS: Final = tuple(
     Check(name, looks_at, _skipped_without_service(look), (*_ASKED, *more), online=True, timeout_s=_TIMEOUT_S)
     for name, looks_at, look, more in (
-        ("captive_portal", "whether somebody else answers in the service's place", _captive_portal, ()),
-        ("service_answers", "the service's discovery document", _service_answers, ("captive_portal",)),
+        ("service_answers", "the service's discovery document", _service_answers, ()),
         ("clock_against_service", "this machine's clock beside the service's Date", _clock_against_service, ()),
         (
             "credentials_accepted",
@@ -230,7 +137,5 @@ CHECKS: Final = tuple(
             ("service_answers",),
         ),
         ("device_known", "whether the service knows this device", _device_known, ("credentials_accepted",)),
-        ("server_dialect", "what the service was found to be beside the specification", _server_dialect, ()),
-        ("quota", "the key's quota beside the polls of the fleet", _quota, ("service_answers",)),
     )
 )

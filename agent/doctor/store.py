@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 from agent.adapters.sqlite_store import FILE_NAME
-from agent.app.other_devices import describe, find_others
 from agent.doctor.findings import Check, Finding, cause_and_fix, failed, ok, skipped, warning
 from agent.doctor.subject import Subject
 
@@ -48,57 +47,7 @@ def _database_damage(subject: Subject) -> Finding:
     )
 
 
-def _set_aside(subject: Subject) -> Finding:
-    store = subject.status.store
-    if store is None or not store.outbox.set_aside:
-        return ok("the service refused no reading for good")
-    cause = (
-        f"the service refused them for good; the last: {store.set_aside[0].reason if store.set_aside else 'unknown'}"
-    )
-    fix = "mend the sensor or the product's definition; device-agent status lists the reasons"
-    return warning(f"{store.outbox.set_aside} readings are set aside", cause, fix)
-
-
-def _put_aside(subject: Subject) -> Finding:
-    store = subject.status.store
-    if store is None or not store.results.put_aside:
-        return ok("no result of a command is put aside")
-    reason = store.put_aside[0].reason if store.put_aside else "unknown"
-    seen = f"{store.results.put_aside} results are put aside"
-    config = subject.config
-    if config.service is not None and config.service.dialect.results == "none":
-        return ok(f"{seen}, as service.dialect.results says")
-    fix = "give the server a place for results (docs/operations.md), or set service.dialect.results: none"
-    return warning(seen, f"the service does not take them; the last: {reason}", fix)
-
-
-def _gaps(subject: Subject) -> Finding:
-    store = subject.status.store
-    if store is None or not store.gaps:
-        return ok("no reading was ever dropped")
-    lost = sum(gap.rows for gap in store.gaps)
-    reasons = ", ".join(f"{gap.rows} for {gap.reason}" for gap in store.gaps)
-    cause = f"they did not fit the outbox's bounds ({reasons})"
-    fix = "raise outbox.max_bytes, max_rows or max_age_s, or read less often; device-agent status says when it was"
-    return warning(f"{lost} readings were dropped", cause, fix)
-
-
-def _other_devices(subject: Subject) -> Finding:
-    kept = describe(find_others(subject.config.state_dir))
-    if not kept:
-        return ok("nothing waits that was taken as another device")
-    sentence, _, _ = kept.partition(";")
-    cause = "device.device_id was changed while readings or results waited; they are never sent as this device's"
-    fix = "use device-agent other-devices release ID to send the readings as this device's, or drop ID to delete them"
-    return warning(sentence, cause, fix)
-
-
-_READ: Final = ("configuration", "database")
 CHECKS: Final = (
     Check("database", "the store: readable, and how full", _database, ("configuration",), timeout_s=30.0),
     Check("database_damage", "damaged stores that were moved aside, incidents", _database_damage, ("configuration",)),
-    Check("set_aside", "readings that the service refused for good", _set_aside, _READ),
-    Check("put_aside", "results of commands that the service does not take", _put_aside, _READ),
-    Check("other_devices", "what was kept when device.device_id was changed", _other_devices, ("configuration",)),
-    Check("gaps", "readings that were dropped at a bound", _gaps, _READ),
 )

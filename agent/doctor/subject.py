@@ -21,7 +21,6 @@ from agent.frozen import dataclass
 
 if TYPE_CHECKING:
     from agent.doctor.exchange import Exchange
-    from agent.handlers.registry import HandlerRegistry
 
 HELPER: Final = "device-agent-helper.path"
 
@@ -67,8 +66,6 @@ class Subject(InstalledProgram):
     """
 
     name = "device-agent"
-    doctor = "device-agent doctor"
-    variables = "DEVICE_AGENT_"
 
     def __init__(
         self,
@@ -101,11 +98,6 @@ class Subject(InstalledProgram):
         return self.loaded.config
 
     @property
-    def config_path(self) -> Path | None:
-        """The file that the configuration was read from."""
-        return self.loaded.path
-
-    @property
     def auth(self) -> AuthConfig:
         """The credentials' section of the configuration."""
         return self.config.auth
@@ -120,13 +112,6 @@ class Subject(InstalledProgram):
     def status(self) -> AgentStatus:
         """The result of ``device-agent status``."""
         return read_agent_status(self.config, self.environ)
-
-    @cached_property
-    def handlers(self) -> HandlerRegistry:
-        """Every handler, loaded without those that end their process."""
-        from agent.app.plugin_probe import survey_handlers
-
-        return survey_handlers(self.config)
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:

@@ -61,22 +61,6 @@ def read_credentials_of_unit(text: str) -> tuple[UnitCredential, ...]:
     return tuple(found[name] for name in sorted(found))
 
 
-def settings_of(text: str, section: str = "Service") -> dict[str, list[str]]:
-    """Each key of a section with its values in order; an empty assignment forgets what came before.
-
-    Args:
-        text: what ``systemctl cat`` prints.
-        section: without its brackets.
-    """
-    found: dict[str, list[str]] = {}
-    for name, key, value in assignments(text):
-        if name == section and value:
-            found.setdefault(key, []).append(_expanded(value))
-        elif name == section:
-            found.pop(key, None)
-    return found
-
-
 def assignments(text: str) -> Iterator[tuple[str, str, str]]:
     """Section, key and value of each assignment, in order; values with their lines joined."""
     section, kept = "", ""

@@ -1,4 +1,4 @@
-"""systemd: the unit, its drop-ins, its watchdog, its credentials, and the helper's unit."""
+"""systemd: the unit, its credentials, and the helper's unit."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from typing import Final
 from agent.doctor.findings import Check, Finding, failed, ok, skipped, warning
 from agent.doctor.installed import InstalledProgram
 from agent.doctor.subject import HELPER, Subject
-from agent.doctor.unit_files import settings_of
-from agent.handlers.registry import BUILT_IN
 
 _NO_SYSTEMD: Final = "this machine was not booted with systemd"
 
@@ -46,28 +44,6 @@ def _unit_text(subject: InstalledProgram) -> Finding:
     return ok("they can be read")
 
 
-def _unit_drop_ins(subject: InstalledProgram) -> Finding:
-    paths = subject.unit.get("DropInPaths", "").split()
-    if subject.unit.get("NeedDaemonReload") == "yes":
-        cause = "the unit or a drop-in was changed, and systemd still goes by the old one"
-        fix = f"systemctl daemon-reload, then restart {subject.name}"
-        return warning("the files are newer than what systemd knows", cause, fix)
-    return ok(f"{len(paths)} drop-ins: {', '.join(paths)}" if paths else "no drop-ins: the unit as it was delivered")
-
-
-def _unit_watchdog(subject: InstalledProgram) -> Finding:
-    unit = subject.unit
-    watchdog = unit.get("WatchdogUSec", "")
-    if unit.get("ActiveState") not in _RUNS:
-        # systemd prints the watchdog of a running service only: of others "infinity", or that of the last run.
-        watchdog = settings_of(subject.unit_text).get("WatchdogSec", [""])[-1]
-    if unit.get("Type") != "notify" or watchdog in {"", "0", "infinity"}:
-        cause = "systemd would not notice when it hangs"
-        seen = f"Type={unit.get('Type')}, WatchdogSec={watchdog or '0'}"
-        return warning(seen, cause, f"take Type=notify and WatchdogSec=90 over from systemd/{subject.unit_name}")
-    return ok(f"one that says nothing for {watchdog} is started again")
-
-
 def _unit_credentials(subject: InstalledProgram) -> Finding:
     given = subject.unit_credentials
     if not given:
@@ -92,8 +68,8 @@ def _unit_credentials(subject: InstalledProgram) -> Finding:
 def _helper_unit(subject: Subject) -> Finding:
     if not subject.has_systemd:
         return skipped(_NO_SYSTEMD)
-    listing = subject.handlers.listing()
-    if not any(info.name == "reboot" and info.origin == BUILT_IN and info.status == "ready" for info in listing):
+    handler = subject.config.commands.handlers.get("reboot")
+    if (handler is not None and not handler.enabled) or "reboot" in subject.config.executables:
         return skipped("the handler reboot is not in use")
     return judge_helper(subject.unit_of(HELPER))
 
@@ -112,8 +88,6 @@ UNIT_CHECKS: Final = (
     Check("unit", "the unit: installed, enabled, active", _unit),
     # What the files say holds also for a unit that does not run.
     Check("unit_text", "the unit's file and drop-ins can be read", _unit_text),
-    Check("unit_drop_ins", "local changes to the unit", _unit_drop_ins, ("unit_text",)),
-    Check("unit_watchdog", "the watchdog of the unit", _unit_watchdog, ("unit_text",)),
     Check("unit_credentials", "the credentials that the unit hands over", _unit_credentials, ("unit_text",)),
 )
 """Those of any installed program."""

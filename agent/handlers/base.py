@@ -23,7 +23,7 @@ import logging
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, get_type_hints
 
 from pydantic import BaseModel, ConfigDict
 
@@ -187,9 +187,6 @@ class CommandContext:
     no_restart: Callable[[], None] = lambda: None
 
 
-Isolation = Literal["thread", "process"]
-
-
 class Handler(ABC):
     """Carries out the commands of one name; the base class of all handlers.
 
@@ -200,14 +197,13 @@ class Handler(ABC):
         start_timeout_s: how long a command may wait for its lane, seconds; None: as long as it likes.
         inactivity_timeout_s: how long a run may go without a sign of life, seconds; None asks for none.
         max_attempts: how often it may be started for one command when each run takes the agent down with it.
-        isolation: ``process`` runs it in an interpreter of its own, which can be killed and may crash.
         lane: handlers with the same lane run one after the other; by default each handler is its own lane.
         needs: what its section of the configuration has to hold; without a section such a handler is off.
         in_safe_mode: of a built-in handler: it is there in safe mode, since it examines or mends the device.
         Payload: pydantic model of the payload without the member that names the handler.
         Settings: pydantic model of this handler's section in the configuration, or None.
 
-    The configuration can change the timeouts, ``max_attempts`` and ``isolation``.
+    The configuration can change the timeouts and ``max_attempts``.
     """
 
     name: ClassVar[str]
@@ -217,7 +213,6 @@ class Handler(ABC):
     start_timeout_s: ClassVar[float | None] = None
     inactivity_timeout_s: ClassVar[float | None] = None
     max_attempts: ClassVar[int] = ATTEMPTS_MAX
-    isolation: ClassVar[Isolation] = "thread"
     lane: ClassVar[str | None] = None
     needs: ClassVar[str] = ""
     in_safe_mode: ClassVar[bool] = False
@@ -274,7 +269,6 @@ def handler(
     start_timeout_s: float | None = None,
     inactivity_timeout_s: float | None = None,
     max_attempts: int = ATTEMPTS_MAX,
-    isolation: Isolation = "thread",
     lane: str | None = None,
     verify: Callable[[Any, CommandContext], Verified | None] | None = None,
 ) -> Callable[[HandlerFunction], type[Handler]]:
@@ -309,7 +303,6 @@ def handler(
             "start_timeout_s": start_timeout_s,
             "inactivity_timeout_s": inactivity_timeout_s,
             "max_attempts": max_attempts,
-            "isolation": isolation,
             "lane": lane,
             "Payload": model,
             "handle": handle,

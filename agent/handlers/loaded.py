@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import BaseModel, ValidationError
@@ -17,7 +15,7 @@ from agent.plugins import describe, faults_of
 from agent.wire.limits import BODY_BYTES
 
 if TYPE_CHECKING:
-    from agent.handlers.base import Handler, Isolation
+    from agent.handlers.base import Handler
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +43,8 @@ class LoadedHandler:
         contract: what a crash in the middle means.
         timeout_s: after this many seconds ``context.stopping`` is set, by the configuration or the handler's own.
         lane: handlers with the same lane run one after the other.
-        start_timeout_s, inactivity_timeout_s, max_attempts, isolation: as in :class:`~agent.handlers.base.Handler`, by
-            the configuration or the handler's own.
-        target: where the class is, ``module:attribute``; empty for an executable, which is never isolated.
-        settings: its section of the configuration as it was written.
+        start_timeout_s, inactivity_timeout_s, max_attempts: as in :class:`~agent.handlers.base.Handler`, by the
+            configuration or the handler's own.
     """
 
     name: str
@@ -59,9 +55,6 @@ class LoadedHandler:
     start_timeout_s: float | None = None
     inactivity_timeout_s: float | None = None
     max_attempts: int = ATTEMPTS_MAX
-    isolation: Isolation = "thread"
-    target: str = ""
-    settings: Mapping[str, Any] = field(default_factory=dict)
 
     def validate(self, members: JsonObject) -> BaseModel | InvalidPayload:
         """The payload as the handler's model, or why it is none. Strict: ``"1"`` is no number.

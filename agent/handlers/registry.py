@@ -14,12 +14,12 @@ from functools import partial
 from importlib import import_module
 from importlib.metadata import EntryPoint
 from pkgutil import iter_modules
-from typing import Any, Final, cast, get_args
+from typing import Any, Final, cast
 
 from agent.core.values import JsonObject
 from agent.frozen import dataclass
 from agent.handlers import built_in
-from agent.handlers.base import Handler, Isolation
+from agent.handlers.base import Handler
 from agent.handlers.loaded import InvalidPayload, LoadedHandler
 from agent.plugins import (
     PluginFault,
@@ -47,7 +47,7 @@ class HandlerSection:
 
     Attributes:
         enabled: False switches it off.
-        timeout_s, start_timeout_s, inactivity_timeout_s, max_attempts, isolation: replace the handler's own.
+        timeout_s, start_timeout_s, inactivity_timeout_s, max_attempts: replace the handler's own.
         settings: the handler's own settings, checked against its ``Settings``.
     """
 
@@ -56,7 +56,6 @@ class HandlerSection:
     start_timeout_s: float | None = None
     inactivity_timeout_s: float | None = None
     max_attempts: int | None = None
-    isolation: Isolation | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -146,8 +145,7 @@ class _Loading:
         """Add the executables of the configuration."""
         for name, settings in executables.items():
             self._owners[name] = CONFIGURATION
-            section = self._sections.get(name, HandlerSection())
-            self._add(name, CONFIGURATION, partial(_executable, name, settings, section.isolation), target="")
+            self._add(name, CONFIGURATION, partial(_executable, name, settings))
 
     def add_built_ins(self) -> None:
         """Add the built-in handlers, unless an executable of the configuration has the name."""
@@ -173,7 +171,7 @@ class _Loading:
                     packages = ", ".join(sorted(origin_of(rival) for rival in rivals))
                     self._clash(name, origin_of(point), f"{packages} all bring {name!r}: uninstall all but one")
                 else:
-                    self._add(name, origin_of(point), partial(self._installed, name, point), target=point.value)
+                    self._add(name, origin_of(point), partial(self._installed, name, point))
         self._owners |= {name: "installed" for name in by_name if name not in self._owners}
 
     def note_unknown_sections(self) -> None:
@@ -187,7 +185,7 @@ class _Loading:
         sentence = reason[:1].upper() + reason[1:] + "."
         self.listing.append(PluginInfo(name, "handler", origin, PluginStatus.CLASH, sentence))
 
-    def _add(self, name: str, origin: str, create: Callable[[], Handler], *, target: str | None = None) -> None:
+    def _add(self, name: str, origin: str, create: Callable[[], Handler]) -> None:
         section = self._sections.get(name, HandlerSection())
         if not section.enabled:
             reason = f"The configuration switched handler {name!r} off."
@@ -211,9 +209,6 @@ class _Loading:
             start_timeout_s=section.start_timeout_s or handler.start_timeout_s,
             inactivity_timeout_s=section.inactivity_timeout_s or handler.inactivity_timeout_s,
             max_attempts=section.max_attempts or handler.max_attempts,
-            isolation=section.isolation or handler.isolation,
-            target=f"{type(handler).__module__}:{type(handler).__qualname__}" if target is None else target,
-            settings=section.settings,
         )
         self.handlers[name] = loaded
         self.listing.append(
@@ -282,10 +277,7 @@ def _is_handler(value: object) -> bool:
     return isinstance(value, type) and issubclass(value, Handler)
 
 
-def _executable(name: str, settings: Mapping[str, Any], isolation: Isolation | None) -> Handler:
-    if isolation is not None:
-        reason = f"executable {name!r} is a process of its own already: remove isolation."
-        raise PluginFault(PluginStatus.INVALID_SETTINGS, reason)
+def _executable(name: str, settings: Mapping[str, Any]) -> Handler:
     # Only here: a device without executables does not carry what runs them.
     from agent.handlers.executable import ExecutableSettings, executable_handler
 
@@ -302,9 +294,6 @@ def _check(name: str, handler: Handler) -> None:
     wrong += ["max_attempts"] if handler.max_attempts < 1 else []
     if wrong:
         reason = f"handler {name!r}: its {' and '.join(wrong)} must be above 0: mend the class."
-        raise PluginFault(PluginStatus.NOT_A_PLUGIN, reason)
-    if handler.isolation not in get_args(Isolation):
-        reason = f"handler {name!r}: its isolation is {handler.isolation!r}: mend the class, 'thread' or 'process'."
         raise PluginFault(PluginStatus.NOT_A_PLUGIN, reason)
     try:
         handler.check()

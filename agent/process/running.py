@@ -116,7 +116,6 @@ def run_program(
     diagnostics_bytes: int = DIAGNOSTICS_BYTES,
     grace_s: float = GRACE_S,
     alive: Callable[[], None] | None = None,
-    answer: Callable[[bytes], bytes] | None = None,
 ) -> ProgramRun:
     """Run a program to its end and return what it said.
 
@@ -132,23 +131,18 @@ def run_program(
         diagnostics_bytes: how much of the end of standard error is kept.
         grace_s: from SIGTERM to SIGKILL.
         alive: called whenever it has written something, to either output.
-        answer: makes its run a conversation: gets each piece of standard output as it comes, instead of ``output``,
-            and gives what goes to its standard input, a pipe that stays open. What it raises ends the program. Here
-            ``input_bytes`` is the pipe's beginning and may be cut by a kill: the program must not act before its end.
 
     Raises:
         ProgramNotStarted: it is missing, not executable, or the system refused.
     """
     begun_s = time.monotonic()
-    process = _start(argv, environment, directory, None if answer is not None else input_bytes)
+    process = _start(argv, environment, directory, input_bytes)
     stop = stopping if stopping is not None else threading.Event()
     with _Pipes(
         process,
-        input_bytes if answer is not None else b"",
         output_bytes=output_bytes,
         diagnostics_bytes=diagnostics_bytes,
         alive=alive,
-        answer=answer,
     ) as pipes:
         try:
             ending = _wait(process, pipes, begun_s + timeout_s, stop, grace_s)
@@ -167,13 +161,13 @@ def run_program(
 
 
 def _start(
-    argv: Sequence[str], environment: Mapping[str, str], directory: Path | None, whole_input: bytes | None
+    argv: Sequence[str], environment: Mapping[str, str], directory: Path | None, whole_input: bytes
 ) -> subprocess.Popen[bytes]:
-    """Start it; its standard input is a file with ``whole_input``, or a pipe when that is None."""
+    """Start it; its standard input is a file with ``whole_input``."""
     import subprocess  # costs memory, and most agents start no program
 
     try:
-        with contextlib.nullcontext(subprocess.PIPE) if whole_input is None else input_file(whole_input) as stdin:
+        with input_file(whole_input) as stdin:
             return subprocess.Popen(
                 list(argv),
                 stdin=stdin,
@@ -239,17 +233,15 @@ def _reap(process: subprocess.Popen[bytes]) -> int | None:
 
 
 class _Pipes:
-    """The pipes of a program, read and written without ever blocking."""
+    """The pipes of a program, read without ever blocking."""
 
     def __init__(
         self,
         process: subprocess.Popen[bytes],
-        input_bytes: bytes,
         *,
         output_bytes: int,
         diagnostics_bytes: int,
         alive: Callable[[], None] | None,
-        answer: Callable[[bytes], bytes] | None,
     ) -> None:
         self.output = bytearray()
         self.diagnostics = bytearray()
@@ -258,18 +250,12 @@ class _Pipes:
         self._output_bytes = output_bytes
         self._diagnostics_bytes = diagnostics_bytes
         self._alive = alive
-        self._answer = answer
-        self._input = memoryview(input_bytes)
         self._selector = selectors.DefaultSelector()
         assert process.stdout is not None  # noqa: S101 - Popen makes both
         assert process.stderr is not None  # noqa: S101
-        self._stdin = process.stdin  # none unless it is a conversation
-        outputs: tuple[IO[bytes], ...] = (process.stdout, process.stderr)
-        self._pipes = outputs if self._stdin is None else (*outputs, self._stdin)
+        self._pipes: tuple[IO[bytes], ...] = (process.stdout, process.stderr)
         for pipe in self._pipes:
             os.set_blocking(pipe.fileno(), False)
-        if self._stdin is not None and input_bytes:
-            self._selector.register(self._stdin, selectors.EVENT_WRITE, self._write)
         self._selector.register(process.stdout, selectors.EVENT_READ, self._read_output)
         self._selector.register(process.stderr, selectors.EVENT_READ, self._read_diagnostics)
 
@@ -298,23 +284,6 @@ class _Pipes:
                 return
             self.pump(0)
 
-    def _write(self, pipe: IO[bytes]) -> None:
-        try:
-            written = os.write(pipe.fileno(), self._input[:_CHUNK_BYTES])
-        except BlockingIOError:
-            return
-        except OSError:  # it does not read its input, which is its own business
-            written = len(self._input)
-        self._input = self._input[written:]
-        if not self._input:
-            self._selector.unregister(pipe)
-
-    def _feed(self, more: bytes) -> None:
-        assert self._stdin is not None  # noqa: S101 - only a conversation is fed
-        if not self._input:
-            self._selector.register(self._stdin, selectors.EVENT_WRITE, self._write)
-        self._input = memoryview(bytes(self._input) + more)
-
     def _read(self, pipe: IO[bytes]) -> bytes:
         try:
             chunk = os.read(pipe.fileno(), _CHUNK_BYTES)
@@ -329,11 +298,6 @@ class _Pipes:
 
     def _read_output(self, pipe: IO[bytes]) -> None:
         chunk = self._read(pipe)
-        if self._answer is not None:
-            reply = self._answer(chunk) if chunk else b""
-            if reply:
-                self._feed(reply)
-            return
         room = self._output_bytes - len(self.output)
         self.output += chunk[:room]
         if len(chunk) > room:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import os
 import stat
-import sys
 from typing import Final
 
 _M_ARENA_MAX: Final = -8
@@ -43,10 +41,3 @@ def restrict_umask() -> None:
     """
     before = os.umask(0o077)
     os.umask(before if before & stat.S_IWOTH else before | stat.S_IWGRP | stat.S_IWOTH)
-
-
-def print_any_text() -> None:
-    """Print ``?`` for a character that the terminal's encoding lacks: what can be shown decides no exit code."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")

@@ -134,6 +134,9 @@ class CommandPoller(Actor):
         begun_s = self._clock.now().monotonic_s
         try:
             poll = self._source.poll(self._wait_s())
+        except StorageError as error:
+            self._journal_failed(error)
+            return
         except (ServiceError, InvalidMessage) as error:
             if self._is_stopping:
                 return
@@ -146,10 +149,7 @@ class CommandPoller(Actor):
         try:
             new = 0 if poll.unchanged else self._take(poll)
         except StorageError as error:
-            text = f"commands=waiting: they cannot be written to the journal, so they stay with the service: {error}"
-            self._failure_log.report("journal", text, level=logging.ERROR)
-            self._health.put("journal", "failing", str(error))
-            self._due_s = self._clock.now().monotonic_s + _STORE_RETRY_S
+            self._journal_failed(error)
             return
         if not poll.unchanged:
             self._source.acknowledge([command.id for command in poll.commands])
@@ -198,6 +198,12 @@ class CommandPoller(Actor):
             self._failure_log.report("too many", text, every_s=HOURLY_S)
         elif not poll.unchanged:
             self._failure_log.recovered("too many", "commands=ok: the whole list is looked at again")
+
+    def _journal_failed(self, error: StorageError) -> None:
+        text = f"commands=waiting: they cannot be written to the journal, so they stay with the service: {error}"
+        self._failure_log.report("journal", text, level=logging.ERROR)
+        self._health.put("journal", "failing", str(error))
+        self._due_s = self._clock.now().monotonic_s + _STORE_RETRY_S
 
     def _back_off(self, error: ServiceError | InvalidMessage) -> None:
         delay_s = self._retry_policy.failed(error)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from agent.core.timekeeping import DATE_RESOLUTION_S, STEP_S, BootTime, ServiceTime, is_plausible
@@ -97,7 +98,9 @@ class ServiceClock:
     def recorded_at(self, moment: Moment) -> float | None:
         """When something happened, also in an earlier boot, for the wire; None when it is not known."""
         self.look()
-        found = self._time.recorded_at(moment)
+        # By what is written down, so that the date of a reading is the same after a restart.
+        time = self._time if self._written is None else replace(self._time, boot_time=self._written)
+        found = time.recorded_at(moment)
         if found is None and moment.boot_id in self._earlier:
             return self._earlier[moment.boot_id].date(moment)
         if found is None and moment.boot_id == self._clock.now().boot_id:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 from typing import Final
@@ -29,6 +30,8 @@ class FileSensor(Sensor):
         reading: str = Field(min_length=1, max_length=128, description="Name of the reading, such as boiler_c.")
         scale: float = Field(default=1.0, allow_inf_nan=False, description="The file's number is multiplied by it.")
         offset: float = Field(default=0.0, allow_inf_nan=False, description="Added after that.")
+        least: float = Field(default=-math.inf, description="Below it the reading is no reading.")
+        most: float = Field(default=math.inf, description="Above it likewise.")
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
@@ -36,12 +39,13 @@ class FileSensor(Sensor):
         self._reading = settings.reading
         self._scale = settings.scale
         self._offset = settings.offset
+        self._least, self._most = settings.least, settings.most
 
     def read(self) -> dict[str, float]:
         """Read the number in the file. A unit behind the number is allowed and does not change it.
 
         Raises:
-            SensorFailed: the file cannot be read or holds no single number.
+            SensorFailed: the file cannot be read, holds no single number, or one that cannot be measured.
         """
         try:
             with self._path.open("rb") as file:
@@ -53,4 +57,7 @@ class FileSensor(Sensor):
         if found is None:
             shown = repr(text[:40]) if text else "nothing"
             raise SensorFailed(f"{self._path} holds {shown}, not one number")
-        return {self._reading: float(found.group(1)) * self._scale + self._offset}
+        value = float(found.group(1)) * self._scale + self._offset
+        if not self._least <= value <= self._most:
+            raise SensorFailed(f"{self._path} gives {value:g}, which is not from {self._least:g} to {self._most:g}")
+        return {self._reading: value}

@@ -1,7 +1,9 @@
 """``one_wire``: DS18B20 and its family on the kernel's 1-Wire bus.
 
-``w1_slave`` carries the CRC's verdict (``YES``); the newer ``temperature`` answers EIO when the CRC is wrong.
-Source: Linux, Documentation/w1/slaves/w1_therm.rst; DS18B20 data sheet (85 °C is the value at power-on).
+``w1_slave`` carries the CRC's verdict (``YES``) and the nine bytes that were read; the newer ``temperature`` answers
+EIO when the CRC is wrong. A data line that is shorted to ground reads as nine zeros, whose CRC is right.
+Sources: Linux, Documentation/w1/slaves/w1_therm.rst; data sheets of DS18B20 (85 °C is the value at power-on, byte 7 is
+always 10h) and MAX31850 (thermocouples, family 3B).
 """
 
 from __future__ import annotations
@@ -9,15 +11,18 @@ from __future__ import annotations
 import logging
 import re
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from agent.sensors.base import Sensor, SensorFailed, SensorSettings
 
 _POWER_ON_C: Final = 85.0
 _NEAR_C: Final = 5.0
 _RANGE_C: Final = (-55.0, 125.0)
+_RANGES_C: Final = {"3b": (-270.0, 1800.0)}
+"""Family, the first two digits of an id -> what it measures, where that is not :data:`_RANGE_C`."""
+_ALL_ZERO: Final = re.compile(r"(00 ){8}00 *:.*")
 _TEMPERATURE: Final = re.compile(r"t=(-?\d+)")
 
 _log = logging.getLogger(__name__)
@@ -41,6 +46,12 @@ class OneWireSensor(Sensor):
             description="One device's id, such as 28-0316a2795dff; all by default.",
         )
         names: dict[str, str] = Field(default_factory=dict, description="Device id -> name of its reading.")
+
+        @model_validator(mode="after")
+        def _check_names(self) -> Self:
+            if len(set(self.names.values())) < len(self.names):
+                raise ValueError("'names' gives two devices one name: give each its own")
+            return self
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
@@ -100,7 +111,8 @@ class OneWireSensor(Sensor):
                 raise SensorFailed(
                     f"{device} answers its power-on value 85 °C: its power is interrupted, check the wiring"
                 )
-        if not _RANGE_C[0] <= value <= _RANGE_C[1]:
+        least, most = _RANGES_C.get(device[:2].lower(), _RANGE_C)
+        if not least <= value <= most:
             raise SensorFailed(f"{device} answers {value:g} °C, which it cannot measure: check the wiring")
         return value
 
@@ -119,6 +131,8 @@ class OneWireSensor(Sensor):
             raise SensorFailed(f"{device} could not be read: {error}") from error
         if not lines or not lines[0].endswith("YES"):
             raise SensorFailed(f"{device} answered with a wrong CRC: check the wiring and the pull-up resistor")
+        if _ALL_ZERO.fullmatch(lines[0]):
+            raise SensorFailed(f"{device} answers zeros alone: its data line is shorted to ground, check the wiring")
         found = _TEMPERATURE.search(lines[-1])
         if found is None:
             raise SensorFailed(f"{device} answered no temperature: {lines[-1][:60]!r}")

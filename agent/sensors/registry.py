@@ -131,11 +131,6 @@ class SensorRegistry:
         return self._types.all()
 
 
-def is_installed(type_name: str) -> bool:
-    """Whether an installed package brings this type of sensor; nothing is imported for it."""
-    return type_name not in _BUILT_INS and any(point.name == type_name for point in installed_entry_points(GROUP))
-
-
 class _Types:
     """The sensor types that are there, imported only when asked for."""
 

@@ -16,6 +16,7 @@ from pydantic import Field
 from agent.sensors.base import Sensor, SensorFailed, SensorSettings
 
 _CPU_ZONES: Final = ("cpu", "soc", "x86_pkg", "pkg_temp")
+_CPU_RANGE_C: Final = (-60.0, 150.0)
 _CPU_CHIPS: Final = frozenset({"coretemp", "cpu_thermal", "k10temp", "zenpower"})
 
 
@@ -62,11 +63,11 @@ class SystemSensor(Sensor):
     def _temperature(self) -> Iterator[tuple[str, float]]:
         for zone in sorted((self._sys / "class/thermal").glob("thermal_zone*")):
             if any(word in _text(zone / "type").lower() for word in _CPU_ZONES):
-                yield "cpu_temperature_c", int(_text(zone / "temp")) / 1000
+                yield "cpu_temperature_c", _cpu_temperature(zone / "temp")
                 return
         for chip in sorted((self._sys / "class/hwmon").glob("hwmon*")):
             if _text(chip / "name") in _CPU_CHIPS:
-                yield "cpu_temperature_c", int(_text(chip / "temp1_input")) / 1000
+                yield "cpu_temperature_c", _cpu_temperature(chip / "temp1_input")
                 return
 
     def _cpu(self) -> Iterator[tuple[str, float]]:
@@ -106,6 +107,18 @@ class SystemSensor(Sensor):
 
     def _uptime(self) -> Iterator[tuple[str, float]]:
         yield "uptime_s", float(_text(self._proc / "uptime").split()[0])
+
+
+def _cpu_temperature(path: Path) -> float:
+    """Degrees Celsius.
+
+    Raises:
+        ValueError: no processor is as cold or as hot: a zone that is off gives -274, some drivers -128.
+    """
+    value = int(_text(path)) / 1000
+    if not _CPU_RANGE_C[0] <= value <= _CPU_RANGE_C[1]:
+        raise ValueError(f"{path} gives {value:g} °C")
+    return value
 
 
 def _text(path: Path) -> str:

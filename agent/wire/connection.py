@@ -70,6 +70,8 @@ class Connection:
         on_date: called with each good answer with the time at the service (``Date``, epoch seconds), and how long
             before that the request was sent, seconds; from whichever thread asked.
         last_headers: of the last answer, an error or not; empty before the first one.
+        headers: sent with each request; may be added to.
+        on_headers: called with the headers of each good answer, from whichever thread asked.
 
     Raises:
         ConfigurationError: the base URL or the file with the authorities cannot be used.
@@ -93,10 +95,11 @@ class Connection:
         self._timeout_s = timeout_s
         self.max_answer_bytes = max_answer_bytes
         self._transport = transport
-        self._headers = {"User-Agent": user_agent, "Accept": "application/json", "Accept-Encoding": "gzip"}
+        self.headers = {"User-Agent": user_agent, "Accept": "application/json", "Accept-Encoding": "gzip"}
         self._monotonic = monotonic
         self.on_traffic: Callable[[int, int], None] = lambda _sent_bytes, _received_bytes: None
         self.on_date: Callable[[float, float], object] | None = None
+        self.on_headers: Callable[[Mapping[str, str]], object] = lambda _headers: None
         self._identity = Identity()
         self.last_headers: Mapping[str, str] = {}
         self._lock = threading.Lock()
@@ -249,7 +252,7 @@ class Connection:
 
     def _open_client(self) -> httpx.Client:
         transport = self._transport or open_transport(self._trust, _LIMITS)
-        return httpx.Client(trust_env=False, follow_redirects=False, transport=transport, headers=self._headers)
+        return httpx.Client(trust_env=False, follow_redirects=False, transport=transport)
 
     def _usable_client(self, *, interruptible: bool) -> httpx.Client:
         """The client for a request that may be interrupted, or may not.
@@ -281,7 +284,7 @@ class Connection:
         wait_s: float,
         traced: bool,
     ) -> httpx.Request:
-        sent = dict(headers or {})
+        sent = {**self.headers, **(headers or {})}
         for name, value in sent.items():
             if not (value.isascii() and value.isprintable()):
                 raise InvalidMessage(f"the header {name} must be printable ASCII")
@@ -344,6 +347,8 @@ class Connection:
                 is_meant = is_page and self._is_meant(request, answer)
                 raise_for_status(response, content, source=source, redact=self._redact, page_is_meant=is_meant)
         is_from_service = answer.status < 400 and not is_page
+        if is_from_service:
+            self.on_headers(response.headers)
         if self.on_date is not None and is_from_service and answer.server_time is not None:
             late_s = self._monotonic() - arrived_s  # the body took its time, and the header is as old by now
             self.on_date(answer.server_time + late_s, arrived_s - budget.began_s)

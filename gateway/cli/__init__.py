@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from agent.cli import end_quietly
-from agent.process.setup import print_any_text, restrict_umask
+from agent.process.setup import restrict_umask
 from agent.terminal import protect_terminal
 
 
 def main() -> None:
     """The program ``device-gateway``; returns its exit code."""
     restrict_umask()
-    print_any_text()
     protect_terminal()
     with end_quietly():
         from gateway.cli.program import device_gateway

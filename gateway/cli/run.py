@@ -129,7 +129,7 @@ def doctor(config_path: Path, *, as_json: bool, offline: bool, quiet: bool) -> N
     from gateway.doctor import CHECKS, GatewaySubject
 
     subject = GatewaySubject(lambda: load_whole_without_keys(config_path), os.environ)
-    end_with_examination(subject, CHECKS, as_json=as_json, offline=offline, fix=False, quiet=quiet)
+    end_with_examination(subject, CHECKS, as_json=as_json, offline=offline, quiet=quiet)
 
 
 @click.command()

@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
@@ -27,6 +28,7 @@ from agent.wire import extensions
 from agent.wire.base import describe_faults
 from agent.wire.command_states import OPEN
 from agent.wire.commands import CommandResult
+from agent.wire.instances import CONFLICT_HEADER, INSTANCE_HEADER, InstanceWatch
 from agent.wire.limits import BATCH_MAX
 from agent.wire.sensor_data import PostSensorData
 from agent.wire.times import parse_time, to_rfc3339
@@ -125,6 +127,8 @@ class GatewayApp:
         self._limits = limits or Limits()
         self._rate = RateLimitByKey(self._limits.requests_per_minute, AT_ONCE, monotonic)
         self._wall = wall
+        self._monotonic = monotonic
+        self._instances = InstanceWatch()
         self._failure_log = FailureLog(_log, monotonic, _COMPLAIN_EVERY_S)
         # Held polls, with the token of each.
         self._waiting: dict[asyncio.Event, str] = {}
@@ -240,6 +244,14 @@ class GatewayApp:
     # --- commands -------------------------------------------------------------------------------------------------
 
     async def _list_commands(self, request: HttpRequest) -> HttpAnswer:
+        asks = request.headers.get(INSTANCE_HEADER.lower().encode(), b"").decode("latin-1")
+        conflict = self._instances.saw(request.device_id, asks, self._monotonic())
+        answer = await self._list_commands_as_asked(request)
+        if conflict is None:
+            return answer
+        return replace(answer, headers=(*answer.headers, (CONFLICT_HEADER.lower().encode(), conflict.encode())))
+
+    async def _list_commands_as_asked(self, request: HttpRequest) -> HttpAnswer:
         query = request.query(PARAMETERS)
         chosen = ListQuery.read(query)
         known = request.known_tags()

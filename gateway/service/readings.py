@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 import math
 import threading
@@ -205,17 +207,22 @@ class ReadingRequests(RequestSource[Batch]):
     def _send(self, item: Batch) -> dict[int, str] | None:
         """What the service refused, by index; None when it does not say which."""
         key = item.key if self._offer.offers(IDEMPOTENCY_KEY) else None
+        try:
+            return self._send_under(key, item)
+        except Refused as error:
+            if key is None or error.error != KEY_REUSED:
+                raise
+        # Another body is stored under this key, so this one is not: it goes under a key of its own content.
+        content = hashlib.sha256(json.dumps(item.items, sort_keys=True).encode()).hexdigest()[:16]
+        return self._send_under(f"{key}-{content}", item)
+
+    def _send_under(self, key: str | None, item: Batch) -> dict[int, str] | None:
         is_dated = self._offer.offers(RECORDED_AT)
         readings = [self._reading(body, is_dated=is_dated) for body in item.items]
-        try:
-            if len(readings) == 1:
-                self._send_one(item, readings[0], key, is_dated=is_dated)
-                return {}
-            answer = self._client.post_sensor_data_batch(readings, idempotency_key=key)
-        except Refused as error:
-            if error.error == KEY_REUSED:
-                return {}  # the key is this batch's alone, so it is stored
-            raise
+        if len(readings) == 1:
+            self._send_one(item, readings[0], key, is_dated=is_dated)
+            return {}
+        answer = self._client.post_sensor_data_batch(readings, idempotency_key=key)
         if answer.accepted + len(answer.errors) != len(readings):
             return None
         for fault in answer.errors:

@@ -337,8 +337,6 @@ class Reasons:
 
 STORM: Final = "onboarding_storm"
 """What a storm of labels found, by name, in :attr:`RunRecord.extras`."""
-CHECKS: Final = "limiter"
-"""What a limiter's test found, by name, in :attr:`RunRecord.extras`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,11 +351,11 @@ class RunRecord:
         commands: how commands ended, one entry for each of the scenario's, in its order.
         slowest: the devices that waited longest for an answer, the slowest first.
         scenario_text: the scenario as it was given.
-        extras: what a scenario of its own kind found, such as the limiter's conformance, by name.
+        extras: what a scenario of its own kind found, by name.
         drained_from_s: when the phases were over and devices only handed over what they had; None when there was no
             such time, or when the work goes on in it.
         partial: why the run did not reach its end, and what of it there is; empty for one that did.
-        kind: of the scenario: ``load``, ``onboarding_storm``, ``limiter`` and so on.
+        kind: of the scenario: ``load``, ``onboarding_storm`` and so on.
         ages: how old readings were when they were accepted (``readings.age``), and commands when they ended
             (``commands.age[NAME].STATE``), like operations; in ``response``.
         load_began_at: when second 0 began: devices are made before it. Empty while they are, and in records of versions

@@ -68,6 +68,21 @@ def judge_run(found: RunFindings) -> Verdict:
     return Verdict(word, int(EXIT_CODES[word]), tuple(lines) or (_all_well(found),))
 
 
+def without_reports(verdict: Verdict, missing: Sequence[str]) -> Verdict:
+    """The verdict when reports are missing: one that passed is inconclusive.
+
+    Args:
+        verdict: as it was.
+        missing: what could not be written and why; nothing leaves the verdict as it was.
+    """
+    if not missing:
+        return verdict
+    if verdict.word is not VerdictStatus.PASSED:
+        return Verdict(verdict.word, verdict.exit_code, (*verdict.sentences, *missing))
+    word = VerdictStatus.INCONCLUSIVE
+    return Verdict(word, int(EXIT_CODES[word]), (*missing, *verdict.sentences))
+
+
 def _losses(audit: AuditRecord | None) -> list[str]:
     if audit is None:
         return []

@@ -14,6 +14,7 @@ from typing import Final, TypeVar
 from sqlalchemy import Connection
 
 from agent.errors import ConfigurationError
+from agent.wire.instances import InstanceWatch
 from simulator.service.accounts import Accounts, read_held
 from simulator.service.clock import SettableClock
 from simulator.service.config import ServiceConfig
@@ -91,6 +92,7 @@ class Service:
         self.due = Due(self.clock)
         self.ids = IdSource(self.clock, config.seed)
         self.presence = Presence()
+        self.instances = InstanceWatch()
         self.waiters, self.feed, self.epochs = Waiters(), Feed(), Epochs()
         self.running_keys = RunningKeys()
         self.passwords = Passwords()

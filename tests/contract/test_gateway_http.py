@@ -71,6 +71,20 @@ def error_of(answer):
     return answer.status_code, body["error"]
 
 
+def test_a_state_that_went_back_and_two_agents_of_one_device_are_told(bench, caplog):
+    def poll(instance: str) -> str | None:
+        answer = bench.http.get("/devices/d1/commands", headers={"Agent-Instance": instance})
+        assert answer.status_code == 200
+        return answer.headers.get("agent-conflict")
+
+    first, next_start, copied = "7-aaaaaaaa", "8-bbbbbbbb", "8-cccccccc"
+    assert [poll(each) for each in (first, first, next_start)] == [None, None, None]
+    assert [poll(each) for each in (copied, copied)] == ["older-state"] * 2
+    assert [poll(each) for each in (next_start, copied)] == ["two-agents"] * 2
+    assert poll("no instance") is None
+    assert caplog.text.count("device=d1 identity=two-agents") == 1
+
+
 # --- who is it ----------------------------------------------------------------------------------------------------
 
 

@@ -317,5 +317,5 @@ class TestBlocking:
         deliver(outbox, 2)
         put(outbox, clock, 8)
         assert values(outbox) == [3, 4, 5, 8]
-        assert [gap.values["agent_gap_reason"] for gap in gap_records(outbox)] == [6]
+        assert [gap.values["agent_gap_reason"] for gap in gap_records(outbox)] == [5]
         assert [gap.values["agent_gap_rows"] for gap in gap_records(outbox)] == [2]

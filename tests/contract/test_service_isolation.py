@@ -143,7 +143,7 @@ def test_every_operation_with_the_owners_ids_is_404_for_another_account_and_chan
 
 
 def test_every_list_is_empty_or_404_for_another_account_whatever_it_is_narrowed_to(tenants):
-    for method, path, _ in _operations(tenants.document):
+    for method, path, operation in _operations(tenants.document):
         if method != "get" or "{" in path or "events" in path:
             continue
         names = {p["name"] for p in operation.get("parameters", []) if p.get("in") == "query"} & tenants.ids.keys()

@@ -24,7 +24,6 @@ from click.testing import CliRunner
 from agent.app.client import make_client
 from agent.app.first_contact import certificate_fault
 from agent.app.release_download import ReleaseDownload
-from agent.app.server_probe import probe_server
 from agent.config import AgentConfig, Credentials
 from agent.doctor.network import _tls
 from agent.doctor.quick_check import try_broker
@@ -159,15 +158,6 @@ def agent_renewal(one: Try) -> None:
     renew(tokens, Secret("r" * 20), None, timeout_s=20, ca_file=one.ca_file, transport=None)
 
 
-def agent_look_at_server(one: Try) -> None:
-    keys = {"api_key_file": str(one.secret), "secret_key_file": str(one.secret)}
-    (one.folder / "api_key").write_text("mk_1")
-    (one.folder / "api_key").chmod(0o600)
-    keys["api_key_file"] = str(one.folder / "api_key")
-    config = one.agent(service=one.service, auth={"allow_secret_key_on_device": True, **keys})
-    probe_server(config, {})
-
-
 def doctor_service(one: Try) -> None:
     _tls(_subject(), Endpoint("service", "127.0.0.1", one.port, True, one.ca_file, True, one.url))
 
@@ -280,7 +270,6 @@ ROWS: tuple[Callable[[Try], None], ...] = (
     agent_service,
     agent_broker,
     agent_renewal,
-    agent_look_at_server,
     doctor_service,
     doctor_broker,
     agent_enrolling,
@@ -414,7 +403,6 @@ PLACES = {
     "agent/adapters/mqtt_session.py": {agent_broker, gateway_broker},
     "agent/app/first_contact.py": {agent_enrolling},
     "agent/app/release_download.py": {agent_release},
-    "agent/app/server_probe.py": {agent_look_at_server},
     "agent/doctor/network.py": {doctor_service, doctor_broker},
     "gateway/devices/issuing.py": {gateway_registrar},
     "gateway/rollout/targets.py": {gateway_rollout},
@@ -427,13 +415,13 @@ PLACES = {
         corpus,
         login,
     },
-    "agent/wire/probe/line.py": {probe},
     "simulator/credentials.py": {probe, command_send, onboard, corpus, login, fleet_cleanup},
     "simulator/fleet/engine/http/origin.py": {fleet_devices},
     "simulator/fleet/workload/mqtt_devices.py": {fleet_sessions},
     "simulator/fleet/target/target.py": {fleet_discovery},
     "simulator/onboarding/exchange.py": {onboard},
     "simulator/probe/cli.py": {probe},
+    "simulator/probe/questions.py": {probe},
 }
 """Who reads authorities, and which rows come by there."""
 

@@ -220,12 +220,13 @@ class TestReadings:
         assert list(outcome.refused) == [3]
 
     @pytest.mark.parametrize("readings", [stored(1), stored(1, 2)], ids=["alone", "array"])
-    def test_a_key_that_the_service_knows_from_another_body_means_that_it_is_stored(self, serve, readings):  # noqa: F811
+    def test_a_key_that_the_service_knows_from_another_body_is_no_delivery(self, serve, readings):  # noqa: F811
         reused = Answer(422, {"error": "idempotency_key_reused", "message": "used for another body"})
-        _, client = serve(Plan(ALL, sensor_data=reused))
+        server, client = serve(Plan(ALL, sensor_data=reused))
         outcome = make_uplink(client).send(readings)
-        assert outcome.delivered == tuple(reading.key for reading in readings)
-        assert not outcome.refused
+        assert not outcome.delivered
+        assert set(outcome.refused) == {reading.key for reading in readings}
+        assert len(server.bodies) > len(readings), "each was tried under a key of its own content"
 
     def test_an_answer_that_does_not_say_which_ones_it_took_is_asked_one_by_one(self, serve):  # noqa: F811
         server: ScriptedServer

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tests.damage.books import device_list, ledgers
+from tests.damage.books import ledgers
 from tests.damage.demo import demos
 from tests.damage.given import given_commands, given_readings
 from tests.damage.onboarding import onboardings
-from tests.damage.other_kinds import other_kinds
-from tests.damage.records import metrics, record_file
 from tests.damage.run import Kind
 from tests.damage.stored import mentioned, stored_commands, stored_readings
 
@@ -36,20 +34,7 @@ AUDITED = Chapter(
         *given_readings(),
         *given_commands(),
         *ledgers(),
-        *device_list(),
     ),
-)
-REPORTED = Chapter(
-    "The report of a fleet",
-    "`fleet-simulator report` makes the reports of the damaged copy anew. `fleet-simulator compare` finds the same.",
-    (*metrics(), *record_file()),
-)
-JUDGED = Chapter(
-    "The report of a storm of labels, and of a limiter's test",
-    """\
-These runs judge themselves. The reasons that a record keeps are held against its verdict, in every run; here they are
-damaged, and the counts beside them. `fleet-simulator compare` finds the same.""",
-    tuple(other_kinds()),
 )
 MENTIONED = Chapter(
     "Said, and no part of the verdict",
@@ -74,4 +59,3 @@ everything is read back. A value that the agent read of this machine is proven b
 numbered sensor is for.""",
     tuple(demos()),
 )
-CHAPTERS = (AUDITED, REPORTED, JUDGED, ONBOARDED, PROVED, MENTIONED)

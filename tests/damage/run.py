@@ -9,7 +9,7 @@ import json
 import shutil
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -21,14 +21,6 @@ import yaml
 from agent.wire.secret import Secret
 from simulator.cli import main
 from simulator.exit_codes import ExitCode
-from simulator.fleet.audit.ledger_format import (
-    Frame,
-    make_frame,
-    make_json_frame,
-    make_records_frame,
-    read_frames,
-)
-from simulator.fleet.audit.records import Records, records_of
 from simulator.fleet.report.live import SilentView
 from simulator.fleet.run.fleet_run import RunOptions, perform_run
 from simulator.fleet.scenario.reading import read_scenario_file
@@ -159,62 +151,6 @@ class Case:
 
     def ledger(self, worker: int = 0) -> Path:
         return self.run / "audit" / f"worker-{worker:03d}.ledger"
-
-    def frames(self, worker: int = 0) -> list[Frame]:
-        return list(read_frames(self.ledger(worker)))
-
-    def write_frames(self, frames: Iterable[Frame], worker: int = 0) -> None:
-        self.ledger(worker).write_bytes(b"".join(make_frame(frame.kind, frame.body) for frame in frames))
-
-    def readings(self, change: Callable[[Records], Records], worker: int = 0) -> None:
-        """Change the records of readings in a ledger, which stay whole frames."""
-        frames = self.frames(worker)
-        for number, frame in enumerate(frames):
-            if frame.kind == b"R":
-                changed = change(records_of(frame).copy())
-                frames[number] = Frame(b"R", make_records_frame(b"R", changed.tobytes())[9:])
-        self.write_frames(frames, worker)
-
-    def header(self, worker: int = 0, **members: Any) -> None:
-        self._json_frame(b"H", worker, members)
-
-    def counts(self, worker: int = 0, **members: int) -> None:
-        """Add to the counts at a ledger's end."""
-        end = next(frame for frame in self.frames(worker) if frame.kind == b"E").json()
-        self._json_frame(b"E", worker, {name: end[name] + more for name, more in members.items()})
-
-    def _json_frame(self, kind: bytes, worker: int, members: dict[str, Any]) -> None:
-        frames = self.frames(worker)
-        (number,) = [number for number, frame in enumerate(frames) if frame.kind == kind]
-        body = make_json_frame(kind, {**frames[number].json(), **members})[9:]
-        frames[number] = Frame(kind, body)
-        self.write_frames(frames, worker)
-
-    def lines(self, name: str, change: Callable[[list[str]], list[str]]) -> None:
-        """Change a text file line by line; line ends belong to the lines."""
-        path = self.run / name
-        before = path.read_text().splitlines(keepends=True)
-        after = change(list(before))
-        assert after != before
-        path.write_text("".join(after))
-
-    def second(self, number: int, change: Callable[[dict[str, Any]], None]) -> None:
-        """Change a second in ``seconds.jsonl``."""
-
-        def changed(lines: list[str]) -> list[str]:
-            document = json.loads(lines[number])
-            change(document)
-            lines[number] = json.dumps(document) + "\n"
-            return lines
-
-        self.lines("seconds.jsonl", changed)
-
-    def document(self, change: Callable[[dict[str, Any]], None]) -> None:
-        """Change ``run.json``."""
-        path = self.run / "run.json"
-        document = json.loads(path.read_text())
-        change(document)
-        path.write_text(json.dumps(document))
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable, Iterator
-from functools import cache
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,9 +14,8 @@ from simulator.fleet.metrics.saturation import Limits, Saturation
 from simulator.fleet.run import fleet_run
 from simulator.fleet.run.reporter import RunReporter
 from simulator.fleet.target import client
-from tests.damage.kinds import AUDITED, JUDGED, MENTIONED, REPORTED
-from tests.damage.other_kinds import RECORD
-from tests.damage.run import INCONCLUSIVE, USAGE, Kind, Recorded, audit_of, called, case_of, record, report_of, serving
+from tests.damage.kinds import AUDITED, MENTIONED
+from tests.damage.run import Kind, Recorded, audit_of, case_of, record, report_of, serving
 
 pytestmark = pytest.mark.long
 
@@ -64,53 +62,3 @@ def test_the_audit_finds(kind: Kind, recorded: Recorded, served: str, tmp_path: 
     assert code == kind.code, said
     assert "Traceback" not in said
     assert not [words for words in kind.words if words not in said], said
-
-
-@pytest.mark.parametrize("kind", REPORTED.kinds, ids=lambda kind: f"{kind.place}: {kind.name}")
-def test_the_report_finds(kind: Kind, recorded: Recorded, served: str, tmp_path: Path) -> None:
-    with case_of(recorded, tmp_path) as case:
-        kind.plant(case)
-        code, said = report_of(case, served)
-    assert code == kind.code, said
-    assert "Traceback" not in said
-    assert not [words for words in kind.words if words not in said], said
-
-
-@pytest.fixture(scope="module")
-def recorded_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Recorded]:
-    """The run that the kinds of a place damage, made once."""
-
-    @cache
-    def made(place: str) -> Recorded:
-        return RECORD[place](tmp_path_factory.mktemp("kind"))
-
-    return made
-
-
-@pytest.mark.parametrize("kind", JUDGED.kinds, ids=lambda kind: f"{kind.place}: {kind.name}")
-def test_reports_and_comparisons_of_runs_that_judge_themselves_find(kind: Kind, recorded_of, tmp_path: Path) -> None:
-    recorded = recorded_of(kind.place)
-    with case_of(recorded, tmp_path) as case:
-        kind.plant(case)
-        compared, reason = called(["compare", str(recorded.run), str(case.run), "--anyway"])
-        code, said = report_of(case, "")
-    assert compared in {USAGE, INCONCLUSIVE}, reason
-    assert code == kind.code, said
-    assert "Traceback" not in said + reason
-    assert not [words for words in kind.words if words not in said], said
-
-
-@pytest.mark.parametrize("place", RECORD)
-def test_an_undamaged_copy_of_a_run_that_judges_itself_is_good(place: str, recorded_of, tmp_path: Path) -> None:
-    with case_of(recorded_of(place), tmp_path) as case:
-        code, said = report_of(case, "")
-    assert code == 0, said
-
-
-@pytest.mark.parametrize("kind", REPORTED.kinds[::3], ids=lambda kind: f"{kind.place}: {kind.name}")
-def test_a_comparison_with_it_proves_nothing(kind: Kind, recorded: Recorded, tmp_path: Path) -> None:
-    with case_of(recorded, tmp_path) as case:
-        kind.plant(case)
-        code, said = called(["compare", str(recorded.run), str(case.run), "--anyway"])
-    assert code in {USAGE, INCONCLUSIVE}, said
-    assert "Traceback" not in said

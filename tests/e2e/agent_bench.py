@@ -39,11 +39,17 @@ class AgentProcess:
     """One ``device-agent run``, or another of its programs that run on; what it logs is kept."""
 
     def __init__(
-        self, config: Path, *, program: Sequence[str] = ("run",), module: str = "agent.cli", **environ: str
+        self,
+        config: Path,
+        *,
+        program: Sequence[str] = ("run",),
+        module: str = "agent.cli",
+        command: Sequence[str] = (),
+        **environ: str,
     ) -> None:
         self.lines: list[str] = []
         self._process = subprocess.Popen(
-            [sys.executable, "-m", module, *program, "--config", str(config)],
+            [*(command or (sys.executable, "-m", module)), *program, "--config", str(config)],
             stderr=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             # At the level at which programs say most; a test, or its configuration file through it, may say less.
@@ -153,8 +159,10 @@ class AgentBench:
             f"commands:\n  poll: {{fast_s: 0.2, slow_s: 0.5, idle_s: 1, spread_s: 0}}\n{more}"
         )
 
-    def start(self, *, until: str = "agent=ready", module: str = "agent.cli", **environ: str) -> AgentProcess:
-        agent = AgentProcess(self.config, module=module, **environ)
+    def start(
+        self, *, until: str = "agent=ready", module: str = "agent.cli", command: Sequence[str] = (), **environ: str
+    ) -> AgentProcess:
+        agent = AgentProcess(self.config, module=module, command=command, **environ)
         self._agents.append(agent)
         agent.wait_for(until, START_S)
         return agent

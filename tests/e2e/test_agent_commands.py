@@ -11,7 +11,6 @@ from contextlib import closing
 from importlib.metadata import version
 from pathlib import Path
 
-import click
 import pytest
 from click.testing import CliRunner
 
@@ -160,21 +159,6 @@ def test_config_schema_is_a_schema():
     assert schema["$defs"]["OutboxConfig"]["properties"]["max_bytes"]["unit"] == "bytes"
 
 
-def test_every_command_and_option_has_help_and_an_environment_variable():
-    def look(command, path: str) -> None:
-        assert command.help, path
-        for option in command.params:
-            if option.name in {"help", "version"} or isinstance(option, click.Argument):
-                continue
-            assert option.help, f"{path} {option.name}"
-            assert (option.envvar or "").startswith("DEVICE_AGENT_"), f"{path} {option.name}"
-        for name in getattr(command, "commands", {}) or []:
-            look(command.commands[name], f"{path} {name}")
-
-    for name in device_agent.list_commands(None):
-        look(device_agent.get_command(None, name), name)
-
-
 def test_the_version_is_the_distributions():
     assert version("device-agent") == VERSION
     assert VERSION in run("--version").output
@@ -190,7 +174,6 @@ def test_http_mode_imports_neither_paho_nor_the_simulator_nor_a_subcommand_that_
         "agent.cli.check",
         "agent.cli.init",
         "agent.cli.status",
-        "agent.config.document",
         "fastapi",
         "sqlalchemy",
     ):

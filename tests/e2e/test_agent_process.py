@@ -16,7 +16,6 @@ from pathlib import Path
 
 import pytest
 
-from agent.wire.times import to_rfc3339
 from tests.contract.test_command_source_port import Answer, ScriptedServer
 from tests.e2e.agent_bench import PROMPT_S, SECRET_KEY, SOON_S, wait_until
 from tests.ports import free_port
@@ -232,40 +231,6 @@ def test_trouble_on_the_way_is_one_clear_line_and_no_storm(bench, answer, words)
         assert time.monotonic() - begun_s < PROMPT_S
         assert len(server.asked) < 20
         assert len([each for each in agent.lines if words in each]) <= 2
-    finally:
-        server.stop()
-
-
-def test_a_plain_server_gets_results_as_records_and_history_is_skipped(bench):
-    old = [
-        {"id": f"old-{number}", "command_payload": {"command": "ping"}, "created_at": "2026-01-01T00:00:00Z"}
-        for number in range(2000)
-    ]
-    listed = list(old)
-    server = ScriptedServer(
-        lambda method, path, headers: (
-            Answer(404, {"error": "not_found"})
-            if "well-known" in path
-            else Answer(201, {})
-            if method == "POST"
-            else Answer(body=listed)
-        )
-    )
-    try:
-        bench.write_config(server.base_url)
-        with bench.config.open("a") as file:
-            file.write("  first_contact: skip-history\n")
-        bench.config.write_text(bench.config.read_text().replace("device: {", "device: {product_id: p1, "))
-        agent = bench.start()
-        agent.wait_for("commands=skipped count=2000")
-        later = to_rfc3339(time.time() + 1)
-        listed.append({"id": "new", "command_payload": {"command": "ping"}, "created_at": later})
-        agent.wait_for("command=new state=reported")
-        [body] = [body for body in server.bodies if body]
-        assert body["table_name"] == "command_results"
-        assert body["data_payload"]["command_id"] == "new"
-        assert body["data_payload"]["status"] == "succeeded"
-        assert agent.terminate()[0] == 0
     finally:
         server.stop()
 

@@ -224,7 +224,7 @@ class TestSafeMode:
         manager = manage(**plugin)
         manager.wait_for("mode=safe")
         assert manager.codes == [9, 9]
-        identity = bench.wait_for(bench.send(command="identify", blink_s=0), within_s=LONG_S).result
+        identity = bench.wait_for(bench.send(command="identify"), within_s=LONG_S).result
         assert "did not stay up" in identity["mode"]
         refused = bench.wait_for(bench.send(command="read_sensors"))
         assert refused.status == "rejected"

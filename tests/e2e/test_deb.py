@@ -335,44 +335,6 @@ def changed_since_a_look(machine: Container) -> Callable[[], set[str]]:
     return lambda: before ^ look()
 
 
-def test_what_stands_in_the_way_of_enrolling_has_one_line_and_changes_nothing(machine, packages, tmp_path):
-    """A read-only root, no network, an agent that pip installed before; /var on a partition of its own is none."""
-    with travelling(tmp_path) as journey:
-        journey.set_up()
-        journey.start()
-        url = f"https://127.0.0.1:{journey.port}"
-        terms = ("--product-id", journey.product_id, "--user-id", "me", "--url", url)
-        code = json.loads(journey.run("devices", "invite", "--json", *terms))["code"]
-        (package,) = packages.glob("device-agent_*.deb")
-        install(machine, package)
-        enroll = ("device-agent", "enroll", url, code)
-        changed = changed_since_a_look(machine)
-        apart = ("systemd-run", "--quiet", "--wait", "--pipe", "--property=ProtectSystem=strict")
-        said = machine.ask(*apart, *enroll)
-        assert "/etc/device-agent is on a read-only file system: mount it writable" in said
-        said = machine.ask("unshare", "--net", *enroll)
-        assert "cannot be reached" in said
-        assert "is the network up" in said
-        assert changed() == set()
-
-        unit = "/etc/systemd/system/device-agent.service"
-        machine.write(unit, "[Service]\nExecStart=/opt/device-agent/bin/device-agent run\n")
-        machine.run("systemctl", "daemon-reload")
-        changed = changed_since_a_look(machine)
-        said = machine.ask(*enroll)
-        assert f"{unit} starts another agent, /opt/device-agent/bin/device-agent, than this one" in said
-        assert changed() == set()
-        assert list(journey.client.devices()) == []
-        # What it says to do.
-        machine.run("sh", "-c", f"systemctl stop device-agent; rm {unit}; systemctl daemon-reload")
-
-        machine.run("sh", "-c", "mkdir /kept && cp -a /var/. /kept && mount -t tmpfs var /var && cp -a /kept/. /var")
-        assert "the service runs" in machine.run(*enroll)
-        assert machine.run("findmnt", "--noheadings", "--output=TARGET", "--target", STATE) == "/var"
-        (device,) = journey.client.devices()
-        journey.ping(device.device_id)
-
-
 def test_the_gateway_has_a_package_too(machine, packages):
     (package,) = packages.glob("device-gateway_*.deb")
     install(machine, package)

@@ -5,13 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
-import ssl
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
 
-import httpx
 import pytest
 import yaml
 
@@ -19,7 +16,6 @@ from agent.wire.enrollment import parse_code
 from gateway.certificates import make_certificates
 from tests.e2e.agent_bench import wait_until
 from tests.e2e.test_gateway_journey import travelling
-from tests.killed_at import AT, LIST
 from tests.ports import free_port
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
@@ -173,50 +169,6 @@ def files(folder):
         str(path.relative_to(folder)): (path.stat().st_mode, path.read_bytes() if path.is_file() else b"")
         for path in folder.rglob("*")
     }
-
-
-def test_killed_at_any_step_it_finishes_when_it_is_run_again_and_stays_one_device(journey):
-    journey.start()
-    code = invite(journey, "--count", "50")["code"]
-    (journey.folder / "cards").mkdir()
-
-    def run(identifier, at):
-        folder = journey.folder / "cards" / identifier
-        words = ("enroll", journey.url, code, "--identifier", identifier, "--dir", str(folder))
-        done = subprocess.run(
-            [sys.executable, "-m", "tests.killed_at", *words],
-            env={**os.environ, AT: str(at), LIST: str(journey.folder / "calls")},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        return done.returncode, done.stdout + done.stderr, folder
-
-    exit_code, said, _ = run("SN-0", 0)
-    assert exit_code == 0, said
-    calls = (journey.folder / "calls").read_text().split()
-    assert calls.count("replace") == 3
-    # Each card is killed at five steps in turn before it finishes: one address has thirty tries a minute.
-    cards = [range(first, min(first + 5, len(calls) + 1)) for first in range(1, len(calls) + 1, 5)]
-    for number, steps in enumerate(cards, 1):
-        for at in steps:
-            exit_code, said, _ = run(f"SN-{number}", at)
-            assert exit_code == -signal.SIGKILL or (exit_code == 0 and at > len(calls) - 5), (at, calls, said)
-        exit_code, said, folder = run(f"SN-{number}", 0)
-        assert exit_code == 0, (steps, calls, said)
-        assert sorted(path.name for path in folder.iterdir()) == ["ca.pem", "config.yaml", "token"]
-        device_id = yaml.safe_load((folder / "config.yaml").read_text())["device"]["device_id"]
-        trust = ssl.create_default_context(cafile=folder / "ca.pem")
-        headers = {"Authorization": f"Bearer {(folder / 'token').read_text().strip()}"}
-        answer = httpx.get(f"{journey.url}/devices/{device_id}/commands", headers=headers, verify=trust)
-        assert answer.status_code == 200, (steps, calls)
-    assert [path.name for path in (journey.folder / "cards").glob(".*")] == []
-    # One id for each device, and each has used the code once.
-    assert len(list(journey.client.devices())) == len(cards) + 1
-    (listed,) = json.loads(journey.run("devices", "invites", "--json"))
-    assert listed["enrolled"] == len(cards) + 1
 
 
 def test_a_clock_by_which_the_certificate_is_not_good_is_named_and_nothing_is_written(journey):

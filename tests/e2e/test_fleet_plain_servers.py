@@ -66,7 +66,7 @@ def fleet(
     [
         (Choices(), 0, "nothing was lost"),
         (Choices(text=True, wrapped=True, flat=True), 0, "nothing was lost"),
-        (Choices(page=5, once=True), 0, "nothing was lost"),
+        (Choices(page=5, command_list="once"), 0, "nothing was lost"),
         (Choices(results=404), 0, "nothing was lost"),
         (Choices(refuses=True), 1, "was accepted"),
         (Choices(nameless=True), 3, "name no device"),
@@ -88,7 +88,7 @@ def test_a_run_against_a_plain_server(tmp_path, choices, code, word):
     assert set(server.beyond) == allowed
 
 
-@pytest.mark.parametrize("choices", [Choices(), Choices(once=True), Choices(page=5)], ids=str)
+@pytest.mark.parametrize("choices", [Choices(), Choices(command_list="once"), Choices(page=5)], ids=str)
 def test_commands_of_the_ramp_wait_for_their_devices_first_contact_and_are_carried_out(tmp_path, choices):
     """Such a server lists no states: what is listed at the first contact is history to a device."""
     scenario, out = tmp_path / "s.yaml", tmp_path / "out"

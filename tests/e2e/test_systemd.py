@@ -1,6 +1,6 @@
 """The agent under a real systemd: a Debian that boots, installed as docs/operations.md says.
 
-``SYSTEMD_RELEASE=13`` boots Debian 13 (systemd 257) instead of Debian 12 (systemd 252); ``make systemd`` does both.
+``SYSTEMD_RELEASE=13`` boots Debian 13 (systemd 257) instead of Debian 12 (systemd 252).
 On CI all of them run on Debian 12, and those of the doctor on Debian 13 too.
 
 Each test has a machine of its own, made from one tree, and talks to a service on this machine's loopback.

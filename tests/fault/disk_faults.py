@@ -9,19 +9,22 @@ from __future__ import annotations
 import contextlib
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+import yaml
+
 from agent.adapters.sqlite_store import FILE_NAME
+from agent.wire.commands import CommandRecord
 from simulator.children import program_path
+from simulator.demo import programs
 from tests.fault.processes import ForkedProcess, ForkServer
-from tests.fault.recording import write_config
-from tests.fault.revival import judge_end
-from tests.fault.small_service import SmallService
-from tests.fault.verdict import look_at
+from tests.fault.small_service import SmallService, World
+from tests.fault.verdict import Books, Seen, look_at, read_effects
 
 RECOVERED_WITHIN_S: Final = 30.0
 _WITHIN_S: Final = 60.0
@@ -97,7 +100,7 @@ class Patient:
         """Well, ill, well again; ``killed``: by SIGKILL in the middle of it, and started on the mended disk."""
         recovery = Recovery(fault, killed)
         with SmallService() as service:
-            write_config(self._folder / "agent.yaml", self._state, service.base_url, self._effects)
+            _write_config(self._folder / "agent.yaml", self._state, service.base_url, self._effects)
             agent = self._start()
             try:
                 self._send(service)
@@ -116,9 +119,23 @@ class Patient:
                 self._be_well(service, agent, recovery, began_s)
             finally:
                 agent.kill()
-            last = look_at(self._state / FILE_NAME, self._folder / "peek", whole=True)
-            recovery.faults += judge_end(service.world, last, self._effects).faults
+            recovery.faults += self._judge(service.world)
         return recovery
+
+    def _judge(self, world: World) -> list[str]:
+        last = look_at(self._state / FILE_NAME, self._folder / "peek", whole=True)
+        seen = Seen()
+        seen.add(last)
+        books = Books()
+        books.add(
+            sent={command_id: str(payload["command"]) for command_id, payload in world.payloads.items()},
+            records={command_id: _record(world, command_id) for command_id in world.payloads},
+            effects=read_effects(self._effects),
+            seen=seen,
+            waiting=last.readings,
+            stored=world.stored(),
+        )
+        return books.faults
 
     def _be_ill(self, service: SmallService, agent: ForkedProcess, recovery: Recovery, healthy: int) -> None:
         sent = [self._send(service) for _ in range(3)]
@@ -187,3 +204,40 @@ class Patient:
             if time.monotonic() > until_s:
                 raise RuntimeError(f"waited in vain for {what}: {self._log.read_text()[-2000:]}")
             time.sleep(_LOOK_S)
+
+
+def _write_config(path: Path, state: Path, base_url: str, effects: Path) -> None:
+    """An agent that reads and polls often; its keys go beside the file."""
+    (path.parent / "api_key").write_text("mk_disk\n")
+    (path.parent / "secret_key").write_text("msk_disk\n")
+    for name in ("api_key", "secret_key"):
+        (path.parent / name).chmod(0o600)
+    program = [sys.executable, "-I", "-S", str(Path(programs.__file__).with_name("effect.py")), str(effects)]
+    configuration = {
+        "service": {"base_url": base_url, "timeout_s": 5},
+        "device": {"device_id": "d1"},
+        "auth": {
+            "mode": "key_pair",
+            "allow_secret_key_on_device": True,
+            "api_key_file": str(path.parent / "api_key"),
+            "secret_key_file": str(path.parent / "secret_key"),
+        },
+        "state_dir": str(state),
+        "commands": {"poll": {"fast_s": 0.05, "slow_s": 0.1, "idle_s": 0.2, "spread_s": 0}, "first_contact": "all"},
+        "executables": {"program": {"argv": program, "contract": "once"}},
+        "sensors": [{"name": name, "type": "sequence", "interval_s": 0.1} for name in ("a", "b")],
+        "outbox": {"group_window_s": 0.05},
+        # Being killed is what this agent is for.
+        "safe_mode": {"starts": 0},
+    }
+    path.write_text(yaml.safe_dump(configuration))
+
+
+def _record(world: World, command_id: str) -> CommandRecord:
+    result = world.results.get(command_id, {})
+    return CommandRecord(
+        id=command_id,
+        command_payload=world.payloads[command_id],
+        status=world.status_of(command_id),
+        error=result.get("error"),
+    )

@@ -1,17 +1,13 @@
-"""A service small enough to be put back to any moment of its past: a list of what happened, and what follows from it.
+"""A small service for one agent over HTTP: commands, results, readings singly and in batches, idempotency keys.
 
-It offers what an agent over HTTP uses: commands, results, readings singly and in batches, idempotency keys. It judges
-nothing; :mod:`simulator.service` is the service that does. That one is put back to what a snapshot was saved of, and a
-campaign of power cuts needs the moment of each of its thousands of images, which only the recording of a run names.
+It judges nothing, and a test looks at what it holds without a request.
 """
 
 from __future__ import annotations
 
 import json
 import threading
-import time
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -24,26 +20,9 @@ from agent.wire.extensions import BATCH_SENSOR_DATA, COMMAND_RESULTS, COMMAND_ST
 _OFFERED = [BATCH_SENSOR_DATA, COMMAND_RESULTS, COMMAND_STATUS, IDEMPOTENCY_KEY, RECORDED_AT]
 
 
-@dataclass(frozen=True, slots=True)
-class Happening:
-    """One change of the service's state.
-
-    Attributes:
-        at_s: when, epoch seconds; before the answer left.
-        kind: ``sent``, ``result`` or ``readings``.
-        about: the command's id, or the idempotency key of the readings.
-        content: payload, result, or the list of ``sensor_data``.
-    """
-
-    at_s: float
-    kind: str
-    about: str
-    content: Any
-
-
 @dataclass(slots=True)
 class World:
-    """What follows from what happened.
+    """What the service holds.
 
     Attributes:
         payloads: command id -> payload, oldest first.
@@ -55,24 +34,6 @@ class World:
     results: dict[str, dict[str, Any]] = field(default_factory=dict)
     readings: list[dict[str, float]] = field(default_factory=list)
     keys: set[str] = field(default_factory=set)
-
-    @classmethod
-    def after(cls, happenings: Iterable[Happening]) -> World:
-        """The state after all of these."""
-        world = cls()
-        for each in happenings:
-            world.apply(each)
-        return world
-
-    def apply(self, happening: Happening) -> None:
-        """One more."""
-        if happening.kind == "sent":
-            self.payloads[happening.about] = happening.content
-        elif happening.kind == "result":
-            self.results[happening.about] = happening.content
-        elif not happening.about or happening.about not in self.keys:
-            self.keys.add(happening.about)
-            self.readings += happening.content
 
     def status_of(self, command_id: str) -> str:
         """As the service lists it."""
@@ -93,17 +54,10 @@ class World:
 
 
 class SmallService:
-    """A :class:`World` behind HTTP on a free port. Leaving the block ends it.
+    """A :class:`World` behind HTTP on a free port. Leaving the block ends it."""
 
-    Attributes:
-        happenings: everything since the start.
-        is_down: every request is answered with 503 while it is set.
-    """
-
-    def __init__(self, past: Iterable[Happening] = ()) -> None:
-        self.happenings = list(past)
-        self.world = World.after(self.happenings)
-        self.is_down = False
+    def __init__(self) -> None:
+        self.world = World()
         self._lock = threading.Lock()
         self._server = _Server(self)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), name="small service")
@@ -124,22 +78,22 @@ class SmallService:
         """Its address."""
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
-    def put_back(self, past: Iterable[Happening]) -> None:
-        """The state after these happenings, as if nothing had come after them."""
-        with self._lock:
-            self.happenings = list(past)
-            self.world = World.after(self.happenings)
-
     def send(self, command_id: str, payload: dict[str, Any]) -> None:
         """A command for the device."""
-        self.note("sent", command_id, payload)
-
-    def note(self, kind: str, about: str, content: Any) -> None:
-        """Something happens."""
         with self._lock:
-            happening = Happening(time.time(), kind, about, content)
-            self.happenings.append(happening)
-            self.world.apply(happening)
+            self.world.payloads[command_id] = payload
+
+    def take_result(self, command_id: str, result: dict[str, Any]) -> None:
+        """From the device."""
+        with self._lock:
+            self.world.results[command_id] = result
+
+    def take_readings(self, key: str, readings: list[dict[str, float]]) -> None:
+        """From the device; those of an idempotency key once."""
+        with self._lock:
+            if not key or key not in self.world.keys:
+                self.world.keys.add(key)
+                self.world.readings += readings
 
     def list_open(self) -> list[dict[str, Any]]:
         """The device's poll."""
@@ -172,8 +126,6 @@ class _Requests(BaseHTTPRequestHandler):
     server: _Server
 
     def do_GET(self) -> None:
-        if self._is_down():
-            return
         if self.path.startswith("/.well-known/"):
             self._answer(200, {"extensions": _OFFERED})
         else:
@@ -181,16 +133,14 @@ class _Requests(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        if self._is_down():
-            return
         if self.path.endswith("/result"):
             command_id = self.path.split("/")[-2]
-            self.server.service.note("result", command_id, body)
+            self.server.service.take_result(command_id, body)
             self._answer(200, {"id": command_id, "command_payload": {}, "status": body["status"]})
             return
         items = body if isinstance(body, list) else [body]
         readings = [item["sensor_data"] for item in items]
-        self.server.service.note("readings", self.headers.get("Idempotency-Key", ""), readings)
+        self.server.service.take_readings(self.headers.get("Idempotency-Key", ""), readings)
         if isinstance(body, list):
             self._answer(200, {"accepted": len(items), "errors": []})
         else:
@@ -198,11 +148,6 @@ class _Requests(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         """Nothing."""
-
-    def _is_down(self) -> bool:
-        if self.server.service.is_down:
-            self._answer(503, {"error": "unavailable"})
-        return self.server.service.is_down
 
     def _answer(self, status: int, body: Any) -> None:
         data = json.dumps(body).encode()

@@ -1,8 +1,7 @@
 """A device that updates itself, without a machine: the real launcher, installer, guard, helper and agent as processes.
 
 In place of systemd a thread of the test starts them as the units say: ``ExecStartPre``, restarts, the path unit, READY
-and the watchdog. Every file is in a folder of the test. A process may be killed at the n-th step at which it writes
-below that folder: an audit hook counts (sys.addaudithook), and the programs themselves have nothing for it.
+and the watchdog. Every file is in a folder of the test.
 """
 
 from __future__ import annotations
@@ -10,27 +9,24 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import shutil
-import signal
 import socket
-import sqlite3
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Self
 
 import yaml
 
-from agent.adapters.sqlite_store import FILE_NAME
 from simulator.demo import programs
 from tests.canary import SECRET_KEY
 from tests.e2e.agent_bench import API_KEY
-from tests.fault.ext4_disk import Ext4Disk
 from tests.releases import Maker, write_package
 from tools.build_deb import PACKAGES, launcher
 
@@ -41,43 +37,6 @@ _STOP_S = 10.0
 _WATCHDOG_S = 2.0
 _PATIENCE_S = 20.0
 """A silent agent is killed after so long: ten times what it was told, since the machine may be slow."""
-
-_COUNTED = """
-import os, runpy, sys
-root, note, kind, at = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
-del sys.argv[1:5]
-events = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.symlink", "os.chmod", "os.truncate", "shutil.rmtree"}
-state = os.path.join(root, "var/lib/device-agent/")
-steps = 0
-
-def hook(event, args):
-    global steps
-    if event == "open":
-        if not (isinstance(args[2], int) and args[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)):
-            return
-    elif event not in events:
-        return
-    path = os.fsdecode(args[0]) if isinstance(args[0], (str, bytes, os.PathLike)) else ""
-    is_ours = path.startswith(root) or (event != "open" and not path.startswith("/"))
-    if not is_ours or path.endswith(".lock") or "/status.json" in path:
-        return
-    steps += 1
-    if at == 0 or steps == at:
-        fd = os.open(note, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        os.write(fd, f"{kind} {steps} {event} {path.removeprefix(root)}\\n".encode())
-        os.close(fd)
-    if at and steps == at:
-        os.kill(os.getpid(), 9)
-
-notes = note
-def counted(event, args):
-    if event != "open" or args[0] != notes:
-        hook(event, args)
-
-sys.addaudithook(counted)
-sys.argv = sys.argv[1:]
-runpy.run_path(sys.argv[0], run_name="__main__")
-"""
 
 _HELPER = """
 import os, subprocess, sys
@@ -106,23 +65,6 @@ with socket.socket(socket.AF_UNIX) as made:
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
-    """One moment.
-
-    Attributes:
-        kind: whose process is killed.
-        step: at its so many-th step that writes.
-        run: in its so many-th run.
-        power: everything ends in that moment, and the device boots again.
-    """
-
-    kind: str
-    step: int
-    run: int = 1
-    power: bool = False
-
-
 @dataclass(slots=True)
 class _Unit:
     """A unit of the stand-in."""
@@ -130,7 +72,6 @@ class _Unit:
     command: list[str]
     process: subprocess.Popen[bytes] | None = None
     is_wanted: bool = False
-    starts: int = 0
 
 
 @dataclass(slots=True)
@@ -142,10 +83,7 @@ class Device:
         maker: of its releases.
         base_url, device_id: of the service.
         limits: of the trial, ``[update]``.
-        cut: what is killed; None: nothing.
-        more: further keys of the agent's configuration.
         sensors: beside the witness.
-        disk: mounted at ``root/var``: it loses with the power what was not synced. None: nothing is lost.
     """
 
     folder: Path
@@ -153,18 +91,11 @@ class Device:
     base_url: str
     device_id: str
     limits: dict[str, float] = field(default_factory=lambda: {"probation_s": 1, "deadline_s": 100, "max_starts": 3})
-    cut: Cut | None = None
-    more: dict[str, Any] = field(default_factory=dict)
     sensors: list[dict[str, Any]] = field(default_factory=list)
-    disk: Ext4Disk | None = None
     version: str = "1.0.0"
     ready: threading.Event = field(default_factory=threading.Event)
     alive_s: float = 0.0
-    committed: set[int] = field(default_factory=set)
-    was_cut: bool = False
-    boots: int = 0
     _units: dict[str, _Unit] = field(default_factory=dict)
-    _runs: dict[str, int] = field(default_factory=dict)
     _ending: threading.Event = field(default_factory=threading.Event)
     _threads: list[threading.Thread] = field(default_factory=list)
     _sockets: list[socket.socket] = field(default_factory=list)
@@ -176,18 +107,8 @@ class Device:
         return self.folder / "root"
 
     @property
-    def steps(self) -> Path:
-        return self.folder / "steps"
-
-    @property
     def state(self) -> dict[str, Any]:
         path = self.root / "var/lib/device-agent-releases/state.json"
-        with self._lock:  # not while the disk is away
-            return json.loads(path.read_text()) if path.exists() else {}
-
-    @property
-    def answer(self) -> dict[str, Any]:
-        path = self.root / "var/lib/device-agent-releases/answer.json"
         return json.loads(path.read_text()) if path.exists() else {}
 
     @property
@@ -222,11 +143,6 @@ class Device:
             thread.join(30)
         for each in self._sockets:
             each.close()
-
-    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """Root runs the installer by hand."""
-        command = [sys.executable, "-I", str(self.root / "usr/libexec/device-agent-update"), "--root", str(self.root)]
-        return subprocess.run([*command, *words], capture_output=True, text=True, check=False, timeout=120)
 
     # --- what a package would put there -------------------------------------------------------------------------------
 
@@ -294,7 +210,6 @@ class Device:
                 *self.sensors,
             ],
             "outbox": {"group_window_s": 0.05},
-            **self.more,
         }
 
     def _command(self, kind: str) -> list[str]:
@@ -363,20 +278,12 @@ class Device:
             if self._ending.is_set():
                 return None
             unit = self._units[kind]
-            unit.starts += 1
-            cut = self.cut
-            at = (
-                cut.step
-                if cut is not None and (cut.kind, cut.run) == (kind, unit.starts) and not self.was_cut
-                else 10**9
-            )
-            counting = [sys.executable, "-I", "-c", _COUNTED, str(self.root), str(self.steps), f"{kind}:{unit.starts}"]
             environ = {"PATH": os.environ["PATH"], "RUNTIME_DIRECTORY": str(self.root / "run/device-agent")}
             if kind == AGENT:
                 environ |= {"NOTIFY_SOCKET": str(self.folder / "n"), "WATCHDOG_USEC": str(int(_WATCHDOG_S * 1e6))}
             with (self.folder / "log").open("ab") as log:
                 unit.process = subprocess.Popen(
-                    [*counting, str(0 if self.cut is None else at), *unit.command],
+                    [sys.executable, "-I", *unit.command],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
@@ -384,44 +291,14 @@ class Device:
                 )
             return unit.process
 
-    def _ended(self, kind: str) -> None:
-        """A process has ended: it may have been the cut."""
-        process, cut = self._units[kind].process, self.cut
-        was_killed = process is not None and process.returncode == -signal.SIGKILL
-        if was_killed and cut is not None and cut.kind == kind and not self.was_cut:
-            self.was_cut = self.steps.exists()
-            if self.was_cut and cut.power:
-                self._lose_power()
-        if kind == AGENT:
-            with self._lock:
-                self.committed |= self._committed()
-
-    def _lose_power(self) -> None:
-        with self._lock:
-            self.boots += 1
-            for unit in self._units.values():
-                unit.is_wanted = False
-                if unit.process is not None and unit.process.poll() is None:
-                    unit.process.kill()
-                    unit.process.wait()
-            for name in ("run/device-agent", "run/device-agent-helper"):
-                for path in (self.root / name).iterdir():
-                    path.unlink()
-            (self.root / "proc/sys/kernel/random/boot_id").write_text("boot-2\n")
-            if self.disk is not None:
-                self.disk.cut_power()
-
     def _keep_agent(self) -> None:
         while not self._ending.is_set():
             self.ready.clear()
             self._restarts.clear()
-            boots = self.boots
             # Wants=, and its condition
             self._units[WATCH].is_wanted = bool(self.state)
             if self._run_to_end(GUARD) is None:
                 return
-            if self.boots != boots:
-                continue
             process = self._start(AGENT)
             if process is None:
                 return
@@ -434,16 +311,13 @@ class Device:
                 if hangs or (stop_s and time.monotonic() > stop_s):
                     process.kill()
                 time.sleep(0.02)
-            self._ended(AGENT)
             self._ending.wait(_AGAIN_S)
 
     def _run_to_end(self, kind: str) -> int | None:
         process = self._start(kind)
         if process is None:
             return None
-        code = process.wait()
-        self._ended(kind)
-        return code
+        return process.wait()
 
     def _keep_helper(self) -> None:
         request = self.root / "run/device-agent/request.json"
@@ -456,32 +330,13 @@ class Device:
         while not self._ending.wait(0.05):
             if unit.is_wanted:
                 unit.is_wanted = False
-                code = self._run_to_end(kind)
-                if code and not (self.cut is not None and self.cut.power and self.was_cut and code == -signal.SIGKILL):
+                if self._run_to_end(kind):
                     unit.is_wanted = True
-
-    def _committed(self) -> set[int]:
-        """The witness's readings that the dead agent's outbox holds."""
-        store, copy = self.root / "var/lib/device-agent" / FILE_NAME, self.folder / "peek"
-        if not store.exists():
-            return set()
-        shutil.rmtree(copy, ignore_errors=True)
-        copy.mkdir()
-        for ending in ("-wal", ""):
-            with contextlib.suppress(FileNotFoundError):
-                shutil.copyfile(store.with_name(store.name + ending), copy / (store.name + ending))
-        with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(copy / store.name)) as connection:
-            rows = connection.execute("SELECT body FROM reading WHERE body IS NOT NULL").fetchall()
-            texts = (body.decode() if isinstance(body, bytes) else str(body) for (body,) in rows)
-            return {int(match[1]) for text in texts if (match := re.search(r'"witness_sequence":\s*(\d+)', text))}
-        return set()
 
 
 @contextlib.contextmanager
 def serving(folder: Path) -> Iterator[str]:
     """The files of a folder over HTTP; its address."""
-    from functools import partial
-    from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
     class Quiet(SimpleHTTPRequestHandler):
         def log_message(self, *_: object) -> None:

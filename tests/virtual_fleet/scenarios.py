@@ -90,7 +90,6 @@ CONTEXTS: Mapping[str, Document] = {
         {"fleet": {"models": [{"telemetry": {"every_s": 60}}]}, "phases": [{"until": "waiting_readings < 1"}]},
     ),
     "labels": _context(_HTTP, {"kind": "onboarding_storm", "onboarding": {"rate_per_s": 2}, "fleet": {"devices": 12}}),
-    "limiter": _context(_HTTP, {"kind": "limiter", "level": "wire", "limiter": {"quota": 5, "window_s": 2}}),
 }
 """The least that can be run of each kind, level and transport. ``command_round_trip`` is ``load`` with commands."""
 

@@ -48,8 +48,10 @@ def is_damage(error: BaseException | None) -> bool:
     """The file's content is broken, so that trying again cannot help."""
     if not isinstance(error, sqlite3.Error):
         return False
-    # The module itself raises when a text is not UTF-8, and gives that error no name.
-    return error_name(error).startswith(_DAMAGE) or (not error_name(error) and "decode" in str(error))
+    # The module itself raises when a text is not UTF-8, and gives that error no name. A column or table that is not
+    # there is one whose name was hit in the file.
+    is_hit = (not error_name(error) and "decode" in str(error)) or str(error).startswith("no such ")
+    return error_name(error).startswith(_DAMAGE) or is_hit
 
 
 def is_disk_full(error: StorageError) -> bool:

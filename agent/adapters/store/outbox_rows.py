@@ -4,8 +4,8 @@ Keys ascend without a gap and are never given twice, though delivered rows are d
 the row with the highest key is never deleted but only emptied (its ``body`` becomes NULL), until a later row follows
 it. So a commit touches one page, and the highest key is also the number of readings ever accepted.
 
-An idempotency key is the id of the store that first took the reading, and the key in it. A store that replaces a
-damaged one has an id of its own, and rows that were salvaged keep the old one.
+An idempotency key is the id of the opening of the store that took the reading, and the key in it. Each opening has an
+id of its own: a state directory that goes back to what it was, or is copied, gives its rows again, but no key twice.
 
 There is no index over priorities either: the lowest key that each may have is remembered and only ascends, so rows of
 other priorities are stepped over once.
@@ -24,7 +24,6 @@ from agent.adapters.store.boot_rows import BootRows
 from agent.adapters.store.counts import GapRows, Totals, read_stats
 from agent.adapters.store.failures import Transaction, damage
 from agent.adapters.store.room import DiskRoom
-from agent.adapters.store.thinner import Thinner
 from agent.core.gaps import Gap, gaps_of
 from agent.core.outbox import (
     RELIEVED_AT,
@@ -67,11 +66,13 @@ _READ_SQL: Final = (
 # A transaction must stay small; what a bound that was just lowered makes too much goes with the commits that follow.
 _GO_AT_ONCE: Final = 2_000
 _ROUNDS_MAX: Final = 50
-# So few are not worth thinning out.
-_THIN_MIN: Final = 16
 # The wall clock was set: ages across boots are others now.
 _CLOCK_STEP_S: Final = 30.0
 _TRIED_MAX: Final = 4096
+_SETTLED: Final = "settled_at"
+_UNSAVED: Final = "unsaved"
+# So few of what waits are compared with what the service has.
+_COMPARED_MAX: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +109,19 @@ def decode_values(body: str) -> dict[str, float]:
     return values
 
 
+@dataclass(frozen=True, slots=True)
+class FoundOutbox:
+    """The outbox as an earlier process left it.
+
+    Attributes:
+        used_at: when it last took or gave a reading; None when it never did.
+        waiting: the values of the readings that waited; None when they were too many to be compared.
+    """
+
+    used_at: Moment | None
+    waiting: tuple[dict[str, float], ...] | None
+
+
 class OutboxRows:
     """The :class:`~agent.ports.Outbox` over one connection.
 
@@ -117,7 +131,7 @@ class OutboxRows:
     Args:
         connection: the store's.
         bounds: how much may wait.
-        store_id: of this file, part of the idempotency keys that it gives.
+        store_id: of this opening of the file, part of the idempotency keys that it gives.
         room: on the disk.
         boots: what is known of the time that rows are from; every decision goes by that and by no wall clock.
         transaction: the store's.
@@ -140,7 +154,6 @@ class OutboxRows:
         self._store_id = store_id
         self._room = room
         self._gaps = GapRows(connection)
-        self._thinner = Thinner(connection, lambda where, arguments: self._held(_HELD_SQL + where, *arguments))
         # How often each was handed out in this process; writing that down at each try would wear the flash.
         self._tried: OrderedDict[int, int] = OrderedDict()
         self._totals: Totals | None = None
@@ -179,6 +192,23 @@ class OutboxRows:
         self._origins.clear()
         self._age_due_s = 0.0
         self._gaps.forget_memory()
+
+    def found(self) -> FoundOutbox:
+        """What an earlier process left; to be asked before anything is put or settled."""
+        moments = [
+            Moment(*row)
+            for row in self._db.execute(
+                "SELECT mono, wall, boot_id FROM reading JOIN origin ON origin.id = origin ORDER BY key DESC LIMIT 1"
+            )
+        ]
+        settled = self._db.execute("SELECT value FROM meta WHERE name = ?", (_SETTLED,)).fetchone()
+        if settled is not None:
+            moments.append(Moment(*json.loads(settled[0])))
+        rows = self._db.execute("SELECT body FROM reading WHERE body IS NOT NULL LIMIT ?", (_COMPARED_MAX + 1,))
+        bodies = [str(body) for (body,) in rows]
+        waiting = tuple(decode_values(body) for body in bodies) if len(bodies) <= _COMPARED_MAX else None
+        used_at = max((self._boots.dated(each) for each in moments), key=lambda each: each.wall_s, default=None)
+        return FoundOutbox(used_at, waiting)
 
     def highest_key(self) -> int:
         """The highest key ever given; 0 for none."""
@@ -275,21 +305,8 @@ class OutboxRows:
         return Shortage(totals.waiting - totals.rows[Priority.GAP] - self._bounds.max_rows, size_bytes, reason)
 
     def _choose_gone(self, shortage: Shortage, limit: int) -> list[tuple[StoredItem, DropReason]]:
-        if self._bounds.when_full is WhenFull.THIN_OUT:
-            thinned = self._thin_out()
-            if thinned:
-                return [(held, DropReason.THINNED) for held in thinned]
         lowest_first = sorted(set(Priority) - {Priority.GAP}, reverse=True)
         return evict((self._free(self._queue(rank)) for rank in lowest_first), shortage, limit)
-
-    def _thin_out(self) -> Sequence[StoredItem]:
-        """A step of a round over the older half of the lowest priority that has many readings."""
-        totals = self._count()
-        rank = max((rank for rank in Priority if rank >= 0 and totals.rows[rank] > _THIN_MIN), default=None)
-        if rank is None:
-            return ()
-        kept = kept_together(self._in_flight, totals.waiting)
-        return self._thinner.step(rank, totals.rows[rank], totals.first[rank], kept)
 
     def _drop_too_old(self, now: Moment) -> int:
         """Drop for age, where that may have something to do since it was last looked at."""
@@ -317,6 +334,29 @@ class OutboxRows:
         """Count readings that were dropped before they could be stored."""
         with self._transaction():
             self._gaps.note(gap)
+
+    def note_unsaved(self, gap: Gap | None) -> None:
+        """Write down what is only in memory; None when all of it is stored. It counts should this process end."""
+        with self._transaction():
+            if gap is None:
+                self._db.execute("DELETE FROM meta WHERE name = ?", (_UNSAVED,))
+            else:
+                moments = (value for at in (gap.since, gap.until) for value in (at.monotonic_s, at.wall_s, at.boot_id))
+                self._db.execute(
+                    "INSERT OR REPLACE INTO meta VALUES (?, ?)", (_UNSAVED, json.dumps([gap.rows, *moments]))
+                )
+
+    def count_unsaved(self) -> int:
+        """Count what an earlier process had only in memory when it ended as dropped; how many readings."""
+        row = self._db.execute("SELECT value FROM meta WHERE name = ?", (_UNSAVED,)).fetchone()
+        if row is None:
+            return 0
+        rows, *moments = json.loads(row[0])
+        with self._transaction():
+            self._gaps.note(Gap(DropReason.UNSAVED, rows, Moment(*moments[:3]), Moment(*moments[3:])))
+            self._record_gaps()
+            self.note_unsaved(None)
+        return int(rows)
 
     def _note(self, dropped: Iterable[tuple[StoredItem, DropReason]]) -> None:
         for gap in gaps_of(dropped):
@@ -395,7 +435,12 @@ class OutboxRows:
                     "DELETE FROM set_aside WHERE key NOT IN (SELECT key FROM set_aside ORDER BY key DESC LIMIT ?)",
                     (SET_ASIDE_MAX,),
                 )
-            self._delete(outcome.delivered)
+            if self._delete(outcome.delivered):
+                now = self._boots.clock.now()
+                self._db.execute(
+                    "INSERT OR REPLACE INTO meta VALUES (?, ?)",
+                    (_SETTLED, json.dumps([now.monotonic_s, now.wall_s, now.boot_id])),
+                )
             self._record_gaps()
 
     def stats(self) -> OutboxStats:

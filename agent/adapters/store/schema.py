@@ -18,30 +18,6 @@ from typing import Final
 
 from agent.adapters.store.database import Schema, open_file
 
-# By version, see Schema.
-# 2: priorities, and the episodes of dropped readings that have no record yet. A reading of normal priority takes one
-#    byte more, since SQLite has a form of its own for 0 and 1 that needs no content.
-_STEPS: Final[dict[int, str]] = {
-    2: """
-ALTER TABLE reading ADD COLUMN priority INTEGER NOT NULL DEFAULT 1;
-ALTER TABLE set_aside ADD COLUMN priority INTEGER NOT NULL DEFAULT 1;
-CREATE TABLE open_gap (
-    reason TEXT PRIMARY KEY, rows INTEGER NOT NULL,
-    since_mono REAL NOT NULL, since_wall REAL NOT NULL, since_boot TEXT NOT NULL,
-    until_mono REAL NOT NULL, until_wall REAL NOT NULL, until_boot TEXT NOT NULL
-) WITHOUT ROWID;
-""",
-    # The true time of a boot minus its monotonic clock, as two bounds learned at ``mono``; no row: it is not known.
-    3: """
-CREATE TABLE boot (boot_id TEXT PRIMARY KEY, low REAL NOT NULL, high REAL NOT NULL, mono REAL NOT NULL) WITHOUT ROWID;
-""",
-    # Why the service does not have the result of a command that is over here.
-    4: """
-ALTER TABLE command ADD COLUMN put_aside TEXT;
-CREATE INDEX command_put_aside ON command (seq) WHERE state = 'put_aside';
-""",
-}
-
 PAGE_BYTES: Final = 1024
 WAL_MAX_BYTES: Final = 4 * 1024 * 1024
 """The write-ahead log of a store that may be large."""
@@ -55,8 +31,11 @@ _STATEMENTS: Final = 20
 _CACHE_KIB: Final = 1024
 
 # command.state has a partial index, so that ten thousand remembered commands do not slow the search for open ones.
-# origin: which boot a reading's monotonic clock belongs to, and which store gave it its key. Ids are small, since
-# every reading carries one. reading.body is NULL for the one row that only marks the highest key ever given.
+# origin: which boot a reading's monotonic clock belongs to, and which opening of the store gave it its key. Ids are
+# small, since every reading carries one. reading.body is NULL for the one row that only marks the highest key given.
+# reading.priority is 1 where nothing was said, since SQLite has a form of its own for 0 and 1 that needs no content.
+# boot: the true time of a boot minus its monotonic clock, as two bounds learned at ``mono``; no row: it is not known.
+# command.put_aside: why the service does not have the result of a command that is over here.
 _TABLES: Final = """
 CREATE TABLE schema_version (version INTEGER NOT NULL);
 CREATE TABLE setting (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -76,23 +55,32 @@ CREATE TABLE command (
     received_mono REAL NOT NULL, received_wall REAL NOT NULL, received_boot TEXT NOT NULL,
     started_mono REAL, started_wall REAL, started_boot TEXT,
     finished_mono REAL, finished_wall REAL, finished_boot TEXT,
-    outcome TEXT, result TEXT, error TEXT
+    outcome TEXT, result TEXT, error TEXT,
+    put_aside TEXT
 );
+CREATE INDEX command_put_aside ON command (seq) WHERE state = 'put_aside';
 CREATE INDEX command_open ON command (state, seq) WHERE state IN ('received', 'started', 'finished');
 CREATE TABLE origin (id INTEGER PRIMARY KEY, boot_id TEXT NOT NULL, store_id TEXT NOT NULL);
 CREATE TABLE reading (
-    key INTEGER PRIMARY KEY, origin INTEGER NOT NULL, mono REAL NOT NULL, wall REAL NOT NULL, body TEXT
+    key INTEGER PRIMARY KEY, origin INTEGER NOT NULL, mono REAL NOT NULL, wall REAL NOT NULL, body TEXT,
+    priority INTEGER NOT NULL DEFAULT 1
 );
 CREATE TABLE set_aside (
     key INTEGER PRIMARY KEY, origin INTEGER NOT NULL, mono REAL NOT NULL, wall REAL NOT NULL, body TEXT NOT NULL,
-    reason TEXT NOT NULL
+    reason TEXT NOT NULL, priority INTEGER NOT NULL DEFAULT 1
 );
 CREATE TABLE gap (reason TEXT PRIMARY KEY, rows INTEGER NOT NULL, from_wall REAL NOT NULL, to_wall REAL NOT NULL)
     WITHOUT ROWID;
+CREATE TABLE open_gap (
+    reason TEXT PRIMARY KEY, rows INTEGER NOT NULL,
+    since_mono REAL NOT NULL, since_wall REAL NOT NULL, since_boot TEXT NOT NULL,
+    until_mono REAL NOT NULL, until_wall REAL NOT NULL, until_boot TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE boot (boot_id TEXT PRIMARY KEY, low REAL NOT NULL, high REAL NOT NULL, mono REAL NOT NULL) WITHOUT ROWID;
 """
 
 
-SCHEMA: Final = Schema("the agent", _TABLES, frozenset(), _STEPS)
+SCHEMA: Final = Schema("the agent", _TABLES, frozenset())
 
 
 def wal_bytes(max_bytes: int) -> int:

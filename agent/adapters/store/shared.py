@@ -108,6 +108,13 @@ class Buffer:
         self._gap = None
         return load
 
+    @property
+    def unsaved(self) -> Gap | None:
+        """What would be lost if the process ended now; None for nothing."""
+        if not self.drafts:
+            return None
+        return Gap(DropReason.UNSAVED, len(self.drafts), self.drafts[0].at, self.drafts[-1].at)
+
     def unload(self, load: Load) -> None:
         """The commit failed: all of it waits again."""
         self.drafts.extendleft(reversed(load.drafts))

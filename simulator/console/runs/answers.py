@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import PurePath
 from typing import Final
 
 from simulator.service.answers import Answer, Header
@@ -22,17 +21,14 @@ _HEADERS: Final[tuple[Header, ...]] = (
 )
 _PLAIN: Final = (b"content-security-policy", b"sandbox; default-src 'none'; frame-ancestors 'self'")
 _PLAIN_TYPE: Final[Header] = (b"content-type", b"text/plain; charset=utf-8")
-_OTHER_TYPE: Final[Header] = (b"content-type", b"application/octet-stream")
 
 
 def page(html: bytes) -> Answer:
-    """A report, or a comparison."""
+    """A report."""
     headers = (*_HEADERS, (b"content-security-policy", SANDBOX.encode()), (b"x-frame-options", b"SAMEORIGIN"))
     return Answer(200, html, headers, (b"content-type", b"text/html; charset=utf-8"))
 
 
-def plain_file(name: str, content: bytes) -> Answer:
-    """A file of a run: text to look at, whatever it says that it is; what is no text is only saved."""
-    if PurePath(name).suffix == ".parquet":
-        return Answer(200, content, (*_HEADERS, _PLAIN, (b"content-disposition", b"attachment")), _OTHER_TYPE)
+def plain_file(content: bytes) -> Answer:
+    """A file of a run: text to look at, whatever it says that it is."""
     return Answer(200, content, (*_HEADERS, _PLAIN), _PLAIN_TYPE)

@@ -30,8 +30,7 @@ _KEPT: Final = 2_000
 _NAME_BYTES: Final = 255
 _SENTENCES: Final = 20
 _CHARACTERS: Final = 500
-_LISTED: Final = frozenset({".csv", ".parquet", ".json", ".jsonl", ".xml", ".prom", ".html"})
-_UNITS: Final = {"time": "s", "rate": "per_s", "share": "share"}
+_LISTED: Final = frozenset({".csv", ".json", ".jsonl", ".xml", ".html"})
 _STATES: Final = {"it still goes on": RunState.RUNNING, "it was killed": RunState.KILLED}
 
 
@@ -219,11 +218,11 @@ def _verdict(record: RunRecord) -> VerdictShown:
 
 
 def _figures(record: RunRecord) -> list[FigureShown]:
-    from simulator.fleet.report.history import headline_values  # numpy: 20 MB that a service without runs need not have
+    from simulator.fleet.report.figures import headline_values  # numpy: 20 MB that a service without runs need not have
 
     return [
-        FigureShown(name=name, value=value, unit=_UNITS[kind])
-        for name, (kind, value) in headline_values(record).items()
+        FigureShown(name=name, value=value, unit=unit)
+        for name, (unit, value) in headline_values(record).items()
         if math.isfinite(value)
     ]
 

@@ -47,7 +47,7 @@ class Programs:
             Unavailable: it took too long or wrote too much, too many wait already, or the service ends.
         """
         if self._waiting >= _WAITING_MAX:
-            raise Unavailable("too_busy", "Too many checks and comparisons wait already.", retry_after_s=5)
+            raise Unavailable("too_busy", "Too many checks wait already.", retry_after_s=5)
         self._waiting += 1
         try:
             async with self._turn:

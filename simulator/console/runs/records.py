@@ -117,21 +117,6 @@ class ScenarioChecked(TypedDict):
     plan: dict[str, Any] | None
 
 
-class ComparisonShown(TypedDict):
-    """Two runs held against each other, or the history of more.
-
-    ``outcome`` is ``not_worse``, ``worse`` or ``not_judged``; ``page`` is its page; ``result`` is what `compare --json`
-    prints.
-    """
-
-    id: str
-    runs: list[str]
-    outcome: str
-    conclusion: str
-    page: str
-    result: dict[str, Any]
-
-
 class StartRun(Sent):
     """Start a run."""
 
@@ -145,11 +130,3 @@ class StopRun(Sent):
     at_once: Annotated[
         bool, Field(description="End a run that is being stopped already without handing over what is under way.")
     ] = False
-
-
-class CompareRuns(Sent):
-    """Hold runs against each other: two as A and B, more as a history."""
-
-    runs: Annotated[list[Text], Field(min_length=2, max_length=50, description="Ids of runs; of two the first is A.")]
-    phase: Annotated[Text | None, Field(description="Of two runs: compare this phase only.")] = None
-    anyway: Annotated[bool, Field(description="Compare runs of different scenarios, too.")] = False

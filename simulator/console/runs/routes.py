@@ -8,12 +8,9 @@ from typing import Final
 
 from agent.errors import ConfigurationError, StorageError
 from simulator.console.runs.answers import page, plain_file
-from simulator.console.runs.comparing import COMPARISONS
 from simulator.console.runs.folder import REPORT_FILE, FoundRun
 from simulator.console.runs.plain_files import check_plain
 from simulator.console.runs.records import (
-    CompareRuns,
-    ComparisonShown,
     RunList,
     RunShown,
     ScenarioChecked,
@@ -114,28 +111,7 @@ class RunRoutes:
         content = await self._read(run, name) if name in shown["files"] else None
         if content is None:
             raise NotFound("file_not_found", "This run has no such file.")
-        return page(content) if name == REPORT_FILE else plain_file(name, content)
-
-    async def compare(self, call: Call) -> Answer:
-        """Hold runs against each other."""
-        wanted = await call.message(CompareRuns)
-        if len(set(wanted.runs)) != len(wanted.runs):
-            raise invalid("runs", "name each run once")
-        found = []
-        for run_id in wanted.runs:
-            run = self._runs.folder.find(run_id)
-            if run is None:
-                raise self._runs.no_run(run_id)
-            found.append(run)
-        made = await self._runs.comparisons.compare(found, wanted)
-        return created(made, made["page"])
-
-    async def comparison(self, call: Call) -> Answer:
-        """The page of a comparison."""
-        made = self._runs.comparisons.page(call.path("id"))
-        if made is None:
-            raise NotFound("comparison_not_found", "This comparison is not kept any more: make it again.")
-        return page(made)
+        return page(content) if name == REPORT_FILE else plain_file(content)
 
     async def scenarios(self, call: Call) -> Answer:
         """The scenarios that may be started."""
@@ -303,26 +279,6 @@ def make_endpoints(runs: Runs) -> tuple[Endpoint, ...]:
             Reply(200, "The file, as plain text", media_type="text/plain"),
             Reply(404, "`run_not_found`; `file_not_found`", ERROR),
             Reply(409, "`file_refused`", ERROR),
-        ),
-        endpoint(
-            "POST",
-            COMPARISONS,
-            routes.compare,
-            "compare_runs",
-            "Hold two runs against each other, or make the history of more",
-            Reply(201, "What `compare` says, and where its page is", ComparisonShown, located=True),
-            _NO_RUN,
-            Reply(409, "`not_comparable`: such as runs of different scenarios", ERROR),
-            body=CompareRuns,
-        ),
-        endpoint(
-            "GET",
-            f"{COMPARISONS}/{{id}}",
-            routes.comparison,
-            "show_comparison",
-            "The page of one of the last comparisons",
-            Reply(200, "The page", media_type=html),
-            Reply(404, "`comparison_not_found`", ERROR),
         ),
         endpoint(
             "GET",

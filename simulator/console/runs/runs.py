@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from agent.errors import ConfigurationError
-from simulator.console.runs.comparing import Comparisons
 from simulator.console.runs.folder import RunsFolder
 from simulator.console.runs.programs import Programs
 from simulator.console.runs.records import RunList, RunShown
@@ -64,7 +63,6 @@ class Runs:
         if settings.runs is not None:
             self.folder.check()
         self.scenarios = ScenariosFolder(settings.scenarios, self.programs)
-        self.comparisons = Comparisons(self.programs)
         self.started = StartedRuns(self.folder, self._write_keys)
         self.watchers = 0
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="console-runs")

@@ -11,7 +11,6 @@ import click
 
 from agent.errors import ConfigurationError
 from simulator.credentials import takes_ca_file
-from simulator.fleet.report.table_files import FORMATS
 from simulator.fleet.scenario.reading import ScenarioFile, read_scenario_file
 from simulator.fleet.target.target import TargetOptions
 from simulator.terminal import CommandLineError
@@ -107,16 +106,6 @@ takes_python = click.option(
     "--allow-python", is_flag=True, help="Run the Python files that signals name, with all the rights that you have."
 )
 """Add the option that lets a scenario be a program."""
-
-
-takes_formats = click.option(
-    "--export",
-    "formats",
-    type=click.Choice(FORMATS),
-    multiple=True,
-    help="Format of the tables; csv is always written, parquet beside it. May be given several times.",
-)
-"""Add the option that names the formats of tables."""
 
 
 def read_or_refuse(path: Path, *, allow_python: bool) -> ScenarioFile:

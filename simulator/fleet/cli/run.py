@@ -16,7 +16,6 @@ from simulator.fleet.cli.options import (
     check_cluster,
     read_or_refuse,
     takes_cluster,
-    takes_formats,
     takes_python,
     takes_target,
 )
@@ -24,7 +23,6 @@ from simulator.fleet.report.live import RunView, run_view
 from simulator.fleet.report.progress_lines import STANDARD_OUTPUT, ProgressView
 from simulator.fleet.report.prometheus.address import MeteredView, MetricsAddress
 from simulator.fleet.report.run_status import RunHead
-from simulator.fleet.report.table_files import check_formats
 from simulator.fleet.report.writing import record_text
 from simulator.fleet.run.fleet_run import RunInterrupted, RunOptions, perform_run
 from simulator.fleet.scenario.reading import ScenarioFile
@@ -65,7 +63,6 @@ _LEFT = (
 @takes_cluster
 @click.option("--quiet", is_flag=True, help="Show nothing; the exit code says how it ended.")
 @click.option("--json", "as_json", is_flag=True, help="Print the record of the run as JSON.")
-@takes_formats
 @takes_python
 def run_command(
     *,
@@ -83,7 +80,6 @@ def run_command(
     cluster_resource: str | None,
     quiet: bool,
     as_json: bool,
-    formats: tuple[str, ...],
     allow_python: bool,
 ) -> ExitCode:
     """Run a fleet against a service, as SCENARIO says, and prove that nothing was lost.
@@ -93,7 +89,6 @@ def run_command(
     changed, 5 the target cannot be reached or went away, or the record could not be written, 130 ended by Ctrl-C.
     """
     with _ended_by_hand(local=local), errors_in_one_line(), terminations_as_interrupts(), ExitStack() as ends:
-        check_formats(formats)
         takes_output = progress == STANDARD_OUTPUT
         if takes_output and as_json:
             raise ConfigurationError(
@@ -125,7 +120,7 @@ def run_command(
                 view = MeteredView(view, MetricsAddress(metrics_port, head))
             return view if progress is None else ProgressView(view, progress, head)
 
-        options = RunOptions(file, way, folder, permissions, audit, formats, cluster, cluster_resource)
+        options = RunOptions(file, way, folder, permissions, audit, cluster, cluster_resource)
         record = perform_run(options, make_view)
     if as_json:
         click.echo(record_text(record), nl=False)

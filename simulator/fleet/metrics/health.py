@@ -17,6 +17,8 @@ from typing import Any, Final, Protocol
 LAG_EVERY_S: Final = 0.05
 STOOD_STILL_S: Final = 1.0
 """What makes the load stood still when it comes so late: a shorter delay is a busy machine's."""
+# Where there is no such clock, as on macOS, the monotonic one goes on while the machine sleeps.
+_BOOT_CLOCK: Final[int] = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 # A loop that stood still closes several seconds at once; shares of the moments between would mean nothing.
 _SHORTEST_S: Final = 0.1
 _FEWEST_TICKS: Final = 10
@@ -49,7 +51,7 @@ class ProcessHealth:
 
 def boot_time() -> float:
     """Seconds since the machine started, its sleep included: nobody sets this clock, and no signal stops it."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
+    return time.clock_gettime(_BOOT_CLOCK)
 
 
 class Timer(Protocol):

@@ -15,7 +15,7 @@ from simulator.fleet.plan.timeline import PhaseSpan
 from simulator.fleet.plan.workers import count_workers
 from simulator.fleet.scenario.faults import count_concerned, fault_end_s, fault_title
 from simulator.fleet.scenario.fleet import ModelSettings
-from simulator.fleet.scenario.kinds import LimiterSettings, OnboardingSettings
+from simulator.fleet.scenario.kinds import OnboardingSettings
 from simulator.fleet.scenario.load import ClosedArrivals, OpenArrivals
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.phases import StormPhase
@@ -23,7 +23,6 @@ from simulator.fleet.scenario.preparation import REGISTERED_PER_S, preparing_s
 
 _PORTS: Final = 28_000
 _SCAN: Final = "http.scan_qr"
-_BURSTS: Final = 2
 _HEAD_BYTES: Final = 260
 _READING_BYTES: Final = (90, 32)
 """Of one reading in JSON: what every one has, and what each value adds."""
@@ -150,7 +149,7 @@ def forecast(plan: Plan, digest: str, cores: int | None = None) -> Forecast:
     if scenario.kind == "onboarding_storm":
         phases, notes = _as_labels_last(phases, scenario.fleet.devices)
     counts = {name: sum(p.rates.get(name, 0.0) * (p.end_s - p.begin_s) for p in phases) for name in peaks}
-    counts = {**counts, **_history(scenario), **_trial(scenario)}
+    counts = {**counts, **_history(scenario)}
     keys = max(len(scenario.target.keys), 1)
     sent, received = _volume(scenario, counts)
     waits_s = sum(phase.until_within_s for phase in scenario.phases if phase.until is not None)
@@ -255,9 +254,6 @@ def _rates(scenario: Scenario, online: float, asked: float, factor: float) -> Ra
                 "http.register": labels * (1 + settings.races),
                 "http.remove": labels * settings.remove,
             }
-        case "limiter":
-            limiter = scenario.limiter or LimiterSettings()
-            return {"http.devices": limiter.quota * limiter.over / limiter.window_s}
         case "backfill":
             return {}
     if scenario.arrivals:
@@ -306,12 +302,6 @@ def _history(scenario: Scenario) -> Rates:
     return {"http.sensor_data": batches}
 
 
-def _trial(scenario: Scenario) -> Rates:
-    """Requests of a limiter's test: more than the quota in two windows, whatever the phases' length."""
-    limiter = scenario.limiter or LimiterSettings()
-    return {"http.devices": _BURSTS * limiter.quota * limiter.over} if scenario.kind == "limiter" else {}
-
-
 def _volume(scenario: Scenario, counts: Rates) -> tuple[int, int]:
     fixed, each = _READING_BYTES
     models = scenario.fleet.models
@@ -337,7 +327,7 @@ def _sockets(scenario: Scenario) -> int:
     if target.traits.has_sessions:
         return devices
     closed = sum(arrivals.users for arrivals in scenario.arrivals if isinstance(arrivals, ClosedArrivals))
-    if scenario.level == "wire" or scenario.kind in {"onboarding_storm", "limiter"}:
+    if scenario.level == "wire" or scenario.kind == "onboarding_storm":
         return devices if target.connections == "per_device" else max(target.pool, closed)
     # A held poll keeps its connection; readings and results need one beside it.
     held = devices if target.traits.polls == "held" and scenario.kind != "backfill" else 0

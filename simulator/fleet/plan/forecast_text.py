@@ -19,7 +19,7 @@ _BAR: Final = 30
 def describe(made: Forecast) -> Iterator[str]:
     """The lines, without ends."""
     models = ", ".join(f"{count:,} {name}" for name, count in made.models.items())
-    has_devices = made.kind not in {"limiter", "onboarding_storm"}
+    has_devices = made.kind != "onboarding_storm"
     kind, over = made.kind.replace("_", " "), f"at level {made.level} over {made.transport}"
     # Without devices there are none that could be of a level, or poll.
     yield f"{made.name}: {kind} {over if has_devices else 'over http'}, to {made.target}"
@@ -93,9 +93,8 @@ def _needs(made: Forecast) -> Iterator[str]:
     short = "" if made.sockets <= made.ports else f"; only {made.ports:,} ports: raise target.source_addresses"
     yield f"sockets     at most about {made.sockets:,}{short}"
     keys = "1 key" if made.keys == 1 else f"{made.keys} keys"
-    # A limiter's test has to ask for more than it may have: more keys would not help it.
-    need = "" if made.kind == "limiter" else f"; at 1,000 a minute it would need {made.keys_needed}"
-    yield f"quota       {made.quota_per_minute:,} requests a minute with {keys}{need}"
+    yield f"quota       {made.quota_per_minute:,} requests a minute with {keys}; at 1,000 a minute "
+    yield f"            it would need {made.keys_needed}"
     for sentence in made.unplanned:
         yield f"not counted {sentence}"
     for sentence in made.notes:

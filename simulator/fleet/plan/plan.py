@@ -216,7 +216,7 @@ def periodic_of(scenario: Scenario, kinds: Indices, devices: range) -> Iterator[
         kinds: the model of each device of the fleet.
         devices: the range.
     """
-    if scenario.kind in {"onboarding_storm", "limiter"} or scenario.arrivals:
+    if scenario.kind == "onboarding_storm" or scenario.arrivals:
         return
     for index, model in enumerate(scenario.fleet.models):
         local = np.flatnonzero(kinds[devices.start : devices.stop] == index).astype(np.int64)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from simulator.fleet.metrics.ages import AGE_OPERATIONS, COMMAND_AGE, shown_ages
+from simulator.fleet.metrics.ages import AGE_OPERATIONS, COMMAND_AGE, READING_AGE, shown_ages
 from simulator.fleet.metrics.histogram import Histogram, merged
 from simulator.fleet.metrics.stages import without_stages
 from simulator.fleet.metrics.subjects import FAILED, HELD, WAITED
@@ -313,3 +313,25 @@ def phase_figures(operations: Operations) -> tuple[OperationFigures, ...]:
         *(OperationFigures.from_parts(name, (classes,), 0.0) for name, classes in ages.items()),
         *figures_by_operation(without_stages(operations), 0.0).values(),
     )
+
+
+def headline_values(record: RunRecord) -> dict[str, tuple[str, float]]:
+    """The headline figures of a run over its whole time, the most important first: unit (as in comparisons) and value.
+
+    One that nothing was measured of is missing.
+    """
+    found: dict[str, tuple[str, float]] = {}
+    figures = run_figures(record)
+    ages = {age.name: age.figures for age in figures.ages if age.is_whole}
+    played_s = record.duration_s if record.drained_from_s is None else record.drained_from_s
+    for name, percents in ((READING_AGE, (50.0, 99.0)), (COMMAND_AGE, (99.0,))):
+        for percent in percents if name in ages and ages[name].response.count else ():
+            found[f"{name} p{percent:g}"] = "s", ages[name].response.percentile(percent)
+    if READING_AGE in ages and OutcomeClass.OK in ages[READING_AGE].counts and played_s > 0:
+        found["readings accepted per second"] = "per_s", ages[READING_AGE].good / played_s
+    if every := figures.whole.total - figures.whole.limited:
+        found["errors"] = "share", figures.whole.errors / every
+    for name, each in sorted(figures.operations.items()):
+        if name not in HELD and each.response.count:
+            found[f"{name} p99"] = "s", each.response.percentile(99.0)
+    return found

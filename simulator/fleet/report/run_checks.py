@@ -8,24 +8,23 @@ from simulator.fleet.metrics.threshold_judging import missed_text
 from simulator.fleet.record import AuditRecord, RunRecord, ThresholdResult, VerdictStatus
 from simulator.fleet.report.formatting import VERDICT_WORDS, clock_text
 from simulator.fleet.report.page.plots import spans_with_drain
-from simulator.fleet.report.summary import WRONGS, LimiterCheck, limiter_checks, observed_text, streams_of
+from simulator.fleet.report.summary import WRONGS, observed_text, streams_of
 from simulator.report_parts.checks import Check, CheckRun, Mark
 
 _INCOMPLETE: Final = {VerdictStatus.INCONCLUSIVE, VerdictStatus.UNREACHABLE, VerdictStatus.INTERRUPTED}
-_THRESHOLDS, _AUDIT, _LIMITER, _RUN = "thresholds", "audit", "limiter", "run"
+_THRESHOLDS, _AUDIT, _RUN = "thresholds", "audit", "run"
 
 
 def checks_of(record: RunRecord) -> CheckRun:
     """Every finding of a run, for :func:`simulator.report_parts.junit.junit_xml`.
 
-    A case for each phase, which fails with its barrier, for each threshold, each check of a limiter and each count of
+    A case for each phase, which fails with its barrier, for each threshold, each count of
     the audit. A sentence of the verdict that none of these says in the same words is a case of its own, so that a run
     that did not pass is never without one. It is an error, instead of a failure, where the run says nothing about the
     target: its generator was at the limit, or it ended early. Times are those of phases, of what a threshold looks at,
     and of reading back; what has none of its own has none in the file.
     """
     checks = [*_phases(record), *(_threshold(result, record) for result in record.thresholds)]
-    checks += [_limiter(check, record.duration_s) for check in limiter_checks(record)]
     checks += _audit(record.audit)
     is_incomplete = record.verdict.word in _INCOMPLETE
     reasons = {check.reason for check in checks if check.mark is Mark.BAD}
@@ -36,7 +35,7 @@ def checks_of(record: RunRecord) -> CheckRun:
     elif not is_incomplete:
         checks += [Check(_RUN, sentence, sentence, Mark.BAD, sentence) for sentence in untold]
     audit_s = record.audit.took_s if record.audit else 0.0
-    lengths = {_THRESHOLDS: _phases_s(record), _AUDIT: audit_s, _LIMITER: record.duration_s, _RUN: record.duration_s}
+    lengths = {_THRESHOLDS: _phases_s(record), _AUDIT: audit_s, _RUN: record.duration_s}
     return CheckRun(
         title=f"fleet run {record.name}",
         headline=VERDICT_WORDS[record.verdict.word],
@@ -78,12 +77,6 @@ def _threshold(result: ThresholdResult, record: RunRecord) -> Check:
     }[mark]
     seconds = _phases_s(record, phase) or None
     return Check(_THRESHOLDS, result.expression, result.expression, mark, reason, seconds)
-
-
-def _limiter(check: LimiterCheck, duration_s: float) -> Check:
-    mark = {"held": Mark.GOOD, "broken": Mark.BAD}.get(check.outcome, Mark.SKIPPED)
-    seconds = None if mark is Mark.SKIPPED else duration_s or None
-    return Check(_LIMITER, check.name, check.expected, mark, check.observed, seconds)
 
 
 def _audit(audit: AuditRecord | None) -> list[Check]:

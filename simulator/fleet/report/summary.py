@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Final
 
 from rich.console import Console
@@ -12,7 +11,6 @@ from rich.text import Text
 
 from simulator.fleet.metrics.ages import COMMAND_AGE
 from simulator.fleet.record import (
-    CHECKS,
     AuditRecord,
     Operations,
     RunRecord,
@@ -67,8 +65,6 @@ def print_summary(console: Console, record: RunRecord) -> None:
         console.print(again, soft_wrap=True)
     for result in record.thresholds:
         console.print(_threshold(result), soft_wrap=True)
-    for check in limiter_checks(record):
-        console.print(_check(check), soft_wrap=True)
     for line in audit_lines(record.audit):
         console.print(line, soft_wrap=True)
     if record.nodes:
@@ -180,30 +176,6 @@ def audit_lines(audit: AuditRecord | None) -> list[Text]:
     return lines + [Text(f"audit: {sentence}") for sentence in audit.sentences if not sentence.startswith(begins)]
 
 
-@dataclass(frozen=True, slots=True)
-class LimiterCheck:
-    """One check of a limiter's test.
-
-    Attributes:
-        outcome: ``held``, ``broken`` or ``skipped``.
-        expected, observed: in words, with numbers.
-    """
-
-    name: str
-    outcome: str
-    expected: str
-    observed: str
-
-
-def limiter_checks(record: RunRecord) -> list[LimiterCheck]:
-    """The checks of a limiter's test; none for any other run."""
-    found = record.extras.get(CHECKS)
-    if not isinstance(found, Mapping) or not all(isinstance(check, Mapping) for check in found.values()):
-        return []
-    members = ("outcome", "expected", "observed")
-    return [LimiterCheck(name, *(str(check.get(part, "")) for part in members)) for name, check in found.items()]
-
-
 def streams_of(audit: AuditRecord) -> list[tuple[str, StreamAudit]]:
     """``readings``, ``commands`` and ``registrations``, those that there are."""
     pairs = (("readings", audit.readings), ("commands", audit.commands), ("registrations", audit.registrations))
@@ -227,13 +199,6 @@ def _stream(name: str, stream: StreamAudit, *, complete: bool) -> Text:
     if stream.ambiguous:
         text.append(f", {stream.ambiguous:,} unanswered and counted as neither", "yellow")
     return text
-
-
-def _check(check: LimiterCheck) -> Text:
-    mark, style = {"held": ("✓", "green"), "broken": ("✕", "bold red")}.get(check.outcome, ("-", "yellow"))
-    promised = f"; promised: {check.expected}" if check.outcome == "broken" else ""
-    left_out = "not checked: " if check.outcome == "skipped" else ""
-    return Text.assemble((f"{mark} ", style), check.name, (f"  {left_out}{check.observed}{promised}", "dim"))
 
 
 def _threshold(result: ThresholdResult) -> Text:

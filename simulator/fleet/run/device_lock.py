@@ -14,8 +14,8 @@ from agent.errors import ConfigurationError
 from simulator.file_lock import lock_file
 from simulator.fleet.scenario.model import Scenario
 
-_WITHOUT_DEVICES: Final = frozenset({"limiter", "onboarding_storm"})
-"""One needs keys only, the other makes devices of its own for each run."""
+_WITHOUT_DEVICES: Final = "onboarding_storm"
+"""This kind makes devices of its own for each run."""
 _TEXT_BYTES: Final = 200
 
 
@@ -55,7 +55,7 @@ def claim_name(scenario: Scenario, base_url: str) -> str | None:
         scenario: names product, user and devices.
         base_url: of the service that has them.
     """
-    if scenario.kind in _WITHOUT_DEVICES:
+    if scenario.kind == _WITHOUT_DEVICES:
         return None
     fleet = scenario.fleet
     names = fleet.identities.from_file or fleet.identities.prefix

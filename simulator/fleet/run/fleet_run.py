@@ -21,7 +21,6 @@ from simulator.fleet.metrics.merging import Merger
 from simulator.fleet.plan.forecast import peak_rates
 from simulator.fleet.plan.plan import Plan
 from simulator.fleet.record import AuditRecord, NodeRecord, RunRecord
-from simulator.fleet.report.agreement import doubted
 from simulator.fleet.report.folder import RunFolder
 from simulator.fleet.report.formatting import error_text
 from simulator.fleet.report.live import RunView
@@ -40,6 +39,7 @@ from simulator.fleet.target.client import Keyring, open_client
 from simulator.fleet.target.gateway_tokens import wait_until_handed_on
 from simulator.fleet.target.safety import Permission
 from simulator.fleet.target.target import Target
+from simulator.fleet.verdict import without_reports
 from simulator.report_parts.values import Tone
 from simulator.watched import describe
 
@@ -72,7 +72,6 @@ class RunOptions:
         folder: of the run; must hold none yet.
         permissions: to load each machine that the target is made of, with its caps.
         is_audited: keep ledgers and read everything back at the end.
-        formats: of the tables, beside CSV.
         cluster: the address of the Ray cluster that makes the load, or ``auto``; None for this machine alone.
         cluster_resource: Ray's name of what a machine of it must have one of for each worker; None for no more than a
             core.
@@ -83,7 +82,6 @@ class RunOptions:
     folder: Path
     permissions: tuple[Permission, ...]
     is_audited: bool = True
-    formats: tuple[str, ...] = ()
     cluster: str | None = None
     cluster_resource: str | None = None
 
@@ -160,26 +158,26 @@ def _play(options: RunOptions, context: RunContext, reporter: RunReporter, place
     outcome, merger = _conduct(reporter, place)
     audit = _audit(context, prepared, outcome, reporter.view)
     record = last_record(reporter, outcome, merger, audit)
-    return _report(reporter.folder, record, reporter.view, options.formats)
+    return _report(reporter.folder, record, reporter.view)
 
 
-def _report(folder: RunFolder, record: RunRecord, view: RunView, formats: tuple[str, ...]) -> RunRecord:
+def _report(folder: RunFolder, record: RunRecord, view: RunView) -> RunRecord:
     """All reports of the record; it passes no more when an error ends the making of them."""
     try:
         with _stage(view, "making the reports"):
-            made = finish_run(folder, record, formats)
-        missing = (*made.missing, *made.doubts)
+            made = finish_run(folder, record)
+        missing = made.missing
     except AgentError:
         raise
     except Exception as error:  # noqa: BLE001 - a mistake of this program's: the record is to say so
         _log.exception("the reports could not be made")
         missing = (f"the reports could not be made: {describe(error)}; make them with 'fleet-simulator report'",)
         with suppress(StorageError):
-            folder.finish(replace(record, verdict=doubted(record.verdict, missing)))
+            folder.finish(replace(record, verdict=without_reports(record.verdict, missing)))
     for sentence in missing:
         view.note(sentence, Tone.BAD)
     # After a full disk not in the record: 'fleet-simulator report' makes what is missing, and the run is what it was.
-    return replace(record, verdict=doubted(record.verdict, missing))
+    return replace(record, verdict=without_reports(record.verdict, missing))
 
 
 def _check_caps(options: RunOptions, plan: Plan) -> None:

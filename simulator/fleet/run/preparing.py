@@ -22,18 +22,15 @@ from simulator.fleet.plan.shares import connections_of, deal, keys_of
 from simulator.fleet.products import load_product
 from simulator.fleet.run.worker import Job
 from simulator.fleet.scenario.identities import read_identifiers
-from simulator.fleet.scenario.kinds import LimiterSettings
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.reading import ScenarioFile
 from simulator.fleet.target.client import Keyring, open_client
 from simulator.fleet.target.gateway_tokens import issue_gateway_tokens
-from simulator.fleet.target.limiter.values import LimiterRules
 from simulator.fleet.target.provisioning import Provisioned, ProvisioningRequest, provision
 from simulator.fleet.target.target import Target, find_gateway_offers, find_offers
 from simulator.fleet.workload.backfill import BackfillJob, history_name, window_of
 from simulator.fleet.workload.devices import Address
 from simulator.fleet.workload.fleet import FleetJob
-from simulator.fleet.workload.limiter import LimiterJob
 from simulator.fleet.workload.storm import StormJob
 from simulator.keys import write_secret
 
@@ -123,10 +120,6 @@ async def prepare(context: RunContext, on_progress: OnProgress) -> Prepared:
     offers = find_offers(target, scenario.target.dialect.dialect())
     if scenario.kind == "backfill":
         _check_backfill(offers)
-    if scenario.kind == "limiter":
-        return Prepared(
-            (_limiter_job(scenario, target, offers),), run, round(time.time() * 1000), offers, is_audited=False
-        )
     is_storm = scenario.kind == "onboarding_storm"
     wanted = ProvisioningRequest(
         product, scenario.scenario, scenario.fleet.identities.user_id, [] if is_storm else identifiers
@@ -164,12 +157,6 @@ def _check_backfill(offers: frozenset[str]) -> None:
 def _product_path(file: ScenarioFile) -> Path | None:
     name = file.scenario.fleet.product
     return None if name == "climate-node" else file.folder / name
-
-
-def _limiter_job(scenario: Scenario, target: Target, offers: frozenset[str]) -> LimiterJob:
-    settings = scenario.limiter or LimiterSettings()
-    rules = LimiterRules(settings.quota, settings.window_s, settings.over, settings.tolerance)
-    return LimiterJob(target.base_url, target.key_files, rules, scenario.target.timeout_s, offers, target.ca_file)
 
 
 def _storm_job(

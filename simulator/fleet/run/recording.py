@@ -42,8 +42,8 @@ from simulator.fleet.workload.fleet import FleetJob
 
 _SLOWEST_KEPT: Final = 20
 _WITH_DRAIN: Final = frozenset({"load", "command_round_trip", "onboarding_storm"})
-"""Kinds whose phases make all the load; history and a limiter's test just take their time."""
-_NOUNS: Final = {"onboarding_storm": "label", "limiter": ""}
+"""Kinds whose phases make all the load; history just takes its time."""
+_NOUNS: Final = {"onboarding_storm": "label"}
 """Kinds without devices, and what they have instead."""
 _NOT_YET: Final = Verdict(VerdictStatus.INTERRUPTED, 130, ("the run has not ended",))
 

@@ -19,14 +19,12 @@ from simulator.fleet.scenario.threshold_checks import check_thresholds
 from simulator.fleet.scenario.unused import check_unused
 from simulator.fleet.settings import shares_make_one
 
-_LIMITER_WINDOWS: Final = 4
 _NOT_OVER_MQTT: Final = {
     "poll": "nobody polls over MQTT, since commands are pushed; take sensor_data, or transport http_poll",
     "send_command": "the operator orders over HTTP whatever devices speak; take sensor_data, or transport http_poll",
 }
 _ONLY_OVER_HTTP: Final = {
     "onboarding_storm": "labels are scanned and devices registered over HTTP, whatever they speak later",
-    "limiter": "the limiter counts HTTP requests",
     "backfill": "history goes as arrays straight to the service, which speaks no MQTT",
 }
 _NOT_OF_WIRE: Final = {
@@ -37,7 +35,7 @@ _NOT_OF_WIRE: Final = {
     "poll": "that ask for commands by a schedule: 'arrivals:' say how often",
 }
 _NO_DEVICES: Final = {"onboarding_storm", "backfill"}
-_SECTION_OF_KIND: Final = {"onboarding_storm": "onboarding", "limiter": "limiter", "backfill": "backfill"}
+_SECTION_OF_KIND: Final = {"onboarding_storm": "onboarding", "backfill": "backfill"}
 
 
 def check_scenario(scenario: Scenario, folder: Path) -> list[Finding]:
@@ -158,8 +156,6 @@ def _kind(scenario: Scenario) -> Iterator[Finding]:
         yield from _labels(scenario)
     if scenario.kind == "command_round_trip" and not scenario.commands:
         yield Finding.at(("kind",), ("commands",), issue="command_round_trip needs 'commands:' to follow")
-    if scenario.kind == "limiter":
-        yield from _limiter(scenario)
     if scenario.kind != "load" and scenario.arrivals:
         yield Finding.at(("arrivals",), ("kind",), issue=f"kind {scenario.kind} makes requests of its own; remove them")
     if not scenario.audit.numbers and (scenario.level != "core" or scenario.kind == "backfill"):
@@ -170,19 +166,6 @@ def _kind(scenario: Scenario) -> Iterator[Finding]:
     if scenario.kind in _ONLY_OVER_HTTP and scenario.target.traits.protocol != "http":
         issue = f"{_ONLY_OVER_HTTP[scenario.kind]}; take transport http_poll"
         yield Finding.at(("kind",), ("target", "transport"), issue=issue)
-
-
-def _limiter(scenario: Scenario) -> Iterator[Finding]:
-    if scenario.level != "wire":
-        yield Finding.at(("kind",), ("level",), issue="limiter needs 'level: wire': devices would slow down")
-    if scenario.limiter is not None:
-        least_s = _LIMITER_WINDOWS * scenario.limiter.window_s
-        if scenario.duration_s < least_s:
-            yield Finding.at(
-                ("phases",),
-                ("limiter", "window_s"),
-                issue=f"the limiter's test takes four windows: let the phases last {least_s:g} s at least",
-            )
 
 
 def _labels(scenario: Scenario) -> Iterator[Finding]:

@@ -14,7 +14,6 @@ from simulator.fleet.scenario.model import Scenario
 _NO_FAULTS: Final = {
     "backfill": "history is lived through in virtual time and sent as it is",
     "onboarding_storm": "labels are scanned without devices or links that could fail",
-    "limiter": "the limiter's counts would mean nothing",
 }
 """Kinds that play no fault, and why."""
 

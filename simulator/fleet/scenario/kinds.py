@@ -1,8 +1,8 @@
-"""The sections of scenarios of a kind of their own: history, storms of labels, the limiter's test."""
+"""The sections of scenarios of a kind of their own: history, storms of labels."""
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Final
 
 from pydantic import Field, field_validator
 
@@ -19,20 +19,6 @@ class OnboardingSettings(Section):
     rate_per_s: Rate = Field(default=20.0, description="Journeys begun in a second, over the whole fleet.")
     races: Share = Field(default=0.1, description="Share of the labels that two people register at the same moment.")
     remove: Share = Field(default=0.2, description="Share of the devices that are removed again.")
-
-
-class LimiterSettings(Section):
-    """What the limiter promises: so many requests of a key in a window."""
-
-    quota: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
-        default=1000, description="Requests that each key may make in a window."
-    )
-    window_s: Seconds = Field(default=60.0, description="Length of the window; windows begin at whole multiples of it.")
-    over: float = Field(default=1.5, gt=1, le=100, description="Each key asks for so many times its quota.")
-    tolerance: Share = Field(
-        default=0.0,
-        description="How far counts may be off, as a share of the quota; a limiter of several servers counts roughly.",
-    )
 
 
 class AuditedSettings(Section):

@@ -9,13 +9,13 @@ from pydantic import Discriminator, Field, Tag
 
 from simulator.fleet.scenario.faults import FaultSettings
 from simulator.fleet.scenario.fleet import FleetSettings
-from simulator.fleet.scenario.kinds import AuditedSettings, BackfillSettings, LimiterSettings, OnboardingSettings
+from simulator.fleet.scenario.kinds import AuditedSettings, BackfillSettings, OnboardingSettings
 from simulator.fleet.scenario.load import Arrivals, CommandSettings
 from simulator.fleet.scenario.phases import Phase
 from simulator.fleet.scenario.target import TargetSettings
 from simulator.fleet.settings import Delay, Name, Section
 
-Kind = Literal["load", "command_round_trip", "onboarding_storm", "limiter", "backfill"]
+Kind = Literal["load", "command_round_trip", "onboarding_storm", "backfill"]
 AUTO: Final = "auto"
 
 
@@ -38,7 +38,7 @@ class Scenario(Section):
     kind: Kind = Field(
         default="load",
         description="What is played: load by devices, the round trip of commands split by stage, onboarding from "
-        "labels, a conformance test of the request limiter, or days of history at full speed.",
+        "labels, or days of history at full speed.",
     )
     level: Literal["core", "wire"] = Field(
         default="core",
@@ -61,7 +61,6 @@ class Scenario(Section):
     )
     audit: AuditedSettings = Field(default_factory=AuditedSettings, description="What is proven at the end.")
     onboarding: OnboardingSettings | None = Field(default=None, description="For kind onboarding_storm.")
-    limiter: LimiterSettings | None = Field(default=None, description="For kind limiter.")
     backfill: BackfillSettings | None = Field(default=None, description="For kind backfill.")
 
     @property

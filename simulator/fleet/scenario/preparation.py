@@ -13,7 +13,6 @@ REGISTERED_PER_S: Final = 400.0
 """Devices that the local service registered in a second, on two cores with little other work."""
 _REGISTERS_NONE: Final = {
     "onboarding_storm": "its labels are what is registered",
-    "limiter": "it asks for the list of devices alone",
 }
 _MINUTE_S: Final = 60.0
 _KEY: Final = "prepare_within_s"

@@ -12,7 +12,7 @@ from simulator.fleet.metrics.thresholds import parse
 from simulator.fleet.scenario.finding import Finding
 from simulator.fleet.scenario.model import Scenario
 
-_READS_NO_SENSORS: Final = {"onboarding_storm", "limiter", "backfill"}
+_READS_NO_SENSORS: Final = {"onboarding_storm", "backfill"}
 
 
 def check_thresholds(scenario: Scenario) -> Iterator[Finding]:

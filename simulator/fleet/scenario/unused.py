@@ -76,24 +76,6 @@ _OF_COMMANDS: Final = tuple(
 _NO_SOCKETS: Final = ("target.through", "target.connections", "target.source_addresses")
 _SPEECH: Final = (*_OF_COMMANDS, "target.dialect.time_zone", "target.dialect.recorded_at_reading")
 UNUSED: Final = (
-    Unused(_kind("limiter"), ("seed",), "nothing in the limiter's test is left to chance"),
-    Unused(_kind("limiter"), ("workers",), "one process makes all requests of the limiter's test"),
-    Unused(
-        _kind("limiter"),
-        (*_NO_SOCKETS, "target.pool"),
-        "the limiter's test asks the service itself, over connections of its own",
-    ),
-    Unused(
-        _kind("limiter"),
-        ("fleet.product", "fleet.identities", "fleet.models"),
-        "the limiter's test has no devices: it asks for the list of them",
-    ),
-    Unused(_kind("limiter"), (*_SPEECH, "audit"), "the limiter's test reads neither readings nor commands"),
-    Unused(
-        _kind("limiter"),
-        ("phases.*.rate_factor", "phases.*.until", "phases.*.to"),
-        "the limiter's test goes by its windows; phases only give it time",
-    ),
     Unused(_kind("onboarding_storm"), ("workers",), "one process plays all labels"),
     Unused(_kind("onboarding_storm"), _NO_SOCKETS, "labels go to the service itself, over target.pool"),
     Unused(
@@ -176,7 +158,6 @@ UNUSED: Final = (
 )
 """All of them; each is tried by a test."""
 _HOLDS_ALONE: Final = {
-    "limiter": "phases only give the limiter's test its time",
     "onboarding_storm": "labels have no devices that come and go",
     "backfill": "history has no devices that come and go",
 }

@@ -1,1 +1,1 @@
-"""What a worker plays: devices under load, a storm of labels, the limiter's test, or history."""
+"""What a worker plays: devices under load, a storm of labels, or history."""

@@ -1,4 +1,4 @@
-"""What a worker plays: devices under load, onboarding, a limiter's test, or history. One interface for all of them."""
+"""What a worker plays: devices under load, onboarding, or history. One interface for all of them."""
 
 from __future__ import annotations
 

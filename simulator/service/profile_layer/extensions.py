@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from agent.wire.instances import INSTANCE_HEADER
 from simulator.service.endpoints import Endpoint
 from simulator.service.profile_layer.exchange import Answered, Exchange, refusal
 from simulator.service.profiles.model import EXTENSIONS
@@ -25,6 +26,7 @@ PAGE_PARAMETER: Final = {
 _OF_PARAMETER: Final = {"status": "command-status", "wait": "long-poll"}
 _OF_MEMBER: Final = {"ttl_seconds": "command-ttl", "recorded_at": "recorded-at"}
 
+_INSTANCE: Final = INSTANCE_HEADER.lower().encode()
 _RESULTS_TABLE: Final = "command_results"
 
 
@@ -52,7 +54,9 @@ async def endpoints(exchange: Exchange) -> None:
 
 
 async def headers(exchange: Exchange) -> None:
-    """``Idempotency-Key`` where the server does not have it."""
+    """``Idempotency-Key`` and ``Agent-Instance`` where the server does not have them."""
+    if not exchange.profile.has("command-status"):
+        exchange.headers = [one for one in exchange.headers if one[0] != _INSTANCE]
     if exchange.profile.has("idempotency-key"):
         return
     exchange.headers = [one for one in exchange.headers if one[0] != b"idempotency-key"]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from sqlalchemy import Connection, Row
@@ -12,6 +14,7 @@ from sqlalchemy import Connection, Row
 from agent.wire import extensions, json_text, paths
 from agent.wire.command_states import OPEN, CommandStatus
 from agent.wire.commands import CommandResult
+from agent.wire.instances import CONFLICT_HEADER, INSTANCE_HEADER
 from agent.wire.limits import COMMAND_PAYLOAD_BYTES, LONG_POLL_MAX_S
 from agent.wire.sending import SendCommand
 from simulator.service.answers import Answer, WriteResult, ok
@@ -58,7 +61,20 @@ async def send_command(call: Call) -> Answer:
 
 
 async def list_device_commands(call: Call) -> Answer:
-    """Commands of a device; with ``status=open`` this is the device's poll."""
+    """Commands of a device; an agent that asks is told of a conflict about its identity."""
+    asks = dict(call.scope["headers"]).get(INSTANCE_HEADER.lower().encode())
+    conflict = None
+    if asks is not None:
+        owner = f"{call.caller.manufacturer_seq}/{call.path('device_id')}"
+        conflict = call.service.instances.saw(owner, asks.decode("latin-1"), time.monotonic())
+    answer = await _list_device_commands(call)
+    if conflict is None:
+        return answer
+    return replace(answer, headers=(*answer.headers, (CONFLICT_HEADER.lower().encode(), conflict.encode())))
+
+
+async def _list_device_commands(call: Call) -> Answer:
+    """With ``status=open`` this is the device's poll."""
     if call.scope["query_string"] == _PLAIN_POLL and call.scope["method"] == "GET":
         kept = _find_cached(call)
         if kept is not None:

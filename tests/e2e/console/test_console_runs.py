@@ -1,4 +1,4 @@
-"""The pages of fleet runs, in Chromium: a scenario started, watched, stopped; reports in place; runs compared."""
+"""The pages of fleet runs, in Chromium: a scenario started, watched, stopped; reports in place."""
 
 from __future__ import annotations
 
@@ -157,17 +157,6 @@ def test_a_scenario_for_a_foreign_server_is_refused_and_says_where_to_run_it(ope
         page.get_by_role("button", name="Start the run").click()
         expect(page.get_by_role("alert")).to_contain_text("203.0.113.7")
         expect(page.get_by_role("alert")).to_contain_text("--i-own-this-target")
-
-
-def test_two_runs_are_compared_in_place(open_at):
-    with open_at("/console/runs") as page:
-        page.get_by_role("checkbox", name="Compare steady-1").check()
-        expect(page.get_by_role("button", name="Compare")).to_be_disabled()
-        page.get_by_role("checkbox", name="Compare steady-2").check()
-        page.get_by_role("button", name="Compare").click()
-        expect(page.get_by_text("Nothing is worse.")).to_be_visible()
-        frame = page.frame_locator("iframe.report-frame")
-        expect(frame.get_by_text("two fleet runs").first).to_be_visible()
 
 
 def test_a_run_that_cannot_be_read_says_why_and_its_words_are_text(open_at):

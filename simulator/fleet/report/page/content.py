@@ -10,7 +10,7 @@ from typing import Final
 from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.subjects import HELD
 from simulator.fleet.outcomes import OutcomeClass
-from simulator.fleet.record import CHECKS, DeviceFinding, RunRecord, Span, StreamAudit, VerdictStatus
+from simulator.fleet.record import DeviceFinding, RunRecord, Span, StreamAudit, VerdictStatus
 from simulator.fleet.report.figures import (
     OPERATION_COLUMNS,
     TABLE_PERCENTILES,
@@ -39,8 +39,6 @@ from simulator.fleet.report.page.plots import spans_with_drain
 from simulator.fleet.report.summary import (
     NOTHING_WRONG,
     WRONGS,
-    LimiterCheck,
-    limiter_checks,
     observed_text,
     streams_of,
 )
@@ -189,7 +187,6 @@ class PageContent:
     node_columns: tuple[str, ...]
     nodes: tuple[NodeRow, ...]
     extras: tuple[tuple[str, str], ...]
-    checks: tuple[LimiterCheck, ...]
     facts: tuple[tuple[str, str], ...]
     began: str
     width: str
@@ -243,9 +240,7 @@ def content_of(record: RunRecord, figures: RunFigures, slices: Sequence[Slice], 
         extras=tuple(
             (name.replace("_", " "), json.dumps(value, indent=1, ensure_ascii=False, default=str))
             for name, value in record.extras.items()
-            if name != CHECKS or not limiter_checks(record)
         ),
-        checks=tuple(limiter_checks(record)),
         facts=_facts(record),
         began=_instant(record.began_at),
         width=plural(width_s, "second"),
@@ -257,8 +252,6 @@ def _pill(record: RunRecord) -> str:
     held = sum(each.held for each in record.thresholds)
     so_far = " so far" if record.partial else ""
     parts = [f"{held} of {len(record.thresholds)} thresholds held{so_far}"] if record.thresholds else []
-    if checks := limiter_checks(record):
-        parts.append(f"{sum(check.outcome == 'held' for check in checks)} of {len(checks)} checks held")
     streams = streams_of(record.audit) if record.audit else []
     counts = {word: sum(getattr(stream, word) for _, stream in streams) for word in WRONGS}
     wrong = ", ".join(f"{count:,} {word}" for word, count in counts.items() if count)
@@ -275,7 +268,6 @@ def _lead(record: RunRecord, figures: RunFigures) -> str:
     devices = plural(record.devices, "device")
     who = {
         "onboarding_storm": f"{plural(record.devices, 'label')} through scan, register and, for some, remove",
-        "limiter": "Checks of the request limiter",
         "backfill": f"The past of {devices} over {transport}, as fast as it is taken",
     }.get(record.kind, f"{devices} over {transport}, {_LEVELS.get(record.level, record.level)}")
     return (

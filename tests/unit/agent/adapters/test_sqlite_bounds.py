@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
-import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -17,15 +14,12 @@ from agent.adapters.sqlite_store import SqliteStore
 from agent.adapters.store.outbox_rows import encode_reading
 from agent.adapters.store.status import read_status
 from agent.core.outbox import Bounds, WhenFull
-from agent.core.timekeeping import BootTime
 from agent.core.values import Priority, Reading, SendOutcome, StoredReading
 from tests.factories import make_entry, make_reading
 from tests.fakes import FakeClock
 
 KIB = 1024
 MIB = 1024**2
-EARLIER_STORE = Path(__file__).with_name("store_version_4.sql")
-EARLIER_STORE_ID = "04e85e3f11df439d975d1b33146a2525"
 VALUES = {f"reading_{n}": n / 7 for n in range(10)}
 
 
@@ -176,39 +170,6 @@ def test_a_file_system_that_does_not_tell_its_room_is_no_bound(clock, open_store
 # --- policies -----------------------------------------------------------------------------------------------------
 
 
-def test_thinning_out_keeps_the_whole_time_at_a_resolution_that_falls_with_age(clock, open_store):
-    store = open_store(bounds=Bounds(max_rows=1000, when_full=WhenFull.THIN_OUT, max_age_s=1e9))
-    for first in range(0, 20_000, 50):
-        put(store, clock, first, 50)
-    kept = numbers(store)
-    assert len(kept) <= 1000
-    assert kept[0] == 0
-    assert kept[-400:] == list(range(19_600, 20_000))
-    steps = [later - earlier for earlier, later in pairwise(kept)]
-    # No part of the time is empty: nearly the whole of it is there at about the same resolution.
-    assert max(steps) <= 256
-    assert sum(steps[:300]) > 10_000
-
-
-def test_thinning_out_begins_with_the_lowest_priority(clock, open_store):
-    store = open_store(bounds=Bounds(max_rows=1000, when_full=WhenFull.THIN_OUT))
-    put(store, clock, 0, 500, Priority.HIGH)
-    for first in range(500, 3000, 50):
-        put(store, clock, first, 50, Priority.LOW)
-    assert [number for number in numbers(store) if number < 500] == list(range(500))
-
-
-def test_thinning_out_drops_the_oldest_where_little_is_left_of_each_priority(clock, open_store):
-    store = open_store(bounds=Bounds(max_rows=20, when_full=WhenFull.THIN_OUT))
-    for number in range(10):
-        put(store, clock, number, 1, Priority.HIGH)
-    for number in range(10, 40):
-        put(store, clock, number, 1, Priority.LOW)
-    assert len(numbers(store)) == 20
-    assert numbers(store)[:10] == list(range(10))
-    assert numbers(store)[-1] == 39
-
-
 def test_blocking_keeps_the_old_refuses_the_rest_of_a_commit_and_goes_on_when_there_is_room(clock, open_store):
     store = open_store(bounds=Bounds(max_rows=100, when_full=WhenFull.BLOCK))
     assert put(store, clock, 0, 130) == 30
@@ -289,96 +250,3 @@ def test_a_batch_of_any_size_is_read_and_deleted_with_as_many_statements(open_st
 
 
 # --- older files --------------------------------------------------------------------------------------------------
-
-
-def test_a_file_of_the_first_version_is_brought_to_this_one_with_all_that_is_in_it(path, clock, open_store):
-    from agent.adapters.store import schema
-
-    with closing(sqlite3.connect(path)) as old:
-        old.execute(f"PRAGMA page_size={schema.PAGE_BYTES}")
-        old.executescript(schema._TABLES)
-        old.execute("INSERT INTO schema_version VALUES (1)")
-        old.execute("INSERT INTO origin VALUES (1, 'boot-1', 'store-1')")
-        old.executemany(
-            "INSERT INTO reading VALUES (?, 1, ?, ?, ?)", [(n, 1000.0 + n, 1.7e9 + n, f'{{"n":{n}}}') for n in (1, 2)]
-        )
-        old.execute("INSERT INTO set_aside VALUES (9, 1, 1.0, 1.7e9, '{\"n\":9}', 'too hot')")
-        old.execute("INSERT INTO gap VALUES ('rows', 7, 1.0, 2.0)")
-        old.execute(
-            "INSERT INTO command (id, state, handler, payload, size_bytes, attempts, received_mono, received_wall, "
-            "received_boot, outcome) VALUES ('c1', 'finished', 'ping', '{}', 2, 1, 1.0, 1.7e9, 'boot-1', 'succeeded')"
-        )
-        old.commit()
-    before = path.read_bytes()
-    status = read_status(path)
-    assert status is not None
-    assert (status.outbox.rows, status.outbox.dropped, status.set_aside[0].reason) == (2, 7, "too hot")
-    assert path.read_bytes() == before
-    store = open_store()
-    assert [(each.idempotency_key, each.reading.priority) for each in waiting(store)] == [
-        ("store-1-1", Priority.NORMAL),
-        ("store-1-2", Priority.NORMAL),
-    ]
-    put(store, clock, 3, 1, Priority.HIGH)
-    assert numbers(store) == [1, 2, 3]
-    store.journal.put_aside({"c1": "405"})
-    assert store.journal.known(["c1"])["c1"].put_aside == "405"
-
-
-def write_earlier_store(path: Path, zeros_bytes: int) -> None:
-    """A store as an earlier agent wrote it and a power cut left it: all of it in the log, with zeros behind it."""
-    folder = path.with_name("earlier")
-    folder.mkdir()
-    with closing(sqlite3.connect(folder / path.name)) as earlier:
-        earlier.execute("PRAGMA page_size=1024")
-        earlier.execute("PRAGMA journal_mode=WAL").fetchone()
-        earlier.executescript(EARLIER_STORE.read_text("utf-8"))
-        shutil.copy(folder / path.name, path)
-        log = folder.joinpath(f"{path.name}-wal").read_bytes()
-        path.with_name(f"{path.name}-wal").write_bytes(log + bytes(zeros_bytes))
-
-
-@pytest.mark.parametrize("zeros_bytes", [0, 700, 64 * KIB])
-def test_a_store_that_an_earlier_agent_wrote_opens_with_all_that_is_in_it_and_goes_on(
-    path, clock, open_store, zeros_bytes
-):
-    write_earlier_store(path, zeros_bytes)
-    status = read_status(path)
-    assert status is not None
-    assert (status.outbox.rows, status.outbox.dropped, status.outbox.set_aside, status.results.put_aside) == (
-        4,
-        2,
-        1,
-        1,
-    )
-    store = open_store(bounds=Bounds(max_rows=4))
-    assert store.incidents == []
-    assert [each.command.id for each in store.journal.in_state("received", "finished")] == ["received", "waits"]
-    assert store.journal.known(["aside"])["aside"].put_aside == "405 no such place"
-    assert store.journal.setting("interval.board") == "30"
-    assert store.boots.known() == {"boot-1": BootTime(1767224600.0, 1767224601.0, 1000.0)}
-    batch = store.outbox.next_batch(10)
-    assert [each.idempotency_key for each in batch] == [f"{EARLIER_STORE_ID}-{key}" for key in (4, 5, 6, 7)]
-    store.outbox.settle(SendOutcome(delivered=tuple(each.key for each in batch)))
-    put(store, clock, 8, 1)
-    assert [each.idempotency_key for each in waiting(store)] == [f"{EARLIER_STORE_ID}-8"]
-    assert store.outbox.stats().delivered == 4
-
-
-def test_a_damaged_file_of_the_first_version_gives_back_its_readings(path, open_store):
-    from agent.adapters.store import schema
-
-    with closing(sqlite3.connect(path)) as old:
-        old.execute(f"PRAGMA page_size={schema.PAGE_BYTES}")
-        old.executescript(schema._TABLES)
-        old.execute("INSERT INTO schema_version VALUES (1)")
-        old.execute("INSERT INTO origin VALUES (1, 'boot-1', 'store-1')")
-        rows = [(n, 1000.0 + n, 1.7e9 + n, f'{{"n":{n}}}') for n in range(1, 400)]
-        old.executemany("INSERT INTO reading VALUES (?, 1, ?, ?, ?)", rows)
-        old.commit()
-    with path.open("r+b") as file:
-        file.seek(path.read_bytes().index(b'{"n":200}') // schema.PAGE_BYTES * schema.PAGE_BYTES)
-        file.write(b"\xa5" * schema.PAGE_BYTES)
-    store = open_store()
-    assert len(store.incidents) == 1
-    assert len(numbers(store)) > 330

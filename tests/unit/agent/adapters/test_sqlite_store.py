@@ -177,7 +177,8 @@ def test_a_torn_file_gives_back_what_is_left_of_it(path, keep, at_least):
         assert store.journal.setting(HISTORY_LOST) == "1"
 
 
-@pytest.mark.parametrize("page", range(3, 40, 4))
+# Before these are the list of tables, without which nothing can be read, and each table's first page.
+@pytest.mark.parametrize("page", range(20, 56, 4))
 def test_a_page_of_rubbish_costs_what_lies_on_it_and_not_what_lies_behind_it(path, page):
     fill(path)
     with path.open("r+b") as file:

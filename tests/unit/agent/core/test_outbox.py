@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from itertools import pairwise
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,7 +18,6 @@ from agent.core.outbox import (
     judge_readings,
     judge_report,
     kept_together,
-    thin_out,
     too_old,
 )
 from agent.core.timekeeping import age_s
@@ -160,20 +157,6 @@ def test_what_fits_leaves_no_shortage_and_one_more_would(sizes, over, over_bytes
         more = rows[: fits + 1]
         used_bytes = sum(each.size_bytes + ROW_BYTES for each in more)
         assert shortage.rows + len(more) > 0 or shortage.size_bytes + used_bytes > 0
-
-
-@given(st.lists(st.integers(0, 1000), unique=True, max_size=50), st.integers(1, 64), st.integers(-1, 500))
-def test_thinning_out_leaves_readings_that_are_far_enough_apart_and_none_could_stay_beside_them(keys, distance, kept):
-    stretch = [held(key) for key in sorted(keys) if key > kept]
-    gone = {each.key for each in thin_out(stretch, distance, kept)}
-    left = [each.key for each in stretch if each.key not in gone]
-    ends = [kept, *left] if kept >= 0 else left
-    assert all(later - earlier >= distance for earlier, later in pairwise(ends))
-    assert all(key - max(end for end in ends if end < key) < distance for key in gone)
-
-
-def test_thinning_out_with_a_distance_of_two_drops_every_second_reading():
-    assert [each.key for each in thin_out([held(key) for key in range(6)], 2, -1)] == [1, 3, 5]
 
 
 def test_a_batch_in_flight_is_kept_together_unless_it_is_most_of_what_waits():

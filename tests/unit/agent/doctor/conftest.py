@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agent.config import AgentConfig, LoadedConfig
-from agent.doctor.examination import Result, all_checks, examine
+from agent.doctor.examination import all_checks
 from agent.doctor.findings import Finding
 from agent.doctor.subject import Subject
 
@@ -47,7 +47,6 @@ class Device:
             },
             "state_dir": self.state_dir,
         }
-        self.config_path: Path | None = None
         self.environ: dict[str, str] = {}
         self.programs: dict[str, str | None] = {}
         self.wall_s = NOW_S
@@ -81,7 +80,7 @@ class Device:
         self.programs["systemctl cat device-agent.service"] = (folder / f"{unit}.cat.txt").read_text()
 
     def config(self) -> LoadedConfig:
-        return LoadedConfig(AgentConfig.model_validate(self.values), self.config_path, ())
+        return LoadedConfig(AgentConfig.model_validate(self.values), None, ())
 
     def subject(self) -> Subject:
         options = {"root": self.system, "run": self._run, "wall": lambda: self.wall_s, **self.options}
@@ -91,12 +90,6 @@ class Device:
         """What this one check finds, whatever the others would."""
         check = next(each for each in all_checks() if each.id == check_id)
         return check.look(self.subject())
-
-    def examine(self, check_id: str, **options: Any) -> Result:
-        """As the program does, within its time."""
-        check = next(each for each in all_checks() if each.id == check_id)
-        (result,) = examine(self.subject(), checks=[check], **options)
-        return result
 
     def _run(self, argv: Sequence[str]) -> str | None:
         words = " ".join(argv)

@@ -58,22 +58,8 @@ class TestExamination:
     def test_offline_asks_nobody(self, device):
         found = verdicts(examine(device.subject(), offline=True))
         online = [check.id for check in all_checks() if check.online]
-        assert len(online) >= 9
+        assert online
         assert {found[each] for each in online} == {CheckStatus.SKIPPED}
-
-    def test_what_cannot_be_mended_says_why(self, device):
-        def refuse() -> str:
-            raise PermissionError(1, "Operation not permitted")
-
-        check = Check("x", "", lambda _: warning("a", "b", "c", refuse))
-        (result,) = examine(device.subject(), checks=[check], fix=True)
-        assert result.fixed == "could not: Operation not permitted; run it as root"
-        assert result.finding.verdict is CheckStatus.WARNING
-
-    def test_without_fix_nothing_is_changed(self, device):
-        device.state_dir.chmod(0o755)
-        list(examine(device.subject(), offline=True))
-        assert device.state_dir.stat().st_mode & 0o777 == 0o755
 
     def test_an_error_in_two_parts(self):
         assert cause_and_fix("nobody listens on x:1: check the port") == ("nobody listens on x:1", "check the port")
@@ -107,9 +93,6 @@ class TestProgram:
         assert re.search(r"^ +cause .*everybody on this machine", found.output, re.MULTILINE)
         assert re.search(r"^ +fix .*chmod 600", found.output, re.MULTILINE)
         assert "msk_doctor" not in found.output
-        mended = self.run("--config", str(config), "--offline", "--fix")
-        assert mended.exit_code == 0, mended.output
-        assert re.search(r"^ +fixed took from others", mended.output, re.MULTILINE)
 
     def test_json_has_all_of_it(self, config):
         found = self.run("--config", str(config), "--offline", "--json")
@@ -117,7 +100,7 @@ class TestProgram:
         assert set(lines) == {check.id for check in all_checks()}
         assert lines["configuration"]["verdict"] == "ok"
         assert set(lines["agent"]) == {
-            "id", "looked_at", "verdict", "seen", "cause", "fix", "fixed", "duration_s",
+            "id", "looked_at", "verdict", "seen", "cause", "fix", "duration_s",
         }  # fmt: skip
         assert lines["agent"]["cause"] == "it was not started"
         assert lines["dns"]["verdict"] == "skipped"

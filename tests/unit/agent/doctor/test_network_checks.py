@@ -193,13 +193,6 @@ class TestService:
         device.keys["secret_key"].write_text(bench.service.secret_key.reveal())
         device.values["device"] = {"device_id": bench.device()}
 
-    def test_all_is_well(self, device, bench):
-        is_ok(device.look("captive_portal"))
-        is_ok(device.look("service_answers"), "long-poll")
-        is_ok(device.look("credentials_accepted"), "key pair")
-        is_ok(device.look("device_known"), device.values["device"]["device_id"])
-        is_ok(device.look("quota"), "announces no quota")
-
     def test_asking_marks_no_command_as_delivered(self, device, bench):
         device_id = device.values["device"]["device_id"]
         command_id = bench.send(device_id)
@@ -219,25 +212,6 @@ class TestService:
         device.values["service"] = {"base_url": f"{bench.service.base_url}/v9"}
         is_bad(device.look("device_known"), "failed", "no such path", "service.base_url")
 
-    def test_a_fleet_whose_polls_use_up_the_quota(self, device):
-        with running(rate_limit=40) as bench:
-            self.use(device, bench)
-            is_ok(device.look("quota"), "1 devices")
-            for number in range(3):
-                bench.device(identifier=f"SN-X{number}")
-            device.values["commands"] = {"long_poll": "off", "poll": {"fast_s": 1, "slow_s": 2, "idle_s": 5}}
-            finding = device.look("quota")
-            is_bad(finding, "warning", "alone use up", "commands.poll.idle_s to 8 or more")
-            assert "4 devices" in finding.seen
-
-    def test_a_quota_that_is_used_up(self, device):
-        with running(rate_limit=5) as bench:
-            self.use(device, bench)
-            while bench.http.get("/devices").status_code != 429:
-                pass
-            is_bad(device.look("quota"), "failed", "all devices of the key", "commands.poll.idle_s")
-            assert device.look("device_known").verdict is CheckStatus.SKIPPED
-
     def test_a_clock_that_is_months_away_from_the_services(self, device, bench):
         finding = device.look("clock_against_service")
         is_bad(finding, "failed", "one of the two clocks is wrong", "timedatectl")
@@ -247,7 +221,7 @@ class TestService:
         del device.values["service"]
         device.values["mqtt"] = {"host": "localhost"}
         device.values["auth"] = {"mode": "bearer", "token_file": device.key("token", "dat_1")}
-        for check in ("captive_portal", "service_answers", "clock_against_service", "credentials_accepted", "quota"):
+        for check in ("service_answers", "clock_against_service", "credentials_accepted"):
             assert device.look(check).verdict is CheckStatus.SKIPPED
 
 
@@ -256,36 +230,6 @@ class TestStrangers:
 
     def answer(self, device, serve, text: str | Callable[[], str]) -> None:
         device.values["service"] = {"base_url": f"http://127.0.0.1:{serve(text).port}"}
-
-    @pytest.mark.parametrize(
-        "text",
-        [
-            "HTTP/1.1 200 OK\nContent-Type: text/html\nContent-Length: 13\n\n<html></html>",
-            "HTTP/1.1 302 Found\nLocation: http://login.hotel.example/\nContent-Length: 0\n\n",
-            "HTTP/1.1 511 Network Authentication Required\nContent-Type: application/json\nContent-Length: 2\n\n{}",
-        ],
-    )
-    def test_a_captive_portal(self, device, serve, text):
-        self.answer(device, serve, text)
-        is_bad(
-            device.look("captive_portal"), "failed", "in the service's place", "sign this device in", unreachable=True
-        )
-
-    def test_a_service_that_is_failing(self, device, serve):
-        self.answer(device, serve, http("500 Internal Server Error", '{"error":"internal_error"}'))
-        is_ok(device.look("captive_portal"))
-        is_bad(device.look("service_answers"), "failed", "itself is failing", "nothing on this device")
-        assert device.look("credentials_accepted").verdict is CheckStatus.SKIPPED
-
-    def test_truncated_json_is_no_captive_portal(self, device, serve):
-        self.answer(device, serve, http("200 OK", '{"extensions": ['))
-        is_ok(device.look("captive_portal"))
-        is_bad(device.look("service_answers"), "failed", "broken JSON", "")
-
-    def test_a_plain_server_has_a_web_page_for_paths_that_it_does_not_know(self, device, serve):
-        self.answer(device, serve, "HTTP/1.1 404 Not Found\nContent-Type: text/html\nContent-Length: 6\n\n<html>")
-        is_ok(device.look("captive_portal"))
-        is_ok(device.look("service_answers"), "plain server")
 
     def test_json_without_a_list_of_extensions_is_a_plain_server(self, device, serve):
         self.answer(device, serve, http("200 OK", "[]"))

@@ -1,12 +1,9 @@
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from agent.handlers.base import HandlerFailed, HandlerRejected
 from agent.handlers.built_in.cancel import Cancel
-from agent.handlers.built_in.identify import Identify
 from agent.handlers.built_in.ping import Ping
 from agent.handlers.built_in.read_sensors import ReadSensors
 from agent.handlers.built_in.restart_agent import RestartAgent
@@ -14,20 +11,6 @@ from agent.handlers.built_in.run import Run
 from agent.handlers.built_in.set_interval import SetInterval
 from agent.runtime.dispatcher import CONTROL_LANE
 from agent.wire.times import parse_time
-
-
-@pytest.fixture
-def led(tmp_path):
-    directory = tmp_path / "leds" / "led0"
-    directory.mkdir(parents=True)
-    (directory / "brightness").write_text("3")
-    (directory / "max_brightness").write_text("255\n")
-    (directory / "trigger").write_text("none timer [heartbeat]\n")
-    return directory
-
-
-def identify_with(led) -> Identify:
-    return Identify(Identify.Settings(led=led.name, led_root=led.parent))
 
 
 def test_ping_answers_the_echo_the_time_and_the_uptime(make_context):
@@ -85,66 +68,6 @@ def test_restart_agent_succeeds_after_the_restart_and_asks_for_no_second_one(mak
     answer = RestartAgent().handle(RestartAgent.Payload(), make_context(restarted=True, attempt=2))
     assert answer == {"restarted": True, "identity": controls.identity()}
     assert controls.restarts == []
-
-
-def test_identify_without_an_led_answers_who_it_is(make_context, controls):
-    answer = Identify().handle(Identify.Payload(), make_context())
-    assert answer == {**controls.identity(), "blinked_s": 0.0}
-
-
-def test_identify_blinks_and_puts_the_led_back_as_it_was(make_context, counted_waits, led):
-    waits = counted_waits()
-    answer = identify_with(led).handle(Identify.Payload(blink_s=2), make_context(stopping=waits))
-    assert answer["blinked_s"] == 2.0
-    assert waits.waits == [0.25] * 8
-    assert (led / "brightness").read_text() == "3"
-    assert (led / "trigger").read_text() == "heartbeat"
-
-
-def test_identify_lights_the_led_fully_while_it_blinks(make_context, led):
-    seen = []
-
-    class Watch:
-        def wait(self, timeout):
-            seen.append(((led / "brightness").read_text(), (led / "trigger").read_text()))
-            return False
-
-    identify_with(led).handle(Identify.Payload(blink_s=1), make_context(stopping=Watch()))
-    assert seen == [("255", "none"), ("0", "none")] * 2
-
-
-def test_identify_puts_the_led_back_when_it_is_stopped_in_the_middle(make_context, counted_waits, led):
-    waits = counted_waits(set_at=3)
-    answer = identify_with(led).handle(Identify.Payload(blink_s=60), make_context(stopping=waits))
-    assert answer["blinked_s"] == 0.5
-    assert (led / "brightness").read_text() == "3"
-    assert (led / "trigger").read_text() == "heartbeat"
-
-
-def test_identify_blinks_an_led_that_has_no_triggers(make_context, counted_waits, led):
-    (led / "trigger").unlink()
-    answer = identify_with(led).handle(Identify.Payload(blink_s=0.5), make_context(stopping=counted_waits()))
-    assert answer["blinked_s"] == 0.5
-    assert not (led / "trigger").exists()
-
-
-def test_identify_fails_with_a_sentence_when_the_led_goes_away(make_context, led):
-    handler = identify_with(led)
-    for path in led.iterdir():
-        path.unlink()
-    with pytest.raises(HandlerFailed, match=r"led_failed: .*led0 could not be blinked"):
-        handler.handle(Identify.Payload(), make_context())
-
-
-def test_the_check_of_identify_names_the_leds_that_are_there(led):
-    identify_with(led).check()
-    with pytest.raises(OSError, match=r"there is no LED 'led7' \(there is: led0\)"):
-        identify_with(led.parent / "led7").check()
-
-
-def test_an_led_name_cannot_leave_its_directory():
-    with pytest.raises(ValueError, match="led"):
-        Identify.Settings(led="../../etc")
 
 
 def run_with(**programs) -> Run:
@@ -225,16 +148,6 @@ def test_the_check_of_run_names_the_program_that_is_missing():
 def test_a_pattern_that_is_no_regular_expression_is_refused_with_the_reason():
     with pytest.raises(ValueError, match="not a regular expression"):
         run_with(a={"argv": ["true"], "args_pattern": "["})
-
-
-def test_an_led_that_may_not_be_written_is_found_by_the_check(led):
-    if os.geteuid() == 0:
-        (led / "brightness").unlink()
-        (led / "brightness").mkdir()
-    else:
-        (led / "brightness").chmod(0o400)
-    with pytest.raises(OSError, match="brightness"):
-        identify_with(led).check()
 
 
 @pytest.mark.parametrize(

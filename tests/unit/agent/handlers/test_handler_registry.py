@@ -143,17 +143,16 @@ def test_the_configuration_gives_settings_and_a_timeout(entry_point):
     assert (loaded.timeout_s, loaded.handler.settings.pin) == (1.5, 9)
 
 
-def test_the_configuration_goes_before_what_the_class_says_about_limits_attempts_and_isolation(entry_point):
+def test_the_configuration_goes_before_what_the_class_says_about_limits_and_attempts(entry_point):
     text = DOOR.replace(
         "lane = ",
-        "start_timeout_s, inactivity_timeout_s, max_attempts, isolation = 90.0, 20.0, 5, 'process'\n    lane = ",
+        "start_timeout_s, inactivity_timeout_s, max_attempts = 90.0, 20.0, 5\n    lane = ",
     )
     own = load(entry_point("open_door", "Door", text)).get("open_door")
-    assert (own.start_timeout_s, own.inactivity_timeout_s, own.max_attempts, own.isolation) == (90, 20, 5, "process")
-    section = HandlerSection(start_timeout_s=9, inactivity_timeout_s=2, max_attempts=1, isolation="thread")
+    assert (own.start_timeout_s, own.inactivity_timeout_s, own.max_attempts) == (90, 20, 5)
+    section = HandlerSection(start_timeout_s=9, inactivity_timeout_s=2, max_attempts=1)
     set_ = load(entry_point("open_door", "Door", text), sections={"open_door": section}).get("open_door")
-    assert (set_.start_timeout_s, set_.inactivity_timeout_s, set_.max_attempts, set_.isolation) == (9, 2, 1, "thread")
-    assert set_.target.endswith(":Door")
+    assert (set_.start_timeout_s, set_.inactivity_timeout_s, set_.max_attempts) == (9, 2, 1)
 
 
 @pytest.mark.parametrize(
@@ -162,7 +161,6 @@ def test_the_configuration_goes_before_what_the_class_says_about_limits_attempts
         ("start_timeout_s = 0", "start_timeout_s must be above 0"),
         ("inactivity_timeout_s = -1.0", "inactivity_timeout_s must be above 0"),
         ("max_attempts = 0", "max_attempts must be above 0"),
-        ("isolation = 'proces'", "isolation is 'proces'"),
     ],
 )
 def test_a_class_that_says_nonsense_about_its_limits_is_no_plug_in(entry_point, attribute, reason):
@@ -170,13 +168,6 @@ def test_a_class_that_says_nonsense_about_its_limits_is_no_plug_in(entry_point, 
     info = info_of(load(entry_point("open_door", "Door", text)), "open_door")
     assert info.status is PluginStatus.NOT_A_PLUGIN
     assert reason in info.reason
-
-
-def test_an_executable_takes_no_isolation_since_it_is_a_process(entry_point):
-    sections = {"valve": HandlerSection(isolation="process")}
-    registry = load(sections=sections, executables={"valve": {"argv": ["true"]}})
-    assert info_of(registry, "valve").status is PluginStatus.INVALID_SETTINGS
-    assert "process of its own already" in info_of(registry, "valve").reason
 
 
 def test_only_a_handler_with_a_verify_hook_verifies(entry_point):
@@ -263,7 +254,6 @@ def test_an_executable_of_the_configuration_wins_over_a_built_in_and_the_loser_i
 def test_a_package_never_replaces_a_built_in(entry_point):
     point = entry_point("ping", "Door", DOOR.replace('"open_door"', '"ping"'))
     registry = load(point)
-    assert registry.get("ping").target == "agent.handlers.built_in.ping:Ping"
     (loser,) = [info for info in registry.listing() if info.status is PluginStatus.CLASH]
     assert loser.origin == point.value
     assert "belongs to the built-in handler" in loser.reason

@@ -150,12 +150,23 @@ def test_one_wire_calls_the_one_thermometer_that_is_named_just_temperature(tmp_p
         ("crc=57 YES\nnothing\n", "answered no temperature"),
         (w1(127937), "answers 127.937 °C, which it cannot measure"),
         (w1(85000), "answers its power-on value 85 °C"),
+        (f"{'00 ' * 9}: crc=00 YES\n{'00 ' * 9}t=0\n", "zeros alone: its data line is shorted"),
     ],
 )
 def test_one_wire_refuses_what_is_no_measurement(tmp_path, text, why):
     write(tmp_path, {"28-aa/w1_slave": text})
     with pytest.raises(SensorFailed, match=why):
         one_wire(tmp_path).read()
+
+
+def test_each_one_wire_family_has_its_own_range(tmp_path):
+    write(tmp_path, {"3b-aa/w1_slave": w1(517250), "28-bb/w1_slave": w1(0)})
+    assert one_wire(tmp_path).read() == {"temperature_3b_aa_c": 517.25, "temperature_28_bb_c": 0.0}
+    write(tmp_path, {"3b-aa/w1_slave": w1(2047750)})  # what a MAX31850 answers without a thermocouple
+    with pytest.raises(SensorFailed, match="which it cannot measure"):
+        one_wire(tmp_path, device="3b-aa").read()
+    with pytest.raises(ValueError, match="one name"):
+        one_wire(tmp_path, names={"3b-aa": "oven_c", "28-bb": "oven_c"})
 
 
 def test_one_wire_takes_85_degrees_when_it_was_about_that_hot_before(tmp_path):
@@ -389,3 +400,45 @@ def test_simulated_constant_is_constant_and_noise_moves_it():
 def test_simulated_refuses_a_step_that_does_not_fit():
     with pytest.raises(ValueError, match="'step' must not be larger"):
         SimulatedSensor.Settings(shape="random_walk", amplitude=0.1, step=1)
+
+
+def test_hwmon_loses_no_input_and_a_name_stays_with_its_input(tmp_path, caplog):
+    files = {
+        "hwmon0/name": "board\n",
+        **{f"hwmon0/temp{number}_input": f"{number}000\n" for number in (1, 2, 10)},
+        **{f"hwmon0/temp{number}_label": "Temp\n" for number in (1, 2)},
+        "hwmon0/temp10_label": "temp!\n",
+        "hwmon0/power1_input": "5000000\n",
+        "hwmon0/power1_average": "4000000\n",
+    }
+    write(tmp_path, files)
+    sensor = hwmon(tmp_path)
+    first = sensor.read()
+    assert first == {
+        "board_temp_temp1_c": 1.0,
+        "board_temp_temp2_c": 2.0,
+        "board_temp_temp10_c": 10.0,
+        "board_power1_w": 5.0,
+    }
+    write(tmp_path, {"hwmon0/temp1_input": "", "hwmon0/power1_input": ""})
+    assert sensor.read() == {name: first[name] for name in ("board_temp_temp2_c", "board_temp_temp10_c")}
+    assert sensor.read()
+    assert [each.getMessage() for each in caplog.records] == [
+        "board_power1_w is left out: it does not answer",
+        "board_temp_temp1_c is left out: it does not answer",
+    ]
+    write(tmp_path, {**files, "hwmon1/name": "board\n", "hwmon1/temp1_input": "7000\n"})
+    assert sensor.read() == {**first, "board_hwmon1_temp1_c": 7.0}
+
+
+@pytest.mark.parametrize("raw", ["-128000", "3900000000", "-650789000"])
+def test_what_no_chip_measures_is_no_reading(tmp_path, raw, caplog):
+    write(tmp_path, {"hwmon0/name": "b\n", "hwmon0/temp1_input": raw, "hwmon0/temp2_input": "517000"})
+    assert hwmon(tmp_path).read() == {"b_temp2_c": 517.0}
+    assert "which no chip measures" in caplog.text
+    write(tmp_path, {"sys/class/thermal/thermal_zone0/type": "cpu", "sys/class/thermal/thermal_zone0/temp": raw})
+    machine = SystemSensor(SystemSensor.Settings(proc_root=tmp_path, sys_root=tmp_path / "sys"))
+    assert "cpu_temperature_c" not in machine.read()
+    path = tmp_path / "hwmon0/temp1_input"
+    with pytest.raises(SensorFailed, match="which is not from -40 to 85"):
+        FileSensor(FileSensor.Settings(path=path, reading="x_c", scale=0.001, least=-40, most=85)).read()

@@ -132,8 +132,6 @@ def test_links_in_a_run_lead_nowhere(console: ConsoleBench, place: Path, request
     refused(console.http.get(f"{RUNS}/hostile/summary.csv"), 404, "file_not_found")
     refused(console.http.get(f"{RUNS}/hostile/events"), 409, "not_watchable")
     refused(console.http.post(f"{RUNS}/hostile/report", json={}), 409, "report_not_made")
-    body = {"runs": ["steady-1", "hostile"]}
-    refused(console.http.post("/_emulator/run-comparisons", json=body), 409, "not_comparable")
     assert (place / "secret.txt").read_text() == "msk_secret"
 
 
@@ -145,34 +143,6 @@ def test_a_report_is_made_anew_and_a_damaged_run_says_why_not(console: ConsoleBe
     assert "report.html" in made.json()["files"]
     message = refused(console.http.post(f"{RUNS}/broken/report", json={}, timeout=120), 409, "report_not_made")
     assert "run.json: no JSON" in message
-
-
-def test_two_runs_are_compared_and_more_make_a_history(console: ConsoleBench) -> None:
-    pair = console.http.post("/_emulator/run-comparisons", json={"runs": ["steady-1", "steady-2"]}, timeout=120)
-    assert pair.status_code == 201, pair.text
-    assert pair.json()["outcome"] == "not_worse"
-    assert "no difference shown" in pair.json()["conclusion"]
-    assert pair.json()["result"]["differences"]
-    page = console.http.get(pair.headers["location"])
-    assert "two fleet runs" in page.text
-    assert page.headers["content-security-policy"] == SANDBOX
-    body = {"runs": ["steady-1", "steady-2", "steady-3"]}
-    many = console.http.post("/_emulator/run-comparisons", json=body, timeout=120)
-    assert many.status_code == 201, many.text
-    assert many.json()["outcome"] == "not_judged"  # of fewer than five nothing is said
-    assert [run["folder"].rpartition("/")[2] for run in many.json()["result"]["runs"]] == body["runs"]
-
-
-def test_what_cannot_be_compared_says_why(console: ConsoleBench) -> None:
-    compare = "/_emulator/run-comparisons"
-    refused(console.http.post(compare, json={"runs": ["steady-1", "none"]}), 404, "run_not_found")
-    refused(console.http.post(compare, json={"runs": ["steady-1"]}), 400, "validation_error")
-    refused(console.http.post(compare, json={"runs": ["steady-1", "steady-1"]}), 400, "validation_error")
-    body = {"runs": ["steady-1", "steady-2", "steady-3"], "phase": "hold"}
-    refused(console.http.post(compare, json=body), 400, "validation_error")
-    body = {"runs": ["steady-1", "broken"]}
-    assert "no JSON" in refused(console.http.post(compare, json=body, timeout=120), 409, "not_comparable")
-    refused(console.http.get(f"{compare}/none"), 404, "comparison_not_found")
 
 
 def test_a_scenario_is_shown_with_its_faults(console: ConsoleBench) -> None:
@@ -244,7 +214,7 @@ def test_the_progress_of_a_run_that_is_over_is_streamed_to_its_end(console: Cons
 
 def test_a_web_page_of_another_origin_starts_and_stops_nothing(console: ConsoleBench) -> None:
     foreign = {"origin": "https://evil.example", "sec-fetch-site": "cross-site"}
-    for path in (RUNS, f"{RUNS}/steady-1/stop", f"{RUNS}/steady-1/report", "/_emulator/run-comparisons"):
+    for path in (RUNS, f"{RUNS}/steady-1/stop", f"{RUNS}/steady-1/report"):
         assert console.http.post(path, json={}, headers=foreign).status_code == 403
 
 
@@ -257,21 +227,6 @@ def test_every_path_stands_in_the_document(console: ConsoleBench) -> None:
         f"{RUNS}/{{id}}/stop",
         f"{RUNS}/{{id}}/report",
         f"{RUNS}/{{id}}/{{name}}",
-        "/_emulator/run-comparisons",
-        "/_emulator/run-comparisons/{id}",
         "/_emulator/scenarios",
         "/_emulator/scenarios/{name}",
     }
-
-
-def test_a_report_whose_table_cannot_be_made_is_a_report_all_the_same(console: ConsoleBench, place: Path) -> None:
-    audit = place / "runs" / "steady-3" / "audit"
-    audit.mkdir()
-    (audit / "worker-000.ledger").write_bytes(b"")
-    (audit / "devices.csv").write_text("")
-    made = console.http.post(f"{RUNS}/steady-3/report", json={}, timeout=120)
-    assert made.status_code == 200, made.text
-    assert "by-device.csv: cannot be made" in " ".join(made.json()["last_words"])
-    for path in audit.iterdir():
-        path.unlink()
-    audit.rmdir()

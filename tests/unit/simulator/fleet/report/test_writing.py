@@ -23,7 +23,7 @@ RECORD = RunRecord(
     began_at="2026-01-01T00:00:00Z", ended_at="2026-01-01T00:01:00Z", duration_s=60.0, machine="m", version="1",
     target="http://127.0.0.1:1", verdict=Verdict(VerdictStatus.LOST, 4, ("one reading is lost",)),
     phases=(Span("hold", "hold", 0.0, 60.0),), faults=(Span("f", "disconnect_storm", 1.0, 2.0, 5, {"share": 0.5}),),
-    operations=SECOND.operations, health=GeneratorHealth(), extras={"limiter": {"edges": [1, None]}},
+    operations=SECOND.operations, health=GeneratorHealth(), extras={"backfill": {"edges": [1, None]}},
 )  # fmt: skip
 
 

@@ -27,13 +27,6 @@ SECTIONS = {
         "faults: [{kind: blackout, at_s: 1, duration_s: 5}]",
         "faults: kind onboarding_storm plays none",
     ),
-    "faults of a limiter": (
-        HEAD
-        + FLEET
-        + "level: wire\nkind: limiter\nlimiter: {window_s: 1}\nphases: [{name: a, kind: hold, duration_s: 60}]\n"
-        "faults: [{kind: blackout, at_s: 1, duration_s: 5}]",
-        "faults: kind limiter plays none",
-    ),
     "a frozen reading that is not there": (
         WHOLE + "faults: [{kind: frozen_sensor, at_s: 1, duration_s: 5, readings: [temprature_celsius]}]",
         "signal_dbm, temperature_celsius); did you mean 'temperature_celsius'?",
@@ -147,16 +140,7 @@ SECTIONS = {
     ),
     "core with arrivals": (WHOLE + "arrivals: [{kind: open, rate_per_s: 1}]", "arrivals: devices of level core send"),
     "round trip of nothing": (WHOLE + "kind: command_round_trip", "kind: command_round_trip needs 'commands:'"),
-    "limiter at level core": (WHOLE + "kind: limiter\nlimiter: {window_s: 9}", "kind: limiter needs 'level: wire'"),
-    "too few windows": (
-        WHOLE + "kind: limiter\nlevel: wire\nlimiter: {}",
-        "phases: the limiter's test takes four windows: let the phases last 240 s at least",
-    ),
-    "arrivals of another kind": (
-        WHOLE + "kind: limiter\nlevel: wire\nlimiter: {window_s: 9}\narrivals: [{kind: closed, users: 3}]",
-        "arrivals: kind limiter makes requests of its own; remove them",
-    ),
-    "a section of another kind": (WHOLE + "limiter: {}", "limiter: does nothing without 'kind: limiter'"),
+    "a section of another kind": (WHOLE + "backfill: {}", "backfill: does nothing without 'kind: backfill'"),
     "a kind without its section": (WHOLE + "kind: backfill", "kind: backfill needs a section 'backfill:'"),
     "a fault of level wire": (
         WHOLE + WIRE + "faults: [{kind: frozen_sensor, at_s: 1, duration_s: 5}]",
@@ -260,7 +244,7 @@ SECTIONS = {
 @pytest.mark.parametrize("case", SECTIONS)
 def test_what_does_not_fit_is_told_where_it_is_to_be_changed(case, tmp_path):
     text, said = SECTIONS[case]
-    if any(f"kind: {kind}" in text for kind in ("backfill", "onboarding_storm", "limiter")):
+    if any(f"kind: {kind}" in text for kind in ("backfill", "onboarding_storm")):
         text = text.replace("kind: ramp", "kind: hold")  # which these kinds do not have
     (tmp_path / "key.pem").touch()
     with pytest.raises(ConfigurationError) as caught:

@@ -38,7 +38,7 @@ def assert_ends_as_expected(command: CommandSettings) -> None:
 
 def test_the_nine_of_the_documentation_are_there():
     assert {path.stem for path in FILES} == {
-        "smoke", "onboarding-storm", "steady-10k", "command-round-trip", "outage-recovery", "limiter", "soak",
+        "smoke", "onboarding-storm", "steady-10k", "command-round-trip", "outage-recovery", "soak",
         "mqtt-10k", "backfill",
     }  # fmt: skip
     assert starter_names()[0] == "smoke"

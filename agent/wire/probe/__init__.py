@@ -1,1 +1,0 @@
-"""What a server does where the specification states a rule, and where it leaves the choice open."""

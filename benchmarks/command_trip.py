@@ -1,0 +1,227 @@
+"""Figure A5: a command to a real agent and its result back, over MQTT, beside a bare echo.
+
+Method. *A5*: a command is published at the gateway's side; the agent, a process with its default configuration, writes
+it into its journal, runs ``ping``, writes the outcome and publishes the result; the clock stops when that arrives.
+Beside it, in the same run and turn by turn, a bare echo: the same client, the same broker, the same two hops, QoS 1 and
+TCP_NODELAY on every side, to a second process that only sends back. One message at a time, and a pause after each.
+The bare round trip keeps nothing; the agent's has two commits on the disk in it (received and started, outcome), so one
+flush of the disk and an agent whose state directory is in memory are measured in the same turns.
+
+    python benchmarks/command_trip.py [--rounds 500]
+
+Exit codes: 0 within the bar, 1 not, 2 there is no mosquitto.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import platform
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import paho.mqtt.client as paho
+from paho.mqtt.enums import CallbackAPIVersion
+
+from agent.wire import topics
+from agent.wire.topics import TopicKind
+from simulator.children import ChildProcess, program_path
+from tests.mosquitto import Mosquitto, end_client, find_mosquitto, mosquitto
+
+A5_BAR = 5.0
+WARM_UP = 20
+# What the round before left to do, a receipt and its commit, is over by then.
+PAUSE_S = 0.03
+_MEMORY = Path("/dev/shm")
+_PATIENCE_S = 120.0
+
+# Without TCP_NODELAY each small message would wait for the acknowledgement of the one before it.
+ECHO = """
+import socket, sys, paho.mqtt.client as paho
+client = paho.Client(paho.CallbackAPIVersion.VERSION2, "echo", protocol=paho.MQTTv5)
+client.on_socket_open = lambda c, _, sock: sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+client.on_connect = lambda c, *_: c.subscribe("ask/+", 1)
+client.on_subscribe = lambda *_: print("ready", flush=True)
+client.on_message = lambda c, _, message: c.publish("answer" + message.topic[3:], message.payload, 1)
+client.connect("127.0.0.1", int(sys.argv[1]))
+client.loop_forever()
+"""
+
+
+def _send_at_once(_client: paho.Client, _data: Any, sock: Any) -> None:
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+class Asker:
+    """The gateway's side of both round trips: one client that stamps what comes before it looks at it."""
+
+    def __init__(self, broker: Mosquitto) -> None:
+        self._changed = threading.Condition()
+        self._arrived_s: dict[str, float] = {}
+        self.client = paho.Client(CallbackAPIVersion.VERSION2, "asker", protocol=paho.MQTTv5)
+        self.client.on_socket_open = _send_at_once
+        self.client.on_connect = lambda client, *_: client.subscribe(
+            [("answer/+", 1), *((each, 1) for each in topics.GATEWAY_FILTERS)]
+        )
+        self.client.on_message = self._take
+        self.client.connect("127.0.0.1", broker.port)
+        self.client.loop_start()
+
+    def _take(self, client: paho.Client, _data: Any, message: paho.MQTTMessage) -> None:
+        now_s = time.perf_counter()
+        is_answer = message.topic.startswith("answer/")
+        place = None if is_answer else topics.parse(message.topic)
+        if place is not None and place.kind is TopicKind.RESULT:
+            key = json.loads(message.payload)["key"]
+            client.publish(topics.receipts(place.device_id), json.dumps({"stored": [key], "refused": []}), 1)
+        what = json.loads(message.payload).get("status", "") if place and place.kind is TopicKind.STATUS else ""
+        with self._changed:
+            self._arrived_s[message.topic + what] = now_s
+            self._changed.notify_all()
+
+    def wait_for(self, topic: str) -> float:
+        """When a message came on this topic, on the clock of :func:`time.perf_counter`."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: topic in self._arrived_s, _PATIENCE_S):
+                raise RuntimeError(f"nothing came on {topic} within {_PATIENCE_S:.0f} s")
+            return self._arrived_s.pop(topic)
+
+    def ask_ms(self, topic: str, payload: bytes, answer: str) -> float:
+        """From handing a message to the client until its answer has come, milliseconds."""
+        began_s = time.perf_counter()
+        self.client.publish(topic, payload, 1)
+        return 1000 * (self.wait_for(answer) - began_s)
+
+
+@contextlib.contextmanager
+def echo(broker: Mosquitto) -> Iterator[None]:
+    """A process that sends back what it gets."""
+    process = subprocess.Popen([sys.executable, "-c", ECHO, str(broker.port)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        if process.stdout.readline().strip() != "ready":
+            raise RuntimeError("the echo did not start")
+        yield
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+@contextlib.contextmanager
+def agent(folder: Path, broker: Mosquitto, device_id: str) -> Iterator[None]:
+    """A ``device-agent`` over MQTT as it is configured by default; the token is not looked at."""
+    folder.mkdir()
+    token = folder / "token"
+    token.write_text("dat_benchmark")
+    token.chmod(0o600)
+    config: dict[str, Any] = {
+        "mqtt": {"host": "127.0.0.1", "port": broker.port, "tls": False},
+        "device": {"device_id": device_id},
+        "auth": {"mode": "bearer", "token_file": str(token)},
+        "state_dir": str(folder / "state"),
+    }
+    (folder / "agent.yaml").write_text(json.dumps(config))
+    log = folder / "agent.log"
+    child = ChildProcess("agent", log)
+    child.start([str(program_path("device-agent")), "run", "--config", str(folder / "agent.yaml")])
+    try:
+        child.wait_until(lambda: "agent=ready" in log.read_text(), "it was ready", 60.0)
+        yield
+    finally:
+        child.end()
+
+
+def command_of(device_id: str, command_id: str) -> bytes:
+    """A ``ping`` as the gateway sends it."""
+    record = {
+        "id": command_id,
+        "device_id": device_id,
+        "command_payload": {"command": "ping"},
+        "status": "queued",
+        "created_at": "2026-01-01T00:00:00Z",
+    }
+    return json.dumps(record).encode()
+
+
+def flush_ms(folder: Path) -> float:
+    """How long the disk takes to have 4 KiB safe, milliseconds."""
+    with (folder / "flushed").open("ab") as file:
+        file.write(bytes(4096))
+        file.flush()
+        began_s = time.perf_counter()
+        os.fdatasync(file.fileno())
+        return 1000 * (time.perf_counter() - began_s)
+
+
+def round_trips(folder: Path, broker: Mosquitto, rounds: int) -> dict[str, list[float]]:
+    """All kinds of round trips, one after the other in each round, milliseconds."""
+    took: dict[str, list[float]] = {"bare": [], "disk": [], "memory": [], "flush": []}
+    with contextlib.ExitStack() as stack:
+        memory = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=_MEMORY if _MEMORY.is_dir() else None)))
+        asker = Asker(broker)
+        stack.callback(end_client, asker.client)
+        stack.enter_context(echo(broker))
+        for name, place in (("disk", folder), ("memory", memory)):
+            stack.enter_context(agent(place / "agent", broker, name))
+            asker.wait_for(topics.status(name) + "online")
+        for number in range(-WARM_UP, rounds):
+            times = {"bare": asker.ask_ms(f"ask/{number}", b"{}", f"answer/{number}")}
+            time.sleep(PAUSE_S)
+            for name in ("disk", "memory"):
+                command_id = f"c{number}"
+                topic = topics.command(name, command_id)
+                times[name] = asker.ask_ms(topic, command_of(name, command_id), topics.result(name, command_id))
+                time.sleep(PAUSE_S)
+            times["flush"] = flush_ms(folder)
+            for name, time_ms in times.items() if number >= 0 else ():
+                took[name].append(time_ms)
+            time.sleep(PAUSE_S)
+    return took
+
+
+def show_round_trips(took: dict[str, list[float]]) -> float:
+    """Print the table; the ratio that the bar is about."""
+    bare = statistics.median(took["bare"])
+    for name, label in (
+        ("bare", "bare round trip over mosquitto"),
+        ("disk", "A5: command to result, two commits on the disk"),
+        ("memory", "the same with the state directory in memory"),
+        ("flush", "one flush of this disk"),
+    ):
+        lower, middle, upper = statistics.quantiles(took[name], n=4)
+        print(f"{label:<48} {middle:7.2f} ms ({lower:.2f} - {upper:.2f})  {middle / bare:5.2f} x", flush=True)
+    return statistics.median(took["disk"]) / bare
+
+
+def main() -> int:
+    """The program."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
+    parser.add_argument("--rounds", type=int, default=500)
+    given = parser.parse_args()
+    program = find_mosquitto()
+    if program is None:
+        print("mosquitto is not installed: apt-get install mosquitto")
+        return 2
+    machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
+    print(f"{time.strftime('%Y-%m-%d')}, {machine}, load {os.getloadavg()[0]:.1f}")
+    with tempfile.TemporaryDirectory() as name, mosquitto(program, Path(name) / "broker") as broker:
+        ratio = show_round_trips(round_trips(Path(name), broker, given.rounds))
+    verdict = "ok" if ratio <= A5_BAR else "NOT REACHED"
+    print(f"{'A5':<48} {ratio:7.2f} x, bar {A5_BAR:.0f} x: {verdict}", flush=True)
+    return 0 if ratio <= A5_BAR else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
