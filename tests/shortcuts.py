@@ -4,8 +4,8 @@
   that ask for no other ones share what the first one read.
 * **Ends.** Uvicorn looks every tenth of a second whether it is to end, and rests as long on the way. A test with a
   service of its own spent most of its time on that; here both are ten times as quick.
-* **Passwords.** To hash one takes 19 MiB and a twentieth of a second of a core, as it must where somebody may guess.
-  The people of the tests get argon2id at the least cost there is; what a service really takes is tested by itself.
+* **Passwords.** To hash one takes 16 MiB and some of a core, as it must where people guess.
+  The people of the tests get scrypt at the least cost there is; what a service really takes is tested by itself.
 """
 
 from __future__ import annotations
@@ -18,22 +18,20 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from argon2 import PasswordHasher
 from httpx._transports import default as httpx_transports
 from uvicorn import server as uvicorn_server
 
 from simulator.service import passwords
 
-PRODUCTS_HASHER = passwords._HASHER
-"""The service's own, for the tests of it."""
-CHEAP_HASHER = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1, type=PRODUCTS_HASHER.type)
+PRODUCTS_COST = passwords.COST
+"""The service's own, for the test of it."""
 
 
 @contextmanager
 def taken() -> Iterator[None]:
     """Within the block this process takes all of them."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(passwords, "_HASHER", CHEAP_HASHER)
+        patch.setattr(passwords, "COST", (2, 8, 1))
         patch.setattr(uvicorn_server, "asyncio", _Impatient())
         patch.setattr(httpx_transports, "create_ssl_context", _one_trust_store(httpx_transports.create_ssl_context))
         yield

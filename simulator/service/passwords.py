@@ -1,36 +1,32 @@
-"""People's passwords: checked off the event loop, and how often they may be guessed.
+"""People's passwords: stored as scrypt (RFC 7914), checked off the event loop.
 
-argon2id takes as long for a name that nobody has as for a wrong password.
+A check takes as long for a name that nobody has as for a wrong password.
 """
 
 from __future__ import annotations
 
 import asyncio
 import functools
+import hashlib
+import hmac
 import secrets
 from typing import Final
 
-from argon2 import PasswordHasher
-from argon2.exceptions import InvalidHashError, VerificationError
-from argon2.low_level import Type
-
 from agent.wire.secret import Secret
+from simulator.wire.base64url import from_base64url, to_base64url
 
-# OWASP's password storage cheat sheet: 19 MiB, 2 passes, 1 lane.
-_HASHER: Final = PasswordHasher(time_cost=2, memory_cost=19_456, parallelism=1, type=Type.ID)
+COST: Final = (2**14, 8, 5)
+"""N, r and p, one of the choices of OWASP's password storage cheat sheet: 16 MiB."""
 AT_ONCE: Final = 2
-"""Checks that run at the same time: a flood of sign-ins takes 40 MiB and two threads, not all there are."""
-WINDOW_MS: Final = 15 * 60_000
-OF_ACCOUNT: Final = 10
-"""Wrong passwords for one email in a window."""
-OF_ADDRESS: Final = 50
-"""Wrong passwords from one address in a window: an office has one address for many people."""
-_REMEMBERED: Final = 20_000
+"""Checks that run at the same time: a flood of sign-ins takes so many threads, not all there are."""
+_SALT_BYTES: Final = 16
 
 
 def hash_password(password: Secret) -> str:
     """What is stored of a password."""
-    return _HASHER.hash(password.reveal())
+    salt = secrets.token_bytes(_SALT_BYTES)
+    n, r, p = COST
+    return f"scrypt${n}${r}${p}${to_base64url(salt)}${to_base64url(_scrypt(password, salt, n, r, p))}"
 
 
 def is_password(password_hash: str, password: Secret) -> bool:
@@ -53,12 +49,17 @@ class Passwords:
 def _check(password_hash: str | None, password: Secret) -> bool:
     decoy = _decoy()  # made before, not only for a name that nobody has
     try:
-        matches = _HASHER.verify(password_hash or decoy, password.reveal())
-    except (VerificationError, InvalidHashError):
+        _, n, r, p, salt, stored = (password_hash or decoy).split("$")
+        made = _scrypt(password, from_base64url(salt) or b"", int(n), int(r), int(p))
+    except ValueError:
         return False
-    return matches and password_hash is not None
+    return hmac.compare_digest(made, from_base64url(stored) or b"") and password_hash is not None
+
+
+def _scrypt(password: Secret, salt: bytes, n: int, r: int, p: int) -> bytes:
+    return hashlib.scrypt(password.reveal().encode(errors="surrogatepass"), salt=salt, n=n, r=r, p=p, dklen=32)
 
 
 @functools.cache
 def _decoy() -> str:
-    return _HASHER.hash(secrets.token_urlsafe(32))
+    return hash_password(Secret(secrets.token_urlsafe(32)))

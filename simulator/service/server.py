@@ -206,7 +206,7 @@ class RunningService:
 
         Args:
             email: unique on the whole service.
-            password: stored as argon2id.
+            password: stored as scrypt.
             user_id: the person's id; made when None.
             api_key: a key of the account that the person belongs to; the first account when None.
             has_account: False for a person who is no manufacturer before the first approval of a partner.

@@ -107,7 +107,7 @@ def test_a_redirect_uri_that_is_not_a_registered_one_to_the_letter_gets_the_erro
     ],
 )
 def test_a_request_that_cannot_be_granted_goes_back_with_an_error_the_state_and_the_issuer(
-    confidential, changes, error
+    bench, confidential, changes, error
 ):
     back = sent_back(confidential.authorize(**changes))
     assert back.pop("error_description")
@@ -158,7 +158,7 @@ def test_a_query_that_cannot_be_read_gets_the_error_page(bench, query):
 
 
 @pytest.mark.parametrize("value", HOSTILE.values(), ids=HOSTILE.keys())
-def test_a_hostile_parameter_is_a_documented_answer_and_no_way_elsewhere(public, value):
+def test_a_hostile_parameter_is_a_documented_answer_and_no_way_elsewhere(bench, public, value):
     for name in ("scope", "response_type", "state", "code_challenge", "code_challenge_method", "nonce"):
         answer = public.authorize(**{name: value})
         assert answer.status_code in {200, 303}, name

@@ -220,7 +220,7 @@ def test_another_media_type_is_415_and_too_much_is_413(confidential):
 
 
 def test_another_method_is_405(shared):
-    for path in (paths.OAUTH_TOKEN, paths.OAUTH_REVOKE, paths.OAUTH_INTROSPECT):
+    for path in (paths.OAUTH_TOKEN, paths.OAUTH_REVOKE):
         answer = shared.http.get(path)
         assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
 
