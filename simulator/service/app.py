@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import AsyncIterator
 from typing import Any, Final
 
 from starlette.types import ASGIApp, Lifespan
@@ -12,7 +10,6 @@ from simulator.service.additions import Addition
 from simulator.service.addresses import PAGES
 from simulator.service.answers import DateHeader
 from simulator.service.browser_access import BrowserLayer
-from simulator.service.config import ServiceConfig
 from simulator.service.control_access import ControlAccess
 from simulator.service.core import scopes
 from simulator.service.endpoints import Endpoint, Paths, path_templates, scoped
@@ -68,23 +65,6 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     *token_endpoints.ENDPOINTS,
     *documents.ENDPOINTS,
 )
-
-
-def create_app(config: ServiceConfig) -> ASGIApp:
-    """The application with storage of its own; the server's shutdown closes it.
-
-    Raises:
-        ConfigurationError: the data folder cannot be used.
-    """
-    service = Service(config)
-
-    @contextlib.asynccontextmanager
-    async def running_then_closed(app: object) -> AsyncIterator[None]:
-        async with service.running(app):
-            yield
-        service.close()
-
-    return build_app(service, running_then_closed)
 
 
 def build_app(service: Service, lifespan: Lifespan[Any] | None = None, addition: Addition | None = None) -> ASGIApp:

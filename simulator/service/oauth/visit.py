@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
-from dataclasses import dataclass
 from typing import Any, Final, Self
 from urllib.parse import urlsplit
 
@@ -21,14 +19,6 @@ from simulator.service.storage import people
 from simulator.service.times import show_time
 
 FORM: Final = frozenset({b"application/x-www-form-urlencoded"})
-
-
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """A time for people and for programs."""
-
-    text: str
-    iso: str
 
 
 class Visit:
@@ -157,9 +147,3 @@ class Visit:
             if name == b"x-request-id":
                 return str(value.decode("ascii"))
         return ""
-
-
-def moment(ms: int) -> Moment:
-    """Milliseconds since the epoch, for people and for programs."""
-    at = dt.datetime.fromtimestamp(ms / 1000, dt.UTC)
-    return Moment(f"{at.day} {at:%B %Y, %H:%M}", show_time(ms))

@@ -9,7 +9,6 @@ from types import FunctionType, MethodType, ModuleType, SimpleNamespace
 
 from hypothesis import given
 from hypothesis import strategies as st
-from simulator.service.request_log.access_log import AccessLog
 
 from agent.wire import paths
 from simulator.service.logged_requests import FAILS, HOLDS, INCONCLUSIVE, Expectation, MatchResult, verify
@@ -169,19 +168,6 @@ def test_an_expectation_holds_or_fails_only_where_it_does_so_whatever_the_unknow
     assert found.unknown == unclear + dropped
 
 
-def lines_of(style, *requests):
-    written = []
-
-    def scene():
-        log = AccessLog(style, TEMPLATES.find, written.append, lambda: 1_767_225_600.5)
-        for one in requests:
-            log.add(one)
-        log.flush()
-
-    run(scene)
-    return "".join(written).splitlines()
-
-
 def test_a_request_that_ends_without_an_answer_is_kept_as_such():
     async def app(_scope, receive, _send):
         await receive()
@@ -197,7 +183,7 @@ def test_a_request_that_ends_without_an_answer_is_kept_as_such():
 
     async def play():
         log = RequestLog(5, TEMPLATES.find)
-        recorder = Recorder(app, log=log, access_log=None, now_ms=lambda: 1, is_observer=lambda _: False)
+        recorder = Recorder(app, log=log, now_ms=lambda: 1, is_observer=lambda _: False)
         for receive in (body, disconnected):
             scope = {
                 "type": "http",
