@@ -67,10 +67,7 @@ lock: $(VENV)/.installed-dev ## write requirements/ from pyproject.toml (needs t
 	@$(LOCK) pyproject.toml --constraints requirements/dev.txt --output-file requirements/base.txt
 	@$(LOCK) pyproject.toml --constraints requirements/dev.txt --extra simulator --output-file requirements/simulator.txt
 	@$(LOCK) pyproject.toml --constraints requirements/dev.txt --extra gateway --output-file requirements/gateway.txt
-	@$(LOCK) pyproject.toml --constraints requirements/dev.txt --extra signing --output-file requirements/signing.txt
-	@$(LOCK) pyproject.toml --constraints requirements/dev.txt --extra metrics --output-file requirements/metrics.txt
 	@$(LOCK) pyproject.toml --constraints requirements/dev.txt --extra device --output-file requirements/device.txt
-	@$(LOCK) pyproject.toml --constraints requirements/dev.txt --extra opencv --output-file requirements/opencv.txt
 	@$(LOCK) pyproject.toml --constraints requirements/dev.txt --extra cluster --output-file requirements/cluster.txt
 	@$(LOCK) --constraints requirements/dev.txt --group build --output-file requirements/build.txt
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
@@ -22,7 +23,6 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from agent.adapters.files import replace_file
 from agent.config.section import is_this_machine
 from agent.errors import ConfigurationError
-from agent.frozen import dataclass
 
 SERVER_DAYS: Final = 397
 """As long as public authorities may give one; made again from the last 30 days on."""

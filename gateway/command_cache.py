@@ -5,9 +5,8 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from agent.frozen import dataclass
 from gateway.ports import OpenCommands
 from gateway.store.values import StoredCommand
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -15,7 +16,6 @@ from agent.config.model import AuthConfig, LoggingConfig, ServiceConfig
 from agent.config.mqtt import MqttVersion
 from agent.config.section import Seconds, Section, is_this_machine, json_schema, key
 from agent.errors import ConfigurationError
-from agent.frozen import dataclass
 from gateway.core.share import Share
 from gateway.core.thinning import MergeBy, ThinningMode, ThinningPolicy
 

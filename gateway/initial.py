@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -14,7 +15,6 @@ from agent.adapters.files import give_to, replace_file
 from agent.app.initial import KEY_FILES, write_key
 from agent.config.faults import sentences
 from agent.errors import ConfigurationError
-from agent.frozen import dataclass
 from gateway.certificates import CertificateFiles, make_certificates
 from gateway.config import GatewayConfig, gateway_file
 

@@ -11,14 +11,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, Protocol
 
 from agent.core.listed import OPEN_STATUSES
 from agent.core.values import JsonObject
 from agent.errors import AgentError, StorageError
-from agent.frozen import dataclass
 from agent.wire.commands import CommandResult
 
 SHOWN_MAX: Final = 1000

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Mapping
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -12,7 +13,6 @@ from agent.adapters.store.failures import explain
 from agent.app.lock import holder_of
 from agent.app.status_file import StatusFile, newest_status, process_state, status_path
 from agent.errors import ConfigurationError, StorageError
-from agent.frozen import dataclass
 from gateway.config import GatewayConfig
 from gateway.core.share import Share
 from gateway.store.command_rows import CommandRows

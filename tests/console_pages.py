@@ -39,14 +39,6 @@ class ConsoleBench(Bench):
         return self.service.base_url + addition.entry_path()
 
 
-def start_label_work(bench: ConsoleBench) -> None:
-    """Start the processes for labels, which otherwise begin with a test's first label, and outlive the test."""
-    drawn = bench.http.post("/_emulator/qr-codes", json={"text": "hello"})
-    kind = {"content-type": "image/png"}
-    decoded = bench.http.post("/_emulator/labels/decode", content=b"no picture", headers=kind)
-    assert (drawn.status_code, decoded.status_code) == (200, 400), (drawn.text, decoded.text)
-
-
 @contextlib.contextmanager
 def running_console(runs: RunSettings | None = None, **settings: Any) -> Iterator[ConsoleBench]:
     """A service with its console for the length of the block.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 from pathlib import Path
 
 
@@ -58,8 +59,6 @@ def give_to(path: Path, owner: str | int) -> None:
         OSError: it could not be given away.
     """
     if os.geteuid() == 0:
-        import shutil  # costs memory, and no running agent comes here
-
         try:
             shutil.chown(path, owner, owner)
         except LookupError:

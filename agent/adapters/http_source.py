@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from agent.adapters.discovery import Discovery
@@ -12,7 +12,6 @@ from agent.adapters.records import read_records
 from agent.core.listed import ListWatch
 from agent.core.values import Command, CommandPoll
 from agent.errors import ErrorAnswer, NotFound, Refused, ServerFault, ServiceError
-from agent.frozen import dataclass
 from agent.wire.command_lists import DERIVED_IDS, MORE_THAN_LISTED, UNREADABLE, CommandList
 from agent.wire.command_states import OPEN, CommandStatus
 from agent.wire.connection import Interrupted

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from pydantic import ValidationError
@@ -16,7 +17,6 @@ from agent.core.outbox import Disposition, judge_readings
 from agent.core.timekeeping import marked_time_unknown
 from agent.core.values import Moment, SendOutcome, StoredReading
 from agent.errors import ErrorAnswer, InvalidMessage, NotFound, Refused, ServerFault, ServiceError
-from agent.frozen import dataclass
 from agent.wire.base import describe_faults
 from agent.wire.device_client import DeviceClient
 from agent.wire.extensions import BATCH_SENSOR_DATA, IDEMPOTENCY_KEY, KEY_REUSED, RECORDED_AT

@@ -15,6 +15,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -27,7 +28,6 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from agent.adapters import mqtt_faults
 from agent.errors import Offline, TransportError
-from agent.frozen import dataclass
 from agent.wire.connecting import connect
 from agent.wire.secret import Secret
 from agent.wire.trust import trust_store

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from agent.adapters.mqtt_connection import MqttConnection
@@ -12,7 +13,6 @@ from agent.adapters.records import oldest_first, read_records
 from agent.core.listed import OPEN_STATUSES
 from agent.core.values import Command, CommandPoll
 from agent.errors import InvalidMessage, StorageError
-from agent.frozen import dataclass
 from agent.wire import topics
 from agent.wire.commands import CommandRecord
 from agent.wire.json_text import parse_object

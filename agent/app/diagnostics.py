@@ -17,7 +17,10 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import threading
 import time
+import traceback
+from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import distributions
@@ -181,8 +184,6 @@ def _named_secrets(values: Any) -> list[str]:
 
 
 def _spellings(text: str) -> set[bytes]:
-    from base64 import b64encode, urlsafe_b64encode
-
     raw = text.encode()
     return {
         raw,
@@ -298,9 +299,6 @@ def _system(state_dir: Path) -> dict[str, Any]:
 
 
 def _threads() -> str:
-    import threading
-    import traceback
-
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     found = []
     for ident, frame in sys._current_frames().items():

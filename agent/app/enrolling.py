@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import pwd
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import SplitResult, urlsplit
@@ -36,7 +37,6 @@ from agent.errors import (
     ServerFault,
     UnexpectedAnswer,
 )
-from agent.frozen import dataclass
 from agent.wire.enrollment import (
     EnrollmentAnswer,
     EnrollmentCode,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -13,7 +14,6 @@ from agent.config import AgentConfig
 from agent.config.faults import sentences
 from agent.config.first_file import first_file
 from agent.errors import ConfigurationError
-from agent.frozen import dataclass
 
 CONFIGURATION: Final = "config.yaml"
 TOKEN: Final = "token"  # noqa: S105 - a file's name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +18,6 @@ from agent.config.faults import sentences
 from agent.config.first_file import first_file
 from agent.config.section import is_this_machine
 from agent.errors import ConfigurationError
-from agent.frozen import dataclass
 
 KEY_FILES: Final = {"api_key": f"mk_{PLACEHOLDER}_THE_API_KEY_HERE", "secret_key": f"msk_{PLACEHOLDER}_THE_SECRET_KEY"}
 _DEVICE_PLACEHOLDER: Final = "PASTE-THE-DEVICE-ID-HERE"

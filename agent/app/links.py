@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from agent.app.version import VERSION
@@ -15,7 +16,6 @@ from agent.core.backoff import CAP_S
 from agent.core.triage import FIRST_CONTACT, lacks_time
 from agent.core.values import Moment, SendOutcome
 from agent.errors import ConfigurationError, InvalidMessage
-from agent.frozen import dataclass
 from agent.runtime.broker_watch import BrokerWatch
 from agent.runtime.health import Health
 from agent.runtime.retry_policy import RetryPolicy

@@ -32,7 +32,7 @@ try:
     from prometheus_client.registry import Collector
 except ModuleNotFoundError as _missing:
     _fault = (
-        f"metrics: {_missing.name} is not installed: pip install '.[metrics]' in a clone of device-agent, or remove "
+        f"metrics: {_missing.name} is not installed: pip install '.[device]' in a clone of device-agent, or remove "
         "the section metrics"
     )
     raise ConfigurationError([_fault], "metrics") from None

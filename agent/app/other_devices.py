@@ -10,6 +10,7 @@ import hashlib
 import re
 import sqlite3
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -17,7 +18,6 @@ from agent.adapters.sqlite_store import FILE_NAME, SqliteStore
 from agent.core.outbox import Bounds
 from agent.core.values import SendOutcome, StoredReading
 from agent.errors import ConfigurationError
-from agent.frozen import dataclass
 
 if TYPE_CHECKING:
     from agent.ports import Clock

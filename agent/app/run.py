@@ -17,7 +17,7 @@ from agent.app.life import ProgramLife
 from agent.app.links import open_client
 from agent.app.logs import LogRing, TextFormatter, set_up_logging
 from agent.app.other_devices import OTHER_DEVICES, OWNER, describe, find_others, swap_stores
-from agent.app.starting import Starting, forget_folders
+from agent.app.starting import Starting
 from agent.app.status_file import AgentView
 from agent.app.upkeep import AgentUpkeep
 from agent.app.version import VERSION
@@ -168,7 +168,6 @@ class AgentLife(ProgramLife):
                 self._metrics = self._serve_metrics(self._agent, store)
                 self._agent.start()
                 self._schedule_after_start()
-                forget_folders()  # what imports are left come late and one by one
                 _log.info("agent=ready version=%s device=%s", VERSION, config.device.device_id)
                 ending = self._supervisor.run()
             except StorageError as error:

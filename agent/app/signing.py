@@ -1,4 +1,4 @@
-"""Signed commands out of the configuration: the keys are read, and the extra ``signing`` is asked for by name."""
+"""Signed commands out of the configuration: the keys are read, and the extra ``device`` is asked for by name."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _missing(error: ModuleNotFoundError) -> ConfigurationError:
     if (error.name or "").split(".")[0] != "cryptography":
         raise error
     sentence = (
-        "commands.signing.mode needs the package 'cryptography': pip install '.[signing]' in a clone of device-agent, "
+        "commands.signing.mode needs the package 'cryptography': pip install '.[device]' in a clone of device-agent, "
         "or set it to off"
     )
     return ConfigurationError([sentence], "keys")

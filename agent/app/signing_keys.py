@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,6 @@ from agent.app.signing import read_trusted_keys
 from agent.config import AgentConfig
 from agent.core.signed import setting_of
 from agent.errors import ConfigurationError, StorageError
-from agent.frozen import dataclass
 from agent.wire.signed_keys import (
     PRIVATE_ENDING,
     PUBLIC_ENDING,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from agent.adapters.sqlite_store import FILE_NAME
@@ -15,7 +15,6 @@ from agent.app.status_file import StatusFile, newest_status, process_state, stat
 from agent.app.tokens import read_token_state
 from agent.config import AgentConfig
 from agent.errors import StorageError
-from agent.frozen import dataclass
 from agent.runtime.ledger import SETTING as LEDGER
 from agent.runtime.ledger import Day, read_days
 from agent.wire.server_findings import SETTING, ServerFindings, describe, read_findings

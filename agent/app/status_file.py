@@ -9,11 +9,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from agent.frozen import dataclass
 from agent.runtime.health import Part
 from agent.wire.secret import mask_json
 

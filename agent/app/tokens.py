@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from agent.app.client import OWN_TOKENS, token_store
 from agent.config import AgentConfig, Credentials, read_credentials
 from agent.errors import ConfigurationError, ErrorAnswer, ServiceError
-from agent.frozen import dataclass
 from agent.token_store import TokenFile
 from agent.wire.tokens import TokenSet
 

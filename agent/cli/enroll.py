@@ -11,10 +11,14 @@ from typing import Final
 
 import click
 
+from agent.app.enrolling import enroll as enroll_at
+from agent.app.enrolling import plan_enrollment
+from agent.app.service_unit import foreign_unit_fault
 from agent.cli.options import configuration_faults_end_it, is_root, json_option, print_json
 from agent.error_text import bounded
 from agent.errors import Advice, ConfigurationError, ErrorAnswer, InvalidMessage, ServiceError
 from agent.exit_codes import EXIT_CHECK_FAILED, EXIT_UNREACHABLE
+from agent.wire.enrollment import parse_label
 
 _UNIT: Final = "device-agent.service"
 _START_S: Final = 90.0
@@ -68,13 +72,8 @@ def enroll(
 
     Exit codes: 0 good, 1 refused or not started, 2 usage or a file, 5 the gateway cannot be reached.
     """
-    from agent.app.enrolling import enroll as enroll_at
-    from agent.app.enrolling import plan_enrollment
-
     url = url_or_label
     if code is None:
-        from agent.wire.enrollment import parse_label
-
         try:
             url, code = parse_label(url_or_label)
         except InvalidMessage as error:
@@ -112,8 +111,6 @@ def _check_unit(directory: Path) -> None:
     Raises:
         ConfigurationError: it would.
     """
-    from agent.app.service_unit import foreign_unit_fault
-
     systemctl = _systemctl(directory)
     fault = None if systemctl is None else foreign_unit_fault(systemctl, Path(sys.argv[0]))
     if fault is not None:

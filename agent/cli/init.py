@@ -9,7 +9,10 @@ from pathlib import Path
 
 import click
 
+from agent.app.initial import InitialFiles, write_initial_files
 from agent.cli.options import config_option, configuration_faults_end_it, json_option, load, print_json, print_table
+from agent.config.model import AgentConfig
+from agent.config.section import json_schema
 from agent.exit_codes import EXIT_CONFIGURATION
 
 
@@ -95,8 +98,6 @@ def init(
 
     On a terminal it asks for what is not given; the keys are typed unseen and never appear on a command line.
     """
-    from agent.app.initial import InitialFiles, write_initial_files
-
     over_mqtt = transport == "mqtt"
     if broker and not over_mqtt:
         raise click.UsageError("--broker needs --transport mqtt")
@@ -147,7 +148,7 @@ def keys() -> None:
     """Make and look at the keys of signed commands.
 
     The private key stays with whoever sends commands; devices get the public key and name its file in
-    commands.signing.trusted_keys. Needs the extra: pip install '.[signing]' in a clone of device-agent.
+    commands.signing.trusted_keys. Needs the extra: pip install '.[device]' in a clone of device-agent.
     """
 
 
@@ -215,7 +216,7 @@ def _needs_the_extra() -> Iterator[None]:
         if (error.name or "").split(".")[0] != "cryptography":
             raise
         click.echo(
-            "keys: the package 'cryptography' is missing: pip install '.[signing]' in a clone of device-agent", err=True
+            "keys: the package 'cryptography' is missing: pip install '.[device]' in a clone of device-agent", err=True
         )
         raise SystemExit(EXIT_CONFIGURATION) from None
 
@@ -231,7 +232,4 @@ def schema() -> None:
 
     Editors with a YAML language server check and complete the file with it.
     """
-    from agent.config.model import AgentConfig
-    from agent.config.section import json_schema
-
     print_json(json_schema(AgentConfig, "device-agent configuration"))

@@ -37,7 +37,7 @@ _COMMANDS: Final = {
 def device_agent() -> None:
     """Connects this device to the service: runs commands, sends sensor data.
 
-    Exit codes: 0 good, 1 a check failed or the agent crashed, 2 usage or configuration, 3 check --server
-    could not judge a rule, 5 the service cannot be reached, 75 the agent ended to be started anew. Every key
-    of the configuration can also be set by the environment: DEVICE_AGENT_SERVICE__BASE_URL sets service.base_url.
+    Exit codes: 0 good, 1 a check failed or the agent crashed, 2 usage or configuration, 5 the service cannot be
+    reached, 75 the agent ended to be started anew. Every key of the configuration can also be set by the
+    environment: DEVICE_AGENT_SERVICE__BASE_URL sets service.base_url.
     """

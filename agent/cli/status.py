@@ -11,6 +11,12 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from agent.adapters.clocks import SystemClock
+from agent.app.other_devices import choose, find_others
+from agent.app.other_devices import drop as delete
+from agent.app.other_devices import release as move
+from agent.app.plugins import is_usable, list_handlers, read_sensors
+from agent.app.status import read_agent_status, read_running
 from agent.cli.options import (
     AS_ROOT,
     ago,
@@ -25,8 +31,10 @@ from agent.cli.options import (
     span,
 )
 from agent.error_text import bounded
+from agent.errors import StorageError
 from agent.exit_codes import EXIT_CHECK_FAILED, EXIT_CONFIGURATION
 from agent.plugins import stale_packages, tell_loading
+from agent.sensors.registry import SensorRegistry
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,8 +57,6 @@ def status(config_path: Path, *, as_json: bool) -> None:
 
     Exit code 0 when it runs and all its parts are well, else 1.
     """
-    from agent.app.status import read_agent_status
-
     with configuration_faults_end_it():
         found = read_agent_status(load(config_path).config, os.environ)
     if as_json:
@@ -143,9 +149,6 @@ def _size(size_bytes: int) -> str:
 @json_option
 def handlers(config_path: Path, *, as_json: bool) -> None:
     """List the command handlers with their state; exit code 1 when one cannot be used."""
-    from agent.app.plugins import is_usable, list_handlers
-    from agent.app.status import read_running
-
     logging.disable(logging.CRITICAL)  # the list says it better
     tell_loading(partial(click.echo, err=True))
     with configuration_faults_end_it():
@@ -174,10 +177,6 @@ def handlers(config_path: Path, *, as_json: bool) -> None:
 @json_option
 def sensors(config_path: Path, *, as_json: bool) -> None:
     """Read each configured sensor once and list it with its state; exit code 1 when one cannot be read."""
-    from agent.app.plugins import read_sensors
-    from agent.app.status import read_running
-    from agent.sensors.registry import SensorRegistry
-
     logging.disable(logging.CRITICAL)  # the list says it better
     tell_loading(partial(click.echo, err=True))
     with configuration_faults_end_it():
@@ -217,8 +216,6 @@ def other_devices() -> None:
 @json_option
 def list_command(config_path: Path, *, as_json: bool) -> None:
     """List the devices that something is kept of."""
-    from agent.app.other_devices import find_others
-
     with configuration_faults_end_it():
         found = find_others(load(config_path).config.state_dir)
     if as_json:
@@ -239,11 +236,7 @@ def release(device_id: str, config_path: Path) -> None:
 
     For an id that was mistyped, or a device that was registered anew. Results of commands stay aside.
     """
-    from agent.adapters.clocks import SystemClock
-    from agent.app.other_devices import choose
-    from agent.app.other_devices import release as move
     from agent.app.run import outbox_bounds
-    from agent.errors import StorageError
 
     with configuration_faults_end_it():
         config = load(config_path).config
@@ -261,9 +254,6 @@ def release(device_id: str, config_path: Path) -> None:
 @config_option
 def drop(device_id: str, config_path: Path) -> None:
     """Delete what is kept of DEVICE_ID."""
-    from agent.app.other_devices import choose
-    from agent.app.other_devices import drop as delete
-
     with configuration_faults_end_it():
         other = choose(load(config_path).config.state_dir, device_id)
     delete(other)

@@ -83,7 +83,7 @@ class SigningConfig(Section):
     mode: Literal["off", "accept", "require"] = key(
         "'off' rejects signed commands, 'accept' takes them beside unsigned ones, 'require' takes nothing else.",
         why="With 'require' neither the service nor a broker nor a gateway can make this device do anything: only who "
-        "holds a trusted key can. Needs the extra: pip install '.[signing]' in a clone of device-agent.",
+        "holds a trusted key can. Needs the extra: pip install '.[device]' in a clone of device-agent.",
         default="off",
     )
     trusted_keys: tuple[Path, ...] = key(

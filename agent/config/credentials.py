@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from agent.config.model import AuthConfig
 from agent.errors import ConfigurationError, InvalidMessage
-from agent.frozen import dataclass
 from agent.wire.secret import MAX_TOKEN_FILE_BYTES, Secret, looks_like_token_set, never_show
+from agent.wire.tokens import parse_token_set
 
 if TYPE_CHECKING:
     from agent.wire.tokens import TokenSet
@@ -74,8 +75,6 @@ def _read_bearer(auth: AuthConfig, path: Path | None, environ: Mapping[str, str]
     secret_path = _path(auth.client_secret_file, "client_secret", environ)
     if secret_path is not None and (auth.client_secret_file is not None or secret_path.exists()):
         client_secret = Secret(_read("auth.client_secret_file", "client_secret", secret_path, faults))
-    from agent.wire.tokens import parse_token_set  # only for tokens that renew themselves
-
     try:
         tokens = parse_token_set(token)
     except InvalidMessage as error:

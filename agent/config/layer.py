@@ -15,14 +15,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
 from agent.adapters.files import replace_file, sync_directory
 from agent.config.text import MAX_BYTES, KeyPath, read_document
 from agent.errors import ConfigurationError
-from agent.frozen import dataclass
 
 FOLDER: Final = "config.d"
 KEPT: Final = "remote.yaml"

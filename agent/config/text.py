@@ -7,12 +7,10 @@ faults with a line number. ``true`` and ``false`` are the only booleans: ``off``
 from __future__ import annotations
 
 import re
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import yaml
-
-from agent.frozen import dataclass
 
 MAX_BYTES: Final = 256 * 1024
 MAX_DEPTH: Final = 12

@@ -13,10 +13,8 @@ Source: M. Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 201
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
-
-from agent.frozen import dataclass
 
 BASE_S: Final = 1.0
 CAP_S: Final = 300.0

@@ -23,14 +23,13 @@ Therefore the I/O layer must
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
 from agent.core.timekeeping import age_s
 from agent.core.values import Command, CommandState, Contract, JournalEntry, Moment, Outcome, OutcomeStatus
 from agent.errors import AgentError
-from agent.frozen import dataclass
 
 ATTEMPTS_MAX: Final = 3
 """A handler that takes the agent down with it is not started more often than this, unless its rule says otherwise."""

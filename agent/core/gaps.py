@@ -11,12 +11,12 @@ into a waiting record in the transaction that forgets it: then a gap is recorded
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final
 
 from agent.core.outbox import DropReason, StoredItem
 from agent.core.timekeeping import age_s
 from agent.core.values import Moment, Priority, Reading
-from agent.frozen import dataclass
 
 LONGEST_S: Final = 3600.0
 """An episode that lasts longer is recorded in parts, so that the service has a record of it while it goes on."""

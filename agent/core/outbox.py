@@ -13,6 +13,7 @@ them necessary, in one transaction.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from itertools import chain, islice, takewhile
 from typing import Final
@@ -20,7 +21,6 @@ from typing import Final
 from agent.core.timekeeping import age_s
 from agent.core.values import Moment
 from agent.errors import Advice, AgentError, Conflict, NotFound, Refused
-from agent.frozen import dataclass
 
 ROW_BYTES: Final = 64
 """What a reading costs in the store beside its JSON text."""

@@ -11,9 +11,8 @@ Therefore the caller must measure how long the poll took, draw the random number
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
-
-from agent.frozen import dataclass
 
 MIN_GAP_S: Final = 0.2
 """At least this much lies between the starts of two polls, whatever the service answers."""

@@ -19,10 +19,8 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import StrEnum
-
-from agent.frozen import dataclass
 
 
 def phase_s(device_id: str, name: str, period_s: float) -> float:

@@ -19,13 +19,12 @@ decided with them: a crash may then neither lose a command nor let it in twice.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from agent.core.listed import FINAL_STATUSES
 from agent.core.values import Command, JsonObject, Outcome, OutcomeStatus
 from agent.errors import InvalidSignature
-from agent.frozen import dataclass
 from agent.wire.limits import SIGNED_MEMBER
 from agent.wire.signed import SignedCommand
 

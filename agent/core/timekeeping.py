@@ -17,11 +17,10 @@ offset lies, and several of them say it more closely than one.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from agent.core.values import Command, Moment
-from agent.frozen import dataclass
 
 EARLIEST_S: Final = 1_704_067_200.0
 """2024-01-01, before this program existed: a clock that shows less was never set."""

@@ -34,7 +34,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
@@ -50,7 +50,6 @@ from agent.core.commands import (
 )
 from agent.core.listed import FINAL_STATUSES, OPEN_STATUSES
 from agent.core.values import Command, CommandState, Contract, JournalEntry, JsonObject, Moment, Outcome, OutcomeStatus
-from agent.frozen import dataclass
 from agent.wire.limits import SIGNED_MEMBER
 
 if TYPE_CHECKING:

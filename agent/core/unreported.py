@@ -11,7 +11,7 @@ Therefore the caller must count one try for each answer, and start anew after a 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
@@ -28,7 +28,6 @@ from agent.errors import (
     ServerFault,
     UnexpectedAnswer,
 )
-from agent.frozen import dataclass
 
 PUT_ASIDE_MAX: Final = 1000
 """So many results are kept aside at most."""

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import Any
-
-from agent.frozen import dataclass
 
 JsonObject = dict[str, Any]
 """An opaque JSON object: ``command_payload``, ``result``. The only dict that crosses module borders."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from agent.doctor.findings import Check, CheckStatus, Finding, failed, skipped
 from agent.doctor.installed import InstalledProgram, words_of
-from agent.frozen import dataclass
 
 if TYPE_CHECKING:
     from agent.doctor.subject import Subject

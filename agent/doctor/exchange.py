@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
 
@@ -18,7 +19,6 @@ from agent.errors import (
     TransportError,
     UnexpectedAnswer,
 )
-from agent.frozen import dataclass
 from agent.wire import paths
 from agent.wire.announcement import read_announcement
 from agent.wire.device_client import DeviceClient

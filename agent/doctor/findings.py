@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, Generic, TypeVar
-
-from agent.frozen import dataclass
 
 Subject_contra = TypeVar("Subject_contra", contravariant=True)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from agent.app.links import open_client
+from agent.app.links import make_broker, make_token, open_client
 from agent.app.lock import holder_of
 from agent.app.plugins import is_usable, list_handlers, read_sensors
 from agent.app.status import read_running
@@ -199,7 +199,6 @@ def try_broker(config: AgentConfig, mqtt: MqttConfig, credentials: Credentials) 
         Offline: it did not work, and why.
     """
     from agent.adapters.mqtt_device import probe
-    from agent.app.links import make_broker, make_token
 
     broker = make_broker(config, mqtt)
     version = probe(broker, config.device.device_id, make_token(credentials)(), mqtt.version)

@@ -7,9 +7,8 @@ Sources: systemd.syntax(7), and systemd.exec(5), "Credentials".
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
-
-from agent.frozen import dataclass
 
 _DIRECTORIES: Final = {"%E": "/etc", "%S": "/var/lib", "%C": "/var/cache", "%L": "/var/log", "%t": "/run", "%%": "%"}
 _STORES: Final = ("/etc/credstore", "/run/credstore", "/usr/local/lib/credstore", "/usr/lib/credstore")

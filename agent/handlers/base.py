@@ -23,6 +23,7 @@ import logging
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, get_type_hints
 
 from pydantic import BaseModel, ConfigDict
@@ -30,7 +31,6 @@ from pydantic import BaseModel, ConfigDict
 from agent.core.commands import ATTEMPTS_MAX
 from agent.core.values import Contract, JsonObject, Outcome, OutcomeStatus
 from agent.errors import AgentError
-from agent.frozen import dataclass
 
 if TYPE_CHECKING:
     from agent.handlers.upkeep import Upkeep

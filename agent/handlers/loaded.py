@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import BaseModel, ValidationError
@@ -10,7 +11,6 @@ from pydantic import BaseModel, ValidationError
 from agent.core.commands import ATTEMPTS_MAX
 from agent.core.values import Contract, JsonObject
 from agent.errors import AgentError
-from agent.frozen import dataclass
 from agent.plugins import describe, faults_of
 from agent.wire.limits import BODY_BYTES
 

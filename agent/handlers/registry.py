@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from importlib.metadata import EntryPoint
@@ -17,7 +17,6 @@ from pkgutil import iter_modules
 from typing import Any, Final, cast
 
 from agent.core.values import JsonObject
-from agent.frozen import dataclass
 from agent.handlers import built_in
 from agent.handlers.base import Handler
 from agent.handlers.loaded import InvalidPayload, LoadedHandler

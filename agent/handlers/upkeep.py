@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from agent.core.values import JsonObject
-from agent.frozen import dataclass
 
 
 class UpkeepRefused(Exception):

@@ -7,10 +7,10 @@ import os
 import platform
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from agent.core.values import JsonObject
-from agent.frozen import dataclass
 
 if TYPE_CHECKING:
     from agent.handlers.upkeep import Upkeep

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
-
-from agent.frozen import dataclass
 
 _MINUTE_S: Final = 60.0
 # So many different failures are remembered; beyond it the oldest is forgotten and may be reported anew.

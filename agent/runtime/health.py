@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-from agent.frozen import dataclass
 
 if TYPE_CHECKING:
     from agent.ports import Clock

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from agent.core.commands import OVER_STATES, recover, start_entry
@@ -26,7 +26,6 @@ from agent.core.values import (
     Moment,
 )
 from agent.errors import StorageError
-from agent.frozen import dataclass
 from agent.runtime.dispatcher import Dispatcher
 from agent.runtime.failure_log import LineRate
 from agent.wire.limits import TTL_MAX_S

@@ -8,12 +8,11 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
 from agent.core.commands import RunLimits, canceled
 from agent.core.values import Command, Contract, JsonObject, Outcome, OutcomeStatus, Report
-from agent.frozen import dataclass
 
 if TYPE_CHECKING:
     from agent.ports import Clock

@@ -5,13 +5,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
 from agent.core.commands import IllegalMove, RunLimits, canceled, indeterminate, start_entry
 from agent.core.values import CommandState, Contract, JournalEntry, Moment, Outcome, OutcomeStatus, Report
 from agent.errors import StorageError
-from agent.frozen import dataclass
 from agent.runtime.failure_log import FailureLog
 from agent.runtime.health import Health
 from agent.runtime.jobs import Attempt, CancelSwitch, Ended, Job, JobRunner, Jobs, Progress

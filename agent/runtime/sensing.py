@@ -5,13 +5,12 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from agent.core.schedule import Reported, ReportRule, Schedule
 from agent.core.values import Moment, Priority, Reading
 from agent.errors import StorageError
-from agent.frozen import dataclass
 from agent.runtime.controls import IntervalChanged, Intervals
 from agent.runtime.failure_log import FailureLog
 from agent.runtime.health import Health

@@ -14,10 +14,10 @@ import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from agent.exit_codes import EXIT_CRASHED, EXIT_STOPPED
-from agent.frozen import dataclass
 
 if TYPE_CHECKING:
     from agent.ports import Clock, Notifier

@@ -16,11 +16,10 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, wait
-from dataclasses import field
+from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Final
 
-from agent.frozen import dataclass
 from agent.plugins import describe
 from agent.sensors.base import Sensor, SensorFailed
 from agent.threads import OnCrash, WatchedThread, only_logged

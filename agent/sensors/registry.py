@@ -9,13 +9,12 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
 from importlib.metadata import EntryPoint
 from typing import Any, Final
 
-from agent.frozen import dataclass
 from agent.plugins import (
     PluginFault,
     PluginInfo,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 from agent.errors import UnexpectedAnswer
-from agent.frozen import dataclass
 from agent.wire import extensions, paths
 from agent.wire.connection import Connection
 from agent.wire.faults import portal_text

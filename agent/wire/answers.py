@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
@@ -12,7 +13,6 @@ import httpx
 from pydantic_core import from_json
 
 from agent.errors import UnexpectedAnswer
-from agent.frozen import dataclass
 from agent.wire.identity import is_page
 
 NOT_MODIFIED: Final = 304

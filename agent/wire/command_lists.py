@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from agent.errors import InvalidMessage, ServiceError, UnexpectedAnswer
-from agent.frozen import dataclass
 from agent.wire.answers import Answer
 from agent.wire.dialect import AnswerReading
 from agent.wire.lists import ITEMS_MAX, Page

@@ -69,7 +69,6 @@ class Connection:
             and TCP; streams are left out.
         on_date: called with each good answer with the time at the service (``Date``, epoch seconds), and how long
             before that the request was sent, seconds; from whichever thread asked.
-        last_headers: of the last answer, an error or not; empty before the first one.
         headers: sent with each request; may be added to.
         on_headers: called with the headers of each good answer, from whichever thread asked.
 
@@ -101,7 +100,6 @@ class Connection:
         self.on_date: Callable[[float, float], object] | None = None
         self.on_headers: Callable[[Mapping[str, str]], object] = lambda _headers: None
         self._identity = Identity()
-        self.last_headers: Mapping[str, str] = {}
         self._lock = threading.Lock()
         self._proving = threading.Lock()
         self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
@@ -323,7 +321,6 @@ class Connection:
                 try:
                     arrived_s = self._monotonic()
                     budget.head_is_here(arrived_s)
-                    self.last_headers = response.headers
                     content = self._read(response, budget)
                 finally:
                     received_bytes = _head_bytes(response.headers) + response.num_bytes_downloaded

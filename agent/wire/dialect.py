@@ -7,11 +7,10 @@ goes beyond it (query parameters, body members, headers, endpoints) is used only
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from enum import StrEnum
 from typing import Final
-
-from agent.frozen import dataclass
 
 RESULTS_TABLE: Final = "command_results"
 """The runtime-data table that takes results where there is no endpoint for them, unless the configuration differs."""

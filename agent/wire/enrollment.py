@@ -8,10 +8,10 @@ sent only to a server that has shown that certificate, so the first contact need
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from typing import Final
 
 from agent.errors import InvalidMessage
-from agent.frozen import dataclass
 from agent.wire.base import Received, ReceivedSecret, Sent, SentSecret, Text
 
 PATH: Final = "/enroll"

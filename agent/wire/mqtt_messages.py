@@ -16,12 +16,12 @@ A refusal without a key means that a whole message was not understood; it is for
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, Field, StringConstraints, ValidationError
 
 from agent.errors import InvalidMessage
-from agent.frozen import dataclass
 from agent.wire.base import JsonObject, LooseTime, Number, Received, Sent, Text, WireTime, describe_faults
 from agent.wire.commands import ResultStatus
 from agent.wire.json_text import encode_json, parse_json

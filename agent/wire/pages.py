@@ -7,10 +7,10 @@ it, such as ``next_cursor`` to ``cursor`` and ``offset`` to ``offset``.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from agent.errors import UnexpectedAnswer
-from agent.frozen import dataclass
 
 _DEPTH_MAX: Final = 6
 _ENVELOPES: Final = ("data", "items", "results", "result", "records", "response", "content", "value", "_embedded")

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Final
-
-from agent.frozen import dataclass
 
 # Members of a structured field list (RFC 9651): a name, quoted or not, and its parameters.
 _MEMBER: Final = re.compile(r'\s*("(?:[^"\\]|\\.)*"|[^\s;,="]+)((?:\s*[;=][^,"]*)?)\s*(?:,|$)')

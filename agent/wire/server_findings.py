@@ -7,9 +7,9 @@ extensions: with another it begins anew.
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import Any, Final
 
-from agent.frozen import dataclass
 from agent.wire import extensions
 from agent.wire.dialect import CommandLists, Dialect, ResultPlace
 

@@ -21,10 +21,10 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from agent.errors import InvalidMessage, InvalidSignature
-from agent.frozen import dataclass
 from agent.wire.json_text import find_fault, parse_object
 from agent.wire.limits import INT_MAX, SIGNED_MEMBER
 from agent.wire.times import parse_time, to_rfc3339

@@ -1,4 +1,4 @@
-"""The keys of signed commands: Ed25519, in PEM files that openssl reads too. Needs the extra ``signing``.
+"""The keys of signed commands: Ed25519, in PEM files that openssl reads too. Needs the extra ``device``.
 
 A key's id is made of the public key itself (``ed25519-`` and half of its SHA-256 in hexadecimal), so a file can neither
 claim another key's id nor be mixed up when it is renamed.

@@ -9,14 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 import httpx
 from pydantic import ConfigDict
 
 from agent.errors import InvalidMessage
-from agent.frozen import dataclass
 from agent.wire.base import JsonObject, LooseTime, Received, ReceivedSecret, Sent, SentSecret, Text
 from agent.wire.json_text import parse_json
 from agent.wire.secret import Secret, never_show

@@ -19,12 +19,12 @@ topic                                                direction   retain  content
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 from urllib.parse import unquote
 
 from agent.errors import InvalidMessage
-from agent.frozen import dataclass
 from agent.wire.paths import segment
 
 ROOT: Final = "v1/devices"

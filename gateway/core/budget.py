@@ -25,11 +25,11 @@ Networks", 1995.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from agent.core.backoff import RETRY_AFTER_CAP_S
-from agent.frozen import dataclass
 from agent.wire.rate_limit import RateLimit
 from gateway.core.quota_window import QuotaWindow
 

@@ -22,11 +22,11 @@ from __future__ import annotations
 
 import heapq
 import itertools
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
 from agent.core.schedule import phase_s
-from agent.frozen import dataclass
 
 # Asked again after this part of the time since the last activity: some twenty times before a device counts as idle.
 _AGE_PART: Final = 0.2

@@ -15,11 +15,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
-
-from agent.frozen import dataclass
 
 BATCH_MAX: Final = 500
 """So many readings does one request carry where the service offers ``batch-sensor-data``."""

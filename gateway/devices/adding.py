@@ -8,6 +8,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
@@ -15,7 +16,6 @@ from typing import Final, TypeVar
 from pydantic import ValidationError
 
 from agent.errors import ConfigurationError, NotFound, RateLimited, ServiceError
-from agent.frozen import dataclass
 from agent.wire.base import describe_faults
 from agent.wire.extensions import COMMAND_STATUS
 from agent.wire.registration import RegisterDevice, RegistrationClient

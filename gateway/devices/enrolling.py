@@ -5,12 +5,12 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from agent.config.credentials import Credentials
 from agent.config.model import ServiceConfig
 from agent.errors import ConfigurationError
-from agent.frozen import dataclass
 from agent.wire.enrollment import (
     SECRET_BYTES,
     EnrollmentAnswer,

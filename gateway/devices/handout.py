@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 
 from agent.adapters.files import replace_file
@@ -14,7 +15,6 @@ from agent.app.gateway_configuration import (
     gateway_configuration,
 )
 from agent.errors import ConfigurationError
-from agent.frozen import dataclass
 from agent.wire.secret import Secret
 
 

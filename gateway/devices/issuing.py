@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
@@ -14,7 +14,6 @@ from agent.config.credentials import Credentials
 from agent.config.model import ServiceConfig
 from agent.config.section import is_this_machine
 from agent.errors import ConfigurationError, ServiceError
-from agent.frozen import dataclass
 from agent.wire import topics
 from agent.wire.auth import KeyPair
 from agent.wire.network import open_transport

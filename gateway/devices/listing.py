@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
-from agent.frozen import dataclass
 from agent.wire.times import to_rfc3339
 from gateway.core.share import Share
 from gateway.devices.token_file import StoredToken

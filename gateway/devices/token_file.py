@@ -15,12 +15,12 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
 from agent.errors import ConfigurationError
-from agent.frozen import dataclass
 from gateway.devices.owned_file import create_owned
 from gateway.devices.tokens import NewToken
 

@@ -11,10 +11,10 @@ import base64
 import hashlib
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 from agent.errors import InvalidMessage
-from agent.frozen import dataclass
 from agent.wire import topics
 from agent.wire.secret import Secret
 

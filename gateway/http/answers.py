@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from email.utils import formatdate
 from functools import lru_cache
 from typing import Any, Final
@@ -11,7 +12,6 @@ from pydantic import ValidationError
 from pydantic_core import to_json
 from starlette.types import Send
 
-from agent.frozen import dataclass
 from agent.wire.base import list_faults
 
 Header = tuple[bytes, bytes]

@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
@@ -22,7 +22,6 @@ from starlette.types import Receive, Scope, Send
 
 from agent.core.values import JsonObject
 from agent.errors import StorageError
-from agent.frozen import dataclass
 from agent.runtime.failure_log import FailureLog
 from agent.wire import extensions
 from agent.wire.base import describe_faults

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Final
-
-from agent.frozen import dataclass
 
 _RESERVED_FILES: Final = 128
 _WITHOUT_LIMIT: Final = 1_000_000

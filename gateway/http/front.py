@@ -10,14 +10,13 @@ import ssl
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 import uvicorn
 
 from agent.errors import ConfigurationError
-from agent.frozen import dataclass
 from agent.threads import OnCrash, WatchedThread, only_logged
 from gateway.certificates import certificate_trouble
 from gateway.config import HttpConfig

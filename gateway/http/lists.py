@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
-from agent.frozen import dataclass
 from agent.wire import paths
 from agent.wire.command_states import OPEN, CommandStatus
 from agent.wire.limits import LONG_POLL_MAX_S, PAGE_DEFAULT, PAGE_MAX

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from dataclasses import dataclass
 from typing import Any, Final
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from agent.frozen import dataclass
 from agent.runtime.failure_log import FailureLog
 from gateway.http.connection_limits import ConnectionLimits
 

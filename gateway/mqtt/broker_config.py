@@ -18,12 +18,12 @@ import contextlib
 import hmac
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from agent.adapters.files import give_to, replace_file
 from agent.errors import ConfigurationError
-from agent.frozen import dataclass
 from agent.wire import topics
 from agent.wire.limits import BODY_BYTES
 from agent.wire.secret import Secret

@@ -13,14 +13,13 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from agent.adapters.mqtt_connection import MqttConnection
 from agent.adapters.mqtt_session import Arrival, Broker, Message, Role, Session, Tls
 from agent.errors import InvalidMessage, LockedOut, Offline, StorageError
-from agent.frozen import dataclass
 from agent.ports import Clock
 from agent.runtime.failure_log import FailureLog
 from agent.runtime.retry_policy import RetryPolicy

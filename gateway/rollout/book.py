@@ -11,12 +11,12 @@ import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
 from agent.errors import ConfigurationError
-from agent.frozen import dataclass
 from agent.wire.base import JsonObject
 from gateway.devices.owned_file import create_owned
 from gateway.rollout.plan import Counts, DeviceState, Limits

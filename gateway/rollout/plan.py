@@ -6,11 +6,11 @@ import hashlib
 import math
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from agent.errors import ConfigurationError
-from agent.frozen import dataclass
 
 ALL: Final = "all"
 _PERCENT: Final = re.compile(r"(\d{1,3}(?:\.\d{1,3})?)\s*%")

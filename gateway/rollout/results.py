@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from agent.core.values import JsonObject
 from agent.errors import ConfigurationError
-from agent.frozen import dataclass
 from agent.wire.command_states import FINAL_STATES, RESULT_STATES, CommandStatus
 from agent.wire.commands import CommandRecord
 from agent.wire.dialect import CommandLists, Dialect, ResultPlace

@@ -10,12 +10,12 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from typing import Final, TypeVar
 
 from agent.errors import Advice, NotFound, RateLimited, ServiceError
-from agent.frozen import dataclass
 from agent.wire.limits import IDEMPOTENCY_S
 from agent.wire.sending import SendCommand, SendingClient
 from gateway.rollout.book import RolloutBook, Row

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
 from agent.core.listed import FINAL_STATUSES
 from agent.core.values import JsonObject
 from agent.errors import InvalidMessage, NotFound, Refused, ServiceError, StorageError
-from agent.frozen import dataclass
 from agent.ports import Clock
 from agent.runtime.service_clock import ServiceClock
 from agent.wire.command_lists import CommandList

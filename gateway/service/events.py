@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, Final
 
 from pydantic_core import from_json
 
 from agent.errors import InvalidMessage, Refused, ServiceError, StorageError, UnexpectedAnswer
-from agent.frozen import dataclass
 from agent.ports import Clock
 from agent.runtime.service import Actor
 from agent.wire import paths

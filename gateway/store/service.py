@@ -8,13 +8,12 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
 from agent.adapters.store.failures import explain, is_damage
 from agent.errors import StorageError
-from agent.frozen import dataclass
 from agent.ports import Clock
 from agent.threads import OnCrash, WatchedThread, only_logged
 from gateway.ports import StoreFull

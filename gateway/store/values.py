@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from agent.core.values import JsonObject
-from agent.frozen import dataclass
 
 
 class StoredState(StrEnum):

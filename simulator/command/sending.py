@@ -49,7 +49,7 @@ class KeySigner:
         """The ``command_payload`` with the envelope.
 
         Raises:
-            ConfigurationError: key or counter cannot be used, or the extra ``signing`` is not installed.
+            ConfigurationError: key or counter cannot be used, or the extra ``device`` is not installed.
             InvalidMessage: no device would take this payload.
         """
         try:
@@ -57,7 +57,7 @@ class KeySigner:
         except ModuleNotFoundError as error:
             if (error.name or "").split(".")[0] != "cryptography":
                 raise
-            sentence = "the package 'cryptography' is missing: pip install '.[signing]' in a clone of device-agent"
+            sentence = "the package 'cryptography' is missing: pip install '.[device]' in a clone of device-agent"
             raise ConfigurationError([sentence], "--sign") from None
         key = read_signing_key(self.key_file)
         signed: dict[str, Any] = key.sign(

@@ -12,7 +12,7 @@ from simulator.console import device_table, links
 from simulator.console.access import PREFIX, ConsoleAccess
 from simulator.console.changes import Changes
 from simulator.console.labels.endpoints import label_endpoints
-from simulator.console.labels.processes import LabelWork
+from simulator.console.labels.work import LabelWork
 from simulator.console.pages import PAGES, Page, render_entry, render_shell, see_other
 from simulator.console.runs.routes import make_endpoints as make_run_endpoints
 from simulator.console.runs.runs import Runs, RunSettings

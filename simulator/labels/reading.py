@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from agent.errors import InvalidQr
 from simulator.labels.errors import LabelError
-from simulator.labels.payload import read_text
-from simulator.labels.symbol.decoders import Decoder, ask, panel
+from simulator.labels.symbol.decoders import read_codes
 from simulator.labels.symbol.pictures import load_picture
-from simulator.wire.qr import LabelText
+from simulator.wire.qr import LabelText, parse_label
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +32,11 @@ class ReadLabel:
     where: str = ""
 
 
-def read_label_files(
-    source: Path | str | Iterable[Path | str], *, decoders: Sequence[Decoder] | None = None
-) -> list[ReadLabel]:
+def read_label_files(source: Path | str | Iterable[Path | str]) -> list[ReadLabel]:
     """Decode labels from their pictures.
 
     Args:
         source: a folder (its ``*.png`` files by name), one picture, or several of either.
-        decoders: tried in order until one reads a picture; by default the panel of this machine.
 
     Returns:
         One entry per picture; one that does not read is an entry with its ``problem``, never an exception.
@@ -48,9 +44,8 @@ def read_label_files(
     Raises:
         LabelError: a path does not exist, or a folder holds no PNG file.
     """
-    readers = panel() if decoders is None else tuple(decoders)
     paths = [source] if isinstance(source, (str, Path)) else list(source)
-    return [_read(picture, readers) for path in paths for picture in _pictures(Path(path))]
+    return [_read(picture) for path in paths for picture in _pictures(Path(path))]
 
 
 def _pictures(path: Path) -> list[Path]:
@@ -67,16 +62,11 @@ def _pictures(path: Path) -> list[Path]:
     return found
 
 
-def _read(path: Path, readers: Sequence[Decoder]) -> ReadLabel:
+def _read(path: Path) -> ReadLabel:
     try:
-        image = load_picture(path)
+        found = set(read_codes(load_picture(path)))
     except LabelError as problem:
         return ReadLabel(path, "", None, str(problem))
-    found: set[bytes] = set()
-    for reader in readers:
-        found = set(ask(reader, image))
-        if found:
-            break
     if len(found) != 1:
         count = "no QR code" if not found else f"{len(found)} different QR codes"
         return ReadLabel(path, "", None, f"{path}: {count} in this picture; one label per picture is needed")
@@ -96,6 +86,6 @@ def label_of_code(data: bytes, path: Path, where: str) -> ReadLabel:
     except UnicodeDecodeError:
         return ReadLabel(path, "", None, f"{where}: the code holds bytes that are no UTF-8 text", where)
     try:
-        return ReadLabel(path, text, read_text(text), "", where)
+        return ReadLabel(path, text, parse_label(text), "", where)
     except InvalidQr as problem:
         return ReadLabel(path, text, None, f"{where}: {problem}", where)

@@ -1,4 +1,4 @@
-"""The report over a campaign: as JSON, as lines, and as checks for the page and the JUnit file."""
+"""The report over a campaign: as JSON and as lines."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from typing import Any, Final
 
 from simulator.onboarding.outcomes import CampaignReport, LabelResult, Outcome, Plan
 from simulator.onboarding.tally import percentiles
-from simulator.report_parts.checks import Check, CheckRun, Fact, Mark
 
 _NAMES_SHOWN: Final = 10
 
@@ -124,38 +123,3 @@ def _worst_first(report: CampaignReport) -> list[LabelResult]:
     """What the service did wrong, then what it refused or left open, then the rest, each in the labels' order."""
     order = (Outcome.CONTRADICTED, Outcome.TAKEN, Outcome.REFUSED, Outcome.UNSETTLED)
     return sorted(report.results, key=lambda one: order.index(one.outcome) if one.outcome in order else len(order))
-
-
-def checks_of_campaign(report: CampaignReport, document: dict[str, Any], base_url: str, began_at: str) -> CheckRun:
-    """The campaign as a run of checks, one for each label."""
-    problems = [f"stopped: {report.stopped_by}"] if report.stopped_by else []
-    problems += ["interrupted; the same command goes on"] if report.was_interrupted else []
-    problems += [] if report.audited.is_clean else [f"the list at the end: {_audit_line(report)}"]
-    problems += [f"{report.not_begun} label(s) not begun"] if report.not_begun else []
-    good = sum(one.outcome.is_good for one in report.results)
-    late = document["begun_late_s"]
-    return CheckRun(
-        "Onboarding campaign",
-        "Each device exactly once." if report.passed else "Not every label ended well.",
-        f"Labels scanned and registered for user {document['user_id']} at {base_url}, then held against the list.",
-        (
-            Fact("labels", str(document["labels"]), f"{good} ended well"),
-            Fact("per second", str(document["labels_per_s"]), f"asked: {document['rate_asked'] or 'as many as fit'}"),
-            Fact("begun late", "-" if late is None else f"{late['p95'] * 1000:.0f} ms", "95 of 100 at most"),
-            Fact("lost answers", str(report.ambiguous), f"{document['settled_by_list']} settled by the list"),
-            Fact("429", str(document["quota_refusals"])),
-        ),
-        tuple(_check(one) for one in _worst_first(report)),
-        tuple(problems),
-        began_at,
-    )
-
-
-def _check(one: LabelResult) -> Check:
-    noted = one.settled_by == "list" or one.outcome is Outcome.FOUND
-    mark = Mark.BAD if not one.outcome.is_good else Mark.NOTED if noted else Mark.GOOD
-    earlier = "by an earlier start" if one.settled_by == "journal" else ""
-    detail = one.detail if one.device_id in one.detail else f"device {one.device_id}, {one.detail}".rstrip(", ")
-    reason = ", ".join(part for part in (detail, earlier) if part)
-    seconds = None if earlier else one.took_s
-    return Check("labels", one.subject.device_identifier, one.outcome.value, mark, reason, seconds)

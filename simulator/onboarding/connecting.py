@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from agent.errors import ConfigurationError
@@ -17,7 +17,6 @@ from simulator.onboarding.case_labels import ProductAccount
 from simulator.onboarding.exchange import RecordingTransport
 from simulator.onboarding.quota import QuotaGate, Timing
 from simulator.onboarding.retrying import Retrier
-from simulator.onboarding.second_account import borrowed_account
 from simulator.onboarding.steps import Account
 from simulator.wire.client import ServiceClient
 
@@ -72,7 +71,6 @@ class Connected:
 def connected(
     access: ServiceAccess,
     *,
-    credential: Credential | None = None,
     connections: int = 16,
     name: str = "",
     sleep: Callable[[float], object] = time.sleep,
@@ -81,7 +79,6 @@ def connected(
 
     Args:
         access: address and credentials.
-        credential: instead of those in ``access``.
         connections: how many requests may be in flight.
         name: of the account in the journal.
         sleep: waits that many seconds, or less when it is interrupted.
@@ -90,7 +87,7 @@ def connected(
         ConfigurationError: the credentials cannot be used; each fault names its option.
         ServiceError: the token file holds nothing that can be used.
     """
-    credential, base_url = _credential(access) if credential is None else (credential, access.base_url or "")
+    credential, base_url = _credential(access)
 
     def wait(seconds: float) -> None:
         sleep(seconds)
@@ -111,27 +108,6 @@ def connected_if_given(access: ServiceAccess, name: str) -> Iterator[Connected |
         return
     with connected(access, name=name) as found:
         yield found
-
-
-@contextlib.contextmanager
-def second_account(other: ServiceAccess, home: Connected, *, is_needed: bool) -> Iterator[Connected | None]:
-    """The second account: the one whose credentials are given, else one that a local service makes for the run.
-
-    Args:
-        other: its credentials, if there are any.
-        home: the service and the first account.
-        is_needed: make one; otherwise there is none without credentials.
-    """
-    if other.is_given or not is_needed:
-        with connected_if_given(other, "other") as found:
-            yield found
-        return
-    with borrowed_account(home.base_url) as keys:
-        if keys is None:
-            yield None
-            return
-        with connected(replace(other, base_url=home.base_url), credential=keys, name="other") as found:
-            yield found
 
 
 def _credential(access: ServiceAccess) -> tuple[Credential, str]:

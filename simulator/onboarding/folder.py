@@ -1,4 +1,4 @@
-"""The folder of a run: journal, audit trail, and the reports beside them."""
+"""The folder of a run: its journal, and the report beside it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,8 @@ from typing import Any
 
 from agent.errors import ConfigurationError
 from simulator import whole_files
-from simulator.onboarding import audit_trail
 from simulator.onboarding import journal as journals
-from simulator.onboarding.audit_trail import AuditFile, AuditTrail, NoAuditTrail
 from simulator.onboarding.journal import Journal, leftovers, read_journal
-from simulator.report_parts.checks import CheckRun
-from simulator.report_parts.checks_page import checks_page
-from simulator.report_parts.junit import junit_xml
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,17 +23,15 @@ class OpenRun:
     Attributes:
         run: its id.
         journal: in memory only when the run has no folder.
-        trail: records every request.
     """
 
     run: str
     journal: Journal
-    trail: AuditTrail
 
 
 @contextlib.contextmanager
 def open_run(out: Path | None, header: dict[str, Any], *, resumable: bool) -> Iterator[OpenRun]:
-    """The journal and the trail of a run for the length of the block.
+    """The journal of a run for the length of the block.
 
     Args:
         out: the folder; None keeps the journal in memory.
@@ -51,13 +44,11 @@ def open_run(out: Path | None, header: dict[str, Any], *, resumable: bool) -> It
     """
     run = secrets.token_hex(4)
     if out is None:
-        yield OpenRun(run, Journal(None, {"run": run, **header}), NoAuditTrail())
+        yield OpenRun(run, Journal(None, {"run": run, **header}))
         return
     _clear(out, resumable=resumable)
     with Journal(out / journals.NAME, {"run": run, **header}) as journal:
-        run = str(journal.header["run"])
-        with AuditFile(out / audit_trail.NAME, run) as trail:
-            yield OpenRun(run, journal, trail)
+        yield OpenRun(str(journal.header["run"]), journal)
 
 
 def _clear(out: Path, *, resumable: bool) -> None:
@@ -72,39 +63,18 @@ def _clear(out: Path, *, resumable: bool) -> None:
     if left:
         fix = f"'fleet-simulator onboard cleanup {out}' takes them back, or give another --out"
         raise ConfigurationError([f"{out} holds a run that left {left} thing(s) at its service: {fix}"], "--out")
-    for name in (journals.NAME, audit_trail.NAME):
-        (out / name).unlink(missing_ok=True)
+    path.unlink(missing_ok=True)
 
 
-def write_reports(out: Path, checks: CheckRun, document: dict[str, Any], **more: str) -> list[Path]:
-    """Write ``report.html``, ``junit.xml``, ``report.json`` and further files, whole or not at all.
-
-    Args:
-        out: the folder.
-        checks: for the page and the JUnit file.
-        document: the report as JSON.
-        more: stem of a JSON file to its text.
+def write_report(out: Path, document: dict[str, Any]) -> Path:
+    """Write ``report.json``, whole or not at all.
 
     Raises:
         ConfigurationError: the folder cannot be written.
     """
-    files = {
-        "report.html": checks_page(checks),
-        "junit.xml": junit_xml(checks),
-        "report.json": json.dumps(document, indent=1, ensure_ascii=False) + "\n",
-        **{f"{stem}.json": text for stem, text in more.items()},
-    }
-    return [write_whole(out / name, text) for name, text in files.items()]
-
-
-def write_whole(path: Path, text: str) -> Path:
-    """Write a file under another name and rename it.
-
-    Raises:
-        ConfigurationError: it cannot be written.
-    """
+    path = out / "report.json"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        return whole_files.write_whole(path, text)
+        return whole_files.write_whole(path, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
     except OSError as problem:
         raise ConfigurationError([whole_files.cannot_write(path, problem, "another --out")], "--out") from None

@@ -1,4 +1,4 @@
-"""Reports over labels and cases: as JSON, as tables, and as checks for the page and the JUnit file."""
+"""Reports over labels and cases: as JSON and as tables."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from rich.text import Text
 from simulator.onboarding.driver import JourneyReport, OnboardingReport, StepReport
 from simulator.onboarding.journey import StepVerdict
 from simulator.onboarding.running import CaseReport, CasesReport
-from simulator.report_parts.checks import Check, CheckRun, CheckStep, Fact, Mark
 
 _MARKS: Final = {
     StepVerdict.PASSED: ("ok", "green"),
@@ -202,94 +201,5 @@ def _sentence(step: StepReport) -> str:
     return f"{step.action}: answered {step.answered}{detail}; expected {step.expected}"
 
 
-_CHECK_MARKS: Final = {
-    StepVerdict.PASSED: Mark.GOOD,
-    StepVerdict.ALLOWED: Mark.NOTED,
-    StepVerdict.FAILED: Mark.BAD,
-    StepVerdict.SKIPPED: Mark.SKIPPED,
-}
-
-
-def checks_of_cases(report: CasesReport, base_url: str, began_at: str, problems: Sequence[str] = ()) -> CheckRun:
-    """The cases as a run of checks."""
-    failed, allowed = report.count(StepVerdict.FAILED), report.count(StepVerdict.ALLOWED)
-    races = races_line(report)
-    stopped = [f"stopped: {report.stopped_by}"] if report.stopped_by else []
-    return CheckRun(
-        "Onboarding cases",
-        f"{headline(report)}.",
-        f"Every state and action of the onboarding journey, and what an adversary does, against {base_url}. "
-        "Allowed is what the specification leaves open and docs/service.md chose otherwise."
-        + (f" Of races: {races}." if races else ""),
-        (
-            Fact("passed", str(report.count(StepVerdict.PASSED))),
-            Fact("allowed", str(allowed), "the specification is silent"),
-            Fact("failed", str(failed)),
-            Fact("skipped", str(report.count(StepVerdict.SKIPPED))),
-            Fact("requests", str(sum(len(step.asked) for one in report.cases for step in _steps(one)))),
-        ),
-        tuple(_check_of_case(one) for one in worst_first(report.cases)),
-        (*stopped, *problems),
-        began_at,
-    )
-
-
 def _steps(report: CaseReport) -> tuple[StepReport, ...]:
     return report.journey.steps if report.journey else ()
-
-
-def _check_of_case(report: CaseReport) -> Check:
-    state, dot, _ = report.case.name.partition(".")
-    return Check(
-        state if dot else "adversaries and races",
-        report.case.name,
-        report.case.title,
-        _CHECK_MARKS[report.verdict],
-        report.skipped or "; ".join(case_faults(report)),
-        sum(step.duration_s for step in _steps(report)) if _steps(report) else None,
-        tuple(_check_step(step) for step in _steps(report)),
-    )
-
-
-def _check_step(step: StepReport) -> CheckStep:
-    name = f"{step.action} (label {step.label + 1})" if step.label else step.action
-    seconds = None if step.verdict is StepVerdict.SKIPPED else step.duration_s
-    return CheckStep(name, _CHECK_MARKS[step.verdict], step.expected, step.answered, step.detail, seconds)
-
-
-def checks_of_labels(report: OnboardingReport, unread: Sequence[str], base_url: str, began_at: str) -> CheckRun:
-    """Given labels as a run of checks."""
-    good = sum(journey.passed for journey in report.journeys)
-    of = len(report.journeys) + len(report.not_begun) + len(unread)
-    checks = [
-        Check(
-            "labels",
-            journey.subject.device_identifier,
-            journey.subject.source,
-            Mark.GOOD if journey.passed else Mark.BAD,
-            "; ".join(_sentence(step) for step in journey.steps if step.verdict is StepVerdict.FAILED),
-            sum(step.duration_s for step in journey.steps),
-            tuple(_check_step(step) for step in journey.steps),
-        )
-        for journey in sorted(report.journeys, key=lambda journey: journey.passed)
-    ]
-    checks += [
-        Check("labels", subject.device_identifier, subject.source, Mark.SKIPPED, "the run was stopped before it")
-        for subject in report.not_begun
-    ]
-    checks += [
-        Check("unread pictures", f"{number}", problem, Mark.BAD, problem) for number, problem in enumerate(unread, 1)
-    ]
-    return CheckRun(
-        "Onboarding of labels",
-        "Every label went the whole way." if good == of else f"{good} of {of} labels went the whole way.",
-        f"Each label scanned, registered for user {report.user_id}, listed and, when asked, removed at {base_url}.",
-        (
-            Fact("labels", str(of)),
-            Fact("went the whole way", str(good)),
-            Fact("registered now", str(len(report.still_registered))),
-        ),
-        tuple(checks),
-        (f"stopped: {report.stopped_by}",) if report.stopped_by else (),
-        began_at,
-    )

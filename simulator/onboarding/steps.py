@@ -27,11 +27,11 @@ from agent.wire.devices import Device
 from agent.wire.identity import PROOF_PATH
 from agent.wire.registration import RegisterDevice
 from simulator.onboarding.agreement import Known, contradictions, is_same, near_miss, scan_contradictions
-from simulator.onboarding.audit_trail import AuditTrail, NoAuditTrail
 from simulator.onboarding.exchange import Exchange, RecordingTransport
 from simulator.onboarding.journal import Journal
 from simulator.onboarding.journey import STRANGERS, Action, Answer
 from simulator.onboarding.quota import QuotaGate
+from simulator.onboarding.tally import Tally
 from simulator.wire.messages import ScanAnswer
 
 MARK: Final = "onboard:"
@@ -116,7 +116,7 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class RunContext:
-    """What all requests of a run share: accounts, users, journal, audit trail.
+    """What all requests of a run share: accounts, users, journal.
 
     Attributes:
         account: the one that the run is about.
@@ -124,7 +124,7 @@ class RunContext:
         other_user_id: another user of the same account.
         stranger: another account; None when the run has no second credentials.
         journal: what was done.
-        trail: every request.
+        tally: counts every request; None counts none.
         key_of: the idempotency key of a registration, where the service has that extension: (product id, identifier)
             to text; None sends none.
         wall: seconds since the epoch.
@@ -135,7 +135,7 @@ class RunContext:
     other_user_id: str = ""
     stranger: Account | None = None
     journal: Journal = field(default_factory=lambda: Journal(None, {}))
-    trail: AuditTrail = field(default_factory=NoAuditTrail)
+    tally: Tally | None = None
     key_of: Callable[[str, str], str] | None = None
     wall: Callable[[], float] = time.time
 
@@ -171,7 +171,7 @@ class LabelSession:
     """The requests for one label, with what earlier answers said about it.
 
     Args:
-        context: accounts, users, journal and audit trail.
+        context: accounts, users and journal.
         subject: the label.
         clock: monotonic seconds.
         ids: the device ids that answers gave so far, each with its session; shared by the sessions of one walk.
@@ -417,9 +417,10 @@ class LabelSession:
         return Answer.REMOVED, f"device {device_id}", device_id
 
     def _record(self, action: Action, attempt: int, intended_at: float, exchanges: list[Exchange]) -> None:
+        if self._context.tally is None:
+            return
         for exchange in exchanges:
-            self._context.trail.record(
-                device=self._subject.device_identifier,
+            self._context.tally.record(
                 what="proof" if _is_proof(exchange) else action.value,
                 attempt=attempt,
                 intended_at=intended_at,

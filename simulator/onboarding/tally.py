@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
-from simulator.onboarding.audit_trail import AuditTrail
 from simulator.onboarding.exchange import Exchange
 
 _PERCENTILES: Final = (50, 95, 99)
@@ -23,22 +22,24 @@ def class_of(exchange: Exchange) -> str:
     return f"{status // 100}xx"
 
 
-class Tally(AuditTrail):
-    """A trail that counts what it passes on. Thread-safe.
+class Tally:
+    """Counts requests. Thread-safe."""
 
-    Args:
-        trail: gets every request, too.
-    """
-
-    def __init__(self, trail: AuditTrail) -> None:
-        self._trail = trail
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._counts: Counter[tuple[bool, str, str]] = Counter()
         self._service_s: dict[str, list[float]] = {}
         self._whole_s: dict[str, list[float]] = {}
 
-    def record(self, *, device: str, what: str, attempt: int, intended_at: float, exchange: Exchange) -> None:
-        """One request. See :class:`~simulator.onboarding.audit_trail.AuditTrail`."""
+    def record(self, *, what: str, attempt: int, intended_at: float, exchange: Exchange) -> None:
+        """One request.
+
+        Args:
+            what: the action, or ``proof``.
+            attempt: from 1.
+            intended_at: when it was due, in seconds since the epoch.
+            exchange: what was sent and answered.
+        """
         kind = class_of(exchange)
         with self._lock:
             self._counts[attempt > 1, what, kind] += 1
@@ -46,7 +47,6 @@ class Tally(AuditTrail):
                 took_s = exchange.answered_s - exchange.sent_s
                 self._service_s.setdefault(what, []).append(took_s)
                 self._whole_s.setdefault(what, []).append(exchange.sent_at - intended_at + took_s)
-        self._trail.record(device=device, what=what, attempt=attempt, intended_at=intended_at, exchange=exchange)
 
     def as_json(self) -> dict[str, Any]:
         """Requests by attempt, action and class; seconds from sending and from when they were due."""

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from simulator.labels.payload.profiles import label_text
-from simulator.labels.symbol.decoders import panel
+from simulator.labels.symbol.decoders import Zxing
 from simulator.labels.symbol.proving import PrintSize, prove
 from simulator.pytest_plugin.account import Account
-
-_DECODER: Final = "zxing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +49,7 @@ class Labels:
         Args:
             device_identifier: of the device; made when None.
             product_id: of the account; its own product when None.
-            profile: of the text: ``json``, ``compact``, or one that an installed package brings.
+            profile: of the text: ``json`` or ``compact``.
 
         Raises:
             LabelError: a label cannot carry these values.
@@ -60,7 +57,7 @@ class Labels:
         self._count += 1
         identifier = device_identifier or f"SN-LABEL-{self._count:04d}"
         text = label_text(product_id or self._account.product_id, identifier, profile)
-        symbol = prove(text, size=PrintSize(size_mm=40), level="M", panel=panel([_DECODER]))
+        symbol = prove(text, size=PrintSize(size_mm=40), panel=(Zxing(),))
         path = self._folder / f"label-{self._count:04d}.png"
         path.write_bytes(symbol.png)
         return Label(identifier, text, symbol.png, path)

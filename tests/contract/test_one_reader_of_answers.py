@@ -19,7 +19,6 @@ from agent.wire.secret import Secret
 from agent.wire.sensor_data import PostSensorData
 from simulator.fleet.device.answers import judge
 from simulator.fleet.device.http_codec import HttpCodec, Operation, PagedPoll, Request, read_refusals
-from simulator.fleet.device.web_pages import WebPages, is_proof_answer
 from simulator.fleet.engine.ports import HttpAnswer
 from tests.fakes import FakeClock
 
@@ -138,100 +137,3 @@ def test_a_listed_state_means_the_same_to_both(offers, lists):
     assert listing is not None
     assert agents == [command.status for command in listing.poll.commands]
     assert len(agents) == len(words)
-
-
-# --- sequences: a server's own web pages and a captive portal's ------------------------------------------------------
-
-PAGE = (200, "text/html", b"<html><body>Created</body></html>")
-OTHER_PAGE = (200, "text/html", b"<html><body>Sign in</body></html>")
-REFUSAL = (400, "text/html", b"<!DOCTYPE html><pre>Cannot POST /sensor-data</pre>")
-GOOD = (201, "application/json", b'{"id":"r1"}')
-EMPTY = (200, "text/html", b"")
-SEQUENCES = {
-    "html first": (PAGE, PAGE, PAGE),
-    "html after json": (GOOD, PAGE, GOOD, PAGE),
-    "html error always": (REFUSAL, REFUSAL),
-    "html error after good json": (GOOD, REFUSAL, GOOD),
-    "another page": (PAGE, OTHER_PAGE, PAGE),
-    "an empty body as html": (EMPTY, PAGE),
-    "json as html": ((200, "text/html", b'{"id":"r1"}'), GOOD, (200, "text/html", b'{"id":"r1"}')),
-    "a gateway's error page": ((502, "text/html", b"<html>Bad gateway</html>"), PAGE),
-    "a page without a type": ((200, None, b"<html>done</html>"), (200, None, b"<html>done</html>")),
-}
-PROOFS = {
-    "list": (200, "application/json", b"[]"),
-    "refused in json": (401, "application/json", b'{"error":"unauthorized"}'),
-    "portal": (200, "text/html", b"<html>Sign in</html>"),
-    "redirect": (302, "text/html", b""),
-    "no answer": None,
-}
-
-
-def agents_sequence(sequence, proof):
-    answers, asked = iter(sequence), []
-
-    def answer(request: httpx.Request) -> httpx.Response:
-        if request.method == "GET":
-            asked.append(request.url.path)
-            if proof is None:
-                raise httpx.ConnectError("refused")
-            status, kind, body = proof
-        else:
-            status, kind, body = next(answers)
-        return httpx.Response(status, headers=headers_of(kind), content=body)
-
-    found = []
-    with DeviceClient(
-        "http://service", KeyPair("mk_a", Secret("msk_a")), transport=httpx.MockTransport(answer)
-    ) as client:
-        for _ in sequence:
-            error: ServiceError | None = None
-            try:
-                client.post_sensor_data(READING)
-            except ServiceError as caught:
-                error = caught
-            found.append((verdict(error), type(error)))
-    return found, asked
-
-
-def fleets_sequence(sequence, proof):
-    asked = []
-
-    def prove(_device, proved):
-        asked.append("/devices")
-        proved(proof is not None and is_proof_answer(answer_of(proof)))
-
-    pages, found = WebPages(prove, lambda: 100.0), []
-    for each in sequence:
-        answer = answer_of(each)
-
-        def take(page_is_meant: bool, answer: HttpAnswer = answer) -> None:
-            error: ServiceError | None = None
-            try:
-                judge(answer, page_is_meant=page_is_meant)
-            except ServiceError as caught:
-                error = caught
-            found.append((verdict(error), type(error)))
-
-        pages.sort(ASK.operation, ASK.method, ASK.target, answer, take)
-    return found, asked
-
-
-def answer_of(each):
-    status, kind, body = each
-    return HttpAnswer(status, tuple((name.encode(), value.encode()) for name, value in headers_of(kind).items()), body)
-
-
-@pytest.mark.parametrize("proof", PROOFS.values(), ids=PROOFS)
-@pytest.mark.parametrize("sequence", SEQUENCES.values(), ids=SEQUENCES)
-def test_a_sequence_with_web_pages_means_the_same_to_both(sequence, proof):
-    assert fleets_sequence(sequence, proof) == agents_sequence(sequence, proof)
-
-
-def test_a_server_that_always_answers_with_a_page_is_believed_once_it_is_proved():
-    found, asked = fleets_sequence((PAGE, PAGE), PROOFS["list"])
-    assert ([each for each, _ in found], asked) == (["accepted", "accepted"], ["/devices"])
-    found, asked = fleets_sequence((PAGE, PAGE), PROOFS["portal"])
-    assert ([each for each, _ in found], asked) == (["retry", "retry"], ["/devices"])
-    found, asked = fleets_sequence((GOOD, PAGE), PROOFS["list"])
-    assert ([each for each, _ in found], asked) == (["accepted", "retry"], [])

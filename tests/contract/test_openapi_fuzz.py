@@ -1,7 +1,6 @@
 """Schemathesis over the whole document with all its checks: no 5xx, no undocumented answer, no accepted nonsense.
 
-The examples are the same in each run.
-``make exhaustive`` asks for more of them, ``OPENAPI_FUZZ_EXAMPLES`` for as many as it says.
+The examples are the same in each run. ``OPENAPI_FUZZ_EXAMPLES`` asks for as many as it says.
 """
 
 from __future__ import annotations

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
 import socket
 import ssl
 import subprocess
@@ -424,17 +423,3 @@ PLACES = {
     "simulator/probe/questions.py": {probe},
 }
 """Who reads authorities, and which rows come by there."""
-
-
-def test_every_place_that_reads_authorities_has_its_row():
-    makes = re.compile(r"create_default_context\(|load_verify_locations\(|load_default_certs\(|tls_set\(|cert_reqs")
-    reads = re.compile(r"(?<!def )(?:trust_store|service_trust)\(")
-    found: dict[str, str] = {
-        str(path.relative_to(ROOT)): path.read_text()
-        for room in ("agent", "gateway", "simulator")
-        for path in (ROOT / room).rglob("*.py")
-    }
-    assert {name for name, text in found.items() if reads.search(text)} - {"agent/wire/trust.py"} == PLACES.keys()
-    assert {name for name, text in found.items() if makes.search(text)} == {"agent/wire/trust.py"}
-    assert all(row in ROWS for rows in PLACES.values() for row in rows)
-    assert not [name for name, text in found.items() if re.search(r"environ\[.SSL_|setdefault\(.SSL_", text)]

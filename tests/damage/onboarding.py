@@ -1,22 +1,20 @@
-"""An onboarding of three labels at a small server, damaged in one way at a time: answers, audit trail, journal."""
+"""An onboarding of three labels at a small server, whose answers are damaged in one way at a time."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from simulator.exit_codes import ExitCode
 from simulator.labels.payload import label_text
-from tests.damage.run import USAGE, Kind, called, planted
+from tests.damage.run import Kind, called, planted
 from tests.onboarding_fakes import Answered, FakeServer, Page, Raw, fake_server
 
 FAILED, UNREACHABLE = ExitCode.CHECK_FAILED, ExitCode.UNREACHABLE
 NAMES = ("SN-0", "SN-1", "SN-2")
-_FIRST = NAMES[0]
 
 Change = Callable[["OnboardCase", Any, Answered], Answered]
 """The case, the request's body and the right answer in; what is answered instead out."""
@@ -30,30 +28,20 @@ class OnboardCase:
         folder: for labels, keys and what the run leaves, in ``out``.
         command: of ``fleet-simulator onboard``.
         server: once it was asked something that is damaged.
-        after: damages what the run left; the command is then given once more, or ``onboard audit`` where that is named.
     """
 
     folder: Path
     command: str = "campaign"
     quirk: Callable[[FakeServer, str, str, Any, Answered], Answered] | None = None
-    after: Callable[[OnboardCase], object] | None = None
     server: FakeServer | None = None
 
     @property
     def out(self) -> Path:
         return self.folder / "out"
 
-    def lines(self, name: str, change: Callable[[list[str]], list[str]]) -> None:
-        """Change a file of the run line by line; line ends belong to the lines."""
-        path = self.out / name
-        before = path.read_text().splitlines(keepends=True)
-        after = change(list(before))
-        assert after != before
-        path.write_text("".join(after))
-
 
 def onboarded(case: OnboardCase) -> tuple[int, str]:
-    """``fleet-simulator onboard`` at the damaged server, or of the damaged run: its exit code, and all that it says."""
+    """``fleet-simulator onboard`` at the damaged server: its exit code, and all that it says."""
 
     def quirk(method: str, path: str, body: Any, right: Answered) -> Answered:
         return right if case.quirk is None else case.quirk(server, method, path, body, right)
@@ -86,14 +74,7 @@ def onboarded(case: OnboardCase) -> tuple[int, str]:
         ]
         more = {"campaign": ["--concurrency", "1", "--attempts", "2"], "labels": ["--manifest", "--remove"]}
         run += more.get(case.command, [])
-        if case.command == "audit":
-            run = [*run[:1], "campaign", *run[2:], *more["campaign"]]
-        if case.after is None:
-            return called(run)
-        code, said = called(run)
-        assert code == 0, said
-        case.after(case)
-        return called(["onboard", "audit", str(case.out), _FIRST] if case.command == "audit" else run)
+        return called(run)
 
 
 # --- answers of the server ------------------------------------------------------------------------------------------
@@ -277,92 +258,6 @@ REMOVALS: Rows = {
 }
 
 
-# --- what an onboarding leaves --------------------------------------------------------------------------------------
-
-
-def _left(name: str, change: Callable[[list[str]], list[str]], command: str) -> Callable[[OnboardCase], None]:
-    """Damage a file that a campaign left."""
-
-    def plant(case: OnboardCase) -> None:
-        case.command = command
-        case.after = lambda left: left.lines(name, change)
-
-    return plant
-
-
-def _gone(name: str, command: str) -> Callable[[OnboardCase], None]:
-    def plant(case: OnboardCase) -> None:
-        case.command = command
-        case.after = lambda left: (left.out / name).unlink()
-
-    return plant
-
-
-def _member(number: int, **members: Any) -> Callable[[list[str]], list[str]]:
-    """Other members in a line of JSON."""
-
-    def change(lines: list[str]) -> list[str]:
-        lines[number] = json.dumps({**json.loads(lines[number]), **members}) + "\n"
-        return lines
-
-    return change
-
-
-def _without(member: str) -> Callable[[list[str]], list[str]]:
-    """A member less in the first line of JSON."""
-
-    def change(lines: list[str]) -> list[str]:
-        return [json.dumps({n: v for n, v in json.loads(lines[0]).items() if n != member}) + "\n", *lines[1:]]
-
-    return change
-
-
-def _settled(**members: Any) -> Callable[[list[str]], list[str]]:
-    """Other members in the first entry that settles a label."""
-
-    def change(lines: list[str]) -> list[str]:
-        number = next(at for at, line in enumerate(lines) if json.loads(line)["event"] == "settled")
-        return _member(number, **members)(lines)
-
-    return change
-
-
-def _trail() -> Iterator[Kind]:
-    kind = partial(planted, "audit.jsonl, by onboard audit")
-    name, moved = "audit.jsonl", "a line is missing, doubled or moved"
-    yield kind("missing", _gone(name, "audit"), USAGE, "audit.jsonl cannot be read: No such file")
-    yield kind("empty", _left(name, lambda _: [], "audit"), FAILED, "no request for 'SN-0'")
-    yield kind("the first line missing", _left(name, lambda lines: lines[1:], "audit"), USAGE, "line 1 has", moved)
-    yield kind("a line missing", _left(name, lambda lines: lines[:2] + lines[3:], "audit"), USAGE, "line 3 has", moved)
-    yield kind("a line twice", _left(name, lambda lines: lines[:1] + lines, "audit"), USAGE, "line 2 has", moved)
-    yield kind("two exchanged", _left(name, lambda lines: [lines[1], lines[0], *lines[2:]], "audit"), USAGE, moved)
-    yield kind("the last line cut", _left(name, lambda lines: [*lines[:-1], lines[-1][:9]], "audit"),
-               ExitCode.INCONCLUSIVE, "the last line was cut off")  # fmt: skip
-    yield kind(
-        "a line that is no JSON", _left(name, lambda lines: ["{\n", *lines[1:]], "audit"), USAGE, "no audit trail"
-    )
-    yield kind(
-        "a line that is a list", _left(name, lambda lines: ["[]\n", *lines[1:]], "audit"), USAGE, "no audit trail"
-    )
-    yield kind("a line without a member", _left(name, _without("status"), "audit"), USAGE, "no audit trail")
-
-
-def _journal() -> Iterator[Kind]:
-    """The same command is given once more, and goes on by its journal."""
-    kind = partial(planted, "journal.jsonl, by the same campaign once more")
-    name = "journal.jsonl"
-    yield kind(
-        "another server", _left(name, _member(0, base_url="http://127.0.0.1:9"), "campaign"), USAGE, "base_url differ"
-    )
-    yield kind("other labels", _left(name, _member(0, labels="0" * 64), "campaign"), USAGE, "labels differ")
-    yield kind("no head", _left(name, lambda lines: lines[1:], "campaign"), USAGE, "is no journal")
-    yield kind("a line that is no JSON", _left(name, lambda lines: [lines[0], "{\n", *lines[1:]], "campaign"), USAGE,
-               "line 2 is no entry of a journal")  # fmt: skip
-    yield kind("another id of a device", _left(name, _settled(device_id="d-9"), "campaign"), FAILED,
-               "SN-0: device_id: expected 'd-9', found 'd-1'")  # fmt: skip
-    yield kind("another outcome", _left(name, _settled(outcome="removed"), "campaign"), FAILED, "not removed: SN-0")
-
-
 def _driven(
     command: str,
     place: str,
@@ -399,5 +294,3 @@ def onboardings() -> Iterator[Kind]:
     yield planted(
         "answers to removals, by onboard labels", "204, and still listed", kept, FAILED, "answered device listed"
     )
-    yield from _trail()
-    yield from _journal()

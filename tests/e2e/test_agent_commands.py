@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from contextlib import closing
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from agent.adapters.sqlite_store import FILE_NAME, SqliteStore
-from agent.app.version import VERSION
 from agent.cli.program import device_agent
 from agent.config import load_config
 from tests.fakes import FakeClock
@@ -116,7 +111,7 @@ def test_a_sensor_that_cannot_be_read_fails_the_listing_and_hides_no_other(folde
     init(folder, "--allow-secret-key-on-device")
     config = folder / "config.yaml"
     text = config.read_text().replace(
-        "\nsensors:\n", "\nsensors:\n  - {name: gone, type: file, settings: {path: /none}}\n"
+        "\nsensors:\n", "\nsensors:\n- {name: gone, type: file, settings: {path: /none}}\n"
     )
     config.write_text(text)
     found = run("sensors", "--json", "--config", str(config))
@@ -124,14 +119,6 @@ def test_a_sensor_that_cannot_be_read_fails_the_listing_and_hides_no_other(folde
     states = {sensor["name"]: sensor["state"] for sensor in json.loads(found.output)["sensors"]}
     assert states["board"] == "ok"
     assert states["gone"] != "ok"
-
-
-def test_handlers_lists_the_built_in_ones(folder):
-    init(folder, "--allow-secret-key-on-device")
-    found = run("handlers", "--config", str(folder / "config.yaml"))
-    assert found.exit_code == 0
-    for name in ("ping", "read_sensors", "set_interval", "identify", "restart_agent", "run"):
-        assert f"\n{name} " in found.output
 
 
 def test_status_before_the_first_start_says_so(folder):
@@ -157,39 +144,6 @@ def test_status_shows_what_somebody_has_set_and_keeps_the_agents_own_books_for_p
 def test_config_schema_is_a_schema():
     schema = json.loads(run("config", "schema").output)
     assert schema["$defs"]["OutboxConfig"]["properties"]["max_bytes"]["unit"] == "bytes"
-
-
-def test_the_version_is_the_distributions():
-    assert version("device-agent") == VERSION
-    assert VERSION in run("--version").output
-
-
-def test_http_mode_imports_neither_paho_nor_the_simulator_nor_a_subcommand_that_is_not_used():
-    code = "import agent.cli.run, agent.app.run, sys; print(' '.join(sys.modules))"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=SOON_S, check=True)
-    loaded = found.stdout.split()
-    for name in (
-        "paho",
-        "simulator",
-        "agent.cli.check",
-        "agent.cli.init",
-        "agent.cli.status",
-        "fastapi",
-        "sqlalchemy",
-    ):
-        assert name not in loaded
-
-
-def test_the_program_can_be_started_as_a_module():
-    found = subprocess.run(
-        [sys.executable, "-m", "agent.cli", "--help"],
-        capture_output=True,
-        text=True,
-        timeout=SOON_S,
-        check=True,
-        env=dict(os.environ),
-    )
-    assert "Connects this device to the service" in found.stdout
 
 
 class TestInitOverMqtt:
@@ -222,9 +176,3 @@ class TestInitOverMqtt:
         assert refused.exit_code == 2
         assert "HOST:PORT" in refused.output
         assert not (folder / "config.yaml").exists()
-
-    def test_options_that_contradict_each_other_are_refused(self, folder):
-        assert run("init", "--dir", str(folder), "--broker", "x").exit_code == 2
-        refused = run("init", "--dir", str(folder), "--transport", "mqtt", "--allow-secret-key-on-device")
-        assert refused.exit_code == 2
-        assert "token of its own" in refused.output

@@ -35,7 +35,6 @@ from simulator.fleet.target.safety import permit
 from simulator.fleet.target.target import Target, TargetOptions, find_target, target_of
 from tests.conftest import require_program
 from tests.e2e.arrival_proxy import Log, arrival_proxy
-from tests.exhaustive import EXHAUSTIVE
 from tests.fault.processes import ForkedProcess, ForkServer
 from tests.mosquitto import find_mosquitto
 from tests.ports import free_port
@@ -106,11 +105,6 @@ COMBINATIONS = [
     Combination("wire", "http_poll"),
 ]
 """Each level, each transport and each way: the service itself is polled below."""
-OTHER_COMBINATIONS = [
-    Combination("core", "http_poll"),
-    Combination("core", "http_poll", "gateway"),
-    Combination("wire", "mqtt", "gateway"),
-]
 
 
 @pytest.fixture(autouse=True)
@@ -188,7 +182,7 @@ def agree_on_commands(record: RunRecord, log: Log, ordered: int) -> None:
     assert {state for _, state, _ in ended} >= {"succeeded", "rejected"}
 
 
-@pytest.mark.parametrize("combination", [*COMBINATIONS, *(OTHER_COMBINATIONS if EXHAUSTIVE else [])], ids=str)
+@pytest.mark.parametrize("combination", COMBINATIONS, ids=str)
 def test_the_ages_of_readings_and_commands_are_what_a_log_between_fleet_and_target_says(combination, local, tmp_path):
     if combination.through == "gateway" and local.broker_port is None:
         require_program("mosquitto")

@@ -15,7 +15,7 @@ import paho.mqtt.client as paho
 import pytest
 import uvloop
 
-from agent.errors import LockedOut, Offline, SessionTakenOver
+from agent.errors import LockedOut, Offline
 from agent.wire import topics
 from agent.wire.secret import Secret
 from gateway.devices.tokens import mosquitto_password
@@ -24,7 +24,6 @@ from simulator.fleet.engine.mqtt.engine import BrokerAddress, MqttSessions
 from simulator.fleet.engine.mqtt.ports import Arrival, Established, Opening, Will
 from simulator.fleet.outcomes import OutcomeClass
 from tests.certificates import Authority
-from tests.e2e.amqtt_running import amqtt
 from tests.mosquitto import Mosquitto, end_client
 from tests.ports import free_port
 
@@ -290,55 +289,6 @@ def test_devices_connect_from_the_addresses_that_they_were_given(start_mosquitto
         line.split(" from ")[1].split(":")[0] for line in broker.log().splitlines() if "New client connected" in line
     ]
     assert origins == ["127.0.0.1", "127.0.0.2"] * 2
-
-
-def test_a_device_that_is_cut_while_it_connects_was_never_there(start_mosquitto):
-    broker = start_mosquitto()
-
-    async def work() -> None:
-        async with engine(broker.port) as made:
-            device = Device(made, 0, "d1")
-            for turns in range(8):
-                device.open()
-                for _ in range(turns):
-                    await asyncio.sleep(0)
-                made.cut(0)
-            early = len(device.standings)  # a broker may answer within a few turns of the loop
-            assert early <= 6  # never within none or one
-            await device.stand()
-            assert (len(device.standings), made.sessions) == (early + 1, 1)
-
-    run(work)
-
-
-def test_another_client_with_the_same_id_takes_the_connection(start_mosquitto):
-    broker = start_mosquitto()
-
-    async def work() -> None:
-        async with engine(broker.port) as made:
-            device = Device(made, 0, "d1")
-            await device.stand()
-            other = await asyncio.to_thread(broker.client, "d1")
-            try:
-                error, _ = await device.lose()
-                # mosquitto 2.0.11 hangs up without its reason.
-                assert isinstance(error, SessionTakenOver) or error.state == "closed"
-            finally:
-                await asyncio.to_thread(end_client, other)
-
-    run(work)
-
-
-def test_a_broker_of_version_3_is_told_apart():
-    async def work(port: int) -> None:
-        # amqtt does not answer at all.
-        async with engine(port, connect_timeout_s=1.0) as made:
-            device = Device(made, 0, "d1")
-            device.open()
-            assert "MQTT 5" in str((await device.lose())[0])
-
-    with amqtt() as port:
-        run(lambda: work(port))
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "no-such-host.invalid", "x" * 300])

@@ -1,9 +1,8 @@
-"""Faults of the network, and pure load, over a real broker, beside a gateway's side written without them."""
+"""Faults of the network over a real broker, beside a gateway's side written without them."""
 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -14,11 +13,9 @@ from agent.core.poll_interval import PollIntervals
 from agent.wire.extensions import BATCH_SENSOR_DATA
 from agent.wire.secret import Secret
 from simulator.fleet.device.driver import Member
-from simulator.fleet.device.load_base import LoadDevice, RequestKind
 from simulator.fleet.device.memory_ledger import DeviceLedger, MemoryLedger
 from simulator.fleet.device.model import DeviceModel, SharedSettings
 from simulator.fleet.device.mqtt_driver import MqttDriver
-from simulator.fleet.device.mqtt_load import MqttLoad
 from simulator.fleet.engine.mqtt.engine import BrokerAddress, MqttSessions
 from simulator.fleet.engine.wheel import LoopClock, Wheel
 from simulator.fleet.faults.link import LinkFault
@@ -92,10 +89,6 @@ class Bench:
                 self._changed.clear()
                 await self._changed.wait()
 
-    def load(self) -> MqttLoad:
-        subjects = [LoadDevice(device_id) for device_id in self.ids]
-        return MqttLoad(self.links, self.wheel, subjects, self.fleet, observer=self.observed, on_news=self._changed.set)
-
 
 def test_a_broker_that_checks_tokens_refuses_the_revoked_ones_itself(start_mosquitto, tmp_path):
     users = {"gateway": "g", **{f"d{number}": "dat_right" for number in range(COUNT)}}
@@ -110,32 +103,6 @@ def test_a_broker_that_checks_tokens_refuses_the_revoked_ones_itself(start_mosqu
             await bench.until(lambda: bench.observed.seen.count(("mqtt.connect", OutcomeClass.REFUSED)) == COUNT)
             assert driver.connections == 0
             assert any("Not authorized" in fault or "NOT_AUTHORIZED" in fault for fault in bench.ledgers[0].faults)
-        finally:
-            await bench.engine.close()
-
-    try:
-        uvloop.run(work())
-    finally:
-        gateway.close()
-
-
-def test_pure_load_is_stored_once_and_ends_with_the_gateways_word(start_mosquitto):
-    broker = start_mosquitto()
-    gateway = GatewayStandIn(broker)
-
-    async def work() -> None:
-        bench = Bench(broker)
-        load = bench.load()
-        try:
-            for device in load.devices:
-                load.switch_on(device)
-            for number in range(100):  # the first of them before there is a session
-                load.send(RequestKind.SENSOR_DATA, number % COUNT, time.monotonic())
-            await bench.until(lambda: not load.under_way)
-            assert bench.observed.seen.count(("mqtt.receipt", OutcomeClass.OK)) == 100
-            assert sum(ledger.accepted for ledger in bench.ledgers) == len(gateway.readings) == 100
-            assert gateway.repeats == 0
-            assert load.connections == COUNT
         finally:
             await bench.engine.close()
 

@@ -17,7 +17,6 @@ import yaml
 
 from agent.errors import ConfigurationError
 from agent.wire.secret import Secret
-from simulator.children import ChildProcess
 from simulator.fleet.metrics.saturation import Limits, Saturation
 from simulator.fleet.record import RunRecord, VerdictStatus
 from simulator.fleet.report.live import RunView, SilentView
@@ -29,12 +28,8 @@ from simulator.fleet.run.reporter import RunReporter
 from simulator.fleet.scenario.reading import read_scenario_file
 from simulator.fleet.target.safety import Permission, permit
 from simulator.fleet.target.target import TargetOptions, find_target
-from simulator.gateway.broker import Broker
-from simulator.gateway.process import GatewayProcess
-from simulator.keys import Keys
 from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService
-from tests.mosquitto import Mosquitto
 
 API_KEY, SECRET_KEY = "mk_fleet_run", "msk_fleet_run_0123456789"
 ANY_SPEED = Limits(strained_share=1.0, stood_still_s=float("inf"))
@@ -350,58 +345,6 @@ def test_faults_of_the_network_are_made_under_pure_load_too(service, tmp_path):
     assert record.audit is not None
     assert record.audit.readings is not None
     assert record.audit.readings.lost == record.audit.readings.unknown == 0
-
-
-@pytest.fixture
-def gateway(
-    service: RunningService, start_mosquitto: Callable[..., Mosquitto], tmp_path: Path
-) -> Iterator[dict[str, Any]]:
-    """The way through ``device-gateway run``, which stands between that service and a mosquitto of its own."""
-    broker = Broker(start_mosquitto().port, "mosquitto", shares=True)
-    child = ChildProcess("gateway", tmp_path / "gateway.log")
-    program = GatewayProcess(tmp_path / "gateway", child, tmp_path / "gateway.log")
-    program.configure(service.base_url, Keys(API_KEY, Secret(SECRET_KEY)), broker, 0)
-    try:
-        program.begin()
-        program.wait_until_ready()
-        yield {
-            "gateway_url": program.base_url,
-            "gateway_folder": program.config_path.parent,
-            "broker_host": "127.0.0.1",
-            "broker_port": broker.port,
-        }
-    finally:
-        child.end()
-
-
-def test_pure_load_over_mqtt_is_settled_by_the_real_gateway_and_every_reading_is_there(service, gateway, tmp_path):
-    record = run(
-        service,
-        tmp_path,
-        through=gateway,
-        level="wire",
-        workers=1,
-        target={"transport": "mqtt", "through": "gateway", "broker": {}},
-        fleet={"devices": 6},
-        arrivals=[{"kind": "open", "rate_per_s": 40}, {"kind": "closed", "users": 3}],
-        phases=[{"name": "hold", "kind": "hold", "duration_s": 2}],
-        commands=[],
-        thresholds=["audit.lost == 0", "mqtt.receipt.failed.count == 0"],
-    )
-    # How quickly a busy machine brings the sessions up may fail the run; what it sent is proven all the same.
-    assert record.verdict.word in {VerdictStatus.PASSED, VerdictStatus.FAILED}, record.verdict
-    assert [result.held for result in record.thresholds] == [True, True]
-    assert (record.level, record.transport) == ("wire", "mqtt")
-    assert set(record.operations) == {"mqtt.connect", "mqtt.sensor_data", "mqtt.receipt"}
-    assert all(set(outcomes) == {"ok"} for outcomes in record.operations.values()), record.operations
-    receipts, messages = (record.operations[f"mqtt.{name}"]["ok"].count for name in ("receipt", "sensor_data"))
-    assert record.audit is not None
-    readings = record.audit.readings
-    assert readings is not None
-    assert record.audit.complete
-    # What the gateway has receipted the service gives back: no less, no more, and nothing twice.
-    assert receipts == messages == readings.sent == readings.accepted == readings.stored >= 60
-    assert (readings.resent, readings.ambiguous) == (0, 0)
 
 
 def test_a_target_with_caps_is_not_loaded_beyond_them(service, tmp_path):

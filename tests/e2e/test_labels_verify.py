@@ -17,7 +17,6 @@ from simulator.labels.damage.chance import PortableRandom
 from simulator.labels.damage.kinds import KINDS
 from simulator.labels.damage.label import CleanLabel
 from simulator.labels.printing.grid import fit_grid
-from simulator.labels.symbol.decoders import Zxing
 from simulator.labels.verify.report import State
 from simulator.labels.verify.verifying import verify_labels
 from tests.conftest import require_program
@@ -67,15 +66,12 @@ def test_a_photograph_of_a_sheet_shows_exactly_what_is_missing(batch, tmp_path):
     _cut_out(page)
     seen = page[: round(ROWS_MM / 25.4 * DPI)]  # the part that has labels on it
     Image.fromarray(_photographed(seen)).save(tmp_path / "photo.jpg", quality=75)
-    report = verify_labels(
-        [tmp_path / "photo.jpg"], manifest=batch.manifest_json, annotated=tmp_path / "marked", decoders=[Zxing()]
-    )
+    report = verify_labels([tmp_path / "photo.jpg"], manifest=batch.manifest_json)
     assert [line.identifier for line in report.lines if line.state is State.MISSING] == [
         batch.labels[index].identifier for index in CUT_OUT
     ]
     assert report.count(State.READ) == COUNT - len(CUT_OUT)
     assert len(report.lines) == COUNT
-    assert (tmp_path / "marked" / "photo-verified.png").stat().st_size > 10_000
 
 
 def test_a_pdf_is_drawn_and_read(batch):
@@ -85,8 +81,8 @@ def test_a_pdf_is_drawn_and_read(batch):
     assert report.count(State.READ) == COUNT
 
 
-def test_the_check_that_the_page_about_printing_shows_passes_a_good_print_alone(batch, tmp_path):
-    page = (Path(__file__).parents[2] / "docs" / "printing.md").read_text(encoding="utf-8")
+def test_the_check_that_the_page_about_labels_shows_passes_a_good_print_alone(batch, tmp_path):
+    page = (Path(__file__).parents[2] / "docs" / "labels.md").read_text(encoding="utf-8")
     (shown,) = re.findall(r"`(fleet-simulator labels verify SCAN[^`]*)`", page)
     good = _rasterised(batch.sheet, tmp_path)
     lacking = good.copy()

@@ -14,7 +14,6 @@ from agent.wire.secret import Secret
 from agent.wire.tokens import TokenSet, token_set_text
 from simulator.cli import program
 from simulator.labels.payload import label_text
-from simulator.onboarding.audit_trail import read_trail
 from simulator.onboarding.journal import leftovers, read_journal
 from tests.profiles import profile, switch
 from tests.service_running import running
@@ -90,13 +89,11 @@ def test_every_case_passes_at_the_local_service_and_leaves_nothing_behind(fresh,
     assert len(report["cases"]) == 90
     assert devices(fresh) == []
     assert fresh.http.get("/products").json()["data"] == []
-    assert {"report.html", "junit.xml", "profile.json", "report.json"} <= {path.name for path in out.iterdir()}
+    assert {"journal.jsonl", "report.json"} == {path.name for path in out.iterdir()}
     for path in out.iterdir():
         text = path.read_text()
         assert fresh.service.secret_key.reveal() not in text
         assert other.secret_key.reveal() not in text
-    told = list(read_trail(out))
-    assert all(line["request_id"] and line["sent_at"] >= line["intended_at"] for line in told)
     assert leftovers(read_journal(out)[1]).count == 0
 
 
@@ -160,8 +157,6 @@ def test_a_campaign_that_is_killed_goes_on_and_can_be_taken_back(fresh, keys, la
     after = {one["device_identifier"]: one["device_id"] for one in devices(fresh)}
     assert len(devices(fresh)) == 60
     assert before.items() <= after.items()
-    assert [line["what"] for line in read_trail(out, "SN-0")][:2] == ["scan", "register"]
-    assert onboard("audit", out, "SN-0").stdout.count("/onboarding/") >= 2
 
     kept = fresh.device(next(iter(devices(fresh)))["product_id"], "not-ours", "u-1")
     assert code(onboard("cleanup", out, "--base-url", "http://127.0.0.1:1", *keys)) == 2

@@ -125,7 +125,7 @@ def test_an_agent_without_the_keys_or_the_extra_does_not_start_and_says_why(benc
     (missing / "__init__.py").write_text("raise ModuleNotFoundError('not here', name='cryptography')\n")
     for words in (["run", "--config", bench.config], ["keys", "make", "x"]):
         told = run("agent.cli", *words, code=2, PYTHONPATH=str(missing.parent))
-        assert "pip install '.[signing]' in a clone of device-agent" in told, words
+        assert "pip install '.[device]' in a clone of device-agent" in told, words
         assert "Traceback" not in told
 
 

@@ -54,7 +54,8 @@ from gateway.http.answers import Fault
 from gateway.http.requests import HttpRequest
 from gateway.service.events import read_events
 from simulator.command.counter import CounterFile
-from simulator.console.labels.photograph import PictureError, open_photograph
+from simulator.console.labels.photograph import open_photograph
+from simulator.labels.symbol.pictures import PictureError
 from simulator.login.request import SignInFailed, begin, query_of
 from simulator.wire.qr import LabelText, base45, encode_label, parse_label
 from simulator.wire.qr.keys import LabelKey, LabelSigner, signed_text

@@ -10,11 +10,10 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from agent.errors import ConfigurationError
-from agent.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ import json
 import sqlite3
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from agent.adapters.store.boot_rows import BootRows
@@ -40,7 +40,6 @@ from agent.core.outbox import (
 )
 from agent.core.values import Moment, OutboxStats, Priority, Reading, SendOutcome, StoredReading
 from agent.errors import StorageError
-from agent.frozen import dataclass
 
 OUTBOX_FULL: Final = (
     "the outbox is full, so this reading was refused and counted: let the service take some, or raise outbox.max_bytes "

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from agent.adapters.store.outbox_rows import EncodedReading, encode_reading
@@ -28,7 +28,6 @@ from agent.core.values import (
     SendOutcome,
     StoredReading,
 )
-from agent.frozen import dataclass
 
 if TYPE_CHECKING:
     from agent.adapters.store.boot_rows import BootRows

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,6 @@ from agent.adapters.store.schema import SCHEMA
 from agent.adapters.store.snapshot import read_snapshot
 from agent.core.values import OutboxStats, Priority, ResultStats
 from agent.errors import StorageError
-from agent.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ class StoreStatus:
     disk_bytes: int
     undated: int = 0
     put_aside: tuple[PutAside, ...] = ()
-    results: ResultStats = ResultStats(0, 0)
+    results: ResultStats = field(default_factory=lambda: ResultStats(0, 0))
 
 
 def read_status(path: Path, *, last: int = 10) -> StoreStatus | None:

@@ -1,1 +1,1 @@
-"""Labels over HTTP: pictures decoded and labels made, in processes of their own."""
+"""Labels over HTTP: pictures decoded and labels made."""

@@ -1,4 +1,4 @@
-"""What the QR codes of a photograph say, and which decoder reads which of them."""
+"""What the QR codes of a photograph say."""
 
 from __future__ import annotations
 
@@ -6,29 +6,23 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final
 
-import numpy as np
 import zxingcpp
 
 from agent.errors import InvalidQr
 from simulator.console.labels.photograph import Photograph, open_photograph
-from simulator.labels.payload import read_text
-from simulator.labels.symbol.decoders import Decoder, GrayImage, ask, title
 from simulator.labels.verify.finding import CodeSearch, Corners, FoundCode
-from simulator.labels.verify.pages import Pixels
+from simulator.wire.qr import parse_label
 
 _CODES_MAX: Final = 50
-_BYTES_SHOWN: Final = 4096
-_MARGIN: Final = 0.12
 _OTHERS: Final = ("DataMatrix", "Aztec", "PDF417", "MaxiCode", "MicroQRCode", "RMQRCode", "EAN13", "EAN8", "Code128")
 """Symbols that are named where there is no QR code; the weaker ones are found in any picture of a fence."""
 
 
-def decode_picture(data: bytes, panel: Sequence[Decoder], *, quick: bool, patience_s: float) -> dict[str, Any]:
+def decode_picture(data: bytes, *, quick: bool, patience_s: float) -> dict[str, Any]:
     """What a picture's QR codes say.
 
     Args:
-        data: the picture's bytes, in a format that Pillow reads.
-        panel: the decoders.
+        data: the picture's bytes.
         quick: one look, for the frames of a camera; else patient looks follow while nothing, or not all, is read.
         patience_s: no further look begins after so many seconds.
 
@@ -37,16 +31,14 @@ def decode_picture(data: bytes, panel: Sequence[Decoder], *, quick: bool, patien
     """
     until = time.monotonic() + patience_s
     picture = open_photograph(data)
-    # The decoders that find several codes look at the whole; OpenCV's finds one, and is asked about each code alone.
-    search = CodeSearch(picture.pixels, [one for one in panel if one.name != "opencv"])
+    search = CodeSearch(picture.pixels)
     search.look()
     if not quick:
         search.search_thoroughly(lambda: bool(search.found and not search.unread) or time.monotonic() > until)
-    codes = [_show_code(code, picture, panel) for code in _from_top(search.found)[:_CODES_MAX]]
+    codes = [_show_code(code, picture) for code in _from_top(search.found)[:_CODES_MAX]]
     unread = [_places(corners, picture) for corners in search.unread]
     return {
         "picture": {"format": picture.kind, "width": picture.width, "height": picture.height},
-        "decoders": [{"name": one.name, "title": title(one)} for one in panel],
         "codes": codes,
         "unread": unread,
         "advice": _advice(search.found, unread, picture, quick=quick),
@@ -64,34 +56,13 @@ def _edge(corners: Corners) -> float:
     return max(ys) - min(ys)
 
 
-def _show_code(code: FoundCode, picture: Photograph, panel: Sequence[Decoder]) -> dict[str, Any]:
-    cut = _cut(picture.pixels, code.corners)
-    image = GrayImage(cut.shape[1], cut.shape[0], cut.tobytes())
-    read_by = {one.name: one.name == code.decoder or code.data in _read(one, image) for one in panel}
+def _show_code(code: FoundCode, picture: Photograph) -> dict[str, Any]:
     return {
         **_as_label(code.data),
         "size_bytes": len(code.data),
-        "read_by": read_by,
         "look": code.look,
         "corners": _places(code.corners, picture),
     }
-
-
-def _read(decoder: Decoder, image: GrayImage) -> tuple[bytes, ...]:
-    try:
-        return ask(decoder, image)
-    except Exception:  # noqa: BLE001 - foreign code at any picture: it has not read it, the others still may
-        return ()
-
-
-def _cut(pixels: Pixels, corners: Corners) -> Pixels:
-    """The code with a margin around it."""
-    height, width = pixels.shape
-    xs, ys = [x for x, _ in corners], [y for _, y in corners]
-    margin = max(8, _MARGIN * max(max(xs) - min(xs), max(ys) - min(ys)))
-    left, top = max(0, int(min(xs) - margin)), max(0, int(min(ys) - margin))
-    right, bottom = min(width, int(max(xs) + margin) + 1), min(height, int(max(ys) + margin) + 1)
-    return np.ascontiguousarray(pixels[top:bottom, left:right])
 
 
 def _as_label(data: bytes) -> dict[str, Any]:
@@ -101,10 +72,8 @@ def _as_label(data: bytes) -> dict[str, Any]:
     except UnicodeDecodeError:
         problem = {"reason": "not_utf8", "message": "the code holds bytes that are no UTF-8 text"}
         return {"text": None, "label": None, "problem": problem}
-    if len(data) > _BYTES_SHOWN:  # more than a QR code holds, but decoders are foreign code
-        text = text[:_BYTES_SHOWN]
     try:
-        label = read_text(text)
+        label = parse_label(text)
     except InvalidQr as exc:
         return {"text": text, "label": None, "problem": {"reason": exc.reason, "message": str(exc)}}
     shown = {

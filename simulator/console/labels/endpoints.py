@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import Connection
 from typing_extensions import TypedDict
 
 from agent.wire.base import JsonObject, Sent, Text
 from simulator.console.labels.orders import LabelOrder, faults_of
-from simulator.console.labels.processes import LabelWork
+from simulator.console.labels.work import LabelWork
 from simulator.service.addresses import CONTROL_PREFIX
 from simulator.service.answers import Answer, ok
 from simulator.service.call import Call
 from simulator.service.endpoints import ERROR, Endpoint, Parameter, Reply
 from simulator.service.errors import TooLarge, invalid, invalid_all
 from simulator.service.storage import products
+
+if TYPE_CHECKING:
+    from simulator.console.labels.making import LabelsResult
 
 _TAG: Final = "control"
 _LABELS: Final = f"{CONTROL_PREFIX}labels"
@@ -27,16 +32,13 @@ PICTURE_TYPES: Final = frozenset(
 ) | {b"application/octet-stream"}
 _PATIENCE_S: Final = 8.0
 """After so long no further look at a picture begins."""
-_DECODE_S: Final = 30.0
-_QUICK_S: Final = 10.0
-_MAKE_S: Final = 120.0
 _DRAW_BYTES: Final = 2048
 _QUICK: Final = Parameter(
     "quick",
     "`true`: one look, for the frames of a camera; else patient looks follow where nothing was read.",
     {"type": "boolean", "default": False},
 )
-_BUSY: Final = Reply(503, "`label_work_busy`, `label_work_ended` or `label_work_failed`: try again", ERROR)
+_BUSY: Final = Reply(503, "`label_work_busy`: try again", ERROR)
 
 
 class DrawnTextBody(Sent):
@@ -69,16 +71,8 @@ class DecodedCodeRecord(TypedDict):
     label: DecodedLabelRecord | None
     problem: DecodedProblemRecord | None
     size_bytes: int
-    read_by: dict[str, bool]
     look: str
     corners: list[list[int]]
-
-
-class DecoderRecord(TypedDict):
-    """A decoder of this machine."""
-
-    name: str
-    title: str
 
 
 class PictureRecord(TypedDict):
@@ -90,10 +84,9 @@ class PictureRecord(TypedDict):
 
 
 class DecodedPictureRecord(TypedDict):
-    """What the QR codes of a picture say; ``unread`` has the corners of those that nobody read."""
+    """What the QR codes of a picture say; ``unread`` has the corners of those that were not read."""
 
     picture: PictureRecord
-    decoders: list[DecoderRecord]
     codes: list[DecodedCodeRecord]
     unread: list[list[list[int]]]
     advice: str | None
@@ -103,23 +96,17 @@ def label_endpoints(work: LabelWork) -> tuple[Endpoint, ...]:
     """The control paths of labels.
 
     Args:
-        work: the processes that do it; whoever calls this closes it with the service.
+        work: the queues that it is done in; whoever calls this closes it with the service.
     """
 
     async def decode(call: Call) -> Answer:
         """Read the QR codes of the picture that is the body."""
         quick = _flag(call.query(frozenset({"quick"})), "quick")
         picture = await _picture(call)
-        answer, _ = await work.pictures.do(
-            {"do": "decode", "quick": quick, "patience_s": _PATIENCE_S},
-            picture,
-            limit_s=_QUICK_S if quick else _DECODE_S,
-            too_long="The decoders took too long over this picture: cut it to the label, or scale it down.",
-        )
-        return ok(answer["shown"])
+        return ok(await work.pictures.do(partial(_decode, picture, quick=quick)))
 
     async def make(call: Call) -> Answer:
-        """Make labels, proven to read, or such that must not pass."""
+        """Make labels, proven to read."""
         order = await call.message(LabelOrder)
         if faults := faults_of(order):
             raise invalid_all(faults)
@@ -128,23 +115,19 @@ def label_endpoints(work: LabelWork) -> tuple[Endpoint, ...]:
             return products.label_key(products.find_anywhere(connection, order.product_id))
 
         label_key = await call.service.look_up(find)
-        answer, document = await work.making.do(
-            {"do": "make", "order": order.model_dump(), "label_key": label_key},
-            limit_s=_MAKE_S,
-            too_long=f"These labels were not made within {_MAKE_S:g} s: give a smaller count, or run "
-            "'fleet-simulator labels make'.",
-        )
-        if not answer["media_type"]:
-            return ok(answer["shown"])
-        return _download(document, answer["media_type"], answer["name"])
+        made = await work.making.do(partial(_make, order.model_dump(), label_key))
+        if not made.media_type:
+            return ok(dict(made.shown))
+        disposition = f'attachment; filename="{made.name}"'.encode()
+        content_type = (b"content-type", made.media_type.encode())
+        return Answer(200, made.data, ((b"content-disposition", disposition),), content_type)
 
     async def draw(call: Call) -> Answer:
         """Draw any text as a QR code."""
         text = (await call.message(DrawnTextBody)).text
         if len(text.encode()) > _DRAW_BYTES:
             raise invalid("text", f"has {len(text.encode()):,} bytes; give up to {_DRAW_BYTES:,}")
-        too_long = "The text was not drawn in time. Send it again."
-        _, svg = await work.making.do({"do": "draw", "text": text}, limit_s=_QUICK_S, too_long=too_long)
+        svg = await work.making.do(partial(_draw, text))
         return Answer(200, svg, media_type=(b"content-type", b"image/svg+xml"))
 
     return (
@@ -153,11 +136,11 @@ def label_endpoints(work: LabelWork) -> tuple[Endpoint, ...]:
             f"{_LABELS}/decode",
             decode,
             "decode_labels",
-            "What the QR codes of a picture say, and which decoder reads which; the body is the picture",
+            "What the QR codes of a picture say; the body is the picture",
             _TAG,
             (
                 Reply(200, "The codes, from the upper left of the picture on; none is no error", DecodedPictureRecord),
-                Reply(400, "`not_a_picture`, `too_many_pixels`, `label_work_too_long` or `validation_error`", ERROR),
+                Reply(400, "`not_a_picture`, `too_many_pixels` or `validation_error`", ERROR),
                 Reply(413, f"`payload_too_large`: at most {PICTURE_BYTES} bytes", ERROR),
                 Reply(415, "`unsupported_media_type`: the body must be a picture", ERROR),
                 _BUSY,
@@ -171,13 +154,13 @@ def label_endpoints(work: LabelWork) -> tuple[Endpoint, ...]:
             _LABELS,
             make,
             "make_labels",
-            "Labels of a product, each proven to read, or such that must not pass: a preview, a sheet, or a zip",
+            "Labels of a product, each proven to read: a preview, a sheet, or a zip",
             _TAG,
             (
                 Reply(200, "With `output: preview`: how many there are, and drawings of the first", JsonObject),
                 Reply(200, "With `output: sheet`", None, media_type="application/pdf"),
                 Reply(200, "With `output: zip`", None, media_type="application/zip"),
-                Reply(400, "`validation_error`, `labels_not_made` or `label_work_too_long`", ERROR),
+                Reply(400, "`validation_error` or `labels_not_made`", ERROR),
                 Reply(404, "`product_not_found`", ERROR),
                 _BUSY,
             ),
@@ -218,6 +201,22 @@ def _flag(query: dict[str, str], name: str) -> bool:
     return value == "true"
 
 
-def _download(data: bytes, media_type: str, name: str) -> Answer:
-    disposition = f'attachment; filename="{name}"'.encode()
-    return Answer(200, data, ((b"content-disposition", disposition),), (b"content-type", media_type.encode()))
+# The libraries behind these take seconds to load: whoever makes no label does not wait for them.
+
+
+def _decode(picture: bytes, *, quick: bool) -> dict[str, Any]:
+    from simulator.console.labels.decoding import decode_picture
+
+    return decode_picture(picture, quick=quick, patience_s=_PATIENCE_S)
+
+
+def _make(order: Mapping[str, Any], label_key: str | None) -> LabelsResult:
+    from simulator.console.labels.making import make_order
+
+    return make_order(order, label_key)
+
+
+def _draw(text: str) -> bytes:
+    from simulator.console.labels.drawing import draw_text
+
+    return draw_text(text)

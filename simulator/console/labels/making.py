@@ -19,7 +19,6 @@ from simulator.labels.batch.manifest import MadeLabel
 from simulator.labels.errors import BadRows, LabelError
 from simulator.labels.payload import Payload, open_payload
 from simulator.labels.printing.options import PrintOptions
-from simulator.labels.symbol.decoders import Decoder
 from simulator.wire.qr.keys import signer_of_label_key
 
 _OPTION: Final = re.compile(r"--([a-z]+(?:-[a-z]+)*)")
@@ -47,22 +46,21 @@ class LabelsResult:
     name: str = ""
 
 
-def make_order(order: Mapping[str, Any], label_key: str | None, panel: tuple[Decoder, ...]) -> LabelsResult:
+def make_order(order: Mapping[str, Any], label_key: str | None) -> LabelsResult:
     """Make what was ordered.
 
     Args:
         order: the members of a :class:`~simulator.console.labels.orders.LabelOrder`.
         label_key: the product's.
-        panel: the decoders that have to read every label.
 
     Raises:
         LabelError: it cannot be made; the message names members of the order.
     """
     try:
         if order["output"] == "preview":
-            return _preview(order, label_key, panel)
+            return _preview(order, label_key)
         formats = ["pdf"] if order["output"] == "sheet" else list(order["formats"])
-        with batch_of(order, label_key, panel, formats) as batch:
+        with batch_of(order, label_key, formats) as batch:
             if order["output"] == "sheet":
                 return LabelsResult({}, _sheet(batch), "application/pdf", "labels.pdf")
             return LabelsResult({}, zip_folder(batch.folder), "application/zip", "labels.zip")
@@ -109,7 +107,6 @@ def payload_of(order: Mapping[str, Any], label_key: str | None) -> Payload:
 def batch_of(
     order: Mapping[str, Any],
     label_key: str | None,
-    panel: tuple[Decoder, ...],
     formats: list[str],
     count: int | None = None,
 ) -> Iterator[Batch]:
@@ -118,7 +115,6 @@ def batch_of(
     Args:
         order: the members of a :class:`~simulator.console.labels.orders.LabelOrder`.
         label_key: the product's.
-        panel: the decoders that have to read every label.
         formats: what is written.
         count: at most so many of them.
 
@@ -140,16 +136,10 @@ def batch_of(
             devices=devices,
             size_mm=order["size_mm"],
             dpi=order["dpi"],
-            level=order["level"],
             formats=formats,
-            printing=_printing(order),
+            printing=PrintOptions(paper=order["paper"]),
             profile=payload_of(order, label_key),
-            decoders=panel,
         )
-
-
-def _printing(order: Mapping[str, Any]) -> PrintOptions:
-    return PrintOptions(paper=order["paper"], stock=order["stock"])
 
 
 def _table(identifiers: list[str]) -> str:
@@ -160,12 +150,12 @@ def _table(identifiers: list[str]) -> str:
     return rows.getvalue()
 
 
-def _preview(order: Mapping[str, Any], label_key: str | None, panel: tuple[Decoder, ...]) -> LabelsResult:
+def _preview(order: Mapping[str, Any], label_key: str | None) -> LabelsResult:
     total = order["count"] if order["identifiers"] is None else len(order["identifiers"])
     # The sheet is drawn as well, so that what will not fit there is said now.
-    with batch_of(order, label_key, panel, ["svg", "pdf"], PREVIEW_LABELS) as batch:
-        labels = [_show(label) for label in batch.iter_labels()]
-    printing = _printing(order)
+    with batch_of(order, label_key, ["svg", "pdf"], PREVIEW_LABELS) as batch:
+        labels = [_show(label) for label in batch.labels]
+    printing = PrintOptions(paper=order["paper"])
     size_mm = printing.fitting_size_mm(["pdf"]) if order["size_mm"] is None else order["size_mm"]
     per_page = printing.sheet_grid(size_mm).per_page
     return LabelsResult(
@@ -186,8 +176,7 @@ def _show(label: MadeLabel) -> dict[str, Any]:
         "text": label.text,
         "version": label.matrix.version,
         "level": label.matrix.level_and_mask[0],
-        "edge_mm": round(label.matrix.modules_with_quiet_zone * label.module_mm, 2),
-        "estimated_grade": label.estimate.letter,
+        "edge_mm": round(label.edge_mm, 2),
         "svg": label.svg.read_text(encoding="utf-8") if label.svg else "",
     }
 

@@ -10,8 +10,6 @@ from agent.wire.base import Sent, Text
 
 COUNT_MAX: Final = 1000
 """Labels of one request."""
-DAMAGED_MAX: Final = 5
-"""Labels of one request that are damaged in every way: each comes in some 40 pictures."""
 EDGE_DOTS_MAX: Final = 6000
 """Of one code, in printer dots: a picture of it has the square of that."""
 _MM_PER_INCH: Final = 25.4
@@ -19,8 +17,7 @@ PREVIEW_LABELS: Final = 12
 """Labels that a preview shows."""
 
 Output = Literal["preview", "sheet", "zip"]
-Negatives = Literal["payloads", "damage"]
-Format = Literal["png", "svg", "pdf", "zpl", "brother", "html"]
+Format = Literal["png", "svg", "pdf", "zpl"]
 _Identifier = Annotated[str, Field(min_length=1, max_length=512)]
 
 
@@ -35,47 +32,34 @@ class LabelOrder(Sent):
     ] = None
     template: Annotated[Text, Field(description="Makes the identifiers.")] = "SIM-{serial:06d}"
     first_serial: Annotated[int, Field(description="The first label's serial, 0 or more.")] = 1
-    profile: Annotated[Text, Field(description="json, link, compact, or one that a package brings.")] = "json"
+    profile: Annotated[Text, Field(description="json, link or compact.")] = "json"
     link_host: Annotated[str, Field(description="Where labels of the profile link lead.")] = ""
     signed: Annotated[
         bool | None,
         Field(description="By the product's secret label_key; left out, where it has one."),
     ] = None
-    level: Annotated[Literal["L", "M", "Q", "H"], Field(description="The lowest error correction level.")] = "M"
     size_mm: Annotated[float | None, Field(description="A code's longest edge, quiet zone counted; 25.")] = None
     dpi: Annotated[int, Field(description="The printer's dots per inch.")] = 300
     paper: Annotated[Text, Field(description="Of the sheet: a4 or letter.")] = "a4"
-    stock: Annotated[Text | None, Field(description="Code of an Avery sheet, such as L7160.")] = None
     output: Annotated[
         Output, Field(description="preview: JSON with the first drawings; sheet: a PDF; zip: all formats.")
     ] = "preview"
     formats: Annotated[
         tuple[Format, ...],
-        Field(description="What a zip holds, beside the manifest.", min_length=1, max_length=6, strict=False),
+        Field(description="What a zip holds, beside the manifest.", min_length=1, max_length=4, strict=False),
     ] = ("png", "svg", "pdf")
-    negatives: Annotated[
-        Negatives | None,
-        Field(
-            description="Labels that must not pass: payloads that a server has to refuse, or good labels that are "
-            "damaged by known amounts. As preview or zip."
-        ),
-    ] = None
 
 
 def faults_of(order: LabelOrder) -> list[tuple[str, str]]:
     """(member, what to write instead) for what a schema cannot say."""
     faults: list[tuple[str, str]] = []
-    limit = DAMAGED_MAX if order.negatives == "damage" else COUNT_MAX
-    if order.negatives != "payloads" and order.identifiers is None and not 1 <= order.count <= limit:
-        further = f"make --product-id {order.product_id[:80]} --count {order.count}"
-        command = "damage" if order.negatives else further
-        more = f"; for more run 'fleet-simulator labels {command}'" if order.count > limit else ""
-        faults.append(("count", f"is {order.count:,}; give 1 to {limit:,}{more}"))
+    if order.identifiers is None and not 1 <= order.count <= COUNT_MAX:
+        command = f"make --product-id {order.product_id[:80]} --count {order.count}"
+        more = f"; for more run 'fleet-simulator labels {command}'" if order.count > COUNT_MAX else ""
+        faults.append(("count", f"is {order.count:,}; give 1 to {COUNT_MAX:,}{more}"))
     if order.identifiers is not None:
         if not order.identifiers:
             faults.append(("identifiers", "is empty; give one or more, or leave it out and give count"))
-        elif order.negatives == "damage" and len(order.identifiers) > limit:
-            faults.append(("identifiers", f"has {len(order.identifiers):,}; give 1 to {limit:,} of labels to damage"))
         elif len(set(order.identifiers)) < len(order.identifiers):
             faults.append(("identifiers", "names one twice; each device has an identifier of its own"))
     if not 0 <= order.first_serial < 10**15:
@@ -85,6 +69,4 @@ def faults_of(order: LabelOrder) -> list[tuple[str, str]]:
         faults.append(
             ("size_mm", f"and dpi make {dots:,.0f} dots on an edge; give less of one, up to {EDGE_DOTS_MAX:,}")
         )
-    if order.negatives is not None and order.output == "sheet":
-        faults.append(("output", "must be preview or zip where negatives are asked for"))
     return faults

@@ -12,7 +12,6 @@ import click
 from agent.errors import ConfigurationError
 from simulator.exit_codes import ExitCode
 from simulator.fleet.cli.options import check_cluster, read_or_refuse, takes_cluster, takes_python
-from simulator.fleet.plan.digest import digest_of
 from simulator.fleet.plan.forecast import forecast
 from simulator.fleet.plan.forecast_text import describe
 from simulator.fleet.plan.plan import Plan
@@ -43,15 +42,14 @@ def plan_command(
     """Print what a run of SCENARIO would do, without doing it and without asking the target for anything.
 
     Devices, phases on a time line, requests per second by operation, sockets, bytes, faults, quota, and the digest of
-    all events: the same scenario and seed have the same digest, however many workers play them. --cluster looks at the
+    scenario and seed. --cluster looks at the
     machines of a cluster, too, and prints what the run asks of each of them and whether it fits; with --json that is in
     "machines". Exit codes: 0 it can be run, 2 it has faults, all of which are printed with line and column, or the
     cluster cannot hold it.
     """
     file = read_or_refuse(scenario, allow_python=allow_python)
     check_cluster(cluster, file)
-    made = Plan(file.scenario)
-    figures = forecast(made, digest_of(made))
+    figures = forecast(Plan(file.scenario))
     with errors_in_one_line():
         if base_url is not None:
             if faults := faults_of_address(base_url):

@@ -24,12 +24,11 @@ _GOOD_JSON: Final = re.compile(rb"[ \t\r\n]*[\[{]")
 _GOOD: Final = range(200, 300)
 
 
-def judge(answer: HttpAnswer, *, page_is_meant: bool = False) -> Answer:
+def judge(answer: HttpAnswer) -> Answer:
     """A good answer as the agent's client has it.
 
     Args:
         answer: good or not.
-        page_is_meant: a web page is the service's own, so that its status means what it says.
 
     Raises:
         ServiceError: the class that belongs to the status, or what it is instead of the service's answer.
@@ -41,7 +40,7 @@ def judge(answer: HttpAnswer, *, page_is_meant: bool = False) -> Answer:
     is_good = answer.status in _GOOD and (not body or _GOOD_JSON.match(body))
     if not is_good or "html" in headers.get("content-type", "").lower():
         response = httpx.Response(answer.status, headers=headers, content=body)
-        raise_for_status(response, body, source=SOURCE, redact=redact, page_is_meant=page_is_meant)
+        raise_for_status(response, body, source=SOURCE, redact=redact)
     return Answer(answer.status, headers, body, SOURCE)
 
 

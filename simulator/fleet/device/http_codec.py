@@ -367,7 +367,7 @@ class PagedPoll:
         Raises:
             ServiceError: the answer is an error, or not the service's.
         """
-        good = judge(answer, page_is_meant=answer.page_is_meant)
+        good = judge(answer)
         page = self._walk.take(good)
         self._pages.append((good, page))
         self._walk.proceed(good, page)

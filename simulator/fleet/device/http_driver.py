@@ -11,11 +11,9 @@ from agent.errors import ServiceError, TransportError, UnexpectedAnswer
 from simulator.fleet.device.copies import MeasuredOnly, send_copies
 from simulator.fleet.device.driver import DeviceDriver, DeviceSlot, Member
 from simulator.fleet.device.http_codec import HELD_POLL, HttpCodec, Operation, Request
-from simulator.fleet.device.load_base import RUN_OVER
-from simulator.fleet.device.model import SharedSettings, TransportOptions
+from simulator.fleet.device.model import RUN_OVER, SharedSettings, TransportOptions
 from simulator.fleet.device.request_template import RequestTemplate
 from simulator.fleet.device.virtual_device import Channel, VirtualDevice
-from simulator.fleet.device.web_pages import DevicePages
 from simulator.fleet.engine.ports import Headers, HttpAnswer, HttpEngine
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.outcomes import Attempt, OutcomeClass
@@ -49,7 +47,6 @@ class HttpDriver(DeviceDriver["_HttpSlot"]):
     ) -> None:
         super().__init__(engine, wheel, fleet, **options)
         self._templates = templates
-        self.pages = DevicePages(engine, self.template_of, self.timeout_s, self.clocks.monotonic)
         self._awaited: set[int] = set()  # whose poll was due while the phases lasted and has no answer yet
         self.slots = [_HttpSlot(self, self.first_index + number, member) for number, member in enumerate(members)]
 
@@ -96,7 +93,6 @@ class _HttpSlot(DeviceSlot[VirtualDevice]):
     def life_ended(self) -> None:
         self._poll = None
         self.driver.poll_ended(self.index)
-        self.driver.pages.power_lost(self.index)
 
     def ended(self, exchange: _Exchange, outcome: OutcomeClass, sent_s: float | None, now: Moment) -> None:
         """Measure a request that the device has handled, and send what is due next."""
@@ -182,21 +178,11 @@ class _Exchange:
 
     def answered(self, status: int, headers: Headers, body: bytes, sent_s: float, now_s: float) -> None:
         """The answer came. See :class:`~simulator.fleet.engine.ports.Caller`."""
-        device = self.slot.device
-        if device is None:
-            return
-        answer = HttpAnswer(status, headers, body)
-
-        def judged(page_is_meant: bool) -> None:
-            if self.slot.device is device:  # the power may have gone while the proof was asked for
-                self._take(device, answer._replace(page_is_meant=True) if page_is_meant else answer, sent_s, now_s)
-
-        self.slot.driver.pages.judge(self.request, self.slot.index, answer, judged)
-
-    def _take(self, device: VirtualDevice, answer: HttpAnswer, sent_s: float, now_s: float) -> None:
         slot = self.slot
+        if slot.device is None:
+            return
         now = slot.at(now_s)
-        outcome = device.answered(self.request, answer, sent_s, now)
+        outcome = slot.device.answered(self.request, HttpAnswer(status, headers, body), sent_s, now)
         slot.ended(self, outcome, sent_s, now)
 
     def failed(self, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:

@@ -1,6 +1,6 @@
 """When a device connects to its broker: at its power-on, and after each loss with the agent's own back-off.
 
-The same for devices with the agent's core and for pure load. No I/O: the owner of the session calls it.
+No I/O: the owner of the session calls it.
 """
 
 from __future__ import annotations

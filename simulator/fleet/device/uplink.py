@@ -148,10 +148,10 @@ class DeviceUplink:
                 self._succeeded(stamps.server_time, now, now.monotonic_s - sent_s)
                 return OutcomeClass.OK
         try:
-            good = judge(answer, page_is_meant=answer.page_is_meant)
+            good = judge(answer)
             if request.operation is Operation.READINGS:
                 refused = read_refusals(good, request)
-                if not refused and not answer.page_is_meant:
+                if not refused:
                     known_answers.learn_taken(answer.body, len(request.keys))
                 self._take_readings(request, refused, now)
             else:

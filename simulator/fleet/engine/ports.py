@@ -21,13 +21,11 @@ class HttpAnswer(NamedTuple):
         status: the status code.
         headers: names and values as they came.
         body: as it came; requests ask for ``identity``, and a server may compress it all the same.
-        page_is_meant: it is the service's own web page (:mod:`simulator.fleet.device.web_pages`): its status counts.
     """
 
     status: int
     headers: Headers
     body: bytes
-    page_is_meant: bool = False
 
 
 class Caller(Protocol):

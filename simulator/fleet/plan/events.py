@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -20,23 +19,14 @@ class EventKind(IntEnum):
     """The device gets power."""
     RECONNECT = 2
     """The device may connect again."""
-    READING = 3
-    """The device reads its sensors."""
-    POLL = 4
-    """The device asks for commands; with held polls, when it would if nothing came."""
-    COMMAND = 5
+    COMMAND = 3
     """The operator sends to the device. ``number``: of the scenario's commands; ``serial``: counts that stream."""
-    ARRIVAL = 6
+    ARRIVAL = 4
     """A request of level wire. ``number``: of the scenario's arrivals; ``serial``: counts that stream."""
-    ONBOARD = 7
-    """The label of the device is scanned."""
-    DISCONNECT = 8
+    DISCONNECT = 5
     """The device loses its connection and may not connect."""
-    SWITCH_OFF = 9
+    SWITCH_OFF = 6
     """The power goes."""
-
-
-EVERY_KIND: Final = frozenset(EventKind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +34,7 @@ class Event:
     """One thing that happens.
 
     Attributes:
-        time_s: since the begin of the first phase; history (kind backfill) is below 0.
+        time_s: since the begin of the first phase.
         device: its number in the fleet, from 0.
         number, serial: see :class:`EventKind`; 0 where it says nothing of them.
     """
@@ -110,15 +100,3 @@ class EventTable:
             int(self.number[number]),
             int(self.serial[number]),
         )
-
-    def rows(self) -> Iterator[Event]:
-        """One by one."""
-        columns: tuple[list[Any], ...] = (
-            self.time_s.tolist(),
-            self.device.tolist(),
-            self.kind.tolist(),
-            self.number.tolist(),
-            self.serial.tolist(),
-        )
-        for time_s, device, kind, number, serial in zip(*columns, strict=True):
-            yield Event(time_s, device, EventKind(kind), number, serial)

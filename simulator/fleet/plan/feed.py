@@ -1,9 +1,8 @@
 """The events of a range of devices as a worker plays them: each once, in the order of time, phase after phase.
 
-A :class:`~simulator.fleet.plan.plan.Plan` answers for any stretch of time and remembers nothing. A run goes forward
-only, and does not know when the phases behind a barrier begin. So everything a phase does is made before the run, in
-seconds since the phase's begin, and opening a barrier is nothing but that begin. How many causes keep a device off is
-counted for each device, and causes are taken up as their time comes.
+A run goes forward only, and does not know when the phases behind a barrier begin. So everything a phase does is made
+before the run, in seconds since the phase's begin, and opening a barrier is nothing but that begin. How many causes
+keep a device off is counted for each device, and causes are taken up as their time comes.
 """
 
 from __future__ import annotations

@@ -8,14 +8,13 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from agent.wire.limits import QUOTA_PER_MINUTE
-from simulator.fleet.plan.outages import OutageForecast, barrier_notes, outages_of
 from simulator.fleet.plan.plan import Plan, poll_period_s
 from simulator.fleet.plan.streams import streams_of
 from simulator.fleet.plan.timeline import PhaseSpan
 from simulator.fleet.plan.workers import count_workers
 from simulator.fleet.scenario.faults import count_concerned, fault_end_s, fault_title
 from simulator.fleet.scenario.fleet import ModelSettings
-from simulator.fleet.scenario.kinds import OnboardingSettings
+from simulator.fleet.scenario.kinds import BackfillSettings, OnboardingSettings
 from simulator.fleet.scenario.load import ClosedArrivals, OpenArrivals
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.phases import StormPhase
@@ -23,6 +22,7 @@ from simulator.fleet.scenario.preparation import REGISTERED_PER_S, preparing_s
 
 _PORTS: Final = 28_000
 _SCAN: Final = "http.scan_qr"
+NO_POLLS: Final = frozenset({"backfill", "onboarding_storm"})
 _HEAD_BYTES: Final = 260
 _READING_BYTES: Final = (90, 32)
 """Of one reading in JSON: what every one has, and what each value adds."""
@@ -86,7 +86,6 @@ class Forecast:
         description: what the run is for; may be empty.
         models: devices of each.
         readings: of each model, with units in brackets; those of a product's own tables are in its file.
-        outages: what takes power or connection of devices, faults apart.
         workers: processes.
         peak_rates: of each operation, in its busiest phase.
         requests: in all.
@@ -114,7 +113,6 @@ class Forecast:
     readings: Mapping[str, tuple[str, ...]]
     workers: int
     phases: tuple[PhaseForecast, ...]
-    outages: tuple[OutageForecast, ...]
     faults: tuple[FaultForecast, ...]
     peak_rates: Rates
     requests: int
@@ -133,19 +131,18 @@ class Forecast:
     notes: tuple[str, ...] = ()
 
 
-def forecast(plan: Plan, digest: str, cores: int | None = None) -> Forecast:
+def forecast(plan: Plan, cores: int | None = None) -> Forecast:
     """The figures of a plan.
 
     Args:
         plan: of the run.
-        digest: of the plan.
         cores: of this machine, for ``workers: auto``; None asks the machine.
     """
     scenario = plan.scenario
     phases = tuple(_phase(scenario, span) for span in plan.timeline.spans)
     peaks = _peaks(phases)
     busiest = max(sum(rate for name, rate in phase.rates.items() if name.startswith("http.")) for phase in phases)
-    notes = tuple(barrier_notes(plan))
+    notes: tuple[str, ...] = ()
     if scenario.kind == "onboarding_storm":
         phases, notes = _as_labels_last(phases, scenario.fleet.devices)
     counts = {name: sum(p.rates.get(name, 0.0) * (p.end_s - p.begin_s) for p in phases) for name in peaks}
@@ -160,18 +157,17 @@ def forecast(plan: Plan, digest: str, cores: int | None = None) -> Forecast:
         transport=scenario.target.transport,
         target=scenario.target.base_url,
         seed=scenario.seed,
-        digest=digest,
+        digest=plan.digest,
         devices=scenario.fleet.devices,
         description=scenario.description,
         models=_models(plan),
         readings={model.name: tuple(_readings(model)) for model in scenario.fleet.models},
         workers=count_workers(scenario, cores),
         phases=phases,
-        outages=outages_of(plan),
         faults=tuple(_faults(plan)),
         peak_rates=peaks,
         requests=round(sum(counts.values())),
-        sockets=_sockets(scenario),
+        sockets=sockets_of(scenario),
         ports=_PORTS * scenario.target.source_count,
         sent_bytes=sent,
         received_bytes=received,
@@ -187,9 +183,9 @@ def forecast(plan: Plan, digest: str, cores: int | None = None) -> Forecast:
     )
 
 
-def peak_rates(plan: Plan) -> Rates:
-    """Requests per second of each operation, in its busiest phase."""
-    return _peaks([_phase(plan.scenario, span) for span in plan.timeline.spans])
+def busiest_rate(plan: Plan) -> float:
+    """Requests per second of all operations, in the busiest phase."""
+    return max(sum(_phase(plan.scenario, span).rates.values()) for span in plan.timeline.spans)
 
 
 def _peaks(phases: Sequence[PhaseForecast]) -> Rates:
@@ -294,7 +290,7 @@ def _history(scenario: Scenario) -> Rates:
     """Requests of a backfill: batches of what was recorded."""
     if scenario.kind != "backfill":
         return {}
-    history_s = -Plan(scenario).begin_s
+    history_s = (scenario.backfill or BackfillSettings()).history_s
     batches = sum(
         model.share * scenario.fleet.devices * history_s / model.telemetry.every_s / model.telemetry.batch
         for model in scenario.fleet.models
@@ -322,16 +318,14 @@ def _readings(model: ModelSettings) -> Iterator[str]:
         yield f"{name} ({signal.unit})" if signal.unit else name
 
 
-def _sockets(scenario: Scenario) -> int:
+def sockets_of(scenario: Scenario) -> int:
+    """How many sockets the devices have at most."""
     target, devices = scenario.target, scenario.fleet.devices
-    if target.traits.has_sessions:
-        return devices
-    closed = sum(arrivals.users for arrivals in scenario.arrivals if isinstance(arrivals, ClosedArrivals))
-    if scenario.level == "wire" or scenario.kind == "onboarding_storm":
-        return devices if target.connections == "per_device" else max(target.pool, closed)
-    # A held poll keeps its connection; readings and results need one beside it.
-    held = devices if target.traits.polls == "held" and scenario.kind != "backfill" else 0
-    return held + (devices if target.connections == "per_device" else min(target.pool, devices))
+    if not target.traits.has_sessions and target.connections == "pooled":
+        return target.pool
+    # While the service holds its poll, a device sends over a second socket.
+    is_held = target.traits.polls == "held" and scenario.level == "core" and scenario.kind not in NO_POLLS
+    return devices * (2 if is_held else 1)
 
 
 def _faults(plan: Plan) -> Iterator[FaultForecast]:

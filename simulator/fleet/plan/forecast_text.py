@@ -53,15 +53,6 @@ def describe(made: Forecast) -> Iterator[str]:
             for phase in made.phases
         ],
     )
-    if made.outages:
-        yield ""
-        yield from table(
-            ["without power or connection", "first", "devices", "times", "away on average"],
-            [
-                [each.cause, clock(each.first_s), f"{each.devices:,}", f"{each.times:,}", clock(each.away_s)]
-                for each in made.outages
-            ],
-        )
     if made.faults:
         yield ""
         yield from table(

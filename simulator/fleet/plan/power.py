@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from simulator.fleet.plan.hashed_random import Floats, Indices, mix, shuffled, stream, unit
-from simulator.fleet.plan.timeline import PhaseSpan, Timeline
+from simulator.fleet.plan.timeline import PhaseSpan
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.phases import StormPhase
 
@@ -27,12 +27,10 @@ class Losses:
     """What takes the power or the connection of some devices; one row for each time.
 
     Attributes:
-        cause: what it is, for a person: ``reboots of pump``.
         device: counted from the range's begin.
         since_s, until_s: when it begins and ends.
     """
 
-    cause: str
     device: Indices
     since_s: Floats
     until_s: Floats
@@ -41,60 +39,6 @@ class Losses:
         """The begins, and the ends."""
         yield _changes(self.device, self.since_s, 1)
         yield _changes(self.device, self.until_s, -1)
-
-    def later(self, by_s: float) -> Losses:
-        """The same, so much later."""
-        return replace(self, since_s=self.since_s + by_s, until_s=self.until_s + by_s)
-
-
-@dataclass(frozen=True, slots=True)
-class Switching:
-    """When each device of a range changes between on and off, by device and then by time.
-
-    Attributes:
-        device: counted from the range's begin.
-        time_s: of the change.
-        on: what it changes to.
-        keys: device and time as one number, to search in.
-        at_begin: whether a device is on before its first change.
-    """
-
-    device: Indices
-    time_s: Floats
-    on: npt.NDArray[np.bool_]
-    keys: Indices
-    at_begin: bool
-
-    @classmethod
-    def of(cls, causes: Sequence[Causes], *, at_begin: bool) -> Switching:
-        """Add up the causes: a device is off as long as at least one of them holds.
-
-        Args:
-            causes: of being off.
-            at_begin: False when each device begins with one cause to be off, which a ramp ends.
-        """
-        count = max((int(device.max()) + 1 for device, _, _ in causes if len(device)), default=0)
-        device, time_s, on = add_up(causes, np.full(count, 0 if at_begin else 1, dtype=np.int64))
-        # By device, and of each device in the order of time.
-        return cls(device, time_s, on, _keys(device, time_s), at_begin)
-
-    def on_at(self, device: Indices, time_s: Floats) -> npt.NDArray[np.bool_]:
-        """Whether each device is on at each time; at the instant of a change it has changed already."""
-        if not len(self.device):
-            return np.full(len(device), self.at_begin)
-        row = np.searchsorted(self.keys, _keys(device, time_s), side="right") - 1
-        known = (row >= 0) & (self.device[np.maximum(row, 0)] == device)
-        return np.where(known, self.on[np.maximum(row, 0)], self.at_begin)
-
-    def between(self, from_s: float, to_s: float) -> tuple[Indices, Floats, npt.NDArray[np.bool_]]:
-        """The changes of a stretch of time: device, time, what to."""
-        inside = (self.time_s >= from_s) & (self.time_s < to_s)
-        return self.device[inside], self.time_s[inside], self.on[inside]
-
-
-def _keys(device: Indices, time_s: Floats) -> Indices:
-    ticks = np.clip(np.floor(time_s * _TICKS_PER_S), 0, (1 << _TICK_BITS) - 1).astype(np.int64)
-    return (device << _TICK_BITS) | ticks
 
 
 def _joined(causes: Sequence[Causes]) -> Causes:
@@ -133,24 +77,6 @@ def add_up(causes: Sequence[Causes], held: Indices) -> tuple[Indices, Floats, np
     return device[turns], time_s[turns], ~is_off[turns]
 
 
-def power_of(scenario: Scenario, timeline: Timeline, devices: range, own: Sequence[Losses]) -> Switching:
-    """When the devices of a range have power.
-
-    Args:
-        scenario: that is planned.
-        timeline: its phases.
-        devices: the range.
-        own: what takes the devices' power whatever the phases do, see :func:`own_losses`.
-    """
-    places = ramp_places(scenario, devices)
-    causes = [
-        (device, time_s + span.begin_s, change)
-        for span in timeline.spans
-        for device, time_s, change in phase_power(scenario, span, devices, places)
-    ]
-    return Switching.of([*causes, *(change for each in own for change in each.changes())], at_begin=False)
-
-
 def own_losses(scenario: Scenario, until_s: float, devices: range) -> tuple[Losses, ...]:
     """When the devices of a range reboot by themselves.
 
@@ -160,12 +86,6 @@ def own_losses(scenario: Scenario, until_s: float, devices: range) -> tuple[Loss
         devices: the range.
     """
     return tuple(_reboots(scenario, until_s, devices))
-
-
-def contact_of(scenario: Scenario, timeline: Timeline, devices: range) -> Switching:
-    """When the devices of a range have a connection, power apart."""
-    storms = storms_of(scenario, timeline, devices, "connection")
-    return Switching.of([change for each in storms for change in each.changes()], at_begin=True)
 
 
 def chosen(seed: int, name: str, share: float, count: int) -> npt.NDArray[np.bool_]:
@@ -217,15 +137,8 @@ def phase_power(scenario: Scenario, span: PhaseSpan, devices: range, places: Flo
         yield from each.changes()
 
 
-def storms_of(scenario: Scenario, timeline: Timeline, devices: range, loss: str) -> Iterator[Losses]:
-    """What storms take of the devices of a range: ``power`` or ``connection``; seconds since the run's begin."""
-    for span in timeline.spans:
-        for each in phase_storms(scenario, span, devices, loss):
-            yield each.later(span.begin_s)
-
-
 def phase_storms(scenario: Scenario, span: PhaseSpan, devices: range, loss: str) -> Iterator[Losses]:
-    """The same of one phase; seconds since the phase's begin, whenever that is."""
+    """What a storm takes of the devices of a range: ``power`` or ``connection``; seconds since the phase's begin."""
     phase = scenario.phases[span.index]
     if isinstance(phase, StormPhase) and phase.loss == loss:
         yield _storm(scenario, span, phase, devices)
@@ -239,7 +152,7 @@ def _storm(scenario: Scenario, span: PhaseSpan, phase: StormPhase, devices: rang
         device.append(local)
         begin_s.append(np.full(len(local), wave * phase.duration_s / phase.waves))
     since_s = np.concatenate(begin_s)
-    return Losses(f"storm {span.name} ({phase.loss})", np.concatenate(device), since_s, since_s + phase.away_s)
+    return Losses(np.concatenate(device), since_s, since_s + phase.away_s)
 
 
 def _reboots(scenario: Scenario, until_s: float, devices: range) -> Iterator[Losses]:
@@ -254,7 +167,7 @@ def _reboots(scenario: Scenario, until_s: float, devices: range) -> Iterator[Los
         begin_s = (turn + unit(mix(word, device + devices.start, turn))) * model.reboots.every_s
         inside = begin_s < until_s
         since_s = begin_s[inside]
-        yield Losses(f"reboots of {model.name}", device[inside], since_s, since_s + model.reboots.away_s)
+        yield Losses(device[inside], since_s, since_s + model.reboots.away_s)
 
 
 def _changes(device: Indices, time_s: Floats, sign: int) -> Causes:

@@ -13,7 +13,6 @@ import numpy.typing as npt
 from simulator.fleet.plan.events import EventKind, EventTable
 from simulator.fleet.plan.hashed_random import Floats, Indices, mix, shuffled, stream, unit
 from simulator.fleet.plan.timeline import Timeline
-from simulator.fleet.scenario.kinds import OnboardingSettings
 from simulator.fleet.scenario.load import OpenArrivals, Spacing
 from simulator.fleet.scenario.model import Scenario
 
@@ -35,8 +34,6 @@ class Stream:
         number: its place in the scenario's list.
         rate_per_s: with the whole fleet online and factor 1.
         share: of the fleet that it goes to.
-        with_ramps: whether the rate goes with the devices that are online.
-        limit: at most so many.
     """
 
     kind: EventKind
@@ -44,8 +41,6 @@ class Stream:
     rate_per_s: float
     spacing: Spacing
     share: float = 1.0
-    with_ramps: bool = True
-    limit: int | None = None
 
     @property
     def name(self) -> str:
@@ -60,9 +55,6 @@ def streams_of(scenario: Scenario) -> Iterator[Stream]:
     for number, arrivals in enumerate(scenario.arrivals):
         if isinstance(arrivals, OpenArrivals):
             yield Stream(EventKind.ARRIVAL, number, arrivals.rate_per_s, arrivals.spacing)
-    if scenario.kind == "onboarding_storm":
-        rate_per_s = (scenario.onboarding or OnboardingSettings()).rate_per_s
-        yield Stream(EventKind.ONBOARD, 0, rate_per_s, "even", with_ramps=False, limit=scenario.fleet.devices)
 
 
 class StreamPlan:
@@ -76,7 +68,7 @@ class StreamPlan:
 
     def __init__(self, stream_: Stream, scenario: Scenario, timeline: Timeline) -> None:
         self.stream = stream_
-        self.flow = Flow.of(timeline, stream_.rate_per_s, with_ramps=stream_.with_ramps)
+        self.flow = Flow.of(timeline, stream_.rate_per_s)
         self._timeline = timeline
         self._devices = scenario.fleet.devices
         self._word = stream(scenario.seed, stream_.name)
@@ -86,14 +78,12 @@ class StreamPlan:
     def move(self, timeline: Timeline) -> None:
         """Go by another time line of the same phases from now on; which devices it goes to stays as it is."""
         self._timeline = timeline
-        self.flow = Flow.of(timeline, self.stream.rate_per_s, with_ramps=self.stream.with_ramps)
+        self.flow = Flow.of(timeline, self.stream.rate_per_s)
 
     def between(self, devices: range, from_s: float, to_s: float) -> EventTable:
         """The events of some devices in a stretch of time, not ordered yet."""
         time_s, serial = self._arrivals(from_s, to_s)
         inside = (time_s >= from_s) & (time_s < to_s)
-        if self.stream.limit is not None:
-            inside &= serial < self.stream.limit
         time_s, serial = time_s[inside], serial[inside]
         device = self._device_of(time_s, serial)
         mine = (device >= devices.start) & (device < devices.stop)
@@ -101,8 +91,6 @@ class StreamPlan:
 
     def _order_of(self, scenario: Scenario) -> Indices:
         """The devices in the order in which ramps bring them online: the first ones are there first."""
-        if self.stream.kind is EventKind.ONBOARD:
-            return np.arange(self._devices, dtype=np.int64)
         ranks = shuffled(stream(scenario.seed, "ramp"), self._devices)
         order = np.empty(self._devices, dtype=np.int64)
         order[ranks] = np.arange(self._devices)
@@ -113,9 +101,7 @@ class StreamPlan:
 
     def _device_of(self, time_s: Floats, serial: Indices) -> Indices:
         """Evenly spaced arrivals go round the devices; independent ones go to any."""
-        reach = np.full(len(time_s), len(self._order), dtype=np.int64)
-        if self.stream.with_ramps:
-            reach = np.maximum(np.floor(self._online(time_s) * len(self._order) + 1e-9).astype(np.int64), 1)
+        reach = np.maximum(np.floor(self._online(time_s) * len(self._order) + 1e-9).astype(np.int64), 1)
         if self.stream.spacing == "even":
             turn = serial % reach
         else:
@@ -179,22 +165,20 @@ class Flow:
     total: float
 
     @classmethod
-    def of(cls, timeline: Timeline, rate_per_s: float, *, with_ramps: bool) -> Flow:
+    def of(cls, timeline: Timeline, rate_per_s: float) -> Flow:
         """The flow of a rate.
 
         Args:
-            timeline: whose rate factors it follows.
+            timeline: whose rate factors and ramps it follows.
             rate_per_s: with the whole fleet online and factor 1.
-            with_ramps: it also goes with the share of the fleet that is online.
         """
         rows: list[tuple[float, float, float, float]] = []
         total = 0.0
         for span in timeline.spans:
             full = rate_per_s * span.rate_factor
-            first, last = (span.online_from, span.online_to) if with_ramps else (1.0, 1.0)
             ramp_s = min(span.duration_s, span.end_s - span.begin_s)
             for begin_s, length_s, low, high in (
-                (span.begin_s, ramp_s, first * full, last * full),
+                (span.begin_s, ramp_s, span.online_from * full, span.online_to * full),
                 # At a barrier nobody asks for more: what it waits for may be that nothing is open any more.
                 (span.begin_s + ramp_s, span.end_s - span.begin_s - ramp_s, 0.0, 0.0),
             ):

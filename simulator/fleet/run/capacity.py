@@ -9,6 +9,7 @@ from typing import Final
 from agent.errors import ConfigurationError
 from simulator.fleet.engine.addresses import loopback_addresses, own_addresses, why_unreachable
 from simulator.fleet.engine.preflight import Demand, Host, ResourceCheck, examine, missing, read_host
+from simulator.fleet.plan.forecast import sockets_of
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.target.target import Target
 
@@ -75,17 +76,10 @@ def demand_of(scenario: Scenario, workers: int, *, target_is_here: bool, source_
         source_addresses: that devices connect from.
     """
     target, devices = scenario.target, scenario.fleet.devices
-    if target.traits.has_sessions:
-        sockets = devices
-    elif target.connections == "pooled":
-        sockets = target.pool
-    else:
-        # While the service holds its poll, a device sends over a second socket.
-        sockets = devices * (2 if target.traits.polls == "held" else 1)
     return Demand(
         devices=devices,
         device_bytes=CORE_DEVICE_BYTES if scenario.level == "core" else WIRE_DEVICE_BYTES,
-        sockets=sockets,
+        sockets=sockets_of(scenario),
         workers=workers,
         source_addresses=source_addresses,
         tls=target.base_url.startswith("https:") or (target.broker is not None and target.broker.tls),

@@ -18,7 +18,7 @@ from simulator.fleet.audit.folder import has_ledgers
 from simulator.fleet.audit.run_audit import AuditSettings, audit_run
 from simulator.fleet.faults.registry import causes_rejections
 from simulator.fleet.metrics.merging import Merger
-from simulator.fleet.plan.forecast import peak_rates
+from simulator.fleet.plan.forecast import busiest_rate
 from simulator.fleet.plan.plan import Plan
 from simulator.fleet.record import AuditRecord, NodeRecord, RunRecord
 from simulator.fleet.report.folder import RunFolder
@@ -182,7 +182,7 @@ def _report(folder: RunFolder, record: RunRecord, view: RunView) -> RunRecord:
 
 def _check_caps(options: RunOptions, plan: Plan) -> None:
     """Whether every machine of the target allows a run of this size."""
-    busiest = sum(peak_rates(plan).values())
+    busiest = busiest_rate(plan)
     for permission in options.permissions:
         permission.check(devices=plan.scenario.fleet.devices, requests_per_s=busiest)
 

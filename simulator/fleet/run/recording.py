@@ -16,7 +16,6 @@ from simulator.fleet.metrics.merging import Merger
 from simulator.fleet.metrics.stages import stages_of, without_stages
 from simulator.fleet.metrics.threshold_judging import judge_thresholds
 from simulator.fleet.metrics.thresholds import parse
-from simulator.fleet.plan.digest import digest_of
 from simulator.fleet.plan.plan import Plan
 from simulator.fleet.record import (
     AuditRecord,
@@ -101,7 +100,7 @@ def first_record(
     return RunRecord(
         name=scenario.scenario,
         seed=scenario.seed,
-        digest=digest_of(plan),
+        digest=plan.digest,
         level=scenario.level,
         transport=scenario.target.transport,
         workers=head.workers,

@@ -19,10 +19,6 @@ from simulator.fleet.scenario.threshold_checks import check_thresholds
 from simulator.fleet.scenario.unused import check_unused
 from simulator.fleet.settings import shares_make_one
 
-_NOT_OVER_MQTT: Final = {
-    "poll": "nobody polls over MQTT, since commands are pushed; take sensor_data, or transport http_poll",
-    "send_command": "the operator orders over HTTP whatever devices speak; take sensor_data, or transport http_poll",
-}
 _ONLY_OVER_HTTP: Final = {
     "onboarding_storm": "labels are scanned and devices registered over HTTP, whatever they speak later",
     "backfill": "history goes as arrays straight to the service, which speaks no MQTT",
@@ -188,10 +184,9 @@ def _level(scenario: Scenario) -> Iterator[Finding]:
             ("level",),
             issue="devices of level core send by their own schedules; give 'level: wire', or use models and commands",
         )
-    for index, arrivals in enumerate(scenario.arrivals):
-        if scenario.target.traits.is_pushed and arrivals.operation in _NOT_OVER_MQTT:
-            issue = _NOT_OVER_MQTT[arrivals.operation]
-            yield Finding.at(("arrivals", index, "operation"), ("target", "transport"), issue=issue)
+    if scenario.level == "wire" and scenario.kind == "load" and scenario.target.traits.protocol != "http":
+        issue = "level wire makes requests over HTTP; take transport http_poll, or 'level: core'"
+        yield Finding.at(("level",), ("target", "transport"), issue=issue)
     if "on_limited" in scenario.target.model_fields_set and (scenario.level == "wire" or scenario.kind in _NO_DEVICES):
         issue = (
             "does nothing without devices that could wait: pure load, storms of labels and history have none; remove it"

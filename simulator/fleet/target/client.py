@@ -25,10 +25,10 @@ from agent.wire.json_text import encode_json
 from agent.wire.limits import PAGE_MAX
 from agent.wire.lists import PageWalk, Params
 from agent.wire.rate_limit import read_rate_limit
+from simulator.fleet.device.answers import judge
 from simulator.fleet.device.retry_policy import RequestRetries
 from simulator.fleet.engine.pool import HttpPool
 from simulator.fleet.target.key_pool import KeyPool, headers_of
-from simulator.fleet.target.pool_pages import PoolPages
 from simulator.keys import Keys
 
 PATIENCE_S: Final = 30.0
@@ -78,7 +78,6 @@ class TargetClient:
         self._base = httpx.URL(pool.base_url)
         self._prefix = self._base.raw_path.decode("ascii").rstrip("/")
         self._pool = pool
-        self._pages = PoolPages(pool, lambda: keys.headers(0), clock)
         self._keys = KeyPool(keys.pairs)
         self._sleep = sleep
         self._clock = clock
@@ -103,9 +102,7 @@ class TargetClient:
             key = await self._free_key()
             headers = {**self._keys.headers(key), **extra}
             try:
-                answer = await self._pages.judge(
-                    method, target, await self._pool.request(method, target, body=text, headers=headers)
-                )
+                answer = judge(await self._pool.request(method, target, body=text, headers=headers))
             except RateLimited as error:
                 self._keys.refused(key, error.retry_after_s, self._clock())
             except ServiceError as error:

@@ -41,21 +41,20 @@ from simulator.fleet.audit.fleet_ledger import (
     first_number_of,
     with_sequence,
 )
-from simulator.fleet.device.answers import is_refused, outcome_of
+from simulator.fleet.device.answers import is_refused, judge, outcome_of
 from simulator.fleet.device.hashed_random import HashedRandom
 from simulator.fleet.device.http_codec import HttpCodec, Operation, Request, TimedReading, read_refusals, values_text
+from simulator.fleet.device.model import DeviceModel
 from simulator.fleet.device.retry_policy import RequestRetries
 from simulator.fleet.engine.pool import HttpPool
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.models.history import PastReading, history_of
-from simulator.fleet.models.model import Model
 from simulator.fleet.outcomes import Attempt, OutcomeClass
 from simulator.fleet.plan.plan import Plan
 from simulator.fleet.scenario.kinds import BackfillSettings
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.signals.base import Individual
 from simulator.fleet.target.client import Keyring
-from simulator.fleet.target.pool_pages import PoolPages
 from simulator.fleet.target.target import read_keys
 from simulator.fleet.workload.base import DeviceJob, Leftover, WorkloadSummary
 from simulator.fleet.workload.models import build_models
@@ -126,7 +125,6 @@ class BackfillWorkload:
             timeout_s=scenario.target.timeout_s,
             ca_file=job.ca_file,
         )
-        self._pages = PoolPages(self._pool, lambda: self._keys.headers(0))
         self._file_ledger = None if job.ledger is None else job.ledger.open(into_loop(asyncio.get_running_loop()))
         self._ledger: FleetLedger = self._file_ledger or FleetLedger()
         self._waiting = iter(range(len(job.device_ids)))
@@ -370,7 +368,7 @@ class BackfillWorkload:
         try:
             headers = {**self._keys.headers(self._sums.requests), **request.headers}
             came = await self._pool.request(request.method, request.target, body=request.body, headers=headers)
-            answer = await self._pages.judge(request.method, request.target, came)
+            answer = judge(came)
         except ServiceError as error:
             outcome = outcome_of(error)
             raise
@@ -396,11 +394,11 @@ class BackfillWorkload:
             to_s=job.to_s,
         )
 
-    def _model(self, number: int) -> Model:
+    def _model(self, number: int) -> DeviceModel:
         return self._models[self._job.model_numbers[number]]
 
     def _expected(self, number: int) -> int:
-        return round((self._job.to_s - self._job.from_s) / self._model(number).every_s)
+        return round((self._job.to_s - self._job.from_s) / self._model(number).interval_s)
 
     def _write(self, number: int, reading: PastReading) -> TimedReading:
         """A reading as it goes out; written into the ledger first."""

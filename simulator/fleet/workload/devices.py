@@ -12,12 +12,11 @@ from agent.errors import ConfigurationError
 from agent.wire.secret import Secret
 from simulator.fleet.device.driver import Member
 from simulator.fleet.device.http_driver import HttpDriver
-from simulator.fleet.device.load_base import LoadBase, LoadDevice
+from simulator.fleet.device.http_load import LoadDevice
 from simulator.fleet.device.model import Observer, SharedSettings
 from simulator.fleet.device.mqtt_driver import MqttDriver
 from simulator.fleet.engine.addresses import loopback_addresses, own_addresses
 from simulator.fleet.engine.wheel import Clock, Wheel
-from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.target import TargetSettings
 from simulator.fleet.signals.base import SignalSet
 from simulator.fleet.target.target import KeyPairFile
@@ -154,35 +153,6 @@ class Devices(Power, Protocol):
         Returns:
             How many open arrivals were still without an answer; they count as timeouts.
         """
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class LoadParts:
-    """Pure load over one transport.
-
-    Attributes:
-        load: makes the requests.
-        links: whose connections faults can take.
-        connections: how many stand.
-    """
-
-    load: LoadBase
-    links: Links | MqttLinks
-    connections: Callable[[], int]
-
-
-class TransportParts(Protocol):
-    """What a worker needs of a transport: a module of this package has these functions."""
-
-    def make_core_devices(
-        self, scenario: Scenario, address: Address, specs: DeviceSpecs, context: WorkerContext
-    ) -> Devices:
-        """Make the devices with the agent's core."""
-        ...
-
-    def make_load(self, scenario: Scenario, address: Address, specs: DeviceSpecs, context: WorkerContext) -> LoadParts:
-        """Make requests without devices: pure load."""
         ...
 
 

@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
 
-from simulator.fleet.device.load_base import RequestKind
+from simulator.fleet.device.http_load import HttpLoad, RequestKind
 from simulator.fleet.scenario.model import Scenario
-from simulator.fleet.workload import http_devices, mqtt_devices
-from simulator.fleet.workload.devices import Address, Devices, DeviceSpecs, TransportParts, WorkerContext
-
-_PARTS: Final[Mapping[str, TransportParts]] = {"http": http_devices, "mqtt": mqtt_devices}
-"""A transport's parts by its protocol (:attr:`simulator.fleet.transports.Transport.protocol`)."""
-
-
-def parts_of(scenario: Scenario) -> TransportParts:
-    """What a worker needs of the scenario's transport."""
-    return _PARTS[scenario.target.traits.protocol]
+from simulator.fleet.workload.devices import Address, Devices, DeviceSpecs, WorkerContext, load_devices
+from simulator.fleet.workload.http_devices import HttpDevices, http_engine, templates_of
+from simulator.fleet.workload.links import Links
+from simulator.fleet.workload.mqtt_devices import MqttDevices
 
 
 def make_devices(scenario: Scenario, address: Address, specs: DeviceSpecs, context: WorkerContext) -> Devices:
@@ -27,16 +20,27 @@ def make_devices(scenario: Scenario, address: Address, specs: DeviceSpecs, conte
     """
     if scenario.level == "wire":
         return WireDevices(scenario, address, specs, context)
-    return parts_of(scenario).make_core_devices(scenario, address, specs, context)
+    of_protocol = HttpDevices if scenario.target.traits.protocol == "http" else MqttDevices
+    return of_protocol(scenario, address, specs, context)
 
 
 class WireDevices:
-    """Pure load: requests or messages as devices send them, without devices."""
+    """Pure load: requests as devices send them, without devices."""
 
     def __init__(self, scenario: Scenario, address: Address, specs: DeviceSpecs, context: WorkerContext) -> None:
-        parts = parts_of(scenario).make_load(scenario, address, specs, context)
-        self._load, self._links, self._connections = parts.load, parts.links, parts.connections
-        self._has_sessions = scenario.target.traits.has_sessions
+        self._engine = http_engine(scenario.target, address, context)
+        self._links = Links(self._engine, context.clock, context.wheel)
+        self._load = HttpLoad(
+            self._links if scenario.faults else self._engine,
+            context.wheel,
+            templates_of(address, specs, scenario.fleet.devices),
+            load_devices(specs),
+            specs.fleet,
+            first_index=specs.first_index,
+            observer=context.observer,
+            timeout_s=scenario.target.timeout_s,
+            on_news=context.on_news,
+        )
         self._online: set[int] = set()
         self._arrivals = scenario.arrivals
         self.lose = self._links.lose
@@ -50,14 +54,12 @@ class WireDevices:
     def switch_on(self, device: int) -> None:
         """A device counts from now on; the plan's arrivals go by it. The first one brings the closed users."""
         self._online.add(device)
-        self._load.switch_on(device)
         if not self._is_draining:
             self.sample(on=True)
 
     def switch_off(self, device: int) -> None:
         """Take a device out of those that are on."""
         self._online.discard(device)
-        self._load.switch_off(device)
 
     def arrive(self, stream: int, device: int, due_s: float) -> None:
         """A request of one of the scenario's open arrivals, due at that time on the worker's clock."""
@@ -105,11 +107,10 @@ class WireDevices:
 
     def gauges(self) -> Mapping[str, float]:
         """The gauges of all of them: ``online``, ``waiting_readings``, ``connections`` and others, by name."""
-        connections = self._connections()
         return {
-            "online": float(connections if self._has_sessions else len(self._online)),
+            "online": float(len(self._online)),
             "waiting_readings": float(len(self._load.under_way)),
-            "connections": float(connections),
+            "connections": float(self._engine.connections),
         }
 
     async def close(self) -> int:

@@ -1,4 +1,4 @@
-"""Devices over MQTT, through the gateway's broker: with the agent's core, and as pure load."""
+"""Devices over MQTT, through the gateway's broker, with the agent's core."""
 
 from __future__ import annotations
 
@@ -8,16 +8,13 @@ from agent.errors import ConfigurationError
 from agent.wire.secret import Secret
 from agent.wire.trust import trust_store
 from simulator.fleet.device.mqtt_driver import MqttDriver
-from simulator.fleet.device.mqtt_load import MqttLoad
 from simulator.fleet.engine.mqtt.engine import BrokerAddress, MqttSessions
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.workload.devices import (
     Address,
     CoreDevices,
     DeviceSpecs,
-    LoadParts,
     WorkerContext,
-    load_devices,
     read_tokens,
     sources_of,
 )
@@ -84,25 +81,3 @@ class MqttDevices(CoreDevices):
         self._driver.give_up(self._driver.clocks.monotonic())
         await self._engine.close()
         return 0
-
-
-make_core_devices = MqttDevices
-
-
-def make_load(scenario: Scenario, address: Address, specs: DeviceSpecs, context: WorkerContext) -> LoadParts:
-    """Make pure load over MQTT."""
-    engine = _sessions(scenario, address, context)
-    timeout_s = scenario.target.timeout_s
-    links = MqttLinks(engine, context.clock, context.wheel, connect_timeout_s=timeout_s)
-    load = MqttLoad(
-        links if scenario.faults else engine,
-        context.wheel,
-        load_devices(specs),
-        specs.fleet,
-        tokens=_tokens(address, specs),
-        first_index=specs.first_index,
-        observer=context.observer,
-        timeout_s=timeout_s,
-        on_news=context.on_news,
-    )
-    return LoadParts(load, links, lambda: engine.standing)

@@ -21,7 +21,7 @@ from agent.wire.devices import Device
 from agent.wire.extensions import NONE
 from agent.wire.json_text import encode_json
 from agent.wire.registration import RegisterDevice
-from simulator.fleet.device.answers import read_written
+from simulator.fleet.device.answers import judge, read_written
 from simulator.fleet.device.retry_policy import RequestRetries
 from simulator.fleet.engine.pool import HttpPool
 from simulator.fleet.engine.ports import HttpAnswer
@@ -29,7 +29,6 @@ from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.outcomes import REFUSALS, Attempt, OutcomeClass, class_of
 from simulator.fleet.record import STORM
 from simulator.fleet.target.client import Keyring, TargetClient
-from simulator.fleet.target.pool_pages import PoolPages
 from simulator.fleet.target.provisioning import MARK
 from simulator.fleet.target.target import KeyPairFile, read_keys
 from simulator.fleet.workload.base import Leftover, WorkloadSummary
@@ -112,7 +111,6 @@ class StormWorkload:
         self._recorder = recorder
         self._now = now
         self._pool = HttpPool(job.base_url, connections=job.connections, timeout_s=job.timeout_s, ca_file=job.ca_file)
-        self._pages = PoolPages(self._pool, lambda: self._keys.headers(0))
         self._journeys: list[Journey] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._arrivals: asyncio.Task[None] | None = None
@@ -269,7 +267,7 @@ class StormWorkload:
                     journey.unsure = journey.unsure or (answer.status == _GONE and bool(unanswered))
                     return answer
                 if class_of(answer.status) not in _LATER:
-                    await self._pages.judge(step.method, step.target, answer)
+                    judge(answer)
                     return answer
                 wait_s = read_retry_after(httpx.Headers(answer.headers))
                 pause_s = retries.failed(wait_s, refused=class_of(answer.status) in REFUSALS)

@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 import contextlib
-import filecmp
 import hashlib
+import json
 import os
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 from urllib.parse import quote
 
-from simulator.labels.batch.journal import BatchJournal
-from simulator.labels.batch.manifest import read_manifest
+from simulator.file_lock import lock_file
 from simulator.labels.errors import LabelError, LabelsExist
-from simulator.whole_files import cannot_write
+from simulator.whole_files import UNFINISHED, cannot_write, write_whole
 
 MANIFEST_JSON: Final = "manifest.json"
 MANIFEST_CSV: Final = "manifest.csv"
-JOURNAL: Final = ".labels.journal"
 _STEM_MAX: Final = 120
-_TEMPORARY: Final = re.compile(r"\..*\.[0-9]+\.tmp")
 
 
 def file_stem(identifier: str) -> str:
-    """A file name for an identifier on any file system, without its ending.
+    """A file name for an identifier, without its ending.
 
     Letters, digits and ``-_.+=,@()`` stay; the rest is percent-encoded. A long one is cut, with a hash to tell it
     from its neighbours.
@@ -45,13 +41,11 @@ class FileWriter:
 
     Attributes:
         path: the folder.
-        replace: overwrite what another batch left here.
-        ours: names of files that may be overwritten anyway, since this batch wrote them.
+        may_overwrite: what is there is of the same batch, or may be lost.
     """
 
     path: Path
-    replace: bool
-    ours: frozenset[str]
+    may_overwrite: bool
 
     def write(self, name: str, data: bytes) -> Path:
         """Write one file of the batch and return its path; the same bytes are left alone.
@@ -65,141 +59,123 @@ class FileWriter:
             if target.exists():
                 if target.read_bytes() == data:
                     return target
-                self._require_ours(target)
-            with _temporary(target) as temporary:
-                temporary.write_bytes(data)
-                temporary.replace(target)
+                if not self.may_overwrite:
+                    raise LabelsExist(
+                        f"{target} exists with other content: choose another --out, or pass --replace to overwrite it"
+                    )
+            return write_whole(target, data)
         except OSError as problem:
-            raise _unwritable(target, problem) from None
-        return target
-
-    def write_stream(self, name: str, data: Iterable[bytes]) -> Path:
-        """Write one file of the batch that comes in pieces and may be larger than the memory."""
-        target = self.path / name
-        try:
-            with _temporary(target) as temporary:
-                with temporary.open("wb") as file:
-                    file.writelines(data)
-                if target.exists():
-                    if filecmp.cmp(target, temporary, shallow=False):
-                        return target
-                    self._require_ours(target)
-                temporary.replace(target)
-        except OSError as problem:
-            raise _unwritable(target, problem) from None
-        return target
-
-    def _require_ours(self, target: Path) -> None:
-        if not self.replace and target.name not in self.ours:
-            raise LabelsExist(
-                f"{target} exists with other content: choose another --out, or pass --replace to overwrite it"
-            )
+            raise LabelError(cannot_write(target, problem, "another --out")) from None
 
 
 class LabelFolder:
     """Where one batch goes, from the first label to the manifest; one process at a time.
 
-    A file is written under a temporary name and renamed: what lacks its final name does not exist. A file that is
-    there already with the same bytes is left alone. A journal says which labels are proven, so that a batch that was
-    interrupted goes on behind the last of them.
+    What a batch is made from stands in an unfinished folder's mark, and in a finished one's manifest: the same batch
+    may be made there again, and another one only with ``replace``.
 
     Args:
         path: the folder; made when missing.
-        header: what the batch is made from (``batch``), by whom it is proven, with which versions; equal headers
-            mean the same labels.
+        batch: what the batch is made from and proven by; equal ones mean the same labels.
         replace: overwrite what another batch left here.
-        endings: format -> what the names of its files end with, such as ``.png``; nothing else is ever removed.
+        endings: of the names of files that a batch makes; nothing else is ever removed.
 
     Raises:
         LabelsExist: the folder holds another batch and ``replace`` is false.
         LabelError: the folder cannot be made or written, or another process is at work in it.
     """
 
-    def __init__(self, path: Path, header: dict[str, Any], *, replace: bool, endings: Mapping[str, str]) -> None:
+    def __init__(self, path: Path, batch: dict[str, Any], *, replace: bool, endings: tuple[str, ...]) -> None:
         self.path = path
-        self._replace = replace
-        self._endings = dict(endings)
+        self._endings = endings
         try:
             path.mkdir(parents=True, exist_ok=True)
+            self._mark = _lock_mark(path)
         except OSError as problem:
-            raise _unwritable(path, problem) from None
-        if not os.access(path, os.W_OK | os.X_OK):
-            raise LabelError(f"cannot write into {path}: permission denied; choose another --out")
-        before = self._finished_before(header["batch"])
-        self.journal = BatchJournal.open(path / JOURNAL, header, replace=replace)
+            raise LabelError(cannot_write(path, problem, "another --out")) from None
         try:
-            for leftover in path.glob(".*.tmp"):  # of a process that was killed; the journal's lock says it is gone
-                if _TEMPORARY.fullmatch(leftover.name):
-                    leftover.unlink(missing_ok=True)
-            journaled = {name for kind, name in self.journal.file_names() if self._may_be_ours(kind, name)}
-            self._before = before | journaled
-            ours = frozenset(self._before | {MANIFEST_JSON, MANIFEST_CSV}) if before else frozenset(self._before)
-            self.files = FileWriter(path, replace, ours)
+            same = self._look_at_what_is_there(batch, replace=replace)
+            self.files = FileWriter(path, may_overwrite=replace or same)
+            if not same:
+                (path / MANIFEST_JSON).unlink(missing_ok=True)  # of another batch, which is about to be overwritten
+            self._mark.truncate(0)
+            self._mark.write(json.dumps(batch).encode())
+            self._mark.flush()
         except BaseException:
-            self.journal.close()
+            self.close()
             raise
 
-    def _finished_before(self, batch: dict[str, Any]) -> set[str]:
-        """The files of the finished batch that is here, after making sure that they may be overwritten."""
-        path = self.path / MANIFEST_JSON
+    def _look_at_what_is_there(self, batch: dict[str, Any], *, replace: bool) -> bool:
+        """Whether the batch that is here, finished or not, is this one.
+
+        Raises:
+            LabelsExist: it is another, and may not be overwritten.
+        """
+        self._before: set[str] = set()
+        before = self._mark.read()
+        manifest = self.path / MANIFEST_JSON
         try:
-            before = read_manifest(path)
-            named = [(kind, name) for kind, names in before.files.items() for name in names]
-            count = 0
-            for label in before.labels():
-                count += 1
-                named += [(kind, label[kind]) for kind in self._endings if kind in label]
-            product_id = before.batch.get("product_id")
-        except FileNotFoundError:
-            return set()
+            if before:
+                found = json.loads(before)
+            elif manifest.exists():
+                document = json.loads(manifest.read_bytes())
+                found = document["batch"]
+                self._before = set(self._names(document))
+            else:
+                return False
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            if self._replace:
-                return set()
+            if not replace:
+                raise LabelsExist(
+                    f"{manifest} is no manifest of labels: choose another --out, or pass --replace to overwrite it"
+                ) from None
+            return False
+        if found == batch:
+            return True
+        if not replace:
+            product = found.get("product_id") if isinstance(found, dict) else None
             raise LabelsExist(
-                f"{path} is no manifest of labels: choose another --out, or pass --replace to overwrite it"
-            ) from None
-        if before.batch != batch and not self._replace:
-            raise LabelsExist(
-                f"{self.path} holds another batch ({count} labels of product {product_id!r}): choose another --out, "
-                "or pass --replace to overwrite it"
+                f"{self.path} holds another batch, of product {product!r}: choose another --out, or pass --replace to "
+                "overwrite it"
             )
-        return {name for kind, name in named if self._may_be_ours(kind, name)} | {MANIFEST_JSON, MANIFEST_CSV}
+        return False
 
-    def _may_be_ours(self, kind: str, name: object) -> bool:
-        """Whether a word out of a manifest may name a file of a batch: in this folder, with its format's ending."""
-        ending = self._endings.get(kind)
-        return ending is not None and isinstance(name, str) and name.endswith(ending) and Path(name).name == name
+    def _names(self, document: dict[str, Any]) -> Iterator[str]:
+        """The files that a manifest names, as far as they may be of a batch: in this folder, with one's ending."""
+        listed = [document["files"], *document["labels"]]
+        for value in (value for members in listed for value in members.values()):
+            if isinstance(value, str) and value.endswith(self._endings) and Path(value).name == value:
+                yield value
 
-    def finish(self, kept: Iterable[str], manifest_json: Iterable[bytes]) -> Path:
+    def finish(self, kept: Iterable[str], manifest_json: bytes) -> Path:
         """Remove what the batch before left and this one lacks, then write the manifest: the batch exists.
 
         Args:
             kept: the names of this batch's files.
-            manifest_json: the manifest; once it has its name, all labels it names are on the disk.
+            manifest_json: the manifest.
         """
         try:
-            for name in sorted(self._before.difference(kept, {MANIFEST_JSON, MANIFEST_CSV})):
+            for name in sorted(self._before.difference(kept)):
                 (self.path / name).unlink(missing_ok=True)
-            os.sync()  # once, instead of once per label: the manifest must not outlive its labels in a power cut
+            written = self.files.write(MANIFEST_JSON, manifest_json)
+            (self.path / UNFINISHED).unlink(missing_ok=True)
         except OSError as problem:
-            raise _unwritable(self.path, problem) from None
-        written = self.files.write_stream(MANIFEST_JSON, manifest_json)
-        self.journal.remove()
+            raise LabelError(cannot_write(self.path, problem, "another --out")) from None
         return written
 
     def close(self) -> None:
-        """Let another process work here; the journal stays unless the batch is finished."""
-        self.journal.close()
+        """Let another process work here; the mark stays unless the batch is finished."""
+        with contextlib.suppress(OSError):
+            if os.fstat(self._mark.fileno()).st_size == 0:
+                (self.path / UNFINISHED).unlink(missing_ok=True)
+        self._mark.close()
 
 
-@contextlib.contextmanager
-def _temporary(target: Path) -> Iterator[Path]:
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+def _lock_mark(folder: Path) -> BinaryIO:
+    path = folder / UNFINISHED
+    mark = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666), "r+b")
     try:
-        yield temporary
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _unwritable(path: Path, problem: OSError) -> LabelError:
-    return LabelError(cannot_write(path, problem, "another --out"))
+        lock_file(mark.fileno())
+    except OSError:
+        mark.close()
+        raise LabelError(f"another process makes labels in {folder}: wait for it, or choose another --out") from None
+    return mark

@@ -1,4 +1,4 @@
-"""Devices out of a table: CSV in any common dialect, or YAML. Every bad row is reported with its line number."""
+"""Devices out of a table: CSV as spreadsheets export it, or YAML. Every bad row is reported with its line number."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import csv
 import hashlib
 import io
 import json
+import re
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -59,25 +60,25 @@ class Table:
     Attributes:
         rows: the good ones, in order.
         bad: the others.
-        ignored_columns: columns that mean nothing here.
+        notes: what a user has to know about how it was read.
     """
 
     rows: tuple[DeviceRow, ...]
     bad: tuple[BadRow, ...]
-    ignored_columns: tuple[str, ...]
+    notes: tuple[str, ...]
 
-    def usable(self, source: Path, *, skip_bad: bool) -> tuple[DeviceRow, ...]:
+    def usable(self, source: Path) -> tuple[DeviceRow, ...]:
         """The rows to make labels of.
 
         Raises:
-            BadRows: there are bad rows and ``skip_bad`` is false; the message lists every one of them.
-            LabelError: no good row is left.
+            BadRows: there are bad rows; the message lists every one of them.
+            LabelError: there is no row.
         """
-        if self.bad and not skip_bad:
+        if self.bad:
             listed = "".join(f"\n  line {bad.line}: {bad.problem}" for bad in self.bad)
             raise BadRows(
-                f"{source}: {len(self.bad)} bad row(s), nothing was made: mend them, or pass --skip-bad to make the "
-                f"{len(self.rows)} others{listed}"
+                f"{source}: {len(self.bad)} bad row(s) beside {len(self.rows)} good one(s), nothing was made: mend "
+                f"them or take them out{listed}"
             )
         if not self.rows:
             raise LabelError(f"{source} holds no row that a label can be made of: see docs/labels.md, 'From a table'")
@@ -101,26 +102,29 @@ def read_table(source: Path, *, product_id: str | None, check: Callable[[str, st
         data = source.read_bytes()
     except OSError as problem:
         raise LabelError(f"cannot read {source}: {problem.strerror}; give a CSV or YAML file to --from") from None
+    notes: list[str] = []
     is_yaml = source.suffix.lower() in {".yaml", ".yml"}
-    found, bad = (_yaml_rows if is_yaml else _csv_rows)(data, source)
+    found, bad = _yaml_rows(data, source) if is_yaml else _csv_rows(data, source, notes)
     rows: list[DeviceRow] = []
     seen: dict[str, int] = {}
     ignored: dict[str, None] = {}
     for line, cells in found:
-        ignored.update(dict.fromkeys(column for column in cells if column not in COLUMNS))
+        ignored.update(dict.fromkeys(column for column in cells if column and column not in COLUMNS))
         row = DeviceRow(
             line,
             cells.get("device_identifier", "").strip(),
             cells.get("product_id", "").strip() or product_id or "",
             cells.get("name", "").strip(),
         )
-        refused = _problem(row, seen, check)
+        refused = _problem(row, seen, check, guessed=bool(notes))
         if refused:
             bad.append(BadRow(line, refused))
         else:
             seen[row.device_identifier] = line
             rows.append(row)
-    return Table(tuple(rows), tuple(sorted(bad, key=lambda entry: entry.line)), tuple(ignored))
+    if ignored:
+        notes.append(f"column(s) of {source.name} that mean nothing here: {', '.join(ignored)}")
+    return Table(tuple(rows), tuple(sorted(bad, key=lambda entry: entry.line)), tuple(notes))
 
 
 def rows_sha256(rows: Iterable[DeviceRow]) -> str:
@@ -131,43 +135,93 @@ def rows_sha256(rows: Iterable[DeviceRow]) -> str:
     return digest.hexdigest()
 
 
-def _problem(row: DeviceRow, seen: Mapping[str, int], check: Callable[[str, str], None]) -> str | None:
-    if not row.device_identifier:
+def _problem(
+    row: DeviceRow, seen: Mapping[str, int], check: Callable[[str, str], None], *, guessed: bool
+) -> str | None:
+    identifier = row.device_identifier
+    if not identifier:
         return "no device_identifier"
     if not row.product_id:
-        return f"{row.device_identifier!r} has no product_id: fill the column, or give --product-id"
-    if row.device_identifier in seen:
-        return f"{row.device_identifier!r} stands in line {seen[row.device_identifier]} already"
-    if not (row.device_identifier + row.name).isprintable():
-        return f"{row.device_identifier!r}: control characters in device_identifier or name"
+        return f"{identifier!r} has no product_id: fill the column, or give --product-id"
+    for value in (identifier, row.product_id):
+        if spoiled := _spoiled(value):
+            return f"{value!r} is {spoiled}"
+    problem = None
+    if identifier in seen:
+        problem = f"{identifier!r} stands in line {seen[identifier]} already"
+    elif not (identifier + row.name).isprintable():
+        problem = f"{identifier!r}: control characters in device_identifier or name"
+    elif guessed and not (identifier + row.product_id).isascii():
+        problem = f"{identifier!r}: letters beyond ASCII in a table that is no UTF-8: save it as CSV UTF-8"
+    else:
+        try:
+            check(row.product_id, identifier)
+        except LabelError as refused:
+            problem = textwrap.shorten(str(refused), _PROBLEM_MAX, placeholder=" ...")
+    return problem
+
+
+_SPOILED: Final = (
+    (r"#+|#[A-ZÀ-Ý]+(/[A-Z0]+)?[!?]?", "what a spreadsheet shows in place of a value"),
+    (r"=.*", "a formula: export its value, from a column that is formatted as text"),
+    (r"['\u2019].*", "guarded by an apostrophe, as spreadsheets mark text: take it away"),
+    (
+        r"(?i)[+-]?[0-9]([.,][0-9]+)?E\+[0-9]{2,3}|[+-]?[0-9][.,][0-9]+E-?[0-9]{1,3}",
+        "a number in scientific notation, as spreadsheets shorten it: format the column as text and fill it anew",
+    ),
+    (
+        r"[0-9]{5,}[.,]0{1,3}|[0-9]{1,3}(([,'\u2019][0-9]{3}){2,}|(\.[0-9]{3}){4,})([.,]0+)?",
+        "a number that was formatted: format the column as text and fill it anew",
+    ),
+    (
+        r"[0-9]{15}000+",
+        "a number that a spreadsheet has rounded to 15 digits: format the column as text and fill it anew",
+    ),
+    (r"[0-9]{1,2}([./])[0-9]{1,2}\1(19|20)[0-9]{2}", "a date: format the column as text and fill it anew"),
+    (r".*\ufffd.*", "a text that has lost a character: export the table again, as CSV UTF-8"),
+)
+"""What a spreadsheet makes of identifiers, and why no label is made of it."""
+
+
+def _spoiled(value: str) -> str | None:
+    return next((why for pattern, why in _SPOILED if re.fullmatch(pattern, value)), None)
+
+
+_SEPARATOR: Final = re.compile(r"\"?sep=(.)\"?\s*")
+_WORKBOOKS: Final = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0")
+"""How the files of spreadsheets begin: .xlsx and .ods, .xls."""
+
+
+def _csv_rows(data: bytes, source: Path, notes: list[str]) -> tuple[Iterator[tuple[int, dict[str, str]]], list[BadRow]]:
+    if data.startswith(_WORKBOOKS):
+        raise LabelError(f"{source} is a spreadsheet's own file, not a table in text: save it there as 'CSV UTF-8'")
+    text = _decoded(data, source, notes)
+    lines = text.splitlines(keepends=True) or [""]
+    separator = _SEPARATOR.fullmatch(lines[0])  # Excel's own first line, which names the delimiter
+    before = 1 if separator else 0
+    head = lines[before] if len(lines) > before else ""
+    delimiter = separator[1] if separator else max(_DELIMITERS, key=head.count)
+    body = io.StringIO(text[len(lines[0]) :] if separator else text, newline="")
+    reader = csv.reader(body, delimiter=delimiter, skipinitialspace=True, strict=True)
     try:
-        check(row.product_id, row.device_identifier)
-    except LabelError as refused:
-        return textwrap.shorten(str(refused), _PROBLEM_MAX, placeholder=" ...")
-    return None
-
-
-def _csv_rows(data: bytes, source: Path) -> tuple[Iterator[tuple[int, dict[str, str]]], list[BadRow]]:
-    bad: list[BadRow] = []
-    text = _decoded(data, bad)
-    lines = text.splitlines(keepends=True)
-    delimiter = max(_DELIMITERS, key=(lines[0] if lines else "").count)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=True, strict=True)
-    header = [column.strip().lower() for column in next(reader, [])]
+        header = [column.strip().lower() for column in next(reader, [])]
+    except csv.Error as broken:
+        raise LabelError(f"{source}: its first line is not CSV: {broken}; check the quotes") from None
     if "device_identifier" not in header:
         raise LabelError(f"{source}: the first line names no column device_identifier: give {', '.join(COLUMNS)}")
     twice = sorted({column for column in header if column in COLUMNS and header.count(column) > 1})
     if twice:
         raise LabelError(f"{source}: the column {twice[0]} is there twice: keep one")
-    broken = {entry.line for entry in bad}
-    return _csv_cells(reader, header, broken, bad), bad
+    bad: list[BadRow] = []
+    return _csv_cells(reader, header, before, bad), bad
 
 
 def _csv_cells(
-    reader: Iterator[list[str]], header: Sequence[str], broken: set[int], bad: list[BadRow]
+    reader: Iterator[list[str]], header: Sequence[str], before: int, bad: list[BadRow]
 ) -> Iterator[tuple[int, dict[str, str]]]:
+    """Line number and cells of each row; what a row lacks at its end is empty, as spreadsheets leave it out."""
     while True:
-        line = reader.line_num + 1  # type: ignore[attr-defined]  # csv.reader has it, its type in the stubs is private
+        line = before + reader.line_num + 1  # type: ignore[attr-defined]  # csv.reader has it, its type in the stubs is private
         try:
             cells = next(reader)
         except StopIteration:
@@ -175,30 +229,27 @@ def _csv_cells(
         except csv.Error as broken_row:
             bad.append(BadRow(line, f"not CSV: {broken_row}; check the quotes"))
             continue
-        if line in broken or not any(cell.strip() for cell in cells):
+        if not any(cell.strip() for cell in cells):
             continue
-        if len(cells) != len(header):
+        if any(cell.strip() for cell in cells[len(header) :]):
             bad.append(BadRow(line, f"{len(cells)} columns where the first line names {len(header)}"))
             continue
-        yield line, dict(zip(header, cells, strict=True))
+        padded = [*cells, *[""] * len(header)]
+        yield line, dict(zip(header, padded, strict=False))
 
 
-def _decoded(data: bytes, bad: list[BadRow]) -> str:
-    """The text, without a byte order mark; a line that is no UTF-8 is a bad row."""
+def _decoded(data: bytes, source: Path, notes: list[str]) -> str:
+    """The text, without a byte order mark; what is no UTF-8 is read as Windows writes it, with a note."""
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         try:
             return data.decode("utf-16")  # what spreadsheets call "Unicode text"
         except UnicodeDecodeError:
-            raise LabelError("the table is no whole UTF-16 text: save it as CSV in UTF-8") from None
+            raise LabelError(f"{source} is no whole UTF-16 text: save it as CSV in UTF-8") from None
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:
-        for number, line in enumerate(data.splitlines(), start=1):
-            try:
-                line.decode()
-            except UnicodeDecodeError:
-                bad.append(BadRow(number, "not UTF-8: save the table as CSV in UTF-8"))
-        return data.decode("utf-8-sig", errors="replace")
+        notes.append(f"{source.name} is no UTF-8 and was read as Windows-1252: check the names on the labels")
+        return data.decode("cp1252", errors="replace")
 
 
 def _yaml_rows(data: bytes, source: Path) -> tuple[Iterator[tuple[int, dict[str, str]]], list[BadRow]]:

@@ -8,7 +8,6 @@ from simulator.labels.cli.corpus import corpus_command
 from simulator.labels.cli.damage import damage_command
 from simulator.labels.cli.keys import keygen_command
 from simulator.labels.cli.make import make_command
-from simulator.labels.cli.single import show_command, style_command
 from simulator.labels.cli.verify import verify_command
 
 __all__ = ["labels_command"]
@@ -21,8 +20,6 @@ def labels_command() -> None:
 
 
 labels_command.add_command(make_command)
-labels_command.add_command(show_command)
-labels_command.add_command(style_command)
 labels_command.add_command(keygen_command)
 labels_command.add_command(damage_command)
 labels_command.add_command(verify_command)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from pathlib import Path
 from statistics import median
 from typing import Final
@@ -29,7 +28,7 @@ _PREFIX: Final = "FLEET_SIMULATOR_LABELS_DAMAGE"
     "--out",
     type=click.Path(path_type=Path),
     required=True,
-    help="Folder for pictures, contact sheets and manifests; made when missing.",
+    help="Folder for pictures and manifests; made when missing.",
 )
 @option("--kinds", default="all", help=f"Separated by commas, or all: {', '.join(KINDS)}.")
 @option(
@@ -44,18 +43,6 @@ _PREFIX: Final = "FLEET_SIMULATOR_LABELS_DAMAGE"
     envvar=f"{_PREFIX}_FLIP",
     help="Search for the severity where each decoder loses each label.",
 )
-@option(
-    "--must-fail",
-    type=click.Path(path_type=Path),
-    help="Folder for labels that must not scan: per kind the mildest picture that none of the decoders asked reads; "
-    "its manifest names them.",
-)
-@option(
-    "--jsqr",
-    type=click.Path(path_type=Path),
-    help="With --must-fail: ask jsQR, too; the folder in which 'npm install jsqr' was run. Its code is run with Node.",
-)
-@option("--jobs", type=int, help="Processes at the same time.  [default: one per core]")
 @option("--json", "as_json", envvar=f"{_PREFIX}_JSON", is_flag=True, help="Print the result as JSON.")
 def damage_command(
     *,
@@ -65,9 +52,6 @@ def damage_command(
     severities: str,
     seed: int,
     flip: bool,
-    must_fail: Path | None,
-    jsqr: Path | None,
-    jobs: int | None,
     as_json: bool,
 ) -> None:
     """Damage LABELS (PNG files of 'labels make', or folders of them) by known amounts.
@@ -83,9 +67,7 @@ def damage_command(
             severities=_numbers(severities),
             seed=seed,
             flips=flip,
-            must_fail=must_fail,
-            jsqr=jsqr,
-            jobs=jobs if jobs is not None else cores(),
+            jobs=cores(),
             on_progress=on_progress,
         )
     if as_json:
@@ -110,19 +92,9 @@ def _summary(batch: DamagedBatch) -> dict[str, object]:
         "severities": list(batch.run.severities),
         "decoders": list(batch.run.decoders),
         "pictures": sum(len(finding.samples) for finding in batch.findings),
-        "must_fail": str(batch.must_fail) if batch.must_fail else None,
-        "must_fail_pictures": sum(1 for finding in batch.findings if finding.must_fail) if batch.must_fail else 0,
-        "judged_by": list(batch.run.judged_by),
-        "not_asked": list(batch.not_asked),
-        "no_answer": _no_answer(batch),
         "manifest_json": str(batch.folder / "manifest.json"),
         "flips_csv": str(batch.folder / "flips.csv"),
     }
-
-
-def _no_answer(batch: DamagedBatch) -> dict[str, int]:
-    """For how many labels and kinds each decoder failed or took too long, so that it has not judged what must fail."""
-    return dict(Counter(name for finding in batch.findings for name in finding.no_answer))
 
 
 def _print_summary(batch: DamagedBatch) -> None:
@@ -135,15 +107,6 @@ def _print_summary(batch: DamagedBatch) -> None:
     if any(flips.values()):
         console.print("severity from which a decoder loses a label (median); * reads some again at a worse one")
         console.print(_flip_table(batch, flips))
-    if batch.must_fail:
-        console.print(
-            f"must fail  {summary['must_fail_pictures']} pictures in {escape(str(batch.must_fail))}: not read by "
-            f"{escape(', '.join(batch.run.judged_by))}; another decoder may read them"
-        )
-        for fix in batch.not_asked:
-            console.print(f"  not asked  {escape(fix)}")
-        for name, count in _no_answer(batch).items():
-            console.print(f"  no answer  {escape(name)} failed or took too long at {count} label(s) and kind(s)")
     console.print(f"manifest   {escape(str(batch.folder / 'manifest.json'))}, manifest.csv and flips.csv")
 
 

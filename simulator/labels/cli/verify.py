@@ -29,7 +29,6 @@ _ROWS_MAX: Final = 200
 @click.command("verify")
 @click.argument("pictures", nargs=-1, required=True, type=click.Path(path_type=Path))
 @option("--manifest", type=click.Path(path_type=Path), help="Which labels should be there: manifest.json or .csv.")
-@option("--annotate", type=click.Path(path_type=Path), help="Folder for the pictures with a box around each code.")
 @option("--csv", "table", envvar=f"{_PREFIX}_CSV", type=click.Path(path_type=Path), help="File for the table as CSV.")
 @option(
     "--overlap", is_flag=True, help="Pictures may show the same label again; double is only a second one in a picture."
@@ -41,7 +40,6 @@ def verify_command(
     *,
     pictures: tuple[Path, ...],
     manifest: Path | None,
-    annotate: Path | None,
     table: Path | None,
     overlap: bool,
     thorough: bool,
@@ -57,7 +55,6 @@ def verify_command(
         report = verify_labels(
             pictures,
             manifest=manifest,
-            annotated=annotate,
             table=table,
             overlap=overlap,
             thorough=thorough,

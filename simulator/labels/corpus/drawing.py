@@ -8,7 +8,7 @@ import zxingcpp
 from typing_extensions import Buffer
 
 from simulator.labels.corpus.case import QR, Case
-from simulator.labels.symbol.decoders import Zxing
+from simulator.labels.symbol.decoders import read_codes
 from simulator.labels.symbol.matrix import Matrix
 from simulator.labels.symbol.pictures import load_picture
 from simulator.labels.symbol.png import draw_png
@@ -37,7 +37,7 @@ def draw_case(case: Case) -> bytes | None:
             if matrix is None:
                 break
             png = draw_png(matrix, dots_per_module=_DOTS, dpi=DPI)
-            if Zxing().read(load_picture(png)) == (case.payload,):
+            if read_codes(load_picture(png)) == (case.payload,):
                 return png
     return None
 

@@ -26,24 +26,17 @@ class Run:
         severities: that were asked for, rising.
         kinds: names of the kinds.
         decoders: the panel's names.
-        judged_by: name and version of each decoder that does not read what must fail.
     """
 
     seed: int
     severities: tuple[float, ...]
     kinds: tuple[str, ...]
     decoders: tuple[str, ...]
-    judged_by: tuple[str, ...] = ()
 
 
 def sample_file(finding: DamageFinding, number: int) -> str:
     """The path of a picture in the folder; ``number`` counts the severities from 1."""
     return f"{finding.kind}/{finding.label}-{number}.png"
-
-
-def must_fail_file(finding: DamageFinding) -> str:
-    """The path of a picture in the folder of labels that must not scan."""
-    return f"{finding.label}-{finding.kind}.png"
 
 
 def as_json(run: Run, findings: Sequence[DamageFinding]) -> bytes:
@@ -66,25 +59,6 @@ def flips_csv(run: Run, findings: Sequence[DamageFinding]) -> bytes:
     return _table(row for finding in findings for row in _flips(run, finding))
 
 
-def must_fail_json(run: Run, findings: Sequence[DamageFinding]) -> bytes:
-    """The manifest of the labels that must not scan, and for which label and kind there is none.
-
-    ``no_answer`` names the decoders that failed at such a picture or took too long, so that it could not be judged.
-    """
-    without = [
-        {"label": one.label, "kind": one.kind} | ({"no_answer": list(one.no_answer)} if one.no_answer else {})
-        for one in findings
-        if not one.must_fail
-    ]
-    head = {**_head(run), "judged_by": list(run.judged_by)}
-    return _dump({**head, "pictures": _must_fail(run, findings), "without": without})
-
-
-def must_fail_csv(run: Run, findings: Sequence[DamageFinding]) -> bytes:
-    """The manifest of the labels that must not scan, as CSV."""
-    return _table(_flat(row) for row in _must_fail(run, findings))
-
-
 def _head(run: Run) -> dict[str, Any]:
     return {
         "format": FORMAT,
@@ -101,10 +75,6 @@ def _samples(run: Run, finding: DamageFinding) -> list[dict[str, Any]]:
         _row(run, finding, sample, sample_file(finding, number))
         for number, sample in enumerate(finding.samples, start=1)
     ]
-
-
-def _must_fail(run: Run, findings: Sequence[DamageFinding]) -> list[dict[str, Any]]:
-    return [_row(run, finding, finding.must_fail, must_fail_file(finding)) for finding in findings if finding.must_fail]
 
 
 def _row(run: Run, finding: DamageFinding, sample: Sample, file: str) -> dict[str, Any]:

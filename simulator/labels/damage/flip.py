@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from simulator.labels.damage.verdict import PictureVerdict, Verdicts
+from simulator.labels.damage.verdict import Verdicts
 
 WIDTH: Final = 1 / 128
 """A bracket is at most this wide."""
@@ -75,16 +75,6 @@ def find_flips(probes: Probes, severities: Iterable[float] = ()) -> tuple[Flip, 
     while wide := next(filter(_is_wide, (_first_loss(probes.all(), decoder) for decoder in decoders)), None):
         probes.at((wide[0] + wide[1]) / 2)
     return tuple(_flip(probes.all(), decoder) for decoder in decoders)
-
-
-def must_not_scan(said: Mapping[float, Verdicts]) -> float | None:
-    """The mildest severity from which on no decoder finds anything, wherever it was tried; None when there is none."""
-    mildest = None
-    for severity, verdicts in sorted(said.items(), reverse=True):
-        if not verdicts or any(verdict is not PictureVerdict.NOT_FOUND for verdict in verdicts):
-            return mildest
-        mildest = severity
-    return mildest
 
 
 def _is_wide(bracket: tuple[float, float] | None) -> bool:

@@ -22,16 +22,14 @@ class DamageFolder:
 
     Args:
         path: the folder; made when missing.
-        option: what the user gives to choose another one.
 
     Raises:
         LabelsExist: there are files in it and no manifest of an earlier run.
         LabelError: it cannot be made or read.
     """
 
-    def __init__(self, path: Path, *, option: str = "--out") -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
-        self._option = option
         try:
             path.mkdir(parents=True, exist_ok=True)
             self._before = self._files_before() if any(path.iterdir()) else set()
@@ -50,7 +48,7 @@ class DamageFolder:
                 return {str(picture["file"]) for picture in document["pictures"]}
         except (FileNotFoundError, ValueError, KeyError, TypeError):
             pass
-        raise LabelsExist(f"{self.path} holds other files: choose another {self._option}")
+        raise LabelsExist(f"{self.path} holds other files: choose another --out")
 
     def write_picture(self, name: str, pixels: Pixels) -> None:
         """Write a picture; ``name`` is relative to the folder.
@@ -91,4 +89,4 @@ class DamageFolder:
         return self.path / MANIFEST_JSON
 
     def _unwritable(self, path: Path, problem: OSError) -> LabelError:
-        return LabelError(cannot_write(path, problem, f"another {self._option}"))
+        return LabelError(cannot_write(path, problem, "another --out"))

@@ -13,7 +13,6 @@ import zxingcpp
 from simulator.labels.damage.pixels import WHITE, Pixels, pad, shrink
 from simulator.labels.errors import LabelError
 from simulator.labels.reading import read_label_files
-from simulator.labels.symbol.decoders import GrayImage, Zxing
 from simulator.labels.symbol.matrix import QUIET_MODULES, Matrix
 from simulator.labels.symbol.pictures import load_picture
 
@@ -71,7 +70,7 @@ def load_labels(sources: Sequence[Path | str]) -> dict[Path, CleanLabel]:
         LabelError: a path is missing, a picture does not read, or it is not a clean, upright label.
     """
     labels = {}
-    for read in read_label_files(sources, decoders=[Zxing()]):
+    for read in read_label_files(sources):
         if not read.text:
             raise LabelError(f"{read.problem}; damage begins with labels that read: give those of 'labels make'")
         labels[read.path] = find_code(load_picture(read.path), name=read.path.stem, text=read.text)
@@ -82,18 +81,17 @@ def load_labels(sources: Sequence[Path | str]) -> dict[Path, CleanLabel]:
     return labels
 
 
-def find_code(image: GrayImage, *, name: str, text: str) -> CleanLabel:
+def find_code(pixels: Pixels, *, name: str, text: str) -> CleanLabel:
     """Where the code lies in the picture of a clean label.
 
     Args:
-        image: one upright code, dark on light, and nothing else.
+        pixels: one upright code, dark on light, and nothing else.
         name: what its files are called after.
         text: what the code says.
 
     Raises:
         LabelError: there is more in the picture than an upright code.
     """
-    pixels = np.frombuffer(image.pixels, np.uint8).reshape(image.height, image.width)
     dark = pixels < _DARK
     rows, columns = np.flatnonzero(dark.any(axis=1)), np.flatnonzero(dark.any(axis=0))
     modules = _modules(pixels)

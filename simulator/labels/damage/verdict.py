@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 
 from simulator.labels.damage.pixels import Pixels
-from simulator.labels.symbol.decoders import Decoder, GrayImage, ask
+from simulator.labels.symbol.decoders import Decoder
 
 
 class PictureVerdict(StrEnum):
@@ -19,10 +19,6 @@ class PictureVerdict(StrEnum):
     MISREAD = "misread"
     """Only texts that are not the label's."""
     NOT_FOUND = "not_found"
-    CRASHED = "crashed"
-    """The decoder failed instead of answering."""
-    TIMED_OUT = "timed_out"
-    """The decoder gave no answer in time."""
 
     @property
     def legible(self) -> bool:
@@ -34,23 +30,12 @@ Verdicts = tuple[PictureVerdict, ...]
 """One for each decoder, in the panel's order."""
 
 
-def to_image(pixels: Pixels) -> GrayImage:
-    """A picture as decoders take it."""
-    height, width = pixels.shape
-    return GrayImage(width, height, pixels.tobytes())
-
-
 def judge(pixels: Pixels, text: str, panel: Sequence[Decoder]) -> Verdicts:
     """What each decoder says about a picture that shows a label with this text."""
-    image = to_image(pixels)
-    return tuple(_verdict(decoder, image, text.encode()) for decoder in panel)
+    return tuple(_verdict(set(decoder.read(pixels)), text) for decoder in panel)
 
 
-def _verdict(decoder: Decoder, image: GrayImage, expected: bytes) -> PictureVerdict:
-    try:
-        found = set(ask(decoder, image))
-    except Exception:  # noqa: BLE001 - a decoder is foreign code at a picture made to confuse it: its failure is a finding
-        return PictureVerdict.CRASHED
+def _verdict(found: set[str], expected: str) -> PictureVerdict:
     if not found:
         return PictureVerdict.NOT_FOUND
     if expected not in found:

@@ -1,4 +1,4 @@
-"""Where labels stand on a page: plain paper, a grid of one's own, and what a printer shifts."""
+"""Where labels stand on a page: plain paper, or a grid of one's own."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PAPERS: Final = MappingProxyType({"a4": (210.0, 297.0), "letter": (215.9, 279.4)
 """Width and height in millimetres by paper name."""
 
 FOOT_MM: Final = 10.0
-"""What the ruler needs below the last row of labels, the printer's own margin counted."""
+"""What the line at the foot needs below the last row of labels, the printer's own margin counted."""
 
 _MARGIN_MM: Final = 10.0
 _PLAIN_FOOT_MM: Final = 14.0
@@ -26,7 +26,6 @@ _PLAIN_PAD_MM: Final = 2.0
 _PLAIN_TEXT_MM: Final = 28.0
 _PLAIN_HEIGHT_MM: Final = 12.0
 _PAD_MM: Final = 1.0
-_SHIFT_MAX_MM: Final = 20.0
 _ROUNDING_MM: Final = 0.05
 _CELLS_MAX: Final = 10_000
 
@@ -172,7 +171,7 @@ _KEYS: Final = ("page", *(field.name for field in fields(_GridFile)))
 
 
 def read_grid(path: Path) -> Grid:
-    """A grid of one's own out of a YAML file (docs/printing.md, "A grid of your own").
+    """A grid of one's own out of a YAML file (docs/labels.md, "The sheet").
 
     Args:
         path: a mapping with ``columns``, ``rows``, ``label_width_mm``, ``label_height_mm``, and if wanted ``page``
@@ -248,40 +247,3 @@ def _number(
     if wrong or not math.isfinite(value) or not at_least <= value <= _CELLS_MAX:
         raise LabelError(f"the grid {name}: {key} is {value!r}: give {kind}, at least {at_least:g}")
     return float(value)
-
-
-@dataclass(frozen=True, slots=True)
-class GridPlacement:
-    """How a grid meets one printer and one sheet.
-
-    Attributes:
-        offset_x_mm: everything moves right by this; a printer that prints 1 mm too far right needs -1.
-        offset_y_mm: everything moves down by this.
-        skip_cells: places of the first sheet that are used up already, counted row by row.
-
-    Raises:
-        LabelError: an offset beyond 20 mm, or a negative number of places.
-    """
-
-    offset_x_mm: float = 0.0
-    offset_y_mm: float = 0.0
-    skip_cells: int = 0
-
-    def __post_init__(self) -> None:
-        for name, value in (("--offset-x-mm", self.offset_x_mm), ("--offset-y-mm", self.offset_y_mm)):
-            if not abs(value) <= _SHIFT_MAX_MM:
-                raise LabelError(f"{name} is {value:g}: give -{_SHIFT_MAX_MM:g} to {_SHIFT_MAX_MM:g}")
-        if self.skip_cells < 0:
-            raise LabelError(f"--skip-cells is {self.skip_cells}: give 0 or more")
-
-    def require_room(self, grid: Grid) -> None:
-        """Refuse to skip a whole sheet or more.
-
-        Raises:
-            LabelError: with the number of places of a sheet.
-        """
-        if self.skip_cells >= grid.per_page:
-            raise LabelError(
-                f"--skip-cells {self.skip_cells} leaves nothing of a sheet of {grid.per_page} labels: "
-                f"give 0 to {grid.per_page - 1}"
-            )

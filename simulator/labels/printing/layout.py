@@ -1,6 +1,6 @@
 """Lays out one label: where the code and its text are. No text is ever cut: it shrinks, wraps, or is refused.
 
-The same decisions for paper, Zebra and Brother; only how wide a text comes out is asked of the one who draws it.
+The same decisions for paper and for Zebra printers; only how wide a text comes out is asked of the one who draws it.
 """
 
 from __future__ import annotations
@@ -111,8 +111,8 @@ def lay_out(room: Room, code_mm: float, lines: Sequence[str], measure: Measure) 
         text = text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}... ({len(text)} characters)"
         raise LabelError(
             f"the text {text!r} does not fit a label of {room.width_mm:g} x "
-            f"{room.height_mm:g} mm beside a code of {code_mm:.4g} mm: a smaller --size-mm, a larger label, or less "
-            "text (--text identifier, --text none)"
+            f"{room.height_mm:g} mm beside a code of {code_mm:.4g} mm: a smaller --size-mm, a larger label, or "
+            "shorter identifiers and names"
         )
     if below is None or (beside is not None and _score(beside) >= _score(below)):
         return _beside(room, code_mm, beside or [])

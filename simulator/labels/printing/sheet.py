@@ -5,32 +5,21 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final
 
 from reportlab.pdfbase.pdfmetrics import stringWidth
 from reportlab.pdfgen.canvas import Canvas
 
-from simulator.labels.printing.grid import FOOT_MM, Grid, GridPlacement
+from simulator.labels.printing.grid import FOOT_MM, Grid
 from simulator.labels.printing.layout import Layout, PlacedText, Room, lay_out
 from simulator.labels.symbol.matrix import QUIET_MODULES, Matrix
 
 _MM: Final = 72.0 / 25.4
-_RULER_MM: Final = 100
+_FOOT_TEXT_MM: Final = 2.1
 _INK: Final = 0.0
 _SOFT: Final = 0.45
 _HAIR: Final = 0.7
 _EDGE_MM: Final = 4.5
-_PLAIN: Final = GridPlacement()
-
-
-class Marks(StrEnum):
-    """Lines that are no part of a label."""
-
-    AUTO = "auto"
-    CUT = "cut"
-    OUTLINE = "outline"
-    NONE = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,19 +42,6 @@ class SheetLabel:
         return self.matrix.modules_with_quiet_zone * self.module_mm
 
 
-@dataclass(frozen=True, slots=True)
-class PageCount:
-    """Which pages of how many a file holds.
-
-    Attributes:
-        first: number of its first page, from 1.
-        total: pages in all files together.
-    """
-
-    first: int
-    total: int
-
-
 def measure_pdf(text: str, bold: bool, size_mm: float) -> float:
     """The width in millimetres of a text in the PDF's fonts."""
     return float(stringWidth(text, _font(bold=bold), size_mm))
@@ -81,27 +57,15 @@ def sheet_layout(grid: Grid, edge_mm: float, lines: Sequence[str]) -> Layout:
     return lay_out(room, edge_mm, [printable(line) for line in lines], measure_pdf)
 
 
-def draw_sheet(
-    labels: Sequence[SheetLabel],
-    *,
-    grid: Grid,
-    title: str,
-    placing: GridPlacement = _PLAIN,
-    marks: Marks = Marks.AUTO,
-    pages: PageCount | None = None,
-) -> bytes:
+def draw_sheet(labels: Sequence[SheetLabel], *, grid: Grid, title: str) -> bytes:
     """Draw labels onto as many pages as they need.
 
     The file holds no date, no random id and no compressed stream, so equal input gives equal bytes.
 
     Args:
         labels: in the order in which they fill the grid, row by row.
-        grid: where they stand; each code must fit its cell.
+        grid: where they stand; each code must fit its cell. Labels that are not cut already get cut marks.
         title: the document's title, also printed at the foot of each page that has room.
-        placing: the printer's offset, and places of the first page that stay empty.
-        marks: cut marks, each label's outline (to hold a print on plain paper against the sheet), or neither;
-            ``auto``: cut marks unless the labels are cut already.
-        pages: of which set of pages these are a part; by default they are all.
 
     Raises:
         LabelError: a label does not hold its code or its text.
@@ -113,15 +77,15 @@ def draw_sheet(
     canvas.setCreator("fleet-simulator labels make")
     # Viewers scale to the paper unless the document asks them not to.
     canvas.setViewerPreference("PrintScaling", "None")
-    skipped, here = placing.skip_cells, -(-(len(labels) + placing.skip_cells) // grid.per_page)
-    count = pages or PageCount(1, here)
-    for page in range(here):
-        canvas.translate(placing.offset_x_mm * _MM, -placing.offset_y_mm * _MM)
-        _draw_foot(canvas, grid, title, count.first + page, count.total)
-        _draw_marks(canvas, grid, marks)
-        for place in range(max(skipped, page * grid.per_page), min(skipped + len(labels), (page + 1) * grid.per_page)):
+    pages = -(-len(labels) // grid.per_page)
+    for page in range(pages):
+        _draw_foot(canvas, grid, f"{printable(title)}, page {page + 1} of {pages}. Print at 100 %.")
+        if not grid.precut:
+            _draw_cut_marks(canvas, grid)
+        first = page * grid.per_page
+        for place, label in enumerate(labels[first : first + grid.per_page]):
             _, left, top = grid.cell(place)
-            _draw_label(canvas, grid, labels[place - skipped], left, top)
+            _draw_label(canvas, grid, label, left, top)
         canvas.showPage()
     canvas.save()
     return buffer.getvalue()
@@ -177,20 +141,10 @@ def _draw_code(canvas: Canvas, grid: Grid, label: SheetLabel, left_mm: float, to
     canvas.restoreState()
 
 
-def _draw_marks(canvas: Canvas, grid: Grid, marks: Marks) -> None:
-    """Hairlines; cut marks reach 1.5 mm from each corner, so that they stay out of every quiet zone."""
-    if marks is Marks.AUTO:
-        marks = Marks.NONE if grid.precut else Marks.CUT
-    if marks is Marks.NONE:
-        return
+def _draw_cut_marks(canvas: Canvas, grid: Grid) -> None:
+    """Hairlines that reach 1.5 mm from each corner, so that they stay out of every quiet zone."""
     canvas.setStrokeGray(_HAIR)
     canvas.setLineWidth(0.2)
-    if marks is Marks.OUTLINE:
-        for place in range(grid.per_page):
-            _, left, top = grid.cell(place)
-            y = grid.page_height_mm - top - grid.cell_height_mm
-            canvas.rect(left * _MM, y * _MM, grid.cell_width_mm * _MM, grid.cell_height_mm * _MM, stroke=1, fill=0)
-        return
     for x in _edges(grid.left_mm, grid.columns, grid.pitch_x_mm, grid.cell_width_mm):
         for down in _edges(grid.top_mm, grid.rows, grid.pitch_y_mm, grid.cell_height_mm):
             _draw_cross(canvas, x, grid.page_height_mm - down)
@@ -207,30 +161,13 @@ def _edges(start: float, count: int, pitch: float, size: float) -> list[float]:
     return sorted({round(start + index * pitch + end, 4) for index in range(count) for end in (0.0, size)})
 
 
-def _draw_foot(canvas: Canvas, grid: Grid, title: str, page: int, pages: int) -> None:
-    """A ruler to check the print scale with, and what the page is; a sheet without room for it has none."""
-    if grid.foot_mm < FOOT_MM - 1e-6 or grid.page_width_mm < _RULER_MM + 2 * _EDGE_MM:
+def _draw_foot(canvas: Canvas, grid: Grid, text: str) -> None:
+    """One line below the last row; a sheet without room for it has none."""
+    if grid.foot_mm < FOOT_MM - 1e-6:
         return
-    base_mm = min(10.0, grid.foot_mm - _EDGE_MM)
-    left_mm = max(grid.left_mm, _EDGE_MM + 0.5)
-    canvas.setStrokeGray(_INK)
+    left_mm = max(grid.left_mm, _EDGE_MM)
+    room_mm = grid.page_width_mm - 2 * left_mm
+    size_mm = min(_FOOT_TEXT_MM, _FOOT_TEXT_MM * room_mm / measure_pdf(text, False, _FOOT_TEXT_MM))
     canvas.setFillGray(_SOFT)
-    canvas.setLineWidth(0.3)
-    canvas.line(left_mm * _MM, base_mm * _MM, (left_mm + _RULER_MM) * _MM, base_mm * _MM)
-    canvas.setFont("Helvetica", 5)
-    for mm in range(_RULER_MM + 1):
-        tick_mm = 3.0 if mm % 10 == 0 else 2.2 if mm % 5 == 0 else 1.4
-        x = (left_mm + mm) * _MM
-        canvas.line(x, base_mm * _MM, x, (base_mm + tick_mm) * _MM)
-        if mm % 10 == 0:
-            canvas.drawCentredString(x, (base_mm - 2.4) * _MM, str(mm))
-    text_left = left_mm + _RULER_MM + 6
-    room = grid.page_width_mm - text_left - max(grid.left_mm, _EDGE_MM)
-    notes = (
-        f"{printable(title)}, page {page} of {pages}",
-        "Print at 100 %, not scaled to the page: the ruler measures 100 mm.",
-    )
-    for line, note in enumerate(notes):
-        size = min(2.1, 2.1 * room / max(measure_pdf(note, False, 2.1), 1e-9))
-        canvas.setFont("Helvetica", size * _MM)
-        canvas.drawString(text_left * _MM, (base_mm + 1.0 - line * 2.6) * _MM, note)
+    canvas.setFont("Helvetica", size_mm * _MM)
+    canvas.drawString(left_mm * _MM, min(10.0, grid.foot_mm - _EDGE_MM) * _MM, text)

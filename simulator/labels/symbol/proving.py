@@ -15,12 +15,14 @@ from enum import StrEnum
 from typing import Final
 
 from simulator.labels.errors import LabelError, UnreadableLabel
-from simulator.labels.symbol.decoders import Decoder, ask
+from simulator.labels.symbol.decoders import Decoder
 from simulator.labels.symbol.encoding import Candidate, candidate_order, encode
 from simulator.labels.symbol.matrix import QUIET_MODULES, Matrix
+from simulator.labels.symbol.pictures import load_picture
 from simulator.labels.symbol.png import draw_png
-from simulator.labels.symbol.png_reading import read_drawing
 
+LEVEL: Final = "M"
+"""The lowest error correction level of a label."""
 DOTS_PER_MODULE_MIN: Final = 2
 """Below this a printer's dot gain closes the light modules, and decoders start to miss."""
 _MM_PER_INCH: Final = 25.4
@@ -116,13 +118,12 @@ class ProvenSymbol:
         return self.matrix.modules_with_quiet_zone * self.module_mm
 
 
-def prove(text: str, *, size: PrintSize, level: str, panel: Sequence[Decoder]) -> ProvenSymbol:
+def prove(text: str, *, size: PrintSize, panel: Sequence[Decoder]) -> ProvenSymbol:
     """The first candidate that the whole panel reads back from its drawn image.
 
     Args:
         text: what the code says.
         size: the room and the printer.
-        level: the lowest error correction level allowed: L, M, Q or H.
         panel: the decoders that must agree; at least one.
 
     Raises:
@@ -132,11 +133,11 @@ def prove(text: str, *, size: PrintSize, level: str, panel: Sequence[Decoder]) -
     if not panel:
         raise LabelError("no decoder in the panel: a label is not written unproven")
     missed: list[Trial] = []
-    for number, candidate in enumerate(candidate_order(level), start=1):
+    for number, candidate in enumerate(candidate_order(LEVEL), start=1):
         matrix = encode(text, candidate)
         dots = size.dots_per_module(matrix.modules_with_quiet_zone) if matrix else 0
         if number == 1:
-            _require_room(text, level, matrix, size)
+            _require_room(text, matrix, size)
         if matrix is None or dots < DOTS_PER_MODULE_MIN:
             continue
         png = draw_png(matrix, dots_per_module=dots, dpi=size.dpi)
@@ -150,28 +151,27 @@ def prove(text: str, *, size: PrintSize, level: str, panel: Sequence[Decoder]) -
     )
 
 
-def check_room(text: str, *, size: PrintSize, level: str, takes: Callable[[PrintSize], bool] | None = None) -> None:
+def check_room(text: str, *, size: PrintSize, takes: Callable[[PrintSize], bool] | None = None) -> None:
     """Refuse, without drawing it, a text whose code does not fit.
 
     Args:
         text: what the code says.
         size: the room and the printer.
-        level: the lowest error correction level.
         takes: whether a size can be made; the message names only sizes that can.
 
     Raises:
         LabelError: as :func:`prove`, with the size and the resolution that would fit.
     """
-    _require_room(text, level, encode(text, next(candidate_order(level))), size, takes)
+    _require_room(text, encode(text, next(candidate_order(LEVEL))), size, takes)
 
 
 def _require_room(
-    text: str, level: str, matrix: Matrix | None, size: PrintSize, takes: Callable[[PrintSize], bool] | None = None
+    text: str, matrix: Matrix | None, size: PrintSize, takes: Callable[[PrintSize], bool] | None = None
 ) -> None:
     if matrix is None:
         raise LabelError(
-            f"{len(text.encode())} bytes are more than one QR code holds at level {level}: "
-            "shorten the product id or the identifier, or take level L"
+            f"{len(text.encode())} bytes are more than one QR code holds at level {LEVEL}: "
+            "shorten the product id or the identifier"
         )
     edge = matrix.modules_with_quiet_zone
     if size.dots_per_module(edge) < DOTS_PER_MODULE_MIN:
@@ -201,12 +201,11 @@ def _up(value: float, steps: int) -> float:
 
 def judge(png: bytes, text: str, panel: Sequence[Decoder]) -> tuple[tuple[str, DecodeVerdict], ...]:
     """What each decoder says about a drawn image that should hold exactly ``text``."""
-    image = read_drawing(png)
-    return tuple((decoder.name, verdict_on(ask(decoder, image), text.encode())) for decoder in panel)
+    pixels = load_picture(png)
+    return tuple((decoder.name, _verdict(decoder.read(pixels), text)) for decoder in panel)
 
 
-def verdict_on(found: tuple[bytes, ...], expected: bytes) -> DecodeVerdict:
-    """The verdict on what a decoder read in an image that should hold exactly ``expected``."""
+def _verdict(found: tuple[str, ...], expected: str) -> DecodeVerdict:
     if not found:
         return DecodeVerdict.MISSED
     return DecodeVerdict.READ if found == (expected,) else DecodeVerdict.DIFFERENT

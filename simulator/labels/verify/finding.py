@@ -1,8 +1,7 @@
 """All QR codes of a page, with their places: one quick look, and many patient ones where something is missing.
 
-zxing gives the place of a code, and of codes that it saw and could not read. The other decoders of the panel give only
-what they read; their finds are located by cutting the picture smaller as long as they still read them. What was found
-is painted over before the next look, so that a look finds only what is new, a second copy of a label included.
+zxing-cpp gives the place of a code, and of codes that it saw and could not read. What was found is painted over before
+the next look, so that a look finds only what is new, a second copy of a label included.
 """
 
 from __future__ import annotations
@@ -15,10 +14,9 @@ from typing import Final
 
 import numpy as np
 import zxingcpp
-from PIL import Image, ImageDraw
+from PIL import Image, ImageDraw, ImageFilter
 
-from simulator.labels.symbol.decoders import Decoder, GrayImage, Zxing, ask, within_limit
-from simulator.labels.verify.pages import Pixels
+from simulator.labels.symbol.pictures import Pixels
 
 Corner = tuple[float, float]
 Corners = tuple[Corner, Corner, Corner, Corner]
@@ -41,13 +39,11 @@ class FoundCode:
     Attributes:
         data: what it says.
         corners: where.
-        decoder: who read it.
         look: how it was looked at.
     """
 
     data: bytes
     corners: Corners
-    decoder: str
     look: str
 
 
@@ -71,19 +67,17 @@ class CodeSearch:
 
     Args:
         pixels: the page.
-        panel: decoders; zxing always looks, too.
         found: what an earlier search of this page found.
     """
 
-    def __init__(self, pixels: Pixels, panel: Sequence[Decoder], found: Sequence[FoundCode] = ()) -> None:
+    def __init__(self, pixels: Pixels, found: Sequence[FoundCode] = ()) -> None:
         self._page = pixels
-        self._others = [decoder for decoder in panel if not isinstance(decoder, Zxing)]
         self.found: list[FoundCode] = list(found)
         self._suspects: list[Corners] = []
 
     @property
     def unread(self) -> tuple[Corners, ...]:
-        """Where a code was seen that nobody read: about as large as those that were read, and clear of them."""
+        """Where a code was seen and not read: about as large as those that were read, and clear of them."""
         edges = sorted(_edge(code.corners) for code in self.found)
         usual = edges[len(edges) // 2] if edges else None
         kept: list[Corners] = []
@@ -105,24 +99,14 @@ class CodeSearch:
             self._look_at(make(self._painted()))
 
     def _look_at(self, look: _PageVersion) -> None:
-        with within_limit():
-            seen_codes = zxingcpp.read_barcodes(np.ascontiguousarray(look.pixels), formats=_QR, return_errors=True)
-        for code in seen_codes:
+        for code in zxingcpp.read_barcodes(np.ascontiguousarray(look.pixels), formats=_QR, return_errors=True):
             place = code.position
             inside = (place.top_left, place.top_right, place.bottom_right, place.bottom_left)
             a, b, c, d = (look.back((float(point.x), float(point.y))) for point in inside)
             if code.valid:
-                self._add(FoundCode(bytes(code.bytes), (a, b, c, d), "zxing", look.name))
+                self._add(FoundCode(bytes(code.bytes), (a, b, c, d), look.name))
             else:
                 self._suspects.append((a, b, c, d))
-        for decoder in self._others:
-            seen = _paint(look.pixels, [_forward(code.corners, look) for code in self.found])
-            for data in _read(decoder, seen):
-                left, top, right, bottom = _locate(decoder, seen, data)
-                a, b, c, d = (
-                    look.back(corner) for corner in ((left, top), (right, top), (right, bottom), (left, bottom))
-                )
-                self._add(FoundCode(data, (a, b, c, d), decoder.name, look.name))
 
     def _add(self, code: FoundCode) -> None:
         if not any(_overlap(code.corners, other.corners) for other in self.found):
@@ -169,12 +153,7 @@ def _scaled(page: Pixels, factor: float, name: str) -> _PageVersion:
 
 def _filtered(page: Pixels, reach: int) -> Pixels:
     """Each pixel the mean of those around it: takes away noise that is finer than a module."""
-    wide = np.pad(page, reach, mode="edge").astype(np.uint32)
-    sums = np.pad(wide.cumsum(0, dtype=np.uint64).cumsum(1, dtype=np.uint64), ((1, 0), (1, 0)))
-    size = 2 * reach + 1
-    total = sums[size:, size:] - sums[:-size, size:] - sums[size:, :-size] + sums[:-size, :-size]
-    mean: Pixels = (total // np.uint64(size**2)).astype(np.uint8)
-    return mean
+    return np.asarray(Image.fromarray(page).filter(ImageFilter.BoxBlur(reach)))
 
 
 def _turned(page: Pixels) -> _PageVersion:
@@ -190,21 +169,6 @@ def _turned(page: Pixels) -> _PageVersion:
     return _PageVersion("turned", np.asarray(turned), back)
 
 
-def _forward(corners: Corners, look: _PageVersion) -> Corners:
-    """Corners on the page as corners in a look: the inverse of its affine ``back``."""
-    x0, y0 = look.back((0.0, 0.0))
-    xx, yx = (one - zero for one, zero in zip(look.back((1.0, 0.0)), (x0, y0), strict=True))
-    xy, yy = (one - zero for one, zero in zip(look.back((0.0, 1.0)), (x0, y0), strict=True))
-    area = xx * yy - xy * yx
-
-    def inside(corner: Corner) -> Corner:
-        x, y = corner[0] - x0, corner[1] - y0
-        return (x * yy - y * xy) / area, (y * xx - x * yx) / area
-
-    a, b, c, d = map(inside, corners)
-    return a, b, c, d
-
-
 def _paint(pixels: Pixels, codes: Sequence[Corners]) -> Pixels:
     """The picture with each code painted white, a little beyond its corners."""
     if not codes:
@@ -215,29 +179,6 @@ def _paint(pixels: Pixels, codes: Sequence[Corners]) -> Pixels:
         x, y = _centre(corners)
         draw.polygon([(x + (cx - x) * _PAINT, y + (cy - y) * _PAINT) for cx, cy in corners], fill=255)
     return np.asarray(picture)
-
-
-def _read(decoder: Decoder, pixels: Pixels) -> tuple[bytes, ...]:
-    """What a decoder reads; nothing where it fails, since the others may still read the page."""
-    height, width = pixels.shape
-    try:
-        return ask(decoder, GrayImage(width, height, pixels.tobytes()))
-    except Exception:  # noqa: BLE001 - foreign code at any picture: its failure must not cost the page
-        return ()
-
-
-def _locate(decoder: Decoder, pixels: Pixels, data: bytes) -> tuple[int, int, int, int]:
-    """Left, top, right and bottom of the smallest part in which the decoder was still seen to read ``data``."""
-    box = [0, 0, pixels.shape[1], pixels.shape[0]]
-    for share in (2, 2, 2, 4, 4, 8):
-        for side in range(4):
-            step = (box[2 + side % 2] - box[side % 2]) // share
-            smaller = list(box)
-            smaller[side] += step if side < 2 else -step
-            if step >= _EDGE_MIN and data in _read(decoder, pixels[smaller[1] : smaller[3], smaller[0] : smaller[2]]):
-                box = smaller
-    left, top, right, bottom = box
-    return left, top, right, bottom
 
 
 def _centre(corners: Corners) -> Corner:

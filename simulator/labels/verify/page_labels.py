@@ -10,7 +10,7 @@ from simulator.labels.errors import LabelError
 from simulator.labels.reading import ReadLabel, label_of_code
 from simulator.labels.verify.finding import CodeSearch, Corners
 from simulator.labels.verify.pages import Page, list_files, open_pages
-from simulator.labels.verify.verifying import DPI, page_readers
+from simulator.labels.verify.verifying import DPI
 
 
 def read_page_labels(sources: Iterable[Path | str], *, dpi: int = DPI) -> Iterator[ReadLabel]:
@@ -27,11 +27,10 @@ def read_page_labels(sources: Iterable[Path | str], *, dpi: int = DPI) -> Iterat
     Raises:
         LabelError: a path does not exist, or a folder holds no picture.
     """
-    readers = page_readers()
     for file in list_files(sources):
         try:
             for page in open_pages(file, dpi=dpi):
-                search = CodeSearch(page.pixels, readers)
+                search = CodeSearch(page.pixels)
                 search.look()
                 search.search_thoroughly(partial(_all_read, search))
                 yield from _of_page(page, search)

@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
-import io
+import contextlib
+import os
 import shlex
 import shutil
+import signal
 import subprocess
-import warnings
+import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import numpy as np
-from numpy.typing import NDArray
-from PIL import Image, ImageOps, ImageSequence, UnidentifiedImageError
-
 from simulator.labels.errors import LabelError
+from simulator.labels.symbol.pictures import PIXELS_MAX, Pixels, gray_pixels, open_picture, require_pixels
 
-PIXELS_MAX: Final = 150_000_000
-"""Of one page: A4 at 1200 dots per inch has 139 million."""
 PAGES_MAX: Final = 500
 _SUFFIXES: Final = {".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".webp", ".gif", ".pgm", ".ppm"}
 _RENDER_TIMEOUT_S: Final = 120
 _POINTS_PER_INCH: Final = 72
-_SIXTEEN_BITS: Final = 65535
-
-Pixels = NDArray[np.uint8]
-"""Shape ``(height, width)``, 0 black to 255 white."""
+_POPPLER_KB: Final = 2_000_000
+"""Memory that a program of poppler may take."""
+_BLOCK_BYTES: Final = 512
+_BOUNDED: Final = (
+    "/bin/sh",
+    "-c",
+    f'ulimit -v {_POPPLER_KB} 2>/dev/null; ulimit -f {PIXELS_MAX // _BLOCK_BYTES + 100}; exec "$0" "$@"',
+)
+"""Before a program and its arguments: its memory has a limit where the system knows one, its output everywhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,48 +78,31 @@ def open_pages(path: Path, *, dpi: int) -> Iterator[Page]:
     """The pages of a file, one in memory at a time.
 
     Args:
-        path: a picture in any format that Pillow reads, a TIFF of several pages, or a PDF document.
-        dpi: dots per inch that a PDF is drawn at; fewer where a page would be beyond :data:`PIXELS_MAX`.
+        path: a picture, a TIFF of several pages, or a PDF document.
+        dpi: dots per inch that a PDF is drawn at; fewer where a page would have too many pixels.
 
     Raises:
         LabelError: the file cannot be read; the message names it and the fix.
     """
-    try:
-        if path.suffix.lower() == ".pdf":
-            yield from _document_pages(path, dpi)
-        else:
-            yield from _picture_pages(path)
-    except Image.DecompressionBombError:  # Pillow's own bound
-        raise _too_large(path) from None
-    except (UnidentifiedImageError, SyntaxError, ValueError, EOFError):
-        raise LabelError(f"{path}: not a picture that can be read; save it as PNG, JPEG or TIFF") from None
-    except OSError as problem:
-        raise LabelError(f"{path}: {problem.strerror or problem}; give a whole, readable picture") from None
+    if path.suffix.lower() == ".pdf":
+        yield from _document_pages(path, dpi)
+    else:
+        yield from _picture_pages(path)
 
 
 def _picture_pages(path: Path) -> Iterator[Page]:
-    with warnings.catch_warnings(action="ignore", category=Image.DecompressionBombWarning), Image.open(path) as opened:
+    with open_picture(path) as opened:
         # A phone's JPEG may hold a preview as a second picture; only a TIFF's pictures are pages.
         frames = getattr(opened, "n_frames", 1) if opened.format == "TIFF" else 1
-        if frames > PAGES_MAX:
-            raise LabelError(f"{path}: {frames} pages are more than {PAGES_MAX}; split it")
-        for number, frame in enumerate(ImageSequence.Iterator(opened), start=1):
-            if number > frames:
-                break
-            if frame.width * frame.height > PIXELS_MAX:
-                raise _too_large(path)
-            yield Page(path, number if frames > 1 else None, _gray(frame))
-
-
-def _gray(frame: Image.Image) -> Pixels:
-    upright = ImageOps.exif_transpose(frame)
-    if upright.mode.startswith(("I", "F")):  # 16 bits per pixel, which Pillow would clip instead of scale
-        deep = np.asarray(upright).astype(np.float64)
-        return np.rint(deep * 255 / (_SIXTEEN_BITS if deep.max() > 255 else 255)).astype(np.uint8)
-    if upright.has_transparency_data:
-        layer = upright.convert("RGBA")
-        upright = Image.alpha_composite(Image.new("RGBA", layer.size, "white"), layer)
-    return np.asarray(upright.convert("L"))
+    if frames > PAGES_MAX:
+        raise LabelError(f"{path}: {frames} pages are more than {PAGES_MAX}; split it")
+    for number in range(frames):
+        with open_picture(path) as opened:  # closed before its labels are looked for: decoders keep much memory
+            if frames > 1:
+                opened.seek(number)
+                require_pixels(opened, str(path))
+            pixels = gray_pixels(opened)
+        yield Page(path, number + 1 if frames > 1 else None, pixels)
 
 
 def _document_pages(path: Path, dpi: int) -> Iterator[Page]:
@@ -133,11 +118,13 @@ def _document_pages(path: Path, dpi: int) -> Iterator[Page]:
         area = max(1.0, width_pt) * max(1.0, height_pt)
         fitting = min(dpi, int((PIXELS_MAX / area) ** 0.5 * _POINTS_PER_INCH) - 1)
         if fitting < 1:
-            raise _too_large(path)
+            raise LabelError(f"{path}: page {number} is too large to be drawn; scale it down or cut it")
         page = str(number)
-        drawn = _poppler(path, [pdftoppm, "-f", page, "-l", page, "-r", str(fitting), "-gray", str(path)])
-        with Image.open(io.BytesIO(drawn)) as opened:
-            yield Page(path, number if len(sizes) > 1 else None, np.asarray(opened.convert("L")))
+        # The crop box is what pdfinfo measured; the media box around it may have any size.
+        command = [pdftoppm, "-cropbox", "-f", page, "-l", page, "-r", str(fitting), "-gray", str(path)]
+        with open_picture(_poppler(path, command)) as opened:
+            pixels = gray_pixels(opened)
+        yield Page(path, number if len(sizes) > 1 else None, pixels)
 
 
 def _page_sizes(path: Path, pdfinfo: str) -> list[tuple[float, float]]:
@@ -154,15 +141,23 @@ def _page_sizes(path: Path, pdfinfo: str) -> list[tuple[float, float]]:
 
 
 def _poppler(path: Path, command: list[str]) -> bytes:
-    try:
-        done = subprocess.run(command, capture_output=True, timeout=_RENDER_TIMEOUT_S, check=False)
-    except subprocess.TimeoutExpired:
-        raise LabelError(f"{path}: not drawn within {_RENDER_TIMEOUT_S} s; give a scan as TIFF instead") from None
-    if done.returncode != 0:
-        reason = done.stderr.decode(errors="replace").strip().splitlines()
-        raise LabelError(f"{path}: not a PDF that poppler reads ({reason[-1] if reason else 'no reason given'})")
-    return done.stdout
-
-
-def _too_large(path: Path) -> LabelError:
-    return LabelError(f"{path}: more than {PIXELS_MAX // 10**6} million pixels; scale it down or cut it")
+    """What a program of poppler writes, within bounds of time, memory and output; nothing of it is left running."""
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+        process = subprocess.Popen(
+            [*_BOUNDED, *command], stdin=subprocess.DEVNULL, stdout=output, stderr=errors, start_new_session=True
+        )
+        try:
+            exit_code = process.wait(_RENDER_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            raise LabelError(f"{path}: not drawn within {_RENDER_TIMEOUT_S} s; give a scan as TIFF instead") from None
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        output.seek(0)
+        errors.seek(0)
+        if exit_code != 0:
+            reason = errors.read(100_000).decode(errors="replace").strip().splitlines()
+            said = reason[-1] if reason else "it ended early"
+            raise LabelError(f"{path}: not a PDF that poppler reads within 2 GB of memory ({said})")
+        return output.read()

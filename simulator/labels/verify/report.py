@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from agent.errors import InvalidQr
-from simulator.labels.payload import read_text
 from simulator.labels.verify.expected import ExpectedLabel
 from simulator.labels.verify.finding import Corners, FoundCode
+from simulator.wire.qr import parse_label
 
 
 class State(StrEnum):
@@ -26,7 +26,7 @@ class State(StrEnum):
     FOREIGN = "foreign"
     """Not in the manifest, or no device label at all."""
     UNREAD = "unread"
-    """Seen, and read by no decoder."""
+    """Seen, and not read."""
     MISSING = "missing"
     """In the manifest, and in no picture."""
 
@@ -60,7 +60,6 @@ class Line:
         path: the picture; None when missing.
         page: the page in it, when it has several.
         corners: where in it; None when missing.
-        decoder: who read it; empty when nobody did.
     """
 
     state: State
@@ -70,7 +69,6 @@ class Line:
     path: Path | None = None
     page: int | None = None
     corners: Corners | None = None
-    decoder: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +121,7 @@ def judge_finds(
             again = (here if overlap else everywhere)[code.data] > 1
             lines.append(_line(page, code, known, again=again))
         lines += [
-            Line(State.UNREAD, "", "", "a code that no decoder read", page.path, page.page, corners)
+            Line(State.UNREAD, "", "", "a code that was seen and not read", page.path, page.page, corners)
             for corners in page.unread
         ]
     read = {line.text for line in lines}
@@ -150,13 +148,13 @@ def _line(page: PageFinds, code: FoundCode, known: Mapping[str, str] | None, *, 
         state = State.FOREIGN if note else State.READ
     if again and state is State.READ:
         state = State.DOUBLE
-    return Line(state, identifier, text, note, page.path, page.page, code.corners, code.decoder)
+    return Line(state, identifier, text, note, page.path, page.page, code.corners)
 
 
 def _identify(data: bytes) -> tuple[str, str]:
     """The device identifier of a code, or why it has none."""
     try:
-        return read_text(data.decode()).device_identifier, ""
+        return parse_label(data.decode()).device_identifier, ""
     except UnicodeDecodeError:
         return "", "no device label: bytes that are no UTF-8 text"
     except InvalidQr as problem:
@@ -179,7 +177,7 @@ def as_csv(report: Report) -> bytes:
     """A row for each code and each missing label; RFC 4180, UTF-8."""
     buffer = io.StringIO(newline="")
     writer = csv.writer(buffer, lineterminator="\r\n")
-    head = ("state", "identifier", "picture", "page", "left", "top", "right", "bottom", "decoder", "note", "text")
+    head = ("state", "identifier", "picture", "page", "left", "top", "right", "bottom", "note", "text")
     writer.writerow(head)
     for line in report.lines:
         members = _members(line)
@@ -202,5 +200,4 @@ def _members(line: Line) -> dict[str, Any]:
         "picture": str(line.path) if line.path else None,
         "page": line.page,
         "box": box,
-        "decoder": line.decoder,
     }

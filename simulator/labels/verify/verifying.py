@@ -9,12 +9,10 @@ from pathlib import Path
 from typing import Final
 
 from simulator.labels.errors import LabelError
-from simulator.labels.symbol.decoders import Decoder, Zxing, find_zbar
-from simulator.labels.verify.annotate import annotate
 from simulator.labels.verify.expected import ExpectedLabel, load_expected
 from simulator.labels.verify.finding import CodeSearch, Corners, FoundCode
 from simulator.labels.verify.pages import Page, list_files, open_pages
-from simulator.labels.verify.report import PageFinds, Report, State, as_csv, judge_finds
+from simulator.labels.verify.report import PageFinds, Report, as_csv, judge_finds
 from simulator.whole_files import cannot_write, write_whole
 
 DPI: Final = 300
@@ -36,12 +34,10 @@ def verify_labels(
     pictures: Iterable[Path | str],
     *,
     manifest: Path | str | None = None,
-    annotated: Path | str | None = None,
     table: Path | str | None = None,
     overlap: bool = False,
     thorough: bool = False,
     dpi: int = DPI,
-    decoders: Sequence[Decoder] | None = None,
     on_progress: OnProgress | None = None,
 ) -> Report:
     """Which labels the pictures show, and which are missing, double or foreign.
@@ -52,12 +48,10 @@ def verify_labels(
     Args:
         pictures: photographs, scans (a TIFF may have several pages), PDF documents, folders of pictures.
         manifest: which labels should be there; without one any device label is accepted once.
-        annotated: a folder for the pictures with a box around each code.
         table: a CSV file for the report.
         overlap: pictures may show the same label again.
         thorough: the patient looks on every page, also for doubles and strangers that the quick one may not have seen.
         dpi: dots per inch that a PDF is drawn at.
-        decoders: the panel; by default those of this machine that read several codes in a picture.
         on_progress: called after each file's quick look.
 
     Raises:
@@ -68,30 +62,21 @@ def verify_labels(
         raise LabelError(f"resolution is {dpi} dpi: give 20 to 2400")
     expected = None if manifest is None else load_expected(Path(manifest))
     files = list_files(pictures)
-    readers = page_readers() if decoders is None else tuple(decoders)
     problems: list[str] = []
     seen: list[_Seen] = []
     for done, file in enumerate(files, start=1):
         for page in _readable(file, dpi, problems):
-            search = CodeSearch(page.pixels, readers)
+            search = CodeSearch(page.pixels)
             search.look()
             seen.append(_Seen(page.path, page.number, search.found, search.unread))
         if on_progress:
             on_progress(done, len(files))
-    _look_again(seen, readers, expected, thorough=thorough, dpi=dpi)
+    _look_again(seen, expected, thorough=thorough, dpi=dpi)
     finds = [PageFinds(one.path, one.number, tuple(one.found), one.unread) for one in seen]
     report = judge_finds(finds, expected, problems=problems, overlap=overlap)
-    if annotated is not None:
-        _write_annotated(Path(annotated), report, seen, dpi)
     if table is not None:
         _write(Path(table), as_csv(report))
     return report
-
-
-def page_readers() -> tuple[Decoder, ...]:
-    """The decoders that read several codes; OpenCV's reads one of a page and would take most of the time."""
-    zbar = find_zbar()
-    return (Zxing(), zbar) if zbar else (Zxing(),)
 
 
 def _readable(file: Path, dpi: int, problems: list[str]) -> Iterator[Page]:
@@ -102,9 +87,7 @@ def _readable(file: Path, dpi: int, problems: list[str]) -> Iterator[Page]:
         problems.append(str(problem))
 
 
-def _look_again(
-    seen: list[_Seen], readers: Sequence[Decoder], expected: Sequence[ExpectedLabel] | None, *, thorough: bool, dpi: int
-) -> None:
+def _look_again(seen: list[_Seen], expected: Sequence[ExpectedLabel] | None, *, thorough: bool, dpi: int) -> None:
     """The patient looks where they may help: each page is read again, since all of them would not fit into memory."""
     wanted = {label.text.encode() for label in expected or ()}
 
@@ -112,7 +95,7 @@ def _look_again(
         return bool(wanted - {code.data for one in seen for code in one.found})
 
     for page, one in _pages_again(seen, dpi, lambda one: thorough or missing() or one.unread or not one.found):
-        search = CodeSearch(page.pixels, readers, one.found)
+        search = CodeSearch(page.pixels, one.found)
         one.found = search.found  # grows while the search goes on, so that missing() sees it
         search.look()
         search.search_thoroughly(
@@ -137,29 +120,9 @@ def _pages_again(seen: Sequence[_Seen], dpi: int, worth: Callable[[_Seen], objec
                 yield page, of_file[page.number]
 
 
-def _write_annotated(folder: Path, report: Report, seen: Sequence[_Seen], dpi: int) -> None:
-    missing = [line for line in report.lines if line.state is State.MISSING]
-    taken: set[str] = set()
-    for page, one in _pages_again(seen, dpi, lambda _: True):
-        lines = [line for line in report.lines if (line.path, line.page) == (one.path, one.number)]
-        stem = page.path.stem if page.number is None else f"{page.path.stem}-page{page.number}"
-        name = next(name for name in _names(stem) if name not in taken)
-        taken.add(name)
-        _write(folder / name, annotate(page, lines, missing))
-
-
-def _names(stem: str) -> Iterator[str]:
-    """File names for a page: plain, then numbered, since two folders may hold pictures of one name."""
-    yield f"{stem}-verified.png"
-    number = 2
-    while True:
-        yield f"{stem}-{number}-verified.png"
-        number += 1
-
-
 def _write(path: Path, data: bytes) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, data)
     except OSError as problem:
-        raise LabelError(cannot_write(path, problem, "another --annotate or --csv")) from None
+        raise LabelError(cannot_write(path, problem, "another --csv")) from None

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import click
 
-from simulator.onboarding.cli.audit import audit_command
 from simulator.onboarding.cli.campaign import campaign_command
-from simulator.onboarding.cli.cases import cases_command, profile_command
+from simulator.onboarding.cli.cases import cases_command
 from simulator.onboarding.cli.cleanup import cleanup_command
-from simulator.onboarding.cli.compare import compare_command
 from simulator.onboarding.cli.labels import labels_command
 from simulator.onboarding.cli.options import PREFIX
 
@@ -24,7 +22,4 @@ def onboard_group() -> None:
 onboard_group.add_command(labels_command)
 onboard_group.add_command(campaign_command)
 onboard_group.add_command(cases_command)
-onboard_group.add_command(profile_command)
-onboard_group.add_command(compare_command)
-onboard_group.add_command(audit_command)
 onboard_group.add_command(cleanup_command)

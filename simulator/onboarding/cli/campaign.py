@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
 
 from agent.error_text import bounded
-from agent.wire.times import to_rfc3339
 from simulator.announced import ask_offers
 from simulator.exit_codes import ExitCode
 from simulator.interrupts import terminations_as_interrupts
 from simulator.onboarding.campaign import Campaign, key_of
-from simulator.onboarding.campaign_report import campaign_faults, campaign_json, campaign_lines, checks_of_campaign
+from simulator.onboarding.campaign_report import campaign_faults, campaign_json, campaign_lines
 from simulator.onboarding.cli.options import PREFIX, check_ids, takes_access
 from simulator.onboarding.connecting import Connected, ServiceAccess, connected
-from simulator.onboarding.folder import open_run, write_reports
+from simulator.onboarding.folder import open_run, write_report
 from simulator.onboarding.outcomes import CampaignReport, Plan
 from simulator.onboarding.retrying import ATTEMPTS
 from simulator.onboarding.sources import FoundLabels, find_labels
@@ -45,7 +43,7 @@ class CampaignOptions:
 @click.argument("labels", nargs=-1, required=True, type=click.Path(path_type=Path))
 @takes_access
 @option("--user-id", required=True, help="Account that the devices are linked to.")
-@option("--out", required=True, type=click.Path(path_type=Path), help="Folder for journal, audit trail and reports.")
+@option("--out", required=True, type=click.Path(path_type=Path), help="Folder for journal and report.")
 @option("--rate", type=click.FloatRange(min=0, min_open=True), help="Labels that arrive in a second; as many as fit.")
 @option("--concurrency", type=click.IntRange(1, 64), default=8, help="Labels in flight at once.")
 @option("--attempts", type=click.IntRange(1, 100), default=ATTEMPTS, help="Requests for one step; 429 does not count.")
@@ -74,7 +72,7 @@ def campaign_command(
     """
     check_ids(user_id=user_id)
     wanted = CampaignOptions(user_id, remove, rate, concurrency, attempts)
-    began_at, stop = to_rfc3339(time.time()), threading.Event()
+    stop = threading.Event()
     with errors_in_one_line():
         found = find_labels(labels, pictures=pictures)
         with connected(access, connections=concurrency + 2, sleep=stop.wait) as service, terminations_as_interrupts():
@@ -88,16 +86,16 @@ def campaign_command(
             }
             with open_run(out, header, resumable=True) as run:
                 key = key_of(run.run) if "idempotency-key" in extensions else None
-                tally = Tally(run.trail)
-                context = RunContext(service.account, user_id, journal=run.journal, trail=tally, key_of=key)
+                tally = Tally()
+                context = RunContext(service.account, user_id, journal=run.journal, tally=tally, key_of=key)
                 report, plan = _run(found, service, context, wanted, stop)
             refusals = service.account.gate.refusals
             document = campaign_json(report, plan, tally.as_json(), found.copies, refusals)
-            write_reports(out, checks_of_campaign(report, document, service.base_url, began_at), document)
+            write_report(out, document)
     if as_json:
         click.echo(json.dumps(document, ensure_ascii=False))
     else:
-        for name, text in [*campaign_lines(report, document), ("report", str(out / "report.html"))]:
+        for name, text in [*campaign_lines(report, document), ("report", str(out / "report.json"))]:
             click.echo(f"{name:<13} {text}")
     _print_faults(report, found)
     return end(_exit_code(report, found))

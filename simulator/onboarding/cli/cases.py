@@ -1,10 +1,9 @@
-"""``fleet-simulator onboard cases`` and ``profile``: click commands, no logic."""
+"""``fleet-simulator onboard cases``: a click command, no logic."""
 
 from __future__ import annotations
 
 import fnmatch
 import json
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -13,18 +12,15 @@ import click
 from rich.text import Text
 
 from agent.error_text import bounded
-from agent.wire.times import to_rfc3339
-from simulator.announced import ask_offers
 from simulator.exit_codes import ExitCode
 from simulator.onboarding.case_labels import CaseLabels
 from simulator.onboarding.cases import CASES, Case, actions_of
 from simulator.onboarding.cleanup import CleanupReport, clean_up
 from simulator.onboarding.cli.options import PREFIX, check_ids, takes_access, takes_other
-from simulator.onboarding.connecting import Connected, ServiceAccess, connected, second_account
-from simulator.onboarding.folder import OpenRun, open_run, write_reports, write_whole
+from simulator.onboarding.connecting import Connected, ServiceAccess, connected, connected_if_given
+from simulator.onboarding.folder import OpenRun, open_run, write_report
 from simulator.onboarding.journey import StepVerdict
-from simulator.onboarding.profile import make_profile, profile_text
-from simulator.onboarding.report import cases_json, cases_table, checks_of_cases, headline, races_line
+from simulator.onboarding.report import cases_json, cases_table, headline, races_line
 from simulator.onboarding.running import CasesReport, Users, run_cases
 from simulator.onboarding.steps import RunContext
 from simulator.terminal import (
@@ -62,10 +58,7 @@ class Played:
     """
 
     report: CasesReport
-    profile: str
     cleaned: CleanupReport | None
-    base_url: str
-    began_at: str
 
     @property
     def problems(self) -> list[str]:
@@ -89,7 +82,7 @@ class Played:
 @option("--other-user-id", help="A second existing user of the same account.")
 @option("--repeat", type=click.IntRange(1, 10_000), default=REPEAT, help="How often each race is played.")
 @option("--remove/--keep", default=True, help="Take back everything that was made, or leave it for a look.")
-@option("--out", type=click.Path(path_type=Path), help="Folder for reports, profile.json, journal and audit.")
+@option("--out", type=click.Path(path_type=Path), help="Folder for report.json and journal.")
 @option("--json", "as_json", envvar=f"{PREFIX}_CASES_JSON", is_flag=True, help="Print the report as JSON.")
 def cases_command(
     *,
@@ -107,12 +100,11 @@ def cases_command(
 ) -> None:
     """Try every order of events: each action in each state of a label, clones, races, foreign and expired labels.
 
-    Makes products, labels and users of its own, marked with onboard: in their names. The cases in which
-    strangers take part need a second account: the one of --other-api-key; else a local service makes one for the run,
-    unless --keep is given; elsewhere they are skipped. A race is played --repeat times. A lost answer
-    costs its case; three cases in a row without one end the run. Exit code 0: nothing that was played was against the
-    specification. 1: something was, or something could not be taken back. 2: usage, or the keys were refused.
-    5: the service cannot be reached.
+    Makes products, labels and users of its own, marked with onboard: in their names. The cases in which strangers take
+    part need a second account, that of --other-api-key; else they are skipped. A race is played --repeat times. A
+    lost answer costs its case; three cases in a row without one end the run. Exit code 0: nothing that was played was
+    against the specification. 1: something was, or something could not be taken back. 2: usage, or the keys were
+    refused. 5: the service cannot be reached.
     """
     check_ids(product_id=product_id, user_id=user_id, other_user_id=other_user_id)
     chosen = _chosen(only)
@@ -123,8 +115,7 @@ def cases_command(
         played = _play(wanted, access, other, out)
         document = cases_json(played.report)
         if out is not None:
-            checks = checks_of_cases(played.report, played.base_url, played.began_at, played.problems)
-            write_reports(out, checks, document, profile=played.profile)
+            write_report(out, document)
     if as_json:
         click.echo(json.dumps(document, ensure_ascii=False))
     else:
@@ -132,45 +123,8 @@ def cases_command(
     return _end_with(played)
 
 
-@click.command("profile")
-@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
-@takes_access
-@takes_other
-@option("--only", multiple=True, help="Names of cases, * and ? stand for anything; can be given again.")
-@option("--product-id", help="Use this product for most labels, where none can be made.")
-@option("--user-id", help="An existing user, where the service does not make users up.")
-@option("--other-user-id", help="A second existing user of the same account.")
-def profile_command(
-    *,
-    file: Path,
-    access: ServiceAccess,
-    other: ServiceAccess,
-    only: tuple[str, ...],
-    product_id: str | None,
-    user_id: str | None,
-    other_user_id: str | None,
-) -> None:
-    """Write down how a server behaves: what it answers in every case, judged by nobody.
-
-    FILE is a JSON document without times, ids and addresses: the same server gives the same bytes. Everything that was
-    made is taken back. Exit code 0: the file is written. 1: something could not be taken back. 2: usage, or the keys
-    were refused. 5: the service cannot be reached.
-    """
-    check_ids(product_id=product_id, user_id=user_id, other_user_id=other_user_id)
-    with errors_in_one_line():
-        wanted = CasesOptions(_chosen(only), product_id, Users(user_id or "", other_user_id or ""))
-        played = _play(wanted, access, other, None)
-        if played.report.stopped_by is None and played.report.was_played:
-            write_whole(file, played.profile)
-            click.echo(bounded(f"{file}: {len(played.report.cases)} cases"), err=True)
-    return _end_with(played, judging=False)
-
-
 def _play(wanted: CasesOptions, access: ServiceAccess, other: ServiceAccess, out: Path | None) -> Played:
-    began_at = to_rfc3339(time.time())
-    is_needed = wanted.remove and any(case.needs_stranger for case in wanted.cases)
-    with connected(access) as home, second_account(other, home, is_needed=is_needed) as stranger:
-        extensions = home.product_account.retrier.call(lambda: ask_offers(home.client))
+    with connected(access) as home, connected_if_given(other, "other") as stranger:
         header = {"kind": "cases", "base_url": home.base_url}
         with open_run(out, header, resumable=False) as run:
             report = _run(wanted, home, stranger, run)
@@ -180,12 +134,12 @@ def _play(wanted: CasesOptions, access: ServiceAccess, other: ServiceAccess, out
                     one.product_account.name: one.product_account for one in (home, stranger) if one is not None
                 }
                 cleaned = clean_up(run.journal, accounts)
-        return Played(report, profile_text(make_profile(report, extensions)), cleaned, home.base_url, began_at)
+        return Played(report, cleaned)
 
 
 def _run(wanted: CasesOptions, home: Connected, stranger: Connected | None, run: OpenRun) -> CasesReport:
     account = None if stranger is None else stranger.account
-    context = RunContext(home.account, "", stranger=account, journal=run.journal, trail=run.trail)
+    context = RunContext(home.account, "", stranger=account, journal=run.journal)
     behind = None if stranger is None else stranger.product_account
     case_labels = CaseLabels(run.run, home.product_account, behind, run.journal, wanted.product_id)
     with show_progress("cases played") as on_progress:
@@ -225,7 +179,7 @@ def _print_report(report: CasesReport) -> None:
         console.print(Text(races, style="dim"))
 
 
-def _end_with(played: Played, *, judging: bool = True) -> None:
+def _end_with(played: Played) -> None:
     for problem in played.problems:
         click.echo(bounded(problem), err=True)
     stopped_by = played.report.stopped_by
@@ -236,5 +190,5 @@ def _end_with(played: Played, *, judging: bool = True) -> None:
     if not played.report.was_played:
         click.echo("no case could be played; where no product can be made, --product-id names one", err=True)
         return end(ExitCode.USAGE)
-    good = not played.problems and (played.report.passed or not judging)
+    good = not played.problems and played.report.passed
     return end(ExitCode.GOOD if good else ExitCode.CHECK_FAILED)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,14 +11,13 @@ import click
 from rich.text import Text
 
 from agent.error_text import bounded
-from agent.wire.times import to_rfc3339
 from simulator.exit_codes import ExitCode
 from simulator.onboarding.cli.options import PREFIX, check_ids, takes_access
 from simulator.onboarding.connecting import ServiceAccess, connected
 from simulator.onboarding.driver import OnboardingReport, drive_labels
-from simulator.onboarding.folder import open_run, write_reports
+from simulator.onboarding.folder import open_run, write_report
 from simulator.onboarding.report import as_json as report_as_json
-from simulator.onboarding.report import as_table, checks_of_labels, faults
+from simulator.onboarding.report import as_table, faults
 from simulator.onboarding.sources import find_labels
 from simulator.onboarding.steps import MARK, RunContext
 from simulator.terminal import Console, advice, end, errors_in_one_line, option, show_progress, stop_code
@@ -31,9 +29,7 @@ from simulator.terminal import Console, advice, end, errors_in_one_line, option,
 @option("--user-id", required=True, help="Account that the devices are linked to.")
 @option("--remove/--keep", default=False, help="Remove each device again and see that it is gone, or keep it.")
 @option("--pictures/--manifest", default=True, help="Read a folder's pictures, or take its manifest.json at its word.")
-@option(
-    "--out", type=click.Path(path_type=Path), help="Folder for report.html, junit.xml, report.json, journal, audit."
-)
+@option("--out", type=click.Path(path_type=Path), help="Folder for report.json and journal.")
 @option("--json", "as_json", envvar=f"{PREFIX}_LABELS_JSON", is_flag=True, help="Print the report as JSON.")
 def labels_command(
     *,
@@ -53,7 +49,6 @@ def labels_command(
     were refused. 5: the service cannot be reached.
     """
     check_ids(user_id=user_id)
-    began_at = to_rfc3339(time.time())
     with errors_in_one_line(), connected(access) as service:
         found = find_labels(labels, pictures=pictures)
         header = {"kind": "labels", "base_url": service.base_url, "user_id": user_id}
@@ -63,7 +58,7 @@ def labels_command(
                     replace(subject, device_name=f"{MARK}{run.run}:{subject.device_identifier}")
                     for subject in found.subjects
                 ],
-                RunContext(service.account, user_id, journal=run.journal, trail=run.trail),
+                RunContext(service.account, user_id, journal=run.journal),
                 user_id=user_id,
                 remove=remove,
                 timing=service.timing,
@@ -73,7 +68,7 @@ def labels_command(
         document = {**report_as_json(report), "unread": unread, "copies_left_out": found.copies}
         problems = [read.problem for read in found.unread]
         if out is not None:
-            write_reports(out, checks_of_labels(report, problems, service.base_url, began_at), document)
+            write_report(out, document)
     if as_json:
         click.echo(json.dumps(document, ensure_ascii=False))
     else:

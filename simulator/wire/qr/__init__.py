@@ -12,7 +12,7 @@ The signature is over :func:`signed_bytes`: the label's own text without it. So 
 a ``link``, a ``compact`` and every signed label is taken only in exactly the form in which :func:`encode_label` writes
 it. An unsigned ``json`` may have other white space, another order, and members that are not known here.
 
-Keys and signatures need the extra ``signing`` and are in :mod:`simulator.wire.qr.keys`.
+Keys and signatures need the extra ``device`` and are in :mod:`simulator.wire.qr.keys`.
 """
 
 from simulator.wire.qr.label import VERSION, LabelText

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from agent.errors import InvalidMessage, InvalidQr
-from agent.wire.json_text import encode_json, parse_json
+from agent.wire.json_text import find_fault, parse_json
 from agent.wire.limits import QR_BYTES
 from simulator.wire.qr.label import JSON, VERSION, LabelText
 
 
 def write(label: LabelText) -> str:
-    """The text, compact, the same for the same label.
+    """The text, compact, the same for the same label; what is beyond ASCII is escaped, since readers guess at it.
 
     Raises:
         InvalidQr: a value has no JSON form.
@@ -23,10 +24,10 @@ def write(label: LabelText) -> str:
     }
     if label.sig is not None:
         members["sig"] = label.sig
-    try:
-        return encode_json(members).decode()
-    except InvalidMessage as exc:
-        raise InvalidQr("wrong_type", str(exc)) from None
+    fault = find_fault(members)
+    if fault is not None:
+        raise InvalidQr("wrong_type", fault)
+    return json.dumps(members, separators=(",", ":"))
 
 
 def read(raw: bytes) -> LabelText:

@@ -1,4 +1,4 @@
-"""The keys of labels: what a product's ``label_key`` says, and the maker's side of it. Needs the extra ``signing``.
+"""The keys of labels: what a product's ``label_key`` says, and the maker's side of it. Needs the extra ``device``.
 
 ============================== ==========================================================
 ``label_key``                  what it is

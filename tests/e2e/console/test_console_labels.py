@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import subprocess
 import zipfile
@@ -22,7 +21,6 @@ from tests.console_pages import (
     has_no_overflow,
     open_page,
     running_console,
-    start_label_work,
 )
 
 pytestmark = pytest.mark.long
@@ -32,7 +30,6 @@ PUBLIC_KEY = "ed25519:" + "A" * 43
 
 @pytest.fixture(scope="module", autouse=True)
 def product(console: ConsoleBench) -> str:
-    start_label_work(console)
     return console.product(name="Climate sensor")
 
 
@@ -100,7 +97,6 @@ def test_a_product_gets_a_key_and_its_labels_are_signed_from_then_on(open_at, co
         ("First serial", "-1", "give 0 or more"),
         ("Edge of a code", "3", "size_mm 8.3 or dpi"),
         ("Printer", "7", "give 50 to 4800"),
-        ("Avery sheet", "L0000", "L0000"),
         ("Identifiers", "{oops}", "only {serial} with a format"),
     ],
 )
@@ -116,40 +112,6 @@ def test_a_product_whose_private_key_is_elsewhere_says_where_its_labels_are_made
     product_id = console.product(name="Ed25519", label_key=PUBLIC_KEY)
     with open_at(f"/console/labels?product_id={product_id}", expected=[REFUSED]) as page:
         expect(page.get_by_role("alert")).to_contain_text("make its labels where the private key is")
-
-
-def test_payloads_to_be_refused_are_shown_and_downloaded_and_the_service_refuses_them(
-    open_at, console, product, tmp_path
-):
-    with open_at(f"/console/labels?product_id={product}") as page:
-        page.get_by_label("Payloads to be refused").check()
-        expect(page.get_by_text("Each must be refused")).to_be_visible()
-        archive = download(page, "Download as zip", tmp_path / "corpus.zip")
-
-    corpus = json.loads(zipfile.ZipFile(archive).read("corpus.json"))
-    refused = [one for one in corpus["entries"] if one["expected"] and one["qr_data"] is not None]
-    answers = {
-        one["id"]: console.http.post("/onboarding/scan-qr", json={"qr_data": one["qr_data"]}) for one in refused[::7]
-    }
-    wrong = {
-        one["id"]: answers[one["id"]].text
-        for one in refused[::7]
-        if answers[one["id"]].status_code != one["expected"]["status"]
-    }
-    assert len(answers) > 50
-    assert wrong == {}
-
-
-def test_damaged_labels_are_shown_with_what_each_decoder_says_and_downloaded(open_at, product, tmp_path):
-    with open_at(f"/console/labels?product_id={product}") as page:
-        page.get_by_label("Damaged labels").check()
-        expect(page.get_by_text("Each kind of damage at half and at full strength")).to_be_visible()
-        expect(page.get_by_alt_text("Label: out of focus").first).to_be_visible()
-        archive = download(page, "Download as zip", tmp_path / "damaged.zip")
-
-    names = zipfile.ZipFile(io.BytesIO(archive.read_bytes())).namelist()
-    assert {"manifest.csv", "manifest.json"} < set(names)
-    assert sum(name.endswith(".png") for name in names) > 40
 
 
 def test_without_a_product_the_page_makes_one(browser, tmp_path):
@@ -178,12 +140,5 @@ def test_a_session_that_ended_is_said_and_what_was_typed_stays(open_at, product)
 def test_axe_finds_nothing(open_at, product, look, viewport):
     with open_at(f"/console/labels?product_id={product}", look=look, viewport=viewport) as page:
         expect(page.get_by_role("heading", name="12 labels")).to_be_visible()
-        assert faults_of(page) == []
-        assert has_no_overflow(page)
-        page.get_by_label("Payloads to be refused").check()
-        expect(page.get_by_text("Each must be refused")).to_be_visible()
-        assert faults_of(page) == []
-        page.get_by_label("Damaged labels").check()
-        expect(page.get_by_text("Each kind of damage at half and at full strength")).to_be_visible()
         assert faults_of(page) == []
         assert has_no_overflow(page)

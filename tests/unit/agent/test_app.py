@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 import tracemalloc
-from pathlib import Path
 
 import pytest
 
@@ -18,14 +17,13 @@ from agent.app.client import TokenFileCredential
 from agent.app.handling import RegistryJobs, VerifyInconclusive, command_rules
 from agent.app.lock import StateLock, holder_of
 from agent.app.logs import JsonFormatter, TextFormatter
-from agent.app.status_file import StatusFile, read_status, status_path, write_status
+from agent.app.status_file import read_status
 from agent.core.values import Contract, Outcome, OutcomeStatus
 from agent.errors import ConfigurationError
-from agent.handlers.base import Handler, HandlerFailed, HandlerPayload, HandlerRejected, Verified
+from agent.handlers.base import Handler, HandlerFailed, HandlerPayload, HandlerRejected
 from agent.handlers.built_in.ping import Ping
 from agent.handlers.loaded import LoadedHandler
 from agent.handlers.registry import HandlerRegistry
-from agent.runtime.health import Part
 from agent.runtime.jobs import Attempt
 from agent.wire.secret import Secret
 from tests.factories import make_command
@@ -92,21 +90,8 @@ class TestLock:
         with pytest.raises(ConfigurationError, match="cannot be used"), StateLock(tmp_path / "file" / "state"):
             pass
 
-    def test_nobody_holds_a_directory_that_is_not_there(self, tmp_path):
-        assert holder_of(tmp_path / "none") is None
-
 
 class TestStatusFile:
-    def test_what_was_written_is_read_back(self, tmp_path):
-        status = StatusFile("running", 1, "0.1", "d1", 1.0, 2.0, "boot", {"readings": Part("ok", 1.0)})
-        path = status_path(tmp_path, {})
-        write_status(path, status)
-        assert read_status(path) == status
-        assert list(tmp_path.iterdir()) == [path]
-
-    def test_it_goes_to_the_runtime_directory_when_there_is_one(self, tmp_path):
-        assert status_path(Path("/state"), {"RUNTIME_DIRECTORY": f"{tmp_path}:/other"}).parent == tmp_path
-
     @pytest.mark.parametrize("text", ["", "{", "[]", '{"parts": 1}', '{"parts": {}, "nonsense": 1}', "null"])
     def test_what_is_no_status_is_none(self, tmp_path, text):
         path = tmp_path / "status.json"
@@ -162,21 +147,6 @@ class TestJobs:
             Attempt("c1", 2, restarted=False, stopping=threading.Event(), report_progress=lambda result: None)
         )
 
-    def test_what_a_handler_returns_is_the_result(self):
-        assert self.run("open") == Outcome(OutcomeStatus.SUCCEEDED, {"attempt": 2, "device": "d1"})
-        assert self.run("none") == Outcome(OutcomeStatus.SUCCEEDED)
-
-    @pytest.mark.parametrize(
-        ("do", "status", "error"),
-        [
-            ("reject", OutcomeStatus.REJECTED, "no_power: the door has no power"),
-            ("fail", OutcomeStatus.FAILED, "stuck: the door is stuck"),
-            ("exit", OutcomeStatus.FAILED, "handler_error: SystemExit: 1"),
-        ],
-    )
-    def test_what_it_raises_is_the_outcome(self, do, status, error):
-        assert self.run(do) == Outcome(status, error=error)
-
     def test_progress_is_a_sign_of_life_and_a_copy_and_what_is_no_json_is_left_out(self, caplog):
         told: list[dict] = []
         attempt = Attempt("c1", 1, restarted=False, stopping=threading.Event(), report_progress=told.append)
@@ -190,22 +160,6 @@ class TestJobs:
         assert told == [{"percent": 1}]
         assert "its progress is no JSON" in caplog.text
         assert attempt.life.at_s > 0
-
-    @pytest.mark.parametrize(
-        ("found", "expected"),
-        [
-            (Verified.succeeded({"a": 1}), Outcome(OutcomeStatus.SUCCEEDED, {"a": 1})),
-            (Verified.failed("stuck", "it is"), Outcome(OutcomeStatus.FAILED, None, "stuck: it is")),
-            (Verified.not_done(), None),
-        ],
-    )
-    def test_a_verify_hook_tells_how_a_command_ended(self, found, expected):
-        assert self.verify(found) == expected
-
-    @pytest.mark.parametrize("found", [None, True, {"a": 1}])
-    def test_a_verify_hook_that_returns_anything_else_cannot_tell(self, found):
-        with pytest.raises(VerifyInconclusive):
-            self.verify(found)
 
     def verify(self, found: object) -> Outcome | None:
         job = self.jobs().prepare(make_command("c1", {"command": "door", "do": "open"}))
@@ -242,15 +196,6 @@ class TestJobs:
         assert told == []
         assert "its progress is left out: its result is more than" in caplog.text
 
-    def test_a_long_error_is_cut(self):
-        assert len(self.run("raise").error or "") < 1100
-
-    @pytest.mark.parametrize("payload", [{}, {"command": 1}, {"command": "none"}])
-    def test_what_names_no_handler_is_rejected_before_a_run(self, payload):
-        outcome = self.jobs().prepare(make_command("c1", payload))
-        assert isinstance(outcome, Outcome)
-        assert outcome.status is OutcomeStatus.REJECTED
-
     def test_a_payload_is_judged_in_the_run_and_not_by_triage(self):
         payload = {"command": "door", "do": 7}
         job = self.jobs().prepare(make_command("c1", payload))
@@ -274,13 +219,6 @@ class TestJobs:
         job = jobs.prepare(make_command("c1", {"command": "door"}))
         assert not isinstance(job, Outcome)
         assert job.unwind_s == 1.0
-
-    def test_triage_judges_with_the_same_registry(self):
-        self.jobs()
-        rules = command_rules(self.registry, handler_key="command", max_payload_bytes=10, first_contact="all")
-        assert rules.judge({"command": "door", "do": "open"}) is None
-        assert (rules.judge({"command": "dor"}) or "").startswith("unknown_command")
-        assert rules.handlers["door"].lane == "door"
 
 
 class TestPlainTokenFile:

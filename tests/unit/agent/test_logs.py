@@ -60,19 +60,6 @@ class TestFields:
         assert line["command"] == "x handler=door state=succeeded"
         assert (line["handler"], line["state"]) == ("ping", "failed")
 
-    def test_a_complaint_that_was_put_together_before_keeps_what_stands_in_front(self):
-        line = members("%s%s", "sensor=board state=failing: it says state=ok handler=x", "")
-        assert (line["sensor"], line["state"]) == ("board", "failing")
-        assert "handler" not in line
-
-    def test_an_error_among_the_arguments_is_named(self):
-        assert members("store=waiting %s", OSError("no room"))["error"] == "OSError: no room"
-
-    def test_no_member_replaces_one_of_the_lines_own(self):
-        line = members("time=%s level=%s message=%s", "never", "loud", "other")
-        assert line["level"] == "info"
-        assert line["message"] == "time=never level=loud message=other"
-
     def test_a_handlers_own_lines_name_handler_and_command_whatever_the_id_holds(self):
         from agent.app.handling import _HandlerLog
 
@@ -89,9 +76,6 @@ class TestFields:
         assert line["message"] == "handler=ping command=50%d state=ok opened the door"
         assert (line["handler"], line["command"]) == ("ping", "50%d state=ok")
         assert "state" not in line
-
-    def test_arguments_that_do_not_fit_cost_no_line(self):
-        assert "do not fit" in members("%d readings", "many")["message"]
 
 
 class TestShape:
@@ -110,10 +94,6 @@ class TestShape:
         assert rest
         assert all(line.removeprefix("<6>").startswith("  | ") for line in rest)
 
-    def test_under_journald_an_object_has_its_priority_in_front(self):
-        text = JsonFormatter(under_journald=True).format(record("state=failing", level=logging.ERROR))
-        assert text.startswith('<3>{"time"')
-
     @given(
         text=st.text(max_size=400),
         argument=st.text(max_size=9000),
@@ -128,13 +108,6 @@ class TestShape:
             assert line.removeprefix("<4>").isprintable()
             assert len(shown) < JOURNALD_LINE_MAX_BYTES
             assert isinstance(json.loads(line.removeprefix("<4>")), dict)
-
-    @given(text=st.text(max_size=9000))
-    def test_without_a_traceback_a_text_line_is_one_line(self, text):
-        for under_journald in (False, True):
-            line = TextFormatter(under_journald=under_journald).format(record("reason=%s", text))
-            assert len(line.splitlines()) == 1
-            assert len(line.encode("utf-8", "backslashreplace")) < JOURNALD_LINE_MAX_BYTES
 
 
 class TestEnormous:
@@ -217,18 +190,9 @@ class TestSecrets:
         )
         assert redact("access-1b7e55, refresh-9c02aa") == f"{MASK}, {MASK}"
 
-    def test_the_longer_of_two_goes_first(self):
-        never_show("prefix-of-it")
-        never_show("prefix-of-it-and-more")
-        assert redact("prefix-of-it-and-more") == MASK
-
     def test_a_short_value_takes_no_words_out_of_sentences(self):
         never_show("key")
         assert redact("the key file") == "the key file"
-
-    def test_names_of_files_are_no_keys(self):
-        text = "api_key_file holds mk_... or mk_;"
-        assert members(text)["message"] == text
 
 
 def test_the_programs_log_goes_through_it(capsys):

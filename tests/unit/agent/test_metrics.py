@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import subprocess
 import sys
@@ -16,13 +15,12 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 from pydantic import ValidationError
 
 from agent.adapters.metrics_server import MetricsServer
-from agent.app.figures import DURATIONS_S, OTHER, Figures
-from agent.app.instance import count_start
+from agent.app.figures import OTHER, Figures
 from agent.app.links import Links
 from agent.app.metrics import MetricSources, make_registry
 from agent.config.metrics import MetricsConfig
 from agent.core.timekeeping import ServiceTime
-from agent.core.values import Admission, CommandPoll, CommandState, Outcome, OutcomeStatus, Report, SendOutcome
+from agent.core.values import CommandPoll, CommandState, Report, SendOutcome
 from agent.errors import ConfigurationError, RateLimited, StorageError, TransportError
 from agent.runtime.health import Part
 from tests.factories import make_entry, make_moment, make_outcome, make_reading
@@ -88,15 +86,6 @@ class TestCounting:
         assert figures.durations == [0, 1, 0, 0, 0, 0, 1]
         assert figures.duration_sum_s == pytest.approx(700.05)
 
-    def test_commands_that_are_refused_at_once_are_counted_when_they_are_committed(self, figures):
-        outcome = Outcome(OutcomeStatus.REJECTED, error="unknown_command: no")
-        refused = make_entry("a", CommandState.FINISHED, handler="x" * 60, outcome=outcome)
-        journal = figures.journal(FakeJournal())
-        journal.decide(["a"], lambda _recall: Admission([refused]))
-        journal.decide(["b"], lambda _recall: None)
-        assert dict(figures.commands) == {(OTHER, "rejected"): 1}
-        assert sum(figures.durations) == 0
-
     def test_what_could_not_be_committed_is_not_counted(self, figures):
         inner = FakeJournal()
         journal = figures.journal(inner)
@@ -139,21 +128,6 @@ class TestCounting:
         }
         assert figures.rate_limited == 1
 
-    def test_starts_are_counted_over_restarts(self):
-        journal = FakeJournal()
-        assert [count_start(journal), count_start(journal)] == [1, 2]
-        journal.put_setting("starts", "rubbish")
-        assert count_start(journal) == 1
-        journal.fault = "the disk is full"
-        assert count_start(journal) == 0
-
-    def test_what_is_not_counted_goes_through(self, figures):
-        source = FakeCommandSource()
-        counted = figures.links(links(source, FakeUplink())).source
-        counted.interrupt()
-        counted.acknowledge(["a"])
-        assert source.acknowledged == ["a"]
-
     @given(names=st.lists(st.text(min_size=1, max_size=30), max_size=300))
     def test_names_from_outside_make_no_more_series(self, names):
         figures = Figures(FakeClock())
@@ -195,18 +169,6 @@ class TestPage:
         if sys.platform == "linux":
             assert found["device_agent_process_resident_memory_bytes",] > 1_000_000
             assert found["device_agent_process_cpu_seconds_total",] > 0
-
-    def test_the_histogram_adds_up(self, clock, figures):
-        for took_s in (0.005, 0.01, 0.5, 5, 5000):
-            begun, ended = make_moment(0.0), make_moment(took_s)
-            entry = make_entry("a", CommandState.FINISHED, started=begun, finished=ended, outcome=make_outcome())
-            figures.concluded([entry])
-        found = shown(clock, figures)
-        buckets = [found["device_agent_command_duration_seconds_bucket", str(bound)] for bound in DURATIONS_S]
-        assert buckets == [2, 2, 3, 4, 4, 4]
-        assert found["device_agent_command_duration_seconds_bucket", "+Inf"] == 5
-        assert found["device_agent_command_duration_seconds_count",] == 5
-        assert found["device_agent_command_duration_seconds_sum",] == pytest.approx(5005.515)
 
     def test_a_store_that_does_not_answer_is_a_figure_and_no_failure(self, clock, figures):
         def refuse():
@@ -261,11 +223,4 @@ class TestConfiguration:
             "try:\n    import agent.app.metrics\nexcept ConfigurationError as error:\n    print(error.faults[0])\n"
         )
         found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
-        assert "pip install '.[metrics]' in a clone of device-agent" in found.stdout
-
-    def test_whoever_does_not_ask_for_figures_does_not_load_them(self):
-        code = "import agent.app.run, json, sys; print(json.dumps(list(sys.modules)))"
-        found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
-        loaded = set(json.loads(found.stdout))
-        unwanted = {"prometheus_client", "agent.app.metrics", "agent.app.figures", "agent.adapters.metrics_server"}
-        assert not loaded & {*unwanted, "agent.doctor", "http.server"}
+        assert "pip install '.[device]' in a clone of device-agent" in found.stdout

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ import pytest
 from agent.config import CommandsConfig
 from agent.config.credentials import NO_CREDENTIAL
 from agent.doctor.unit_files import read_credentials_of_unit
-from agent.exit_codes import EXIT_CONFIGURATION, EXIT_RESTART
 from agent.helper.exchange import ANSWER, REQUEST
 from agent.helper.rules import Rules, read_rules
 from gateway import app as gateway_app
@@ -65,36 +63,12 @@ def test_the_sandbox_is_as_tight_as_promised(unit, most):
     assert float(exposure) <= most
 
 
-def test_the_exit_codes_are_the_agents():
-    found = settings()
-    assert found["RestartPreventExitStatus"] == str(EXIT_CONFIGURATION)
-    assert found["RestartForceExitStatus"] == str(EXIT_RESTART)
-    assert found["Type"] == "notify"
-
-
-def test_a_wrong_configuration_of_the_gateway_is_not_started_again():
-    assert settings(GATEWAY)["RestartPreventExitStatus"] == str(EXIT_CONFIGURATION)
-
-
 def test_the_agent_has_time_to_stop_in_order():
     assert float(settings()["TimeoutStopSec"]) >= CommandsConfig().stop_grace_s + 2.5
 
 
 def test_the_gateway_has_time_to_stop_in_order():
     assert float(settings(GATEWAY)["TimeoutStopSec"]) >= gateway_app._DRAIN_S + gateway_app._STORE_STOP_S + 5
-
-
-@each_unit
-def test_the_network_being_up_is_no_condition(unit):
-    conditions = [line for line in unit.read_text().splitlines() if line.startswith(("After=", "Wants=", "Requires="))]
-    assert not [line for line in conditions if "network-online" in line]
-
-
-@each_unit
-def test_its_user_is_the_one_that_sysusers_makes(unit):
-    user = settings(unit)["User"]
-    users = (SYSTEMD / "sysusers.d" / f"{unit.stem}.conf").read_text()
-    assert re.search(rf"^u {user} ", users, re.MULTILINE)
 
 
 def test_the_helper_looks_where_the_agent_writes_and_writes_where_the_agent_looks():
@@ -131,26 +105,3 @@ def test_the_agents_unit_takes_any_credential_and_needs_none():
     assert all(each.is_optional and each.paths == (f"/etc/device-agent/{name}",) for name, each in found.items())
     values = [line.partition("=")[2] for line in UNIT.read_text().splitlines() if line.startswith("SetCredential=")]
     assert {value.partition(":")[2] for value in values} == {NO_CREDENTIAL}
-
-
-@pytest.mark.parametrize("unit", sorted(SYSTEMD.glob("*.service")), ids=lambda unit: unit.stem)
-def test_no_core_dump_holds_a_key(unit):
-    assert settings(unit)["LimitCORE"] == "0"
-    assert settings(unit)["UMask"] == "0077"
-
-
-def test_with_the_environment_of_the_unit_python_keeps_less_in_memory():
-    lines = re.findall(r"^Environment=(.*)$", UNIT.read_text(), flags=re.MULTILINE)
-    variables = dict(word.split("=", 1) for line in lines for word in line.split())
-    code = (
-        "import sys, zoneinfo; column = next(sys._getframe().f_code.co_positions())[2];"
-        "print(any(name.startswith('_sysconfigdata') for name in sys.modules), column is None, *zoneinfo.TZPATH)"
-    )
-
-    def run(environ: dict[str, str]) -> list[str]:
-        command = [sys.executable, "-S", "-c", code]
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60, env=environ)
-        return done.stdout.split()
-
-    assert run({})[:2] == ["True", "False"]
-    assert run(variables) == ["False", "True", "/usr/share/zoneinfo"]

@@ -1,4 +1,4 @@
-// A code in its picture, and what it says: its values, who reads it, and what the service answers about it.
+// A code in its picture, and what it says: its values, and what the service answers about it.
 import { CopyButton } from "./copy.js";
 import { html } from "../core/html.js";
 import { cut } from "../core/text.js";
@@ -26,7 +26,7 @@ export const CodeList = ({ codes, at, onChoose }) => html`<fieldset class="code-
     ${index + 1}. ${cut(code.label?.device_identifier ?? code.text ?? "no text", 24)}</button>`)}
 </fieldset>`;
 
-export function WhatItSays({ code, decoders, scanned }) {
+export function WhatItSays({ code, scanned }) {
   const label = code.label ?? labelOf(scanned?.answer);
   return html`<div class="card stack">
     <${Verdict} code=${code} scanned=${scanned} />
@@ -36,10 +36,7 @@ export function WhatItSays({ code, decoders, scanned }) {
         <dt>Profile</dt><dd>${PROFILES[label.profile] ?? label.profile}${label.host ? ` to ${label.host}` : ""}</dd>
         <dt>Signature</dt><dd>${label.signed ? "signed" : "not signed"}</dd>`}
       ${code.text !== null && html`<dt>Text</dt><dd><code class="label-text">${cut(code.text, 1500)}</code> <${CopyButton} text=${code.text} label="Copy text" /></dd>`}
-      ${decoders.length > 0 && html`<dt>Read by</dt><dd class="row">${decoders.map((one) => html`<span class="badge ${code.read_by[one.name] ? "good" : "bad"}" key=${one.name}
-        title=${one.title}>${one.name} ${code.read_by[one.name] ? "reads it" : "does not read it"}</span>`)}</dd>`}
     </dl>
-    ${decoders.some((one) => !code.read_by[one.name]) && html`<p class="quiet small">A decoder that does not read this picture may read a sharper one. A label that all of them read reads on phones, too.</p>`}
   </div>`;
 }
 

@@ -1,6 +1,6 @@
-// Labels of a product: seen before they are made, downloaded as a sheet or an archive, and such that must not pass.
+// Labels of a product: seen before they are made, downloaded as a sheet or an archive.
 import { LabelKey } from "../components/label_key.js";
-import { Damaged, Good, Payloads } from "../components/label_preview.js";
+import { Good } from "../components/label_preview.js";
 import { NewProduct } from "../components/new_product.js";
 import { Empty, ErrorBox, Loading } from "../components/states.js";
 import { get, post, send } from "../core/api.js";
@@ -10,24 +10,17 @@ import { keepInAddress } from "../core/router.js";
 
 export const title = "Labels";
 
-const KINDS = [
-  ["good", "Good labels", "Proven to read by two decoders."],
-  ["payloads", "Payloads to be refused", "Codes that a server must refuse, in some 30 classes, with the answer that is due."],
-  ["damage", "Damaged labels", "Good labels, damaged by known amounts, with what each decoder says."],
-];
-const FORMATS = [["png", "PNG"], ["svg", "SVG"], ["pdf", "Sheet (PDF)"], ["zpl", "Zebra (ZPL)"], ["brother", "Brother (PRN)"], ["html", "Contact sheet (HTML)"]];
-const FIRST = { kind: "good", count: "12", damaged: "1", template: "SIM-{serial:06d}", first_serial: "1", profile: "json", link_host: "onboard.example.com",
-  signed: true, level: "M", size_mm: "25", dpi: "300", paper: "a4", stock: "", formats: ["png", "svg", "pdf"] };
+const FORMATS = [["png", "PNG"], ["svg", "SVG"], ["pdf", "Sheet (PDF)"], ["zpl", "Zebra (ZPL)"]];
+const FIRST = { count: "12", template: "SIM-{serial:06d}", first_serial: "1", profile: "json", link_host: "onboard.example.com",
+  signed: true, size_mm: "25", dpi: "300", paper: "a4", formats: ["png", "svg", "pdf"] };
 
 /** The body of POST /_emulator/labels. What is no number goes as it is: the service says what to write instead. */
 function bodyOf(wanted, product, output) {
   const number = (text) => (text.trim() === "" || Number.isNaN(Number(text)) ? text : Number(text));
-  const isGood = wanted.kind === "good";
   return {
-    product_id: product.product_id, count: number(wanted.kind === "damage" ? wanted.damaged : wanted.count), template: wanted.template, first_serial: number(wanted.first_serial), profile: wanted.profile,
-    ...(wanted.profile === "link" ? { link_host: wanted.link_host } : {}), ...(product.label_key && !wanted.signed ? { signed: false } : {}), level: wanted.level,
-    ...(isGood ? { size_mm: number(wanted.size_mm), dpi: number(wanted.dpi), paper: wanted.paper, ...(wanted.stock.trim() ? { stock: wanted.stock.trim() } : {}) } : { negatives: wanted.kind }),
-    output, ...(output === "zip" && isGood ? { formats: wanted.formats } : {}),
+    product_id: product.product_id, count: number(wanted.count), template: wanted.template, first_serial: number(wanted.first_serial), profile: wanted.profile,
+    ...(wanted.profile === "link" ? { link_host: wanted.link_host } : {}), ...(product.label_key && !wanted.signed ? { signed: false } : {}),
+    size_mm: number(wanted.size_mm), dpi: number(wanted.dpi), paper: wanted.paper, output, ...(output === "zip" ? { formats: wanted.formats } : {}),
   };
 }
 
@@ -51,12 +44,11 @@ export default function Labels({ query }) {
 
 function Making({ products, product, onChoose, onChanged }) {
   const [wanted, setWanted] = useState(FIRST);
-  const [made, setMade] = useState(null); // {kind, shown} or {error}
+  const [made, setMade] = useState(null); // {shown} or {error}
   const [busy, setBusy] = useState("");
   const turn = useRef(0);
   const section = useRef(null);
   const set = (name) => (event) => setWanted({ ...wanted, [name]: event.currentTarget.value });
-  const isGood = wanted.kind === "good";
 
   const preview = async (event) => {
     event?.preventDefault();
@@ -65,7 +57,7 @@ function Making({ products, product, onChoose, onChanged }) {
     setBusy("preview");
     try {
       const shown = await post("/_emulator/labels", bodyOf(wanted, product, "preview"));
-      if (mine === turn.current) setMade({ kind: wanted.kind, shown });
+      if (mine === turn.current) setMade({ shown });
       if (mine === turn.current && isAsked) section.current?.scrollIntoView({ block: "start" });
     } catch (error) {
       if (mine === turn.current) setMade({ error });
@@ -83,7 +75,7 @@ function Making({ products, product, onChoose, onChanged }) {
     }
     if (mine === turn.current) setBusy("");
   };
-  useEffect(() => void preview(), [product.product_id, product.label_key, wanted.kind]);
+  useEffect(() => void preview(), [product.product_id, product.label_key]);
 
   return html`<div class="labels">
     <form class="card stack" onSubmit=${preview} noValidate>
@@ -91,28 +83,23 @@ function Making({ products, product, onChoose, onChanged }) {
         <select class="input" id="product" value=${product.product_id} onChange=${(event) => onChoose(event.currentTarget.value)}>
           ${products.map((one) => html`<option value=${one.product_id} key=${one.product_id}>${one.name.slice(0, 80)}</option>`)}</select></div>
       <${LabelKey} product=${product} isSigned=${wanted.signed} onSigned=${(signed) => setWanted({ ...wanted, signed })} onChanged=${onChanged} />
-      <fieldset class="choices"><legend>What is made</legend>
-        ${KINDS.map(([id, label, help]) => html`<label class="choice" key=${id}><input type="radio" name="kind" value=${id} checked=${wanted.kind === id} onChange=${set("kind")} />
-          <span><strong>${label}</strong><span class="quiet small">${help}</span></span></label>`)}</fieldset>
-      ${wanted.kind !== "payloads" && html`<${Identifiers} wanted=${wanted} set=${set} />`}
-      ${wanted.kind !== "payloads" && html`<${Profile} wanted=${wanted} set=${set} />`}
-      ${isGood && html`<${Print} wanted=${wanted} set=${set} />`}
-      ${isGood && html`<fieldset class="choices"><legend>In the archive</legend><div class="row">
-        ${FORMATS.map(([id, label]) => html`<label class="check" key=${id}><input type="checkbox" checked=${wanted.formats.includes(id)} onChange=${() => setWanted({ ...wanted, formats: toggled(wanted.formats, id) })} />${label}</label>`)}</div></fieldset>`}
+      <${Identifiers} wanted=${wanted} set=${set} />
+      <${Profile} wanted=${wanted} set=${set} />
+      <${Print} wanted=${wanted} set=${set} />
+      <fieldset class="choices"><legend>In the archive</legend><div class="row">
+        ${FORMATS.map(([id, label]) => html`<label class="check" key=${id}><input type="checkbox" checked=${wanted.formats.includes(id)} onChange=${() => setWanted({ ...wanted, formats: toggled(wanted.formats, id) })} />${label}</label>`)}</div></fieldset>
       <div class="row">
         <button class="button main" type="submit" disabled=${busy !== ""}>Preview</button>
-        ${isGood && html`<button class="button" type="button" disabled=${busy !== ""} onClick=${() => download("sheet")}>Download the sheet</button>`}
-        <button class="button" type="button" disabled=${busy !== "" || (isGood && wanted.formats.length === 0)} onClick=${() => download("zip")}>Download as zip</button>
+        <button class="button" type="button" disabled=${busy !== ""} onClick=${() => download("sheet")}>Download the sheet</button>
+        <button class="button" type="button" disabled=${busy !== "" || wanted.formats.length === 0} onClick=${() => download("zip")}>Download as zip</button>
       </div>
-      ${isGood && wanted.formats.length === 0 && html`<p class="quiet small">Choose a format for the archive.</p>`}
+      ${wanted.formats.length === 0 && html`<p class="quiet small">Choose a format for the archive.</p>`}
       ${busy && html`<p class="quiet" role="status">${busy === "preview" ? "Making the preview…" : "Making the labels. Some hundred take half a minute."}</p>`}
       ${made?.error && !busy && html`<${ErrorBox} error=${made.error} title="No labels were made" />`}
     </form>
     <section class="stack" aria-label="Preview" aria-busy=${String(busy !== "")} ref=${section}>
       ${!made && html`<${Loading} text="Making the preview…" />`}
-      ${made?.kind === "good" && html`<${Good} shown=${made.shown} />`}
-      ${made?.kind === "payloads" && html`<${Payloads} shown=${made.shown} />`}
-      ${made?.kind === "damage" && html`<${Damaged} shown=${made.shown} />`}
+      ${made?.shown && html`<${Good} shown=${made.shown} />`}
     </section>
   </div>`;
 }
@@ -128,21 +115,18 @@ const Choice = ({ name, label, options, wanted, set }) => html`<${Field} id=${na
   <select class="input" id=${name} value=${wanted[name]} onChange=${set(name)}>${options.map(([id, text]) => html`<option value=${id} key=${id}>${text}</option>`)}</select><//>`;
 
 const Identifiers = ({ wanted, set }) => html`<div class="pair">
-  ${wanted.kind === "damage" ? html`<${Text} name="damaged" label="How many labels (1 to 5)" inputmode="numeric" wanted=${wanted} set=${set} />`
-    : html`<${Text} name="count" label="How many (1 to 1,000)" inputmode="numeric" wanted=${wanted} set=${set} />`}
+  <${Text} name="count" label="How many (1 to 1,000)" inputmode="numeric" wanted=${wanted} set=${set} />
   <${Text} name="first_serial" label="First serial" inputmode="numeric" wanted=${wanted} set=${set} />
   <${Text} name="template" label="Identifiers" help="{serial:06d} is the serial with six digits; {check} adds a check character." spellcheck=${false} wanted=${wanted} set=${set} /></div>`;
 
 const Profile = ({ wanted, set }) => html`<div class="pair">
   <${Choice} name="profile" label="Profile" options=${[["json", "JSON: read by eye"], ["link", "Link: phones without the app"], ["compact", "Compact: small labels"]]} wanted=${wanted} set=${set} />
-  ${wanted.profile === "link" && html`<${Text} name="link_host" label="Host of the link" spellcheck=${false} wanted=${wanted} set=${set} />`}
-  <${Choice} name="level" label="Error correction" options=${[["L", "L: 7 %"], ["M", "M: 15 %"], ["Q", "Q: 25 %"], ["H", "H: 30 %"]]} wanted=${wanted} set=${set} /></div>`;
+  ${wanted.profile === "link" && html`<${Text} name="link_host" label="Host of the link" spellcheck=${false} wanted=${wanted} set=${set} />`}</div>`;
 
 const Print = ({ wanted, set }) => html`<div class="pair">
   <${Text} name="size_mm" label="Edge of a code (mm)" inputmode="decimal" wanted=${wanted} set=${set} />
   <${Text} name="dpi" label="Printer (dots per inch)" inputmode="numeric" wanted=${wanted} set=${set} />
-  <${Choice} name="paper" label="Paper" options=${[["a4", "A4"], ["letter", "Letter"]]} wanted=${wanted} set=${set} />
-  <${Text} name="stock" label="Avery sheet" help="Such as L7160; empty for plain paper." spellcheck=${false} wanted=${wanted} set=${set} /></div>`;
+  <${Choice} name="paper" label="Paper" options=${[["a4", "A4"], ["letter", "Letter"]]} wanted=${wanted} set=${set} /></div>`;
 
 function nameOf(answer) {
   return /filename="([^"]+)"/.exec(answer.headers.get("content-disposition") ?? "")?.[1] ?? "labels";

@@ -49,7 +49,7 @@ export default function Scan() {
       show({ url, name, error });
     }
   };
-  const takeText = (text) => show({ found: { codes: [{ text, label: null, problem: null, read_by: {}, corners: [] }], unread: [], decoders: [], advice: null } });
+  const takeText = (text) => show({ found: { codes: [{ text, label: null, problem: null, corners: [] }], unread: [], advice: null } });
   usePasted(take);
   useEffect(() => {
     if (seen?.found?.codes.length && isNarrow) result.current?.scrollIntoView({ block: "start" });
@@ -67,7 +67,7 @@ export default function Scan() {
         ${seen && html`<${Picture} seen=${seen} at=${at} onChoose=${setAt} />`}
       </section>
       <section class="stack" aria-label="What it says" ref=${result}>
-        ${code ? html`<${Label} key=${seen.url + code.text + at} code=${code} decoders=${seen.found.decoders} />` : html`<${Nothing} seen=${seen} />`}
+        ${code ? html`<${Label} key=${seen.url + code.text + at} code=${code} />` : html`<${Nothing} seen=${seen} />`}
       </section>
     </div>`;
 }
@@ -92,7 +92,7 @@ function Nothing({ seen }) {
 }
 
 /** What one code says; the service is asked about it, and each step after that is one request. */
-function Label({ code, decoders }) {
+function Label({ code }) {
   const [steps, setSteps] = useState([]);
   const scanned = steps[0];
   const step = async (method, path, json) => {
@@ -104,7 +104,7 @@ function Label({ code, decoders }) {
     if (code.text !== null) step("POST", "/onboarding/scan-qr", { qr_data: code.text });
   }, []);
   return html`
-    <${WhatItSays} code=${code} decoders=${decoders} scanned=${scanned} />
+    <${WhatItSays} code=${code} scanned=${scanned} />
     ${scanned && !scanned.error && html`<${Journey} scanned=${scanned.answer} step=${step} />`}
     ${steps.length > 0 && html`<div class="card stack"><h2>${plural(steps.length, "request")}</h2><${Exchanges} all=${steps} /></div>`}`;
 }
@@ -128,7 +128,7 @@ function Drop({ onPicture }) {
       <label class="button main file">Choose a file<input class="sr" type="file" accept="image/*" onChange=${choose} /></label>
       <label class="button file only-touch">Take a photograph<input class="sr" type="file" accept="image/*" capture="environment" onChange=${choose} /></label>
     </div>
-    <p class="quiet small">JPEG, PNG or WebP, up to ${bytes(PICTURE_BYTES)} and 64 million pixels. It goes to this service only, which does not keep it.</p>
+    <p class="quiet small">JPEG, PNG or WebP, up to ${bytes(PICTURE_BYTES)} and 50 million pixels. It goes to this service only, which does not keep it.</p>
   </div>`;
 }
 

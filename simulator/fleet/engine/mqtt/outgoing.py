@@ -7,8 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from mqtt5 import PublishPacket
-
 from simulator.fleet.engine.mqtt import packets
 from simulator.fleet.engine.mqtt.ports import Publisher
 from simulator.fleet.engine.wheel import NEVER
@@ -64,13 +62,8 @@ class Outgoing:
                 self._waiting = deque()
             self._waiting.append((topic, payload, retain, publisher, give_up_s))
             return
-        flying = self._flying
-        packet_id = self._last_id % _IDS + 1
-        if packet_id in flying:
-            packet_id = self._free_id()
-        self._last_id = packet_id
-        self._write(PublishPacket(topic, payload, qos=packets.QOS_1, retain=retain, packet_id=packet_id).write())
-        flying[packet_id] = (publisher, now_s, give_up_s)
+        self._write(self._publication(topic, payload, retain=retain))
+        self._flying[self._last_id] = (publisher, now_s, give_up_s)
 
     def _publication(self, topic: str, payload: bytes, *, retain: bool) -> bytes:
         """A PUBLISH with QoS 1 under the next free packet id."""

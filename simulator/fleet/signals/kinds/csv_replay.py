@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, Self
@@ -22,14 +24,13 @@ _EPOCH_MS_FROM: Final = 100_000_000_000
 """Whole numbers from here on are epoch milliseconds (1973 in milliseconds, the year 5138 in seconds)."""
 
 _ROWS_MAX: Final = 2_000_000
-_SORT: Final = "sort the lines by time; if they are of several devices, name the column that says whose: device_column"
-_APART: Final = "a signal 'csv' takes them apart with device_column; else give each device a file of its own"
-_DEVICE_NAMES: Final = frozenset(
-    {"device", "sensor", "node", "host", "station", "machine", "vehicle", "asset", "unit", "gateway", "serial", "imei"}
-    | {"deviceid", "deviceidentifier", "devicename", "sensorid", "sensorname", "nodeid", "hostname", "stationid"}
-    | {"machineid", "vehicleid", "assetid", "unitid", "gatewayid", "serialnumber", "mac", "macaddress"}
+_TEXTS_MAX: Final = 100_000
+"""A column with more different texts than this is one of times or values."""
+_SORT: Final = "sort the lines by time"
+_IDENTIFIES: Final = re.compile(
+    r"(id|identifier|device|sensor|station|machine|series|serial|name|field)$", re.IGNORECASE
 )
-"""Columns that say whose a line is, in lower case and without signs between words."""
+"""Columns of numbers that say whose or of what a line is; of texts any column may."""
 
 
 class CsvSettings(Shape):
@@ -48,9 +49,17 @@ class CsvSettings(Shape):
     every_s: Seconds | None = key("distance of a device's lines where no column has times", unit="s", default=None)
     device_column: str | None = key(
         "the column that says whose a line is, in a file of several devices: device number n plays the lines of the "
-        "n-th of them, and begins again with the first; without it, such a file is refused",
+        "n-th of them, and begins again with the first",
         default=None,
         min_length=1,
+    )
+    where: dict[str, str] | None = key(
+        "in a file of several series the lines that count: column and what it says, such as `{field: temperature}`; "
+        "without it a file is refused in which a column that is not read tells lines apart; `{}` takes all lines",
+        default=None,
+    )
+    none: tuple[float | str, ...] = key(
+        "cells that mean that there is no value, such as -200 or NA; an empty one always does", default=()
     )
     between: Literal["linear", "hold"] = key(
         "between two lines: a straight line, or the earlier value", default="linear"
@@ -140,147 +149,152 @@ class Replay:
         return values[after - 1] + (values[after] - values[after - 1]) * part
 
 
-@dataclass(frozen=True, slots=True)
-class Columns:
-    """Which columns of a file are read.
+class _Table:
+    """The lines of a CSV file that count, with commas or semicolons; behind semicolons a comma may be a decimal one."""
 
-    Attributes:
-        values: the readings; an empty cell is left out.
-        times: None takes ``every_s`` from line to line of a device.
-        devices: whose a line is; None for a file of one device.
-        every_s: distance of a device's lines where no column has times.
-    """
+    def __init__(self, path: Path, settings: CsvSettings) -> None:
+        self.path = path
+        self._settings = settings
+        self._none = {text for text in settings.none if isinstance(text, str)}
+        self._no_numbers = {number for number in settings.none if not isinstance(number, str)}
+        try:
+            with path.open(encoding="utf-8-sig", newline="") as file:
+                head = file.readline()
+                self._decimal_comma = head.count(";") > head.count(",")
+                file.seek(0)
+                reader = csv.DictReader(file, delimiter=";" if self._decimal_comma else ",", skipinitialspace=True)
+                self.rows = self._read(reader)
+        except OSError as error:
+            raise self.fault(f"cannot be read: {error.strerror}") from None
+        except UnicodeDecodeError:
+            raise self.fault("is not UTF-8") from None
+        except csv.Error as error:
+            raise self.fault(f"is not CSV: {error}") from None
 
-    values: str
-    times: str | None = None
-    devices: str | None = None
-    every_s: float | None = None
+    def _read(self, reader: csv.DictReader[str]) -> list[tuple[int, dict[str, str]]]:
+        """The lines with their numbers; each has all columns that are read, as text."""
+        settings = self._settings
+        names, where = reader.fieldnames or (), settings.where
+        wanted = [settings.column, settings.time_column, settings.device_column, *(where or ())]
+        columns = [name for name in wanted if name is not None]
+        if missing := [column for column in columns if column not in names]:
+            raise self.fault(f"has no column {missing[0]!r}; it has {', '.join(names) or 'none'}")
+        others = [] if where is not None else [name for name in names if name not in columns]
+        seen: dict[str, Counter[str]] = {name: Counter() for name in others}
+        rows: list[tuple[int, dict[str, str]]] = []
+        for row in reader:
+            if len(rows) == _ROWS_MAX:
+                raise self.fault(f"has more than {_ROWS_MAX} lines; thin it out")
+            if where and any((row[name] or "").strip() != value for name, value in where.items()):
+                continue
+            for name in [name for name in seen if row[name]]:
+                seen[name][row[name]] += 1
+                if len(seen[name]) > _TEXTS_MAX:
+                    del seen[name]
+            rows.append((reader.line_num, {column: row[column] or "" for column in columns}))
+        self._check_one_series(seen)
+        return rows
 
-    @property
-    def names(self) -> list[str]:
-        """All that have to be there."""
-        return [name for name in (self.values, self.times, self.devices) if name is not None]
+    def _check_one_series(self, seen: Mapping[str, Counter[str]]) -> None:
+        """Refuse lines that a column which is not read tells apart: they are of several series or devices."""
+        for name, texts in seen.items():
+            is_number = any(self.number(text) is not None for text in texts)
+            repeats = 1 < len(texts) < texts.total()
+            if repeats and (not is_number or _IDENTIFIES.search(name)):
+                one, other = list(texts)[:2]
+                raise self.fault(
+                    f"column {name!r} tells lines apart ({one[:40]!r}, {other[:40]!r}): take one series with "
+                    f"'where: {{{name}: {one[:40]}}}', a device for each with 'device_column: {name}', or all lines as "
+                    "one series with 'where: {}'"
+                )
+
+    def number(self, text: str) -> float | None:
+        """The finite number that a text is."""
+        try:
+            value = float(text.replace(",", ".") if self._decimal_comma else text)
+        except ValueError:
+            return None
+        return value if math.isfinite(value) else None
+
+    def value(self, line: int, text: str) -> float | None:
+        """The value of a cell; None where it has none."""
+        text = text.strip()
+        if not text or text in self._none:
+            return None
+        value = self.number(text)
+        if value is None:
+            column = self._settings.column
+            raise self.fault(f"line {line}: {column} {text[:40]!r} is no number; if it means none, name it: 'none'")
+        return None if value in self._no_numbers else value
+
+    def time(self, text: str) -> float | None:
+        """The time of a cell, in seconds; None where it is no time."""
+        value = self.number(text)
+        if value is not None:
+            return value / 1000 if abs(value) >= _EPOCH_MS_FROM else value
+        try:
+            return parse_time(text.strip())
+        except InvalidMessage:
+            return None
+
+    def fault(self, what: str) -> ConfigurationError:
+        """What is wrong with the file."""
+        return ConfigurationError([what], str(self.path))
 
 
-def read_recordings(path: Path, columns: Columns) -> tuple[Recording, ...]:
+def read_recordings(path: Path, settings: CsvSettings) -> tuple[Recording, ...]:
     """Read a column of a CSV file: one recording for each device in it, in the order of their first lines.
 
     Raises:
-        ConfigurationError: the file cannot be read, lacks a column, has lines of several devices and ``columns`` does
-            not say whose they are, or has cells that are no numbers or times; the first such line is named.
+        ConfigurationError: the file cannot be read, lacks a column, has lines of several series and the settings do not
+            say which, or has cells that are no numbers or times; the first such line is named.
     """
-    rows = read_rows(path, columns.names, one_device=columns.devices is None)
+    table, whose = _Table(path, settings), settings.device_column
     found: dict[str, list[tuple[int, dict[str, str]]]] = {}
-    for number, row in rows:
-        found.setdefault(row[columns.devices].strip() if columns.devices else "", []).append((number, row))
-    if columns.devices and "" in found:
-        raise _fault(path, f"line {found[''][0][0]}: {columns.devices} is empty: every line has to say whose it is")
+    for number, row in table.rows:
+        found.setdefault(row[whose].strip() if whose else "", []).append((number, row))
+    if whose and "" in found:
+        raise table.fault(f"line {found[''][0][0]}: {whose} is empty: every line has to say whose it is")
     if not found:
-        raise _fault(path, f"has no value in column {columns.values!r}")
-    return tuple(_recording(path, columns, name, of_device) for name, of_device in found.items())
+        raise table.fault(f"has no value in column {settings.column!r}")
+    return tuple(_recording(table, settings, name, of_device) for name, of_device in found.items())
 
 
-def _recording(path: Path, columns: Columns, device: str, rows: Sequence[tuple[int, dict[str, str]]]) -> Recording:
+def _recording(
+    table: _Table, settings: CsvSettings, device: str, rows: Sequence[tuple[int, dict[str, str]]]
+) -> Recording:
     lines: list[float] = []  # the times of all lines, so that a gap in one column moves it against no other
     times: list[float] = []
     values: list[float] = []
+    clock = settings.time_column
     for place, (number, row) in enumerate(rows):
-        text = row[columns.values].strip()
-        at_s = _time(row[columns.times]) if columns.times else place * (columns.every_s or 1.0)
-        if at_s is None and text:
-            raise _fault(path, f"line {number}: {columns.times} {row[columns.times or ''][:40]!r} is no time")
+        value = table.value(number, row[settings.column])
+        at_s = table.time(row[clock]) if clock else place * (settings.every_s or 1.0)
+        if at_s is None and value is not None:
+            raise table.fault(f"line {number}: {clock} {row[clock or ''][:40]!r} is no time")
         if at_s is None:
             continue
         if lines and at_s <= lines[-1]:
-            raise _fault(path, f"line {number}: {columns.times or 'time'} does not rise; {_SORT}")
+            raise table.fault(f"line {number}: {clock or 'time'} does not rise; {_SORT}")
         lines.append(at_s)
-        if not text:
-            continue
-        value = _number(text)
-        if value is None:
-            raise _fault(path, f"line {number}: {columns.values} {text[:40]!r} is no number")
-        times.append(at_s)
-        values.append(value)
+        if value is not None:
+            times.append(at_s)
+            values.append(value)
     if not values:
-        whose = f" for {columns.devices} {device!r}" if columns.devices else ""
-        raise _fault(path, f"has no value in column {columns.values!r}{whose}")
+        whose = f" for {settings.device_column} {device!r}" if settings.device_column else ""
+        raise table.fault(f"has no value in column {settings.column!r}{whose}")
     first_s = lines[0]
     spans = [lines[n + 1] - lines[n] for n in range(len(lines) - 1)]
-    last_s = sorted(spans)[len(spans) // 2] if spans else columns.every_s or 1.0
+    last_s = sorted(spans)[len(spans) // 2] if spans else settings.every_s or 1.0
     return Recording(tuple(at_s - first_s for at_s in times), tuple(values), lines[-1] - first_s + last_s)
-
-
-def read_rows(path: Path, columns: Sequence[str], *, one_device: bool = True) -> list[tuple[int, dict[str, str]]]:
-    """The rows of a CSV file with their line numbers; each has all of ``columns``, as text.
-
-    Args:
-        path: the file.
-        columns: to read.
-        one_device: lines of several devices are an error; they are known by a column whose name is usual for that.
-
-    Raises:
-        ConfigurationError: the file cannot be read, lacks a column, or has lines of several devices.
-    """
-    rows: list[tuple[int, dict[str, str]]] = []
-    owners: dict[str, str] = {}
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file, skipinitialspace=True)
-            names = reader.fieldnames or ()
-            missing = [column for column in columns if column not in names]
-            if missing:
-                raise _fault(path, f"has no column {missing[0]!r}; it has {', '.join(names) or 'none'}")
-            whose = [name for name in names if one_device and name not in columns and _check_device_column(name)]
-            for row in reader:
-                if len(rows) == _ROWS_MAX:
-                    raise _fault(path, f"has more than {_ROWS_MAX} lines; thin it out")
-                for name in whose:
-                    if row[name] and owners.setdefault(name, row[name]) != row[name]:
-                        both = f"{owners[name][:40]!r} and {row[name][:40]!r}"
-                        raise _fault(path, f"line {reader.line_num}: lines of several devices: {name} {both}; {_APART}")
-                rows.append((reader.line_num, {column: row[column] or "" for column in columns}))
-    except OSError as error:
-        raise _fault(path, f"cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise _fault(path, "is not UTF-8") from None
-    except csv.Error as error:
-        raise _fault(path, f"is not CSV: {error}") from None
-    return rows
-
-
-def _check_device_column(column: str) -> bool:
-    return "".join(filter(str.isalnum, column)).lower() in _DEVICE_NAMES
-
-
-def _number(text: str) -> float | None:
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if math.isfinite(value) else None
-
-
-def _time(text: str) -> float | None:
-    value = _number(text)
-    if value is not None:
-        return value / 1000 if abs(value) >= _EPOCH_MS_FROM else value
-    try:
-        return parse_time(text.strip())
-    except InvalidMessage:
-        return None
-
-
-def _fault(path: Path, what: str) -> ConfigurationError:
-    return ConfigurationError([what], str(path))
 
 
 @register_signal(CsvSettings, reads_file=True)
 def make_signal(_name: str, settings: CsvSettings, context: SignalContext) -> Signal:
     """Make the signal that the settings describe."""
-    columns = Columns(settings.column, settings.time_column, settings.device_column, settings.every_s)
     return Replay(
         settings.file,
-        read_recordings(context.folder / settings.file, columns),
+        read_recordings(context.folder / settings.file, settings),
         linear=settings.between == "linear",
         loop=settings.loop,
         begin_s=context.begin_s(settings.begin),

@@ -1,7 +1,7 @@
 """The kinds of damage: each is a function with the decorator ``damage_kind``, in any module of this package.
 
 A new kind needs no entry elsewhere. The modules are imported by name, so the names decide the order of the kinds in
-manifests and contact sheets.
+manifests.
 """
 
 from __future__ import annotations

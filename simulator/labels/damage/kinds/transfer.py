@@ -12,6 +12,7 @@ from simulator.labels.damage.chance import PortableRandom
 from simulator.labels.damage.kind import damage_kind
 from simulator.labels.damage.label import PIXELS_PER_MODULE, CleanLabel
 from simulator.labels.damage.pixels import Pixels, shrink
+from simulator.labels.symbol.pictures import open_picture
 
 _MODULES_PER_PIXEL: Final = (1 / PIXELS_PER_MODULE, 1.0)
 """At severity 0, which is what a clean label has, and at severity 1."""
@@ -45,5 +46,5 @@ def jpeg(label: CleanLabel, severity: float, chance: PortableRandom) -> Pixels:
     small = shrink(label.pixels, max(1.0, label.module_px / _MESSENGER_PIXELS_PER_MODULE))
     file = io.BytesIO()
     Image.fromarray(small).save(file, "JPEG", quality=round(100 - _quality_lost(severity)))
-    with Image.open(file) as opened:
+    with open_picture(file.getvalue()) as opened:
         return np.asarray(opened.convert("L"))

@@ -27,32 +27,6 @@ def levels(calls) -> LogLevels:
     return LogLevels(lambda delay_s, call: calls.append((delay_s, call)))
 
 
-def test_a_level_holds_for_its_time_and_goes_back_by_itself(levels, calls):
-    told = levels.set("debug", 60.0, "")
-    assert told == {"logger": "all", "level": "debug", "for_s": 60.0, "before": "info"}
-    assert logging.getLogger().level == logging.DEBUG
-    [(delay_s, end)] = calls
-    assert delay_s == 60.0
-    end()
-    assert logging.getLogger().level == logging.INFO
-
-
-def test_the_last_one_set_counts_and_its_end_goes_back_to_what_was_before_all(levels, calls):
-    levels.set("debug", 60.0, "")
-    levels.set("error", 10.0, "")
-    calls[0][1]()
-    assert logging.getLogger().level == logging.ERROR
-    calls[1][1]()
-    assert logging.getLogger().level == logging.INFO
-
-
-def test_zero_seconds_take_it_back_at_once(levels, calls):
-    levels.set("debug", 60.0, "")
-    assert levels.set("debug", 0.0, "")["level"] == "info"
-    calls[0][1]()
-    assert logging.getLogger().level == logging.INFO
-
-
 def test_no_more_wait_for_their_end_than_the_bound_and_then_there_is_room_again(levels, calls):
     for _ in range(WAITING_MAX):
         levels.set("debug", 60.0, "agent.test_levels")
@@ -62,14 +36,6 @@ def test_no_more_wait_for_their_end_than_the_bound_and_then_there_is_room_again(
     for _, end in calls:
         end()
     assert levels.set("debug", 60.0, "agent.test_levels")["level"] == "debug"
-
-
-def test_one_logger_alone(levels, calls):
-    levels.set("debug", 60.0, "agent.test_levels")
-    assert logging.getLogger("agent.test_levels").level == logging.DEBUG
-    assert logging.getLogger().level == logging.INFO
-    calls[0][1]()
-    assert logging.getLogger("agent.test_levels").level == logging.NOTSET
 
 
 @pytest.mark.parametrize("name", ["httpx", "httpcore.http11", "paho"])

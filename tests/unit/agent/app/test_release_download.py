@@ -96,12 +96,6 @@ def refusal(server: Server, folder: Path, **changes) -> str:
     return caught.value.code
 
 
-def test_it_is_there_whole_and_a_second_time_it_is_not_fetched(server, tmp_path):
-    assert fetch(server, tmp_path).read_bytes() == DATA
-    assert fetch(server, tmp_path).read_bytes() == DATA
-    assert server.ranges == [None]
-
-
 def test_what_was_cut_off_goes_on_where_it_was(server, tmp_path, no_wait):
     server.script = ["cut", 503, "cut"]
     assert fetch(server, tmp_path).read_bytes() == DATA
@@ -111,13 +105,6 @@ def test_what_was_cut_off_goes_on_where_it_was(server, tmp_path, no_wait):
 
 def test_a_server_that_does_not_resume_begins_anew(server, tmp_path, no_wait):
     server.script, server.resumes = ["cut"], False
-    assert fetch(server, tmp_path).read_bytes() == DATA
-
-
-def test_a_stop_keeps_what_is_there(server, tmp_path):
-    stopping = threading.Event()
-    stopping.set()
-    assert fetch(server, tmp_path, stopping=stopping) is None
     assert fetch(server, tmp_path).read_bytes() == DATA
 
 

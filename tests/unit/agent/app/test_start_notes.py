@@ -27,20 +27,6 @@ def crash(folder: Path, times: int, reason: str | None = None) -> None:
             notes.crashed(reason)
 
 
-def test_after_so_many_starts_that_died_the_next_one_is_in_safe_mode_and_knows_why(tmp_path):
-    crash(tmp_path, 2, "service readings crashed")
-    assert not start(tmp_path, 1010).is_safe
-    safe = start(tmp_path, 1020)
-    assert safe.is_safe
-    assert "3 start(s) in a row" in safe.why
-    assert "ended without a word" in safe.why  # the last one was killed; the crash before it is not the last
-
-
-def test_what_crashed_last_is_named(tmp_path):
-    crash(tmp_path, 3, "service readings\ncrashed")
-    assert start(tmp_path, 1010).why.endswith("the last one: service readings crashed")
-
-
 def test_a_start_that_ended_in_order_does_not_count(tmp_path):
     for number in range(10):
         notes = start(tmp_path, 1000.0 + number)
@@ -100,14 +86,6 @@ def test_safe_mode_is_left_by_an_ending_in_order_and_one_more_failure_leads_back
     assert start(tmp_path, 1070).lasts_s(LIMITS) == 3000.0
 
 
-def test_an_agent_that_stays_up_after_safe_mode_starts_from_the_beginning(tmp_path):
-    crash(tmp_path, 3)
-    start(tmp_path, 1010).ended_in_order()
-    start(tmp_path, 1020).healthy()
-    crash(tmp_path, 2)
-    assert not start(tmp_path, 1030).is_safe
-
-
 def test_safe_mode_that_dies_too_comes_back_ever_more_slowly_and_keeps_its_reason(tmp_path):
     crash(tmp_path, 3, "the plug-in")
     assert start(tmp_path, 1010).pause_s() == 0
@@ -126,21 +104,6 @@ def test_safe_mode_never_calls_itself_healthy(tmp_path):
     safe = start(tmp_path, 1010)
     safe.healthy()
     assert start(tmp_path, 1020).is_safe
-
-
-def test_another_configuration_is_tried_with_everything(tmp_path):
-    crash(tmp_path, 3)
-    notes = StartNotes(tmp_path)
-    notes.begin(make_moment(1010))
-    notes.fresh()
-    assert not notes.judge(LIMITS)
-    assert not start(tmp_path, 1020).is_safe
-
-
-def test_zero_switches_safe_mode_off(tmp_path):
-    off = SafeModeConfig(starts=0)
-    for number in range(20):
-        assert not start(tmp_path, 1000.0 + number, limits=off).is_safe
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"starts": 5}', '{"starts": [[1]]}', '{"starts": [["b", "x"]]}'])

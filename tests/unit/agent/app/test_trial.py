@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agent.app.lock import StateLock
 from agent.app.starting import Starting
-from agent.app.trial import TrialEnd, find_regressions, outcome_of, put_on_trial
+from agent.app.trial import TrialEnd, find_regressions, put_on_trial
 from agent.config import load_config
-from agent.config.layer import CANDIDATE, FOLDER, KEPT, ROLLED_BACK, TRIAL, Trial, read_trial, sha256_of
+from agent.config.layer import CANDIDATE, FOLDER, KEPT, ROLLED_BACK, Trial, read_trial, sha256_of
 from agent.core.values import Outcome, OutcomeStatus
-from agent.errors import ConfigurationError, StorageError
+from agent.errors import StorageError
 from agent.exit_codes import EXIT_REPLACE
 from agent.handlers.built_in.update_config import DEFAULT_ALLOW
 from agent.handlers.upkeep import ConfigChange, UpkeepRefused
@@ -134,10 +131,6 @@ class TestRefused:
         assert device.refused(config).code == code
         assert read_trial(device.folder) is None
 
-    def test_who_may_change_what_is_never_for_a_command_however_wide_the_settings_are(self, device):
-        allow = {"commands": {"handlers": {"update_config": {"settings": {"allow": ["service"]}}}}}
-        assert device.refused(allow, allow=("commands", "*")).code == "not_allowed"
-
     def test_a_plug_in_that_would_not_be_usable(self, device):
         sensors = {"sensors": [{"name": "board", "type": "system", "settings": {"disk": 5}}]}
         error = device.refused(sensors, allow=("sensors",))
@@ -159,14 +152,6 @@ class TestRefused:
 
 
 class TestProposed:
-    def test_text_is_kept_as_it_came(self, device):
-        text = "# from head office\nlogging: {level: debug}\n"
-        trial = device.propose(text)
-        assert (device.folder / FOLDER / CANDIDATE).read_text() == text
-        assert trial.sha256 == hashlib.sha256(text.encode()).hexdigest()
-        assert trial.changed == ("logging.level",)
-        assert trial.before == {"commands": "ok", "readings": "ok"}
-
     def test_a_patch_changes_the_layer_in_force(self, device):
         device.kept.parent.mkdir()
         device.kept.write_text("logging: {level: debug, format: json}\n")
@@ -182,26 +167,6 @@ class TestProposed:
 
 
 class TestStarts:
-    def test_each_start_counts_and_after_too_many_the_old_layer_is_back(self, device):
-        device.propose({"commands": {"poll": {"idle_s": 90}}}, max_starts=2)
-        for number in (1, 2):
-            starting, idle_s = device.start()
-            assert starting.trial is not None
-            assert (starting.on_trial, starting.trial.starts, idle_s) == (True, number, 90)
-        starting, idle_s = device.start()
-        assert (starting.on_trial, idle_s) == (False, 60)
-        assert starting.trial is not None
-        assert "2 start(s) with it" in starting.trial.reason
-        # And it stays so, until the result is told.
-        assert device.start()[0].trial == starting.trial
-
-    def test_a_stop_in_order_is_no_failed_start(self, device):
-        device.propose({"commands": {"poll": {"idle_s": 90}}}, max_starts=1)
-        for _ in range(5):
-            starting, idle_s = device.start()
-            assert (starting.on_trial, idle_s) == (True, 90)
-            starting.ended_in_order()
-
     def test_a_candidate_that_can_no_longer_be_used_is_taken_back_at_once(self, device):
         device.propose({"commands": {"poll": {"idle_s": 90}}})
         device.path.write_text(device.path.read_text() + "commands: {poll: {slow_s: 100, idle_s: 200}}\n")
@@ -211,54 +176,8 @@ class TestStarts:
         assert starting.trial.phase == ROLLED_BACK
         assert "slow_s" in starting.trial.reason
 
-    def test_the_faults_of_the_file_are_told_also_while_another_agent_runs(self, device):
-        text = device.path.read_text()
-        with StateLock(device.folder):
-            with pytest.raises(ConfigurationError, match="another agent"):
-                device.start()
-            device.path.write_text(text + "loging: 5\n")
-            with pytest.raises(ConfigurationError, match="did you mean 'logging'"):
-                device.start()
-        assert not (device.folder / "starts.json").exists()
-
-    def test_the_starts_before_it_do_not_count_against_it(self, device):
-        for _ in range(4):
-            device.start()
-        device.propose({"commands": {"poll": {"idle_s": 90}}})
-        starting, _ = device.start()
-        assert not starting.notes.judge(load_config(device.path, {}).config.safe_mode)
-
-    def test_a_local_file_that_is_wrong_is_no_failed_start(self, device):
-        device.propose({"commands": {"poll": {"idle_s": 90}}}, max_starts=1)
-        text = device.path.read_text()
-        device.path.write_text(text + "logging: 5\n")
-        for _ in range(3):
-            with pytest.raises(ConfigurationError):
-                device.start()
-        device.path.write_text(text)
-        assert device.start()[1] == 90
-
 
 class TestEnd:
-    def test_well_after_the_probation_it_is_kept_and_told(self, device):
-        trial = device.propose({"commands": {"poll": {"idle_s": 90}}})
-        end = End(device, device.start()[0])
-        assert end.pass_time() == 120.0
-        [(command_id, outcome)] = end.concluded
-        assert command_id == "c1"
-        assert outcome.status is OutcomeStatus.SUCCEEDED
-        assert outcome.result is not None
-        assert outcome.result["sha256"] == trial.sha256 == sha256_of(device.kept)
-        assert not (device.folder / FOLDER / TRIAL).exists()
-        assert device.start()[1] == 90
-
-    def test_after_its_end_the_agents_end_in_order_leaves_no_trial_behind(self, device):
-        device.propose({"commands": {"poll": {"idle_s": 90}}})
-        starting, _ = device.start()
-        End(device, starting).pass_time()
-        starting.ended_in_order()
-        assert read_trial(device.folder) is None
-
     def test_worse_than_before_it_gets_the_time_once_more_and_is_then_taken_back(self, device):
         device.propose({"commands": {"poll": {"idle_s": 90}}})
         end = End(device, device.start()[0])
@@ -275,15 +194,6 @@ class TestEnd:
         assert outcome.status is OutcomeStatus.FAILED
         assert "commands is unreachable (no route)" in str(outcome.error)
         assert read_trial(device.folder) is None
-
-    def test_it_is_kept_when_it_comes_to_be_well_in_the_second_half(self, device):
-        device.propose({})
-        end = End(device, device.start()[0])
-        end.parts["commands"] = Part("unreachable", 0.0)
-        end.pass_time()
-        end.parts["commands"] = Part("ok", 0.0)
-        end.pass_time()
-        assert end.concluded[0][1].status is OutcomeStatus.SUCCEEDED
 
     def test_a_result_that_cannot_be_written_is_tried_again_and_written_once(self, device):
         device.propose({})
@@ -338,11 +248,3 @@ class TestWorse:
     )
     def test_what_counts_as_worse(self, before, now, words):
         assert find_regressions(before, now) == words
-
-    def test_the_outcome_names_the_digest_that_is_in_force(self):
-        trial = Trial("c", "kept", 3, 1.0, "new", "old", ("a",), starts=1)
-        assert outcome_of(trial).result == {"changed": ["a"], "sha256": "new", "starts": 1, "probation_s": 1.0}
-        over = outcome_of(replace(trial, phase=ROLLED_BACK, reason="why"))
-        assert over.result is not None
-        assert over.result["sha256"] == "old"
-        assert over.error == "rolled_back: why; the configuration before it is in force"

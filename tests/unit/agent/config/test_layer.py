@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.config import load_config
-from agent.config.changes import changed_keys, is_covered
+from agent.config.changes import changed_keys
 from agent.config.layer import (
     CANDIDATE,
     FOLDER,
@@ -29,7 +29,6 @@ from agent.config.layer import (
     read_trial,
     roll_back,
     settle,
-    sha256_of,
     write_trial,
 )
 from agent.errors import ConfigurationError
@@ -89,10 +88,6 @@ class TestPrecedence:
         assert loaded.layer == tmp_path / FOLDER / KEPT
         assert load_config(config, {"DEVICE_AGENT_COMMANDS__POLL__IDLE_S": "55"}).config.commands.poll.idle_s == 55
 
-    def test_null_takes_a_key_out_of_the_file(self, config, tmp_path):
-        lay(tmp_path, "commands: {poll: {idle_s: null}}\n")
-        assert load_config(config, {}).config.commands.poll.idle_s == 60
-
     def test_the_layer_is_found_where_systemd_or_the_environment_put_the_state(self, config, tmp_path):
         text = config.read_text().replace(f"state_dir: '{tmp_path}'\n", "")
         config.write_text(text)
@@ -131,12 +126,6 @@ class TestTrialFiles:
         write_trial(tmp_path, TRIED)
         assert layer_in_force(tmp_path) == tmp_path / FOLDER / CANDIDATE
 
-    def test_a_trial_comes_back_as_it_was_written(self, tmp_path):
-        trial = replace(TRIED, before={"commands": "ok"}, reason="because")
-        propose(tmp_path, "a: 1\n", trial)
-        assert read_trial(tmp_path) == trial
-        assert (tmp_path / FOLDER / CANDIDATE).stat().st_mode & 0o777 == 0o600
-
     def test_what_is_kept_replaces_the_layer_however_often_it_is_done(self, tmp_path):
         lay(tmp_path, "a: old")
         propose(tmp_path, "a: new", TRIED)
@@ -166,9 +155,6 @@ class TestTrialFiles:
         lay(tmp_path, text, TRIAL)
         assert read_trial(tmp_path) is None
 
-    def test_a_layer_that_is_not_there_has_the_digest_of_nothing(self, tmp_path):
-        assert sha256_of(tmp_path / "none") == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
-
 
 class TestChanges:
     def test_sensors_are_compared_by_name(self, config):
@@ -186,21 +172,6 @@ class TestChanges:
             ("sensors", "board", "interval_s"),
             ("sensors", "board", "report", "when"),
         ]
-
-    @pytest.mark.parametrize(
-        ("key", "pattern", "covered"),
-        [
-            (("logging", "level"), "logging", True),
-            (("logging", "level"), "logging.level", True),
-            (("logging",), "logging.level", False),
-            (("sensors", "a.b", "interval_s"), "sensors.*.interval_s", True),
-            (("sensors", "new"), "sensors.*.interval_s", False),
-            (("service", "base_url"), "servic", False),
-            (("commands", "handlers", "run", "settings"), "commands.poll", False),
-        ],
-    )
-    def test_a_pattern_covers_a_key_and_what_is_below_it(self, key, pattern, covered):
-        assert is_covered(key, [pattern]) is covered
 
 
 _VALUES = st.recursive(

@@ -77,11 +77,6 @@ def controls() -> FakeControls:
 
 
 @pytest.fixture
-def counted_waits() -> Callable[..., CountedWaits]:
-    return CountedWaits
-
-
-@pytest.fixture
 def make_context(controls: FakeControls) -> Callable[..., CommandContext]:
     def make(**changes) -> CommandContext:
         members = {

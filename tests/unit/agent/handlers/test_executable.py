@@ -29,10 +29,6 @@ def test_the_payload_goes_in_and_the_json_object_comes_out_as_the_result(make_co
     assert handler.handle(payload(valve=[3, "ä"], json="x"), make_context()) == {"opened": [3, "ä"]}
 
 
-def test_the_program_gets_the_payload_as_it_came(make_context):
-    assert shell("cat").handle(payload(a=None, copy=1.5), make_context()) == {"a": None, "copy": 1.5}
-
-
 def test_a_program_that_prints_nothing_succeeds_without_a_result(make_context):
     assert shell("true").handle(payload(), make_context()) is None
 
@@ -63,23 +59,6 @@ def test_the_exit_code_decides_and_not_what_is_written_to_stderr(make_context):
 def test_exit_code_64_rejects_with_the_last_line_of_stderr(make_context):
     with pytest.raises(HandlerRejected, match="rejected_by_program: valve 9 does not exist"):
         shell("echo valve 9 does not exist >&2; exit 64").handle(payload(), make_context())
-
-
-def test_a_program_that_dies_of_a_signal_failed(make_context):
-    with pytest.raises(HandlerFailed, match=r"program_failed: .*ended by SIGKILL"):
-        shell("kill -9 $$").handle(payload(), make_context())
-
-
-def test_a_program_that_hangs_is_ended_and_failed(make_context):
-    with pytest.raises(HandlerFailed, match=r"timeout: the program took longer than 0.1 s"):
-        shell("sleep 60", timeout_s=0.1).handle(payload(), make_context())
-
-
-def test_a_program_is_ended_when_the_command_must_stop(make_context):
-    stopping = threading.Event()
-    stopping.set()
-    with pytest.raises(HandlerFailed, match="stopped"):
-        shell("sleep 60").handle(payload(), make_context(stopping=stopping))
 
 
 @pytest.mark.parametrize(
@@ -113,12 +92,6 @@ def test_100_megabytes_of_text_are_cut_and_marked(make_context):
     assert len(json.dumps(result, ensure_ascii=False).encode()) < 256 * 1024
 
 
-def test_100_megabytes_of_json_fail_with_the_fix(make_context):
-    handler = executable_handler("flood", ExecutableSettings(argv=("head", "-c", "100000000", "/dev/zero")))
-    with pytest.raises(HandlerFailed, match=r"output_too_large: .* larger than 65536 bytes: print less or raise"):
-        handler.handle(payload(), make_context())
-
-
 def test_a_program_that_vanished_after_the_start_fails_with_a_sentence(make_context):
     handler = executable_handler("gone", ExecutableSettings(argv=("/no/such/program",)))
     with pytest.raises(HandlerFailed, match="program_not_started: program /no/such/program does not exist"):
@@ -148,37 +121,7 @@ def test_a_program_that_restarts_the_device_is_not_failed_by_the_restart_it_aske
         shell(script).handle(payload(), make_context(stopping=stopping))
 
 
-def test_two_executables_do_not_share_their_class():
-    first = executable_handler("a", ExecutableSettings(argv=("true",)))
-    second = executable_handler("b", ExecutableSettings(argv=("true",)))
-    assert (first.name, second.name) == ("a", "b")
-
-
 # --- verify, and signs of life --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("text", "outcome"),
-    [
-        ("echo '{\"opened\": 3}'", Outcome(OutcomeStatus.SUCCEEDED, {"opened": 3})),
-        ("true", Outcome(OutcomeStatus.SUCCEEDED)),
-        (
-            "echo 'the valve is stuck' >&2; exit 70",
-            Outcome(OutcomeStatus.FAILED, None, "program_failed: the valve is stuck"),
-        ),
-        ("exit 75", None),
-    ],
-)
-def test_the_verify_program_tells_by_its_exit_code(make_context, text, outcome):
-    found = shell("exit 9", verify=("/bin/sh", "-c", text)).verify(payload(valve=3), make_context())
-    assert found is not None
-    assert found.outcome == outcome
-
-
-@pytest.mark.parametrize("text", ["exit 1", "exit 64", "kill -9 $$", "echo nonsense"])
-def test_a_verify_program_that_ends_otherwise_cannot_tell(make_context, text):
-    with pytest.raises(HandlerFailed):
-        shell("exit 9", verify=("/bin/sh", "-c", text)).verify(payload(), make_context())
 
 
 def test_the_verify_program_gets_the_payload_and_the_environment(make_context):
@@ -195,16 +138,3 @@ def test_an_executable_without_a_verify_program_cannot_tell(make_context):
 def test_a_verify_program_that_is_missing_is_found_at_the_start():
     with pytest.raises(ProgramNotStarted, match="/no/such does not exist"):
         shell("true", verify=("/no/such",)).check()
-
-
-@pytest.mark.parametrize("text", ["echo {}", "echo working >&2"])
-def test_what_a_program_writes_is_a_sign_of_life(make_context, text):
-    signs: list[None] = []
-    shell(text).handle(payload(), make_context(heartbeat=lambda: signs.append(None)))
-    assert signs
-
-
-def test_its_limits_are_those_of_its_settings():
-    handler = shell("true", start_timeout_s=90, inactivity_timeout_s=20, max_attempts=5, grace_s=7)
-    assert (handler.start_timeout_s, handler.inactivity_timeout_s, handler.max_attempts) == (90, 20, 5)
-    assert handler.unwind_s() > 7

@@ -1,9 +1,6 @@
 from __future__ import annotations
 
 import itertools
-import json
-import subprocess
-import sys
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
@@ -137,12 +134,6 @@ def test_a_handler_class_and_a_handler_function_are_found_by_entry_point(entry_p
     }
 
 
-def test_the_configuration_gives_settings_and_a_timeout(entry_point):
-    sections = {"open_door": HandlerSection(timeout_s=1.5, settings={"pin": 9})}
-    loaded = load(entry_point("open_door", "Door"), sections=sections).get("open_door")
-    assert (loaded.timeout_s, loaded.handler.settings.pin) == (1.5, 9)
-
-
 def test_the_configuration_goes_before_what_the_class_says_about_limits_and_attempts(entry_point):
     text = DOOR.replace(
         "lane = ",
@@ -168,20 +159,6 @@ def test_a_class_that_says_nonsense_about_its_limits_is_no_plug_in(entry_point, 
     info = info_of(load(entry_point("open_door", "Door", text)), "open_door")
     assert info.status is PluginStatus.NOT_A_PLUGIN
     assert reason in info.reason
-
-
-def test_only_a_handler_with_a_verify_hook_verifies(entry_point):
-    hook = DOOR.replace("lane = ", "def verify(self, payload, context): return None\n    lane = ")
-    executables = {"valve": {"argv": ["true"]}, "tap": {"argv": ["true"], "verify": ["true"]}}
-    registry = load(entry_point("open_door", "Door", hook), entry_point("knock", "knock"), executables=executables)
-    verifying = {name for name in registry.names() if registry.get(name).handler.verifies()}
-    assert verifying == {"open_door", "tap"}
-
-
-def test_a_handler_that_is_switched_off_is_listed_and_not_used(entry_point):
-    registry = load(entry_point("open_door", "Door"), sections={"open_door": HandlerSection(enabled=False)})
-    assert registry.get("open_door") is None
-    assert info_of(registry, "open_door").status is PluginStatus.DISABLED
 
 
 @pytest.mark.parametrize(
@@ -230,18 +207,6 @@ def test_settings_that_do_not_fit_name_the_member_and_the_near_one(entry_point):
     assert "'pin': input should be a valid integer" in info.reason
 
 
-def test_a_handler_without_settings_refuses_some():
-    info = info_of(load(sections={"ping": HandlerSection(settings={"x": 1})}), "ping")
-    assert info.status is PluginStatus.INVALID_SETTINGS
-    assert info.reason == "handler 'ping' takes no settings: remove x."
-
-
-def test_a_section_that_names_no_handler_is_listed_with_the_near_name():
-    info = info_of(load(sections={"idenfity": HandlerSection()}), "idenfity")
-    assert info.status is PluginStatus.UNKNOWN
-    assert "did you mean 'identify'" in info.reason
-
-
 def test_an_executable_of_the_configuration_wins_over_a_built_in_and_the_loser_is_listed():
     registry = load(executables={"ping": {"argv": ["true"]}})
     assert [(info.origin, info.status) for info in registry.listing() if info.name == "ping"] == [
@@ -265,17 +230,6 @@ def test_of_two_packages_with_one_name_neither_is_used(entry_point):
     losers = [info for info in registry.listing() if info.name == "open_door"]
     assert [info.status for info in losers] == [PluginStatus.CLASH] * 2
     assert all("uninstall all but one" in info.reason for info in losers)
-
-
-def test_an_executable_with_wrong_settings_is_listed_and_the_agent_goes_on():
-    registry = load(
-        executables={"a": {"program": ["true"]}, "b": {"argv": ["/no/such"]}, "c": {"argv": ["true"], "enabled": False}}
-    )
-    assert info_of(registry, "a").status is PluginStatus.INVALID_SETTINGS
-    assert "executable 'a': settings: 'argv' is missing; 'program' is not known here" in info_of(registry, "a").reason
-    assert info_of(registry, "b").status is PluginStatus.CHECK_FAILED
-    assert info_of(registry, "c").status is PluginStatus.DISABLED
-    assert registry.names() == BUILT_INS
 
 
 @pytest.mark.parametrize(
@@ -306,11 +260,6 @@ def test_times_travel_as_text_and_the_handler_key_is_not_part_of_the_payload(ent
     assert (model.door, model.at.year) == (1, 2026)
 
 
-def test_a_long_unknown_name_does_not_come_back_in_full():
-    refusal = judge(load(), {"command": "x" * 10_000})
-    assert len(refusal.message) < 200
-
-
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
@@ -337,25 +286,3 @@ def test_a_function_without_a_payload_model_is_refused_when_it_is_decorated():
     for function in (bare, nothing):
         with pytest.raises(TypeError, match="annotate its first parameter with a pydantic model"):
             handler("bare")(function)
-
-
-def test_importing_the_public_door_imports_nothing_else_and_gives_every_name():
-    script = (
-        "import sys, json, agent\n"
-        "cheap = sorted(m for m in sys.modules if m.startswith(('agent', 'pydantic', 'httpx', 'yaml')))\n"
-        "given = [getattr(agent, name) is not None for name in agent.__all__]\n"
-        "print(json.dumps([cheap, all(given), agent.__all__, sorted(set(agent.__all__) - set(dir(agent)))]))"
-    )
-    out = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True).stdout
-    cheap, all_given, names, undirected = json.loads(out)
-    assert cheap == ["agent"]
-    assert all_given
-    assert names == sorted(names)
-    assert undirected == []
-
-
-def test_a_name_that_the_public_door_does_not_have_is_an_attribute_error():
-    import agent
-
-    with pytest.raises(AttributeError, match="has no attribute 'Handlr'"):
-        _ = agent.Handlr

@@ -64,21 +64,6 @@ def run(reboot, make_context):
     return run_
 
 
-def test_it_asks_once_and_says_nothing_until_the_agent_is_told_to_stop(run, tmp_path, controls):
-    helper = Helper(tmp_path, ACCEPTED, stops_after=4)
-    assert run(helper) is None
-    assert helper.asked == ["reboot"]
-
-
-def test_in_another_boot_it_has_succeeded_and_asks_nothing(run, tmp_path, controls):
-    assert run(Helper(tmp_path, ACCEPTED, stops_after=4)) is None
-    controls.boot_id = "another"
-    helper = Helper(tmp_path)
-    assert run(helper, restarted=True, attempt=2) == {"rebooted": True, "identity": controls.identity()}
-    assert run(helper, restarted=True, attempt=3) == {"rebooted": True, "identity": controls.identity()}
-    assert helper.asked == []
-
-
 def test_in_a_container_that_keeps_its_hosts_boot_id_the_missing_answer_tells(run, tmp_path, controls):
     assert run(Helper(tmp_path, ACCEPTED, stops_after=4)) is None
     (tmp_path / "answer.json").unlink()
@@ -114,33 +99,10 @@ def test_without_a_helper_it_is_rejected_with_what_to_do_and_the_request_is_with
     assert not (tmp_path / "request.json").exists()
 
 
-def test_where_no_request_can_be_written_it_is_rejected_with_the_reason(make_context, tmp_path):
-    reboot = Reboot(Reboot.Settings(request_file=tmp_path / "none" / "request.json", answer_file=tmp_path / "answer"))
-    with pytest.raises(HandlerRejected, match="no_helper: .*No such file.*device-agent.service"):
-        reboot.handle(Reboot.Payload(), make_context(stopping=Helper(tmp_path)))
-
-
-def test_a_refusal_is_the_helpers_own_word(run, tmp_path):
-    with pytest.raises(HandlerRejected, match="too_soon: up for 20 s"):
-        run(Helper(tmp_path, None, HelperAnswer("command-1", "refused", "too_soon", "up for 20 s")))
-
-
-def test_an_action_that_fails_after_it_was_accepted_is_told(run, tmp_path):
-    failed = HelperAnswer("command-1", "failed", "action_failed", "systemctl ended with 1")
-    with pytest.raises(HandlerFailed, match="action_failed: systemctl ended with 1") as caught:
-        run(Helper(tmp_path, ACCEPTED, None, failed))
-    assert not isinstance(caught.value, HandlerRejected)
-
-
 def test_a_reboot_that_never_comes_has_failed(run, tmp_path):
     with pytest.raises(HandlerFailed, match="no_reboot: .*has not gone down within 1 s") as caught:
         run(Helper(tmp_path, ACCEPTED))
     assert not isinstance(caught.value, HandlerRejected)
-
-
-def test_a_helper_that_takes_the_request_and_says_nothing_is_told(run, tmp_path):
-    with pytest.raises(HandlerFailed, match="no_answer"):
-        run(Helper(tmp_path))
 
 
 def test_an_answer_to_an_earlier_command_is_not_taken_for_its_own(run, tmp_path):
@@ -148,44 +110,7 @@ def test_an_answer_to_an_earlier_command_is_not_taken_for_its_own(run, tmp_path)
     assert run(Helper(tmp_path, ACCEPTED, stops_after=4)) is None
 
 
-def test_it_waits_as_long_as_the_command_says_before_it_asks(run, tmp_path):
-    helper = Helper(tmp_path, ACCEPTED, stops_after=5)
-    assert run(helper, delay_s=60.0) is None
-    assert helper.waits[0] == 60.0
-
-
-def test_an_agent_that_stops_during_the_delay_has_asked_for_nothing(run, tmp_path):
-    helper = Helper(tmp_path, stops_after=1)
-    with pytest.raises(HandlerRejected, match="stopped"):
-        run(helper, delay_s=60.0)
-    assert helper.asked == []
-
-
 def test_an_agent_that_stops_before_the_request_was_taken_withdraws_it(run, tmp_path):
     with pytest.raises(HandlerRejected, match="stopped"):
         run(Helper(tmp_path, takes=False, stops_after=2))
     assert not (tmp_path / "request.json").exists()
-
-
-def test_an_agent_that_is_stopped_while_the_helper_works_leaves_the_command_open(run, tmp_path, controls):
-    assert run(Helper(tmp_path, stops_after=1)) is None
-    assert '"command-1"' in controls.recall("reboot")
-
-
-def test_an_id_that_is_no_short_word_is_replaced_in_the_exchange_alone(make_context, tmp_path, reboot):
-    seen = []
-
-    class Peek(Helper):
-        def wait(self, timeout=None):
-            if self.request.exists():
-                seen.append(parse_request(self.request.read_bytes()).id)
-            return super().wait(timeout)
-
-    with pytest.raises(HandlerRejected):
-        reboot.handle(Reboot.Payload(), make_context(stopping=Peek(tmp_path, takes=False), command_id="ü" * 300))
-    assert len(set(seen)) == 1
-    assert len(seen[0]) == 64
-
-
-def test_one_run_may_take_as_long_as_all_its_waits():
-    assert Reboot(Reboot.Settings(answer_timeout_s=60, down_timeout_s=600)).run_timeout_s() > 600 + 60 + 600

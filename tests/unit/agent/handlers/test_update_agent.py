@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
-import threading
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,15 +12,8 @@ from agent.handlers.built_in.update_agent import UpdateAgent
 from agent.handlers.upkeep import UpkeepRefused
 from agent.helper.exchange import HelperAnswer, write_file
 from agent.release.state import (
-    ALREADY_INSTALLED,
-    KEPT,
-    REFUSED,
-    ROLLED_BACK,
     TRYING,
-    Answer,
     Trial,
-    write_answer,
-    write_trial,
 )
 from tests.releases import Maker, write_package
 
@@ -93,65 +83,9 @@ def test_a_bad_release_never_reaches_the_helper(handler, root, maker, make_conte
     assert not (root / "var/lib/device-agent/update/release").exists()
 
 
-def test_a_good_one_is_asked_for_and_without_a_helper_withdrawn(handler, root, maker, make_context):
-    release = maker.release("1.1.0")
-    (root / "var/lib/device-agent/update/release").write_bytes(release.read_bytes())
-    assert rejected(handler, make_context(), payload(release)) == "no_helper"
-    wish = json.loads((root / "var/lib/device-agent/update/request.json").read_text())
-    assert wish == {"command_id": "command-1", "again": False}
-
-
-def test_what_the_helper_refuses_is_rejected(handler, root, maker, make_context):
-    release = maker.release("1.1.0")
-    (root / "var/lib/device-agent/update/release").write_bytes(release.read_bytes())
-    answer = HelperAnswer("command-1", "refused", "not_allowed", "no")
-    write_file(root / "run/device-agent-helper/answer.json", answer, 0o644)
-    assert rejected(handler, make_context(), payload(release)) == "not_allowed"
-
-
 def test_accepted_and_never_installed_is_a_failure_that_says_where_to_look(handler, root, maker, make_context):
     release = maker.release("1.1.0")
     (root / "var/lib/device-agent/update/release").write_bytes(release.read_bytes())
     write_file(root / "run/device-agent-helper/answer.json", HelperAnswer("command-1", "accepted"), 0o644)
     with pytest.raises(HandlerFailed, match=r"no_answer: .*journalctl"):
         handler.handle(payload(release), make_context())
-
-
-@pytest.mark.parametrize("restarted", [False, True])
-def test_the_result_is_that_of_the_trial_whichever_process_reads_it(handler, root, make_context, controls, restarted):
-    settled = []
-    context = make_context(restarted=restarted, no_restart=lambda: settled.append(1))
-    places = type("P", (), {"releases": root / "var/lib/device-agent-releases"})()
-    write_trial(places, replace(TRIAL, phase=KEPT))
-    found = handler.handle(payload(), context)
-    assert found == {"version": "1.1.0", "previous": "package", "starts": 1}
-    assert settled == [1]
-    assert controls.upkeep.sources == []
-
-
-def test_a_release_that_went_back_fails_with_its_reason(handler, root, make_context):
-    places = type("P", (), {"releases": root / "var/lib/device-agent-releases"})()
-    write_trial(places, replace(TRIAL, phase=ROLLED_BACK, reason="3 starts did not last"))
-    with pytest.raises(HandlerFailed, match="rolled_back: version 1.1.0: 3 starts did not last"):
-        handler.handle(payload(), make_context(restarted=True))
-
-
-def test_answers_without_a_trial_are_reported(handler, root, make_context):
-    places = type("P", (), {"releases": root / "var/lib/device-agent-releases"})()
-    write_answer(places, Answer("command-1", ALREADY_INSTALLED, version="1.1.0"))
-    assert handler.handle(payload(), make_context()) == {"version": "1.1.0", "already_installed": True}
-    write_answer(places, Answer("command-1", REFUSED, "busy", "later"))
-    assert rejected(handler, make_context()) == "busy"
-
-
-def test_while_the_trial_goes_on_it_waits_and_ends_with_the_process(handler, root, make_context):
-    places = type("P", (), {"releases": root / "var/lib/device-agent-releases"})()
-    write_trial(places, TRIAL)
-    progress, stopping = [], threading.Event()
-
-    def report(result):
-        progress.append(result)
-        stopping.set()
-
-    assert handler.handle(payload(), make_context(stopping=stopping, report_progress=report)) is None
-    assert progress == [{"phase": "on_trial", "version": "1.1.0", "starts": 1}]

@@ -17,7 +17,7 @@ from agent.release import guard, install, state
 from agent.release.install import REQUEST, InstallRequest
 from agent.release.judge import Seen
 from agent.release.manifest import ReleaseRefused
-from agent.release.places import Limits, Places, read_limits
+from agent.release.places import Places
 from agent.release.state import (
     GOING_BACK,
     KEPT,
@@ -157,16 +157,6 @@ def test_a_disk_that_is_too_small_is_seen_before_anything_is_written(machine, re
     assert machine.refusal(release) == "noexec"
 
 
-def test_where_no_service_runs_nothing_can_be_proven(machine, release):
-    machine.active = "inactive"
-    assert machine.refusal(release) == "not_running"
-
-
-def test_an_agent_of_pip_has_no_package_to_go_back_to(machine, release):
-    (machine.places.base / "release.json").unlink()
-    assert machine.refusal(release) == "not_packaged"
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -183,43 +173,7 @@ def test_wrong_limits_are_said_and_not_guessed(machine, release, text):
     assert machine.refusal(release) == "misconfigured"
 
 
-def test_limits_are_roots_or_the_defaults(machine):
-    assert read_limits(machine.places) == Limits(120.0, 600.0, 3)
-    machine.places.configuration.write_text("[update]\nprobation_s = 5\ndeadline_s = 20\n")
-    machine.places.configuration.chmod(0o644)
-    assert read_limits(machine.places) == Limits(5, 20, 3)
-
-
 # --- installed --------------------------------------------------------------------------------------------------------
-
-
-def test_an_installed_release_runs_from_the_next_start_and_each_start_is_counted(machine, release):
-    trial = machine.install(release, command_id="c1")
-    assert trial is not None
-    assert (trial.phase, trial.version, trial.previous, trial.command_id) == (TRYING, "1.1.0", "", "c1")
-    assert machine.runs() == "package"
-    for starts in (1, 2, 3):
-        guard.start(machine.places)
-        assert read_trial(machine.places).starts == starts
-        assert machine.runs() == "1.1.0"
-    # The fourth start is the way back.
-    guard.start(machine.places)
-    lost = read_trial(machine.places)
-    assert (lost.phase, machine.runs()) == (ROLLED_BACK, "package")
-    assert "3 starts" in lost.reason
-
-
-def test_the_same_release_again_does_nothing_and_one_that_was_taken_back_needs_a_word(machine, release):
-    trial = machine.install(release)
-    assert machine.install(release) == trial  # on trial already: an earlier run was cut off
-    write_trial(machine.places, replace(trial, phase=KEPT))
-    assert machine.install(release) is None
-    state.take_back(machine.places, trial, "no good")
-    guard.start(machine.places)
-    assert machine.refusal(release) == "taken_back_before"
-    again = machine.install(release, again=True)
-    assert again is not None
-    assert again.lost == ()
 
 
 def test_the_agents_user_can_read_all_of_it_and_hold_no_lock(machine, release):
@@ -232,11 +186,6 @@ def test_the_agents_user_can_read_all_of_it_and_hold_no_lock(machine, release):
         elif not path.is_symlink():
             assert mode & 0o044 == 0o044, path
             assert mode & 0o022 == 0, path
-
-
-def test_another_release_while_one_is_on_trial_waits(machine, maker, release):
-    machine.install(release)
-    assert machine.refusal(maker.release("1.2.0")) == "busy"
 
 
 def test_another_build_of_the_version_that_runs_is_refused(machine, maker, release):
@@ -291,14 +240,6 @@ def watched(machine: Machine, clock: list[float], monkeypatch, until: int = 1000
     return read_trial(machine.places)
 
 
-def test_a_release_that_is_well_is_kept(machine, release, monkeypatch):
-    trial = machine.install(release)
-    guard.start(machine.places)
-    machine.seen = Seen(True, 7, "1.1.0", True, "ok", 1e9)
-    assert watched(machine, [trial.began_s], monkeypatch).phase == KEPT
-    assert machine.runs() == "1.1.0"
-
-
 def test_only_what_worked_before_has_to_work_each_by_its_name(machine, release, monkeypatch):
     machine.seen = replace(
         machine.seen, working=frozenset({"handler:ping", "sensor:b"}), faults={"sensor:a": "failing"}
@@ -319,15 +260,6 @@ def test_a_store_that_the_release_cannot_write_is_a_reason_to_go_back(machine, r
     machine.seen = Seen(True, 7, "1.1.0", True, "ok", 1e9, faults={"store": "failing", "handler:new": "not_loaded"})
     lost = watched(machine, [trial.began_s], monkeypatch)
     assert lost.reason.endswith("store worked before and does not now: failing")
-
-
-def test_a_release_that_is_ready_and_deaf_goes_back_and_says_so(machine, release, monkeypatch):
-    trial = machine.install(release)
-    guard.start(machine.places)
-    machine.seen = Seen(True, 7, "1.1.0", False, "unreachable", 1e9)
-    lost = watched(machine, [trial.began_s], monkeypatch)
-    assert (lost.phase, machine.runs()) == (ROLLED_BACK, "package")
-    assert "no exchange with the server (unreachable)" in lost.reason
 
 
 def test_a_restart_that_nobody_made_is_asked_for(machine, release, monkeypatch):
@@ -412,15 +344,6 @@ def test_members_of_the_state_and_the_answer_that_are_not_known_are_left_out(mac
 
 
 # --- for the agent ----------------------------------------------------------------------------------------------------
-
-
-def test_the_agents_request_is_served_and_its_command_is_named(machine, release):
-    folder = machine.places.download
-    (folder / "release").write_bytes(release.read_bytes())
-    (folder / REQUEST).write_text('{"command_id": "c9", "again": false}')
-    assert install.serve(machine.places) == 0
-    assert read_trial(machine.places).command_id == "c9"
-    assert machine.asked == [("--no-block", "start", "device-agent-trial.service")]
 
 
 def test_a_refusal_is_answered_under_the_commands_name(machine, tmp_path):

@@ -15,13 +15,6 @@ def seen(**changes) -> Seen:
     return Seen(**{name: changes.get(name, getattr(WELL, name)) for name in Seen.__slots__})
 
 
-def test_what_is_well_for_the_probation_is_kept_and_not_before():
-    judge = Judge(TRIAL)
-    assert judge.look(WELL, 100) is Verdict.WAIT
-    assert judge.look(WELL, 159) is Verdict.WAIT
-    assert judge.look(WELL, 160) is Verdict.KEEP
-
-
 def test_another_process_begins_its_probation_anew():
     judge = Judge(TRIAL)
     judge.look(WELL, 100)

@@ -86,28 +86,6 @@ def hanging():
     sensor.let_go.set()
 
 
-def test_each_sensor_is_read_once_and_answers_under_its_name():
-    sensor = Given({"a": 1.5, "b": 2})
-    outcomes = reader_of(one=sensor, two=Given({"c": 3})).read()
-    assert dict(outcomes["one"].values) == {"a": 1.5, "b": 2}
-    assert dict(outcomes["two"].values) == {"c": 3}
-    assert outcomes["one"].error is None
-    assert sensor.reads == 1
-
-
-def test_only_the_named_sensors_are_read():
-    one, two = Given({"a": 1}), Given({"b": 1})
-    assert list(reader_of(one=one, two=two).read(["two", "two"])) == ["two"]
-    assert (one.reads, two.reads) == (0, 1)
-
-
-def test_an_unknown_name_is_a_key_error_and_nothing_is_read():
-    one = Given({"a": 1})
-    with pytest.raises(KeyError, match="cellar"):
-        reader_of(one=one).read(["one", "cellar"])
-    assert one.reads == 0
-
-
 @pytest.mark.parametrize(
     ("fault", "sentence"),
     [
@@ -131,13 +109,6 @@ def test_a_failing_sensor_has_a_reason_and_never_hides_the_others(fault, sentenc
     assert outcomes["bad"].error == sentence
     assert not outcomes["bad"].values
     assert dict(outcomes["good"].values) == {"x": 1.0}
-
-
-def test_one_refused_reading_leaves_the_sensors_other_readings():
-    outcome = reader_of(one=Given({"a": math.nan, "b": 2.0})).read()["one"]
-    assert dict(outcome.values) == {"b": 2.0}
-    assert outcome.error is None
-    assert outcome.refused == ("reading 'a' is nan, not a finite number",)
 
 
 def test_a_hung_sensor_times_out_and_the_others_answer(hanging):
@@ -248,11 +219,6 @@ def test_a_name_stays_with_its_sensor_even_while_that_one_fails():
     assert dict(reader.read()["cellar"].values) == {"cellar_temperature_c": 12.0}
 
 
-def test_a_prefixed_sensor_is_prefixed_from_the_start():
-    reader = reader_of(prefixed=("cellar",), cellar=Given({"temperature_c": 12.0}))
-    assert dict(reader.read()["cellar"].values) == {"cellar_temperature_c": 12.0}
-
-
 def test_closing_releases_every_sensor_even_when_one_objects(caplog):
     class Objecting(Given):
         def close(self) -> None:
@@ -271,10 +237,3 @@ def test_closing_interrupts_a_read_under_way_and_then_releases_the_sensor():
     reader.read()
     reader.close(timeout_s=10)
     assert sensor.closed
-
-
-def test_closing_leaves_a_sensor_alone_that_is_stuck(hanging):
-    reader = reader_of(stuck=hanging)
-    reader.read()
-    reader.close(timeout_s=0.01)
-    assert not hanging.closed

@@ -162,4 +162,4 @@ def test_without_the_extra_the_fix_is_named(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True, timeout=60
     )
-    assert "pip install '.[signing]' in a clone of device-agent" in done.stdout
+    assert "pip install '.[device]' in a clone of device-agent" in done.stdout

@@ -10,7 +10,7 @@ import pytest
 from agent.errors import ConfigurationError
 from simulator.fleet.faults.registry import KINDS
 from simulator.fleet.record import VerdictStatus
-from tests.virtual_fleet.scenarios import CONTEXTS, Looker, frozen, limited, merged
+from tests.virtual_fleet.scenarios import CONTEXTS, Looker, frozen, limited, merged, write_files
 from tests.virtual_fleet.service import Sent
 
 CORE = ("core-poll", "core-hold", "core-mqtt")
@@ -74,6 +74,15 @@ def test_a_frozen_service_is_seen_and_a_busy_one_is_waited_for(looker):
     assert stuck.count("http.sensor_data", "ok") < stuck.count("http.sensor_data")
     busy = looker(CONTEXTS["core-poll"], limited).run
     assert busy.count("http.sensor_data", "limited") == DEVICES, "nobody asks again before Retry-After is over"
+
+
+def test_devices_share_the_keys_of_a_pool_and_defy_a_limit_where_they_are_told_to(looker):
+    write_files(looker.folder)
+    keys = [{"api_key": f"mk_{name}", "secret_key_file": name} for name in ("one", "two")]
+    run = looker(merged(CONTEXTS["core-poll"], {"target": {"keys": keys, "on_limited": "defy"}}), limited).run
+    used = {(each.device, each.headers["x-api-key"]) for each in run.batches}
+    assert used == {(device, "mk_one" if device < DEVICES / 2 else "mk_two") for device in range(DEVICES)}
+    assert run.count("http.sensor_data", "limited") > 3 * DEVICES
 
 
 def test_open_arrivals_keep_their_rate_and_closed_users_wait_for_their_answers(looker):

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.labels.damage.flip import WIDTH, FlipOutcome, Probes, find_flips, must_not_scan
+from simulator.labels.damage.flip import WIDTH, FlipOutcome, Probes, find_flips
 from simulator.labels.damage.verdict import PictureVerdict
 
 
@@ -53,35 +52,3 @@ def test_severities_asked_for_are_tried_too():
     probes, _ = _probes(lambda severity: not 0.44 < severity < 0.46)
     (flip,) = find_flips(probes, [0.45])
     assert flip.last_legible <= 0.44 < flip.first_lost <= 0.45
-
-
-@pytest.mark.parametrize(
-    ("said", "mildest"),
-    [
-        ({0.2: "r", 0.4: "n", 0.6: "n"}, 0.4),
-        ({0.2: "n", 0.4: "r", 0.6: "n"}, 0.6),
-        ({0.2: "n", 0.4: "n", 0.6: "r"}, None),
-        ({0.2: "n", 0.4: "m", 0.6: "n"}, 0.6),
-        ({0.2: "s"}, None),
-        ({0.2: "c", 0.4: "c"}, None),
-        ({0.2: ""}, None),
-        ({}, None),
-    ],
-)
-def test_what_must_not_scan_is_found_by_no_decoder_from_there_on(said, mildest):
-    verdicts = {
-        "r": PictureVerdict.READ,
-        "n": PictureVerdict.NOT_FOUND,
-        "m": PictureVerdict.MISREAD,
-        "s": PictureVerdict.SEVERAL,
-        "c": PictureVerdict.CRASHED,
-    }
-    assert must_not_scan({at: tuple(verdicts[one] for one in word) for at, word in said.items()}) == mildest
-
-
-def test_one_decoder_that_still_reads_keeps_a_label_from_the_must_fail_folder():
-    said = {
-        0.5: (PictureVerdict.NOT_FOUND, PictureVerdict.READ),
-        0.7: (PictureVerdict.NOT_FOUND, PictureVerdict.NOT_FOUND),
-    }
-    assert must_not_scan(said) == 0.7

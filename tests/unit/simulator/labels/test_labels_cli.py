@@ -26,39 +26,33 @@ def test_json_is_one_object_on_standard_output_and_nothing_else(tmp_path):
     result = _run("make", "--product-id", "p-1", "--count", 2, "--out", tmp_path, "--formats", "png", "--json")
     answer = json.loads(result.stdout)
     assert answer["labels"] == 2
-    assert answer["sheet"] is None
-    assert json.loads((tmp_path / "manifest.json").read_text())["decoders"] == answer["decoders"]
+    assert answer["files"] == {}
+    assert json.loads((tmp_path / "manifest.json").read_text())["batch"]["decoders"] == answer["decoders"]
 
 
 def test_every_option_reaches_the_manifest(tmp_path):
+    (tmp_path / "grid.yaml").write_text("{columns: 2, rows: 3, label_width_mm: 90, label_height_mm: 60}")
     result = _run(
-        *("make", "--product-id", "p-9", "--count", 2, "--out", tmp_path, "--prefix", "ACME-", "--first-serial", 8),
-        *("--size-mm", 40, "--dpi", 203, "--level", "q", "--formats", "png, PDF", "--paper", "letter"),
-        *("--offset-x-mm", 0.5, "--offset-y-mm", -1.5, "--skip-cells", 3, "--marks", "outline", "--text", "serial"),
-        *("--label-mm", "60x45", "--quantity", 2, "--tape-mm", 50, "--print-growth-um", 40, "--contrast", 0.6),
+        *("make", "--product-id", "p-9", "--count", 2, "--out", tmp_path / "out", "--template", "ACME-{serial:06d}"),
+        *("--first-serial", 8, "--size-mm", 40, "--dpi", 203, "--formats", "png, PDF", "--paper", "letter"),
+        *("--label-mm", "60x45", "--grid", tmp_path / "grid.yaml", "--profile", "link", "--link-host", "A.example"),
     )
     assert result.exit_code == 0, result.stderr
-    batch = json.loads((tmp_path / "manifest.json").read_text())["batch"]
+    batch = json.loads((tmp_path / "out" / "manifest.json").read_text())["batch"]
+    assert (batch.pop("grid")["columns"], batch.pop("decoders")[0]) == (2, "zxing")
+    assert batch.pop("encoder").startswith("zxing-cpp ")
     assert batch == {
         "product_id": "p-9",
         "count": 2,
         "template": "ACME-{serial:06d}",
         "first_serial": 8,
-        "profile": "json",
-        "level": "Q",
+        "profile": "link",
+        "link_host": "a.example",
         "size_mm": 40.0,
         "dpi": 203,
-        "formats": ["pdf", "png"],
+        "formats": ["png", "pdf"],
         "paper": "letter",
-        "stock": None,
-        "grid": None,
-        "placing": {"offset_x_mm": 0.5, "offset_y_mm": -1.5, "skip_cells": 3},
-        "marks": "outline",
-        "label_text": ["serial"],
         "label_mm": [60.0, 45.0],
-        "quantity": 2,
-        "tape_mm": 50,
-        "print_assumptions": {"growth_um": 40.0, "contrast": 0.6},
     }
 
 
@@ -80,7 +74,6 @@ def test_options_come_from_the_environment_too(tmp_path):
         (("--count", "0"), "count is 0: give 1 or more"),
         (("--count", "x"), "x"),
         (("--template", "{nope}"), "only {serial}"),
-        (("--template", "a", "--prefix", "b"), "not both"),
         (("--formats", "png,bmp"), "bmp asked for"),
         (("--size-mm", "3"), "would fit"),
     ],

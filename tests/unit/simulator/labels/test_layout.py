@@ -65,7 +65,7 @@ def test_a_long_text_shrinks_first_and_wraps_at_a_hyphen_then():
 
 
 def test_a_text_that_does_not_fit_is_refused_with_what_would():
-    with pytest.raises(LabelError, match=r"does not fit a label of 25\.4 x 10 mm beside a code of 8 mm.*--text none"):
+    with pytest.raises(LabelError, match=r"a label of 25\.4 x 10 mm beside a code of 8 mm.*shorter identifiers"):
         lay_out(Room(25.4, 10, 1), 8, ["X" * 200], measure_pdf)
 
 

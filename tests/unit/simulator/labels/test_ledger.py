@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import textwrap
@@ -118,7 +117,7 @@ def test_a_ledger_that_cannot_be_written_is_one_line(tmp_path):
 
 
 def test_two_processes_never_get_the_same_serial(tmp_path):
-    total = int(os.environ.get("LEDGER_SERIALS", "400"))
+    total = 400
     commands = [
         [sys.executable, "-c", textwrap.dedent(TAKING), str(tmp_path / "s.jsonl"), name, str(total), "20"]
         for name in ("left", "right")
@@ -133,7 +132,7 @@ def test_two_processes_never_get_the_same_serial(tmp_path):
 
 
 def _make(out, ledger, **changes):
-    given = {"product_id": "p", "count": 3, "out": out, "formats": ["png"], "decoders": ["zxing"], "size_mm": 9}
+    given = {"product_id": "p", "count": 3, "out": out, "formats": ["png"], "size_mm": 9}
     return make_labels(**{**given, "ledger": ledger, **changes})
 
 
@@ -148,51 +147,15 @@ def test_two_batches_with_one_ledger_never_overlap_and_a_resumed_one_keeps_its_s
         _make(tmp_path / "b", ledger, on_progress=blow)
     third = _make(tmp_path / "c", ledger)
     second = _make(tmp_path / "b", ledger)
-    assert [label.serial for label in second.labels] == [4, 5, 6]
-    assert [label.serial for label in third.labels] == [7, 8, 9]
-    assert second.resumed == 1
+    assert [label.order.serial for label in second.labels] == [4, 5, 6]
+    assert [label.order.serial for label in third.labels] == [7, 8, 9]
     assert any("reserved for this folder already" in note for note in second.warnings)
     assert [r.made for r in Ledger(ledger).reservations()] == [True, True, True]
     assert json.loads(second.manifest_json.read_text())["batch"]["reservation"] == 2
 
 
 def test_what_cannot_be_made_takes_no_serial(tmp_path):
-    for changes in ({"size_mm": 1}, {"count": 0}, {"template": "fixed"}, {"formats": ["gif"]}, {"level": "Z"}):
+    for changes in ({"size_mm": 1}, {"count": 0}, {"template": "fixed"}, {"formats": ["gif"]}):
         with pytest.raises(LabelError):
             _make(tmp_path / "a", tmp_path / "serials.jsonl", **changes)
     assert not (tmp_path / "serials.jsonl").exists()
-
-
-def _batch(out, **changes):
-    given = {"product_id": "p", "count": 4, "out": out, "formats": ["png"], "decoders": ["zxing"], "size_mm": 9}
-    return make_labels(**{**given, **changes})
-
-
-def _said(batch):
-    """Its warnings, without that about the one decoder."""
-    return [warning for warning in batch.warnings if "one decoder" not in warning]
-
-
-def test_a_batch_with_the_serials_of_one_beside_it_names_that_one_and_the_ways_out(tmp_path):
-    assert _said(_batch(tmp_path / "a")) == []
-    (said,) = _said(_batch(tmp_path / "b", first_serial=3))
-    assert said == (
-        f"{tmp_path / 'a'} has labels of the same devices, SIM-000003 to SIM-000004: give --first-serial 5, or let "
-        "--ledger FILE hand out each serial once"
-    )
-    (said,) = _said(_batch(tmp_path / "c", count=1, first_serial=6, ledger=tmp_path / "ledger"))
-    assert f"{tmp_path / 'b'} has labels of the same devices, SIM-000006: give --first-serial 7" in said
-    again = _said(_batch(tmp_path / "c", count=1, first_serial=6, ledger=tmp_path / "ledger"))
-    assert any("SIM-000006" in one for one in again), "said as often as it is made"
-
-
-def test_the_ways_out_of_shared_serials_are_quiet(tmp_path):
-    _batch(tmp_path / "a")
-    assert _said(_batch(tmp_path / "b", first_serial=5)) == []
-    assert _said(_batch(tmp_path / "ledger-1", product_id="q", ledger=tmp_path / "ledger")) == []
-    assert _said(_batch(tmp_path / "ledger-2", product_id="q", ledger=tmp_path / "ledger")) == []
-    assert _said(_batch(tmp_path / "d", template="OTHER-{serial:06d}")) == []
-    assert _said(_batch(tmp_path / "a")) == [], "its own labels"
-    (tmp_path / "a" / "manifest.json").write_text("no manifest")
-    (tmp_path / "b" / "manifest.json").write_text('{"labels": [], "batch": {"first_serial": "x"}}')
-    assert _said(_batch(tmp_path / "e")) == []

@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 
 from agent.errors import ConfigurationError, Forbidden, TransportError, Unauthorized
 from simulator.labels.payload import label_text
-from simulator.onboarding.audit_trail import NoAuditTrail
 from simulator.onboarding.campaign import Campaign, key_of
-from simulator.onboarding.campaign_report import campaign_json, campaign_lines, checks_of_campaign
+from simulator.onboarding.campaign_report import campaign_json, campaign_lines
 from simulator.onboarding.case_labels import ProductAccount
 from simulator.onboarding.cleanup import clean_up
 from simulator.onboarding.journal import Journal, Place, leftovers, parse_journal, read_journal
@@ -26,7 +25,6 @@ from simulator.onboarding.quota import QuotaGate, Timing
 from simulator.onboarding.retrying import Retrier
 from simulator.onboarding.steps import MARK, Account, RunContext, Subject
 from simulator.onboarding.tally import Tally
-from simulator.report_parts.checks import Mark
 from tests.onboarding_fakes import FAULTS, Clock, MemoryService
 
 PLAN = Plan("run1", "u-1", concurrency=1)
@@ -38,7 +36,7 @@ def labels(count):
     ]
 
 
-def start(service, count=3, *, plan=PLAN, journal=None, clock=None, trail=None, **more):
+def start(service, count=3, *, plan=PLAN, journal=None, clock=None, tally=None, **more):
     clock = clock or Clock()
     timing = Timing(clock, clock.sleep)
     gate = QuotaGate(timing)
@@ -46,7 +44,7 @@ def start(service, count=3, *, plan=PLAN, journal=None, clock=None, trail=None, 
         Account(service, gate),
         plan.user_id,
         journal=journal or Journal(None, {}),
-        trail=trail or NoAuditTrail(),
+        tally=tally,
         wall=clock,
     )
     home = ProductAccount(service, Retrier(gate, timing, draw=lambda: 0.5))
@@ -261,17 +259,14 @@ def test_cleanup_takes_back_what_a_killed_run_left_and_looks_up_what_is_in_doubt
 
 
 def test_the_report_counts_first_attempts_apart_from_retries_and_names_each_label():
-    tally = Tally(NoAuditTrail())
+    tally = Tally()
     service = MemoryService(faults=["none", "lost"])
-    report, _ = start(service, 2, trail=tally)
+    report, _ = start(service, 2, tally=tally)
     document = campaign_json(report, PLAN, tally.as_json(), 0, 0)
     assert json.loads(json.dumps(document))["outcomes"]["registered"] == 2
     assert (document["lost_answers"], document["settled_by_list"]) == (1, 1)
     assert document["list_at_the_end"]["agrees"] is True
     assert any("1; 1 label(s) found in the list" in text for _, text in campaign_lines(report, document))
-    checks = checks_of_campaign(report, document, "http://x", "2026-01-01T00:00:00Z")
-    assert [check.mark for check in checks.checks] == [Mark.NOTED, Mark.GOOD]
-    assert checks.is_good
 
 
 def test_a_device_that_vanished_or_was_doubled_is_told_by_name():

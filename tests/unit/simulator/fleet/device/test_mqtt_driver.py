@@ -312,29 +312,6 @@ def test_a_message_beyond_the_brokers_limits_is_set_aside(rig):
 DUPLICATES = {"kind": "duplicates", "at_s": 0, "duration_s": 1000, "often": 1.0, "copies": 2, "delay_s": 3}
 
 
-@pytest.mark.parametrize(
-    ("key", "keys"), [("same", {"run-0-1"}), ("fresh", {"run-0-1", "run-0-1-copy-1", "run-0-1-copy-2"})]
-)
-def test_copies_go_out_later_and_nobody_waits_for_them(key, keys):
-    rig = Rig({**DUPLICATES, "idempotency_key": key})
-    rig.up()
-    assert rig.readings() == ["run-0-1"]
-    rig.driver.sample(on=False)
-    rig.engine.puback()
-    rig.confirm("run-0-1")
-    assert rig.driver.has_settled()
-    rig.pass_s(7)
-    sent = [json.loads(payload) for topic, payload, _ in rig.engine.published if topic == topics.sensor_data(ID)]
-    assert {each.pop("key") for each in sent} == keys
-    assert sent[0] == sent[1] == sent[2]
-    rig.engine.puback()
-    rig.engine.puback()
-    assert rig.observed.of("mqtt.sensor_data") == [OutcomeClass.OK] * 3
-    assert rig.observed.attempts("mqtt.sensor_data") == [Attempt.FIRST, Attempt.AMBIGUOUS, Attempt.AMBIGUOUS]
-    assert rig.observed.of("mqtt.receipt") == [OutcomeClass.OK]
-    assert rig.ledger.accepted == 1
-
-
 def test_copies_that_the_gateway_cannot_read_are_not_taken_for_the_next_message():
     broken = {"kind": "broken_json", "at_s": 0, "duration_s": 15, "often": 1.0}
     rig = Rig(broken, {**DUPLICATES, "delay_s": 0, "duration_s": 15})
@@ -355,25 +332,3 @@ def test_copies_that_the_gateway_cannot_read_are_not_taken_for_the_next_message(
     assert not rig.driver.has_settled()
     rig.confirm(second)
     assert rig.ledger.accepted == 1
-
-
-def test_who_defies_limits_sends_although_the_gateway_asks_for_a_pause():
-    rig = Rig(defies_limit=True)
-    rig.up()
-    rig.engine.deliver(topics.notice(ID), encode(Notice(retry_after_s=600.0)), None)
-    assert len(rig.readings()) == 1
-
-
-def test_late_batches_are_held_whatever_the_connection_and_the_gateway_do():
-    rig = Rig({"kind": "late_batches", "at_s": 0, "duration_s": 1000, "hold_s": 100, "together": True})
-    rig.up()
-    rig.pass_s(20)
-    rig.engine.lose()
-    rig.pass_s(10)
-    rig.engine.stand()
-    rig.engine.deliver(topics.notice(ID), encode(Notice(time=EPOCH_S)), None)
-    rig.engine.puback()
-    rig.pass_s(60)
-    assert rig.engine.waiting == []
-    rig.pass_s(12)
-    assert len(rig.readings()) >= 9

@@ -30,11 +30,15 @@ from simulator.fleet.device.runtime import DeviceRuntime
 from simulator.fleet.device.store import Disk
 from simulator.fleet.device.virtual_device import Channel, VirtualDevice
 from simulator.fleet.engine.ports import HttpAnswer
-from tests.exhaustive import EXHAUSTIVE
 from tests.unit.simulator.fleet.device.answering import answer_of
 
 START_S = 1_767_225_600.0
 FINAL = {"succeeded", "failed", "rejected", "expired"}
+
+
+def answer_of(status: int, headers: dict[str, str], body: bytes) -> HttpAnswer:
+    """An answer as an engine hands it over."""
+    return HttpAnswer(status, [(name.encode(), value.encode()) for name, value in headers.items()], body)
 
 
 @dataclass
@@ -223,7 +227,7 @@ STEPS = st.lists(
 TROUBLE = st.sampled_from(["none", "none", "none", "request lost", "answer lost", "500", "429", "portal"])
 
 
-@settings(max_examples=500 if EXHAUSTIVE else 50)
+@settings(max_examples=50)
 @given(STEPS, st.lists(TROUBLE, max_size=60))
 def test_whatever_fails_every_command_ends_and_every_reading_is_stored_once(steps, troubles):
     waiting = iter(troubles)

@@ -1,28 +1,29 @@
-"""What a worker plays: each event once, the phases behind a barrier when it opens, the devices' own power always."""
+"""What workers play: each event once, however the fleet is dealt out, and phases behind a barrier when it opens."""
 
 from __future__ import annotations
 
 import json
 import sys
 from collections import Counter
+from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simulator.fleet.device.virtual_device import VirtualDevice
 from simulator.fleet.plan.events import Event, EventKind
 from simulator.fleet.plan.feed import EventFeed
 from simulator.fleet.plan.plan import Plan
-from simulator.fleet.plan.power import contact_of, own_losses, power_of
 from simulator.fleet.plan.timeline import Timeline
 from simulator.fleet.scenario.model import Scenario
 
-HOLD = {"kind": "hold", "name": "hold", "duration_s": 10}
-WAIT = {**HOLD, "name": "wait", "until": "online >= 99%", "until_within_s": 100}
-STORM = {"kind": "storm", "name": "storm", "duration_s": 20, "away_s": 4}
-SWITCHES = {EventKind.SWITCH_ON, EventKind.SWITCH_OFF, EventKind.RECONNECT, EventKind.DISCONNECT}
+HOLD = {"kind": "hold", "duration_s": 10}
+RAMP = {"kind": "ramp", "duration_s": 10}
+WAIT = {**HOLD, "until": "online >= 99%", "until_within_s": 100}
+STORM = {"kind": "storm", "duration_s": 20, "away_s": 4}
+ON_OFF = {EventKind.SWITCH_ON: EventKind.SWITCH_OFF, EventKind.RECONNECT: EventKind.DISCONNECT}
 
 
 def scenario(phases: list[dict[str, Any]], devices: int = 20, **sections: Any) -> Scenario:
@@ -33,56 +34,30 @@ def scenario(phases: list[dict[str, Any]], devices: int = 20, **sections: Any) -
     )
 
 
-def fed(made: Scenario, waits: dict[int, float], step_s: float = 0.25, ahead_s: float = 2.0) -> list[Event]:
+def taken(feed: EventFeed, to_s: float, now_s: float) -> list[Event]:
+    table = feed.take(to_s, now_s)
+    return [table.row(number) for number in range(len(table))]
+
+
+def fed(
+    made: Scenario, waits: dict[int, float] | None = None, step_s: float = 0.25, devices: range | None = None
+) -> list[Event]:
     """Every event as a worker takes it, every ``step_s``; the barrier of a phase opens so much after its time."""
-    feed = EventFeed(Plan(made), range(made.fleet.devices))
+    feed = EventFeed(Plan(made), devices or range(made.fleet.devices))
     events: list[Event] = []
     now_s, begin_s = 0.0, 0.0
     for index, phase in enumerate(made.phases):
         feed.enter(index, begin_s)
-        end_s = begin_s + phase.duration_s + waits.get(index, 0.0)
+        end_s = begin_s + phase.duration_s + (waits or {}).get(index, 0.0)
         while now_s < end_s:
-            events += feed.take(now_s + ahead_s, now_s).rows()
+            events += taken(feed, now_s + 2.0, now_s)
             now_s += step_s
         begin_s = end_s
-    events += feed.take(begin_s, begin_s).rows()
-    return events
+    return events + taken(feed, begin_s, begin_s)
 
 
 def of_kind(events: list[Event], kind: EventKind) -> list[float]:
     return [event.time_s for event in events if event.kind is kind]
-
-
-def test_a_phase_that_waited_moves_what_comes_after_it():
-    made = scenario([WAIT, STORM], commands=[{"payload": {}, "rate_per_s": 1}])
-    on_time, late = fed(made, {}), fed(made, {0: 3.5})
-    assert set(of_kind(on_time, EventKind.SWITCH_OFF)) == {10.0}
-    assert set(of_kind(late, EventKind.SWITCH_OFF)) == {13.5}
-    assert sorted(of_kind(late, EventKind.COMMAND)) == [n + 0.5 + (3.5 if n >= 10 else 0) for n in range(30)]
-
-
-def test_while_a_barrier_waits_batteries_go_on_and_what_comes_behind_it_has_no_time():
-    battery = {"life_s": 20.0, "dead_s": 5.0, "charge_s": 5.0, "spread": 0.2}
-    made = scenario(
-        [WAIT, STORM], commands=[{"payload": {}, "rate_per_s": 1}], fleet={"models": [{"battery": battery}]}
-    )
-    feed = EventFeed(Plan(made), range(20))
-    events = [event for now_s in range(110) for event in feed.take(now_s + 2.0, float(now_s)).rows()]
-    for kind in (EventKind.SWITCH_OFF, EventKind.SWITCH_ON):
-        assert {int(time_s // 20) for time_s in of_kind(events, kind) if time_s >= 20} == {1, 2, 3, 4, 5}
-    assert max(of_kind(events, EventKind.COMMAND)) < 10
-    assert (feed.moved(9), feed.moved(11)) == (9, None)
-    assert feed.enter(1, 110.0)
-    assert feed.moved(11) == 111
-    after = list(feed.take(112.0, 110.0).rows())
-    assert of_kind(after, EventKind.COMMAND) == [110.5, 111.5]
-
-
-def test_batteries_go_on_while_the_last_barrier_waits():
-    models = [{"battery": {"life_s": 20.0, "dead_s": 5.0, "charge_s": 5.0}}]
-    feed = EventFeed(Plan(scenario([WAIT], fleet={"models": models})), range(20))
-    feed.take(50.0, 50.0)
-    assert of_kind(list(feed.take(110.0, 110.0).rows()), EventKind.SWITCH_ON)
 
 
 phases = st.lists(
@@ -90,7 +65,7 @@ phases = st.lists(
         {"duration_s": st.floats(1, 12), "until": st.sampled_from([None, "online >= 1%"])},
     ).flatmap(
         lambda basis: st.one_of(
-            st.fixed_dictionaries({"kind": st.just("hold")}),
+            st.just({"kind": "hold"}),
             st.fixed_dictionaries({"kind": st.just("ramp"), "to": st.floats(0, 1)}),
             st.fixed_dictionaries(
                 {
@@ -100,54 +75,129 @@ phases = st.lists(
                     "loss": st.sampled_from(["power", "connection"]),
                 }
             ),
-        ).map(lambda own: {"name": "p", **{k: v for k, v in basis.items() if v is not None}, **own})
+        ).map(lambda own: {**{k: v for k, v in basis.items() if v is not None}, **own})
     ),
     min_size=1,
     max_size=4,
 )
 waits = st.lists(st.floats(0, 9), min_size=4, max_size=4)
-models = st.fixed_dictionaries(
-    {
-        "reboots": st.none() | st.fixed_dictionaries({"every_s": st.floats(4, 15), "away_s": st.just(2.0)}),
-        "battery": st.none()
-        | st.fixed_dictionaries({"life_s": st.floats(4, 15), "dead_s": st.just(3.0), "charge_s": st.just(2.0)}),
-    }
+reboots = st.none() | st.fixed_dictionaries({"every_s": st.floats(4, 15), "away_s": st.just(2.0)})
+streams = st.lists(
+    st.fixed_dictionaries({"rate_per_s": st.floats(0.1, 20), "spacing": st.sampled_from(["even", "poisson"])}),
+    max_size=2,
 )
 
 
-@settings(max_examples=25, deadline=None)
-@given(phases, waits, models, st.sampled_from([0.2, 0.9, 2.5]))
-def test_what_is_fed_is_what_the_whole_run_looks_like_once_its_waits_are_known(made_phases, late_s, model, step_s):
-    """Its witness adds up every cause of the whole run, with the phases where they were in the end."""
-    made = scenario(made_phases, devices=12, fleet={"models": [{k: v for k, v in model.items() if v is not None}]})
+@settings(max_examples=40, deadline=None)
+@given(phases, waits, reboots, streams, st.integers(1, 11))
+def test_events_come_once_and_in_turns_however_the_fleet_and_the_time_are_cut(made_phases, late_s, reboot, sent, cut):
+    models = [{"reboots": reboot}] if reboot else [{}]
+    commands = [{"payload": {"n": number}, **stream} for number, stream in enumerate(sent)]
+    made = scenario(made_phases, 12, fleet={"models": models}, commands=commands)
     waited = {index: late_s[index] for index, phase in enumerate(made.phases) if phase.until is not None}
-    timeline = Timeline.of(made)
-    for index in range(1, len(made.phases)):
-        if index - 1 in waited:
-            timeline = timeline.entered(index, timeline.spans[index].begin_s + waited[index - 1])
-    end_s = timeline.end_s + waited.get(len(made.phases) - 1, 0.0)
-    devices = range(12)
-    plan = Plan(made)
-    power = power_of(made, timeline, devices, own_losses(made, plan.longest_s, devices))
-    contact = contact_of(made, timeline, devices)
-    state = {(kind, device): kind == "contact" for kind in ("power", "contact") for device in devices}
-    taken = sorted(
-        (e for e in fed(made, waited, step_s) if e.kind in SWITCHES), key=lambda e: (round(e.time_s, 6), e.kind)
+    whole = fed(made, waited)
+    parts = fed(made, waited, devices=range(cut)) + fed(made, waited, step_s=0.9, devices=range(cut, 12))
+    assert Counter(parts) == Counter(whole)
+    assert max(Counter(whole).values(), default=1) == 1
+    states: dict[tuple[int, EventKind], bool] = {}
+    for event in sorted(whole, key=lambda event: (event.time_s, event.kind)):
+        for on, off in ON_OFF.items():
+            if event.kind in {on, off}:
+                before = states.get((event.device, on), on is EventKind.RECONNECT)
+                assert before is not (event.kind is on), "a device is switched to another state each time"
+                states[event.device, on] = event.kind is on
+
+
+def test_a_phase_that_waited_moves_what_comes_after_it():
+    made = scenario([WAIT, STORM], commands=[{"payload": {}, "rate_per_s": 1}])
+    on_time, late = fed(made), fed(made, {0: 3.5})
+    assert set(of_kind(on_time, EventKind.SWITCH_OFF)) == {10.0}
+    assert set(of_kind(late, EventKind.SWITCH_OFF)) == {13.5}
+    assert sorted(of_kind(late, EventKind.COMMAND)) == [n + 0.5 + (3.5 if n >= 10 else 0) for n in range(30)]
+
+
+def test_while_a_barrier_waits_reboots_go_on_and_what_comes_behind_it_has_no_time():
+    models = [{"reboots": {"every_s": 20.0, "away_s": 2.0}}]
+    made = scenario([WAIT, STORM], commands=[{"payload": {}, "rate_per_s": 1}], fleet={"models": models})
+    feed = EventFeed(Plan(made), range(20))
+    events = [event for now_s in range(110) for event in taken(feed, now_s + 2.0, float(now_s))]
+    assert {int(time_s // 20) for time_s in of_kind(events, EventKind.SWITCH_OFF) if time_s >= 20} == {1, 2, 3, 4, 5}
+    assert max(of_kind(events, EventKind.COMMAND)) < 10
+    assert (feed.moved(9), feed.moved(11)) == (9, None)
+    assert feed.enter(1, 110.0)
+    assert feed.moved(11) == 111
+    assert of_kind(taken(feed, 112.0, 110.0), EventKind.COMMAND) == [110.5, 111.5]
+
+
+def test_ramps_storms_and_reboots_take_exactly_their_share():
+    ramp = fed(scenario([{**RAMP, "to": 0.5}, HOLD], 100))
+    times = of_kind(ramp, EventKind.SWITCH_ON)
+    assert len(times) == 50
+    assert [sum(time_s < limit for time_s in times) for limit in (2.5, 5, 7.5)] == pytest.approx(
+        [12.5, 25, 37.5], abs=1
     )
-    assert len(taken) == len({(round(e.time_s, 9), e.device, e.kind) for e in taken}), "each event once"
-    position = 0
-    for at_s in np.linspace(0.001, end_s - 0.001, 60):
-        while position < len(taken) and taken[position].time_s <= at_s:
-            event = taken[position]
-            kind = "power" if event.kind in {EventKind.SWITCH_ON, EventKind.SWITCH_OFF} else "contact"
-            state[kind, event.device] = event.kind in {EventKind.SWITCH_ON, EventKind.RECONNECT}
-            position += 1
-        near = {e.device for e in taken if abs(e.time_s - at_s) < 1e-4}
-        for device in devices:
-            if device not in near:
-                index, time_s = np.array([device]), np.array([at_s])
-                assert state["power", device] == power.on_at(index, time_s)[0]
-                assert state["contact", device] == contact.on_at(index, time_s)[0]
+    storm = fed(scenario([HOLD, {**STORM, "share": 0.3, "waves": 2}], 100))
+    assert Counter(of_kind(storm, EventKind.SWITCH_OFF)) == {10.0: 30, 20.0: 30}
+    assert Counter(of_kind(storm, EventKind.SWITCH_ON)) == {0.0: 100, 14.0: 30, 24.0: 30}
+    own = fed(
+        scenario([{**HOLD, "duration_s": 60}], 100, fleet={"models": [{"reboots": {"every_s": 20, "away_s": 1}}]})
+    )
+    assert 250 < len(of_kind(own, EventKind.SWITCH_OFF)) <= 300
+
+
+def test_commands_keep_their_rate_go_round_and_go_to_their_part_of_the_fleet():
+    even = fed(scenario([{**HOLD, "duration_s": 20}], 100, commands=[{"payload": {}, "rate_per_s": 10}]))
+    orders = [event for event in even if event.kind is EventKind.COMMAND]
+    assert [event.serial for event in orders] == list(range(200))
+    assert [event.time_s for event in orders] == pytest.approx([0.05 + 0.1 * n for n in range(200)])
+    assert set(Counter(event.device for event in orders).values()) == {2}
+    poisson = {"payload": {}, "rate_per_s": 40, "spacing": "poisson", "devices": 0.2}
+    found = fed(scenario([{**HOLD, "duration_s": 300}], 100, commands=[poisson]), step_s=2.0)
+    counts = Counter(int(time_s) for time_s in of_kind(found, EventKind.COMMAND))
+    mean = sum(counts.values()) / 300
+    assert mean == pytest.approx(40, rel=0.05)
+    assert sum((counts[second] - mean) ** 2 for second in range(300)) / 300 == pytest.approx(40, rel=0.3)
+    assert len({event.device for event in found if event.kind is EventKind.COMMAND}) == 20
+
+
+def test_arrivals_grow_with_a_ramp_and_with_the_factor_of_a_phase():
+    arrivals = [{"kind": "open", "rate_per_s": 100}]
+    events = fed(scenario([RAMP, HOLD, {**HOLD, "rate_factor": 3}], 100, level="wire", arrivals=arrivals))
+    counts = Counter(int(time_s // 10) for time_s in of_kind(events, EventKind.ARRIVAL))
+    assert counts == {0: pytest.approx(500, abs=1), 1: pytest.approx(1000, abs=1), 2: pytest.approx(3000, abs=1)}
+    on_s = {event.device: event.time_s for event in events if event.kind is EventKind.SWITCH_ON}
+    early = [event for event in events if event.kind is EventKind.ARRIVAL and 1 < event.time_s < 10]
+    assert all(on_s[event.device] <= event.time_s for event in early), "nobody sends who is not there yet"
+
+
+def test_a_phase_is_not_cut_short():
+    with pytest.raises(ValueError, match="cannot begin at 4 s"):
+        Timeline.of(scenario([RAMP, HOLD])).entered(1, 4.0)
+
+
+def test_the_digest_is_of_what_is_played_and_of_nothing_else():
+    command = {"payload": {"command": "ping"}, "rate_per_s": 1}
+    base = Plan(scenario([HOLD], commands=[command])).digest
+    said = {"description": "x", "workers": 4, "thresholds": ["x < 1"], "target": {"base_url": "http://127.0.0.2:1"}}
+    assert Plan(scenario([HOLD], commands=[command], **said)).digest == base
+    assert Plan(scenario([HOLD], commands=[command], seed=2)).digest != base
+    assert Plan(scenario([HOLD], commands=[{**command, "payload": {"command": "pong"}}])).digest != base
+
+
+def test_a_device_of_the_core_reads_when_the_plan_says():
+    """The device's own schedule, on a machine whose clock stands somewhere, with the id of some service."""
+    plan = Plan(scenario([HOLD], 100, fleet={"models": [{"telemetry": {"every_s": 7.5}}]}))
+    began_s = 12_345.678
+    for device in (0, 17, 99):
+        body = SimpleNamespace(
+            fleet=SimpleNamespace(seed=1, began_s=began_s),
+            model=SimpleNamespace(interval_s=7.5, in_step=False),
+            disk=SimpleNamespace(journal=SimpleNamespace(settings={})),
+            index=device,
+        )
+        schedule = VirtualDevice._scheduled(SimpleNamespace(_runtime=body))
+        planned = plan.reading_schedule(device).next_after(20.0)
+        assert schedule.next_after(began_s + 20.0) - began_s == pytest.approx(planned, abs=1e-6)
 
 
 def calls(what: Any) -> Counter[str]:

@@ -33,7 +33,7 @@ from simulator.fleet.run.worker import work
 from simulator.fleet.workload.base import Leftover, WorkloadSummary
 
 LAST_PHASE = 4
-SENTENCE = "telemetry(device 3, 7.000): 'one' is None, and has to be a number"
+SENTENCE = "value() returned None, and has to return a number"
 
 
 @dataclass

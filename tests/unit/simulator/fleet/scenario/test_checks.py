@@ -81,15 +81,10 @@ SECTIONS = {
         WHOLE + "workers: 8\ntarget: {pool: 3}",
         "workers: each has a connection at least, and target.pool has 3; write fewer, or more there",
     ),
-    "polls over mqtt": (
+    "pure load over mqtt": (
         WHOLE + "level: wire\ntarget: {transport: mqtt, through: gateway, broker: {}}\n"
-        "arrivals: [{kind: open, rate_per_s: 1, operation: poll}]",
-        "arrivals[0].operation: nobody polls over MQTT, since commands are pushed",
-    ),
-    "orders over mqtt": (
-        WHOLE + "level: wire\ntarget: {transport: mqtt, through: gateway, broker: {}}\n"
-        "arrivals: [{kind: closed, users: 1, operation: send_command}]",
-        "arrivals[0].operation: the operator orders over HTTP whatever devices speak",
+        "arrivals: [{kind: open, rate_per_s: 1}]",
+        "level: level wire makes requests over HTTP; take transport http_poll",
     ),
     "history over mqtt": (
         WHOLE + "kind: backfill\nbackfill: {}\ntarget: {transport: mqtt, through: gateway, broker: {}}",

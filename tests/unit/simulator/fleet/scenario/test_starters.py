@@ -53,7 +53,7 @@ def test_a_starter_is_valid_named_as_its_file_and_says_how_to_run_it(path):
     assert scenario.description
     assert starter_text(path.stem) == text
     assert f"fleet-simulator run configs/scenarios/{path.name} --up" in text
-    assert "\n".join(describe(forecast(Plan(scenario), "0" * 32, cores=2))).startswith(f"{path.stem}: ")
+    assert "\n".join(describe(forecast(Plan(scenario), cores=2))).startswith(f"{path.stem}: ")
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)

@@ -125,12 +125,6 @@ def test_faults_of_the_network_are_made_at_level_wire_too(tmp_path):
     assert (told.health.intended, told.health.sent) == (told.health.undelivered, 0)
 
 
-def test_messages_that_wait_for_their_session_when_the_run_is_over_are_undelivered_too(tmp_path):
-    told, _ = perform(tmp_path, drained, target={"transport": "mqtt"})
-    assert told.health.undelivered == RATE
-    assert set(told.operations["mqtt.sensor_data"]) == {OutcomeClass.TIMEOUT}
-
-
 async def gone(_play: FleetWorkload, _recorder: Recorder, _began_s: float) -> None:
     """The target went away: nothing is drained, and the loop has had no turn to send anything."""
 

@@ -97,3 +97,19 @@ def test_key_pairs_take_turns_at_orders_and_one_that_goes_again_keeps_its_own():
     sent = [(request.headers["idempotency-key"], request.headers["x-api-key"]) for request in bench.engine.requests]
     first, second, third = (f"run-order-0-{serial}" for serial in (1, 2, 3))
     assert sent == [(first, "k1"), (second, "k2"), (third, "k1"), (first, "k1")]
+
+
+def test_an_order_that_never_stops_running_is_in_doubt_and_one_that_is_refused_is_not_sent_again():
+    running = Bench([RUNNING] * 200)
+    assert [call[0] for call in running.ledger.calls] == ["order_unanswered"]
+    assert running.operator.refused == {}
+    full = Bench([(409, {}, b'{"error":"command_queue_full"}')])
+    assert full.operator.refused == {"409 command_queue_full": 1}
+    assert (len(full.attempts), full.ledger.calls) == (1, [])
+
+
+def test_an_order_outlasts_a_service_that_is_away_for_half_a_minute_and_is_given_up_in_the_end():
+    assert Bench([UNWELL] * 8).ordered == [("c1", 100.0)]
+    gone = Bench([UNWELL] * 100)
+    assert gone.ordered == []
+    assert 8 <= len(gone.attempts) < 40

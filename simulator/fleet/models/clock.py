@@ -1,13 +1,16 @@
-"""A device model: what its devices read, how often, with which firmware and how wrong a clock."""
+"""How wrong the wall clocks of a model's devices are."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import Final
 
 from simulator.fleet.models.condition import WallClock
-from simulator.fleet.models.firmware import Firmware
-from simulator.fleet.signals.base import Individual, SignalSet, period_at, salt_of
+from simulator.fleet.models.settings import ClockSettings
+from simulator.fleet.signals.base import Individual, period_at, salt_of
+
+_MILLION: Final = 1e6
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,12 @@ class Clock:
         object.__setattr__(self, "_offset_salt", salt_of("clock", "offset"))
         object.__setattr__(self, "_drift_salt", salt_of("clock", "drift"))
 
+    @classmethod
+    def of(cls, settings: ClockSettings, origin_s: float) -> Clock:
+        """The clocks that the settings describe, of a run that begins at ``origin_s``."""
+        set_every_s = math.inf if settings.set_every_s is None else settings.set_every_s
+        return cls(settings.offset_s, settings.drift_ppm / _MILLION, set_every_s, origin_s)
+
     def clock_at(self, device: Individual, time_s: float) -> WallClock:
         """The device's clock at ``time_s``."""
         offset_s = self.offset_s * device.normal(self._offset_salt, 0) if self.offset_s else 0.0
@@ -38,21 +47,3 @@ class Clock:
         if not drift or math.isinf(self.set_every_s):
             return WallClock(offset_s, drift, self.origin_s)
         return WallClock(offset_s, drift, period_at(time_s, self.set_every_s, origin_s=self.origin_s).begin_s)
-
-
-@dataclass(frozen=True, slots=True)
-class Model:
-    """What is the same for all devices of one kind.
-
-    Attributes:
-        signals: what they read, by reading name.
-        every_s: between two readings.
-        firmware: None where nobody asked for one.
-        clock: None where all are right.
-    """
-
-    name: str
-    signals: SignalSet
-    every_s: float = 60.0
-    firmware: Firmware | None = None
-    clock: Clock | None = None

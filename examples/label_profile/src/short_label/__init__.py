@@ -1,1 +1,0 @@
-"""A payload profile for labels: see profile.py."""
