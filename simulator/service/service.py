@@ -36,9 +36,8 @@ from simulator.service.rules import Rules
 from simulator.service.scripted.devices import ScriptedDevices
 from simulator.service.seed import Seed, SeedFaultsError, read_seed
 from simulator.service.sessions import Sessions
-from simulator.service.snapshots import loading
+from simulator.service.snapshots import copies
 from simulator.service.snapshots.folder import Snapshots
-from simulator.service.snapshots.reading import look
 from simulator.service.storage import (
     accounts,
     commands,
@@ -178,10 +177,10 @@ class Service:
     def _open(self, connection: Connection, seed: Seed, hashes: Hashes) -> Keys | None:
         config = self.config
         if config.snapshot is not None:
-            header = loading.begin_with(connection, config.snapshot, self.database.where)
+            header = copies.begin_with(connection, config.snapshot, self.database.where)
             self.clock.restore(header.clock)
-            self.ids.restart(look(config.snapshot)[1])
-            with loading.faults_of_option(config.snapshot), loading.rows_are_of_a_snapshot():
+            self.ids.restart(copies.digest_of(config.snapshot))
+            with copies.faults_of_option(config.snapshot), copies.rows_are_of_a_snapshot():
                 made = self._open_accounts(connection)
         else:
             made = self._open_accounts(connection)
