@@ -32,7 +32,6 @@ _WITH_KEYS: Final = (
     "ONBOARD_CASES",
     "ONBOARD_CLEANUP",
     "ONBOARD_LABELS",
-    "ONBOARD_PROFILE",
     "RUN",
 )
 _OF_CONTROL_PATHS: Final = (

@@ -31,6 +31,7 @@ from simulator.watched import PartEnded, make_thread
 DRAIN_S: Final = 3
 """How long requests that are under way may take when the service ends."""
 _BACKLOG: Final = 2048
+_HANDSHAKE_S: Final = 10.0
 
 
 class _Server(uvicorn.Server):
