@@ -31,7 +31,6 @@ from simulator.watched import PartEnded, make_thread
 DRAIN_S: Final = 3
 """How long requests that are under way may take when the service ends."""
 _BACKLOG: Final = 2048
-_HANDSHAKE_S: Final = 10.0
 
 
 class _Server(uvicorn.Server):
@@ -104,8 +103,12 @@ class RunningService:
         self._listener = listen(self.config.host, self.config.port)
         try:
             self._service = Service(self.config)
-            self._service.public_url = base_url(self._listener)
-            self._server = make_server(self._service, self._ready.set, make_addition)
+            try:
+                self._service.public_url = base_url(self._listener)
+                self._server = make_server(self._service, self._ready.set, make_addition)
+            except BaseException:
+                self._service.close()
+                raise
         except BaseException:
             self._listener.close()
             raise

@@ -91,6 +91,8 @@ def test_a_removed_device_leaves_neither_readings_nor_counts(bench):
     assert bench.http.delete(f"/onboarding/device/{gone}").status_code == 204
     bench.clock.advance(1)
     assert {row["device_id"] for row in bench.http.get("/sensor-data").json()["data"]} == {stays}
+    buckets = bench.http.get("/sensor-data", params={"agg": "count", "interval": 3600}).json()["data"]
+    assert {row["device_id"] for row in buckets} == {stays}
     found = bench.http.get("/analytics/devices").json()
     assert sum(interval["count"] for interval in found["messages"]) == 1
     assert sum(interval["count"] for interval in found["commands"]) == 1

@@ -165,7 +165,10 @@ def _joined(statement: Select[Any], members: tuple[ColumnElement[str], ColumnEle
 def _narrowed(statement: Select[Any], manufacturer_seq: int, narrow: ReadingFilter) -> Select[Any]:
     c = readings.c
     if narrow.device_seq is None:
-        statement = statement.where(c.manufacturer_seq == manufacturer_seq)
+        present = select(devices.c.seq).where(
+            devices.c.manufacturer_seq == manufacturer_seq, devices.c.removed_at.is_(None)
+        )
+        statement = statement.where(c.manufacturer_seq == manufacturer_seq, c.device_seq.in_(present))
     else:
         statement = statement.where(c.device_seq == narrow.device_seq)
     return narrow.within_times(statement)
