@@ -18,7 +18,7 @@ from agent.errors import ConfigurationError, StorageError
 from agent.wire.limits import QUOTA_PER_MINUTE
 from agent.wire.secret import Secret
 from simulator.credentials import read_secret_file
-from simulator.service.config import REFRESH_GRACE_S, ServiceConfig
+from simulator.service.config import ServiceConfig
 from simulator.service.profiles.model import COMPLETE
 from simulator.service.profiles.text import name_of, read_all
 from simulator.service.request_log.settings import KEEP_DEFAULT, KEEP_MAX
@@ -70,13 +70,6 @@ def _option(name: str, *names: str, variable: str = "", **rest: Any) -> Callable
     type=click.IntRange(min=0),
     default=QUOTA_PER_MINUTE,
     help="Requests of one key in a calendar minute; 0 = no limit.",
-)
-@_option(
-    "--refresh-grace",
-    "refresh_grace_s",
-    type=click.IntRange(0, REFRESH_GRACE_S),
-    default=0,
-    help="Seconds in which a rotated refresh token is good once more instead of ending its grant.",
 )
 @_option("--validate-commands", is_flag=True, help="Check each command_payload against its product's vocabulary.")
 @_option(
@@ -259,7 +252,6 @@ def _configure(
     secret_key: str | None,
     secret_key_file: Path | None,
     rate_limit: int,
-    refresh_grace_s: int,
     validate_commands: bool,
     profiles: tuple[str, ...],
     no_control: bool,
@@ -278,7 +270,6 @@ def _configure(
         api_key=api_key or None,
         secret_key=_read_secret(secret_key, secret_key_file),
         rate_limit=rate_limit,
-        refresh_grace_s=refresh_grace_s,
         validate_commands=validate_commands,
         control=not no_control,
         control_token=Secret(control_token) if control_token else None,

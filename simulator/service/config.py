@@ -15,8 +15,6 @@ from simulator.service.profiles.model import ServerProfile
 from simulator.service.request_log.settings import KEEP_DEFAULT, KEEP_MAX
 from simulator.service.scripted.script import MakeSignals
 
-REFRESH_GRACE_S: Final = 300
-"""The longest time that a rotated refresh token may stay good: a copy of it is good for as long."""
 _TOKEN: Final = re.compile(r"[!-~]{16,256}", re.ASCII)
 _KEY: Final = re.compile(r"[!-~]{1,256}", re.ASCII)
 
@@ -39,7 +37,6 @@ class ServiceConfig:
         log_level: least level that is logged.
         clock: where the time comes from.
         seed: makes ids repeatable; None for ids that never repeat.
-        refresh_grace_s: for so many seconds a rotated refresh token is good once more; 0 = never.
         profile: how the first account is answered; None keeps what is stored, the complete service at first.
         keep_requests: how many requests and answers the request log keeps; 0 = none.
         make_signals: makes what scripted devices read; None leaves the service without signals.
@@ -61,7 +58,6 @@ class ServiceConfig:
     log_level: str = "info"
     clock: ServiceClock = field(default_factory=SystemClock)
     seed: int | None = None
-    refresh_grace_s: int = 0
     profile: ServerProfile | None = None
     keep_requests: int = KEEP_DEFAULT
     make_signals: MakeSignals | None = None
@@ -83,8 +79,6 @@ class ServiceConfig:
         faults = [f"{field} {issue}" for field, issue in found]
         if self.rate_limit < 0:
             faults.append("rate_limit must be 0 (no limit) or more requests per minute")
-        if not 0 <= self.refresh_grace_s <= REFRESH_GRACE_S:
-            faults.append(f"refresh_grace_s must lie in 0 to {REFRESH_GRACE_S} seconds")
         if self.snapshot_on_exit is not None and not self.snapshot_on_exit.parent.is_dir():
             faults.append(f"snapshot_on_exit: there is no folder {self.snapshot_on_exit.parent}: make it first")
         elif self.snapshot_on_exit is not None and self.snapshot_on_exit.is_dir():

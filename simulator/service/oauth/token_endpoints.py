@@ -63,8 +63,8 @@ async def _exchange(call: Call, form: Form, client: Client) -> TokenPair | Refus
 
 async def _refresh(call: Call, form: Form, client: Client) -> TokenPair | Refusal:
     token, scope = form.need("refresh_token"), form.value("scope")
-    grace_ms, now_ms = call.service.config.refresh_grace_s * 1000, call.service.clock.now_ms()
-    return await _write(call, lambda c: grants.rotate(c, token, client, scope, grace_ms=grace_ms, now_ms=now_ms))
+    now_ms = call.service.clock.now_ms()
+    return await _write(call, lambda c: grants.rotate(c, token, client, scope, now_ms))
 
 
 async def revoke(call: Call) -> Answer:

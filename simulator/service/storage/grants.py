@@ -141,7 +141,7 @@ def _open(
 
 
 def rotate(
-    connection: Connection, refresh_token: str, client: Client, scope: str | None, *, grace_ms: int, now_ms: int
+    connection: Connection, refresh_token: str, client: Client, scope: str | None, now_ms: int
 ) -> TokenPair | Refusal:
     """The next pair of a family. The pair before is over: its access token as well.
 
@@ -150,7 +150,6 @@ def rotate(
         refresh_token: as it was sent.
         client: who sent it.
         scope: what the access token is to hold; None for all that the grant has.
-        grace_ms: for so long a rotated token is good once more.
         now_ms: this instant.
     """
     this = tokens.c.token_hash == hash_secret(refresh_token)
@@ -162,7 +161,7 @@ def rotate(
     ).one_or_none()
     if row is None:
         return Refusal(INVALID_GRANT, "This client has no such refresh token.")
-    verdict, why = judge_refresh(RefreshToken(row.expires_at, row.ended_at, row.revoked_at), now_ms, grace_ms)
+    verdict, why = judge_refresh(RefreshToken(row.expires_at, row.ended_at, row.revoked_at), now_ms)
     if verdict is TokenVerdict.REUSED:
         _revoke(connection, row.grant_seq, now_ms)
     if verdict is not TokenVerdict.GOOD:
@@ -171,9 +170,8 @@ def rotate(
     asked = granted if scope is None else [name for name in dict.fromkeys(scope.split(" ")) if name]
     if not asked or not set(asked) <= set(granted):
         return Refusal("invalid_scope", f"The grant holds: {row.granted}.")
-    if row.ended_at is None:  # within the grace a second pair stands beside the first
-        access = (tokens.c.grant_seq == row.grant_seq) & (tokens.c.issued_with == row.token_hash)
-        connection.execute(update(tokens).where(this | access).values(ended_at=now_ms))
+    access = (tokens.c.grant_seq == row.grant_seq) & (tokens.c.issued_with == row.token_hash)
+    connection.execute(update(tokens).where(this | access).values(ended_at=now_ms))
     connection.execute(update(grants).where(grants.c.seq == row.grant_seq).values(used_at=now_ms))
     grant = Grant(row.grant_seq, row.manufacturer_seq, row.ends_at)
     return make_pair(connection, grant, " ".join(asked), now_ms, refreshable=True)
