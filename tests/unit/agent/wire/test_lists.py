@@ -103,13 +103,6 @@ PAGERS: dict[str, Pager] = {
         "meta": {"currentPage": at // size + 1, "hasNext": at + size < total},
     },
     "page in headers": lambda at, size, total, items: {"commands": items},
-    "spring": lambda at, size, total, items: {
-        "content": items,
-        "number": at // size,
-        "totalPages": -(-total // size),
-        "last": at + size >= total,
-        "pageable": {"offset": at, "sort": {"sorted": False}},
-    },
     "offset": lambda at, size, total, items: {"commands": items, "offset": at, "limit": size, "total": total},
     "skip in meta": lambda at, size, total, items: {"list": items, "meta": {"skip": at, "totalCount": total}},
     "next_offset": lambda at, size, total, items: {
