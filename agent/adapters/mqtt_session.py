@@ -28,6 +28,7 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from agent.adapters import mqtt_faults
 from agent.errors import Offline, TransportError, Unanswered
+from agent.wire.address import authority
 from agent.wire.connecting import connect
 from agent.wire.secret import Secret
 from agent.wire.trust import trust_store
@@ -116,7 +117,7 @@ class Broker:
 
     def __str__(self) -> str:
         scheme = ("ws" if self.websocket_path else "mqtt") + ("s" if self.tls else "")
-        return f"{scheme}://{self.host}:{self.port}{self.websocket_path or ''}"
+        return f"{scheme}://{authority(self.host, self.port)}{self.websocket_path or ''}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,7 +368,7 @@ class Session:
             named = ", ".join(str(path) for path in files if path)
             return Offline("bad_certificate", f"the files for TLS cannot be used ({named}): {error}")
         if broker.tls is not None and isinstance(error, ConnectionResetError | BrokenPipeError):
-            return mqtt_faults.of_broken_handshake(f"{broker.host}:{broker.port}")
+            return mqtt_faults.of_broken_handshake(authority(broker.host, broker.port))
         return mqtt_faults.of_network(error, broker.host, broker.port, broker.connect_timeout_s)
 
     def _closed(self) -> Offline:
@@ -376,7 +377,7 @@ class Session:
             text = text.removeprefix(prefix)
         if "SSL" in text.upper():
             return mqtt_faults.of_network(ssl.SSLError(text), self._broker.host, self._broker.port, 0.0)
-        where = f"{self._broker.host}:{self._broker.port}"
+        where = authority(self._broker.host, self._broker.port)
         return Offline("closed", f"the connection to the broker {where} ended" + (f": {text}" if text else ""))
 
     # --- any thread ---------------------------------------------------------------------------------------------------

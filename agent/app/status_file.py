@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from agent.adapters.files import read_plain_file
 from agent.adapters.store.status import StoreStatus, from_json
 from agent.runtime.health import Part
 from agent.wire.secret import mask_json
@@ -118,9 +119,7 @@ def _open_own(path: str, flags: int) -> int:
 def read_status(path: Path) -> StatusFile | None:
     """The status that the last process wrote, without what this version does not know; None when it cannot be read."""
     try:
-        if path.stat().st_size > _MAX_BYTES:
-            return None
-        members: dict[str, Any] = json.loads(path.read_text("utf-8"))
+        members: dict[str, Any] = json.loads(read_plain_file(path, _MAX_BYTES))
         members = {each.name: members[each.name] for each in fields(StatusFile) if each.name in members}
         members["parts"] = {
             name: Part(part["state"], part["since_wall_s"], part.get("detail", ""))

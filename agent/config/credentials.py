@@ -135,7 +135,7 @@ def _read(key: str, name: str, path: Path | None, faults: list[str]) -> str:
     except FileNotFoundError:
         text, fault = "", "there is no such file; create it with mode 600 and put the key alone into it"
     except PermissionError:
-        text, fault = "", "may not be read by this user; chown it to the agent's user, or use LoadCredential="
+        text, fault = "", "may not be read by this user; let the program's user read it (chgrp, and chmod 640)"
     except (OSError, UnicodeDecodeError) as error:
         text, fault = "", f"could not be read: {error.strerror if isinstance(error, OSError) else 'it is not text'}"
     fault = fault or _fault_of(text, name)
