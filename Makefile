@@ -49,7 +49,7 @@ demo: $(VENV)/.installed-demo ## the whole story in under a minute, then a repor
 test: $(VENV)/.installed-dev ## the tests, but the long ones that boot, install and kill (minutes on two cores)
 	@$(BIN)/python -m pytest -m "$(TEST_MARKS)" --numprocesses $(TEST_JOBS) --dist worksteal $(PYTEST_FLAGS)
 
-cluster-test: $(VENV_CLUSTER)/.installed ## a run's workers on a Ray cluster of several nodes on this machine (a quarter of an hour)
+cluster-test: $(VENV_CLUSTER)/.installed ## a run's workers on a Ray cluster of several nodes on this machine (some minutes)
 	@$(VENV_CLUSTER)/bin/python -m pytest $(PYTEST_FLAGS) tests/contract/test_workers_port.py tests/cluster
 
 soak: $(VENV)/.installed-dev ## agents and their service killed SOAK_CYCLES=15000 times; goes on in soak-output/ (an hour or so)

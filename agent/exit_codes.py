@@ -8,8 +8,6 @@ EXIT_STOPPED: Final = 0
 EXIT_CHECK_FAILED: Final = 1
 EXIT_CRASHED: Final = 1
 EXIT_CONFIGURATION: Final = 2
-EXIT_INCONCLUSIVE: Final = 3
-"""A rule of the specification could not be judged."""
 EXIT_UNREACHABLE: Final = 5
 """The service or the broker cannot be reached."""
 EXIT_RESTART: Final = 75

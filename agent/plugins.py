@@ -6,6 +6,7 @@ full sentence; nothing here ever ends the agent.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -201,8 +202,6 @@ def _fault_text(fault: Mapping[str, Any], model: type[BaseModel]) -> str:
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """`` (did you mean 'x'?)`` when a known name is close to this one; else empty."""
-    import difflib  # costs memory, and only a mistake needs it
-
     found = difflib.get_close_matches(name, list(known), n=1)
     return f" (did you mean {found[0]!r}?)" if found else ""
 

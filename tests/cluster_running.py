@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from simulator.fleet.run.workers import Work, Workers
@@ -29,28 +27,10 @@ class RunningCluster:
     address: str
     nodes: list[Any] = field(default_factory=list)
 
-    @property
-    def logs(self) -> Path:
-        """What Ray and its processes wrote."""
-        return Path(self.cluster.head_node.get_logs_dir_path())
-
-    def count_nodes(self) -> int:
-        """Those that live."""
-        return sum(bool(node["Alive"]) for node in self.cluster.global_state.node_table())
-
     def add_node(self, cores: int) -> Any:
         node = self.cluster.add_node(num_cpus=cores, **SMALL)
         self.nodes.append(node)
         return node
-
-    def kill_node(self, node: Any) -> None:
-        """End its processes without a word."""
-        self.nodes.remove(node)
-        self.cluster.remove_node(node, allow_graceful=False)
-
-    def kill_head_process(self) -> None:
-        """End the process that has the cluster's tables."""
-        os.kill(self.cluster.head_node.all_processes["gcs_server"][0].process.pid, signal.SIGKILL)
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ MANY = 2_000
 
 def talk(number: int, job: str, link: Link) -> None:
     """Say how long the job is, answer each begin, end with the job in capitals."""
-    link.send(Ready(number, len(job)))
+    link.send(Ready(number, len(job), 0.0))
     while not isinstance(message := link.receive(), Stop):
         assert isinstance(message, Begin)
         link.send(Problem(number, f"{job} at {message.at_s:g}"))
@@ -24,7 +24,7 @@ def talk(number: int, job: str, link: Link) -> None:
 
 def die(number: int, job: int, link: Link) -> None:
     """End by the signal that the job names, with an exit code of its own for 0, and not at all below."""
-    link.send(Ready(number, os.getpid()))
+    link.send(Ready(number, os.getpid(), 0.0))
     if job > 0:
         os.kill(os.getpid(), job)
     if job == 0:
@@ -36,7 +36,7 @@ def stay(number: int, job: None, link: Link) -> None:
     """Say the process's number, and do not end by SIGTERM."""
     del job
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    link.send(Ready(number, os.getpid()))
+    link.send(Ready(number, os.getpid(), 0.0))
     time.sleep(600)
 
 

@@ -6,6 +6,8 @@ a command that expired during suspend is expired. Source: clock_gettime(2), rand
 
 from __future__ import annotations
 
+import ctypes
+import subprocess
 import sys
 import time
 import uuid
@@ -56,8 +58,6 @@ def _kernel_says_synchronized() -> bool:
     """``adjtimex(2)`` with nothing to change."""
     if sys.platform != "linux":
         return False
-    import ctypes  # costs memory, and only a device without the service's time comes here
-
     # Longer than any struct timex; ``status`` is behind modes, offset, freq, maxerror and esterror.
     buffer = (ctypes.c_long * 64)()
     try:
@@ -83,8 +83,6 @@ def read_boot_id(path: Path = _BOOT_ID) -> str:
 
 def _boot_session() -> str:
     """``kern.bootsessionuuid`` of macOS; empty elsewhere."""
-    import subprocess  # costs memory, and Linux never comes here
-
     try:
         found = subprocess.run(
             ["/usr/sbin/sysctl", "-n", "kern.bootsessionuuid"], capture_output=True, timeout=2.0, check=True

@@ -6,10 +6,8 @@ They come before the configuration is read, since whatever is in it may end the 
 from __future__ import annotations
 
 import contextlib
-import importlib
 import logging
 import os
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -29,16 +27,6 @@ if TYPE_CHECKING:
     from agent.config.load import FindLayer
 
 _log = logging.getLogger(__name__)
-
-
-def forget_folders() -> None:
-    """Give back what the import system remembers: the names in each folder it looked through, some 100 KB in all.
-
-    A later import looks its folder through again. Source: the language reference, "Path entry finders", which lets
-    entries of ``sys.path_importer_cache`` be removed.
-    """
-    sys.path_importer_cache.clear()
-    importlib.invalidate_caches()
 
 
 class Starting:

@@ -12,6 +12,7 @@ A crash after 3 makes the next process do 3 and 4 again; the journal takes one o
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 from collections.abc import Callable, Mapping
@@ -136,8 +137,6 @@ def _composed(layer: Any, patch: Any) -> Any:
 
 
 def _sha256(text: str) -> str:
-    import hashlib
-
     return hashlib.sha256(text.encode()).hexdigest()
 
 

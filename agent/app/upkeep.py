@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from agent.app.diagnostics import collect
+from agent.app.log_levels import LogLevels
 from agent.app.status_file import AgentView
 from agent.core.values import JsonObject
 
@@ -48,8 +50,6 @@ class AgentUpkeep:
 
     def set_log_level(self, level: str, for_s: float, logger: str) -> JsonObject:
         """Set a level for a time; what it was before and when it ends."""
-        from agent.app.log_levels import LogLevels
-
         if self.levels is None:
             self.levels = LogLevels(self._schedule)
         return self.levels.set(level, for_s, logger)
@@ -66,6 +66,4 @@ class AgentUpkeep:
 
     def collect_diagnostics(self, bundle: Bundle) -> JsonObject:
         """Write a bundle without secrets: ``path``, ``size_bytes``, ``sha256``, ``summary``."""
-        from agent.app.diagnostics import collect
-
         return collect(self._view, bundle)

@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from agent.app.diagnostics import collect, view_from_outside
+from agent.app.plugins import list_handlers
+from agent.app.status import read_running
 from agent.cli.options import (
     AS_ROOT,
     config_option,
@@ -22,8 +25,13 @@ from agent.cli.options import (
     load,
     print_json,
 )
+from agent.doctor.examination import all_checks, examine
+from agent.doctor.quick_check import check_all
+from agent.doctor.subject import Subject
 from agent.error_text import bounded
 from agent.exit_codes import EXIT_CHECK_FAILED, EXIT_CONFIGURATION, EXIT_UNREACHABLE
+from agent.handlers.built_in.collect_diagnostics import CollectDiagnostics
+from agent.handlers.upkeep import Bundle, UpkeepRefused
 from agent.plugins import tell_loading
 
 if TYPE_CHECKING:
@@ -49,8 +57,6 @@ def check(config_path: Path, *, as_json: bool, online: bool) -> None:
     """
     logging.disable(logging.CRITICAL)  # the list says it better
     tell_loading(partial(click.echo, err=True))
-    from agent.doctor.quick_check import check_all
-
     findings = check_all(lambda: load(config_path), os.environ, online=online)
     if is_root() and not as_json:
         click.echo(AS_ROOT)
@@ -79,9 +85,6 @@ def doctor(config_path: Path, *, as_json: bool, offline: bool, quiet: bool) -> N
     Exit code 0 when nothing failed (warnings count as good), 2 when the configuration is wrong, 5 when the service or
     the broker cannot be reached, else 1.
     """
-    from agent.doctor.examination import all_checks
-    from agent.doctor.subject import Subject
-
     subject = Subject(lambda: load(config_path), os.environ)
     end_with_examination(subject, all_checks(), as_json=as_json, offline=offline, quiet=quiet)
 
@@ -95,8 +98,6 @@ def end_with_examination(
     quiet: bool,
 ) -> NoReturn:
     """Examine, show each check's line as it comes, and end with the exit code; see :func:`doctor`."""
-    from agent.doctor.examination import examine
-
     logging.disable(logging.CRITICAL)  # the list says it better
     tell_loading(partial(click.echo, err=True))
     results: list[Result] = []
@@ -175,12 +176,6 @@ def diagnostics(config_path: Path, folder: Path, *, as_json: bool) -> None:
 
     The running agent is not disturbed. Exit code 1 when the bundle could not be written.
     """
-    from agent.app.diagnostics import collect, view_from_outside
-    from agent.app.plugins import list_handlers
-    from agent.app.status import read_running
-    from agent.handlers.built_in.collect_diagnostics import CollectDiagnostics
-    from agent.handlers.upkeep import Bundle, UpkeepRefused
-
     logging.disable(logging.CRITICAL)  # what a plug-in complains about is in the bundle
     with configuration_faults_end_it():
         loaded = load(config_path)

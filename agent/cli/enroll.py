@@ -11,10 +11,14 @@ from typing import Final
 
 import click
 
+from agent.app.enrolling import enroll as enroll_at
+from agent.app.enrolling import plan_enrollment
+from agent.app.service_unit import foreign_unit_fault
 from agent.cli.options import configuration_faults_end_it, is_root, json_option, print_json
 from agent.error_text import bounded
 from agent.errors import Advice, ConfigurationError, ErrorAnswer, InvalidMessage, ServiceError
 from agent.exit_codes import EXIT_CHECK_FAILED, EXIT_UNREACHABLE
+from agent.wire.enrollment import LABEL_PREFIX, parse_label
 
 _UNIT: Final = "device-agent.service"
 _START_S: Final = 90.0
@@ -76,9 +80,6 @@ def enroll(
 
     Exit codes: 0 good, 1 refused or not started, 2 usage or a file, 5 the gateway cannot be reached.
     """
-    from agent.app.enrolling import enroll as enroll_at
-    from agent.app.enrolling import plan_enrollment
-
     url, code = _address_and_code(url_or_label, code, code_file)
     try:
         with configuration_faults_end_it():
@@ -108,8 +109,6 @@ def enroll(
 
 
 def _address_and_code(url_or_label: str, code: str | None, code_file: Path | None) -> tuple[str, str]:
-    from agent.wire.enrollment import LABEL_PREFIX, parse_label
-
     if code is not None and code_file is not None:
         raise click.UsageError("give the code once: on the command line, or with --code-file")
     if code is not None:
@@ -136,8 +135,6 @@ def _check_unit(directory: Path) -> None:
     Raises:
         ConfigurationError: it would.
     """
-    from agent.app.service_unit import foreign_unit_fault
-
     systemctl = _systemctl(directory)
     fault = None if systemctl is None else foreign_unit_fault(systemctl, Path(sys.argv[0]))
     if fault is not None:

@@ -9,7 +9,10 @@ from pathlib import Path
 
 import click
 
+from agent.app.initial import InitialFiles, write_initial_files
 from agent.cli.options import config_option, configuration_faults_end_it, json_option, load, print_json, print_table
+from agent.config.model import AgentConfig
+from agent.config.section import json_schema
 from agent.exit_codes import EXIT_CONFIGURATION
 
 
@@ -95,8 +98,6 @@ def init(
 
     On a terminal it asks for what is not given; the keys are typed unseen and never appear on a command line.
     """
-    from agent.app.initial import InitialFiles, write_initial_files
-
     over_mqtt = transport == "mqtt"
     if broker and not over_mqtt:
         raise click.UsageError("--broker needs --transport mqtt")
@@ -231,7 +232,4 @@ def schema() -> None:
 
     Editors with a YAML language server check and complete the file with it.
     """
-    from agent.config.model import AgentConfig
-    from agent.config.section import json_schema
-
     print_json(json_schema(AgentConfig, "device-agent configuration"))

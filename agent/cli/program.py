@@ -20,7 +20,6 @@ _COMMANDS: Final = {
     "handlers": "agent.cli.status:handlers",
     "init": "agent.cli.init:init",
     "keys": "agent.cli.init:keys",
-    "other-devices": "agent.cli.status:other_devices",
     "plugins": "agent.cli.plugins:plugins",
     "run": "agent.cli.run:run",
     "sensors": "agent.cli.status:sensors",
@@ -48,7 +47,7 @@ def _state_dir(config_path: Path) -> Path:
 def device_agent() -> None:
     """Connects this device to the service: runs commands, sends sensor data.
 
-    Exit codes: 0 good, 1 a check failed or the agent crashed, 2 usage or configuration, 3 check --server
-    could not judge a rule, 5 the service cannot be reached, 75 the agent ended to be started anew. Every key
-    of the configuration can also be set by the environment: DEVICE_AGENT_SERVICE__BASE_URL sets service.base_url.
+    Exit codes: 0 good, 1 a check failed or the agent crashed, 2 usage or configuration, 5 the service cannot be
+    reached, 75 the agent ended to be started anew. Every key of the configuration can also be set by the
+    environment: DEVICE_AGENT_SERVICE__BASE_URL sets service.base_url.
     """

@@ -34,18 +34,17 @@ def run_until_the_end(config_path: Path) -> NoReturn:
     Raises:
         SystemExit: the end, with its exit code.
     """
-    # A SIGHUP that comes while the agent starts is handled as soon as its handler is there.
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+    # A signal that comes while the agent starts is handled as soon as its handler is there.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP, signal.SIGUSR1})
     # As it was: what the agent sets for itself must not reach the process image after it.
     environ = dict(os.environ)
     with _restored(mask), configuration_faults_end_it():
-        from agent.app.starting import Starting, forget_folders
+        from agent.app.starting import Starting
 
         starting = Starting()
         loaded = starting.load(lambda find_layer: load(config_path, find_layer))
         # What reading the file left behind is given back first: what is loaded from here on takes its place.
         gc.collect()
-        forget_folders()
         from agent.app.run import run_agent
         from agent.exit_codes import EXIT_REPLACE, EXIT_RESTART
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from typing import Any, Final, get_args
 
@@ -111,8 +112,6 @@ def _shown(value: Any) -> str:
 def nearest_key(path: KeyPath, root: type[BaseModel]) -> str:
     """``; did you mean 'x'?`` or where such a key belongs; empty when nothing is near."""
     known = list(_fields_at(path[:-1], root))
-    import difflib  # costs memory, and only a mistake needs it
-
     near = difflib.get_close_matches(str(path[-1]), known, n=1)
     if near:
         return f"; did you mean {near[0]!r}?"

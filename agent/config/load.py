@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from codecs import BOM_UTF8
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -11,6 +12,8 @@ from typing import Any, Final, TypeVar
 from pydantic import BaseModel, RootModel, ValidationError
 
 from agent.config.credentials import inline_secrets, read_credentials
+from agent.config.faults import sentences
+from agent.config.layer import merge, origins_of, read_layer
 from agent.config.model import AgentConfig, AuthConfig
 from agent.config.text import MAX_BYTES, Document, KeyPath, dotted, read_document
 from agent.errors import ConfigurationError
@@ -71,8 +74,6 @@ def load_config(path: Path | None, environ: Mapping[str, str], find_layer: FindL
     layer = find_layer(state_dir_of(AgentConfig, path, environ, PREFIX))
     fault = ""
     if layer is not None:
-        from agent.config.layer import read_layer  # only where update_config was ever used
-
         try:
             config, origins = load_layered(path, environ, read_layer(layer))
             return LoadedConfig(config, path, tuple(origins.values()), layer)
@@ -148,8 +149,6 @@ def load_model(
     faults = list(document.faults)
     sources: dict[KeyPath, str] = {}
     if layer is not None:
-        from agent.config.layer import merge, origins_of  # only where update_config was ever used
-
         values = merge(values, layer)
         sources = origins_of(layer, "update_config")
     origins, variable_faults = overlay(values, environ, model.model_fields, prefix)
@@ -164,8 +163,6 @@ def load_model(
         # A validator for this once: the model would keep its own for good, and it is worth more than the agent's code.
         config = RootModel[model].model_validate(values).root  # type: ignore[valid-type]  # it is a class at run time
     except ValidationError as error:
-        from agent.config.faults import sentences  # only for a file with faults
-
         faults += sentences(error, model, document.lines, sources)
     if faults or config is None:
         raise ConfigurationError(faults + key_file_faults(values, environ), str(path or "environment"))
@@ -245,8 +242,6 @@ def overlay(
             continue
         path = tuple(variable.removeprefix(prefix).lower().split("__"))
         if len(path) == 1 and path[0] not in keys:
-            import difflib  # costs memory, and only a mistake needs it
-
             near = difflib.get_close_matches(path[0], list(keys), n=1, cutoff=0.8)
             if near:
                 faults.append(f"{variable}: no such key; did you mean {prefix}{near[0].upper()}?")

@@ -83,7 +83,7 @@ def _auth_files(subject: InstalledProgram) -> dict[str, Path | None]:
     """The name of each credential that the configuration needs -> its file."""
     auth = subject.auth
     if auth.mode == "bearer":
-        return {"token": auth.token_file, "client_secret": auth.client_secret_file}
+        return {"token": auth.token_file}
     return {"api_key": auth.api_key_file, "secret_key": auth.secret_key_file}
 
 

@@ -6,6 +6,7 @@ Everything is read once, when the first check asks for it; nothing is written.
 from __future__ import annotations
 
 import os
+import pwd
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
@@ -186,8 +187,6 @@ class InstalledProgram(ABC):
 
 
 def _find_user(name: str) -> tuple[int, frozenset[int]] | None:
-    import pwd
-
     try:
         entry = pwd.getpwnam(name)
     except KeyError:

@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Unpack
+from urllib.parse import urlsplit
 
 from agent.adapters.clocks import is_synchronized
 from agent.app.status import AgentStatus, read_agent_status
 from agent.config import AgentConfig, LoadedConfig
 from agent.config.model import AuthConfig
+from agent.doctor.exchange import ask
 from agent.doctor.installed import InstalledProgram, Options
 from agent.wire.address import authority
 
@@ -119,8 +121,6 @@ class Subject(InstalledProgram):
         """The servers that the agent talks to."""
         found: list[Endpoint] = []
         if self.config.service is not None:
-            from urllib.parse import urlsplit
-
             service = self.config.service
             parts = urlsplit(service.base_url)
             is_tls = parts.scheme == "https"
@@ -136,6 +136,4 @@ class Subject(InstalledProgram):
     @cached_property
     def exchange(self) -> Exchange:
         """The service's answers to two requests that change nothing."""
-        from agent.doctor.exchange import ask
-
         return ask(self.config, self.credentials, self.wall)

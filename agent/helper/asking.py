@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from pathlib import Path
 from typing import Final
@@ -21,8 +22,6 @@ def request_id_of(command_id: str) -> str:
     is_plain = len(command_id) <= _MAX_ID_CHARACTERS and command_id.isascii() and command_id.isprintable()
     if is_plain:
         return command_id
-    import hashlib  # most services give plain ids
-
     return hashlib.sha256(command_id.encode()).hexdigest()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,8 +102,6 @@ def read_toml(path: Path, owner_id: int) -> dict[str, object]:
     Raises:
         RequestDenied: ``not_configured``, or ``misconfigured`` with what to mend.
     """
-    import tomllib  # here, since the agent's side of the exchange never reads it
-
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError as error:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -50,8 +51,6 @@ def _in_memory(content: bytes) -> int:
 
 
 def _on_disk(content: bytes) -> int:
-    import tempfile
-
     descriptor, path = tempfile.mkstemp()
     Path(path).unlink()
     return _filled(descriptor, content)

@@ -15,6 +15,7 @@ import os
 import selectors
 import shutil
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -164,8 +165,6 @@ def _start(
     argv: Sequence[str], environment: Mapping[str, str], directory: Path | None, whole_input: bytes
 ) -> subprocess.Popen[bytes]:
     """Start it; its standard input is a file with ``whole_input``."""
-    import subprocess  # costs memory, and most agents start no program
-
     try:
         with input_file(whole_input) as stdin:
             return subprocess.Popen(
@@ -224,8 +223,6 @@ def _kill_group(process: subprocess.Popen[bytes], number: signal.Signals) -> Non
 
 
 def _reap(process: subprocess.Popen[bytes]) -> int | None:
-    import subprocess
-
     try:
         return process.wait(_UNKILLABLE_S)
     except subprocess.TimeoutExpired:  # it hangs in the kernel, such as on a dead network file system

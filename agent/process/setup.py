@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import stat
 from typing import Final
@@ -24,8 +25,6 @@ def use_one_arena() -> bool:
     """
     if _VARIABLE in os.environ:
         return False
-    import ctypes  # only for this, and the first thing that a command imports is this module
-
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError, TypeError):  # no glibc: musl, macOS, Windows

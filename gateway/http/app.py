@@ -364,7 +364,7 @@ class GatewayApp:
             except Fault as fault:
                 refused.append({"index": index, "error": fault.error, "message": fault.message})
             else:
-                good.append(_reading(message, None if key is None else f"{key}/{index}"))
+                good.append(_reading(message, None if key is None else _key_of_item(key, index)))
         if good:
             await _stored(self._backend.take_readings(request.device_id, good))
         self.counts["refused_readings"] += len(refused)
@@ -404,6 +404,14 @@ def _page(device_id: str, chosen: ListQuery, records: Sequence[JsonObject], tag:
     if cursor is not None:
         headers.append((b"link", chosen.next_link(device_id, cursor)))
     return HttpAnswer(200, answer.body, tuple(headers))
+
+
+def _key_of_item(key: str, index: int) -> str:
+    """The key of one reading of an array. ``KEY+30`` is the rest of array ``KEY`` from its reading number 30 on."""
+    whole, plus, begins_at = key.rpartition("+")
+    if plus and begins_at.isascii() and begins_at.isdigit():
+        return f"{whole}/{int(begins_at) + index}"
+    return f"{key}/{index}"
 
 
 def _reading(message: PostSensorData, key: str | None) -> NewReading:

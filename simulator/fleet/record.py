@@ -267,33 +267,6 @@ class WorkerGap:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeRecord:
-    """A machine of a cluster, and how its workers did there.
-
-    Attributes:
-        name: its address.
-        first: number of its first worker; the others follow it.
-        workers: how many it has.
-        devices: of all of them; 0 before they are built.
-        sent: requests.
-        send_lag_p99_s: from intended to sent.
-        cpu_percent: of one core, the mean of the busiest of them.
-        lost: workers that were not there any more before the run's end.
-        gone_s: since when none of them was, in seconds since the run's begin; None where one came to its end.
-    """
-
-    name: str
-    first: int
-    workers: int
-    devices: int = 0
-    sent: int = 0
-    send_lag_p99_s: float = 0.0
-    cpu_percent: float = 0.0
-    lost: int = 0
-    gone_s: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class CommandEnds:
     """How the commands of one stream ended.
 
@@ -358,13 +331,10 @@ class RunRecord:
         kind: of the scenario: ``load``, ``onboarding_storm`` and so on.
         ages: how old readings were when they were accepted (``readings.age``), and commands when they ended
             (``commands.age[NAME].STATE``), like operations; in ``response``.
-        load_began_at: when second 0 began: devices are made before it. Empty while they are, and in records of versions
-            before this member.
+        load_began_at: when second 0 began: devices are made before it. Empty while they are.
         seconds: how many of them were handed to ``seconds.jsonl``; 0 in the record of a run that has not ended.
-        reasons: of the verdict; None while the run goes on, and in records of versions before this member.
+        reasons: of the verdict; None while the run goes on.
         audited_at: when it was audited once more by ``fleet-simulator audit``; empty when it was not.
-        nodes: the machines of a cluster; none where one machine made the load, and in records of versions before this
-            member.
     """
 
     name: str
@@ -401,5 +371,4 @@ class RunRecord:
     seconds: int = 0
     reasons: Reasons | None = None
     audited_at: str = ""
-    nodes: tuple[NodeRecord, ...] = ()
     format: str = RECORD_FORMAT

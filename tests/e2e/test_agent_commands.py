@@ -111,7 +111,7 @@ def test_a_sensor_that_cannot_be_read_fails_the_listing_and_hides_no_other(folde
     init(folder, "--allow-secret-key-on-device")
     config = folder / "config.yaml"
     text = config.read_text().replace(
-        "\nsensors:\n", "\nsensors:\n  - {name: gone, type: file, settings: {path: /none}}\n"
+        "\nsensors:\n", "\nsensors:\n- {name: gone, type: file, settings: {path: /none}}\n"
     )
     config.write_text(text)
     found = run("sensors", "--json", "--config", str(config))

@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -323,18 +323,6 @@ def test_two_commands_lead_from_a_bare_system_to_the_first_command(machine, pack
         again = json.loads(journey.run("devices", "invite", "--json", *terms))["code"]
         assert "kept /etc/device-agent/config.yaml" in machine.run("device-agent", "enroll", url, again)
         journey.ping(device.device_id)
-
-
-def changed_since_a_look(machine: Container) -> Callable[[], set[str]]:
-    """What is there now and was not, or the other way round: paths with mode and owner, files with size and time."""
-
-    def look() -> set[str]:
-        places = ("/etc", "/usr", "/opt", "/root", "/var", "-not", "-path", "/var/log/*")
-        folders = ("-type", "d", "-printf", r"%p %m %U:%G\n", "-o", "-printf", r"%p %y %m %U:%G %s %T@ %l\n")
-        return set(machine.run("find", *places, "(", *folders, ")").splitlines())
-
-    before = look()
-    return lambda: before ^ look()
 
 
 def test_the_gateway_has_a_package_too(machine, packages):

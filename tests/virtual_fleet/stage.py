@@ -20,18 +20,17 @@ from simulator.fleet.record import RunRecord, Second
 from simulator.fleet.report.live import run_view
 from simulator.fleet.report.writing import read_seconds
 from simulator.fleet.run import fleet_run
+from simulator.fleet.run.clocks import apart
 from simulator.fleet.run.coordinator import Coordinator
 from simulator.fleet.run.fleet_run import RunOptions, perform_run
 from simulator.fleet.run.messages import (
     Begin,
-    ClockRead,
     Drain,
     Drained,
     EnterPhases,
     Finished,
     FromWorker,
     Measured,
-    ReadClock,
     Ready,
     Stop,
     ToWorker,
@@ -137,7 +136,7 @@ class VirtualWorkers:
             for number, job in enumerate(jobs):
                 recorder = Recorder(number)
                 self.members[number] = job.make(recorder), recorder
-                self.said.append(Ready(number, self.members[number][0].devices))
+                self.said.append(Ready(number, self.members[number][0].devices, apart()))
 
         self.loop.run_until_complete(make())
 
@@ -175,8 +174,6 @@ class VirtualWorkers:
                 self.service.began_s = at_s
                 play.begin(at_s)
                 self.tasks.append(asyncio.ensure_future(self._cut(number, play, recorder, at_s)))
-            case ReadClock(question):
-                self.said.append(ClockRead(number, question, self.clock.now_s))
             case EnterPhases():
                 self.tasks.append(asyncio.ensure_future(enter_phases(play, message)))
             case Drain(from_s, until_s):
@@ -254,7 +251,7 @@ def _patched(clock: Time, service: Service, engines: Engines, prepared: list[Any
         "run.fleet_run.asyncio": SimpleNamespace(run=loop.run_until_complete),
         "run.place.LocalWorkers": lambda _work: VirtualWorkers(loop, service, clock),
         "run.fleet_run.Coordinator": partial(Coordinator, now=clock.monotonic),
-        "run.place.claimed_devices": lambda *_arguments: ExitStack(),
+        "run.fleet_run.claimed_devices": lambda *_arguments: ExitStack(),
         "run.fleet_run.finish_run": lambda folder, record, *_more: (
             folder.finish(record),
             SimpleNamespace(missing=(), doubts=()),

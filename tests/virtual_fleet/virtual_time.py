@@ -19,6 +19,8 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
+from simulator.fleet.metrics.health import boot_time
+
 START_S = 1000.0
 EPOCH_S = 1_767_225_600.0
 """2026-01-01; what the wall clock shows when the monotonic one shows ``START_S``."""
@@ -78,6 +80,7 @@ def virtual_time(clock: Time) -> Iterator[None]:
     fakes: dict[Any, Callable[[], Any]] = {
         time.monotonic: clock.monotonic,
         time.time: clock.time,
+        boot_time: clock.monotonic,
         uuid.uuid4: lambda: uuid.UUID(int=next(numbers) << 64, version=4),
     }
     random.seed(1)
@@ -101,7 +104,7 @@ def virtual_time(clock: Time) -> Iterator[None]:
 
 
 def _is_clock(value: Any) -> bool:
-    return value is _MONOTONIC or value is _WALL or value is uuid.uuid4
+    return any(value is each for each in (_MONOTONIC, _WALL, boot_time, uuid.uuid4))
 
 
 @functools.cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -9,6 +10,7 @@ from pydantic import Field
 
 from agent.core.values import Contract, JsonObject
 from agent.handlers.base import CommandContext, Handler, HandlerFailed, HandlerPayload, HandlerSettings
+from agent.handlers.upkeep import Bundle, UpkeepRefused
 
 INLINE_BYTES: Final = 45_000
 """What fits into a result of 64 KiB as base64, with the summary beside it."""
@@ -45,10 +47,6 @@ class CollectDiagnostics(Handler):
         Raises:
             HandlerFailed: it could not be written.
         """
-        import base64  # here and below: it costs memory, and few commands need it
-
-        from agent.handlers.upkeep import Bundle, UpkeepRefused
-
         settings = self.settings if isinstance(self.settings, self.Settings) else self.Settings()
         bundle = Bundle(settings.max_bytes, settings.keep, settings.max_age_s)
         try:

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from agent.core.values import Contract, JsonObject
 from agent.handlers.base import CommandContext, Handler, HandlerPayload, HandlerRejected
+from agent.handlers.upkeep import UpkeepRefused
 
 
 class LogLevel(Handler):
@@ -43,8 +44,6 @@ class LogLevel(Handler):
         Raises:
             HandlerRejected: this logger would write secrets.
         """
-        from agent.handlers.upkeep import UpkeepRefused  # costs memory, and few commands need it
-
         try:
             return context.controls.upkeep.set_log_level(payload.level, payload.for_s, payload.logger)
         except UpkeepRefused as error:

@@ -15,6 +15,7 @@ from agent.core.values import Contract, JsonObject
 from agent.handlers.base import CommandContext, Handler, HandlerPayload, HandlerRejected, HandlerSettings
 from agent.plugins import nearest
 from agent.process.bounds import DEFAULT_PATH, GRACE_S, MAX_OUTPUT_BYTES, OUTPUT_BYTES, Argument
+from agent.process.running import ProgramNotStarted, program_fault
 
 # What runs programs is loaded with the first of them: most devices have none.
 
@@ -85,8 +86,6 @@ class Run(Handler):
         """
         if not self._programs:
             return
-        from agent.process.running import ProgramNotStarted, program_fault
-
         for name, program in self._programs.items():
             fault = program_fault(program.argv, {"PATH": DEFAULT_PATH, **program.environment})
             if fault:

@@ -18,6 +18,7 @@ from pydantic import BaseModel, Field
 
 from agent.core.values import Contract, JsonObject
 from agent.handlers.base import CommandContext, Handler, HandlerFailed, HandlerPayload, HandlerRejected, HandlerSettings
+from agent.handlers.upkeep import ReleaseSource, UpkeepRefused
 
 if TYPE_CHECKING:
     from agent.release.places import Places
@@ -95,7 +96,6 @@ class UpdateAgent(Handler):
 
     def _prepare(self, payload: Payload, context: CommandContext, places: Places, request_id: str) -> bool:
         """Download and check; False when the agent stops before that is done."""
-        from agent.handlers.upkeep import ReleaseSource, UpkeepRefused
         from agent.release.archive import check_content, open_file, read_release, trusted_keys
         from agent.release.install import REQUEST
         from agent.release.manifest import ReleaseRefused, judge

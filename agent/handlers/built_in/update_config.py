@@ -21,6 +21,7 @@ from agent.handlers.base import (
     HandlerRejected,
     HandlerSettings,
 )
+from agent.handlers.upkeep import ConfigChange, UpkeepRefused
 
 DEFAULT_ALLOW = (
     "logging",
@@ -89,8 +90,6 @@ class UpdateConfig(Handler):
         if context.restarted:
             # Had the trial begun, its end would have answered, and nobody would have run this.
             raise HandlerFailed("interrupted", "the agent ended before it took the configuration; send it again")
-        from agent.handlers.upkeep import ConfigChange, UpkeepRefused  # costs memory, and few commands need it
-
         settings = self.settings if isinstance(self.settings, self.Settings) else self.Settings()
         change = ConfigChange(
             command_id=context.command_id,

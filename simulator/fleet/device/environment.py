@@ -10,9 +10,9 @@ from dataclasses import replace
 
 from agent.core.values import Moment
 from simulator.fleet.device.http_codec import Request
+from simulator.fleet.models.clock import Clock
 from simulator.fleet.models.condition import ALWAYS_ON
 from simulator.fleet.models.fault_hooks import ActiveFaults, Hook, Values
-from simulator.fleet.models.model import Clock
 from simulator.fleet.signals.base import Individual, SignalSet
 
 

@@ -11,8 +11,7 @@ from agent.errors import ServiceError, TransportError, UnexpectedAnswer
 from simulator.fleet.device.copies import MeasuredOnly, send_copies
 from simulator.fleet.device.driver import DeviceDriver, DeviceSlot, Member
 from simulator.fleet.device.http_codec import HELD_POLL, HttpCodec, Operation, Request
-from simulator.fleet.device.load_base import RUN_OVER
-from simulator.fleet.device.model import SharedSettings, TransportOptions
+from simulator.fleet.device.model import RUN_OVER, SharedSettings, TransportOptions
 from simulator.fleet.device.request_template import RequestTemplate
 from simulator.fleet.device.virtual_device import Channel, VirtualDevice
 from simulator.fleet.engine.ports import Headers, HttpAnswer, HttpEngine

@@ -15,14 +15,15 @@ from agent.wire.dialect import Dialect
 from simulator.fleet.audit.fleet_ledger import FleetLedger
 from simulator.fleet.device.environment import Environment
 from simulator.fleet.metrics.ages import Ages
+from simulator.fleet.models.clock import Clock
 from simulator.fleet.models.firmware import Firmware
-from simulator.fleet.models.model import Clock
 from simulator.fleet.outcomes import Attempt, OutcomeClass
 from simulator.fleet.signals.base import SignalSet
 from simulator.fleet.signals.climate import CLIMATE
 
 _AUTO: Final = Dialect()
 TIMEOUT_S: Final = 10.0
+RUN_OVER: Final = "the run was over before the answer"
 
 
 @dataclass(frozen=True, slots=True)

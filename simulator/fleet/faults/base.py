@@ -131,9 +131,6 @@ def register_fault(
 ) -> Callable[[type[AnyFault]], type[AnyFault]]:
     """Make a class a kind of fault that scenarios can name; a decorator.
 
-    A module of :mod:`simulator.fleet.faults.kinds` is all that a kind needs:
-    :mod:`simulator.fleet.faults.registry` imports each of them.
-
     Args:
         settings: of the scenario; its ``kind`` is a ``Literal`` of one word.
         makes_refusals: it makes bodies that a service may refuse.

@@ -1,24 +1,19 @@
 """The faults that there are, of devices and of the network, by the word that a scenario names them by.
 
-Each is a module of :mod:`simulator.fleet.faults.kinds`, which registers itself
+Each is a class of :mod:`simulator.fleet.faults.kinds`, which registers it
 (:func:`~simulator.fleet.faults.base.register_fault`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from importlib import import_module
-from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Annotated, Any, Final, Union
 
 from pydantic import Field
 
-from simulator.fleet.faults import kinds
+from simulator.fleet.faults import kinds  # noqa: F401 - registers them
 from simulator.fleet.faults.base import REGISTERED, DeviceFault, FaultBasis
 from simulator.fleet.faults.link import LinkFault
-
-for _module in iter_modules(kinds.__path__, f"{kinds.__name__}."):
-    import_module(_module.name)
 
 _KINDS: Final = dict(sorted(REGISTERED.items()))
 
@@ -38,14 +33,14 @@ LINK_KINDS: Final = frozenset(word for word, each in _KINDS.items() if issubclas
 """Those of the network."""
 
 
-def causes_rejections(kinds: Iterable[str]) -> bool:
+def causes_rejections(words: Iterable[str]) -> bool:
     """Whether faults of these kinds make readings that a service refuses, as the scenario means it."""
-    return any(_KINDS[kind].makes_refusals for kind in kinds)
+    return any(_KINDS[word].makes_refusals for word in words)
 
 
-def skews_clocks(kinds: Iterable[str]) -> bool:
+def skews_clocks(words: Iterable[str]) -> bool:
     """Whether faults of these kinds make the clocks of devices wrong, as the scenario means it."""
-    return any(_KINDS[kind].sets_clocks for kind in kinds)
+    return any(_KINDS[word].sets_clocks for word in words)
 
 
 def build_faults(settings: Iterable[DeviceFaultSettings], *, origin_s: float) -> tuple[DeviceFault[Any], ...]:

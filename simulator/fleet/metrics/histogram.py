@@ -183,11 +183,6 @@ class Histogram:
             return math.nan
         return math.fsum(value * count for value, count in self.buckets()) / self.count
 
-    def count_at_most(self, value_s: float) -> int:
-        """Values that do not exceed this one; those of its own bucket count as not exceeding it."""
-        bucket = int(np.searchsorted(_EDGES, value_s, side="right")) - 1
-        return int(self._counts[: min(bucket, BUCKETS - 1) + 1].sum())
-
     def buckets(self) -> Iterator[tuple[float, int]]:
         """The middles of all buckets that hold something, in seconds and ascending, and what they hold."""
         for bucket in np.flatnonzero(self._counts):

@@ -26,7 +26,6 @@ OPERATIONS: Final = frozenset(
         "http.register",
         "http.remove",
         "http.read_back",
-        "http.devices",
         "mqtt.connect",
         "mqtt.sensor_data",
         "mqtt.receipt",

@@ -32,7 +32,6 @@ _BODY_BYTES: Final[Mapping[str, tuple[int, int]]] = {
     "http.poll": (0, 60),
     "http.long_poll": (0, 250),
     "http.sensor_data": (0, 190),
-    "http.devices": (0, 400),
     "http.report": (160, 420),
     "http.send_command": (140, 420),
     "http.scan_qr": (180, 420),

@@ -25,7 +25,6 @@ from simulator.fleet.report.formatting import (
     time_text,
 )
 from simulator.fleet.report.live_screen import ScreenState, frame
-from simulator.fleet.report.node_text import gone_nodes, node_state, workers_of_gone
 from simulator.fleet.report.run_status import RunHead, RunStatus, WorkerState
 from simulator.fleet.report.summary import print_summary
 from simulator.fleet.report.window import Window
@@ -214,12 +213,7 @@ def changes(before: RunStatus, after: RunStatus) -> list[tuple[float, str, Tone]
         for gap in after.gaps
         if (gap.worker, gap.from_s) not in known
     ]
-    known_gone = {node.first for node in gone_nodes(before.nodes)}
-    return found + [
-        (node.gone_s or 0.0, f"machine {node.name} has no worker left", Tone.BAD)
-        for node in gone_nodes(after.nodes)
-        if node.first not in known_gone
-    ]
+    return found
 
 
 def run_line(window: Window, head: RunHead, standing: RunStatus) -> str:
@@ -241,12 +235,8 @@ def run_line(window: Window, head: RunHead, standing: RunStatus) -> str:
         parts.append(f"online {count_text(window.gauges['online'])} of {head.devices:,}")
     parts.append(f"generator lag p99 {time_text(health.send_lag_p99_s)}, sent {percent_text(share)}")
     parts += [f"fault {fault.kind}" for fault in standing.faults]
-    parts += [f"machine {node.name}: {node_state(node)}" for node in gone_nodes(standing.nodes)]
-    of_gone = workers_of_gone(standing.nodes)
     parts += [
-        f"worker {worker.number} {worker.state}"
-        for worker in standing.workers
-        if worker.state is WorkerState.DEAD and worker.number not in of_gone
+        f"worker {worker.number} {worker.state}" for worker in standing.workers if worker.state is WorkerState.DEAD
     ]
     if standing.gaps:
         parts.append(gaps_text(standing.gaps))

@@ -29,8 +29,6 @@ from simulator.fleet.report.formatting import (
     short_count,
     time_text,
 )
-from simulator.fleet.report.live_nodes import node_lines
-from simulator.fleet.report.node_text import workers_of_gone
 from simulator.fleet.report.run_status import RunHead, RunStatus, StreamSoFar, WorkerState
 from simulator.fleet.report.window import RecentFigures, Window
 
@@ -93,7 +91,6 @@ def frame(picture: ScreenState, width: int, height: int) -> Text:
         *_operations(picture, width),
         *_counts(picture, width),
         *_workers(picture, width),
-        *node_lines(picture.standing.nodes),
         *_charts(picture.window, width),
         *_notes(picture, width, height),
     ]
@@ -349,13 +346,10 @@ def _workers(picture: ScreenState, width: int) -> list[Line]:
         return []
     at_work = sum(worker.state is not WorkerState.DEAD for worker in workers)
     parts = [(f"{at_work} of {len(workers)} at work", "")]
-    of_gone = workers_of_gone(picture.standing.nodes)
     parts += [
-        (f"{worker.number} is {worker.state}", "bold red")
-        for worker in workers
-        if worker.state is WorkerState.DEAD and worker.number not in of_gone
+        (f"{worker.number} is {worker.state}", "bold red") for worker in workers if worker.state is WorkerState.DEAD
     ]
-    if width >= _WIDE and not picture.standing.nodes:
+    if width >= _WIDE:
         parts += [
             (f"#{worker.number}: {plural(worker.devices, 'device')}, CPU {worker.cpu_percent:.0f} %", "dim")
             for worker in workers

@@ -213,7 +213,6 @@ def _second(window: Window, second: Second, standing: RunStatus) -> dict[str, An
         "workers": [asdict(worker) for worker in standing.workers],
         "audit": {name: _stream(name, stream) for name, stream in standing.audit.items()},
         "gaps": [asdict(gap) for gap in standing.gaps],
-        "nodes": [asdict(node) for node in standing.nodes],
     }
 
 

@@ -66,33 +66,6 @@ class WorkerStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeStatus:
-    """A machine of a cluster, at the end of a second.
-
-    Attributes:
-        name: its address.
-        first: number of its first worker; the others follow it.
-        workers: how many it has.
-        lost: those of them that are not there any more.
-        devices: of all of them.
-        sent_per_s: requests.
-        send_lag_p99_s: from intended to sent.
-        cpu_percent: of one core, the busiest of them.
-        gone_s: since when none of them is there any more, in seconds since the run's begin; None while one is.
-    """
-
-    name: str
-    first: int
-    workers: int
-    lost: int
-    devices: int
-    sent_per_s: float
-    send_lag_p99_s: float
-    cpu_percent: float
-    gone_s: float | None
-
-
-@dataclass(frozen=True, slots=True)
 class StreamSoFar:
     """Readings or commands, by the devices' own ledgers; the service is read back only at the end.
 
@@ -118,7 +91,6 @@ class RunStatus:
         faults: those that are under way.
         audit: ``readings`` and ``commands`` to how they stand.
         gaps: seconds that workers did not report so far; one that still grows is in here with its end so far.
-        nodes: the machines of a cluster; none where one machine makes the load.
     """
 
     phase: Span | None = None
@@ -127,7 +99,6 @@ class RunStatus:
     workers: tuple[WorkerStatus, ...] = ()
     audit: Mapping[str, StreamSoFar] = field(default_factory=dict)
     gaps: tuple[WorkerGap, ...] = ()
-    nodes: tuple[NodeStatus, ...] = ()
 
 
 def phase_under_way(phases: Sequence[Span], second: int) -> Span | None:

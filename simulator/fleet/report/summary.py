@@ -1,4 +1,4 @@
-"""The outcome of a run in the terminal: verdict, figures by operation, thresholds, audit, machines, gaps."""
+"""The outcome of a run in the terminal: verdict, figures by operation, thresholds, audit, gaps."""
 
 from __future__ import annotations
 
@@ -34,7 +34,6 @@ from simulator.fleet.report.formatting import (
     percentile_name,
     time_text,
 )
-from simulator.fleet.report.node_text import NODE_COLUMNS, record_cells
 from simulator.report_parts.values import Tone
 
 _STYLES: Final = {
@@ -67,23 +66,9 @@ def print_summary(console: Console, record: RunRecord) -> None:
         console.print(_threshold(result), soft_wrap=True)
     for line in audit_lines(record.audit):
         console.print(line, soft_wrap=True)
-    if record.nodes:
-        console.print(nodes_table(record))
     for gap in record.gaps:
         text = f"gap: worker {gap.worker}, {clock_text(gap.from_s)} to {clock_text(gap.to_s)}: {gap.reason}"
         console.print(Text(text, "yellow"), soft_wrap=True)
-
-
-def nodes_table(record: RunRecord) -> Table:
-    """A row for each machine of a cluster, with the columns of :data:`NODE_COLUMNS`."""
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    table.add_column("machine", no_wrap=True)
-    for name in NODE_COLUMNS:
-        table.add_column(name, justify="left" if name == NODE_COLUMNS[-1] else "right", no_wrap=True)
-    for node in record.nodes:
-        cells = (node.name, *record_cells(node, record))
-        table.add_row(*map(Text, cells), style="red" if node.lost else "")
-    return table
 
 
 def age_lines(record: RunRecord) -> list[Text]:

@@ -18,10 +18,9 @@ from simulator.fleet.metrics.health import STOOD_STILL_S, boot_time
 from simulator.fleet.metrics.merging import PATIENCE, Merger
 from simulator.fleet.plan.timeline import Timeline
 from simulator.fleet.record import Second, Span, WorkerGap
-from simulator.fleet.run.clocks import ROUNDS, Clocks
+from simulator.fleet.run.clocks import apart
 from simulator.fleet.run.messages import (
     Begin,
-    ClockRead,
     Drain,
     Drained,
     EnterPhases,
@@ -30,7 +29,6 @@ from simulator.fleet.run.messages import (
     Heartbeat,
     Measured,
     Problem,
-    ReadClock,
     Ready,
     Stop,
     ToWorker,
@@ -54,10 +52,8 @@ _BUILD_S: Final = 120.0
 _DEVICES_PER_S: Final = 1000
 _CLOSE_S: Final = 120.0
 _HASTY_DRAIN_S: Final = 3.0
-_CLOCK_S: Final = 10.0
-"""How long a worker that is ready may take to say what its clock shows."""
-_CLOCK_ERROR_S: Final = 0.02
-"""A begin that is off by more stands in the record."""
+_SAME_CLOCK_S: Final = 0.1
+"""Monotonic clocks that differ by less are that of one machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +156,7 @@ class Coordinator:
         listener: receives what happens.
         now: the monotonic clock; each worker may have another one.
         boot_time: a clock that goes on while the machine sleeps.
+        apart: how far the wall clock is ahead of the monotonic one; those of several machines show the same time.
     """
 
     def __init__(
@@ -171,6 +168,7 @@ class Coordinator:
         *,
         now: Callable[[], float] = time.monotonic,
         boot_time: Callable[[], float] = boot_time,
+        apart: Callable[[], float] = apart,
     ) -> None:
         self._workers = workers
         self._schedule = schedule
@@ -178,11 +176,11 @@ class Coordinator:
         self._listener = listener
         self._now = now
         self._boot_time = boot_time
+        self._apart = apart
         self._looked_s: float | None = None  # on the clock of ``boot_time``, while the load goes on
-        self._clocks = Clocks()
         self._watch = TargetWatch()
         self._done = RunOutcome()
-        self._ready: set[int] = set()
+        self._ahead_s: dict[int, float] = {}  # of workers that are ready: their monotonic clock, of this one
         self._drained: dict[int, Drained] = {}
         self._latest: Second | None = None
         self._waiting_for = ""
@@ -199,7 +197,6 @@ class Coordinator:
         done = self._done
         try:
             self._gather()
-            self._compare_clocks()
             # Each worker builds its devices between the word and the begin.
             began_s = self._now() + _LEAD_S + self._schedule.devices / _BUILT_PER_S
             self._send(Begin(began_s))
@@ -225,34 +222,18 @@ class Coordinator:
     def _gather(self) -> None:
         """Wait until every worker has built its devices."""
         deadline_s = self._now() + _BUILD_S + self._schedule.devices / _DEVICES_PER_S
-        while set(self._workers.living) - self._ready:
+        while set(self._workers.living) - self._ahead_s.keys():
             self._receive(_LOOK_S)
             if self._now() > deadline_s:
                 raise TransportError("the workers did not get ready in time: plan fewer devices, or more workers")
         if not self._workers.living:
             raise TransportError(self._done.problems[0] if self._done.problems else "no worker could begin")
 
-    def _compare_clocks(self) -> None:
-        """Measure how far each worker's clock is ahead of this one."""
-        for number in range(ROUNDS):
-            for worker in self._workers.living:
-                self._clocks.asked(worker, number, self._now())
-                self._workers.send(worker, ReadClock(number))
-            deadline_s = self._now() + _CLOCK_S
-            while self._clocks.has_open(self._workers.living):
-                self._receive(_LOOK_S)
-                if self._now() > deadline_s:
-                    raise TransportError(f"a worker did not answer within {_CLOCK_S:g} s: start fewer on its machine")
-        for worker in self._workers.living:
-            error_s = self._clocks.of(worker).error_s
-            if error_s > _CLOCK_ERROR_S:
-                self._done.problems.append(f"worker {worker} began up to {error_s * 1000:.0f} ms early or late")
-
     def _send(self, message: ToWorker) -> None:
         """Send a message to every living worker, with its times on the clock of each."""
         with interrupts_afterwards():
             for worker in self._workers.living:
-                self._workers.send(worker, on_clock(message, self._clocks.of(worker).ahead_s))
+                self._workers.send(worker, on_clock(message, self._ahead_s.get(worker, 0.0)))
 
     def _play_phases(self) -> None:
         done, begin_s = self._done, 0.0
@@ -360,8 +341,9 @@ class Coordinator:
         match message:
             case Measured(_, _, delta):
                 self._merger.add(delta)
-            case Ready(worker):
-                self._ready.add(worker)
+            case Ready(worker, _, apart_s):
+                ahead_s = self._apart() - apart_s
+                self._ahead_s[worker] = 0.0 if abs(ahead_s) < _SAME_CLOCK_S else ahead_s
             case Drained(worker):
                 self._drained[worker] = message
             case Finished(worker, summary):
@@ -371,8 +353,6 @@ class Coordinator:
                 self._done.problems.append(sentence)
                 self._done.broken.append(sentence)
                 self._listener.warn(sentence)
-            case ClockRead(worker, number, read_s):
-                self._clocks.answered(worker, number, read_s, self._now())
             case WorkerLost(worker, reason):
                 self._merger.lost(worker, reason)
                 self._listener.lost(message)

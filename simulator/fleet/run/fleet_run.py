@@ -20,7 +20,7 @@ from simulator.fleet.faults.registry import causes_rejections
 from simulator.fleet.metrics.merging import Merger
 from simulator.fleet.plan.forecast import busiest_rate
 from simulator.fleet.plan.plan import Plan
-from simulator.fleet.record import AuditRecord, NodeRecord, RunRecord
+from simulator.fleet.record import AuditRecord, RunRecord
 from simulator.fleet.report.folder import RunFolder
 from simulator.fleet.report.formatting import error_text
 from simulator.fleet.report.live import RunView
@@ -28,7 +28,7 @@ from simulator.fleet.report.making import finish_run
 from simulator.fleet.report.run_status import RunHead
 from simulator.fleet.run.clocks import WallClock
 from simulator.fleet.run.coordinator import Coordinator, RunOutcome
-from simulator.fleet.run.nodes import describe as describe_nodes
+from simulator.fleet.run.device_lock import claimed_devices
 from simulator.fleet.run.place import Place, place_of
 from simulator.fleet.run.preparing import Prepared, RunContext, check_gateway, prepare
 from simulator.fleet.run.recording import first_record, head_of, last_record, schedule_of
@@ -103,7 +103,7 @@ def perform_run(options: RunOptions, make_view: MakeView) -> RunRecord:
         workers = place.count_workers(scenario)
         needs = place.check(options.file, options.target, workers)
         head = head_of(scenario, options.target.base_url, workers)
-        ends.enter_context(place.claim(scenario, options.target.base_url))
+        ends.enter_context(claimed_devices(scenario, options.target.base_url))
         secrets = Path(ends.enter_context(TemporaryDirectory(prefix="fleet-simulator-")))
         context = RunContext(options.file, plan, options.target, options.folder, secrets, workers, options.is_audited)
         folder = ends.enter_context(RunFolder(options.folder))
@@ -115,10 +115,9 @@ def perform_run(options: RunOptions, make_view: MakeView) -> RunRecord:
         for need in needs:
             if not need.fits:
                 view.note(str(need), Tone.WARN)
-        nodes = place.nodes()
-        if nodes:
-            view.note(f"workers: {describe_nodes(nodes)}", Tone.PLAIN)
-        record, prepared = _prepare(context, head, folder, view, nodes)
+        if machines := place.describe():
+            view.note(f"workers: {machines}", Tone.PLAIN)
+        record, prepared = _prepare(context, head, folder, view, machines)
         try:
             reporter = RunReporter(folder, view, record, prepared, scenario)
             record = _play(options, context, reporter, place)
@@ -130,13 +129,13 @@ def perform_run(options: RunOptions, make_view: MakeView) -> RunRecord:
 
 
 def _prepare(
-    context: RunContext, head: RunHead, folder: RunFolder, view: RunView, nodes: tuple[NodeRecord, ...]
+    context: RunContext, head: RunHead, folder: RunFolder, view: RunView, machines: str
 ) -> tuple[RunRecord, Prepared]:
     """What is known before the first second, and the devices; the folder is gone when there is no run."""
     registering = Registering(view)
     try:
         view.stage("planning")
-        record = first_record(context.file, context.target.base_url, context.plan, head, nodes)
+        record = first_record(context.file, context.target.base_url, context.plan, head, machines)
         folder.keep(record)
         view.stage("preparing devices")
         prepared = asyncio.run(prepare(context, registering))

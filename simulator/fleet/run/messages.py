@@ -10,17 +10,6 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class ReadClock:
-    """To a worker: read your clock and answer at once.
-
-    Attributes:
-        number: of this question, for the answer.
-    """
-
-    number: int
-
-
-@dataclass(frozen=True, slots=True)
 class Begin:
     """To a worker: the run begins, for everybody at the same instant."""
 
@@ -61,7 +50,7 @@ class Stop:
     """To a worker: close everything and end."""
 
 
-ToWorker = ReadClock | Begin | EnterPhases | Drain | Stop
+ToWorker = Begin | EnterPhases | Drain | Stop
 
 
 def on_clock(message: ToWorker, ahead_s: float) -> ToWorker:
@@ -78,25 +67,16 @@ def on_clock(message: ToWorker, ahead_s: float) -> ToWorker:
 
 
 @dataclass(frozen=True, slots=True)
-class ClockRead:
-    """From a worker: the answer to :class:`ReadClock`.
+class Ready:
+    """From a worker: it has begun, and nothing is sent yet.
 
     Attributes:
-        number: of the question.
-        now_s: its monotonic clock when it came.
+        apart_s: how far its wall clock is ahead of its monotonic one.
     """
 
     worker: int
-    number: int
-    now_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Ready:
-    """From a worker: every device of it is built, and nothing is sent yet."""
-
-    worker: int
     devices: int
+    apart_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,4 +134,4 @@ class Problem:
     sentence: str
 
 
-FromWorker = ClockRead | Ready | Heartbeat | Measured | Drained | Finished | Problem
+FromWorker = Ready | Heartbeat | Measured | Drained | Finished | Problem

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from typing import Protocol
 
 from simulator.fleet.engine.preflight import ResourceCheck
 from simulator.fleet.plan.workers import count_workers
-from simulator.fleet.record import NodeRecord
 from simulator.fleet.run.capacity import addresses_of_devices, check_capacity, find_sources
-from simulator.fleet.run.device_lock import claimed_devices
 from simulator.fleet.run.local_workers import LocalWorkers
 from simulator.fleet.run.workers import Work, Workers
 from simulator.fleet.scenario.model import Scenario
@@ -38,20 +35,12 @@ class Place(Protocol):
         """
         ...
 
-    def claim(self, scenario: Scenario, base_url: str) -> AbstractContextManager[None]:
-        """Keep other runs away from the scenario's devices while the block lasts.
-
-        Raises:
-            ConfigurationError: another run has them.
-        """
-        ...
-
     def make_workers(self, work: Work) -> Workers:
         """The workers, not started yet; after :meth:`check`."""
         ...
 
-    def nodes(self) -> tuple[NodeRecord, ...]:
-        """The machines with their workers, after :meth:`check`; none for this one alone."""
+    def describe(self) -> str:
+        """Which machine has which workers, after :meth:`check`; empty for this one alone."""
         ...
 
 
@@ -68,17 +57,13 @@ class ThisMachine:
         sources = find_sources(scenario.target.source_addresses, addresses_of_devices(scenario, target))
         return check_capacity(scenario, workers, target_is_here=here, sources=sources)
 
-    def claim(self, scenario: Scenario, base_url: str) -> AbstractContextManager[None]:
-        """Keep other runs of this machine away. See :class:`Place`."""
-        return claimed_devices(scenario, base_url)
-
     def make_workers(self, work: Work) -> Workers:
         """The workers, not started yet. See :class:`Place`."""
         return LocalWorkers(work)
 
-    def nodes(self) -> tuple[NodeRecord, ...]:
-        """None beside this machine. See :class:`Place`."""
-        return ()
+    def describe(self) -> str:
+        """Nothing beside this machine. See :class:`Place`."""
+        return ""
 
 
 @contextlib.contextmanager

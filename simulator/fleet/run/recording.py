@@ -19,7 +19,6 @@ from simulator.fleet.metrics.thresholds import parse
 from simulator.fleet.plan.plan import Plan
 from simulator.fleet.record import (
     AuditRecord,
-    NodeRecord,
     Reasons,
     RunRecord,
     Span,
@@ -31,7 +30,6 @@ from simulator.fleet.report.run_status import RunHead
 from simulator.fleet.report.writing import read_seconds
 from simulator.fleet.run.command_ends import ended_otherwise, joined_ends
 from simulator.fleet.run.coordinator import PhaseSchedule, RunOutcome
-from simulator.fleet.run.nodes import describe
 from simulator.fleet.run.reporter import RunReporter
 from simulator.fleet.scenario.faults import count_concerned, fault_end_s, fault_title
 from simulator.fleet.scenario.model import Scenario
@@ -84,9 +82,7 @@ def schedule_of(scenario: Scenario) -> PhaseSchedule:
     return PhaseSchedule(scenario.phases, devices, faults, scenario.drain_s)
 
 
-def first_record(
-    file: ScenarioFile, target: str, plan: Plan, head: RunHead, nodes: tuple[NodeRecord, ...] = ()
-) -> RunRecord:
+def first_record(file: ScenarioFile, target: str, plan: Plan, head: RunHead, machines: str = "") -> RunRecord:
     """What is known before the first second.
 
     Args:
@@ -94,7 +90,7 @@ def first_record(
         target: its address.
         plan: of the scenario.
         head: what a view shows before the first second.
-        nodes: the machines of a cluster with their workers; none for this machine alone.
+        machines: of a cluster, with their workers; empty for this machine alone.
     """
     scenario = file.scenario
     return RunRecord(
@@ -108,7 +104,7 @@ def first_record(
         began_at=to_rfc3339(time.time()),
         ended_at="",
         duration_s=0.0,
-        machine="; ".join(filter(None, (_machine(), describe(nodes)))),
+        machine="; ".join(filter(None, (_machine(), machines))),
         version=version("device-agent"),
         target=target,
         verdict=_NOT_YET,
@@ -122,7 +118,6 @@ def first_record(
         ),
         scenario_text=file.text,
         kind=scenario.kind,
-        nodes=nodes,
     )
 
 
@@ -166,7 +161,6 @@ def last_record(reporter: RunReporter, outcome: RunOutcome, merger: Merger, audi
         extras=_extras(outcome, assessment.notes),
         drained_from_s=outcome.drained_from_s if scenario.kind in _WITH_DRAIN else None,
         partial=partial,
-        nodes=reporter.nodes.records(reporter.workers),
     )
     phases = [phase.name for phase in scenario.phases]
     wanted = [parse(expression, phases=phases) for expression in scenario.thresholds]

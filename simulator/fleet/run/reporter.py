@@ -25,7 +25,6 @@ from simulator.fleet.report.run_status import (
 )
 from simulator.fleet.run.coordinator import RunOutcome
 from simulator.fleet.run.messages import Drained, Finished, FromWorker, Measured, Ready
-from simulator.fleet.run.nodes import NodeFigures
 from simulator.fleet.run.preparing import Prepared
 from simulator.fleet.run.workers import WorkerLost
 from simulator.fleet.scenario.model import Scenario
@@ -48,10 +47,6 @@ class RunReporter:
     scenario: Scenario
     saturation: Saturation = field(default_factory=Saturation)
     workers: dict[int, WorkerStatus] = field(default_factory=dict)
-    nodes: NodeFigures = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.nodes = NodeFigures(self.record.nodes)
 
     def second(self, second: Second, phase: Span | None, waiting_for: str, gaps: tuple[WorkerGap, ...]) -> None:
         """A second is complete; ``gaps`` are those of the run so far."""
@@ -75,7 +70,6 @@ class RunReporter:
         self._keep()
 
     def _keep(self) -> None:
-        self.record = replace(self.record, nodes=self.nodes.records(self.workers))
         try:
             self.folder.keep(self.record)
         except StorageError as error:
@@ -95,7 +89,6 @@ class RunReporter:
                 standing = replace(standing, state=WorkerState.RUNNING, devices=devices)
             case Measured(_, _, delta):
                 standing = replace(standing, cpu_percent=delta.health.process.cpu_percent)
-                self.nodes.add(delta)
             case Drained():
                 standing = replace(standing, state=WorkerState.DRAINING)
             case Finished():
@@ -127,7 +120,7 @@ class RunReporter:
             ordered, reported = int(gauges["commands_ordered"]), int(gauges["commands_reported"])
             audit["commands"] = StreamSoFar(ordered, reported, ordered - reported)
         faults = spans_under_way(self.record.faults, second.second)
-        return RunStatus(phase, waiting_for, faults, workers, audit, gaps, self.nodes.statuses(self.workers))
+        return RunStatus(phase, waiting_for, faults, workers, audit, gaps)
 
 
 class Registering:

@@ -22,10 +22,9 @@ from agent.errors import AgentError, ConfigurationError
 from simulator.fleet.engine.preflight import raise_descriptor_limit
 from simulator.fleet.metrics.health import HealthProbe, ProcessHealth
 from simulator.fleet.metrics.recorder import Cut, Recorder
-from simulator.fleet.run.clocks import WallClock
+from simulator.fleet.run.clocks import WallClock, apart
 from simulator.fleet.run.messages import (
     Begin,
-    ClockRead,
     Drain,
     Drained,
     EnterPhases,
@@ -34,7 +33,6 @@ from simulator.fleet.run.messages import (
     Heartbeat,
     Measured,
     Problem,
-    ReadClock,
     Ready,
     Stop,
     ToWorker,
@@ -103,8 +101,8 @@ async def _perform(number: int, job: Job, link: Link, sender: _Sender) -> None:
     loop.set_exception_handler(partial(_fail, faults, orders))
     probe = HealthProbe(loop)
     sender.watch(probe)
-    _listen(link, loop, orders.put_nowait, sender)
-    sender.send(Ready(number, play.devices))
+    _listen(link, loop, orders.put_nowait)
+    sender.send(Ready(number, play.devices, apart()))
     seconds: asyncio.Task[None] | None = None
     phases: asyncio.Task[None] | None = None
     try:
@@ -191,7 +189,7 @@ async def _cut_seconds(play: Workload, recorder: Recorder, began_s: float, sende
         cut()
 
 
-def _listen(link: Link, loop: asyncio.AbstractEventLoop, take: Callable[[ToWorker], None], sender: _Sender) -> None:
+def _listen(link: Link, loop: asyncio.AbstractEventLoop, take: Callable[[ToWorker], None]) -> None:
     """Hand the coordinator's orders to the loop; a coordinator that is gone ends this process."""
 
     def read() -> None:
@@ -200,9 +198,6 @@ def _listen(link: Link, loop: asyncio.AbstractEventLoop, take: Callable[[ToWorke
                 order = link.receive()
             except (EOFError, OSError):
                 os._exit(_LOST_COORDINATOR)
-            if isinstance(order, ReadClock):  # here, since a busy loop would answer late
-                sender.read_clock(order)
-                continue
             try:
                 loop.call_soon_threadsafe(take, order)
             except RuntimeError:
@@ -241,10 +236,6 @@ class _Sender:
     def send(self, message: FromWorker) -> None:
         """Send a message. From any thread."""
         self._said.put(message)
-
-    def read_clock(self, question: ReadClock) -> None:
-        """Send what the clock shows now. From any thread."""
-        self.send(ClockRead(self._worker, question.number, time.monotonic()))
 
     def measure(self, cut: Cut) -> None:
         """Send what a second measured. From any thread."""

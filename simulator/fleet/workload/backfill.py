@@ -44,11 +44,11 @@ from simulator.fleet.audit.fleet_ledger import (
 from simulator.fleet.device.answers import is_refused, judge, outcome_of
 from simulator.fleet.device.hashed_random import HashedRandom
 from simulator.fleet.device.http_codec import HttpCodec, Operation, Request, TimedReading, read_refusals, values_text
+from simulator.fleet.device.model import DeviceModel
 from simulator.fleet.device.retry_policy import RequestRetries
 from simulator.fleet.engine.pool import HttpPool
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.models.history import PastReading, history_of
-from simulator.fleet.models.model import Model
 from simulator.fleet.outcomes import Attempt, OutcomeClass
 from simulator.fleet.plan.plan import Plan
 from simulator.fleet.scenario.kinds import BackfillSettings
@@ -394,11 +394,11 @@ class BackfillWorkload:
             to_s=job.to_s,
         )
 
-    def _model(self, number: int) -> Model:
+    def _model(self, number: int) -> DeviceModel:
         return self._models[self._job.model_numbers[number]]
 
     def _expected(self, number: int) -> int:
-        return round((self._job.to_s - self._job.from_s) / self._model(number).every_s)
+        return round((self._job.to_s - self._job.from_s) / self._model(number).interval_s)
 
     def _write(self, number: int, reading: PastReading) -> TimedReading:
         """A reading as it goes out; written into the ledger first."""

@@ -12,7 +12,7 @@ from agent.errors import ConfigurationError
 from agent.wire.secret import Secret
 from simulator.fleet.device.driver import Member
 from simulator.fleet.device.http_driver import HttpDriver
-from simulator.fleet.device.load_base import LoadBase, LoadDevice
+from simulator.fleet.device.http_load import LoadDevice
 from simulator.fleet.device.model import Observer, SharedSettings
 from simulator.fleet.device.mqtt_driver import MqttDriver
 from simulator.fleet.engine.addresses import loopback_addresses, own_addresses
@@ -154,21 +154,6 @@ class Devices(Power, Protocol):
             How many open arrivals were still without an answer; they count as timeouts.
         """
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class LoadParts:
-    """Pure load.
-
-    Attributes:
-        load: makes the requests.
-        links: whose connections faults can take.
-        connections: how many stand.
-    """
-
-    load: LoadBase
-    links: Links
-    connections: Callable[[], int]
 
 
 def sources_of(target: TargetSettings) -> tuple[str, ...]:

@@ -41,7 +41,7 @@ from simulator.fleet.workload.devices import (
 from simulator.fleet.workload.faults import FaultContext, FaultSchedule, read_device_faults
 from simulator.fleet.workload.make_devices import make_devices
 from simulator.fleet.workload.measurement import Measurement, StagedLedger
-from simulator.fleet.workload.models import build_models, device_model
+from simulator.fleet.workload.models import build_models
 from simulator.fleet.workload.operator import EXPIRY_MARGIN_S, Operator, OrderContext
 from simulator.watched import into_loop, start_task
 
@@ -156,7 +156,7 @@ class FleetWorkload:
             ages=ReadingAges(self._recorder),
         )
         members = [
-            Member(device_id, job.product_id, self._kinds[number])
+            Member(device_id, job.product_id, self._models[number])
             for device_id, number in zip(job.device_ids, job.model_numbers, strict=True)
         ]
         signals = [self._models[number].signals for number in job.model_numbers]
@@ -303,17 +303,7 @@ class FleetWorkload:
     def _build_models(self) -> None:
         """The models, for a run that begins at ``self._origin_s``."""
         job = self._job
-        target = job.scenario.target
         self._models = build_models(job.scenario, job.folder, self._origin_s)
-        self._kinds = [
-            device_model(
-                settings,
-                model,
-                held=target.traits.polls != "periodic",
-                defies=target.on_limited == "defy",
-            )
-            for settings, model in zip(job.scenario.fleet.models, self._models, strict=True)
-        ]
 
     def _environment(self, at_s: float) -> Environment | None:
         """What is the case beside the signals, None for nothing. Pure load meets faults of the network only."""

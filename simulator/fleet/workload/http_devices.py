@@ -1,11 +1,10 @@
-"""Devices over HTTP: with the agent's core, and as pure load."""
+"""Devices over HTTP, with the agent's core."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from simulator.fleet.device.http_driver import HttpDriver
-from simulator.fleet.device.http_load import HttpLoad
 from simulator.fleet.device.request_template import RequestTemplate
 from simulator.fleet.engine.http.engine import Http1Engine, HttpOptions
 from simulator.fleet.engine.http.origin import read_origin
@@ -18,16 +17,14 @@ from simulator.fleet.workload.devices import (
     Address,
     CoreDevices,
     DeviceSpecs,
-    LoadParts,
     WorkerContext,
-    load_devices,
     read_tokens,
     sources_of,
 )
 from simulator.fleet.workload.links import Links
 
 
-def _http_engine(target: TargetSettings, address: Address, context: WorkerContext) -> Http1Engine:
+def http_engine(target: TargetSettings, address: Address, context: WorkerContext) -> Http1Engine:
     options = HttpOptions(
         read_origin(address.base_url, address.ca_file),
         per_device=target.connections == "per_device",
@@ -37,7 +34,7 @@ def _http_engine(target: TargetSettings, address: Address, context: WorkerContex
     return Http1Engine(options, context.wheel)
 
 
-def _templates(address: Address, specs: DeviceSpecs, devices: int) -> list[RequestTemplate]:
+def templates_of(address: Address, specs: DeviceSpecs, devices: int) -> list[RequestTemplate]:
     """One for each device of the worker: with its token, or with the key pair that is its own of the whole fleet's."""
     origin, first = read_origin(address.base_url, address.ca_file), specs.first_index
     if address.tokens is None:
@@ -54,12 +51,12 @@ class HttpDevices(CoreDevices):
     """Devices with the agent's core, over HTTP."""
 
     def __init__(self, scenario: Scenario, address: Address, specs: DeviceSpecs, context: WorkerContext) -> None:
-        self._engine = _http_engine(scenario.target, address, context)
+        self._engine = http_engine(scenario.target, address, context)
         self._links = Links(self._engine, context.clock, context.wheel)
         self._driver = HttpDriver(
             self._links,
             context.wheel,
-            _templates(address, specs, scenario.fleet.devices),
+            templates_of(address, specs, scenario.fleet.devices),
             specs.members,
             specs.fleet,
             first_index=specs.first_index,
@@ -85,21 +82,3 @@ class HttpDevices(CoreDevices):
         await self._links.close()
         self._driver.give_up(self._driver.clocks.monotonic())
         return 0
-
-
-def make_load(scenario: Scenario, address: Address, specs: DeviceSpecs, context: WorkerContext) -> LoadParts:
-    """Make pure load over HTTP."""
-    engine = _http_engine(scenario.target, address, context)
-    links = Links(engine, context.clock, context.wheel)
-    load = HttpLoad(
-        links if scenario.faults else engine,
-        context.wheel,
-        _templates(address, specs, scenario.fleet.devices),
-        load_devices(specs),
-        specs.fleet,
-        first_index=specs.first_index,
-        observer=context.observer,
-        timeout_s=scenario.target.timeout_s,
-        on_news=context.on_news,
-    )
-    return LoadParts(load, links, lambda: engine.connections)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from simulator.fleet.device.load_base import RequestKind
+from simulator.fleet.device.http_load import HttpLoad, RequestKind
 from simulator.fleet.scenario.model import Scenario
-from simulator.fleet.workload.devices import Address, Devices, DeviceSpecs, WorkerContext
-from simulator.fleet.workload.http_devices import HttpDevices, make_load
+from simulator.fleet.workload.devices import Address, Devices, DeviceSpecs, WorkerContext, load_devices
+from simulator.fleet.workload.http_devices import HttpDevices, http_engine, templates_of
+from simulator.fleet.workload.links import Links
 from simulator.fleet.workload.mqtt_devices import MqttDevices
 
 
@@ -27,8 +28,19 @@ class WireDevices:
     """Pure load: requests as devices send them, without devices."""
 
     def __init__(self, scenario: Scenario, address: Address, specs: DeviceSpecs, context: WorkerContext) -> None:
-        parts = make_load(scenario, address, specs, context)
-        self._load, self._links, self._connections = parts.load, parts.links, parts.connections
+        self._engine = http_engine(scenario.target, address, context)
+        self._links = Links(self._engine, context.clock, context.wheel)
+        self._load = HttpLoad(
+            self._links if scenario.faults else self._engine,
+            context.wheel,
+            templates_of(address, specs, scenario.fleet.devices),
+            load_devices(specs),
+            specs.fleet,
+            first_index=specs.first_index,
+            observer=context.observer,
+            timeout_s=scenario.target.timeout_s,
+            on_news=context.on_news,
+        )
         self._online: set[int] = set()
         self._arrivals = scenario.arrivals
         self.lose = self._links.lose
@@ -95,11 +107,10 @@ class WireDevices:
 
     def gauges(self) -> Mapping[str, float]:
         """The gauges of all of them: ``online``, ``waiting_readings``, ``connections`` and others, by name."""
-        connections = self._connections()
         return {
             "online": float(len(self._online)),
             "waiting_readings": float(len(self._load.under_way)),
-            "connections": float(connections),
+            "connections": float(self._engine.connections),
         }
 
     async def close(self) -> int:

@@ -1,64 +1,52 @@
-"""The scenario's models as a worker's devices have them.
-
-Built in the worker, since functions do not travel.
-"""
+"""The scenario's models as a worker's devices have them. Built in the worker, since functions do not travel."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from agent.core.poll_interval import PollIntervals
+from agent.errors import ConfigurationError
 from simulator.fleet.device.model import DeviceModel
-from simulator.fleet.models.build import ModelParts, build_model
-from simulator.fleet.models.model import Model
+from simulator.fleet.models.clock import Clock
+from simulator.fleet.models.firmware import Firmware
 from simulator.fleet.scenario.fleet import ModelSettings
 from simulator.fleet.scenario.model import Scenario
+from simulator.fleet.scenario.target import TargetSettings
+from simulator.fleet.signals.build import build_signals
 
 
-def build_models(scenario: Scenario, folder: Path, origin_s: float) -> tuple[Model, ...]:
+def build_models(scenario: Scenario, folder: Path, origin_s: float) -> tuple[DeviceModel, ...]:
     """The models of a scenario, in its order.
 
     Args:
         scenario: that has them.
         folder: where files are looked for that have no absolute path.
-        origin_s: when what is played once or in step begins; seconds since the epoch.
+        origin_s: the run's begin, or the end of history: when what is played once or in step begins, and clocks were
+            set; seconds since the epoch.
 
     Raises:
         ConfigurationError: a file cannot be used.
     """
-    return tuple(_build(each, folder, origin_s) for each in scenario.fleet.models)
+    return tuple(_build(each, scenario.target, folder, origin_s) for each in scenario.fleet.models)
 
 
-def _build(settings: ModelSettings, folder: Path, origin_s: float) -> Model:
+def _build(settings: ModelSettings, target: TargetSettings, folder: Path, origin_s: float) -> DeviceModel:
     # Not the reboots: the plan has those, and its events switch the devices.
-    parts = ModelParts(
-        name=settings.name,
-        signals=settings.signals,
-        every_s=settings.telemetry.every_s,
-        firmware=settings.firmware,
-        clock=settings.clock,
-    )
-    return build_model(parts, folder=folder, origin_s=origin_s)
-
-
-def device_model(settings: ModelSettings, model: Model, *, held: bool, defies: bool) -> DeviceModel:
-    """The part of a model that the devices' cores get.
-
-    Args:
-        settings: of the scenario.
-        model: made of them.
-        defies: they do not wait as the service asks them to.
-        held: the service holds the polls, so the core's own pace only counts where it cannot.
-    """
-    every_s = settings.poll.every_s
+    try:
+        signals = build_signals(settings.signals, folder=folder, origin_s=origin_s)
+    except ConfigurationError as error:
+        raise ConfigurationError([f"model {settings.name}: {fault}" for fault in error.faults], "models") from None
+    every_s, firmware = settings.poll.every_s, settings.firmware
+    # Where the service holds the polls the core's own pace only counts when it cannot.
+    is_held = target.traits.polls != "periodic"
     return DeviceModel(
-        signals=model.signals,
-        firmware=model.firmware,
-        clock=model.clock,
+        signals=signals,
+        firmware=Firmware(firmware.versions, firmware.update_s, firmware.failure_share) if firmware else None,
+        clock=Clock.of(settings.clock, origin_s) if settings.clock else None,
         interval_s=settings.telemetry.every_s,
         in_step=settings.telemetry.phase == "in_step",
-        polling=PollIntervals() if held else PollIntervals(every_s, every_s, every_s),
+        polling=PollIntervals() if is_held else PollIntervals(every_s, every_s, every_s),
         wait_s=settings.poll.wait_s,
         batch=settings.telemetry.batch,
-        defies_limit=defies,
+        defies_limit=target.on_limited == "defy",
     )

@@ -29,8 +29,7 @@ from simulator.fleet.audit.fleet_ledger import FleetLedger
 from simulator.fleet.device.answers import judge, read_written
 from simulator.fleet.device.hashed_random import HashedRandom
 from simulator.fleet.device.http_codec import Operation, Request
-from simulator.fleet.device.load_base import RUN_OVER
-from simulator.fleet.device.model import Observer
+from simulator.fleet.device.model import RUN_OVER, Observer
 from simulator.fleet.device.request_template import RequestTemplate
 from simulator.fleet.device.retry_policy import RequestRetries
 from simulator.fleet.engine.ports import Headers, HttpAnswer, HttpEngine

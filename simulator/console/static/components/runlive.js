@@ -24,7 +24,7 @@ export function RunLive({ run, onState }) {
           lines=${[{ label: "ok", values: live.ok, show: perSecond }, { label: "errors", values: live.errors, show: perSecond }, { label: "429", values: live.limited, show: perSecond }]} />
         <${LivePlot} title="99th percentile, last ${second.window_s} s" unit=" s" seconds=${live.seconds} clock=${clock}
           lines=${[{ label: "response", values: live.p99, show: seconds }, { label: "age of readings", values: live.age, show: seconds }]} /></div>
-      <${Operations} second=${second} />${second.nodes?.length > 0 && html`<${Nodes} nodes=${second.nodes} />`}<div class="live-cards"><${Audit} second=${second} /><${Generator} second=${second} /></div>`}
+      <${Operations} second=${second} /><div class="live-cards"><${Audit} second=${second} /><${Generator} second=${second} /></div>`}
     ${live.notes.length > 0 && html`<${Notes} notes=${live.notes} />`}</div>`;
 }
 
@@ -81,14 +81,6 @@ const Operations = ({ second }) => html`<div class="card table-scroll" tabindex=
   <tbody>${Object.entries(second.operations).map(([name, row]) => html`<tr key=${name}><th scope="row">${name}${name === HELD && html` <span class="quiet small">held on purpose</span>`}</th>
     <td class="number nowrap">${perSecond(row.ok_per_s)}</td><td class="number nowrap">${perSecond(row.limited_per_s)}</td><td class="number nowrap ${row.errors_per_s ? "wrong" : ""}">${perSecond(row.errors_per_s)}</td>
     ${PERCENTILES.map((percent) => html`<td class="number nowrap" key=${percent}>${seconds(row.response_s[percent])}</td>`)}</tr>`)}</tbody></table></div>`;
-
-/** The machines of a cluster; a run on this machine alone has none. */
-const Nodes = ({ nodes }) => html`<div class="card table-scroll" tabindex="0" role="region" aria-label="Machines"><table class="run-operations"><caption>By machine: the last second</caption>
-  <thead><tr><th scope="col">Machine</th><th scope="col">Workers</th><th scope="col" class="number">Devices</th><th scope="col" class="number">Sent</th><th scope="col" class="number">Lag, p99</th><th scope="col" class="number">CPU</th><th scope="col">State</th></tr></thead>
-  <tbody>${nodes.map((one) => html`<tr key=${one.first}><th scope="row">${one.name}</th><td class="nowrap">${one.workers} (${one.workers > 1 ? `${one.first} to ${one.first + one.workers - 1}` : `number ${one.first}`})</td><td class="number nowrap">${count(one.devices)}</td>
-    ${one.gone_s === null ? html`<td class="number nowrap">${perSecond(one.sent_per_s)}</td><td class="number nowrap">${seconds(one.send_lag_p99_s)}</td><td class="number nowrap">${Math.round(one.cpu_percent)} %</td>`
-      : html`<td class="number">–</td><td class="number">–</td><td class="number">–</td>`}
-    <td class="nowrap ${one.lost ? "wrong" : ""}">${one.gone_s !== null ? `no worker since ${clock(one.gone_s)}` : one.lost ? `${one.lost} of ${one.workers} lost` : "running"}</td></tr>`)}</tbody></table></div>`;
 
 const LABELS = { under_way: "under way" };
 

@@ -34,7 +34,6 @@ from simulator.fleet.report.formatting import (
     state_word,
     time_text,
 )
-from simulator.fleet.report.node_text import NODE_COLUMNS, record_cells
 from simulator.fleet.report.page.plots import spans_with_drain
 from simulator.fleet.report.summary import (
     NOTHING_WRONG,
@@ -146,20 +145,6 @@ class AuditRow:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeRow:
-    """A machine of a cluster.
-
-    Attributes:
-        cells: one for each of :data:`NODE_COLUMNS`.
-        is_wrong: it has lost workers.
-    """
-
-    name: str
-    cells: tuple[str, ...]
-    is_wrong: bool
-
-
-@dataclass(frozen=True, slots=True)
 class PageContent:
     """Everything on the page that is no plot."""
 
@@ -184,8 +169,6 @@ class PageContent:
     slowest: tuple[tuple[str, str, str, str], ...]
     spans: tuple[SpanRow, ...]
     gaps: tuple[tuple[str, str, str], ...]
-    node_columns: tuple[str, ...]
-    nodes: tuple[NodeRow, ...]
     extras: tuple[tuple[str, str], ...]
     facts: tuple[tuple[str, str], ...]
     began: str
@@ -235,8 +218,6 @@ def content_of(record: RunRecord, figures: RunFigures, slices: Sequence[Slice], 
             (f"worker {gap.worker}", f"{clock_text(gap.from_s)} to {clock_text(gap.to_s)}", gap.reason)
             for gap in record.gaps
         ),
-        node_columns=NODE_COLUMNS,
-        nodes=tuple(NodeRow(node.name, record_cells(node, record), bool(node.lost)) for node in record.nodes),
         extras=tuple(
             (name.replace("_", " "), json.dumps(value, indent=1, ensure_ascii=False, default=str))
             for name, value in record.extras.items()

@@ -108,11 +108,6 @@ class Exchanges:
         self.resends[Attempt.AFTER_REFUSAL] += again.after_refusal
         self.resends[Attempt.AMBIGUOUS] += again.ambiguous
 
-    def take_away(self, part: Exchanges) -> None:
-        """Subtract the counts of a part; none falls below 0."""
-        self.count = max(0, self.count - part.count)
-        self.resends = {attempt: max(0, count - part.resends[attempt]) for attempt, count in self.resends.items()}
-
 
 @dataclass(slots=True)
 class Times:
@@ -138,11 +133,6 @@ class Times:
         counts, sum_s = placed(text, self.bounds_s)
         self.counts += counts
         self.sum_s += sum_s
-
-    def take_away(self, part: Times) -> None:
-        """Subtract the counts of a part; none falls below 0."""
-        self.counts = np.maximum(self.counts - part.counts, 0)
-        self.sum_s = max(0.0, self.sum_s - part.sum_s) if self.counts.any() else 0.0
 
     def buckets(self) -> list[tuple[str, float]]:
         """Bounds and cumulative counts, as the text format has them."""

@@ -7,7 +7,6 @@ import logging
 import os
 import platform
 import signal
-import socket
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,26 +15,16 @@ from importlib.util import find_spec
 from typing import Any, Final
 
 from agent.errors import ConfigurationError
-from simulator.fleet.run.cluster.comparison import Seen, differences, make_look
+from simulator.fleet.run.clocks import WALL_CLOCK_S
 from simulator.fleet.run.cluster.placement import Node
-from simulator.fleet.run.cluster.ray_errors import reason
 from simulator.watched import describe
 
-_log = logging.getLogger(__name__)
-
-AUTO: Final = "auto"
-NAMESPACE: Final = "fleet-simulator"
 _SOURCE: Final = "--cluster"
-_WITHOUT_HEAD_S: Final = "604800"
 _RAYS_OWN: Final = frozenset({"CPU", "GPU", "memory", "object_store_memory"})
-_ANSWER_S: Final = 5.0
 _LOOK_S: Final = 60.0
-_HEAD_S: Final = 1.0
-_PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)
-"""With which a client begins HTTP/2 (RFC 9113, 3.4), which Ray speaks under gRPC; a server begins with SETTINGS."""
-_SETTINGS: Final = b"\x04"
-_FRAME_HEAD: Final = 9
-_START: Final = "start 'ray start --head' there, or name another address"
+_JOIN: Final = (
+    "'ray start --address=HOST:PORT' makes this machine one of a cluster, 'ray start --head' makes a cluster of it"
+)
 
 
 @contextlib.contextmanager
@@ -50,11 +39,10 @@ def connected(address: str, resource: str | None = None) -> Iterator[tuple[Node,
         The machines that can have workers, by address.
 
     Raises:
-        ConfigurationError: there is no Ray, no such cluster, or a machine of it has other versions; with the fix.
+        ConfigurationError: there is no Ray, no such cluster, or a machine of it has another program; with the fix.
     """
     if find_spec("ray") is None:
         raise ConfigurationError(["Ray is not installed: pip install '.[cluster]' in a clone of device-agent"], _SOURCE)
-    _check_address(address)
     if resource is not None and (resource in _RAYS_OWN or not resource):
         what = "is Ray's own" if resource else "is no name"
         fault = f"--cluster-resource {resource!r} {what}: name one that 'ray start --resources' sets, such as fleet"
@@ -62,131 +50,29 @@ def connected(address: str, resource: str | None = None) -> Iterator[tuple[Node,
     import ray
 
     try:
-        _check_membership(address)
         _connect(address)
         yield _nodes(resource)
     finally:
         ray.shutdown()
 
 
-def _check_address(address: str) -> None:
-    """Refuse early what Ray would try for minutes."""
-    if address == AUTO:
-        return
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal() or "/" in host:
-        fault = f"--cluster {address!r}: write HOST:PORT of the cluster's head, such as 10.0.0.1:6379, or auto"
-        raise ConfigurationError([fault], _SOURCE)
-    try:
-        answer = _greet(host.strip("[]"), int(port))
-    except (OSError, OverflowError) as error:
-        raise ConfigurationError([f"nobody answers at {address} ({error}): {_START}"], _SOURCE) from None
-    if answer != _SETTINGS and not os.environ.get("RAY_USE_TLS"):
-        fault = f"what answers at {address} is no head of a Ray cluster: {_START}"
-        raise ConfigurationError([fault], _SOURCE)
-
-
-def _check_membership(address: str) -> None:
-    """Refuse at once a cluster that this machine is none of, for which Ray would wait a minute."""
-    if address == AUTO:
-        return
-    from ray._private.services import find_node_ids
-    from ray._raylet import GcsClient
-
-    here = find_node_ids()
-    try:
-        of_cluster = {node.hex() for node in GcsClient(address=address).get_all_node_info(timeout=_ANSWER_S)}
-    except Exception as error:  # noqa: BLE001 - any other is Ray's to say when it connects
-        if type(error).__name__ == "AuthenticationError":
-            fix = "set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN as where it was started"
-            raise ConfigurationError([f"{address} wants the token of its cluster: {fix}"], _SOURCE) from None
-        _log.info("Ray: the machines of %s are not known: %s", address, describe(error))
-        return
-    if not here & of_cluster:
-        why = "none of the cluster's processes runs here" if here else "no process of Ray's runs here"
-        raise ConfigurationError([_not_here(address, why)], _SOURCE)
-
-
-def _greet(host: str, port: int) -> bytes:
-    """The type of the first frame that a server sends; empty where none comes that HTTP/2 has.
-
-    Raises:
-        OSError, OverflowError: there is no connection.
-    """
-    with socket.create_connection((host, port), timeout=_ANSWER_S) as line:
-        try:
-            line.sendall(_PREFACE)
-            begin = line.recv(_FRAME_HEAD, socket.MSG_WAITALL)
-        except OSError:  # it says nothing, or closes
-            return b""
-    return begin[3:4] if len(begin) == _FRAME_HEAD else b""
-
-
-def silent_head() -> str | None:
-    """The address of the head of the cluster that this process is connected to, where nobody answers there any more."""
-    import ray
-
-    address = str(ray.get_runtime_context().gcs_address)
-    host, _, port = address.rpartition(":")
-    try:
-        with socket.create_connection((host.strip("[]"), int(port)), timeout=_HEAD_S):
-            return None
-    except OSError:
-        return address
-
-
 def _connect(address: str) -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    # Ray ends a process that has not reached the cluster's head for a minute; this one has a record to write.
-    os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", _WITHOUT_HEAD_S)
     import ray
-    from ray._private import worker as ray_worker
 
-    # Ray prints what it notices to standard output, which is for what --json and --progress write.
-    ray_worker.print_to_stdstream = _note
     # Ray takes the signals that end a program; they stay with whoever has them.
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            ray.init(
-                address,
-                namespace=NAMESPACE,
-                log_to_driver=False,
-                configure_logging=True,
-                logging_level=logging.CRITICAL,
-            )
+            ray.init(address, log_to_driver=False, configure_logging=True, logging_level=logging.CRITICAL)
     except (RuntimeError, ValueError, OSError, ray.exceptions.RayError) as error:
-        raise ConfigurationError([_sentence(address, error)], _SOURCE) from None
+        raise ConfigurationError(
+            [f"no way into the cluster at {address} ({describe(error)}): {_JOIN}"], _SOURCE
+        ) from None
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
-
-
-def _note(data: Mapping[str, Any], *, ignore_prefix: bool = False) -> None:
-    del ignore_prefix
-    _log.info("Ray: %s", " ".join(str(line) for line in data.get("lines", ())))
-
-
-def _sentence(address: str, error: BaseException) -> str:
-    """Why there is no connection, and the fix."""
-    text = describe(error)
-    if "ersion mismatch" in text:
-        return (
-            f"{address} runs another version than Ray {version('ray')} with Python {platform.python_version()}: {text}"
-        )
-    return _not_here(address, text)
-
-
-def _not_here(address: str, why: str) -> str:
-    """That this machine is none of the cluster's, and the fix."""
-    fix = (
-        "'ray start --address=HOST:PORT' makes this machine one of a cluster, 'ray start --head' makes a cluster of it"
-    )
-    where = (
-        "this machine belongs to no cluster" if address == AUTO else f"this machine is not part of the one at {address}"
-    )
-    return f"{where}: {fix} ({why})"
 
 
 def _nodes(resource: str | None) -> tuple[Node, ...]:
@@ -196,50 +82,69 @@ def _nodes(resource: str | None) -> tuple[Node, ...]:
         resource: what a machine must have one of for each worker; None for no more than a core.
 
     Raises:
-        ConfigurationError: there is none, or one has other versions than this one.
+        ConfigurationError: there is none, or one has another program or another time than this one.
     """
     import ray
 
     here = ray.util.get_node_ip_address()
-    nodes = sorted(
-        (
-            Node(
-                each["NodeID"],
-                each["NodeManagerAddress"],
-                _count_places(each["Resources"], resource),
-                is_here=each["NodeManagerAddress"] == here,
-            )
-            for each in ray.nodes()
-            if each["Alive"]
-        ),
-        key=lambda node: (node.name, node.node_id),
+    found = (
+        Node(
+            each["NodeID"],
+            each["NodeManagerAddress"],
+            _count_places(each["Resources"], resource),
+            is_here=each["NodeManagerAddress"] == here,
+        )
+        for each in ray.nodes()
+        if each["Alive"]
     )
-    nodes = [node for node in nodes if node.cores > 0]
+    nodes = sorted((node for node in found if node.cores > 0), key=lambda node: (node.name, node.node_id))
     if not nodes:
         fault = "no machine of the cluster has a core for workers: 'ray start' sets them"
         if resource:
             start = f"""ray start --resources='{{"{resource}": 4}}'"""
             fault = f"no machine of the cluster has a core and one of {resource!r} for workers: {start} gives it four"
         raise ConfigurationError([fault], _SOURCE)
-    before_s = time.time()
-    seen = [Seen(*each) for each in on_each(nodes, make_look())]
-    faults = differences(nodes, seen, (before_s, time.time()))
+    asked_s = time.time()
+    seen = on_each(nodes, _make_look())
+    took_s = time.time() - asked_s
+    faults = [fault for node, each in zip(nodes, seen, strict=True) for fault in _differences(node, each, took_s)]
     if faults:
         raise ConfigurationError(faults, _SOURCE)
     return tuple(nodes)
 
 
-def count_free(nodes: Sequence[Node], resource: str | None) -> list[int]:
-    """How many workers each machine can have beside what is there now.
+def _make_look() -> Callable[[], tuple[str, str, float]]:
+    """Looks at a machine's versions and clock: a function that travels whole, since nothing of ours may be there."""
 
-    Args:
-        nodes: the machines.
-        resource: what each worker takes one of beside a core; None for nothing.
-    """
-    from ray._private.state import available_resources_per_node
+    def look() -> tuple[str, str, float]:
+        import platform
+        import time
+        from importlib import metadata
 
-    free = available_resources_per_node()
-    return [_count_places(free.get(node.node_id, {}), resource) for node in nodes]
+        try:
+            ours = metadata.version("device-agent")
+        except metadata.PackageNotFoundError:
+            ours = ""
+        return platform.python_version(), ours, time.time()
+
+    return look
+
+
+def _differences(node: Node, seen: tuple[str, str, float], took_s: float) -> Iterator[str]:
+    """What is not the same there as here, a sentence each; ``took_s`` is how long asking took."""
+    python, distribution, wall_s = seen
+    here = platform.python_version(), version("device-agent")
+    if python != here[0]:
+        yield f"{node.name}: has Python {python}, and this machine has {here[0]}: install the same"
+    elif not distribution:
+        yield f"{node.name}: has no device-agent: there pip install '.[cluster]' in a clone of device-agent"
+    elif distribution != here[1]:
+        yield f"{node.name}: has device-agent {distribution}, and this machine has {here[1]}: install the same"
+    ahead_s = wall_s - time.time()
+    if abs(ahead_s) > WALL_CLOCK_S + took_s:
+        way = "ahead of" if ahead_s > 0 else "behind"
+        fix = "devices date their readings by it: set both by a time server"
+        yield f"{node.name}: its clock is {abs(ahead_s):.0f} s {way} this machine's, and {fix}"
 
 
 def _count_places(resources: Mapping[str, float], resource: str | None) -> int:
@@ -267,7 +172,16 @@ def on_each(nodes: Sequence[Node], function: Callable[[], Any]) -> list[Any]:
         try:
             results.append(ray.get(call, timeout=_LOOK_S))
         except ray.exceptions.RayError as error:
-            faults.append(f"{node.name}: cannot be looked at: {reason(error, silent_head)}")
+            faults.append(f"{node.name}: cannot be looked at: {reason(error)}")
     if faults:
         raise ConfigurationError(faults, _SOURCE)
     return results
+
+
+def reason(error: BaseException) -> str:
+    """Why a call to a machine came to nothing, in one line; an error of our own program there is the cause of Ray's."""
+    cause = getattr(error, "cause", None)
+    if isinstance(cause, BaseException):
+        return describe(cause)
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

@@ -1,21 +1,18 @@
 """The workers of one machine of a cluster: processes as on a single machine, and an actor of Ray that relays for them.
 
-A worker has nothing of Ray in it. What one batch brought is kept until the other side has it, so that a batch that is
-asked for twice comes twice and is counted once. Orders are numbered, so that one that comes twice is obeyed once. A
-crew that nobody asked for :data:`LEASE_S` while it has workers is an orphan: it ends them and ends. Its files are taken
-away by a process of their own, which outlives whatever ends this one.
+A worker has nothing of Ray in it, and ends with the actor, whose pipe it reads. What one batch brought is kept until
+the other side has it, so that a batch that is asked for twice comes twice and is counted once. The files are taken away
+by a process of their own, which outlives whatever ends the actor: keys are among them.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import math
 import os
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -25,15 +22,12 @@ from simulator.fleet.run.cluster.job_files import JobFiles, unpack
 from simulator.fleet.run.local_workers import LocalWorkers
 from simulator.fleet.run.messages import FromWorker, Heartbeat, Measured, ToWorker
 from simulator.fleet.run.workers import Work, WorkerLost
-from simulator.watched import make_thread
 
-LEASE_S: Final = 15.0
 PREFIX: Final = "fleet-crew-"
 """Of the folder with a crew's files, in the machine's one for temporary files."""
 PIECE_BYTES: Final = 4 * 1024 * 1024
 _WAIT_S: Final = 0.5
 """How often the coordinator is answered in a second is what a machine costs it, however many workers are on it."""
-_LOOK_S: Final = 0.5
 _END_S: Final = 10.0
 _GONE_S: Final = 0.02
 _REMOVE: Final = """
@@ -43,11 +37,7 @@ if os.fork() == 0:  # nobody's child: Ray ends those of a process that it ends
     sys.stdin.read()
     shutil.rmtree(sys.argv[1], ignore_errors=True)
 """
-_ORPHAN: Final = 72
-_WATCH_FAILED: Final = 73
 
-Order = tuple[int, int, ToWorker]
-"""A number that rises by one, a worker, and what it is sent."""
 Batch = tuple[int, list[FromWorker | WorkerLost]]
 
 
@@ -59,20 +49,14 @@ class NodeCrew:
     Args:
         work: what each worker does.
         first: number of the first worker.
-        lease_s: how long its workers live without a call of ``receive``.
     """
 
-    def __init__(self, work: Work, first: int, lease_s: float = LEASE_S) -> None:
+    def __init__(self, work: Work, first: int) -> None:
         self._workers = LocalWorkers(work, first=first)
         self._folder = Path(tempfile.mkdtemp(prefix=PREFIX))
         self._remover = _start_remover(self._folder)
         self._written: dict[str, Path] = {}
         self._batch: Batch = (0, [])
-        self._lease_s = lease_s
-        self._obeyed = 0
-        self._asked_s = math.inf  # its lease begins with the first question
-        self._is_closed = threading.Event()
-        make_thread(self._watch, "lease", lambda _name, _error: os._exit(_WATCH_FAILED)).start()
 
     def start(self, jobs: Sequence[Any], job_files: JobFiles) -> None:
         """Put the files where the jobs find them, and start a worker for each job.
@@ -84,17 +68,9 @@ class NodeCrew:
         with _hidden_main_file():
             self._workers.start(jobs)
 
-    def send(self, orders: Sequence[Order]) -> int:
-        """Send messages to workers, in the order of their numbers; those that came before are left out.
-
-        Returns:
-            The number of the last one that was sent.
-        """
-        for number, worker, message in orders:
-            if number > self._obeyed:
-                self._workers.send(worker, message)
-                self._obeyed = number
-        return self._obeyed
+    def send(self, worker: int, message: ToWorker) -> None:
+        """Send a message to a worker."""
+        self._workers.send(worker, message)
 
     def receive(self, taken: int) -> Batch:
         """The next batch of messages and its number; those of each second are gathered for a moment.
@@ -102,7 +78,6 @@ class NodeCrew:
         Args:
             taken: the number of the last batch that has arrived; one that is newer than that comes again.
         """
-        self._asked_s = time.monotonic()
         number, _ = self._batch
         if number <= taken:
             self._batch = number + 1, self._gather()
@@ -139,18 +114,11 @@ class NodeCrew:
 
     def close(self) -> None:
         """End every worker and take the files away."""
-        self._is_closed.set()
         self._workers.__exit__(None, None, None)
         os.close(self._remover)
         deadline_s = time.monotonic() + _END_S
         while self._folder.exists() and time.monotonic() < deadline_s:
             time.sleep(_GONE_S)
-
-    def _watch(self) -> None:
-        while not self._is_closed.wait(_LOOK_S):
-            if self._workers.living and time.monotonic() - self._asked_s > self._lease_s:
-                self._workers.kill()
-                os._exit(_ORPHAN)
 
 
 def _start_remover(folder: Path) -> int:

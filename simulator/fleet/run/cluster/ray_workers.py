@@ -1,7 +1,7 @@
 """The workers of a run on the machines of a Ray cluster: a crew for each machine, which starts them there and relays.
 
 Each crew is asked for its messages all the time, by one call that waits on its side. A crew that does not answer for as
-long as a silent worker is waited for is lost with its workers, and its own lease ends them there.
+long as a silent worker is waited for is lost with its workers.
 """
 
 from __future__ import annotations
@@ -11,17 +11,15 @@ import hashlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
 from agent.errors import ConfigurationError
-from simulator.fleet.run.cluster.connection import silent_head
+from simulator.fleet.run.cluster.connection import reason
 from simulator.fleet.run.cluster.job_files import pack
-from simulator.fleet.run.cluster.node_crew import NodeCrew, Order
+from simulator.fleet.run.cluster.node_crew import NodeCrew
 from simulator.fleet.run.cluster.placement import Placement
-from simulator.fleet.run.cluster.ray_errors import reason
 from simulator.fleet.run.local_workers import SILENCE_S
 from simulator.fleet.run.messages import Finished, FromWorker, ToWorker
 from simulator.fleet.run.workers import Work, WorkerLost
@@ -44,9 +42,6 @@ class _Crew:
         call: the answer to come; None between two calls.
         taken: number of the last batch that has arrived.
         heard_s: when an answer came last.
-        orders: those that the crew has not confirmed.
-        deliveries: the answers to come that confirm them.
-        ordered: number of the last order.
     """
 
     placement: Placement
@@ -55,13 +50,6 @@ class _Crew:
     call: Any = None
     taken: int = 0
     heard_s: float = 0.0
-    orders: list[Order] = field(default_factory=list)
-    deliveries: list[Any] = field(default_factory=list)
-    ordered: int = 0
-
-    def deliver(self) -> None:
-        """Send every order that is not confirmed; one that comes twice is obeyed once."""
-        self.deliveries.append(self.actor.send.options(concurrency_group="orders").remote(tuple(self.orders)))
 
 
 class RayWorkers:
@@ -129,9 +117,7 @@ class RayWorkers:
         """Send a message. See :class:`~simulator.fleet.run.workers.Workers`."""
         for crew in self._crews:
             if worker in crew.living:
-                crew.ordered += 1
-                crew.orders.append((crew.ordered, worker, message))
-                crew.deliver()
+                crew.actor.send.options(concurrency_group="orders").remote(worker, message)
 
     def receive(self, timeout_s: float) -> Iterator[FromWorker | WorkerLost]:
         """The workers' messages, and which are lost. See :class:`~simulator.fleet.run.workers.Workers`."""
@@ -142,7 +128,6 @@ class RayWorkers:
             time.sleep(timeout_s)
             return
         for crew in crews:
-            _confirm(crew)
             if crew.call is None:
                 crew.call = crew.actor.receive.options(concurrency_group="reports").remote(crew.taken)
         calls = [crew.call for crew in crews]
@@ -156,8 +141,6 @@ class RayWorkers:
 
     def collect(self, on_progress: Callable[[int, int], object]) -> tuple[str, ...]:
         """Fetch the ledgers from their machines. See :class:`~simulator.fleet.run.workers.Workers`."""
-        import ray
-
         missing, done = [], 0
         for crew in self._crews:
             gone = ""
@@ -166,14 +149,10 @@ class RayWorkers:
                 if path is None:
                     continue
                 on_progress(done, len(self._written))
-                try:
-                    why = gone or _fetch(crew.actor, path)
-                except ray.exceptions.RayError as error:
-                    why = gone = reason(error, silent_head)  # its other ledgers would be waited for as long
-                if why:
-                    missing.append(
-                        f"the ledger of worker {worker} on {crew.placement.node.name} could not be fetched: {why}"
-                    )
+                gone = gone or _fetch(crew.actor, path)  # its other ledgers would be waited for as long
+                if gone:
+                    where = f"the ledger of worker {worker} on {crew.placement.node.name}"
+                    missing.append(f"{where} could not be fetched: {gone}")
                 done += 1
         return tuple(missing)
 
@@ -188,9 +167,7 @@ class RayWorkers:
             time.sleep(_PAUSE_S)  # a connection was cut; asked again, the crew gives the same batch
             return
         except ray.exceptions.RayError as error:
-            yield from self._lose(
-                crew, f"the workers on {crew.placement.node.name} ended: {reason(error, silent_head)}"
-            )
+            yield from self._lose(crew, f"the workers on {crew.placement.node.name} ended: {reason(error)}")
             return
         crew.heard_s, crew.taken = time.monotonic(), number
         for message in messages:
@@ -203,27 +180,6 @@ class RayWorkers:
         lost, crew.living = sorted(crew.living), set()
         for worker in lost:
             yield WorkerLost(worker, reason)
-
-
-def _confirm(crew: _Crew) -> None:
-    """Take what confirms orders; where a connection was cut meanwhile, send those that are left once more."""
-    import ray
-
-    if not crew.deliveries:
-        return
-    done, crew.deliveries = ray.wait(crew.deliveries, num_returns=len(crew.deliveries), timeout=0)
-    is_cut = False
-    for delivery in done:
-        try:
-            last = ray.get(delivery)
-        except ray.exceptions.ActorUnavailableError:
-            is_cut = True
-        except ray.exceptions.RayError:
-            continue  # the crew has ended, which its next answer says
-        else:
-            crew.orders = [order for order in crew.orders if order[0] > last]
-    if is_cut and crew.orders:
-        crew.deliver()
 
 
 def _make_actor(work: Work, placement: Placement, resource: str | None) -> Any:
@@ -256,27 +212,21 @@ def _wait_until_begun(name: str, call: Any, timeout_s: float) -> None:
         sentence = f"{name}: its cores were not free within {_PLACE_S:g} s: {fix}"
         raise ConfigurationError([sentence], "--cluster") from None
     except ray.exceptions.RayError as error:
-        raise ConfigurationError(
-            [f"{name}: no worker could be started: {reason(error, silent_head)}"], "--cluster"
-        ) from None
+        raise ConfigurationError([f"{name}: no worker could be started: {reason(error)}"], "--cluster") from None
 
 
 def _fetch(actor: Any, path: Path) -> str:
-    """Write what a worker wrote to where it would have been on this machine; why not, or empty when it is whole.
-
-    Raises:
-        RayError: the machine does not answer.
-    """
+    """Write what a worker wrote to where it would have been on this machine; why not, or empty when it is whole."""
     import ray
 
     new = path.with_name(f"{path.name}.part")  # half a ledger would be taken for a whole one
     try:
-        size, digest = _ask(partial(actor.size_of.remote, str(path)))
+        size, digest = ray.get(actor.size_of.remote(str(path)), timeout=_PIECE_S)
         if size < 0:
             return "there is none"
         found, offset = hashlib.sha256(), 0
         with new.open("wb") as file:
-            while offset < size and (piece := _ask(partial(actor.read.remote, str(path), offset))):
+            while offset < size and (piece := ray.get(actor.read.remote(str(path), offset), timeout=_PIECE_S)):
                 file.write(piece)
                 found.update(piece)
                 offset += len(piece)
@@ -284,24 +234,8 @@ def _fetch(actor: Any, path: Path) -> str:
             return "what came is not what was there"
         new.replace(path)
     except (ray.exceptions.RayError, OSError) as error:
-        if isinstance(error, ray.exceptions.RayError) and getattr(error, "cause", None) is None:
-            raise
-        return reason(error, silent_head)
+        return reason(error)
     finally:
         with contextlib.suppress(OSError):
             new.unlink(missing_ok=True)
     return ""
-
-
-def _ask(call: Callable[[], Any]) -> Any:
-    """The answer to a call that changes nothing; called again where a connection is cut and the cluster has a head."""
-    import ray
-
-    deadline_s = time.monotonic() + _PIECE_S
-    while True:
-        try:
-            return ray.get(call(), timeout=_PIECE_S)
-        except ray.exceptions.ActorUnavailableError:
-            if time.monotonic() > deadline_s or silent_head() is not None:
-                raise
-            time.sleep(_PAUSE_S)

@@ -22,7 +22,7 @@ class PythonSettings(Shape):
     """What a function of a Python file returns. The file has all rights of whoever starts the run: `--allow-python`."""
 
     kind: Literal["python"]
-    file: str = key("Python file with the function", min_length=1, example="readings.py")
+    file: str = key("Python file with the function", min_length=1, example="values.py")
     function: str = key(
         "its function of a device (`index`, `seed`) and the time in seconds since the epoch, and of nothing else: "
         "workers ask in any order. It returns a number, or NaN where there is no reading",

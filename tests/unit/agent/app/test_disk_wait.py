@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import logging
 import os
 
 import pytest
@@ -24,29 +23,12 @@ def refusing(errors: list[int]):
     return step
 
 
-def test_it_is_said_once_with_the_fix_waited_for_longer_and_longer_and_said_when_it_is_over(caplog):
-    caplog.set_level(logging.WARNING)
-    pauses: list[float] = []
-    notifier = FakeNotifier()
-    wait = lambda seconds: bool(pauses.append(seconds))  # noqa: E731
-    assert retry_until_disk_writable(refusing([errno.ENOSPC] * 8), lambda: notifier, pause=wait) == "done"
-    assert pauses == [1, 2, 4, 8, 16, 30, 30, 30]
-    assert [record.getMessage().split()[0] for record in caplog.records] == ["disk=waiting", "disk=ok"]
-    assert "free space or inodes" in caplog.text
-
-
 def test_another_reason_is_said_too(caplog):
     wait = lambda _seconds: False  # noqa: E731
     retry_until_disk_writable(refusing([errno.ENOSPC, errno.EROFS, errno.EDQUOT]), FakeNotifier, pause=wait)
     assert caplog.text.count("disk=waiting") == 3
     assert "remount it" in caplog.text
     assert "quota" in caplog.text
-
-
-def test_whoever_shall_end_ends():
-    with pytest.raises(SystemExit) as caught:
-        retry_until_disk_writable(refusing([errno.ENOSPC]), FakeNotifier, pause=lambda _seconds: True)
-    assert caught.value.code == 0
 
 
 @pytest.mark.parametrize("number", sorted(REFUSALS))

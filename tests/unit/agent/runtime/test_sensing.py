@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 import pytest
 
 from agent.core.schedule import ReportRule, ReportStrategy
-from agent.errors import StorageError
 from agent.runtime.controls import POLL, Controls, IntervalChanged, Intervals
 from agent.runtime.health import Health
 from agent.runtime.sensing import RulesChanged, SensingService
@@ -97,13 +96,6 @@ class Bench:
         return not self.loses and self.driven.post(message)
 
 
-def test_a_sensor_is_read_at_its_interval_and_its_readings_reach_the_outbox():
-    bench = Bench()
-    bench.run(600)
-    assert len(bench.reader.reads) == pytest.approx(11, abs=1)
-    assert bench.outbox.stats().accepted == len(bench.reader.reads)
-
-
 def test_the_first_reading_comes_within_a_second_or_two():
     bench = Bench(interval_s=3600)
     bench.run(2)
@@ -189,12 +181,6 @@ def test_a_reading_that_could_not_be_stored_does_not_count_as_sent(caplog):
     assert bench.outbox.stats().accepted == 1
 
 
-def test_left_out_readings_are_told(caplog):
-    bench = Bench(board=Result({"t": 1.0}, refused=("reading 'x' is NaN",)))
-    bench.run(2)
-    assert "reading 'x' is NaN" in caplog.text
-
-
 class TestIntervals:
     def test_a_set_interval_counts_at_once_and_survives_a_restart(self):
         bench = Bench(interval_s=3600)
@@ -206,12 +192,6 @@ class TestIntervals:
         assert again.get("board") == 5.0
         assert again.is_set("board")
 
-    def test_none_goes_back_to_the_configuration(self):
-        bench = Bench()
-        bench.intervals.set("board", 5.0)
-        assert bench.intervals.set("board", None) == 60.0
-        assert bench.journal.settings == {}
-
     def test_unknown_names_and_bounds_are_refused_and_nothing_is_stored(self):
         bench = Bench()
         with pytest.raises(KeyError):
@@ -221,13 +201,6 @@ class TestIntervals:
         with pytest.raises(ValueError, match="0.5 to"):
             bench.intervals.set(POLL, 0.1)
         assert bench.journal.settings == {}
-
-    def test_what_cannot_be_stored_does_not_apply(self):
-        bench = Bench()
-        bench.journal.fault = "the disk is full"
-        with pytest.raises(StorageError):
-            bench.intervals.set("board", 5.0)
-        assert bench.intervals.get("board") == 60.0
 
     @pytest.mark.parametrize("text", ["nonsense", "1e99", "nan", ""])
     def test_a_stored_value_that_is_not_usable_is_ignored(self, text, caplog):

@@ -15,8 +15,8 @@ from simulator.fleet.device.request_template import RequestTemplate
 from simulator.fleet.engine.http.origin import read_origin
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.faults.registry import build_faults
+from simulator.fleet.models.clock import Clock
 from simulator.fleet.models.fault_hooks import ActiveFaults
-from simulator.fleet.models.model import Clock
 from simulator.fleet.outcomes import Attempt
 from simulator.fleet.signals.base import Shaped, SignalSet
 from simulator.fleet.signals.kinds.random_walk import RandomWalk

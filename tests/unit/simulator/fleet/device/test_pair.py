@@ -11,7 +11,6 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.simulator.fleet.device.answering import answer_of
 
 from agent.core.backoff import Backoff
 from agent.core.poll_interval import PollIntervals
@@ -34,6 +33,11 @@ from simulator.fleet.engine.ports import HttpAnswer
 
 START_S = 1_767_225_600.0
 FINAL = {"succeeded", "failed", "rejected", "expired"}
+
+
+def answer_of(status: int, headers: dict[str, str], body: bytes) -> HttpAnswer:
+    """An answer as an engine hands it over."""
+    return HttpAnswer(status, [(name.encode(), value.encode()) for name, value in headers.items()], body)
 
 
 @dataclass

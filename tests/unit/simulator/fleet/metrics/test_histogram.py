@@ -119,7 +119,6 @@ def test_what_is_no_number_of_seconds_is_refused_and_nothing_counted(value):
 def test_the_mean_and_the_count_below_a_value():
     histogram = histogram_of([0.1, 0.2, 0.3, 0.4])
     assert histogram.mean() == pytest.approx(0.25, rel=0.0005)
-    assert [histogram.count_at_most(value) for value in (0.0, 0.15, 0.3, 9_999.0)] == [0, 1, 3, 4]
     assert [count for _, count in histogram.buckets()] == [1, 1, 1, 1]
 
 

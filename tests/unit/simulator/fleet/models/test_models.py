@@ -1,12 +1,11 @@
 from __future__ import annotations
 
 import statistics
-from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
 
-from simulator.fleet.models.build import ModelParts, build_model
+from simulator.fleet.models.clock import Clock
 from simulator.fleet.models.firmware import Firmware
 from simulator.fleet.models.settings import ClockSettings, FirmwareSettings, RebootSettings
 from simulator.fleet.signals.base import Individual
@@ -17,8 +16,7 @@ DAY_S = 86_400.0
 
 def test_clocks_differ_drift_and_are_set_again():
     settings = ClockSettings(offset_s=2, drift_ppm=100, set_every_s=DAY_S)
-    clock = build_model(ModelParts("m", {}, clock=settings), folder=Path(), origin_s=NOW).clock
-    assert clock is not None
+    clock = Clock.of(settings, NOW)
     off = []
     for number in range(300):
         device = Individual(1, str(number))

@@ -10,10 +10,10 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from simulator.fleet.record import GeneratorHealth, Second, Span
+from simulator.fleet.record import GeneratorHealth, Second
 from simulator.fleet.report.formatting import DASH, clock_text, count_text, percent_text, short_count, time_text
-from simulator.fleet.report.live import LineView, ScreenView, SilentView, run_view
-from simulator.fleet.report.live_screen import ScreenState, columns, fit, frame, sparkline
+from simulator.fleet.report.live import run_view
+from simulator.fleet.report.live_screen import ScreenState, frame
 from simulator.fleet.report.run_status import (
     RunHead,
     RunStatus,
@@ -87,61 +87,6 @@ def test_where_it_is_low_the_verdict_of_the_moment_stays():
     assert "disconnect_storm" in lines
 
 
-def test_commands_under_way_are_no_readings_without_an_answer_and_never_fewer_than_none():
-    picture = picture_at(17)
-    picture.standing = replace(picture.standing, audit={"commands": StreamSoFar(26, 23, 3)})
-    assert "26 ordered · 23 reported · 3 under way" in frame(picture, 80, 24).plain
-    picture.standing = replace(picture.standing, audit={"commands": StreamSoFar(26, 27, -1)})
-    assert "26 ordered · 27 reported\n" in frame(picture, 80, 24).plain
-
-
-def test_the_phase_that_is_under_way_is_marked_wherever_barriers_have_moved_it():
-    def marked(picture: ScreenState) -> list[str]:
-        text = frame(picture, 80, 45)
-        return [text.plain[span.start : span.end].strip() for span in text.spans if span.style == "black on cyan"]
-
-    picture = picture_at(17)
-    assert marked(picture) == ["hold"]
-    picture.standing = replace(picture.standing, phase=Span("ramp", "ramp", 0.0, 30.0))
-    assert marked(picture) == ["ramp"], "it still waits, although the plan has come to the next one"
-    picture.standing = replace(picture.standing, phase=Span("drain", "drain", 41.0, 71.0))
-    assert marked(picture) == []
-
-
-def test_a_note_that_is_longer_than_a_line_goes_on_in_the_next():
-    picture = picture_at(17)
-    picture.notes = [("yellow", "   0:00  " + "word " * 20 + "end")]
-    shown = frame(picture, 80, 45).plain
-    assert "word word\n           word word" in shown
-    assert "word end\n" in shown
-    assert "…" not in shown, "nor is the reason of a gap cut off"
-
-
-def test_what_goes_on_before_the_load_has_its_words_apart_from_the_bar():
-    picture = picture_at(-1)
-    picture.stage, picture.done, picture.whole = "reading everything back", 3, 10
-    assert "reading everything back  ━" in frame(picture, 80, 24).plain
-
-
-def test_a_run_that_takes_longer_than_planned_says_so():
-    picture = picture_at(38)
-    picture.window.take(Second(48, {}, {}, GeneratorHealth()))
-    assert "0:49, planned 0:40" in frame(picture, 80, 24).plain
-
-
-def test_lines_go_by_rank_and_a_chart_only_as_a_whole():
-    lines = [(0, Text("a")), (7, Text("b")), (3, Text("c")), (7, Text("d"))]
-    assert [line.plain for line in fit(lines, 3)] == ["a", "b", "c"]
-    assert [line.plain for line in fit(lines, 1)] == ["a"]
-    assert [line.plain for line in fit([*lines, *([(10_000, Text("x"))] * 3)], 6)] == ["a", "b", "c", "d"]
-
-
-def test_sparks_and_columns_reach_from_nothing_to_the_top():
-    assert sparkline([0, 1, 2, 4], 6) == "  ▁▃▅█"
-    assert sparkline([], 2) == "  "
-    assert columns([0, 1, 2], 3, 2) == ["  █", " ██"]
-
-
 class Watched(Console):
     """A terminal of a given size that nobody sees."""
 
@@ -205,12 +150,6 @@ def test_a_screen_is_given_back_after_an_error_too():
 
 def test_quiet_is_nothing_at_all():
     assert play(Watched(is_terminal=True), quiet=True) == ""
-
-
-def test_the_view_goes_by_who_watches():
-    assert isinstance(run_view(Watched(is_terminal=True), HEAD), ScreenView)
-    assert isinstance(run_view(Watched(is_terminal=False), HEAD), LineView)
-    assert isinstance(run_view(Watched(is_terminal=True), HEAD, quiet=True), SilentView)
 
 
 def test_the_window_forgets_what_is_older_than_ten_seconds_also_over_a_gap():

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import errno
-import io
 import json
 import os
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from agent.errors import ConfigurationError
 from simulator.fleet.report import progress_lines
-from simulator.fleet.report.live import RunView, ScreenView, SilentView
+from simulator.fleet.report.live import RunView, SilentView
 from simulator.fleet.report.progress_lines import PROGRESS_FORMAT, ProgressView
 from simulator.fleet.report.run_status import RunHead, RunStatus, StreamSoFar, WorkerState, WorkerStatus
 from simulator.fleet.report.window import Window
@@ -104,29 +102,12 @@ def test_what_begins_and_ends_is_a_note_as_on_the_screen(tmp_path: Path) -> None
     assert notes[-1] == "a worker is slow"
 
 
-def test_what_nothing_was_measured_of_is_null_and_no_word_that_json_lacks(tmp_path: Path) -> None:
-    with ProgressView(SilentView(), str(tmp_path / "p.jsonl"), HEAD) as progress:
-        progress.show(SECONDS[0].__class__(0, {}, {}, SECONDS[0].health), RunStatus())
-    second = lines_of(tmp_path / "p.jsonl")[1]
-    assert second["all"]["response_s"]["p99"] is None
-
-
 def test_a_run_that_never_ended_says_so_in_its_last_line(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError), ProgressView(SilentView(), str(tmp_path / "p.jsonl"), HEAD):
         raise ConfigurationError(["the service does not take the keys"])
     last = lines_of(tmp_path / "p.jsonl")[-1]
     assert (last["event"], last["verdict"]) == ("end", None)
     assert "does not take the keys" in last["error"]
-
-
-def test_a_stage_is_written_twice_a_second_at_most_and_always_at_its_end(tmp_path: Path) -> None:
-    clock = [0.0]
-    with ProgressView(SilentView(), str(tmp_path / "p.jsonl"), HEAD, now=lambda: clock[0]) as progress:
-        for done in range(1001):
-            clock[0] = done / 1000
-            progress.stage("preparing devices", done, 1000)
-    stages = [line for line in lines_of(tmp_path / "p.jsonl") if line["event"] == "stage"]
-    assert [line["done"] for line in stages] == [0, 500, 1000]
 
 
 def test_a_full_disk_costs_lines_and_not_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,14 +139,6 @@ def test_a_place_that_cannot_be_written_is_an_error_before_the_run(tmp_path: Pat
         ProgressView(SilentView(), str(tmp_path / "no" / "p.jsonl"), HEAD),
     ):
         pytest.fail("it was opened")
-
-
-def test_everything_goes_on_to_the_view_behind_it(tmp_path: Path) -> None:
-    console = Console(file=io.StringIO(), force_terminal=True, width=100, height=40)
-    played(tmp_path / "p.jsonl", ScreenView(console, HEAD))
-    text = console.file.getvalue()  # type: ignore[attr-defined] # a StringIO
-    assert "a worker is slow" in text
-    assert "http.sensor_data" in text
 
 
 def names_in(value: Any) -> set[str]:

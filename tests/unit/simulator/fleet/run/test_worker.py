@@ -18,14 +18,12 @@ from simulator.fleet.run import worker as worker_module
 from simulator.fleet.run.local_workers import PipeLink
 from simulator.fleet.run.messages import (
     Begin,
-    ClockRead,
     Drain,
     EnterPhases,
     Finished,
     FromWorker,
     Measured,
     Problem,
-    ReadClock,
     Ready,
     Stop,
 )
@@ -33,7 +31,7 @@ from simulator.fleet.run.worker import work
 from simulator.fleet.workload.base import Leftover, WorkloadSummary
 
 LAST_PHASE = 4
-SENTENCE = "telemetry(device 3, 7.000): 'one' is None, and has to be a number"
+SENTENCE = "value() returned None, and has to return a number"
 
 
 @dataclass
@@ -126,14 +124,6 @@ def test_phases_begin_at_their_times_without_another_message():
     assert isinstance(told[-1], Finished)
     assert [(index, due_s) for index, due_s, _ in piece.entered] == [(2, at_s), (3, at_s + 0.02), (4, at_s + 0.04)]
     assert all(began_s > due_s - 0.002 for _, due_s, began_s in piece.entered), "a loop waits to the millisecond"
-
-
-def test_a_worker_says_what_its_clock_shows_however_busy_its_loop_is():
-    before_s = time.monotonic()
-    told = performed(Piece(fails=False), ReadClock(7), Stop())
-    (read,) = (message for message in told if isinstance(message, ClockRead))
-    assert read.number == 7
-    assert before_s <= read.now_s <= time.monotonic()
 
 
 def test_a_worker_whose_machines_clock_jumps_says_so_with_the_second_in_which_it_did(monkeypatch):

@@ -1,1 +1,0 @@
-"""The kinds of faults: a module for each, found by the registry."""
