@@ -255,8 +255,8 @@ def _loopback_only() -> Iterator[None]:
 
 # --- nothing is left running ------------------------------------------------------------------------------------
 
-# A thread that is about to end ends in this time, however busy the machine is; the tests of this file have less.
-_JOIN_GRACE_S = float(os.environ.get("JOIN_GRACE_S", "30"))
+# A thread that is about to end ends in this time, however busy the machine is.
+_JOIN_GRACE_S = 30.0
 _OWN_CHILDREN = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
 
 

@@ -35,6 +35,7 @@ from agent.core.outbox import (
 from agent.core.unreported import give_up_entry, giving_way, offer_again_entry, put_aside_entry
 from agent.core.values import (
     Admission,
+    BatchKey,
     CommandPoll,
     CommandState,
     JournalEntry,
@@ -464,7 +465,7 @@ class FakeUplink:
         self.server_time: float | None = None
         self.closed = False
 
-    def send(self, readings: Sequence[StoredReading]) -> SendOutcome:
+    def send(self, readings: Sequence[StoredReading], batch: BatchKey | None = None) -> SendOutcome:
         if self.send_errors:
             raise self.send_errors.popleft()
         self.sent.append(tuple(readings))

@@ -73,20 +73,9 @@ def _add_case(suite: ET.Element, check: Check) -> None:
         ET.SubElement(case, "skipped", message=_clean(check.reason))
     if check.mark is Mark.BAD:
         failure = ET.SubElement(case, "failure", message=_clean(check.reason), type="check")
-        failure.text = _clean(_story(check))
+        failure.text = _clean(check.title)
     if check.mark is Mark.NOTED:
-        ET.SubElement(case, "system-out").text = _clean(f"{check.reason}\n{_story(check)}")
-
-
-def _story(check: Check) -> str:
-    lines = [check.title]
-    for step in check.steps:
-        parts = [f"{step.mark.value}: {step.name}"]
-        parts += [f"expected {step.expected}"] if step.expected else []
-        parts += [f"answered {step.answered}"] if step.answered else []
-        parts += [step.detail] if step.detail else []
-        lines.append("; ".join(parts))
-    return "\n".join(lines)
+        ET.SubElement(case, "system-out").text = _clean(f"{check.reason}\n{check.title}")
 
 
 def _clean(text: str) -> str:

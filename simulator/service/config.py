@@ -11,7 +11,6 @@ from urllib.parse import urlsplit
 from agent.errors import ConfigurationError
 from agent.wire.limits import QUOTA_PER_MINUTE
 from agent.wire.secret import Secret
-from gateway.http.connection_limits import ConnectionLimits
 from simulator.service.client_address import parse_networks
 from simulator.service.clock import ServiceClock, SystemClock
 from simulator.service.profiles.model import ServerProfile
@@ -58,7 +57,6 @@ class ServiceConfig:
         snapshots_dir: folder of the snapshots with names; None takes one in ``data_dir``, else a temporary one.
         tls_certificate: PEM file with the service's certificate and those above it; None serves plain HTTP.
         tls_key: PEM file with its key; None when it is in the same file.
-        connection_limits: what one connection may send, and in what time.
     """
 
     host: str = "127.0.0.1"
@@ -89,7 +87,6 @@ class ServiceConfig:
     snapshots_dir: Path | None = None
     tls_certificate: Path | None = None
     tls_key: Path | None = None
-    connection_limits: ConnectionLimits = field(default_factory=ConnectionLimits)
 
     def __post_init__(self) -> None:
         faults = list(self._faults())

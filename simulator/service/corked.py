@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
-from gateway.http.protocol import HttpProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 
 class CorkedTransport:
@@ -83,7 +83,7 @@ class CorkedTransport:
         return getattr(self._transport, name)
 
 
-class CorkedProtocol(HttpProtocol):
+class CorkedProtocol(HttpToolsProtocol):
     """Uvicorn's HTTP/1.1 on a corked transport."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it

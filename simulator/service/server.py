@@ -12,22 +12,21 @@ import ssl
 import threading
 from collections.abc import AsyncIterator, Callable, Generator, Sequence
 from types import FrameType
-from typing import Any, Final, Self, cast
+from typing import Any, Final, Self
 
 import uvicorn
 from starlette.types import Lifespan
 
 from agent.errors import ConfigurationError
 from agent.wire.secret import Secret
-from gateway.http.accepting import AcceptFailures
 from simulator.listening import refused_port
 from simulator.service.accounts import WantedUser
 from simulator.service.additions import Addition, MakeAddition
 from simulator.service.app import build_app
 from simulator.service.config import ServiceConfig
+from simulator.service.corked import CorkedProtocol
 from simulator.service.heap import keep_collections_short
 from simulator.service.profiles.model import ServerProfile
-from simulator.service.request_log.protocol import RecordedProtocol
 from simulator.service.service import Service
 from simulator.service.storage.clients import NewClient, WantedClient
 from simulator.service.storage.keys import Keys
@@ -40,6 +39,7 @@ _log = logging.getLogger(__name__)
 DRAIN_S: Final = 3
 """How long requests that are under way may take when the service ends."""
 _BACKLOG: Final = 2048
+_HANDSHAKE_S: Final = 10.0
 
 
 class _Server(uvicorn.Server):
@@ -59,7 +59,6 @@ class _Server(uvicorn.Server):
         self.should_exit = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        asyncio.get_running_loop().set_exception_handler(AcceptFailures(_log, lambda: self.should_exit))
         await super().startup(sockets if self._tls is None else [])
         if self._tls is not None and self.started:
             await self._listen(self._tls, sockets or [])
@@ -71,8 +70,7 @@ class _Server(uvicorn.Server):
 
         Uvicorn has no limit for the time of a handshake, and one kind of socket.
         """
-        head_s = self._service.config.connection_limits.head_s
-        protocol: Any = self.config.http_protocol_class  # with arguments of its own, as in make_server
+        protocol: Any = self.config.http_protocol_class
         make_protocol = functools.partial(
             protocol,
             config=self.config,
@@ -81,7 +79,7 @@ class _Server(uvicorn.Server):
         )
         loop = asyncio.get_running_loop()
         for number, listener in enumerate(sockets):
-            secure: dict[str, Any] = {"ssl": tls, "ssl_handshake_timeout": head_s} if number == 0 else {}
+            secure: dict[str, Any] = {"ssl": tls, "ssl_handshake_timeout": _HANDSHAKE_S} if number == 0 else {}
             self.servers.append(await loop.create_server(make_protocol, sock=listener, backlog=_BACKLOG, **secure))
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -369,12 +367,10 @@ def make_server(service: Service, on_ready: Callable[[], None], make_addition: M
     logging.getLogger("simulator.service").setLevel(service.config.log_level.upper())
     addition = make_addition(service) if make_addition is not None else None
     app = build_app(service, _lifespan(service, addition), addition)
-    protocol = functools.partial(RecordedProtocol, limits=service.config.connection_limits, recorder=service.recorder)
     config = uvicorn.Config(
         app,
         loop=_loop(),
-        # A class that uvicorn calls with arguments of its own.
-        http=cast("type[asyncio.Protocol]", protocol),
+        http=CorkedProtocol,
         ws="none",
         lifespan="on",
         log_config=None,

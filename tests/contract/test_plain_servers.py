@@ -147,7 +147,7 @@ class TestAPlainServer:
         [
             (None, None, [None, None, None, None, "done"]),
             ([], None, [None, None, None, None, "done"]),
-            (["command-status"], None, ["queued", "delivered", "in_progress", "offen", "done"]),
+            (["command-status"], None, ["queued", "delivered", "in_progress", "queued", "done"]),
             (None, CommandLists.OPEN, ["queued", "delivered", "in_progress", "queued", "done"]),
             (None, CommandLists.EVERYTHING, [None, None, None, None, "done"]),
             (None, CommandLists.ONCE, [None, None, None, None, "done"]),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tests.damage.books import ledgers
-from tests.damage.demo import demos
 from tests.damage.given import given_commands, given_readings
 from tests.damage.onboarding import onboardings
 from tests.damage.run import Kind
@@ -48,14 +47,6 @@ ONBOARDED = Chapter(
     "Onboarding",
     """\
 Three labels are onboarded at a small server whose answers are damaged, by `fleet-simulator onboard campaign` and by
-`fleet-simulator onboard labels --remove`; then what a good campaign left is damaged.""",
+`fleet-simulator onboard labels --remove`.""",
     tuple(onboardings()),
-)
-PROVED = Chapter(
-    "The demo",
-    """\
-A demo is played, and what its service stored, or what the agent's own programs and counters say, is damaged before
-everything is read back. A value that the agent read of this machine is proven by nobody but the agent: that is what the
-numbered sensor is for.""",
-    tuple(demos()),
 )

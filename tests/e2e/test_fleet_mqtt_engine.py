@@ -200,8 +200,8 @@ def test_a_command_comes_again_until_it_is_acknowledged_also_after_a_power_cut(s
 
 
 def test_the_rules_of_broker_config_hold_for_virtual_devices(start_mosquitto, tmp_path: Path):
-    settings = BrokerSettings(tmp_path / "conf", tmp_path / "own", owner="nobody", standalone=True)
-    write_broker_config(settings, {"d1": mosquitto_password("right", b"0" * 12)}, {"gateway": Secret("g")})
+    settings = BrokerSettings(tmp_path / "conf", tmp_path / "own", user="nobody", standalone=True)
+    write_broker_config(settings, {"d1": mosquitto_password("right", b"0" * 12)}, "gateway", Secret("g"))
     lines = [line for line in settings.configuration.read_text().splitlines() if line and not line.startswith("list")]
     broker = start_mosquitto(*lines)
 

@@ -49,7 +49,7 @@ class Bench:
             MqttSettings("127.0.0.1", broker.port, f"gateway-of-{device_id}", **settings),
             self.backend,
             serves=self._serves,
-            own=lambda: self.served,
+            devices=lambda: self.served,
             clock=clock,
             fraction=lambda: 0.01,
         )

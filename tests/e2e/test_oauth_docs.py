@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.wire.tokens import TokenSet
 from simulator.login.flow import SignIn, SignInOptions
+from simulator.login.tokens import TokenSet
 from simulator.service.core.scopes import SCOPES
 from tests.conftest import require_program
 from tests.partner import PlainBrowser

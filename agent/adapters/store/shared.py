@@ -133,18 +133,6 @@ def putting(draft: EncodedReading) -> Request:
     return Request(lambda store: store.outbox.accept([draft]), writes=True, of_readings=True)
 
 
-class PiggybackSetting(Protocol):
-    """A small value that is written with a commit that happens anyway."""
-
-    def pending(self, *, last: bool = False) -> tuple[str, str] | None:
-        """The setting and its value, if it is time; no commit is made for it alone, except the last one."""
-        ...
-
-    def committed(self) -> None:
-        """The commit is on the disk."""
-        ...
-
-
 _T = TypeVar("_T")
 
 

@@ -38,9 +38,6 @@ def checks_of(record: RunRecord) -> CheckRun:
     lengths = {_THRESHOLDS: _phases_s(record), _AUDIT: audit_s, _RUN: record.duration_s}
     return CheckRun(
         title=f"fleet run {record.name}",
-        headline=VERDICT_WORDS[record.verdict.word],
-        lead="",
-        facts=(),
         checks=tuple(checks),
         problems=tuple(untold or sentences[:1]) if is_incomplete else (),
         began_at=record.began_at,

@@ -112,11 +112,6 @@ class IdentifierTemplate:
                     "and behind it {check} once, may stand in braces"
                 )
 
-    @classmethod
-    def after_prefix(cls, prefix: str) -> IdentifierTemplate:
-        """The template of ``prefix`` followed by a serial of six digits."""
-        return cls(prefix.replace("{", "{{").replace("}", "}}") + "{serial:06d}")
-
     @property
     def varies(self) -> bool:
         """Whether two serials give two identifiers."""

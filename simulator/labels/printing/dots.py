@@ -61,11 +61,6 @@ class Bitmap:
         """Bytes of a line."""
         return (self.width + 7) // 8
 
-    def as_image(self) -> Image.Image:
-        """The bitmap as a Pillow image, black on white."""
-        data = b"".join(self.rows).translate(_INVERTED)
-        return Image.frombytes("1", (self.width, self.height), data)
-
 
 _INVERTED: Final = bytes(255 - value for value in range(256))
 

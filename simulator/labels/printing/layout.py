@@ -150,13 +150,6 @@ def _placed(lines: Sequence[_Line], top: float, left: Callable[[_Line], float]) 
     return placed
 
 
-def text_height_mm(lines: Sequence[str], width_mm: float, measure: Measure) -> float | None:
-    """What lines of text take at their full size in a column of this width; ``None`` when a sign is wider than it."""
-    shown = [(text, index == 0) for index, text in enumerate(filter(None, lines))]
-    found = _at(shown, 1.0, width_mm, measure)
-    return None if found is None else _height(found)
-
-
 def _height(lines: Sequence[_Line]) -> float:
     return sum(size * _LEADING for _, size, _ in lines)
 

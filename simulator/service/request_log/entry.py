@@ -24,8 +24,6 @@ ENTRY_BYTES: Final = 1_000
 """What an entry takes beside its bodies and headers, about."""
 
 ANSWERED: Final = "answered"
-REFUSED: Final = "refused"
-"""By the connection, before the service saw a request."""
 CALLER_GONE: Final = "caller_gone"
 NO_ANSWER: Final = "no_answer"
 CUT: Final = "cut"

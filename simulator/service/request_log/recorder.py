@@ -10,8 +10,8 @@ from simulator.service.addresses import CONTROL_PREFIX
 from simulator.service.browser_access import BrowserAccess, is_from_page
 from simulator.service.connection import RAW_SEND
 from simulator.service.request_log.access_log import AccessLog
-from simulator.service.request_log.entry import REFUSED, Entry
-from simulator.service.request_log.recording import RECORDING, REPLAY_OF, Recording, nothing, nowhere
+from simulator.service.request_log.entry import Entry
+from simulator.service.request_log.recording import RECORDING, REPLAY_OF, Recording
 from simulator.service.request_log.store import RequestLog
 
 
@@ -78,12 +78,3 @@ class Recorder:
         """The service ends: what waits is written."""
         if self._access_log is not None:
             self._access_log.flush()
-
-    def note_refusal(self, status: int, client: tuple[str, int] | None) -> None:
-        """Note a request that the connection has refused before there was one to pass on."""
-        scope: Scope = {"method": "", "path": "", "raw_path": b"", "query_string": b"", "headers": [], "client": client}
-        recording = Recording(scope, nothing, nowhere, self._now_ms())
-        recording.status, recording.outcome = status, REFUSED
-        self._log.add(recording)
-        if self._access_log is not None:
-            self._access_log.add(recording)

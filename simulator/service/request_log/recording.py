@@ -11,14 +11,12 @@ from starlette.types import Message, Receive, Scope, Send
 from simulator.service.answers import Header
 from simulator.service.connection import cycle_of
 from simulator.service.faults.rules import FAULTS_MET
-from simulator.service.request_log.entry import ANSWERED, BODY_BYTES, CALLER_GONE, CUT, NO_ANSWER, REFUSED, Entry
+from simulator.service.request_log.entry import ANSWERED, BODY_BYTES, CALLER_GONE, CUT, NO_ANSWER, Entry
 from simulator.service.request_log.logged_paths import LoggedPath
 from simulator.service.storage.keys import Caller
 
 RECORDING: Final = "service.recording"
 """In the scope of a request: its :class:`Recording`, where requests are recorded."""
-REFUSAL: Final = "service.refusal"
-"""In the scope of a request: the status that the connection answered in place of the service."""
 AS_CALLER: Final = "service.as_caller"
 """In the scope of a request that the service sends to itself: whom it comes from; its keys are not looked at."""
 REPLAY_OF: Final = "service.replay_of"
@@ -163,11 +161,8 @@ class Recording:
         self._receive_on, self.send_on = nothing, nowhere
 
     def _end_early(self, scope: Scope) -> None:
-        refusal = scope.get(REFUSAL)
         if self.status is not None:
             self.outcome = CUT
-        elif refusal is not None:
-            self.status, self.outcome = refusal, REFUSED
         elif self._is_disconnected:
             self.outcome = CALLER_GONE
         elif self.outcome == ANSWERED:

@@ -3,14 +3,14 @@ import { Badge } from "./badge.js";
 import { html } from "../core/html.js";
 import { bytes, duration, time } from "../core/text.js";
 
-const OUTCOMES = { no_answer: "no answer", cut: "answer cut", caller_gone: "caller gone", refused: "refused" };
+const OUTCOMES = { no_answer: "no answer", cut: "answer cut", caller_gone: "caller gone" };
 const kindOf = (status) => (status >= 500 ? "failed" : status >= 400 ? "rejected" : status >= 300 ? "queued" : "succeeded");
 
 /** Status and what else is worth a word: an answer that did not arrive, a fault that was wanted. */
 export function Outcome({ request }) {
   const status = request.answer?.status;
   return html`${status ? html`<${Badge} state=${kindOf(status)} text=${String(status)} />` : html`<${Badge} state="failed" text=${OUTCOMES[request.outcome] ?? request.outcome} />`}
-    ${status && request.outcome !== "answered" && request.outcome !== "refused" ? html` <${Badge} state="failed" text=${OUTCOMES[request.outcome] ?? request.outcome} />` : ""}
+    ${status && request.outcome !== "answered" ? html` <${Badge} state="failed" text=${OUTCOMES[request.outcome] ?? request.outcome} />` : ""}
     ${request.faults.length > 0 && html` <${Badge} state="rejected" text="fault" />`}
     ${request.replay_of && html` <${Badge} state="queued" text="sent again" />`}`;
 }

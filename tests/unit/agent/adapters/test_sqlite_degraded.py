@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 import subprocess
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -363,35 +362,3 @@ def test_a_reserve_that_is_not_wanted_any_more_is_removed(tmp_path):
 
 def test_a_reserve_that_cannot_be_had_says_so(tmp_path):
     assert not Reserve(tmp_path / "nowhere" / "reserve", 64 * KIB).take()
-
-
-# --- the piggyback ----------------------------------------------------------------------------------------------------
-
-
-class Passenger:
-    def __init__(self) -> None:
-        self.value: str | None = "1"
-        self.arrivals = threading.Semaphore(0)
-
-    def pending(self, *, last: bool = False) -> tuple[str, str] | None:
-        value = "last" if last else self.value
-        return None if value is None else ("passenger", value)
-
-    def committed(self) -> None:
-        self.value = None
-        self.arrivals.release()
-
-
-def test_a_rider_goes_with_the_first_commit_and_causes_none_but_the_last(tmp_path):
-    passenger = Passenger()
-    path = tmp_path / "agent.db"
-    service = StoreService(path, clock=FakeClock(), piggyback=passenger)
-    service.start()
-    assert service.journal.setting("passenger") is None
-    service.journal.put_setting("a", "1")
-    assert service.journal.setting("passenger") == "1"
-    service.stop(60)
-    again = StoreService(path, clock=FakeClock())
-    again.start()
-    assert again.journal.setting("passenger") == "last"
-    again.stop(60)

@@ -10,7 +10,7 @@ import pytest
 
 from agent.adapters.clocks import SystemClock
 from agent.adapters.store_service import StoreService
-from agent.core.values import SendOutcome, StoredReading
+from agent.core.values import BatchKey, SendOutcome, StoredReading
 from agent.runtime.health import Health
 from agent.runtime.reading_uplink import ReadingUplink
 from agent.runtime.retry_policy import RetryPolicy
@@ -30,9 +30,9 @@ class Uplink(FakeUplink):
         super().__init__()
         self.changed = threading.Condition()
 
-    def send(self, readings: Sequence[StoredReading]) -> SendOutcome:
+    def send(self, readings: Sequence[StoredReading], batch: BatchKey | None = None) -> SendOutcome:
         with self.changed:
-            outcome = super().send(readings)
+            outcome = super().send(readings, batch)
             self.changed.notify_all()
         return outcome
 

@@ -18,7 +18,7 @@ from agent.wire.dialect import AnswerReading
 from agent.wire.faults import ErrorBody
 from agent.wire.secret import Secret
 from agent.wire.sensor_data import PostSensorData
-from agent.wire.tokens import RefreshTokens, TokenAnswer
+from simulator.login.tokens import RefreshTokens, TokenAnswer
 
 
 def test_only_the_payload_of_a_command_must_be_there():

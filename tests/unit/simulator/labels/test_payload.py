@@ -17,10 +17,6 @@ def test_a_template_may_write_the_serial_in_hexadecimal():
     assert IdentifierTemplate("X{serial:04X}-a").identifier(0xBEEF) == "XBEEF-a"
 
 
-def test_a_prefix_with_braces_is_taken_literally():
-    assert IdentifierTemplate.after_prefix("{A}-").identifier(7) == "{A}-000007"
-
-
 @pytest.mark.parametrize(
     "pattern",
     ["{", "}", "{serial", "{}", "{0}", "{other}", "{serial!r}", "{serial.real}", "{serial:>9999999999}", "{serial:s}"],

@@ -9,7 +9,6 @@ import httpx
 import pytest
 
 from agent.errors import ConfigurationError
-from gateway.http.connection_limits import ConnectionLimits
 from simulator.console import links
 from simulator.console.app import make_console
 from simulator.service.config import ServiceConfig
@@ -67,14 +66,6 @@ def test_links_for_other_machines_lead_to_https(pair: Pair, monkeypatch: pytest.
     with RunningService(config, make_addition=make_console) as service:
         link = httpx.post(f"{service.base_url}/_emulator/console-links", trust_env=False, timeout=60).json()
         assert [address.partition("192.168.1.20")[0] for address in link["network_urls"]] == ["https://"]
-
-
-def test_a_connection_without_a_handshake_is_closed(pair: Pair) -> None:
-    limits = ConnectionLimits(head_s=0.1)
-    with RunningService(secure(pair, connection_limits=limits)) as service:
-        host, _, port = service.public_url.removeprefix("https://").partition(":")
-        with socket.create_connection((host, int(port)), timeout=60) as silent:
-            assert silent.recv(1) == b""
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""``Authorization: Bearer`` that renews itself; when to renew is decided by :mod:`agent.wire.token_keeper`."""
+"""``Authorization: Bearer`` that renews itself; when to renew is decided by :mod:`simulator.login.token_keeper`."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from typing import Final
 
 import httpx
 
-from agent.errors import SignInEnded, UnexpectedAnswer
+from agent.errors import UnexpectedAnswer
 from agent.wire import paths
 from agent.wire.answers import Answer
 from agent.wire.auth import Credential, origin_of
 from agent.wire.connection import Connection
 from agent.wire.device_client import Calls, read_record
 from agent.wire.secret import MAX_TOKEN_FILE_BYTES, Secret
-from agent.wire.token_keeper import TokenKeeper, TokenStore
-from agent.wire.tokens import RefreshTokens, TokenAnswer, TokenSet, is_token
+from simulator.login.errors import SignInEnded
+from simulator.login.token_keeper import TokenKeeper, TokenStore
+from simulator.login.tokens import RefreshTokens, TokenAnswer, TokenSet, is_token
 
 _UNAUTHORIZED: Final = 401
 _BEARER: Final = "bearer"

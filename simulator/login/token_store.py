@@ -13,13 +13,13 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from agent.errors import InvalidMessage, ServiceError, SignInEnded, TokensNotStored
+from agent.errors import InvalidMessage
 from agent.wire.secret import MAX_TOKEN_FILE_BYTES
-from agent.wire.tokens import TokenSet, parse_token_set, token_set_text
+from simulator.login.errors import SignInEnded, TokensNotStored
+from simulator.login.tokens import TokenSet, parse_token_set, token_set_text
 
 _MODE: Final = 0o600
 _LOCK_WAIT_S: Final = 30.0
@@ -30,7 +30,7 @@ _RESERVED_BYTES: Final = 16 * 1024
 class TokenFile:
     """A token file: ``fleet-simulator login`` writes it, and who renews the tokens writes it again.
 
-    Implements :class:`agent.wire.token_keeper.TokenStore`.
+    Implements :class:`simulator.login.token_keeper.TokenStore`.
 
     Args:
         path: the file; a symbolic link stays one. Its directory must be writable for whoever renews.
@@ -65,7 +65,7 @@ class TokenFile:
         return status.st_ino, status.st_mtime_ns, status.st_size
 
     def read(self) -> TokenSet:
-        """What is kept now. See :meth:`agent.wire.token_keeper.TokenStore.read`."""
+        """What is kept now. See :meth:`simulator.login.token_keeper.TokenStore.read`."""
         try:
             text = read_text(self._path)
         except FileNotFoundError:
@@ -81,7 +81,7 @@ class TokenFile:
 
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Keep every other process out meanwhile. See :meth:`agent.wire.token_keeper.TokenStore.exclusive`."""
+        """Keep every other process out meanwhile. See :meth:`simulator.login.token_keeper.TokenStore.exclusive`."""
         lock = self._path.with_name(f"{self._path.name}.lock")
         try:
             fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, _MODE)
@@ -157,63 +157,6 @@ class TokenFile:
             f"the tokens cannot be written to {self.name} ({_reason(error)}), and tokens that are not on the disk are "
             "not used: make room there, or make the directory writable for this user"
         )
-
-
-class SeededTokenFile:
-    """A token file of this program's own, begun from one that it may only read.
-
-    A credential of systemd cannot be written, and a file that a person hands over may be handed over again. So the
-    renewed pair goes into ``own``, and ``own`` counts as long as it was begun from what ``seed`` holds now. Another set
-    in ``seed`` is a new sign-in and takes its place, unless somebody has signed in straight into ``own`` later still.
-
-    Implements :class:`agent.wire.token_keeper.TokenStore`.
-
-    Args:
-        seed: only read.
-        own: read and written.
-    """
-
-    def __init__(self, seed: TokenFile, own: TokenFile) -> None:
-        self._seed = seed
-        self._own = own
-
-    @property
-    def name(self) -> str:
-        """The file that a new sign-in goes into."""
-        return self._seed.name
-
-    def version(self) -> object:
-        """The version of both files, for noticing a change."""
-        return self._seed.version(), self._own.version()
-
-    def read(self) -> TokenSet:
-        """The set that is further on."""
-        try:
-            seed = self._seed.read()
-        except ServiceError:
-            if self._seed.exists() or not self._own.exists():
-                raise
-            return self._own.read()  # what was handed over may be taken away again
-        begun = replace(seed, seed=seed.fingerprint)
-        if not self._own.exists():
-            return begun
-        own = self._own.read()
-        signed_in_later = not own.seed and (own.authorized_at or 0.0) > (seed.authorized_at or 0.0)
-        return own if own.seed == begun.seed or signed_in_later else begun
-
-    @contextlib.contextmanager
-    def exclusive(self) -> Iterator[None]:
-        """Hold the lock of the program's own file."""
-        with self._own.exclusive():
-            yield
-
-    def reserve(self) -> None:
-        """Write the reservation into the program's own file."""
-        self._own.reserve()
-
-    def write(self, tokens: TokenSet) -> None:
-        """Into the program's own file."""
-        self._own.write(tokens)
 
 
 def read_text(path: Path) -> str:

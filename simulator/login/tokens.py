@@ -6,7 +6,6 @@ never in it.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from dataclasses import dataclass, replace
@@ -67,7 +66,6 @@ class TokenSet:
         token_endpoint: where they are renewed; empty for the specification's path.
         authorized_at: when the person signed in, by the service's clock; stays when tokens are renewed.
         issued_at, expires_at: of the access token, by the clock of the machine that received it.
-        seed: fingerprint of the set that a file of its own was begun from; empty when it was not.
     """
 
     base_url: str
@@ -80,19 +78,11 @@ class TokenSet:
     authorized_at: float | None = None
     issued_at: float | None = None
     expires_at: float | None = None
-    seed: str = ""
 
     def __post_init__(self) -> None:
         for token in (self.access_token, self.refresh_token):
             if token is not None:
                 never_show(token.reveal())
-
-    @property
-    def fingerprint(self) -> str:
-        """A hash of the tokens, which identifies this set in logs without showing it."""
-        tokens = (self.access_token, self.refresh_token or Secret(""))
-        text = "\n".join(token.reveal() for token in tokens)
-        return hashlib.sha256(text.encode()).hexdigest()[:_FINGERPRINT_DIGITS]
 
     def renewed(self, answer: TokenAnswer, now_s: float) -> TokenSet:
         """This set with the new pair of ``answer``, received at ``now_s`` by this machine's clock.
@@ -137,7 +127,6 @@ class _File(Received):
     authorized_at: LooseTime = None
     issued_at: LooseTime = None
     expires_at: LooseTime = None
-    seed: str = ""
 
 
 def parse_token_set(text: str) -> TokenSet:
@@ -169,7 +158,6 @@ def token_set_text(tokens: TokenSet) -> str:
         "authorized_at": _time(tokens.authorized_at),
         "issued_at": _time(tokens.issued_at),
         "expires_at": _time(tokens.expires_at),
-        "seed": tokens.seed,
     }
     return json.dumps({name: value for name, value in members.items() if value}, indent=2) + "\n"
 

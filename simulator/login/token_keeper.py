@@ -13,9 +13,10 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Final, Protocol
 
-from agent.errors import Advice, ErrorAnswer, InvalidMessage, ServiceError, SignInEnded, Unauthorized
+from agent.errors import Advice, ErrorAnswer, InvalidMessage, ServiceError, Unauthorized
 from agent.wire.secret import Secret
-from agent.wire.tokens import TokenAnswer, TokenSet, life_of
+from simulator.login.errors import SignInEnded
+from simulator.login.tokens import TokenAnswer, TokenSet, life_of
 
 MARGIN_S: Final = 60.0
 """Tokens are renewed this long before they end, or after three quarters of a short life."""
@@ -25,7 +26,7 @@ _INVALID_GRANT: Final = "invalid_grant"
 
 
 class TokenStore(Protocol):
-    """Where a token set is kept. :class:`agent.token_store.TokenFile` is one."""
+    """Where a token set is kept. :class:`simulator.login.token_store.TokenFile` is one."""
 
     @property
     def name(self) -> str:
