@@ -14,7 +14,7 @@ ACCOUNTS = "/_emulator/accounts"
 
 
 @pytest.fixture(scope="module")
-def shared(storage):
+def shared():
     with running() as bench:
         yield bench
 
@@ -121,7 +121,6 @@ def test_each_key_counts_by_its_accounts_quota_and_several_keys_count_apart():
         assert allowed(tight) == 4
 
 
-@pytest.mark.one_database
 def test_the_quota_and_the_keys_are_there_after_a_restart(tmp_path):
     with running(data_dir=tmp_path, api_key="mk_a", secret_key=_secret("msk_a")) as bench:
         made = make(bench, name="acme", quota=1)

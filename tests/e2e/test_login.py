@@ -44,8 +44,7 @@ def bench(tmp_path_factory) -> Iterator[Bench]:
 
 @pytest.fixture
 def browser(bench) -> Iterator[PlainBrowser]:
-    with PlainBrowser(bench.service.base_url) as found:
-        found.sign_in("/account", EMAIL, PASSWORD)
+    with PlainBrowser(bench.service.base_url, EMAIL, PASSWORD) as found:
         yield found
 
 

@@ -57,7 +57,6 @@ class Entry:
         answer_is_cut: whether ``answer`` is less than the whole.
         outcome: :data:`ANSWERED`, ...
         faults: the wanted faults that it met, see ``/_emulator/faults``.
-        replay_of: the place of the request that this one repeats.
     """
 
     seq: int
@@ -82,7 +81,6 @@ class Entry:
     answer_is_cut: bool
     outcome: str
     faults: Sequence[str]
-    replay_of: int | None
 
     @property
     def template(self) -> str | None:
@@ -111,7 +109,6 @@ class Entry:
             "answer": answer,
             "outcome": self.outcome,
             "faults": list(self.faults),
-            "replay_of": None if self.replay_of is None else str(self.replay_of),
         }
 
 

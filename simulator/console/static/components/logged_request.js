@@ -11,8 +11,7 @@ export function Outcome({ request }) {
   const status = request.answer?.status;
   return html`${status ? html`<${Badge} state=${kindOf(status)} text=${String(status)} />` : html`<${Badge} state="failed" text=${OUTCOMES[request.outcome] ?? request.outcome} />`}
     ${status && request.outcome !== "answered" ? html` <${Badge} state="failed" text=${OUTCOMES[request.outcome] ?? request.outcome} />` : ""}
-    ${request.faults.length > 0 && html` <${Badge} state="rejected" text="fault" />`}
-    ${request.replay_of && html` <${Badge} state="queued" text="sent again" />`}`;
+    ${request.faults.length > 0 && html` <${Badge} state="rejected" text="fault" />`}`;
 }
 
 export function Exchange({ request }) {
@@ -23,7 +22,6 @@ export function Exchange({ request }) {
       <dt>Caller</dt><dd class="mono">${request.caller ?? "nobody known"}${request.client && html` <span class="quiet">from ${request.client}</span>`}</dd>
       <dt>Request id</dt><dd class="mono">${request.request_id || "none"}</dd>
       ${request.faults.length > 0 && html`<dt>Faults</dt><dd>${request.faults.map((one) => (one === "header" ? "of its header" : one)).join(", ")}</dd>`}
-      ${request.replay_of && html`<dt>Repeats</dt><dd>request ${request.replay_of}</dd>`}
     </dl>
     <div class="columns">
       <${Message} name="Request" message=${request.request} />
