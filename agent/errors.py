@@ -13,12 +13,10 @@ Each class says through ``advice`` what the caller does next::
         │   └── Offline             RETRY           there is no connection to the broker, and why (MQTT)
         │       ├── LockedOut       REAUTHENTICATE  the broker does not accept this device
         │       └── SessionTakenOver       RETRY           another client with this device's id took the connection
-        ├── TokensNotStored         RETRY           renewed tokens could not be written, so they are not used yet
         ├── UnexpectedAnswer        RETRY           an answer, but not the service's: a captive portal's page,
         │                                           a redirect, truncated JSON, a body beyond the cap
         └── ErrorAnswer                             the service's own error body (specification, "Errors")
             ├── Unauthorized        REAUTHENTICATE  401
-            │   └── SignInEnded     REAUTHENTICATE  the tokens cannot be renewed: a person has to sign in again
             ├── Forbidden           REAUTHENTICATE  403, a bearer token without the scope
             ├── NotFound            DROP            404
             │   └── NoPlaceForResults DROP          this server takes no results; nothing was sent
@@ -127,6 +125,10 @@ class TransportError(ServiceError):
     advice = Advice.RETRY
 
 
+class Unanswered(TransportError):
+    """A request was begun and no answer came: the other side may have it, or it was too large for the link."""
+
+
 class Offline(TransportError):
     """There is no connection to the broker. The part that keeps the connection logs it; others only wait.
 
@@ -149,12 +151,6 @@ class LockedOut(Offline):
 
 class SessionTakenOver(Offline):
     """Another client with the same id took the connection: whoever comes back fast throws the other one out again."""
-
-    advice = Advice.RETRY
-
-
-class TokensNotStored(ServiceError):
-    """The token file could not be locked or written. Nothing was sent with tokens that are not on the disk."""
 
     advice = Advice.RETRY
 
@@ -202,13 +198,6 @@ class Unauthorized(ErrorAnswer):
     """401: missing or invalid credentials."""
 
     advice = Advice.REAUTHENTICATE
-
-
-class SignInEnded(Unauthorized):
-    """The tokens are over and cannot be renewed; the text says how to sign in again."""
-
-    def __init__(self, message: str, error: str = "invalid_grant") -> None:
-        super().__init__(401, error, message)
 
 
 class Forbidden(ErrorAnswer):

@@ -11,6 +11,7 @@ from typing import Protocol
 from agent.core.timekeeping import BootTime
 from agent.core.values import (
     Admission,
+    BatchKey,
     CommandPoll,
     JournalEntry,
     JournalLookup,
@@ -72,8 +73,12 @@ class CommandSource(Protocol):
 class Uplink(Protocol):
     """Where readings and results go. :meth:`send` and :meth:`report` are called from two threads at the same time."""
 
-    def send(self, readings: Sequence[StoredReading]) -> SendOutcome:
+    def send(self, readings: Sequence[StoredReading], batch: BatchKey | None = None) -> SendOutcome:
         """Hand over readings; what comes back as delivered is stored on the other side.
+
+        Args:
+            readings: in this order.
+            batch: the key for all of them, where the other side knows a batch as a whole.
 
         Raises:
             ServiceError: nothing is known to be delivered; try the same readings again later.
@@ -154,10 +159,6 @@ class Journal(Protocol):
         Returns:
             How many gave way.
         """
-        ...
-
-    def offer_again(self, limit: int | None = None) -> int:
-        """``put_aside`` -> ``finished``, the oldest of them or all: they are to be reported once more; how many."""
         ...
 
     def result_stats(self) -> ResultStats:

@@ -72,11 +72,6 @@ class Load:
         """Requests in a second."""
         return self.requests / self.seconds
 
-    @property
-    def per_cpu_second(self) -> float:
-        """Requests in a second of CPU time."""
-        return self.requests / max(self.cpu_s, 1e-9)
-
 
 class _Run:
     """What the devices share."""

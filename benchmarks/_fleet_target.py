@@ -53,14 +53,6 @@ class Target:
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
 
-    def freeze(self) -> None:
-        """It does nothing any more; its sockets stay."""
-        self.process.send_signal(signal.SIGSTOP)
-
-    def thaw(self) -> None:
-        """It goes on."""
-        self.process.send_signal(signal.SIGCONT)
-
 
 def cores() -> tuple[int, int]:
     """One core for the target and one for the generator; the same one twice where there is only one."""

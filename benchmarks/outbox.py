@@ -40,7 +40,7 @@ from agent.adapters.clocks import SystemClock  # noqa: E402 - after the path
 from agent.adapters.discovery import Discovery  # noqa: E402
 from agent.adapters.http_uplink import HttpUplink  # noqa: E402
 from agent.adapters.store_service import StoreService  # noqa: E402
-from agent.core.values import Moment, Reading, Report, SendOutcome, StoredReading  # noqa: E402
+from agent.core.values import BatchKey, Moment, Reading, Report, SendOutcome, StoredReading  # noqa: E402
 from agent.errors import TransportError  # noqa: E402
 from agent.runtime.health import Health  # noqa: E402
 from agent.runtime.reading_uplink import ReadingUplink  # noqa: E402
@@ -80,7 +80,7 @@ class CountingService:
         self.is_away = True
         self.taken = 0
 
-    def send(self, readings: Sequence[StoredReading]) -> SendOutcome:
+    def send(self, readings: Sequence[StoredReading], batch: BatchKey | None = None) -> SendOutcome:
         """See :meth:`agent.ports.Uplink.send`."""
         if self.is_away:
             raise TransportError("no network")

@@ -42,8 +42,8 @@ POLL = "service, device poll"
 Runs = dict[str, list[LoadResult]]
 KEYS = {"x-api-key": "mk_benchmark", "x-secret-key": "msk_benchmark"}
 READY = "ready "
-LOGGED, QUIET = ("1000", "text", "info"), ("0", "off", "warning")
-"""What the service is started with: requests that it keeps, access log, level of its log."""
+LOGGED, QUIET = ("1000", "info"), ("0", "warning")
+"""What the service is started with: requests that it keeps, level of its log."""
 
 SERVICE = """
 import sys
@@ -51,9 +51,9 @@ from pathlib import Path
 from agent.wire.secret import Secret
 from simulator.service.config import ServiceConfig
 from simulator.service.server import serve
-keep, access_log, level = sys.argv[2:] or ("0", "off", "warning")
+keep, level = sys.argv[2:] or ("0", "warning")
 config = ServiceConfig(data_dir=Path(sys.argv[1]), api_key="mk_benchmark", secret_key=Secret("msk_benchmark"),
-                       rate_limit=0, keep_requests=int(keep), access_log=access_log, log_level=level)
+                       rate_limit=0, keep_requests=int(keep), log_level=level)
 serve(config, lambda service, url: print("ready", url, flush=True))
 """
 

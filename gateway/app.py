@@ -27,7 +27,6 @@ from gateway.metrics import GatewayCollector, serve_metrics
 from gateway.status import WHO
 from gateway.store.schema import FILE_NAME
 from gateway.store.service import StoreWriter
-from gateway.store.values import StoreBounds
 
 _log = logging.getLogger(__name__)
 
@@ -75,11 +74,9 @@ class GatewayLife(ProgramLife):
     def run(self) -> Ending:
         """Start in order, wait for the end, stop in reverse."""
         config = self._config
-        bounds = config.store
         store = StoreWriter(
             config.state_dir / FILE_NAME,
             clock=self._clock,
-            bounds=StoreBounds(bounds.max_rows, bounds.max_bytes, bounds.max_age_s, bounds.max_results),
             on_incident=self._log_incident,
             on_crash=self._supervisor.crashed,
         )

@@ -111,11 +111,6 @@ class Backend:
             lambda store: tuple(command.record for command in store.commands.canceled_of(device_id, command_ids))
         )
 
-    def delivered(self, device_id: str, command_ids: Sequence[str]) -> None:
-        """Count commands that were handed to the device; ``gateway status`` shows it."""
-        if command_ids:
-            self._store.submit(lambda store: store.commands.count_delivery(device_id, command_ids))
-
     def take_readings(self, device_id: str, readings: Sequence[NewReading]) -> Future[int]:
         """Keep readings until the service has them; the future's value is how many of them were new."""
         fault = self._fault_of(device_id)
@@ -151,14 +146,12 @@ class Backend:
 
         return _then(self._store.submit(work), done)
 
-    def seen(self, device_id: str, transport: Transport, *, online: bool = True, firmware: str | None = None) -> None:
+    def seen(self, device_id: str, transport: Transport, *, online: bool = True) -> None:
         """Note the device's sign of life; kept in memory and saved once in a while."""
         now_s = self._clock.now().wall_s
         with self._lock:
             before = self._presence.get(device_id)
-            if firmware is None and before is not None:
-                firmware = before.firmware
-            self._presence[device_id] = Presence(transport, online, now_s, firmware)
+            self._presence[device_id] = Presence(transport, online, now_s)
             self._unsaved.add(device_id)
         if online and (before is None or not before.online or now_s - before.seen_wall_s > ONLINE_WITHIN_S):
             self._on_arrived(device_id)
@@ -265,20 +258,6 @@ class Backend:
         """The devices that have a token here and are not known to the service."""
         with self._lock:
             return sorted(self._unknown)
-
-    def guests(self, within_s: float) -> set[str]:
-        """The devices whose commands have to be fetched here although another gateway may do so, too.
-
-        They ask here over HTTP; or the service did not know them, and has to be asked whether it does by now.
-        """
-        since_s = self._clock.now().wall_s - within_s
-        with self._lock:
-            here = {
-                device_id
-                for device_id, seen in self._presence.items()
-                if seen.transport is Transport.HTTP and seen.online and seen.seen_wall_s >= since_s
-            }
-            return here | self._unknown
 
     def online(self, within_s: float) -> int:
         """How many devices were seen within this time and did not sign off, seconds."""

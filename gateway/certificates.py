@@ -51,17 +51,20 @@ class CertificateFiles:
     lines: tuple[str, ...] = ()
 
 
-def make_certificates(directory: Path, hosts: Sequence[str], now: datetime, *, renew: bool = False) -> CertificateFiles:
+def make_certificates(
+    directory: Path, hosts: Sequence[str], now: datetime, *, renew: bool = False, user: str | None = None
+) -> CertificateFiles:
     """``ca.pem``, ``ca.key``, ``server.pem`` and ``server.key`` for a server that is reached under these names.
 
     The authority is made once and kept. The server's certificate is made again when it is not for these names, when it
     ends within 30 days, when another authority signed it, or with ``renew``.
 
     Args:
-        directory: made, mode 700, where there is none.
+        directory: made where there is none.
         hosts: host names and IP addresses.
         now: the time, with its zone.
         renew: make the server's certificate again in any case.
+        user: as whom the server runs: what root writes stays root's, and this user's group may read the server's key.
 
     Raises:
         ConfigurationError: a name is none, or a file cannot be read or written.
@@ -69,19 +72,19 @@ def make_certificates(directory: Path, hosts: Sequence[str], now: datetime, *, r
     names = _names(hosts)
     files = CertificateFiles(directory / "ca.pem", directory / "server.pem", directory / "server.key")
     try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        directory.mkdir(mode=0o755, parents=True, exist_ok=True)
         authority, authority_key, lines = _authority(directory, now)
         if not renew and _is_good(files, authority, names, now):
             return _with(files, lines, f"kept {files.certificate}: it is for these names and not near its end")
         key = ec.generate_private_key(ec.SECP256R1())
         certificate = _server_certificate(key, names, authority, authority_key, now)
-        replace_file(files.private_key, _pem_key(key), 0o600)
+        replace_file(files.private_key, _pem_key(key), 0o600, group=user)
         replace_file(files.certificate, _pem(certificate) + _pem(authority), 0o644)
     except OSError as error:
         fault = f"{error.filename or directory} cannot be written: {error.strerror}; give another directory or use sudo"
         raise ConfigurationError([fault], "certificates") from None
     ends = f"{certificate.not_valid_after_utc:%Y-%m-%d}"
-    return _with(files, lines, f"wrote {files.certificate} and {files.private_key} (mode 600), good until {ends}")
+    return _with(files, lines, f"wrote {files.certificate} and {files.private_key}, good until {ends}")
 
 
 def certificate_trouble(path: Path, now_s: float) -> str:

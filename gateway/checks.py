@@ -11,6 +11,7 @@ from agent.doctor.findings import Named, fault, no_answer, ok
 from agent.doctor.quick_check import check_configuration, check_state_dir
 from agent.errors import ConfigurationError, InvalidMessage, ServiceError, TransportError, UnexpectedAnswer
 from agent.runtime.retry_policy import describe
+from agent.wire.address import authority
 from gateway.config import GatewayConfig, LoadedGateway
 from gateway.core.budget import Budget
 from gateway.devices.token_file import FILE_NAME as TOKENS_FILE_NAME
@@ -52,10 +53,8 @@ def check_tokens(config: GatewayConfig) -> Named:
         table = TokenTable(path)
     except ConfigurationError as error:
         return ("devices", fault(error.faults[0]))
-    count, damage = len(table.device_ids()), table.damage
+    count = len(table.device_ids())
     table.close()
-    if damage:
-        return ("devices", fault(damage))
     return ("devices", ok(f"{count} have a valid token"))
 
 
@@ -68,7 +67,7 @@ def check_http(config: GatewayConfig) -> list[Named]:
     except ConfigurationError as error:
         return [("http", fault(each)) for each in error.faults]
     scheme = "http" if config.http.certificate is None else "https"
-    return [("http", ok(f"devices are to be served at {scheme}://{config.http.host}:{config.http.port}"))]
+    return [("http", ok(f"devices are to be served at {scheme}://{authority(config.http.host, config.http.port)}"))]
 
 
 def check_broker(config: GatewayConfig) -> list[Named]:
@@ -83,7 +82,7 @@ def check_broker(config: GatewayConfig) -> list[Named]:
     settings = mqtt_settings(config.mqtt, "gateway-check")
     gate = check_broker_port(settings)
     if gate is None:
-        return [("mqtt", ok(f"the broker {settings.host}:{settings.port} takes the gateway"))]
+        return [("mqtt", ok(f"the broker {authority(settings.host, settings.port)} takes the gateway"))]
     return [("mqtt", no_answer(gate))]
 
 

@@ -14,10 +14,8 @@ from agent.config.first_file import first_file
 from agent.config.load import load_model
 from agent.config.model import AuthConfig, LoggingConfig, ServiceConfig
 from agent.config.mqtt import MqttVersion
-from agent.config.section import Seconds, Section, is_this_machine, json_schema, key
+from agent.config.section import Host, Seconds, Section, is_this_machine, key
 from agent.errors import ConfigurationError
-from gateway.core.share import Share
-from gateway.core.thinning import MergeBy, ThinningMode, ThinningPolicy
 
 DEFAULT_PATH: Final = Path("/etc/device-gateway/config.yaml")
 PREFIX: Final = "DEVICE_GATEWAY_"
@@ -64,8 +62,8 @@ class HttpConfig(Section):
     """Where devices reach the gateway over HTTP."""
 
     enabled: bool = key("False serves no device over HTTP.", default=True)
-    host: str = key(
-        "Address to listen on; 0.0.0.0 is every one of this machine.",
+    host: Host = key(
+        "Address to listen on; :: is every one of this machine, 0.0.0.0 every one of IPv4.",
         why="Loopback suits a proxy in front that ends TLS.",
         default="127.0.0.1",
     )
@@ -92,8 +90,7 @@ class HttpConfig(Section):
         default=600,
     )
     body_timeout_s: Seconds = key(
-        "How long the body of a request may take for each 2 KiB of it, and a device to read as much of an answer.",
-        why="A body that keeps to this may take any time as a whole; one that stands still or trickles is ended.",
+        "How long the body of a request may take.",
         unit="s",
         default=30.0,
     )
@@ -114,7 +111,7 @@ class MqttFrontConfig(Section):
     """The broker that devices reach the gateway through."""
 
     enabled: bool = key("True serves devices over MQTT.", default=False)
-    host: str = key("The broker's name or address.", default="127.0.0.1", min_length=1)
+    host: Host = key("The broker's name or address.", default="127.0.0.1")
     port: Annotated[int, Field(ge=1, le=65_535)] = key("The broker's port; 8883 is usual with TLS.", default=1883)
     client_id: Word | None = key(
         "The gateway's client id. Default: one made up at the first start and kept in state_dir.",
@@ -153,24 +150,13 @@ class MqttFrontConfig(Section):
         default=None,
         example="/etc/device-gateway/client.key",
     )
-    websocket_path: str | None = key(
-        "Connect over WebSockets at this path.", default=None, example="/mqtt", pattern=r"^/"
-    )
     version: MqttVersion = key("'auto' begins with 5 and falls back to 3.1.1.", default="auto")
-    group: str = key(
-        "Name of the shared subscription; gateways with the same one split the devices' messages between them. Empty "
-        "subscribes without one, for a broker that knows no shared subscriptions (then run one gateway).",
-        default="gateway",
-        pattern=r"^[A-Za-z0-9_.-]*$",
-        max_length=64,
-    )
     keepalive_s: Annotated[int, Field(ge=5, le=3600)] = key(
         "After this long without a word both sides look whether the other is there.", unit="s", default=30
     )
     session_expiry_s: Annotated[int, Field(ge=0, le=31 * 86_400)] = key(
         "How long the broker keeps devices' messages for a gateway that is away (MQTT 5).",
         unit="s",
-        why="0 with several gateways: the others take them.",
         default=3600,
     )
 
@@ -208,89 +194,11 @@ class CommandFetchConfig(Section):
         return self
 
 
-class ShareConfig(Section):
-    """Which devices' commands this gateway fetches, where several gateways have one key."""
-
-    index: Annotated[int, Field(ge=0, le=999)] = key(
-        "Which part is this gateway's: another one for each gateway, from 0 to count - 1.", default=0
-    )
-    count: Annotated[int, Field(ge=1, le=1000)] = key(
-        "How many gateways share the devices, by a hash of the device id. The same for all of them; 1 fetches the "
-        "commands of every device.",
-        why="So that no device is asked about twice. Readings and results are taken from any device all the same.",
-        default=1,
-    )
-
-    @model_validator(mode="after")
-    def _check_index(self) -> Self:
-        if self.index >= self.count:
-            raise ValueError(
-                f"share.index {self.index} is none of {self.count} part(s): with share.count {self.count} the gateways "
-                f"have the indexes 0 to {self.count - 1}"
-            )
-        return self
-
-    def value(self) -> Share:
-        """As the roster has it."""
-        return Share(self.index, self.count)
-
-
 class ReadingsConfig(Section):
     """How readings are handed on."""
 
     gather_s: Annotated[float, Field(ge=0, le=60)] = key(
         "How long a reading may wait for others to share one request with.", unit="s", default=1.0
-    )
-    when_short: Literal["keep-all", "merge", "thin"] = key(
-        "What to do where one request carries one reading and the quota is too short for all: keep-all sends every one "
-        "of them late, merge joins the readings of a device within window_s, thin leaves some out.",
-        default="merge",
-    )
-    short_after_s: Seconds = key(
-        "The quota counts as short when a reading has waited for this long.", unit="s", default=60.0
-    )
-    window_s: Seconds = key("For merge: readings closer together than this become one.", unit="s", default=300.0)
-    merge_by: Literal["last", "mean"] = key("For merge: which value stands for several.", default="last")
-    every: Annotated[int, Field(ge=1, le=10_000)] = key("For thin: one of so many is always sent.", default=10)
-    deadband: Annotated[float, Field(ge=0)] = key(
-        "For thin: a value that differs by more than this from the one sent before it is sent too.", default=0.0
-    )
-
-    def policy(self) -> ThinningPolicy:
-        """As the core has it."""
-        return ThinningPolicy(
-            ThinningMode(self.when_short),
-            self.short_after_s,
-            self.window_s,
-            MergeBy(self.merge_by),
-            self.every,
-            self.deadband,
-        )
-
-
-class QuotaConfig(Section):
-    """How the key's quota is divided while every kind of request wants more than it gets; unused parts are lent."""
-
-    commands: Annotated[float, Field(gt=0, le=1000)] = key("Part of asking for commands.", default=0.45)
-    results: Annotated[float, Field(gt=0, le=1000)] = key("Part of reporting results.", default=0.30)
-    readings: Annotated[float, Field(gt=0, le=1000)] = key("Part of handing readings on.", default=0.20)
-    upkeep: Annotated[float, Field(gt=0, le=1000)] = key("Part of everything else.", default=0.05)
-
-
-class StoreConfig(Section):
-    """How much may wait for the service. Beyond rows and bytes devices are asked to keep what they have."""
-
-    max_rows: Annotated[int, Field(ge=100, le=100_000_000)] = key(
-        "At most this many readings wait.", unit="readings", default=1_000_000
-    )
-    max_bytes: Annotated[int, Field(ge=1024 * 1024, le=1024**4)] = key(
-        "At most this much waits.", unit="bytes", default=1024**3
-    )
-    max_age_s: Annotated[float, Field(ge=60, le=366 * 86_400)] = key(
-        "Readings that have waited longer are dropped and counted.", unit="s", default=7 * 86_400.0
-    )
-    max_results: Annotated[int, Field(ge=100, le=10_000_000)] = key(
-        "At most this many results wait.", unit="results", default=100_000
     )
 
 
@@ -298,7 +206,7 @@ class GatewayMetricsConfig(Section):
     """Figures for Prometheus (text format, GET /metrics)."""
 
     enabled: bool = key("True serves the figures.", default=True)
-    host: str = key("Address to listen on.", why="They name no device and hold no secret.", default="127.0.0.1")
+    host: Host = key("Address to listen on.", why="They name no device and hold no secret.", default="127.0.0.1")
     port: Port = key("Port to listen on; 0 takes a free one.", default=9464)
 
 
@@ -314,15 +222,12 @@ class GatewayConfig(Section):
     http: HttpConfig = key("The front for devices that speak HTTP.", default_factory=HttpConfig)
     mqtt: MqttFrontConfig = key("The front for devices that speak MQTT.", default_factory=MqttFrontConfig)
     commands: CommandFetchConfig = key("How commands are fetched.", default_factory=CommandFetchConfig)
-    share: ShareConfig = key("Which devices' commands are fetched here.", default_factory=ShareConfig)
     readings: ReadingsConfig = key("How readings are handed on.", default_factory=ReadingsConfig)
-    quota: QuotaConfig = key("How the key's quota is divided.", default_factory=QuotaConfig)
     connections: Annotated[int, Field(ge=1, le=64)] = key(
         "Requests of each kind (commands, results, readings) that may be under way at the same time.",
         why="More for a service that is far away: one connection makes one request for each round trip.",
         default=4,
     )
-    store: StoreConfig = key("How much may wait.", default_factory=StoreConfig)
     metrics: GatewayMetricsConfig = key("Figures for monitoring.", default_factory=GatewayMetricsConfig)
     logging: LoggingConfig = key("What is logged.", default_factory=LoggingConfig)
 
@@ -353,11 +258,6 @@ def load_gateway(path: Path | None, environ: Mapping[str, str]) -> LoadedGateway
     """
     config, _ = load_model(GatewayConfig, path, environ, PREFIX, _key_file_faults)
     return LoadedGateway(config, path)
-
-
-def gateway_schema() -> dict[str, Any]:
-    """The JSON Schema (2020-12) of the file."""
-    return json_schema(GatewayConfig, "device-gateway configuration")
 
 
 def gateway_file(values: Mapping[str, Any]) -> str:

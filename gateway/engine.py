@@ -19,7 +19,7 @@ from agent.runtime.supervisor import Supervisor
 from gateway.backend import Backend
 from gateway.command_cache import CommandCache
 from gateway.config import GatewayConfig
-from gateway.core.budget import Budget, BudgetState, Kind, Shares
+from gateway.core.budget import Budget, BudgetState
 from gateway.core.fair_polling import FairIntervals, FairPolling
 from gateway.devices.enrolling import Enroller
 from gateway.devices.roster import Roster
@@ -38,6 +38,7 @@ from gateway.service.worker import WAKE, RequestSource, RetryGate, Worker
 from gateway.store.service import StoreWriter
 from gateway.store.values import StoreStats
 
+_SHORT_AFTER_S: Final = 60.0  # the quota counts as short when a reading has waited for so long
 _CLIENT_ID: Final = "mqtt.client_id"
 STOP_FRONT_S: Final = 5.0
 """How long each front may take to end."""
@@ -80,14 +81,12 @@ class Engine:
         self._supervisor = supervisor
         self._health = health
         self._fraction = random.SystemRandom().random
-        quota = config.quota
-        shares = Shares(quota.commands, quota.results, quota.readings, quota.upkeep)
-        self._meter = Meter(Budget(shares), self._now_s)
+        self._meter = Meter(Budget(), self._now_s)
         self._service_clock = ServiceClock(clock, trust_wall=True)
         self._time_settled = threading.Event()
         self._service_clock.on_time_known(self._time_settled.set)
         self.command_cache = CommandCache(self._service_now)
-        self.roster = Roster(tokens.device_ids, self._now_s, config.share.value())
+        self.roster = Roster(tokens.device_ids, self._now_s)
         self._clients = [make_client(config.service, credentials, self._meter, config.connections) for _ in range(3)]
         for client in self._clients:
             client.connection.on_date = self._service_clock.observe
@@ -115,9 +114,8 @@ class Engine:
         """
         self.backend.begin()
         self._offer.begin()
-        self._results.offer_again()
         self._health.put("service", "ok", self._offer.describe())
-        self.commands.serve(self.roster.own())
+        self.commands.serve(self.roster.devices())
         if self._offer.is_known:
             self._ask_for_time()
         for threads in self._threads.values():
@@ -179,7 +177,7 @@ class Engine:
 
     def _ask_for_time(self) -> None:
         """Fetch the commands of one device now: the answer has a ``Date``. Without devices it is not needed."""
-        device_id = min(self.roster.own(), default=None)
+        device_id = min(self.roster.devices(), default=None)
         if device_id is None:
             self._time_settled.set()
         else:
@@ -217,9 +215,7 @@ class Engine:
             backend=self.backend,
             clock=clock,
             gate=readings_gate,
-            policy=config.readings.policy(),
             gather_s=config.readings.gather_s,
-            pace_per_s=lambda: self._meter.pace_per_s(Kind.READINGS),
         )
         self._add(offer.name, Worker(offer, self._meter, clock, self._make_gate(offer.name)))
         self._start_thread(self.commands, commands_gate)
@@ -243,7 +239,7 @@ class Engine:
                 backend=self.backend,
                 commands=self.commands,
                 store=self._store,
-                fetches=self._fetches,
+                fetches=self.roster.serves,
                 meter=self._meter,
                 clock=clock,
                 gate=self._make_gate("events"),
@@ -272,7 +268,7 @@ class Engine:
                     mqtt_settings(config.mqtt, config.mqtt.client_id or self._own_client_id()),
                     self.backend,
                     serves=self.roster.serves,
-                    own=self.roster.own,
+                    devices=self.roster.devices,
                     clock=self._clock,
                     service_now=self._service_now,
                     fraction=self._fraction,
@@ -312,16 +308,11 @@ class Engine:
             thread.post(WAKE)
 
     def _offer_changed(self) -> None:
-        if self._offer.has_changed:
-            self._results.offer_again()
         for name in ("commands", "events", "results", "readings"):
             self._wake(name)
 
     def _device_came(self, device_id: str) -> None:
         self.commands.hint(device_id)
-
-    def _fetches(self, device_id: str) -> bool:
-        return device_id in self.roster.own() or self.commands.asks_about(device_id)
 
     def _result_came(self) -> None:
         if self._results.wake():
@@ -337,7 +328,7 @@ class Engine:
         waits_s = 0.0 if oldest_s is None else self._clock.now().wall_s - oldest_s
         state = self._health.parts().get("readings")
         # While the service is away waiting is right: the gateway has the room. A short quota does not pass by itself.
-        is_short = waits_s > self._config.readings.short_after_s and state is not None and state.state in _GOES_ON
+        is_short = waits_s > _SHORT_AFTER_S and state is not None and state.state in _GOES_ON
         return Hints(self._config.commands.idle_s, quota_used_up=is_short)
 
     def _service_now(self) -> float:

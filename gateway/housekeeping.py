@@ -10,7 +10,6 @@ from agent.errors import StorageError
 from agent.ports import Clock
 from agent.runtime.failure_log import FailureLog
 from agent.runtime.service import Actor
-from agent.wire.limits import ONLINE_WITHIN_S
 from gateway.backend import Backend
 from gateway.devices.roster import Roster
 from gateway.service.commands import CommandRequests
@@ -63,7 +62,6 @@ class Housekeeper(Actor):
         self._service_now = service_now
         self._failure_log = FailureLog(_log, lambda: clock.now().monotonic_s, repeat_after_s)
         self._served: frozenset[str] = frozenset()
-        self._asked: frozenset[str] = frozenset()
         self._rounds = 0
         self._due_s = 0.0
 
@@ -97,21 +95,12 @@ class Housekeeper(Actor):
             _log.warning("presence=not_saved %s", error)
 
     def _probe_devices(self) -> None:
-        served, own = self._roster.devices(), self._roster.own()
-        asked = own
-        if len(own) < len(served):
-            asked = own | (self._backend.guests(ONLINE_WITHIN_S) & served)
-        if asked != self._asked:
-            new_guests = asked - own - self._asked
-            self._asked = asked
-            self._commands.serve(asked)
-            for device_id in new_guests:
-                self._commands.hint(device_id)
+        served = self._roster.devices()
         if served != self._served:
             self._served = served
+            self._commands.serve(served)
             self._backend.serve_only(served)
-            share = "" if len(own) == len(served) else f", the commands of {len(own)} are fetched here"
-            _log.info("devices=%d are served%s", len(served), share)
+            _log.info("devices=%d are served", len(served))
 
     def _maintain_store(self) -> None:
         self._backend.expire(self._service_now())
@@ -122,4 +111,4 @@ class Housekeeper(Actor):
             now_s = self._clock.now().wall_s
             dropped = self._store.call(lambda store: store.readings.tidy(now_s))
             if dropped:
-                self._failure_log.report("age", f"readings=dropped {dropped} had waited longer than store.max_age_s")
+                self._failure_log.report("age", f"readings=dropped {dropped} had waited for longer than a week")

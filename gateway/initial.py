@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,10 +16,12 @@ from agent.adapters.files import give_to, replace_file
 from agent.app.initial import KEY_FILES, write_key
 from agent.config.faults import sentences
 from agent.errors import ConfigurationError
+from agent.process.identity import as_owner_of, owner_of
 from gateway.certificates import CertificateFiles, make_certificates
 from gateway.config import GatewayConfig, gateway_file
 
 OWNER: Final = "device-gateway"
+"""As whom the unit runs the gateway."""
 HTTPS_PORT: Final = 8443
 MQTTS_PORT: Final = 8883
 _LOOPBACK: Final = "127.0.0.1"
@@ -68,31 +71,21 @@ def write_initial_gateway(
         _check(text)
         replace_file(path, text, 0o644)
         lines = [f"wrote {path}", *(files.lines if files else ())]
-        lines += [write_key(wanted.directory / name, keys.get(name, "")) for name in KEY_FILES]
-        wanted.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        give_to(wanted.state_dir, OWNER)
+        lines += [write_key(wanted.directory / name, keys.get(name, ""), OWNER) for name in KEY_FILES]
+        if not wanted.state_dir.exists():
+            as_owner_of(wanted.state_dir, lambda: wanted.state_dir.mkdir(mode=0o700, parents=True))
+            if owner_of(wanted.state_dir) is None:
+                give_to(wanted.state_dir, OWNER)
     except OSError as error:
         reason = f"{error.filename or path} cannot be written: {error.strerror}; choose another --dir or use sudo"
         raise ConfigurationError([reason], "init") from None
     return (*lines, *_next(wanted, path, keys))
 
 
-def give_certificates(files: CertificateFiles, owner: str) -> None:
-    """Let the gateway's user read what it serves with. The authority's key stays with the user that made it.
-
-    Raises:
-        OSError: they could not be given away.
-    """
-    for path in (files.authority.parent, files.authority, files.certificate, files.private_key):
-        give_to(path, owner)
-
-
 def _certificates(wanted: InitialGateway, now: datetime) -> CertificateFiles:
     # The gateway itself reaches a broker on this machine by loopback.
     hosts = dict.fromkeys((*wanted.hosts, _LOOPBACK))
-    files = make_certificates(wanted.directory.absolute() / "tls", list(hosts), now)
-    give_certificates(files, OWNER)
-    return files
+    return make_certificates(wanted.directory.absolute() / "tls", list(hosts), now, user=OWNER)
 
 
 def _values(wanted: InitialGateway, files: CertificateFiles | None) -> dict[str, Any]:
@@ -104,7 +97,8 @@ def _values(wanted: InitialGateway, files: CertificateFiles | None) -> dict[str,
     }
     if files is not None:
         values["http"] = {
-            "host": "0.0.0.0",  # noqa: S104 - devices come from other machines; it speaks TLS there
+            # Devices come from other machines, by either kind of address; it speaks TLS there.
+            "host": "::" if socket.has_dualstack_ipv6() else "0.0.0.0",  # noqa: S104
             "port": HTTPS_PORT,
             "certificate": str(files.certificate),
             "private_key": str(files.private_key),

@@ -70,7 +70,6 @@ class GatewayCollector(Collector):
     def _devices(self) -> Iterator[Metric]:
         engine = self._engine
         yield GaugeMetricFamily(f"{_PREFIX}_devices", "Devices with a valid token", len(engine.roster.devices()))
-        yield GaugeMetricFamily(f"{_PREFIX}_devices_own", "Of them, in this gateway's share", len(engine.roster.own()))
         online = engine.backend.online(ONLINE_WITHIN_S)
         yield GaugeMetricFamily(f"{_PREFIX}_devices_online", f"Seen within {ONLINE_WITHIN_S} s", online)
         open_commands, held = engine.command_cache.counts()

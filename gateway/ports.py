@@ -170,10 +170,6 @@ class DeviceBackend(Protocol):
         """The records of those of these commands that the service has canceled; from the store."""
         ...
 
-    def delivered(self, device_id: str, command_ids: Sequence[str]) -> None:
-        """Count commands that were handed to the device; ``gateway status`` shows it."""
-        ...
-
     def take_readings(self, device_id: str, readings: Sequence[NewReading]) -> Future[int]:
         """Keep readings until the service has them; the future's value is how many of them were new.
 
@@ -189,7 +185,7 @@ class DeviceBackend(Protocol):
         """
         ...
 
-    def seen(self, device_id: str, transport: Transport, *, online: bool = True, firmware: str | None = None) -> None:
+    def seen(self, device_id: str, transport: Transport, *, online: bool = True) -> None:
         """Note a sign of life of the device; kept in memory and saved once in a while.
 
         For a device that was away the service is asked soon, so call this before :meth:`open_commands`.
@@ -198,7 +194,6 @@ class DeviceBackend(Protocol):
             device_id: the device.
             transport: over which front.
             online: False when its connection ended.
-            firmware: the version that it announced, if it did.
         """
         ...
 

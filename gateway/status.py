@@ -14,7 +14,6 @@ from agent.app.lock import holder_of
 from agent.app.status_file import StatusFile, newest_status, process_state, status_path
 from agent.errors import ConfigurationError, StorageError
 from gateway.config import GatewayConfig
-from gateway.core.share import Share
 from gateway.store.command_rows import CommandRows
 from gateway.store.reading_rows import ReadingRows
 from gateway.store.schema import FILE_NAME, SCHEMA
@@ -35,7 +34,6 @@ class GatewayStatus:
     Attributes:
         state: ``running``, ``stopped``, ``died`` (crashed: it left no stop record) or ``never started``.
         process_id: of the running gateway.
-        share: whose commands it fetches, by the configuration.
         last_status: the last status that a process wrote.
         store: what the store holds; None when there is none or it cannot be read.
         reasons: why the service refused what is set aside, the newest first.
@@ -46,7 +44,6 @@ class GatewayStatus:
     state: str
     state_dir: Path
     process_id: int | None
-    share: Share
     last_status: StatusFile | None
     store: StoreStats | None
     reasons: tuple[str, ...] = ()
@@ -71,9 +68,8 @@ def read_gateway_status(config: GatewayConfig, environ: Mapping[str, str]) -> Ga
         found = _read_store(state_dir / FILE_NAME)
     except (StorageError, ConfigurationError) as error:
         fault = str(error)
-    share = config.share.value()
     state = process_state(holder, last_status, has_store=found[0] is not None)
-    return GatewayStatus(state, state_dir, holder, share, last_status, *found, fault)
+    return GatewayStatus(state, state_dir, holder, last_status, *found, fault)
 
 
 def _read_store(path: Path) -> tuple[StoreStats | None, tuple[str, ...], tuple[str, ...]]:

@@ -170,19 +170,6 @@ class _Around:
     help="Folder of the scenarios (*.yaml) that may be started from the console; without it none is.",
 )
 @click.option(
-    "--tls-certificate",
-    type=click.Path(dir_okay=False, path_type=Path),
-    envvar="FLEET_SIMULATOR_UP_TLS_CERTIFICATE",
-    help="PEM file with a certificate and those above it: others reach the service by https at --port, and programs of "
-    "this machine in plain at another one. 'device-gateway certificates' makes one.",
-)
-@click.option(
-    "--tls-key",
-    type=click.Path(dir_okay=False, path_type=Path),
-    envvar="FLEET_SIMULATOR_UP_TLS_KEY",
-    help="PEM file with its key, where it is not in the certificate's file.",
-)
-@click.option(
     "--json",
     "as_json",
     is_flag=True,
@@ -208,8 +195,6 @@ def up_command(
     verbose: bool,
     runs_dir: Path | None,
     scenarios_dir: Path | None,
-    tls_certificate: Path | None,
-    tls_key: Path | None,
     as_json: bool,
 ) -> int:
     """Start service, broker and gateway on this machine, and virtual devices when asked for; Ctrl-C ends everything.
@@ -242,8 +227,6 @@ def up_command(
         console,
         runs_dir,
         scenarios_dir,
-        tls_certificate,
-        tls_key,
     )
     style = Style.JSON if as_json else Style.VERBOSE if verbose else Style.SCREEN
     try:
@@ -301,8 +284,6 @@ def run_up(
         rate_limit=settings.rate_limit,
         profile=COMPLETE,
         make_signals=make_signals,
-        tls_certificate=settings.tls_certificate,
-        tls_key=settings.tls_key,
     )
     ended: queue.SimpleQueue[PartEnded] = queue.SimpleQueue()
     with ExitStack() as ends:
@@ -336,8 +317,7 @@ def run_up(
             write_local(settings.data_dir, around.add_to(found))
         service.set_profile(profile)
         console_url = base_url + service.addition.entry_path() if service.addition else None
-        https_url = service.public_url if settings.tls_certificate else None
-        on_ready(RunningParts(base_url, keys, identities, trial, others, console_url, https_url))
+        on_ready(RunningParts(base_url, keys, identities, trial, others, console_url))
         if wait is not None:
             wait()
         else:

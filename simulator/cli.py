@@ -54,16 +54,10 @@ COMMANDS: Final[dict[str, LazyCommand]] = {
     ),
     "up": LazyCommand("simulator.app", "up_command", "Service, gateway and devices on this machine, until Ctrl-C."),
     "service": LazyCommand("simulator.service.cli", "service_command", "The local service alone."),
-    "accounts": LazyCommand(
-        "simulator.control.accounts", "accounts_group", "Accounts of a running local service, and their keys."
-    ),
     "console": LazyCommand(
         "simulator.console.cli", "console_command", "A link that opens a running service's console in a browser."
     ),
     "faults": LazyCommand("simulator.control.faults", "faults_group", "Make a running local service fail on purpose."),
-    "snapshots": LazyCommand(
-        "simulator.control.snapshots", "snapshots_group", "Save and load the state of a running local service."
-    ),
     "command": LazyCommand("simulator.command.cli", "command_group", "Send commands to devices, signed or not."),
     "probe": LazyCommand("simulator.probe.cli", "probe_command", "What a server does where it may choose."),
     "labels": LazyCommand("simulator.labels.cli", "labels_command", "QR labels that are proven to read."),

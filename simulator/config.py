@@ -31,8 +31,6 @@ class UpSettings:
         profiles: how the service answers once the devices are registered, as ``service --profile`` takes it.
         accounts: manufacturer accounts, each with keys of its own.
         console: serve the console.
-        tls_certificate: PEM file with the service's certificate; None serves plain HTTP.
-        tls_key: PEM file with its key, where it is not in the same file.
         runs_dir: of fleet runs, for the console; None takes its default.
         scenarios_dir: of scenarios that may be started from the console; None starts none.
     """
@@ -53,8 +51,6 @@ class UpSettings:
     console: bool = True
     runs_dir: Path | None = None
     scenarios_dir: Path | None = None
-    tls_certificate: Path | None = None
-    tls_key: Path | None = None
 
 
 def quota_needed(devices: int, interval_s: float, wait_s: float) -> int:

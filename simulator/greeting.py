@@ -39,7 +39,6 @@ class RunningParts:
         trial: broker and gateway; None without them.
         others: the keys of the accounts beside the first one.
         console_url: opens the console once; None without it.
-        https_url: where others reach the service that has a certificate; None without one.
     """
 
     base_url: str
@@ -48,7 +47,6 @@ class RunningParts:
     trial: Trial | None = None
     others: tuple[Keys, ...] = ()
     console_url: str | None = None
-    https_url: str | None = None
 
 
 def print_startup(running: RunningParts, settings: UpSettings, style: Style) -> None:
@@ -71,7 +69,6 @@ def _document(running: RunningParts) -> dict[str, object]:
         "api_key": keys.api_key,
         "secret_key": keys.secret_key.reveal(),
         "console_url": running.console_url,
-        "https_url": running.https_url,
         "device_ids": [device.device_id for device in running.devices],
         "other_accounts": [
             {"api_key": other.api_key, "secret_key": other.secret_key.reveal()} for other in running.others
@@ -110,8 +107,6 @@ def _screen(running: RunningParts, settings: UpSettings) -> list[str]:
         f"Service   {running.base_url}   data {settings.data_dir or 'in a temporary folder, gone at the end'}",
         f"Keys      {keys.api_key}   secret {secret}",
     ]
-    if running.https_url is not None:
-        lines.append(f"Https     {running.https_url}   for other machines")
     if trial is not None:
         lines.append(f"Gateway   {trial.url}   alone holds the keys; devices come with tokens")
         lines.append(f"Broker    mqtt://127.0.0.1:{trial.broker.port}   {trial.broker.name}")
@@ -151,7 +146,6 @@ def _all_lines(running: RunningParts, settings: UpSettings) -> list[str]:
     device_id = running.devices[0].device_id if running.devices else None
     lines = [
         ("service", running.base_url),
-        *([("https", f"{running.https_url}   (for other machines)")] if running.https_url else []),
         *([("console", f"{running.console_url}   (opens once, within 15 minutes)")] if running.console_url else []),
         ("data", str(settings.data_dir or "in a temporary folder, gone at the end")),
         ("api key", keys.api_key),

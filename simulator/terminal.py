@@ -14,18 +14,10 @@ from rich.console import ConsoleOptions, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.segment import Segment
 
-from agent.errors import (
-    Advice,
-    AgentError,
-    ConfigurationError,
-    ErrorAnswer,
-    Forbidden,
-    SignInEnded,
-    TokensNotStored,
-    Unauthorized,
-)
+from agent.errors import Advice, AgentError, ConfigurationError, ErrorAnswer, Forbidden, Unauthorized
 from agent.terminal import escape, unescaped
 from simulator.exit_codes import ExitCode
+from simulator.login.errors import SignInEnded, TokensNotStored
 
 option = partial(click.option, show_default=True, show_envvar=True)
 """An option whose help shows its default and its environment variable."""

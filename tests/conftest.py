@@ -28,7 +28,6 @@ from hypothesis import HealthCheck, settings
 
 from tests import canary
 from tests.mosquitto import Mosquitto, find_mosquitto, mosquitto
-from tests.postgresql import Cluster, cluster, find_programs
 
 ON_CI = os.environ.get("CI", "").lower() in {"1", "true", "yes"}
 
@@ -78,20 +77,6 @@ def _require_program() -> Callable[..., str]:
     return require_program
 
 
-# --- the service's databases ------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="session")
-def postgresql() -> Iterator[Cluster]:
-    """A PostgreSQL server of this test run's own."""
-    programs = find_programs()
-    if programs is None:
-        require_program("initdb", "postgresql")
-    assert programs is not None
-    with cluster(programs) as running_cluster:
-        yield running_cluster
-
-
 @pytest.fixture(autouse=True, scope="session")
 def _shortcuts() -> Iterator[None]:
     """Where tests have a service in this process; to import one takes most of a second, and some runs have none."""
@@ -120,21 +105,6 @@ def start_mosquitto(tmp_path: Path) -> Iterator[Callable[..., Mosquitto]]:
 
         started: list[Mosquitto] = []
         yield start
-
-
-@pytest.fixture(scope="module")
-def storage(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Where the services of :func:`tests.service_running.running` keep everything: ``sqlite`` or ``postgresql``.
-
-    A fixture of a module's scope that starts a service takes this one, or it would outlive the change.
-    """
-    if request.param == "postgresql":
-        from tests import service_running  # see _shortcuts
-
-        with service_running.stored_on(request.getfixturevalue("postgresql")):
-            yield request.param
-    else:
-        yield request.param
 
 
 # --- a clean environment ----------------------------------------------------------------------------------------
@@ -255,8 +225,8 @@ def _loopback_only() -> Iterator[None]:
 
 # --- nothing is left running ------------------------------------------------------------------------------------
 
-# A thread that is about to end ends in this time, however busy the machine is; the tests of this file have less.
-_JOIN_GRACE_S = float(os.environ.get("JOIN_GRACE_S", "30"))
+# A thread that is about to end ends in this time, however busy the machine is.
+_JOIN_GRACE_S = 30.0
 _OWN_CHILDREN = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
 
 

@@ -28,7 +28,6 @@ class FakeBackend:
     def __init__(self) -> None:
         self.readings: list[tuple[str, NewReading]] = []
         self.results: list[tuple[str, str, CommandResult]] = []
-        self.given: list[tuple[str, tuple[str, ...]]] = []
         self.heard: list[tuple[str, Transport]] = []
         self.fault: Exception | None = None
         self.stuck = False
@@ -90,9 +89,6 @@ class FakeBackend:
             records = [record for record in self._commands.get(device_id, []) if record["id"] == command_id]
         return self._ended(CommandTexts(tuple((json.dumps(record), None) for record in records)))
 
-    def delivered(self, device_id: str, command_ids: Sequence[str]) -> None:
-        self.given.append((device_id, tuple(command_ids)))
-
     def take_readings(self, device_id: str, readings: Sequence[NewReading]) -> Future[int]:
         if device_id in self.unknown:
             return self._failed(UnknownDevice(device_id))
@@ -115,7 +111,7 @@ class FakeBackend:
         self._tell(device_id)
         return self._ended(dict(record))
 
-    def seen(self, device_id: str, transport: Transport, *, online: bool = True, firmware: str | None = None) -> None:
+    def seen(self, device_id: str, transport: Transport, *, online: bool = True) -> None:
         self.heard.append((device_id, transport))
 
     def hints(self, device_id: str) -> Hints:

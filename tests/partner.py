@@ -111,15 +111,26 @@ class Page:
 
 
 class PlainBrowser:
-    """A browser that keeps cookies, follows what the service's own forms answer, and stops at other addresses."""
+    """A browser that keeps cookies, follows what the service's own forms answer, and stops at other addresses.
 
-    def __init__(self, base_url: str) -> None:
+    With an email and a password it signs in by itself where a page asks for that.
+    """
+
+    def __init__(self, base_url: str, email: str = "", password: str = "") -> None:
+        self._person = (email, password)
         self.http = httpx.Client(
             base_url=base_url, trust_env=False, timeout=120, headers={"accept": "text/html,application/xhtml+xml"}
         )
 
     def open(self, address: str) -> Page:
         """Load a page."""
+        page = self._load(address)
+        if self._person[0] and 'name="password"' in page.answer.text:
+            answer = self.send(page, "sign_in", email=self._person[0], password=self._person[1])
+            page = self._load(answer.headers["location"])
+        return page
+
+    def _load(self, address: str) -> Page:
         answer = self.http.get(address)
         form = re.search(r'<form method="post" action="([^"]*)"', answer.text)
         csrf = re.search(r'name="csrf" value="([^"]*)"', answer.text)

@@ -11,8 +11,6 @@ import httpx
 
 from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService
-from tests import shortcuts
-from tests.postgresql import Cluster
 
 T0_MS = 1_767_225_600_000
 """2026-01-01T00:00:00Z, the beginning of a calendar minute."""
@@ -88,38 +86,13 @@ class Bench:
         return self.http.post("/sensor-data", json=body, headers=headers)
 
 
-_clusters: list[Cluster] = []
-
-
-@contextlib.contextmanager
-def stored_on(cluster: Cluster) -> Iterator[None]:
-    """Within the block every :func:`running` service has a database of its own there."""
-    _clusters.append(cluster)
-    try:
-        yield
-    finally:
-        _clusters.pop()
-
-
 @contextlib.contextmanager
 def running(**settings: Any) -> Iterator[Bench]:
-    """A service for the length of the block.
-
-    It is stored in a temporary folder, or where :func:`stored_on` says; ``data_dir`` and ``database`` say otherwise.
-    """
+    """A service for the length of the block, in a temporary folder unless ``data_dir`` says otherwise."""
     clock = ManualClock(T0_MS)
-    with contextlib.ExitStack() as stack:
-        spare = None
-        if _clusters and not settings.keys() & {"data_dir", "database"}:
-            spare = stack.enter_context(_clusters[-1].service_database())
-            settings["database"] = spare.url
-            if spare.looks:
-                stack.enter_context(shortcuts.up_to_date(spare.url))
-        config = ServiceConfig(**{"clock": clock, "rate_limit": 0, "seed": 7, **settings})
-        service = stack.enter_context(RunningService(config))
-        if spare is not None:
-            spare.has_tables()
-        yield Bench(service, clock, stack.enter_context(client(service)))
+    config = ServiceConfig(**{"clock": clock, "rate_limit": 0, "seed": 7, **settings})
+    with RunningService(config) as service, client(service) as http:
+        yield Bench(service, clock, http)
 
 
 def client(service: RunningService, api_key: str | None = None, secret_key: str | None = None) -> httpx.Client:

@@ -1,15 +1,11 @@
 """Work that many tests would do again, alike, and that this process does once, and waits that prove nothing.
 
-* **Tables.** Most tests of the service start one on an empty database, and alembic was most of that start. Within one
-  process the first empty database of each kind is migrated, and the statements that this took are given to the others.
-  A database that has a schema already, or that another process opens, is migrated as ever; only where a test says that
-  it has the schema of this very release, nobody looks which steps are missing.
 * **Certificates.** Each httpx client reads all certificates of this machine, also one that speaks plain HTTP. Those
   that ask for no other ones share what the first one read.
 * **Ends.** Uvicorn looks every tenth of a second whether it is to end, and rests as long on the way. A test with a
   service of its own spent most of its time on that; here both are ten times as quick.
-* **Passwords.** To hash one takes 19 MiB and a twentieth of a second of a core, as it must where somebody may guess.
-  The people of the tests get argon2id at the least cost there is; what a service really takes is tested by itself.
+* **Passwords.** To hash one takes 16 MiB and some of a core, as it must where people guess.
+  The people of the tests get scrypt at the least cost there is; what a service really takes is tested by itself.
 """
 
 from __future__ import annotations
@@ -22,48 +18,23 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from argon2 import PasswordHasher
 from httpx._transports import default as httpx_transports
-from sqlalchemy import URL, Connection, event, inspect, make_url
 from uvicorn import server as uvicorn_server
 
 from simulator.service import passwords
-from simulator.service.storage import database
 
-_CHANGES = ("CREATE", "ALTER", "DROP", "INSERT", "UPDATE", "DELETE", "COMMENT")
-
-PRODUCTS_HASHER = passwords._HASHER
-"""The service's own, for the tests of it."""
-CHEAP_HASHER = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1, type=PRODUCTS_HASHER.type)
-
-_written_down: dict[str, list[tuple[str, Any]]] = {}
-_up_to_date: set[tuple[int | None, str | None]] = set()
+PRODUCTS_COST = passwords.COST
+"""The service's own, for the test of it."""
 
 
 @contextmanager
 def taken() -> Iterator[None]:
     """Within the block this process takes all of them."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(database, "migrate", _quick_schema(database.migrate))
-        patch.setattr(passwords, "_HASHER", CHEAP_HASHER)
+        patch.setattr(passwords, "COST", (2, 8, 1))
         patch.setattr(uvicorn_server, "asyncio", _Impatient())
         patch.setattr(httpx_transports, "create_ssl_context", _one_trust_store(httpx_transports.create_ssl_context))
         yield
-
-
-@contextmanager
-def up_to_date(url: str) -> Iterator[None]:
-    """Within the block this database is known to have this release's schema."""
-    place = _place(make_url(url))
-    _up_to_date.add(place)
-    try:
-        yield
-    finally:
-        _up_to_date.remove(place)
-
-
-def _place(url: URL) -> tuple[int | None, str | None]:
-    return url.port, url.database
 
 
 def _one_trust_store(create: Callable[..., Any]) -> Callable[..., Any]:
@@ -90,36 +61,3 @@ class _Impatient:
 
     async def sleep(self, delay: float) -> None:
         await asyncio.sleep(delay / 10)
-
-
-def _quick_schema(migrate: Callable[[Connection], None]) -> Callable[[Connection], None]:
-    def quick(connection: Connection) -> None:
-        if _place(connection.engine.url) in _up_to_date:
-            return
-        with connection.begin():
-            is_new = not inspect(connection).get_table_names()
-        if not is_new:
-            migrate(connection)
-        elif known := _written_down.get(connection.dialect.name):
-            with connection.begin():
-                for statement, parameters in known:
-                    connection.exec_driver_sql(statement, parameters or None)
-        else:
-            _written_down[connection.dialect.name] = _listen(connection, migrate)
-
-    return quick
-
-
-def _listen(connection: Connection, migrate: Callable[[Connection], None]) -> list[tuple[str, Any]]:
-    heard: list[tuple[str, Any]] = []
-
-    def hear(_connection: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
-        if statement.lstrip().upper().startswith(_CHANGES):
-            heard.append((statement, parameters))
-
-    event.listen(connection, "before_cursor_execute", hear)
-    try:
-        migrate(connection)
-    finally:
-        event.remove(connection, "before_cursor_execute", hear)
-    return heard

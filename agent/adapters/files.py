@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
-import shutil
+import stat
 from pathlib import Path
 
 
-def replace_file(path: Path, content: str | bytes, mode: int, *, durable: bool = False) -> None:
+def replace_file(
+    path: Path, content: str | bytes, mode: int, *, durable: bool = False, group: str | None = None
+) -> None:
     """Write beside it and rename, so that a crash leaves the old file or the new one and never half of it.
 
     Args:
@@ -16,14 +19,22 @@ def replace_file(path: Path, content: str | bytes, mode: int, *, durable: bool =
         content: all of it; text is written as UTF-8.
         mode: permission bits, set before anything is written.
         durable: the new file is there also after a power cut right after this; else it may be the old one again.
+        group: where root writes, the file stays root's, and this user's group may read it; a user that is not there
+            changes nothing.
 
     Raises:
         OSError: it could not be written; nothing else is left behind.
     """
     temporary = path.with_name(f".{path.name}.new")
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+    readers = _readers(group)
+    with contextlib.suppress(FileNotFoundError):  # of a process that was killed
+        temporary.unlink()
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
     try:
         try:
+            if readers is not None:
+                os.fchown(fd, -1, readers)
+                mode |= stat.S_IRGRP
             os.fchmod(fd, mode)
             with os.fdopen(os.dup(fd), "wb") as file:
                 file.write(content.encode() if isinstance(content, str) else content)
@@ -52,14 +63,45 @@ def sync_directory(path: Path) -> None:
         os.close(fd)
 
 
-def give_to(path: Path, owner: str | int) -> None:
-    """Let a user of this machine have the file, when root runs this and there is such a user; else leave it.
+def _readers(name: str | None) -> int | None:
+    """The id of this user's group; None where there is no such user, or another one than root runs this."""
+    if name is None or os.geteuid() != 0:
+        return None
+    import pwd  # no running agent comes here
+
+    try:
+        return pwd.getpwnam(name).pw_gid
+    except KeyError:
+        return None
+
+
+def give_to(path: Path, name: str) -> None:
+    """Let a user of this machine have what root has just made in a folder of root's; a link is given, not followed.
+
+    It does nothing where another user runs this, or where there is no such user.
 
     Raises:
         OSError: it could not be given away.
     """
-    if os.geteuid() == 0:
-        try:
-            shutil.chown(path, owner, owner)
-        except LookupError:
-            return
+    if os.geteuid() != 0:
+        return
+    import pwd  # no running agent comes here
+
+    try:
+        user = pwd.getpwnam(name)
+    except KeyError:
+        return
+    os.lchown(path, user.pw_uid, user.pw_gid)
+
+
+def read_plain_file(path: Path, max_bytes: int) -> bytes:
+    """So many bytes of a regular file; a FIFO or a device is refused instead of waited for.
+
+    Raises:
+        OSError: it cannot be read, or is no regular file.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(fd, "rb") as file:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file", str(path))
+        return file.read(max_bytes)

@@ -114,6 +114,9 @@ class HttpSource:
         self._looked_at = answer.etag if question.status is None and is_whole else None
         if question.status is None and is_whole:
             self._look(commands, ended)
+        elif question.status is not None:
+            self._watch.note_words(command.status for command in commands)
+            self._keep_lists(None)
         return CommandPoll(
             commands=tuple(replace(each, status=self._discovery.state_of(each.status)) for each in commands),
             malformed=(*answer.malformed, *malformed),

@@ -13,9 +13,9 @@ from pydantic import ValidationError
 from agent.adapters.discovery import Discovery
 from agent.adapters.http_results import HttpResults
 from agent.core.listed import ListWatch
-from agent.core.outbox import Disposition, judge_readings
+from agent.core.outbox import Disposition, batch_key, judge_readings
 from agent.core.timekeeping import marked_time_unknown
-from agent.core.values import Moment, SendOutcome, StoredReading
+from agent.core.values import BatchKey, Moment, SendOutcome, StoredReading
 from agent.errors import ErrorAnswer, InvalidMessage, NotFound, Refused, ServerFault, ServiceError
 from agent.wire.base import describe_faults
 from agent.wire.device_client import DeviceClient
@@ -51,6 +51,10 @@ class _Result:
     refused: dict[int, str]
 
 
+class _EarlierIsStored(Exception):
+    """What was sent under this key before is stored."""
+
+
 class HttpUplink(HttpResults):
     """An :class:`~agent.ports.Uplink` on ``POST /sensor-data``, beside the two ways of reporting a result.
 
@@ -84,7 +88,7 @@ class HttpUplink(HttpResults):
         self._has_warned = False
         self._dates: dict[str, float] = {}
 
-    def send(self, readings: Sequence[StoredReading]) -> SendOutcome:
+    def send(self, readings: Sequence[StoredReading], batch: BatchKey | None = None) -> SendOutcome:
         """Hand over readings; what comes back as delivered is stored on the other side.
 
         See :meth:`agent.ports.Uplink.send`. Several readings go as one request where the service takes arrays.
@@ -99,12 +103,13 @@ class HttpUplink(HttpResults):
             except (ValidationError, InvalidMessage) as error:
                 result.refused[stored.key] = f"invalid_reading: {_fault_text(error)}"
         try:
-            if len(good) > 1 and takes_arrays:
-                for begin in range(0, len(good), BATCH_MAX):
-                    self._send_many(good[begin : begin + BATCH_MAX], result)
+            if takes_arrays and good and (len(good) > 1 or batch is not None):
+                self._send_many(good, result, batch)
             else:
                 for item in good:
                     self._send_one(item, result)
+        except _EarlierIsStored:
+            return SendOutcome(earlier_is_stored=True)
         except ServiceError:
             # What was stored before is known and must be returned; the next call meets the same trouble at once.
             if not result.delivered and not result.refused:
@@ -118,7 +123,7 @@ class HttpUplink(HttpResults):
     def settles_lazily(self, outcome: SendOutcome) -> bool:
         """Whether what a crash undoes of this deletion may be sent again without being stored twice.
 
-        An array would be put together anew after a crash, under another key, and count twice.
+        Of an array it is remembered which readings it has only until it is settled.
         """
         return len(outcome.delivered) <= 1 and self._discovery.knows(IDEMPOTENCY_KEY)
 
@@ -224,32 +229,33 @@ class HttpUplink(HttpResults):
 
     # --- as arrays ----------------------------------------------------------------------------------------------------
 
-    def _send_many(self, items: Sequence[_Item], result: _Result) -> None:
+    def _send_many(self, items: Sequence[_Item], result: _Result, batch: BatchKey | None) -> None:
         """One array; where the service took none yet and refuses this one, its members show whether it takes any."""
         before = self._discovery.book.findings.withdrawn
         taken = len(result.delivered)
-        refusal = self._send_batch(items, result)
+        refusal = self._send_batch(items, result, batch)
         if refusal is None or BATCH_SENSOR_DATA in self._accepted:
             return
         is_array_at_fault = len(result.delivered) - taken == len(items)
         if is_array_at_fault and self._discovery.book.findings.withdrawn == before:
             self._discovery.withdraw(BATCH_SENSOR_DATA, str(refusal))
 
-    def _send_batch(self, items: Sequence[_Item], result: _Result) -> ErrorAnswer | None:
+    def _send_batch(self, items: Sequence[_Item], result: _Result, batch: BatchKey | None = None) -> ErrorAnswer | None:
         """Send these; the refusal of the whole array, if there was one and its members went by themselves."""
-        if len(items) == 1 or not self._discovery.offers(BATCH_SENSOR_DATA):
+        if (len(items) == 1 and batch is None) or not self._discovery.offers(BATCH_SENSOR_DATA):
             for item in items:
                 self._send_one(item, result)
             return None
         bodies = [self._current(item) for item in items]
-        # The key follows from the content, so the same readings sent again, also after a crash, count once.
-        names = "\n".join(item.stored.idempotency_key for item in items)
+        key = batch_key([item.stored for item in items]) if batch is None else batch.key
         try:
             answer = self._keyed.send(
-                hashlib.sha256(names.encode()).hexdigest(),
+                key,
                 lambda key: self._client.post_sensor_data_batch(bodies, idempotency_key=key),
             )
         except (NotFound, Refused, ServerFault) as error:
+            if error.error == KEY_REUSED and batch is not None and batch.was_sent:
+                raise _EarlierIsStored from None
             return self._refused_as_a_whole(items, result, error)
         if answer.accepted + len(answer.errors) != len(items):
             # It does not say which ones it left out: asking one by one loses none.

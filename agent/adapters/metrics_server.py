@@ -5,6 +5,7 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry, start_http_server
 
 from agent.errors import ConfigurationError
+from agent.wire.address import authority
 
 
 class MetricsServer:
@@ -23,12 +24,11 @@ class MetricsServer:
         try:
             self._server, self._thread = start_http_server(port, host, registry)
         except OSError as error:
-            text = f"metrics.port: {host}:{port} cannot be listened on: {error.strerror or error}"
+            text = f"metrics.port: {authority(host, port)} cannot be listened on: {error.strerror or error}"
             raise ConfigurationError(
                 [f"{text}; choose another one, or remove the section metrics"], "metrics"
             ) from None
-        shown = f"[{host}]" if ":" in host else host
-        self.address = f"http://{shown}:{self._server.server_port}/metrics"
+        self.address = f"http://{authority(host, self._server.server_port)}/metrics"
 
     def stop(self, timeout_s: float = 1.0) -> None:
         """End it."""

@@ -44,7 +44,6 @@ class MqttDevice:
         first_s: how long after the start the first attempt comes, seconds.
         first_push: see :class:`~agent.adapters.mqtt_source.MqttSource`.
         on_up: the connection stands; called in its thread.
-        on_traffic: see :class:`~agent.adapters.mqtt_session.Role`.
         on_down: it does not, with the reason and the wait before the next attempt, seconds; likewise.
         on_crash: see :class:`~agent.threads.WatchedThread`.
     """
@@ -65,7 +64,6 @@ class MqttDevice:
         first_s: float = 0.0,
         first_push: FirstPush | None = None,
         on_up: Callable[[], None] = lambda: None,
-        on_traffic: Callable[[int, int], None] = lambda _sent_bytes, _received_bytes: None,
         on_down: Callable[[Offline, float], None] = lambda _error, _wait_s: None,
         on_crash: OnCrash = only_logged,
     ) -> None:
@@ -83,7 +81,6 @@ class MqttDevice:
             subscriptions=subscriptions_of(device_id),
             on_arrival=self._arrived,
             on_up=self._on_connected,
-            on_traffic=on_traffic,
             greeting=online,
             will=offline,
         )

@@ -11,6 +11,7 @@ import ssl
 from typing import Final
 
 from agent.errors import LockedOut, Offline, RateLimited, ServiceError, SessionTakenOver, UnexpectedAnswer
+from agent.wire.address import authority
 from agent.wire.trust import OTHER_NAME, CertificateFault
 
 UNSUPPORTED_VERSION: Final = 0x84
@@ -85,7 +86,7 @@ def cut_short(times: int) -> Offline:
 
 def of_network(error: BaseException, host: str, port: int, timeout_s: float) -> Offline:
     """The connection could not be made, or broke."""
-    where = f"{host}:{port}"
+    where = authority(host, port)
     match error:
         case ssl.SSLCertVerificationError():
             return _of_certificate(error, where)
@@ -106,7 +107,7 @@ def of_network(error: BaseException, host: str, port: int, timeout_s: float) -> 
 
 def of_websocket(error: BaseException, host: str, port: int) -> Offline:
     """The other side did not take the connection for a WebSocket."""
-    text = f"{host}:{port} did not answer as a WebSocket ({error}): check mqtt.port and mqtt.websocket_path"
+    text = f"{authority(host, port)} did not answer as a WebSocket ({error}): check mqtt.port and mqtt.websocket_path"
     return Offline("unreachable", text)
 
 

@@ -27,7 +27,8 @@ from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from agent.adapters import mqtt_faults
-from agent.errors import Offline, TransportError
+from agent.errors import Offline, TransportError, Unanswered
+from agent.wire.address import authority
 from agent.wire.connecting import connect
 from agent.wire.secret import Secret
 from agent.wire.trust import trust_store
@@ -45,7 +46,6 @@ _UNANSWERED_MAX: Final = 20
 
 # PUBLISH beside topic and payload (lengths, packet id), and PUBACK.
 _PUBLISH_HEAD_BYTES: Final = 8
-_ACK_BYTES: Final = 4
 _STEP_S: Final = 5.0
 # How long the last words may take to get out.
 _LEAVE_S: Final = 0.5
@@ -117,7 +117,7 @@ class Broker:
 
     def __str__(self) -> str:
         scheme = ("ws" if self.websocket_path else "mqtt") + ("s" if self.tls else "")
-        return f"{scheme}://{self.host}:{self.port}{self.websocket_path or ''}"
+        return f"{scheme}://{authority(self.host, self.port)}{self.websocket_path or ''}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,13 +158,11 @@ class Role:
         on_arrival: takes each message, in the session's thread, and must be quick. What is not acknowledged comes
             again over the next connection.
         on_up: the subscriptions stand.
-        on_traffic: called at each message with the bytes of MQTT sent and received, without those of TLS and TCP.
     """
 
     subscriptions: Sequence[tuple[str, int]]
     on_arrival: Callable[[Arrival], None]
     on_up: Callable[[Session], None] = lambda _session: None
-    on_traffic: Callable[[int, int], None] = lambda _sent_bytes, _received_bytes: None
     greeting: Message | None = None
     will: Message | None = None
 
@@ -338,7 +336,6 @@ class Session:
             self.acknowledge(message.mid)
             return
         payload = bytes(message.payload)
-        self._role.on_traffic(_ACK_BYTES if message.qos else 0, _packet_bytes(topic, payload))
         self._role.on_arrival(Arrival(topic, payload, message.qos, message.retain, self, message.mid))
 
     def _on_publish(self, client: paho.Client, _data: Any, mid: int, code: ReasonCode, _more: Any) -> None:
@@ -371,7 +368,7 @@ class Session:
             named = ", ".join(str(path) for path in files if path)
             return Offline("bad_certificate", f"the files for TLS cannot be used ({named}): {error}")
         if broker.tls is not None and isinstance(error, ConnectionResetError | BrokenPipeError):
-            return mqtt_faults.of_broken_handshake(f"{broker.host}:{broker.port}")
+            return mqtt_faults.of_broken_handshake(authority(broker.host, broker.port))
         return mqtt_faults.of_network(error, broker.host, broker.port, broker.connect_timeout_s)
 
     def _closed(self) -> Offline:
@@ -380,7 +377,7 @@ class Session:
             text = text.removeprefix(prefix)
         if "SSL" in text.upper():
             return mqtt_faults.of_network(ssl.SSLError(text), self._broker.host, self._broker.port, 0.0)
-        where = f"{self._broker.host}:{self._broker.port}"
+        where = authority(self._broker.host, self._broker.port)
         return Offline("closed", f"the connection to the broker {where} ended" + (f": {text}" if text else ""))
 
     # --- any thread ---------------------------------------------------------------------------------------------------
@@ -389,15 +386,15 @@ class Session:
         """Publish and wait until the broker has acknowledged (QoS 1); its reason code.
 
         Raises:
-            Offline: the connection ended meanwhile; the broker may have the message all the same.
-            TransportError: no acknowledgement within ``timeout_s``.
+            Offline: there is no connection.
+            Unanswered: no acknowledgement within ``timeout_s``, or the connection ended meanwhile; the broker may have
+                the message all the same.
             ServiceError: the broker refuses the message.
         """
         client = self._client
         if client is None or self._ended:
             raise Offline("closed", "the connection to the broker has ended")
         info = client.publish(message.topic, message.payload, message.qos, message.retain, self._expiry(message))
-        self._role.on_traffic(_packet_bytes(message.topic, message.payload), _ACK_BYTES if message.qos else 0)
         if info.rc not in {MQTTErrorCode.MQTT_ERR_SUCCESS, MQTTErrorCode.MQTT_ERR_NO_CONN}:
             raise TransportError(f"a message could not be queued: {paho.error_string(info.rc)}")
         if message.qos == 0:
@@ -412,9 +409,9 @@ class Session:
                     text = f"the broker {self._broker} acknowledges nothing: the connection is made anew"
                     self._error = self._error or Offline("closed", text)
         if code is None and self._ended:
-            raise Offline("closed", "the connection to the broker ended before it acknowledged a message")
+            raise Unanswered("the connection to the broker ended before it acknowledged a message")
         if code is None:
-            raise TransportError(f"the broker has not acknowledged a message within {timeout_s:g} s")
+            raise Unanswered(f"the broker has not acknowledged a message within {timeout_s:g} s")
         if code.value >= mqtt_faults.FAILURES_FROM:
             raise mqtt_faults.of_puback(message.topic, code.value, str(code))
         return int(code.value)
@@ -469,10 +466,6 @@ class Session:
         properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]  # paho's
         properties.MessageExpiryInterval = message.expiry_s
         return properties
-
-
-def _packet_bytes(topic: str, payload: bytes) -> int:
-    return _PUBLISH_HEAD_BYTES + len(topic.encode()) + len(payload)
 
 
 def _send_at_once(_client: paho.Client, _data: Any, connection: Any) -> None:

@@ -13,8 +13,8 @@ from agent.adapters.mqtt_connection import MqttConnection
 from agent.adapters.mqtt_faults import NOBODY_LISTENS
 from agent.adapters.mqtt_session import Message
 from agent.core.timekeeping import marked_time_unknown
-from agent.core.values import Moment, Report, SendOutcome, StoredReading
-from agent.errors import InvalidMessage, RateLimited, Refused, ServiceError, TransportError
+from agent.core.values import BatchKey, Moment, Report, SendOutcome, StoredReading
+from agent.errors import InvalidMessage, RateLimited, Refused, ServiceError, TransportError, Unanswered
 from agent.wire import topics
 from agent.wire.base import describe_faults
 from agent.wire.limits import BATCH_MAX, BODY_BYTES
@@ -80,10 +80,10 @@ class MqttUplink:
 
     # --- the runtime's side -------------------------------------------------------------------------------------------
 
-    def send(self, readings: Sequence[StoredReading]) -> SendOutcome:
+    def send(self, readings: Sequence[StoredReading], batch: BatchKey | None = None) -> SendOutcome:
         """Hand over readings; what comes back as delivered is stored on the other side.
 
-        See :meth:`agent.ports.Uplink.send`. Several readings go as one array.
+        See :meth:`agent.ports.Uplink.send`. Several readings go as one array, each under its own key.
         """
         self._check_quota()
         self._await_time(readings)
@@ -234,8 +234,7 @@ class MqttUplink:
         """What the gateway said of these keys; those that it said nothing of are missing.
 
         Raises:
-            Offline: the connection ended, and nothing was said.
-            TransportError: nothing was said in time.
+            Unanswered: nothing was said in time, or before the connection ended.
         """
         with self._changed:
             self._changed.wait_for(
@@ -245,8 +244,8 @@ class MqttUplink:
         if answered:
             return answered
         if not self._connection.is_up:
-            raise self._connection.trouble
-        raise TransportError(
+            raise Unanswered(f"the connection ended before a gateway confirmed a message: {self._connection.trouble}")
+        raise Unanswered(
             f"the broker took a message, but no gateway confirmed it within {self._timeout_s:g} s: is the gateway "
             "running? For a broker without one, set mqtt.delivered_when: puback"
         )

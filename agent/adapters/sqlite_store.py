@@ -26,6 +26,7 @@ from agent.adapters.store.journal_rows import JournalRows
 from agent.adapters.store.outbox_rows import FoundOutbox, OutboxRows
 from agent.adapters.store.room import DiskRoom, FreeBytes, free_bytes_beside
 from agent.adapters.store.schema import SCHEMA, connect, wal_bytes
+from agent.adapters.store.status import StoreStatus, status_of
 from agent.core.outbox import Bounds
 from agent.errors import StorageError
 
@@ -341,6 +342,11 @@ class SqliteStore:
             yield
         except sqlite3.Error as error:
             raise explain(error, self.path) from error
+
+    def status(self) -> StoreStatus:
+        """What it holds, for people."""
+        with self.looking():
+            return status_of(self._db, self.path, self.outbox.stats())
 
     # --- for the writer ---------------------------------------------------------------------------------------------
 

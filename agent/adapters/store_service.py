@@ -16,7 +16,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar, cast
@@ -29,13 +28,13 @@ from agent.adapters.store.schema import load_bytes
 from agent.adapters.store.shared import (
     Buffer,
     Load,
-    PiggybackSetting,
     Request,
     SharedBootTimes,
     SharedJournal,
     SharedOutbox,
     putting,
 )
+from agent.adapters.store.status import StoreStatus
 from agent.core.gaps import Gap
 from agent.core.outbox import Bounds
 from agent.core.values import SendOutcome
@@ -83,7 +82,6 @@ class StoreService:
             the next commit. A crash may undo it, so the service must know their idempotency keys. May be set later.
         buffer_max: readings in memory at most.
         max_pages, free_bytes, trusts_wall: as for the store.
-        piggyback: a value that is written with a commit that happens anyway.
         on_incident: called with each incident, in the writer's thread; by default it is logged as an error.
         on_state: called with :data:`OK`, :data:`DEGRADED` or :data:`FULL` when that changes, and a sentence; in the
             writer's thread.
@@ -108,7 +106,6 @@ class StoreService:
         buffer_max: int = BUFFER_MAX,
         max_pages: int | None = None,
         free_bytes: FreeBytes | None = None,
-        piggyback: PiggybackSetting | None = None,
         trusts_wall: bool = True,
         on_incident: Callable[[str], None] | None = None,
         on_state: Callable[[str, str], None] = lambda _state, _detail: None,
@@ -134,7 +131,6 @@ class StoreService:
             free_bytes=free_bytes,
             trusts_wall=trusts_wall,
         )
-        self._piggyback = piggyback
         self._flush_at = min(_FLUSH_AT, max(1, buffer_max // 2))
         self._on_incident = on_incident or (lambda text: _log.error("store=replaced %s", text))
         self._on_state = on_state
@@ -231,10 +227,6 @@ class StoreService:
             request.resolve(self._closed_error())
         if self._buffer.drafts:
             _log.error("store=lost %d readings could not be saved at the stop", len(self._buffer.drafts))
-        piggyback = None if self._piggyback is None or self._gave_up else self._piggyback.pending(last=True)
-        if piggyback is not None:
-            with suppress(StorageError), store.transaction():
-                store.journal.put_setting(*piggyback)
         store.close()
         self._mark_s = None
 
@@ -251,6 +243,16 @@ class StoreService:
         request = Request(work, writes=writes, may_write=may_write)
         self._queue_and_wait(request)
         return cast("_T", request.result)
+
+    def status(self, within_s: float = 2.0) -> StoreStatus | None:
+        """What it holds, for people; None when the store does not answer in time."""
+        request = Request(lambda store: store.status(), writes=False)
+        with self._changed:
+            if self._closing or self._store is None:
+                return None
+            self._requests.append(request)
+            self._changed.notify_all()
+        return request.result if request.done.wait(within_s) and request.error is None else None
 
     def submit(self, work: Callable[[SqliteStore], object], *, writes: bool) -> None:
         """Have the writer do this soon and, if it writes, commit it; the caller does not learn whether it failed."""
@@ -431,7 +433,6 @@ class StoreService:
 
     def _write(self, store: SqliteStore, load: Load, writes: Sequence[Request]) -> None:
         hidden = store.outbox.hidden
-        piggyback = None if self._piggyback is None else self._piggyback.pending()
         # A commit of nothing but deletions that a resend would survive needs no flush of the disk's cache.
         with store.transaction(durable=bool(writes or load.drafts or self._failures)):
             if hidden:
@@ -446,8 +447,6 @@ class StoreService:
             if self._failures:
                 # Something must be written to know that the disk is well.
                 store.touch()
-            if piggyback is not None:
-                store.journal.put_setting(*piggyback)
             for request in writes:
                 try:
                     request.result = store.attempt(lambda work=request.work: work(store))  # type: ignore[misc]
@@ -456,8 +455,6 @@ class StoreService:
         if load.drafts:
             with self._changed:
                 self._noted_unsaved = self._noted_unsaved and self._buffer.unsaved
-        if piggyback is not None and self._piggyback is not None:
-            self._piggyback.committed()
 
     def _conclude(
         self,

@@ -29,7 +29,6 @@ from agent.runtime.health import Health
 from agent.runtime.intake import Intake, resume
 from agent.runtime.jobs import JobRunner
 from agent.runtime.lanes import LaneParts
-from agent.runtime.ledger import Ledger
 from agent.runtime.reading_uplink import ReadingUplink
 from agent.runtime.result_reporter import ResultReporter
 from agent.runtime.retry_policy import RetryPolicy
@@ -69,7 +68,6 @@ class Agent:
         clock: both clocks.
         supervisor: takes crashes and restarts; watches the services.
         health: takes the state of each part.
-        ledger: counts what goes over the network.
         started: when this process began.
         upkeep: what the handlers that mend ask of the agent.
         safe_mode: why the agent runs with its mending handlers only, one sentence; empty when it runs with all.
@@ -91,7 +89,6 @@ class Agent:
         clock: Clock,
         supervisor: Supervisor,
         health: Health,
-        ledger: Ledger,
         started: Moment,
         upkeep: Upkeep,
         safe_mode: str = "",
@@ -108,7 +105,6 @@ class Agent:
         self._clock = clock
         self._supervisor = supervisor
         self._health = health
-        self._ledger = ledger
         self._started = started
         self._fraction = random.Random().random  # noqa: S311 - spreads waits, guards nothing
         self._service_clock = ServiceClock(
@@ -235,8 +231,6 @@ class Agent:
             first_s=self._first_s,
             poll_is_set=lambda: self._intervals.is_set(POLL),
             on_connected=self._connected,
-            on_server_changed=lambda: self._results.post(ResultReporter.SERVER_CHANGED),
-            on_traffic=self._ledger.count,
             found=self._store.found,
             started=self._started,
             instance=self._own_instance,

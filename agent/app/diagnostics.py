@@ -31,16 +31,13 @@ from urllib.parse import quote
 import yaml
 
 from agent.adapters.files import replace_file, sync_directory
-from agent.adapters.sqlite_store import FILE_NAME as STORE_NAME
-from agent.adapters.store.status import read_status as read_store_status
-from agent.app.client import OWN_TOKENS
+from agent.app.status import read_agent_status
 from agent.app.status_file import AgentView, read_status, status_path
 from agent.app.version import VERSION
 from agent.config import AgentConfig, LoadedConfig
 from agent.config.layer import FOLDER as LAYERS
 from agent.config.layer import TRIAL
 from agent.core.values import JsonObject
-from agent.errors import StorageError
 from agent.handlers.upkeep import Bundle, UpkeepRefused
 from agent.plugins import PluginInfo
 from agent.wire.secret import MASK, redact
@@ -109,6 +106,7 @@ def view_from_outside(
         config=lambda: loaded.config,
         parts=lambda: parts,
         lines=_journal_lines,
+        store=lambda: read_agent_status(loaded.config, environ).store,
         plugins=plugins,
         mode="normal" if mode is None else f"{mode.state}: {mode.detail}",
     )
@@ -130,8 +128,7 @@ def _journal_lines() -> list[str]:
 def secrets_of(config: AgentConfig, environ: Mapping[str, str]) -> list[bytes]:
     """Every secret that this device holds, in each spelling that a text may have it; the longest first."""
     auth = config.auth
-    files = [auth.api_key_file, auth.secret_key_file, auth.token_file, auth.client_secret_file]
-    files += [config.state_dir / OWN_TOKENS]
+    files = [auth.api_key_file, auth.secret_key_file, auth.token_file]
     if config.mqtt is not None:
         files.append(config.mqtt.key_file)
     directory = environ.get("CREDENTIALS_DIRECTORY")
@@ -222,7 +219,7 @@ def _parts(view: AgentView) -> dict[str, Callable[[], str]]:
         "configuration.yaml": lambda: _configuration(config),
         "configuration-state.json": lambda: _json(_layers(config.state_dir)),
         "plugins.json": lambda: _json([asdict(info) for info in view.plugins()]),
-        "store.json": lambda: _store(config.state_dir),
+        "store.json": lambda: _store(view),
         "log.txt": lambda: "\n".join(view.lines()) + "\n",
         "system.json": lambda: _json(_system(config.state_dir)),
         "threads.txt": _threads,
@@ -270,12 +267,9 @@ def _layers(state_dir: Path) -> dict[str, Any]:
     return {"files": names, "trial": json.loads(trial.read_text("utf-8")) if trial.exists() else None}
 
 
-def _store(state_dir: Path) -> str:
-    try:
-        found = read_store_status(state_dir / STORE_NAME)
-    except StorageError as error:
-        return f"cannot be read: {error}\n"
-    return _json(None if found is None else asdict(found))
+def _store(view: AgentView) -> str:
+    found = view.store()
+    return "cannot be read\n" if found is None else _json(asdict(found))
 
 
 def _system(state_dir: Path) -> dict[str, Any]:

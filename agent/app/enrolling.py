@@ -8,7 +8,6 @@ needs no trust store and no clock that is right.
 from __future__ import annotations
 
 import os
-import pwd
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ from urllib.parse import SplitResult, urlsplit
 
 import yaml
 
-from agent.adapters.files import replace_file
+from agent.adapters.files import give_to, replace_file
 from agent.app.first_contact import Exchange, certificate_fault, exchange_with_gateway
 from agent.app.gateway_configuration import (
     AUTHORITY,
@@ -197,7 +196,7 @@ def _write(plan: EnrollmentPlan, answer: EnrollmentAnswer) -> Enrolled:
     try:
         directory.mkdir(mode=0o755, parents=True, exist_ok=True)
         replace_file(directory / TOKEN, answer.token.reveal() + "\n", 0o600, durable=True)
-        _chown_to_agent(directory / TOKEN)
+        give_to(directory / TOKEN, _USER)  # it is read again whenever it changes; systemd's copy is of the start
         lines.append(f"wrote {directory / TOKEN} (mode 600)")
         if answer.authority is not None:
             replace_file(directory / AUTHORITY, answer.authority, 0o644, durable=True)
@@ -222,17 +221,6 @@ def _configured_id(path: Path) -> str | None:
     except (OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError):
         fault = f"{path} is there and cannot be read as a configuration: mend it or move it away, then enroll again"
         raise ConfigurationError([fault], "enroll") from None
-
-
-def _chown_to_agent(path: Path) -> None:
-    """The agent's own user reads its token again whenever it changes; root alone could not be followed."""
-    if os.geteuid() != 0:
-        return
-    try:
-        user = pwd.getpwnam(_USER)
-    except KeyError:
-        return  # no unit is installed: whoever runs the agent reads the file
-    os.chown(path, user.pw_uid, user.pw_gid)
 
 
 def _try_to_write(directory: Path) -> None:

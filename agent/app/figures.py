@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from agent.app.links import Links
 from agent.core.values import (
     Admission,
+    BatchKey,
     CommandPoll,
     JournalEntry,
     JournalLookup,
@@ -162,9 +163,9 @@ class _CountedSource(_Counted):
 
 
 class _CountedUplink(_Counted):
-    def send(self, readings: Sequence[StoredReading]) -> SendOutcome:
+    def send(self, readings: Sequence[StoredReading], batch: BatchKey | None = None) -> SendOutcome:
         try:
-            outcome: SendOutcome = self._inner.send(readings)
+            outcome: SendOutcome = self._inner.send(readings, batch)
         except (ServiceError, InvalidMessage) as error:
             self._figures.failed("readings", error)
             raise

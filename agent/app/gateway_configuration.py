@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import yaml
 from pydantic import ValidationError
@@ -14,6 +13,7 @@ from agent.config import AgentConfig
 from agent.config.faults import sentences
 from agent.config.first_file import first_file
 from agent.errors import ConfigurationError
+from agent.wire.address import host_and_port
 
 CONFIGURATION: Final = "config.yaml"
 TOKEN: Final = "token"  # noqa: S105 - a file's name
@@ -73,7 +73,7 @@ def _values(device_id: str, address: GatewayAddress, device_dir: Path, product_i
         elif address.plain:
             values["service"]["allow_plain_http"] = True
     if address.broker is not None:
-        host, port = host_and_port(address.broker, "the device's configuration")
+        host, port = broker_address(address.broker, "the device's configuration")
         values["mqtt"] = {"host": host, "tls": not address.plain}
         values["mqtt"] |= {"allow_plain_mqtt": True} if address.plain else authority
         if port is not None:
@@ -81,7 +81,7 @@ def _values(device_id: str, address: GatewayAddress, device_dir: Path, product_i
     return values
 
 
-def host_and_port(broker: str, source: str) -> tuple[str, int | None]:
+def broker_address(broker: str, source: str) -> tuple[str, int | None]:
     """Host and port of HOST or HOST:PORT; no port where none is given.
 
     Args:
@@ -92,10 +92,6 @@ def host_and_port(broker: str, source: str) -> tuple[str, int | None]:
         ConfigurationError: it is no address.
     """
     try:
-        parts = urlsplit(f"//{broker}")
-        host, port = parts.hostname, parts.port
-    except ValueError:
-        host, port = None, None
-    if not host or parts.path or parts.username:
-        raise ConfigurationError([f"--broker {broker!r} is no address; write it as HOST or HOST:PORT"], source)
-    return host, port
+        return host_and_port(broker)
+    except ValueError as error:
+        raise ConfigurationError([f"--broker: {error}"], source) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ import yaml
 from pydantic import ValidationError
 
 from agent.adapters.files import replace_file
-from agent.app.gateway_configuration import host_and_port
+from agent.app.gateway_configuration import broker_address
 from agent.config import AgentConfig
 from agent.config.credentials import PLACEHOLDER
 from agent.config.faults import sentences
@@ -19,6 +20,8 @@ from agent.config.first_file import first_file
 from agent.config.section import is_this_machine
 from agent.errors import ConfigurationError
 
+USER: Final = "device-agent"
+"""As whom the unit runs the agent."""
 KEY_FILES: Final = {"api_key": f"mk_{PLACEHOLDER}_THE_API_KEY_HERE", "secret_key": f"msk_{PLACEHOLDER}_THE_SECRET_KEY"}
 _DEVICE_PLACEHOLDER: Final = "PASTE-THE-DEVICE-ID-HERE"
 _URL_PLACEHOLDER: Final = "https://PASTE-THE-ADDRESS-HERE"
@@ -69,9 +72,9 @@ def write_initial_files(wanted: InitialFiles, keys: Mapping[str, str], *, force:
         replace_file(path, text, 0o644)
         lines.append(f"wrote {path}")
         if wanted.allow_secret_key_on_device:
-            lines += [write_key(wanted.directory / name, keys.get(name, "")) for name in KEY_FILES]
+            lines += [write_key(wanted.directory / name, keys.get(name, ""), USER) for name in KEY_FILES]
         elif wanted.broker is not None:
-            lines.append(write_key(wanted.directory / "token", keys.get("token", ""), _TOKEN_PLACEHOLDER))
+            lines.append(write_key(wanted.directory / "token", keys.get("token", ""), USER, _TOKEN_PLACEHOLDER))
     except OSError as error:
         reason = f"{error.filename or path} cannot be written: {error.strerror}; choose another --dir or use sudo"
         raise ConfigurationError([reason], "init") from None
@@ -109,7 +112,7 @@ def _values(wanted: InitialFiles) -> dict[str, Any]:
 
 
 def _broker_values(broker: str) -> dict[str, Any]:
-    host, port = host_and_port(broker, "init")
+    host, port = broker_address(broker, "init")
     values: dict[str, Any] = {"host": host} if port is None else {"host": host, "port": port}
     if is_this_machine(host):
         values["tls"] = False  # nobody is in between
@@ -123,12 +126,15 @@ def _check(text: str) -> None:
         raise ConfigurationError(sentences(error, AgentConfig, {}, {}), "init") from None
 
 
-def write_key(path: Path, key: str, placeholder: str = "") -> str:
-    """Write a key file, mode 600, or keep the one that is there when no key is given; a sentence that says so.
+def write_key(path: Path, key: str, user: str, placeholder: str = "") -> str:
+    """Write a key file, or keep the one that is there when no key is given; a sentence that says so.
+
+    Mode 600; what root writes stays root's and has mode 640, for the group of the program's user.
 
     Args:
         path: its name says what it holds.
         key: what to write; empty writes the placeholder.
+        user: as whom the program runs.
         placeholder: of a file that is not in :data:`KEY_FILES`.
 
     Raises:
@@ -136,5 +142,6 @@ def write_key(path: Path, key: str, placeholder: str = "") -> str:
     """
     if path.exists() and not key:
         return f"kept {path}, which was there already"
-    replace_file(path, (key or placeholder or KEY_FILES[path.name]) + "\n", 0o600)
-    return f"wrote {path} (mode 600)" + ("" if key else f"; replace its content by the {path.name}")
+    replace_file(path, (key or placeholder or KEY_FILES[path.name]) + "\n", 0o600, group=user)
+    mode = stat.S_IMODE(path.stat().st_mode)
+    return f"wrote {path} (mode {mode:o})" + ("" if key else f"; replace its content by the {path.name}")

@@ -22,6 +22,7 @@ from agent.runtime.health import Health
 from agent.runtime.supervisor import CRASHED, CRASHED_TEXT, Ending, Supervisor
 
 if TYPE_CHECKING:
+    from agent.adapters.store.status import StoreStatus
     from agent.core.values import Moment
     from agent.ports import Clock, Notifier
 
@@ -70,6 +71,7 @@ class ProgramLife(ABC):
         )
         self._health = Health(self._clock, self._supervisor.changed)
         self._wants_reload = threading.Event()
+        self._wants_store = threading.Event()
 
     @abstractmethod
     def run(self) -> Ending:
@@ -96,21 +98,33 @@ class ProgramLife(ABC):
 
     @contextmanager
     def _hangups(self) -> Iterator[None]:
-        """Let SIGHUP reload, in the main thread, between two turns of the supervisor."""
+        """Let SIGHUP reload, and SIGUSR1 write what the store holds into the status file.
+
+        Both in the main thread, between two turns of the supervisor.
+        """
 
         def handle(_number: int, _frame: FrameType | None) -> None:
             self._wants_reload.set()
             self._supervisor.changed()
 
-        before = signal.signal(signal.SIGHUP, handle)
+        def handle_question(_number: int, _frame: FrameType | None) -> None:
+            self._wants_store.set()
+            self._supervisor.changed()
+
+        before = signal.signal(signal.SIGHUP, handle), signal.signal(signal.SIGUSR1, handle_question)
         try:
             yield
         finally:
-            signal.signal(signal.SIGHUP, before)
+            signal.signal(signal.SIGHUP, before[0])
+            signal.signal(signal.SIGUSR1, before[1])
 
     @abstractmethod
     def _reload(self) -> None:
         """Read the configuration again and put into force what can be changed in a running program."""
+
+    def _store_status(self) -> StoreStatus | None:
+        """What the store holds now; None where that is not written."""
+        return None
 
     def _packages(self) -> Mapping[str, str]:
         """The packages whose code was loaded as plug-ins -> their versions."""
@@ -147,8 +161,10 @@ class ProgramLife(ABC):
             parts=self._health.parts(),
             reason=reason,
             packages=self._packages(),
+            store=self._store_status() if state == "running" and self._wants_store.is_set() else None,
             plugins=self._plugins(),
         )
+        self._wants_store.clear()
         try:
             write_status(self._status_path, status)
         except OSError as error:

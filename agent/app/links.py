@@ -53,9 +53,6 @@ class LinkParts:
         first_s: how long after the start the first contact comes, seconds.
         poll_is_set: a command set the poll interval, so no poll is held.
         on_connected: the other side is there again: back-offs have lost their reason. Called from another thread.
-        on_server_changed: what is known of the server has changed: results that it had no place for are offered again.
-            Called from any thread.
-        on_traffic: called with the bytes that were sent and received.
         found: the outbox as the earlier process left it.
         started: when this process began.
         instance: this start, which the other side is told, and which reads what it answers.
@@ -71,8 +68,6 @@ class LinkParts:
     first_s: float
     poll_is_set: Callable[[], bool]
     on_connected: Callable[[], object]
-    on_server_changed: Callable[[], object]
-    on_traffic: Callable[[int, int], None]
     found: FoundOutbox
     started: Moment
     instance: OwnInstance
@@ -136,7 +131,6 @@ def _http_links(config: AgentConfig, client: DeviceClient, parts: LinkParts) -> 
     from agent.core.listed import ListWatch
 
     discovery, device, watch = make_discovery(config, client, parts), config.device, ListWatch()
-    client.connection.on_traffic = parts.on_traffic
 
     uplink = HttpUplink(client, device.device_id, device.product_id, discovery, parts.wall_of, watch=watch)
     return Links(
@@ -155,7 +149,7 @@ def make_discovery(config: AgentConfig, client: DeviceClient, parts: LinkParts) 
     if config.service is None:
         raise ConfigurationError(["service: there is none"])
     service = config.service
-    book = ServerBook(service.base_url, service.dialect.dialect(), parts.journal, parts.on_server_changed)
+    book = ServerBook(service.base_url, service.dialect.dialect(), parts.journal)
     return Discovery(client, parts.clock, book)
 
 
@@ -201,7 +195,6 @@ def _mqtt_links(
     source: CommandSource = device.source
     wait_s: Callable[[], float] = lambda: config.commands.long_poll_wait_s  # noqa: E731 - with its type
     if client is not None:
-        client.connection.on_traffic = parts.on_traffic
         discovery = make_discovery(config, client, parts)
         source = _hybrid(device, list_source(config, client, discovery, parts), mqtt, parts)
         wait_s = lambda: 0.0 if parts.poll_is_set() else config.commands.long_poll_wait_s  # noqa: E731 - as above
@@ -252,7 +245,6 @@ def _mqtt_device(config: AgentConfig, mqtt: MqttConfig, credentials: Credentials
             gather=config.commands.first_contact == "latest",
         ),
         on_up=up,
-        on_traffic=parts.on_traffic,
         on_down=watch.down,
         on_crash=parts.on_crash,
     )

@@ -78,7 +78,7 @@ def holder_of(state_dir: Path) -> int | None:
     """The process that holds this directory's lock; None when no agent runs there. 0 when its id is not known."""
     path = state_dir / "agent.lock"
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # whatever lies there
     except OSError:
         return None
     try:

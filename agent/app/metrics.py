@@ -52,7 +52,6 @@ class MetricSources:
         outbox: what waits; may raise :class:`~agent.errors.StorageError`.
         results: what the service does not take; likewise.
         service_time: what is known of the service's clock.
-        ledger: day -> bytes sent, received and written, the oldest day first.
     """
 
     def __init__(
@@ -66,7 +65,6 @@ class MetricSources:
         outbox: Callable[[], OutboxStats],
         results: Callable[[], ResultStats],
         service_time: Callable[[], ServiceTime],
-        ledger: Callable[[], Mapping[str, tuple[int, int, int]]],
     ) -> None:
         self.clock = clock
         self.started = started
@@ -76,7 +74,6 @@ class MetricSources:
         self.outbox = outbox
         self.results = results
         self.service_time = service_time
-        self.ledger = ledger
 
 
 class AgentCollector(Collector):
@@ -100,7 +97,6 @@ class AgentCollector(Collector):
         yield part_ok
         yield from self._traffic(now)
         yield from self._clock(now)
-        yield from self._today()
         yield from self._outbox()
 
     def _traffic(self, now: Moment) -> Iterator[Metric]:
@@ -137,13 +133,6 @@ class AgentCollector(Collector):
         if service_s is not None:
             name = f"{_PREFIX}_service_clock_offset_seconds"
             yield GaugeMetricFamily(name, "The service's clock minus this device's", service_s - now.wall_s)
-
-    def _today(self) -> Iterator[Metric]:
-        days = list(self._sources.ledger().values())
-        names = ("network_sent", "network_received", "flash_written")
-        for name, counted in zip(names, days[-1] if days else (0, 0, 0), strict=True):
-            text = f"Bytes of the current day in UTC: {name.replace('_', ', ')}"
-            yield GaugeMetricFamily(f"{_PREFIX}_{name}_bytes_today", text, counted)
 
     def _outbox(self) -> Iterator[Metric]:
         up = GaugeMetricFamily(f"{_PREFIX}_store_up", "1 while the store answers")

@@ -88,6 +88,7 @@ def install(folder: Path, paths: Iterable[Path]) -> list[str]:
         ConfigurationError: one cannot be used here, or something that it needs is missing; nothing was changed.
         OSError: the folder cannot be written; nothing was changed.
     """
+    _finish_earlier(folder)
     own = {name: each.version for name, each in _distributions(_path_without(folder)).items()}
     there = installed(folder)
     wheels = [_read(path) for path in paths]
@@ -130,6 +131,7 @@ def remove(folder: Path, name: str) -> str:
         ConfigurationError: it is not there, or another one needs it; nothing was changed.
         OSError: the folder cannot be written; nothing was changed.
     """
+    _finish_earlier(folder)
     there = installed(folder)
     wanted = canonicalize_name(name)
     if wanted not in there:
@@ -219,10 +221,19 @@ def _path_without(folder: Path) -> list[str]:
     return [each for each in sys.path if each != str(folder)]
 
 
+def _finish_earlier(folder: Path) -> None:
+    """A change that was killed between its two renames has not happened."""
+    old = folder.with_name(f".{folder.name}.old")
+    if old.exists() and not folder.exists():
+        old.rename(folder)
+
+
 def _replace(folder: Path, change: Callable[[Path], None]) -> None:
     """Change a copy of the folder, and let it take the folder's place."""
     new, old = folder.with_name(f".{folder.name}.new"), folder.with_name(f".{folder.name}.old")
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    if not folder.parent.exists():
+        folder.parent.mkdir(parents=True)
+        folder.parent.chmod(0o755)  # whatever the umask is: the agent's user reads what is in it
     for left in (new, old):
         shutil.rmtree(left, ignore_errors=True)
     if folder.exists():

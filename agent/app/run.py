@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import re
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
@@ -16,7 +18,6 @@ from agent.app.agent import Agent
 from agent.app.life import ProgramLife
 from agent.app.links import open_client
 from agent.app.logs import LogRing, TextFormatter, set_up_logging
-from agent.app.other_devices import OTHER_DEVICES, OWNER, describe, find_others, swap_stores
 from agent.app.starting import Starting
 from agent.app.status_file import AgentView
 from agent.app.upkeep import AgentUpkeep
@@ -28,12 +29,11 @@ from agent.core.outbox import Bounds, WhenFull
 from agent.errors import ConfigurationError, StorageError
 from agent.exit_codes import EXIT_CRASHED, EXIT_REPLACE, EXIT_STOPPED
 from agent.plugins import packages_of, states_of
-from agent.runtime.ledger import SETTING as LEDGER
-from agent.runtime.ledger import Ledger, written_bytes
 from agent.runtime.supervisor import Ending
 
 if TYPE_CHECKING:
     from agent.adapters.metrics_server import MetricsServer
+    from agent.adapters.store.status import StoreStatus
     from agent.app.figures import Figures
 
 
@@ -45,12 +45,16 @@ _MOST_THREAD_BYTES: Final = 512 * 1024
 _IDLE_WITHIN_S: Final = 30.0
 _LOOK_EVERY_S: Final = 0.25
 MODE: Final = "mode"
-OTHER_DEVICES_PART: Final = "other_devices"
+OWNER: Final = "device_id"
+"""The setting of a store that says whose it is."""
 CONFIGURATION: Final = "configuration"
 
 Read = Callable[[], LoadedConfig]
 """Reads the configuration as it is now; raises :class:`~agent.errors.ConfigurationError`."""
 
+
+HANDLED: Final = {signal.SIGHUP, signal.SIGUSR1}
+"""Signals that wait until the agent has handlers for them: without one they would end it."""
 
 LIVE: Final = (
     "logging.level",
@@ -116,10 +120,10 @@ class AgentLife(ProgramLife):
         self._set_up_logging()
         self._credentials: Credentials = read_credentials(self._config.auth, environ)
         super().__init__(self._config.state_dir, environ, self._config.device.device_id, asleep_s)
-        self._ledger = Ledger(self._clock, written_bytes)
         self._figures = self._make_figures()
         self._metrics: MetricsServer | None = None
         self._agent: Agent | None = None
+        self._store: StoreService | None = None
         self._upkeep = AgentUpkeep(
             self._view(loaded),
             schedule=self._supervisor.schedule,
@@ -132,7 +136,7 @@ class AgentLife(ProgramLife):
     def run(self) -> Ending:
         """Start in order, wait for the end, stop in reverse."""
         config = self._config
-        store = self._make_store()
+        store = self._store = self._make_store()
         ending = Ending("never started", EXIT_CRASHED)
         with self._supervisor.signals(), self._hangups(), open_client(config, self._credentials) as client:
             early = self._pause() or self._open(store)
@@ -140,14 +144,13 @@ class AgentLife(ProgramLife):
                 return early
             self._starting.disk_is_writable()
             if not self._is_own(store):
-                store = self._make_store()
+                store = self._store = self._make_store()
                 early = self._open(store)
                 if early is not None:
                     return early
             try:
                 if store.journal.setting(OWNER) != config.device.device_id:
                     store.journal.put_setting(OWNER, config.device.device_id)
-                self._ledger.load(store.journal.setting(LEDGER))
                 self._supervisor.watch(lambda now_s: "the store does not answer" if store.stuck_for_s(now_s) else None)
                 trial = self._starting.trial
                 self._agent = Agent(
@@ -158,7 +161,6 @@ class AgentLife(ProgramLife):
                     clock=self._clock,
                     supervisor=self._supervisor,
                     health=self._health,
-                    ledger=self._ledger,
                     started=self._started,
                     upkeep=self._upkeep,
                     safe_mode=self._starting.notes.why,
@@ -213,7 +215,6 @@ class AgentLife(ProgramLife):
             clock=self._clock,
             bounds=outbox_bounds(config.outbox),
             group_window_s=config.outbox.group_window_s,
-            piggyback=self._ledger,
             trusts_wall=False,
             on_incident=self._log_incident,
             on_state=self._log_store,
@@ -221,20 +222,27 @@ class AgentLife(ProgramLife):
         )
 
     def _is_own(self, store: StoreService) -> bool:
-        """Whether the store is this device's; another device's is put aside. What is kept is said."""
-        state_dir, device_id = self._config.state_dir, self._config.device.device_id
+        """Whether the store is this device's; another device's gets another name.
+
+        Raises:
+            ConfigurationError: it cannot be renamed.
+        """
+        path, device_id = self._config.state_dir / FILE_NAME, self._config.device.device_id
         owner = store.journal.setting(OWNER) or device_id
-        is_own = owner == device_id
-        if not is_own:
-            store.stop(_STORE_STOP_S)
-            aside = swap_stores(state_dir, owner, device_id)
-            _log.warning("device=changed from %s to %s: what waits is kept in %s", owner, device_id, aside)
-        if (state_dir / OTHER_DEVICES).exists():
-            kept = describe(find_others(state_dir))
-            if kept:
-                _log.warning("device=kept_aside %s", kept)
-                self._health.put(OTHER_DEVICES_PART, "kept_aside", kept)
-        return is_own
+        if owner == device_id:
+            return True
+        store.stop(_STORE_STOP_S)
+        former = path.with_name(f"{FILE_NAME}.{re.sub('[^A-Za-z0-9_-]', '_', owner)[:100]}.{int(time.time())}.old")
+        try:
+            for ending in ("-wal", ""):
+                part = path.with_name(path.name + ending)
+                if part.exists():
+                    part.rename(former.with_name(former.name + ending))
+        except OSError as error:
+            fault = f"the store of device {owner} cannot be renamed: {error}: mend {path.parent}, or take that id again"
+            raise ConfigurationError([fault], "state") from None
+        _log.warning("device=changed from %s to %s: what waited for the former one is in %s", owner, device_id, former)
+        return False
 
     def _schedule_after_start(self) -> None:
         """Schedule what follows a start: calling it healthy, leaving safe mode, judging a new configuration."""
@@ -281,12 +289,12 @@ class AgentLife(ProgramLife):
     def _hangups(self) -> Iterator[None]:
         with super()._hangups():
             # One that came since the program began has waited.
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
             try:
                 yield
             finally:
-                # The process image after this one inherits it: no SIGHUP finds it without a handler.
-                signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+                # The process image after this one inherits it: none of them finds it without a handler.
+                signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
 
     def _reload(self) -> None:
         self._notifier.reloading()
@@ -333,6 +341,7 @@ class AgentLife(ProgramLife):
             config=lambda: self._config,
             parts=self._health.parts,
             lines=self._ring.lines,
+            store=self._store_status,
             plugins=lambda: self._agent.plugins() if self._agent is not None else (),
             mode=f"safe: {why}" if why else "normal",
         )
@@ -362,7 +371,6 @@ class AgentLife(ProgramLife):
             outbox=store.outbox.stats,
             results=store.journal.result_stats,
             service_time=agent.service_time,
-            ledger=self._ledger.snapshot,
         )
         server = MetricsServer(make_registry(sources), self._config.metrics.host, self._config.metrics.port)
         _log.info("metrics=%s", server.address)
@@ -372,6 +380,9 @@ class AgentLife(ProgramLife):
         if state == "ok":
             _log.info("store=ok readings are stored again")
         self._health.put("store", state, detail)
+
+    def _store_status(self) -> StoreStatus | None:
+        return None if self._store is None else self._store.status()
 
     def _packages(self) -> Mapping[str, str]:
         return packages_of(self._agent.plugins()) if self._agent is not None else {}

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import sqlite3
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agent.adapters.sqlite_store import FILE_NAME
-from agent.adapters.store.journal_rows import read_setting
-from agent.adapters.store.snapshot import read_snapshot
 from agent.app.signing import read_trusted_keys
+from agent.app.status import read_agent_status
 from agent.config import AgentConfig
 from agent.core.signed import setting_of
 from agent.errors import ConfigurationError, StorageError
@@ -134,21 +131,17 @@ def inspect_trusted_keys(config: AgentConfig) -> Trusted:
     paths = config.commands.signing.trusted_keys
     ids = read_trusted_keys(paths).key_ids
     try:
-        counters = _counters(config.state_dir / FILE_NAME, ids)
+        counters = _counters(config, ids)
     except StorageError as error:
         raise ConfigurationError([str(error)], "keys") from None
     found = (TrustedKey(key_id, path, counters.get(key_id)) for key_id, path in zip(ids, paths, strict=True))
     return Trusted(config.commands.signing.mode, tuple(found))
 
 
-def _counters(path: Path, key_ids: tuple[str, ...]) -> dict[str, int]:
-    content = read_snapshot(path)
-    if content is None:
-        return {}
-    with contextlib.closing(sqlite3.connect(":memory:")) as connection:
-        try:
-            connection.deserialize(content)
-            values = {key_id: read_setting(connection, setting_of(key_id)) for key_id in key_ids}
-        except sqlite3.Error as error:
-            raise StorageError(f"{path}: its counters cannot be read: {error}; see device-agent status") from error
+def _counters(config: AgentConfig, key_ids: tuple[str, ...]) -> dict[str, int]:
+    status = read_agent_status(config, os.environ)
+    if status.store_fault:
+        raise StorageError(status.store_fault)
+    settings = {} if status.store is None else status.store.settings
+    values = {key_id: settings.get(setting_of(key_id)) for key_id in key_ids}
     return {key_id: int(value) for key_id, value in values.items() if value is not None and value.isdecimal()}

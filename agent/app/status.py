@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 from agent.adapters.sqlite_store import FILE_NAME
 from agent.adapters.store.status import StoreStatus
 from agent.adapters.store.status import read_status as read_store_status
 from agent.app.lock import holder_of
 from agent.app.status_file import StatusFile, newest_status, process_state, status_path
-from agent.app.tokens import read_token_state
 from agent.config import AgentConfig
 from agent.errors import StorageError
-from agent.runtime.ledger import SETTING as LEDGER
-from agent.runtime.ledger import Day, read_days
 from agent.wire.server_findings import SETTING, ServerFindings, describe, read_findings
+
+_ANSWERS_WITHIN_S: Final = 5.0
+_LOOK_EVERY_S: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +62,6 @@ class AgentStatus:
         last_status: the last status that a process of the agent wrote.
         store: what journal and outbox hold; None when there is no store or it cannot be read.
         store_fault: why it cannot be read; empty when it can.
-        traffic: day -> bytes sent, received and written, the oldest first; at most an hour behind.
-        tokens: the state of the bearer token, in a sentence; empty with a key pair.
         server: what the agent found out about its server; None before it did.
     """
 
@@ -70,8 +71,6 @@ class AgentStatus:
     last_status: StatusFile | None
     store: StoreStatus | None
     store_fault: str = ""
-    traffic: Mapping[str, Day] = field(default_factory=dict)
-    tokens: str = ""
     server: ServerStatus | None = None
 
     @property
@@ -92,19 +91,40 @@ def _last_status(config: AgentConfig, environ: Mapping[str, str]) -> StatusFile 
     return newest_status([own, in_state_dir, Path("/run/device-agent", own.name)], config.device.device_id)
 
 
+def _ask(
+    process_id: int, before: StatusFile | None, read: Callable[[], StatusFile | None]
+) -> tuple[StatusFile | None, str]:
+    """The status that the running agent writes now, and why it did not; empty when it did."""
+    try:
+        os.kill(process_id, signal.SIGUSR1)
+    except OSError as error:
+        return before, f"the running agent cannot be asked what its store holds: {error.strerror}: run this as its user"
+    until_s = time.monotonic() + _ANSWERS_WITHIN_S
+    while time.monotonic() < until_s:
+        found = read()
+        if found is not None and found.store is not None and (before is None or found != before):
+            return found, ""
+        time.sleep(_LOOK_EVERY_S)
+    return read(), f"the running agent did not say within {_ANSWERS_WITHIN_S:g} s what its store holds: look at its log"
+
+
 def read_agent_status(config: AgentConfig, environ: Mapping[str, str]) -> AgentStatus:
-    """Read files alone: nothing is written, and the running program is not disturbed."""
+    """The status of the agent: a running one is asked what its store holds (SIGUSR1), else its file is read."""
     state_dir = config.state_dir
     holder = holder_of(state_dir)
     last_status = _last_status(config, environ)
     store: StoreStatus | None = None
     fault = ""
-    try:
-        store = read_store_status(state_dir / FILE_NAME)
-    except StorageError as error:
-        fault = str(error)
-    tokens = read_token_state(config, environ, time.time()).text
-    traffic = {} if store is None else read_days(store.settings.get(LEDGER))
+    if holder:
+        last_status, fault = _ask(holder, last_status, lambda: _last_status(config, environ))
+        store = None if last_status is None else last_status.store
+    elif holder is None:
+        try:
+            store = read_store_status(state_dir / FILE_NAME)
+        except StorageError as error:
+            fault = str(error)
     server = None if store is None else read_server_status(store.settings, config)
+    if last_status is not None:
+        last_status = replace(last_status, store=None)
     state = process_state(holder, last_status, has_store=store is not None)
-    return AgentStatus(state, state_dir, holder, last_status, store, fault, traffic, tokens, server)
+    return AgentStatus(state, state_dir, holder, last_status, store, fault, server)

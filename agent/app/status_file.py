@@ -13,6 +13,8 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from agent.adapters.files import read_plain_file
+from agent.adapters.store.status import StoreStatus, from_json
 from agent.runtime.health import Part
 from agent.wire.secret import mask_json
 
@@ -34,11 +36,12 @@ class AgentView:
         config: the configuration in force.
         parts: how its parts are.
         lines: the last lines of its log.
+        store: what its store holds; None when that cannot be had.
         plugins: its handlers and sensors.
         mode: ``normal``, or why it is in safe mode.
     """
 
-    __slots__ = ("config", "environ", "lines", "mode", "parts", "path", "plugins")
+    __slots__ = ("config", "environ", "lines", "mode", "parts", "path", "plugins", "store")
 
     def __init__(
         self,
@@ -48,6 +51,7 @@ class AgentView:
         config: Callable[[], AgentConfig],
         parts: Callable[[], Mapping[str, Part]],
         lines: Callable[[], Sequence[str]],
+        store: Callable[[], StoreStatus | None],
         plugins: Callable[[], Sequence[PluginInfo]],
         mode: str,
     ) -> None:
@@ -56,6 +60,7 @@ class AgentView:
         self.config = config
         self.parts = parts
         self.lines = lines
+        self.store = store
         self.plugins = plugins
         self.mode = mode
 
@@ -69,6 +74,7 @@ class StatusFile:
         written_wall_s: when, epoch seconds as the device believes.
         reason: why it stopped.
         packages: the packages whose plug-ins it has loaded, with their versions then.
+        store: what the store held then; only where somebody had asked for it (SIGUSR1).
         plugins: its handlers and sensors, such as ``sensor:board`` -> ``ready``, or status and reason.
     """
 
@@ -82,6 +88,7 @@ class StatusFile:
     parts: Mapping[str, Part] = field(default_factory=dict)
     reason: str = ""
     packages: Mapping[str, str] = field(default_factory=dict)
+    store: StoreStatus | None = None
     plugins: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -112,14 +119,14 @@ def _open_own(path: str, flags: int) -> int:
 def read_status(path: Path) -> StatusFile | None:
     """The status that the last process wrote, without what this version does not know; None when it cannot be read."""
     try:
-        if path.stat().st_size > _MAX_BYTES:
-            return None
-        members: dict[str, Any] = json.loads(path.read_text("utf-8"))
+        members: dict[str, Any] = json.loads(read_plain_file(path, _MAX_BYTES))
         members = {each.name: members[each.name] for each in fields(StatusFile) if each.name in members}
         members["parts"] = {
             name: Part(part["state"], part["since_wall_s"], part.get("detail", ""))
             for name, part in members["parts"].items()
         }
+        if members.get("store") is not None:
+            members["store"] = from_json(members["store"])
         return StatusFile(**members)
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None

@@ -18,7 +18,7 @@ from agent.cli.options import configuration_faults_end_it, is_root, json_option,
 from agent.error_text import bounded
 from agent.errors import Advice, ConfigurationError, ErrorAnswer, InvalidMessage, ServiceError
 from agent.exit_codes import EXIT_CHECK_FAILED, EXIT_UNREACHABLE
-from agent.wire.enrollment import parse_label
+from agent.wire.enrollment import LABEL_PREFIX, parse_label
 
 _UNIT: Final = "device-agent.service"
 _START_S: Final = 90.0
@@ -28,6 +28,13 @@ _DEFAULT_DIR: Final = Path("/etc/device-agent")
 @click.command()
 @click.argument("url_or_label", metavar="ADDRESS")
 @click.argument("code", required=False)
+@click.option(
+    "--code-file",
+    type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
+    envvar="DEVICE_AGENT_CODE_FILE",
+    show_envvar=True,
+    help="The file that holds the code; - is standard input. Other programs of this device can read a command line.",
+)
 @click.option(
     "--identifier",
     envvar="DEVICE_AGENT_IDENTIFIER",
@@ -57,6 +64,7 @@ def enroll(
     *,
     url_or_label: str,
     code: str | None,
+    code_file: Path | None,
     identifier: str | None,
     name: str | None,
     directory: Path,
@@ -65,19 +73,14 @@ def enroll(
 ) -> None:
     """Join the gateway at ADDRESS with the CODE that `device-gateway devices invite` printed.
 
-    The text of its QR label holds both and may stand for them.
+    The text of its QR label holds both and may stand for them. Without a code it is asked for, unseen, on a terminal.
 
     It fetches this device's id, token and the authority to trust, writes a commented configuration and starts the
     service. A device that enrolls again keeps its id, its configuration and its state.
 
     Exit codes: 0 good, 1 refused or not started, 2 usage or a file, 5 the gateway cannot be reached.
     """
-    url = url_or_label
-    if code is None:
-        try:
-            url, code = parse_label(url_or_label)
-        except InvalidMessage as error:
-            raise click.UsageError(f"the CODE is missing ({error}): device-agent enroll ADDRESS CODE") from None
+    url, code = _address_and_code(url_or_label, code, code_file)
     try:
         with configuration_faults_end_it():
             if start:
@@ -103,6 +106,27 @@ def enroll(
     if started is False:
         click.echo("the service did not start: journalctl -u device-agent -n 30 says why", err=True)
         raise SystemExit(EXIT_CHECK_FAILED)
+
+
+def _address_and_code(url_or_label: str, code: str | None, code_file: Path | None) -> tuple[str, str]:
+    if code is not None and code_file is not None:
+        raise click.UsageError("give the code once: on the command line, or with --code-file")
+    if code is not None:
+        return url_or_label, code
+    if code_file is None and url_or_label.startswith(LABEL_PREFIX):
+        try:
+            return parse_label(url_or_label)
+        except InvalidMessage as error:
+            raise click.UsageError(str(error)) from None
+    if code_file is None and sys.stdin.isatty():
+        return url_or_label, click.prompt("CODE, unseen", hide_input=True)
+    try:
+        text = sys.stdin.readline() if code_file is None or str(code_file) == "-" else code_file.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise click.UsageError(f"{code_file} cannot be read: {error}") from None
+    if not text.strip():
+        raise click.UsageError("the CODE is missing: device-agent enroll ADDRESS CODE, or --code-file FILE")
+    return url_or_label, text.strip()
 
 
 def _check_unit(directory: Path) -> None:

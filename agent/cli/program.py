@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Final
 
 import click
@@ -18,7 +20,6 @@ _COMMANDS: Final = {
     "handlers": "agent.cli.status:handlers",
     "init": "agent.cli.init:init",
     "keys": "agent.cli.init:keys",
-    "other-devices": "agent.cli.status:other_devices",
     "plugins": "agent.cli.plugins:plugins",
     "run": "agent.cli.run:run",
     "sensors": "agent.cli.status:sensors",
@@ -27,9 +28,18 @@ _COMMANDS: Final = {
 }
 
 
+def _state_dir(config_path: Path) -> Path:
+    from agent.cli.options import file_to_load
+    from agent.config.load import DEFAULT_PATH, PREFIX, state_dir_of
+    from agent.config.model import AgentConfig
+
+    return state_dir_of(AgentConfig, file_to_load(config_path, DEFAULT_PATH, PREFIX), os.environ, PREFIX)
+
+
 @click.group(
     cls=LazyGroup,
     lazy=_COMMANDS,
+    state_dir=_state_dir,
     moved={"gateway": "device-gateway"},
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )

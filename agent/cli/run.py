@@ -34,8 +34,8 @@ def run_until_the_end(config_path: Path) -> NoReturn:
     Raises:
         SystemExit: the end, with its exit code.
     """
-    # A SIGHUP that comes while the agent starts is handled as soon as its handler is there.
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+    # A signal that comes while the agent starts is handled as soon as its handler is there.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP, signal.SIGUSR1})
     # As it was: what the agent sets for itself must not reach the process image after it.
     environ = dict(os.environ)
     with _restored(mask), configuration_faults_end_it():

@@ -1,4 +1,4 @@
-"""``device-agent status``, ``handlers``, ``sensors`` and ``other-devices``: what there is on this device."""
+"""``device-agent status``, ``handlers`` and ``sensors``: what there is on this device."""
 
 from __future__ import annotations
 
@@ -11,10 +11,6 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from agent.adapters.clocks import SystemClock
-from agent.app.other_devices import choose, find_others
-from agent.app.other_devices import drop as delete
-from agent.app.other_devices import release as move
 from agent.app.plugins import is_usable, list_handlers, read_sensors
 from agent.app.status import read_agent_status, read_running
 from agent.cli.options import (
@@ -30,18 +26,13 @@ from agent.cli.options import (
     print_table,
     span,
 )
-from agent.error_text import bounded
-from agent.errors import StorageError
-from agent.exit_codes import EXIT_CHECK_FAILED, EXIT_CONFIGURATION
+from agent.exit_codes import EXIT_CHECK_FAILED
 from agent.plugins import stale_packages, tell_loading
 from agent.sensors.registry import SensorRegistry
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from agent.adapters.store.status import StoreStatus
     from agent.app.status import AgentStatus
-    from agent.runtime.ledger import Day
 
 # What was set by commands: intervals, what handlers remember, counters of keys. The agent's own books are in --json.
 _FOR_PEOPLE: Final = ("interval.", "handler.", "signed_counter:")
@@ -75,16 +66,12 @@ def _print(found: AgentStatus) -> None:
         print_parts(found.state, found.last_status)
         for text in stale_packages(found.last_status.packages) if found.state == "running" else ():
             click.echo(f"plug-ins   {text}: systemctl restart device-agent")
-    if found.tokens:
-        click.echo(f"tokens     {found.tokens}")
     if found.server is not None:
         click.echo(f"server     {', '.join(found.server.words)}")
     if found.store_fault:
         click.echo(f"store      {found.store_fault}")
     if found.store is not None:
         _print_store(found.store)
-    if found.traffic:
-        _print_traffic(found.traffic)
 
 
 def _print_store(store: StoreStatus) -> None:
@@ -129,12 +116,6 @@ def _print_results(store: StoreStatus) -> None:
     for result in store.put_aside:
         when = "" if result.finished_wall_s is None else f" from {ago(result.finished_wall_s)}"
         click.echo(f"  put aside: {result.outcome} of command {result.id} ({result.handler}){when}: {result.reason}")
-
-
-def _print_traffic(traffic: Mapping[str, Day]) -> None:
-    rows = [(day, *map(_size, counts)) for day, counts in traffic.items()]
-    click.echo("")
-    print_table(("DAY (UTC)", "SENT", "RECEIVED", "WRITTEN TO FLASH"), rows)
 
 
 def _size(size_bytes: int) -> str:
@@ -200,61 +181,3 @@ def sensors(config_path: Path, *, as_json: bool) -> None:
         if is_root():
             click.echo(AS_ROOT)
     raise SystemExit(0 if all(sensor.is_good for sensor in found) else EXIT_CHECK_FAILED)
-
-
-@click.group("other-devices")
-def other_devices() -> None:
-    """Show, release or drop what was kept when device.device_id was changed.
-
-    Readings and results that wait belong to the device that they were taken as. They are kept aside under another id,
-    and come back with theirs.
-    """
-
-
-@other_devices.command("list")
-@config_option
-@json_option
-def list_command(config_path: Path, *, as_json: bool) -> None:
-    """List the devices that something is kept of."""
-    with configuration_faults_end_it():
-        found = find_others(load(config_path).config.state_dir)
-    if as_json:
-        print_json([{**asdict(store), "path": str(store.path)} for store in found])
-        return
-    if not found:
-        click.echo("nothing is kept of other devices")
-        return
-    rows = [(store.device_id, str(store.readings), str(store.results), str(store.path)) for store in found]
-    print_table(("DEVICE", "READINGS", "RESULTS", "WHERE"), rows)
-
-
-@other_devices.command()
-@click.argument("device_id")
-@config_option
-def release(device_id: str, config_path: Path) -> None:
-    """Send the readings of DEVICE_ID as this device's, with the times that they have; stop the agent before.
-
-    For an id that was mistyped, or a device that was registered anew. Results of commands stay aside.
-    """
-    from agent.app.run import outbox_bounds
-
-    with configuration_faults_end_it():
-        config = load(config_path).config
-        other = choose(config.state_dir, device_id)
-    try:
-        moved = move(config.state_dir, other, SystemClock(), outbox_bounds(config.outbox))
-    except StorageError as error:
-        click.echo(bounded(f"error: {error}"), err=True)
-        raise SystemExit(EXIT_CONFIGURATION) from None
-    click.echo(f"{moved} readings of {device_id} are sent as {config.device.device_id}'s from the next start on")
-
-
-@other_devices.command()
-@click.argument("device_id")
-@config_option
-def drop(device_id: str, config_path: Path) -> None:
-    """Delete what is kept of DEVICE_ID."""
-    with configuration_faults_end_it():
-        other = choose(load(config_path).config.state_dir, device_id)
-    delete(other)
-    click.echo(f"{other.readings} readings and {other.results} results of {device_id} are deleted")

@@ -7,15 +7,11 @@ import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from agent.config.model import AuthConfig
-from agent.errors import ConfigurationError, InvalidMessage
+from agent.errors import ConfigurationError
 from agent.wire.secret import MAX_TOKEN_FILE_BYTES, Secret, looks_like_token_set, never_show
-from agent.wire.tokens import parse_token_set
-
-if TYPE_CHECKING:
-    from agent.wire.tokens import TokenSet
 
 MAX_SECRET_BYTES: Final = 8192
 PLACEHOLDER: Final = "PASTE"
@@ -33,15 +29,11 @@ class Credentials:
         api_key: the public key, empty with a bearer token.
         secret: the secret key or the token.
         token_path: where the token was read, to read it again when it changes; None with a key pair.
-        tokens: the set that ``token_path`` holds, when it is one that renews itself; ``secret`` is its access token.
-        client_secret: of a confidential client that renews its tokens.
     """
 
     api_key: str
     secret: Secret
     token_path: Path | None = None
-    tokens: TokenSet | None = None
-    client_secret: Secret | None = None
 
 
 def read_credentials(auth: AuthConfig, environ: Mapping[str, str]) -> Credentials:
@@ -54,7 +46,7 @@ def read_credentials(auth: AuthConfig, environ: Mapping[str, str]) -> Credential
     faults: list[str] = []
     if auth.mode == "bearer":
         path = _path(auth.token_file, "token", environ)
-        credentials = _read_bearer(auth, path, environ, faults)
+        credentials = _read_bearer(path, faults)
     else:
         api_key = _read("auth.api_key_file", "api_key", _path(auth.api_key_file, "api_key", environ), faults)
         secret_path = _path(auth.secret_key_file, "secret_key", environ)
@@ -67,21 +59,14 @@ def read_credentials(auth: AuthConfig, environ: Mapping[str, str]) -> Credential
     return credentials
 
 
-def _read_bearer(auth: AuthConfig, path: Path | None, environ: Mapping[str, str], faults: list[str]) -> Credentials:
+def _read_bearer(path: Path | None, faults: list[str]) -> Credentials:
     token = _read("auth.token_file", "token", path, faults)
-    if not looks_like_token_set(token):
-        return Credentials("", Secret(token), path)
-    client_secret = None
-    secret_path = _path(auth.client_secret_file, "client_secret", environ)
-    if secret_path is not None and (auth.client_secret_file is not None or secret_path.exists()):
-        client_secret = Secret(_read("auth.client_secret_file", "client_secret", secret_path, faults))
-    try:
-        tokens = parse_token_set(token)
-    except InvalidMessage as error:
-        advice = "sign in again, with fleet-simulator login --out FILE"
-        faults.append(f"auth.token_file: {path}: is no token file ({error}); {advice}")
-        return Credentials("", Secret(""), path)
-    return Credentials("", tokens.access_token, path, tokens, client_secret)
+    if looks_like_token_set(token):
+        faults.append(
+            f"auth.token_file: {path}: holds tokens of an application, which renew themselves; a device takes a "
+            "token alone, which another program may renew in its file"
+        )
+    return Credentials("", Secret(token), path)
 
 
 def inline_secrets(values: Any, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], str]]:
@@ -103,7 +88,7 @@ def inline_secrets(values: Any, path: tuple[str, ...] = ()) -> list[tuple[tuple[
 
 
 def _instead(name: str) -> str:
-    file_key = name if name in {"api_key", "secret_key", "client_secret"} else "token"
+    file_key = name if name in {"api_key", "secret_key"} else "token"
     return (
         f"a secret never goes into the configuration; put it alone into a file of mode 600, name that file in "
         f"auth.{file_key}_file (or use LoadCredential={file_key}:FILE in the unit), and replace the key "
@@ -150,7 +135,7 @@ def _read(key: str, name: str, path: Path | None, faults: list[str]) -> str:
     except FileNotFoundError:
         text, fault = "", "there is no such file; create it with mode 600 and put the key alone into it"
     except PermissionError:
-        text, fault = "", "may not be read by this user; chown it to the agent's user, or use LoadCredential="
+        text, fault = "", "may not be read by this user; let the program's user read it (chgrp, and chmod 640)"
     except (OSError, UnicodeDecodeError) as error:
         text, fault = "", f"could not be read: {error.strerror if isinstance(error, OSError) else 'it is not text'}"
     fault = fault or _fault_of(text, name)

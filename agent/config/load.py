@@ -71,7 +71,7 @@ def load_config(path: Path | None, environ: Mapping[str, str], find_layer: FindL
     Raises:
         ConfigurationError: every fault of file, environment and, when the section ``auth`` is whole, key files.
     """
-    layer = find_layer(_state_dir(path, environ))
+    layer = find_layer(state_dir_of(AgentConfig, path, environ, PREFIX))
     fault = ""
     if layer is not None:
         try:
@@ -94,9 +94,16 @@ def load_layered(
     return load_model(AgentConfig, path, environ, PREFIX, _key_file_faults, layer=layer)
 
 
-def _state_dir(path: Path | None, environ: Mapping[str, str]) -> Path:
-    """Where the layer would be, before anything else of the configuration counts; its faults are reported later."""
-    given: Any = environ.get(f"{PREFIX}STATE_DIR", "").strip()
+def state_dir_of(model: type[BaseModel], path: Path | None, environ: Mapping[str, str], prefix: str) -> Path:
+    """The state directory, before anything else of the configuration counts; its faults are reported later.
+
+    Args:
+        model: of the whole file.
+        path: the file; None takes the defaults and the environment alone.
+        environ: the environment.
+        prefix: of the variables that set keys.
+    """
+    given: Any = environ.get(f"{prefix}STATE_DIR", "").strip()
     if not given and path is not None:
         try:
             values = _read(path).values
@@ -105,7 +112,7 @@ def _state_dir(path: Path | None, environ: Mapping[str, str]) -> Path:
         given = values.get("state_dir") if isinstance(values, dict) else None
     if not isinstance(given, str) or not given:
         given = environ.get("STATE_DIRECTORY", "").split(":", 1)[0]
-    return Path(given) if given else Path(AgentConfig.model_fields["state_dir"].default)
+    return Path(given) if given else Path(model.model_fields["state_dir"].default)
 
 
 def load_model(

@@ -6,7 +6,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from agent.config.section import Section, is_this_machine, key
+from agent.config.section import Host, Section, is_this_machine, key
 
 
 class MetricsConfig(Section):
@@ -15,7 +15,7 @@ class MetricsConfig(Section):
     port: Annotated[int, Field(ge=0, le=65535)] = key(
         "Serve them on this TCP port; 0 takes a free one, which the log names.", default=9465
     )
-    host: Annotated[str, Field(min_length=1, max_length=253)] = key(
+    host: Host = key(
         "Address to listen on.",
         why="They hold no secret, but say what the device does and when it can be reached.",
         default="127.0.0.1",

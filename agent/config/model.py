@@ -127,19 +127,10 @@ class AuthConfig(Section):
         example="/etc/device-agent/secret_key",
     )
     token_file: Path | None = key(
-        "File of mode 600 with a bearer token: either what 'fleet-simulator login' wrote, which renews itself, or a "
-        "token alone, which another program may renew. The systemd credential 'token' goes before it. It is read again "
-        "whenever it changes and never written: renewed tokens go into token.json in state_dir.",
+        "File of mode 600 with a bearer token, which another program may renew: it is read again whenever it changes, "
+        "and never written. The systemd credential 'token' goes before it.",
         default=None,
-        example="/etc/device-agent/token.json",
-    )
-    client_secret_file: Path | None = key(
-        "File that holds the client's secret, mode 600; only for tokens of a confidential client. The systemd "
-        "credential 'client_secret' goes before it.",
-        why="The secret belongs to your application, and whoever holds the device could read it: prefer a public "
-        "client for devices.",
-        default=None,
-        example="/etc/device-agent/client_secret",
+        example="/etc/device-agent/token",
     )
 
     @model_validator(mode="after")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Final, Literal, Self
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
-from agent.config.section import Seconds, Section, is_this_machine, key
+from agent.config.section import Host, Seconds, Section, is_this_machine, key
 
 # MQTT's own ports and those of WebSockets, by whether TLS is on (IANA: mqtt, secure-mqtt, http, https).
 _PORTS: Final = {(False, False): 1883, (False, True): 8883, (True, False): 80, (True, True): 443}
@@ -23,9 +23,7 @@ MqttVersion = Annotated[Literal["auto", "5", "3.1.1"], BeforeValidator(_version_
 class MqttConfig(Section):
     """The broker. Client id and user name are the device id, the password is its token."""
 
-    host: Annotated[str, Field(min_length=1, max_length=253)] = key(
-        "Name or address of the broker.", example="gateway.example.com"
-    )
+    host: Host = key("Name or address of the broker.", example="gateway.example.com")
     port: Annotated[int, Field(ge=1, le=65535)] | None = key(
         "Its port. Default: 8883, without TLS 1883; with websocket_path 443 and 80.", default=None, example=8883
     )
@@ -116,15 +114,6 @@ class MqttConfig(Section):
         why="Bounds the memory that a broken or hostile server can take.",
         default=2 * 1024 * 1024,
     )
-
-    @field_validator("host")
-    @classmethod
-    def _is_a_host(cls, value: str) -> str:
-        if "://" in value or "/" in value or any(character.isspace() for character in value):
-            raise ValueError("write the name or address alone, such as gateway.example.com; port and tls have own keys")
-        if "@" in value:
-            raise ValueError("take user name and password out: they are the device id and its token (see auth)")
-        return value
 
     @model_validator(mode="after")
     def _is_encrypted(self) -> Self:

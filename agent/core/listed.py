@@ -19,21 +19,21 @@ _OPEN: Final = "queued"
 def listed_state(status: str | None, *, has_states: bool, only_open: bool) -> str | None:
     """The state of a listed command, as far as the server can be taken at its word; None when it says nothing.
 
-    A final word counts everywhere: a command that has ended is not run. A word such as ``queued`` counts only where
-    the server is known to change it when the command ends: other servers write it once, when the command is sent, and
-    list it so for ever.
+    A final word counts everywhere: a command that has ended is not run. Any other word counts only where the server is
+    known to list what is open: others write a word once, when the command is sent, and list it so for ever.
 
     Args:
         status: as it is listed.
-        has_states: the server announces ``command-status``, or the configuration does.
-        only_open: by the configuration lists hold open commands alone, whatever the server calls that.
+        has_states: the server announces ``command-status``, or the configuration does, so it was asked for open
+            commands alone, whatever it calls them.
+        only_open: by the configuration lists hold open commands alone.
     """
     word = (status or "").lower()
-    if word in FINAL_STATUSES or (only_open and word in OPEN_STATUSES):
+    if word in FINAL_STATUSES:
         return status
-    if only_open:
-        return _OPEN
-    return status if has_states else None
+    if not (has_states or only_open):
+        return None
+    return status if word in OPEN_STATUSES else _OPEN
 
 
 _KEPT_MAX: Final = 64
@@ -68,6 +68,12 @@ class ListWatch:
         """What was reported so far: to be taken before a list is asked for."""
         return frozenset(self._reported)
 
+    def note_words(self, listed: Iterable[str | None]) -> None:
+        """Remember states that are not those of docs/protocol.md."""
+        states = {(state or "").lower() for state in listed} - {""}
+        own = {state[:_WORD_MAX] for state in states - FINAL_STATUSES - OPEN_STATUSES}
+        self.words = frozenset(sorted(self.words | own)[:_WORDS_MAX])
+
     def saw(self, listed: Mapping[str, str | None], ended: Iterable[str]) -> CommandLists | None:
         """What the lists hold as far as seen; None while nothing speaks for anything.
 
@@ -77,8 +83,7 @@ class ListWatch:
         """
         ended = frozenset(ended)
         states = {(state or "").lower() for state in listed.values()} - {""}
-        own = {state[:_WORD_MAX] for state in states - FINAL_STATUSES - OPEN_STATUSES}
-        self.words = frozenset(sorted(self.words | own)[:_WORDS_MAX])
+        self.note_words(states)
         ids = frozenset(listed)
         before, self._before = self._before, ids
         if before & ids:

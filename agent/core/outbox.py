@@ -12,6 +12,7 @@ them necessary, in one transaction.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -19,7 +20,7 @@ from itertools import chain, islice, takewhile
 from typing import Final
 
 from agent.core.timekeeping import age_s
-from agent.core.values import Moment
+from agent.core.values import Moment, StoredReading
 from agent.errors import Advice, AgentError, Conflict, NotFound, Refused
 
 ROW_BYTES: Final = 64
@@ -237,6 +238,12 @@ def fitting(sizes_bytes: Sequence[int], shortage: Shortage) -> int:
             break
         rows += 1
     return rows
+
+
+def batch_key(readings: Sequence[StoredReading]) -> str:
+    """The key of several readings that go together: the same ones sent again, also after a crash, count once."""
+    names = "\n".join(stored.idempotency_key for stored in readings)
+    return hashlib.sha256(names.encode()).hexdigest()
 
 
 # --- what an error means ----------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ class CommandState(StrEnum):
     REPORTED = "reported"
     SKIPPED = "skipped"
     PUT_ASIDE = "put_aside"
-    """It has a result that the service has no place for: kept, and offered again when the service changes."""
+    """It has a result that the service has no place for: kept, and listed in the status."""
     GIVEN_UP = "given_up"
     """It was put aside, and its result gave way to younger ones at a bound."""
 
@@ -247,6 +247,20 @@ class CommandPoll:
 
 
 @dataclass(frozen=True, slots=True)
+class BatchKey:
+    """Under which key several readings go, where the other side knows a batch as a whole.
+
+    Attributes:
+        key: the batch's, also of a smaller one with which the same batch is tried again.
+        was_sent: it was sent before, and nothing is known of it: then "this key was used for another body" means that
+            the earlier one is stored.
+    """
+
+    key: str
+    was_sent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class SendOutcome:
     """The result of sending a batch of readings.
 
@@ -254,11 +268,13 @@ class SendOutcome:
         delivered: keys that the service has stored; delete them.
         refused: key -> reason, refused for good; set them aside, never retry.
         server_time: the service's clock, seconds since the epoch; None when unknown.
+        earlier_is_stored: what was sent under this batch's key before is stored, and these are not looked at.
     """
 
     delivered: tuple[int, ...] = ()
     refused: dict[int, str] = field(default_factory=dict)
     server_time: float | None = None
+    earlier_is_stored: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from agent.doctor.findings import Check, Finding, cause_and_fix, failed, ok, ski
 from agent.doctor.quick_check import try_broker
 from agent.doctor.subject import Subject
 from agent.errors import ConfigurationError, LockedOut, Offline
+from agent.wire.address import authority
 
 _TIMEOUT_S: Final = 45.0
 
@@ -23,7 +24,7 @@ def _broker(subject: Subject) -> Finding:
             return ok("left alone, since the running agent is connected" if part else "left alone: the agent runs")
         cause, fix = cause_and_fix(part.detail or part.state)
         return failed(f"the running agent is not connected: {part.state}", cause, fix)
-    seen = f"{mqtt.host}:{mqtt.port_in_use}"
+    seen = authority(mqtt.host, mqtt.port_in_use)
     try:
         text = try_broker(subject.config, mqtt, subject.credentials)
     except ConfigurationError as error:

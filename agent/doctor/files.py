@@ -24,8 +24,11 @@ _MB: Final = 1_000_000
 def _key_files(subject: InstalledProgram) -> Finding:
     paths = _named_keys(subject)
     loose = [path for path in paths if _mode(path) & _TOO_MUCH]
+    hidden = _hidden_from_user(subject)
+    if hidden is not None:
+        return hidden
     if not all(map(subject.may_read, paths)):
-        return skipped("only root and the unit's user may read them: run the doctor as root")
+        return skipped(f"only root may read them: chgrp {subject.name} and chmod 640 let the doctor look at them too")
     try:
         subject.credentials  # noqa: B018 - reading them is the check
     except ConfigurationError as error:
@@ -37,10 +40,8 @@ def _key_files(subject: InstalledProgram) -> Finding:
         seen = ", ".join(f"{path} has mode {_mode(path):o}" for path in loose)
         cause = "others than its owner may open or change it"
         return warning(seen, cause, f"chmod o=,g-wx {' '.join(map(str, loose))}")
-    return (
-        _hidden_from_user(subject)
-        or _owned_by_strangers(subject, paths)
-        or ok(f"{', '.join(map(str, paths)) or 'the credentials'}: nobody else can open them")
+    return _owned_by_strangers(subject, paths) or ok(
+        f"{', '.join(map(str, paths)) or 'the credentials'}: nobody else can open them"
     )
 
 
@@ -82,7 +83,7 @@ def _auth_files(subject: InstalledProgram) -> dict[str, Path | None]:
     """The name of each credential that the configuration needs -> its file."""
     auth = subject.auth
     if auth.mode == "bearer":
-        return {"token": auth.token_file, "client_secret": auth.client_secret_file}
+        return {"token": auth.token_file}
     return {"api_key": auth.api_key_file, "secret_key": auth.secret_key_file}
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import tempfile
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -15,7 +14,6 @@ from agent.app.lock import holder_of
 from agent.app.plugins import is_usable, list_handlers, read_sensors
 from agent.app.status import read_running
 from agent.app.status_file import StatusFile
-from agent.app.tokens import read_token_state
 from agent.config import AgentConfig, Credentials, LoadedConfig, read_credentials
 from agent.config.mqtt import MqttConfig
 from agent.doctor.exchange import knows_device
@@ -54,8 +52,6 @@ def check_all(load: Callable[[], LoadedConfig], environ: Mapping[str, str], *, o
     if loaded is None:
         return findings
     config = loaded.config
-    if credentials is not None and credentials.tokens is not None:
-        findings.append(_check_tokens(config, environ))
     if config.commands.signing.mode != "off":
         findings += _check_signing(config)
     running = read_running(config, environ)
@@ -92,11 +88,6 @@ def check_configuration(
     except ConfigurationError as error:
         return loaded, None, [*findings, *(("configuration", fault(each)) for each in error.faults)]
     return loaded, credentials, [*findings, ("credentials", ok("the key files can be read and only by this user"))]
-
-
-def _check_tokens(config: AgentConfig, environ: Mapping[str, str]) -> Named:
-    tokens = read_token_state(config, environ, time.time())
-    return ("tokens", (ok if tokens.is_usable else fault)(tokens.text))
 
 
 def _check_signing(config: AgentConfig) -> list[Named]:

@@ -15,8 +15,6 @@ from agent.errors import (
     RateLimited,
     Refused,
     ServerFault,
-    SignInEnded,
-    TokensNotStored,
     TransportError,
     Unauthorized,
     UnexpectedAnswer,
@@ -68,9 +66,6 @@ def _is_plain(error: AgentError) -> bool:
 def _credentials_accepted(subject: Subject) -> Finding:
     mode = "key pair" if subject.config.auth.mode == "key_pair" else "bearer token"
     match subject.exchange.error if isinstance(subject.exchange.error, Unauthorized) else subject.exchange.device_error:
-        case SignInEnded() as error:
-            cause, fix = cause_and_fix(error.message)
-            return failed(f"the {mode} is refused", cause, fix)
         case Unauthorized() as error:
             cause = f"the service does not accept it ({error}): revoked, rotated, or another account's"
             fix = "put the right key or token into the files that auth names, then restart device-agent"
@@ -80,9 +75,6 @@ def _credentials_accepted(subject: Subject) -> Finding:
             return failed(
                 f"the {mode} is refused", cause, "give the token the scopes for commands and data (docs/oauth.md)"
             )
-        case TokensNotStored() as error:
-            cause, fix = cause_and_fix(str(error))
-            return failed(f"the {mode} cannot be renewed", cause, fix)
         case TransportError() | UnexpectedAnswer() | ServerFault() as error:
             return skipped(f"the service could not be asked: {error}")
         case _:

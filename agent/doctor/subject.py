@@ -20,6 +20,7 @@ from agent.config import AgentConfig, LoadedConfig
 from agent.config.model import AuthConfig
 from agent.doctor.exchange import ask
 from agent.doctor.installed import InstalledProgram, Options
+from agent.wire.address import authority
 
 if TYPE_CHECKING:
     from agent.doctor.exchange import Exchange
@@ -52,7 +53,7 @@ class Endpoint:
         return "service.base_url" if self.is_web else "mqtt.host and mqtt.port"
 
     def __str__(self) -> str:
-        return f"{self.host}:{self.port}"
+        return authority(self.host, self.port)
 
 
 class Subject(InstalledProgram):

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from agent.core.outbox import is_live
-from agent.core.values import StoredReading
-from agent.errors import InvalidMessage, Offline, ServiceError, StorageError
+from agent.core.batch_size import BatchSize
+from agent.core.outbox import batch_key
+from agent.core.values import BatchKey, SendOutcome, StoredReading
+from agent.errors import InvalidMessage, Offline, ServiceError, StorageError, Unanswered
 from agent.runtime.failure_log import FailureLog
 from agent.runtime.health import Health
 from agent.runtime.retry_policy import RetryPolicy, describe
@@ -26,13 +28,69 @@ IN_FLIGHT: Final = "uplink.in_flight"
 # An earlier process that had more than this waiting sent arrays, and remembered the last one.
 _RESENT_SINGLY: Final = 1000
 _STORE_RETRY_S: Final = 5.0
-# A backlog that goes reading by reading takes as long as it took to grow, but no longer than this.
-_DRAIN_MAX_S: Final = 3600.0
-_AWAY_UNKNOWN_S: Final = 600.0
+# What a reading has beside its values when it is sent: the device's id, the time, punctuation.
+_ENVELOPE_BYTES: Final = 120
+# After a batch that was too large for the link the next one is another, so it need not wait for long.
+_SMALLER_AFTER_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """Readings that go under one key, until the fate of each is known.
+
+    Attributes:
+        key: of the whole.
+        rows: what is left of it, in its order.
+        begins_at: so many of it are done already.
+        sent: the smallest number of ``rows`` that were sent and not answered; 0 when none were.
+    """
+
+    key: str
+    rows: tuple[int, ...]
+    begins_at: int = 0
+    sent: int = 0
+
+    @classmethod
+    def of(cls, readings: Sequence[StoredReading], *, sent: int = 0) -> _Batch:
+        """These together."""
+        key = readings[0].idempotency_key if len(readings) == 1 else batch_key(readings)
+        return cls(key, tuple(stored.key for stored in readings), sent=sent)
+
+    @property
+    def is_alone(self) -> bool:
+        """One reading under its own key."""
+        return len(self.rows) == 1 and not self.begins_at
+
+    @property
+    def wire_key(self) -> BatchKey:
+        """What is left has a key of its own, which names where it begins."""
+        return BatchKey(f"{self.key}+{self.begins_at}" if self.begins_at else self.key, was_sent=self.sent > 0)
+
+    def without_first(self, count: int) -> _Batch | None:
+        """The fate of so many is known; None when nothing is left."""
+        rest = self.rows[count:]
+        return _Batch(self.key, rest, self.begins_at + count) if rest else None
+
+    def to_json(self) -> str:
+        """For the journal."""
+        return json.dumps([self.key, self.rows, self.begins_at, self.sent])
+
+    @classmethod
+    def from_json(cls, text: str) -> _Batch:
+        """Out of the journal.
+
+        Raises:
+            ValueError, TypeError: it is none.
+        """
+        key, rows, begins_at, sent = json.loads(text)
+        return cls(str(key), tuple(map(int, rows)), int(begins_at), int(sent))
 
 
 class ReadingUplink(Actor):
-    """Sends readings in batches: live ones first, then the backlog; a batch whose fate is unknown goes again as it was.
+    """Sends readings in batches: live ones first, then the backlog.
+
+    A batch that was not answered is tried again before anything else, under the same key: as it was, or only its
+    beginning where it was too large for the link. The other side stores no more than one of them, and says so.
 
     Messages: :data:`READING`: the outbox has committed a reading; :data:`CONNECTED`: the connection is back.
 
@@ -42,8 +100,8 @@ class ReadingUplink(Actor):
         apart_s: how far apart two batches are at least that are not full, seconds: a commit for another reason takes
             readings along, and each is no request of its own.
         look_s: how often to look without a message, seconds.
-        takes_arrays: one request carries many readings; else each is a request of its own, and a backlog is paced. May
-            ask the service, and raise its errors.
+        takes_arrays: one request carries many readings; else each is a request of its own. May ask the service, and
+            raise its errors.
         last_s: how long the stop may go on handing over readings, seconds.
         repeats_batches: the other side may know a batch only as a whole, so the same readings go together again; False
             where it knows each reading by its own key.
@@ -86,12 +144,11 @@ class ReadingUplink(Actor):
         self._look_s = look_s
         self._last_s = last_s
         self._failure_log = FailureLog(_log, lambda: clock.now().monotonic_s, repeat_after_s)
-        self._in_flight: tuple[int, ...] = ()
-        self._noted: tuple[int, ...] = ()
+        self._size = BatchSize()
+        self._batch: _Batch | None = None
+        self._noted: str | None = None
+        self._is_smaller = False
         self._singly_to = 0
-        self._away_since_s: float | None = None
-        self._pace_s = 0.0
-        self._backlog_at_s = 0.0
         # What an earlier process left is sent at once.
         self._due_s = self._clock.now().monotonic_s
         self._began_s = self._due_s - apart_s
@@ -99,14 +156,13 @@ class ReadingUplink(Actor):
 
     def begin(self) -> None:
         """Remember what an earlier process may have sent without learning its fate."""
+        if not self._repeats_batches:
+            return
         try:
-            rows = self._outbox.stats().rows
-            # How long it could not be sent is not known; a fleet whose power comes back has a backlog all at once.
-            self._away_since_s = self._clock.now().monotonic_s - _AWAY_UNKNOWN_S if rows else None
-            if not self._repeats_batches:
-                return
-            self._noted = self._in_flight = tuple(json.loads(self._journal.setting(IN_FLIGHT) or "[]"))
-            if rows <= _RESENT_SINGLY:
+            self._noted = self._journal.setting(IN_FLIGHT)
+            if self._noted:
+                self._batch = _Batch.from_json(self._noted)
+            if self._outbox.stats().rows <= _RESENT_SINGLY:
                 waiting = self._outbox.next_batch(_RESENT_SINGLY)
                 self._singly_to = max((stored.key for stored in waiting), default=0)
         except (StorageError, ValueError, TypeError) as error:
@@ -155,80 +211,89 @@ class ReadingUplink(Actor):
             _log.info("readings=stopped what waits goes with the next start: %s", error)
 
     def _send_readings(self) -> bool:
-        # The batch whose fate is unknown goes again as it was: its idempotency key follows from what is in it.
-        again = self._outbox.again(self._in_flight) if self._in_flight else []
-        found: Sequence[StoredReading] = again or self._outbox.next_batch(self._batch_size)
-        # A batch that is not full is all that waits.
-        waiting = len(found) if not again and len(found) < self._batch_size else None
-        # Asked only with something to send, since the answer may cost a request.
-        if found and not self._takes_arrays():
-            # One by one each has a key of its own.
-            found = self._paced(self._outbox.next_batch(self._batch_size) if again else found)
-            again = []
-        # What an earlier process may have sent alone goes alone again, so its own key counts.
-        alone = [stored for stored in found if stored.key <= self._singly_to][:1]
-        batch = again or alone or found
-        if not batch:
+        """Send one batch; True when more can follow at once."""
+        again = self._again()
+        found = again or self._outbox.next_batch(self._batch_size)
+        if not found:
             return False
-        if self._repeats_batches:
-            self._remember(tuple(stored.key for stored in batch), waiting)
-        outcome = self._uplink.send(batch)
+        waiting = len(found)
+        # Asked only with something to send, since the answer may cost a request. One by one each has its own key.
+        goes_together = self._takes_arrays() and self._repeats_batches
+        if not goes_together:
+            self._batch = None
+        if self._batch is None:
+            # What an earlier process may have sent alone goes alone again, so that its own key counts.
+            found = [stored for stored in found if stored.key <= self._singly_to][:1] or found
+        part = found[: self._size.fit(map(_size_bytes, found))]
+        batch = self._remember(part) if goes_together else None
+        began_s = self._clock.now().monotonic_s
+        try:
+            outcome = self._uplink.send(part, None if batch is None else batch.wire_key)
+        except Unanswered:
+            self._not_answered(part)
+            raise
+        if len(part) < len(found):
+            self._size = self._size.after_answer(self._clock.now().monotonic_s - began_s)
         if outcome.server_time is not None:
             self._on_server_time(outcome.server_time)
+        if outcome.earlier_is_stored and batch is not None:
+            part = self._outbox.again(batch.rows[: batch.sent])
+            outcome = SendOutcome(tuple(stored.key for stored in part))
         for key, reason in outcome.refused.items():
             text = f"reading={key} was refused for good and is set aside: {reason}"
             self._failure_log.report(f"refused {reason.split(':', 1)[0]}", text)
         self._outbox.settle(outcome)
-        self._away_since_s = None
-        if len(outcome.delivered) + len(outcome.refused) == len(batch):
-            self._in_flight = ()
-        return len(outcome.delivered) + len(outcome.refused) > 0 and (
-            bool(again) or len(found) == self._batch_size or len(batch) < len(found)
-        )
+        known = {*outcome.delivered, *outcome.refused}
+        if self._batch is not None:
+            left = [stored for stored in part if stored.key not in known]
+            self._batch = _Batch.of(left, sent=len(left)) if left else self._batch.without_first(len(part))
+        is_all = not again and len(part) == waiting < self._batch_size
+        return bool(known) and not is_all
 
-    def _paced(self, found: Sequence[StoredReading]) -> Sequence[StoredReading]:
-        """The live ones, and of the backlog one at a time: each is a request of its own, and a fleet has one quota.
+    def _again(self) -> Sequence[StoredReading]:
+        """What is left of the batch whose fate is unknown; none when there is none, or no longer as it was."""
+        if self._batch is None:
+            return ()
+        found = self._outbox.again(self._batch.rows)
+        if len(found) != len(self._batch.rows):
+            self._batch = None
+        return found
 
-        So a backlog costs the service no more requests in a minute than the readings did that it consists of.
-        """
-        now = self._clock.now()
-        live = [stored for stored in found if is_live(stored.reading.at, now)]
-        if len(live) == len(found):
-            self._pace_s = 0.0
-            return found
-        if self._away_since_s is not None:
-            away_s = min(now.monotonic_s - self._away_since_s, _DRAIN_MAX_S)
-            self._pace_s = away_s / self._outbox.stats().rows
-            self._backlog_at_s = now.monotonic_s
-        if now.monotonic_s < self._backlog_at_s:
-            chosen: Sequence[StoredReading] = live
-        else:
-            chosen = found[: len(live) + 1]
-            self._backlog_at_s = now.monotonic_s + self._pace_s
-        self._due_s = min(self._due_s, self._backlog_at_s)
-        return chosen
-
-    def _remember(self, keys: tuple[int, ...], waiting: int | None) -> None:
-        """Before the first byte leaves: which readings go together, or which one goes alone.
+    def _remember(self, part: Sequence[StoredReading]) -> _Batch | None:
+        """Before the first byte leaves: which readings go together. The batch as it was before; None for one alone.
 
         What goes alone among few is not written down: the next process sends each of those that it finds alone.
         """
-        is_found_alone = False
-        if len(keys) == 1:
-            rows = self._outbox.stats().rows if waiting is None else waiting
-            is_found_alone = rows <= _RESENT_SINGLY // 2
-        if not is_found_alone and keys != self._noted:
-            self._journal.put_setting(IN_FLIGHT, json.dumps(keys))
-            self._noted = keys
-        self._in_flight = keys
+        batch = self._batch or _Batch.of(part)
+        self._batch = replace(batch, sent=min(batch.sent or len(part), len(part)))
+        text = self._batch.to_json()
+        if text != self._noted and not (batch.is_alone and self._outbox.stats().rows <= _RESENT_SINGLY // 2):
+            self._journal.put_setting(IN_FLIGHT, text)
+            self._noted = text
+        return None if batch.is_alone else batch
+
+    def _not_answered(self, part: Sequence[StoredReading]) -> None:
+        if len(part) == 1:
+            return
+        self._size = self._size.after_no_answer(sum(map(_size_bytes, part)))
+        self._is_smaller = True
+        fewer = self._size.fit(map(_size_bytes, part))
+        text = (
+            f"readings=slow: {len(part)} readings at once were not answered in time, so {fewer} go at once from now on"
+        )
+        self._failure_log.report("slow", text)
 
     def _back_off(self, error: ServiceError | InvalidMessage) -> None:
         delay_s = self._retry_policy.failed(error)
-        if self._away_since_s is None:
-            self._away_since_s = self._clock.now().monotonic_s
+        if self._is_smaller:
+            delay_s, self._is_smaller = min(delay_s, _SMALLER_AFTER_S), False
         self._not_before_s = self._clock.now().monotonic_s + delay_s
         self._due_s = self._not_before_s
         state, text, every_s = describe(error)
         if not isinstance(error, Offline):  # the part that keeps the connection logs it
             self._failure_log.report(PART, f"readings={state}: {text}; next try in {delay_s:.0f} s", every_s=every_s)
         self._health.put(PART, state, text)
+
+
+def _size_bytes(stored: StoredReading) -> int:
+    return _ENVELOPE_BYTES + len(json.dumps(stored.reading.values))

@@ -17,9 +17,7 @@ from agent.errors import (
     ServerFault,
     ServiceError,
     SessionTakenOver,
-    SignInEnded,
     StillRunning,
-    TokensNotStored,
     TransportError,
     Unauthorized,
     UnexpectedAnswer,
@@ -64,8 +62,6 @@ class RetryPolicy:
 def describe(error: ServiceError | InvalidMessage) -> tuple[str, str, float | None]:
     """One word for the state, one sentence that names the fix, and how often to say it (None: as usual)."""
     match error:
-        case SignInEnded():
-            return "unauthorized", error.message, HOURLY_S
         case Unauthorized():
             fix = (
                 "put the right key or token into the file that auth names; auth.token_file is read again by itself, "
@@ -89,7 +85,5 @@ def describe(error: ServiceError | InvalidMessage) -> tuple[str, str, float | No
             return error.state, str(error), HOURLY_S if isinstance(error, LockedOut | SessionTakenOver) else None
         case TransportError():
             return "unreachable", str(error), None
-        case TokensNotStored():
-            return "tokens_not_stored", str(error), None
         case _:
             return "refused", str(error), None

@@ -34,7 +34,6 @@ from agent.wire.trust import service_trust
 
 _CONNECT_MAX_S: Final = 5.0
 _PORT_MAX: Final = 65_535
-_START_LINE_BYTES: Final = 18
 _PLAIN: Final = {"Accept-Encoding": "identity"}
 _LIMITS: Final = httpx.Limits(max_connections=4, max_keepalive_connections=4, keepalive_expiry=60.0)
 
@@ -65,8 +64,6 @@ class Connection:
 
     Attributes:
         max_answer_bytes: the largest answer, after decoding.
-        on_traffic: called after each exchange with the bytes of HTTP that were sent and received, without those of TLS
-            and TCP; streams are left out.
         on_date: called with each good answer with the time at the service (``Date``, epoch seconds), and how long
             before that the request was sent, seconds; from whichever thread asked.
         headers: sent with each request; may be added to.
@@ -96,7 +93,6 @@ class Connection:
         self._transport = transport
         self.headers = {"User-Agent": user_agent, "Accept": "application/json", "Accept-Encoding": "gzip"}
         self._monotonic = monotonic
-        self.on_traffic: Callable[[int, int], None] = lambda _sent_bytes, _received_bytes: None
         self.on_date: Callable[[float, float], object] | None = None
         self.on_headers: Callable[[Mapping[str, str]], object] = lambda _headers: None
         self._identity = Identity()
@@ -314,7 +310,6 @@ class Connection:
         budget = TimeBudget(self._monotonic, self._timeout_s, wait_s)
         arrived_s = budget.began_s
         fault: TransportError | None = None
-        received_bytes = 0
         try:
             with budget:
                 response = client.send(request, auth=self._auth, stream=True, follow_redirects=False)
@@ -323,13 +318,9 @@ class Connection:
                     budget.head_is_here(arrived_s)
                     content = self._read(response, budget)
                 finally:
-                    received_bytes = _head_bytes(response.headers) + response.num_bytes_downloaded
                     response.close()
         except FAULTS as exc:
             fault = explain(exc, self.origin, self._timeout_s + wait_s, self._redact)
-        finally:
-            sent_bytes = _head_bytes(request.headers) + len(request.url.raw_path) + len(request.content)
-            self.on_traffic(sent_bytes, received_bytes)
         if fault is not None:  # raised out here so that no httpx error, which holds the request, hangs on it
             if interruptible:
                 self._end_if_interrupted()
@@ -437,11 +428,6 @@ class Connection:
 
     def _redact(self, text: str) -> str:
         return redact(text) if self._auth is None else self._auth.redact(text)
-
-
-def _head_bytes(headers: httpx.Headers) -> int:
-    """A message's head on the wire, but for the path: RFC 9112, sections 3 and 4."""
-    return _START_LINE_BYTES + sum(len(name) + len(value) + 4 for name, value in headers.raw)
 
 
 def check_base_url(base_url: str) -> httpx.URL:

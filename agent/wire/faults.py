@@ -24,6 +24,7 @@ from agent.errors import (
     ServerFault,
     StillRunning,
     TransportError,
+    Unanswered,
     Unauthorized,
     UnexpectedAnswer,
 )
@@ -153,13 +154,13 @@ def explain(exc: Exception, host: str, waited_s: float, redact: Callable[[str], 
         case httpx.PoolTimeout():
             text = f"too many requests to {host} at the same time: use one client for fewer threads"
         case httpx.TimeoutException():
-            text = f"{host} did not answer within {waited_s:g} s: slow network or service"
+            return Unanswered(f"{host} did not answer within {waited_s:g} s: slow network or service")
         case httpx.ConnectError():
             text = f"cannot connect to {host}{detail}: check that the service runs, the network and base_url"
         case httpx.LocalProtocolError():  # its text may quote a header
             text = f"the request to {host} is not valid HTTP: check the credentials for stray characters"
         case httpx.ProtocolError() | httpx.NetworkError():
-            text = f"{host} broke off the connection{detail}: look at the service and the proxy in between"
+            return Unanswered(f"{host} broke off the connection{detail}: look at the service and the proxy in between")
         case _:
             text = f"no answer from {host}{detail}: check the network and base_url"
     return TransportError(text)

@@ -42,8 +42,6 @@ OAUTH_AUTHORIZE: Final = "/partner-oauth-authorize"
 OAUTH_TOKEN: Final = "/functions/v1/partner-oauth-token"  # noqa: S105 - a path
 OAUTH_REVOKE: Final = "/functions/v1/partner-oauth-revoke"
 """Extension, RFC 7009; the metadata document names it."""
-OAUTH_INTROSPECT: Final = "/functions/v1/partner-oauth-introspect"
-"""Extension, RFC 7662; the metadata document names it."""
 OAUTH_METADATA: Final = "/.well-known/oauth-authorization-server"
 """Extension, RFC 8414; 404 on a plain server."""
 

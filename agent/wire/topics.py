@@ -61,19 +61,12 @@ class Topic:
     command_id: str | None = None
 
 
-SPLIT_FILTERS: Final = (f"{ROOT}/+/{TopicKind.SENSOR_DATA}", f"{ROOT}/+/{TopicKind.COMMAND}/+/{TopicKind.RESULT}")
-"""Topics that gateways split between them, behind :func:`shared`: any of them takes a device's readings and results."""
-
-STATUS_FILTER: Final = f"{ROOT}/+/{TopicKind.STATUS}"
-"""Topics that every gateway subscribes to: the one with a device's commands has to notice that the device is back."""
-
-GATEWAY_FILTERS: Final = (*SPLIT_FILTERS, STATUS_FILTER)
+GATEWAY_FILTERS: Final = (
+    f"{ROOT}/+/{TopicKind.SENSOR_DATA}",
+    f"{ROOT}/+/{TopicKind.COMMAND}/+/{TopicKind.RESULT}",
+    f"{ROOT}/+/{TopicKind.STATUS}",
+)
 """All that a gateway subscribes to."""
-
-
-def shared(group: str, topic_filter: str) -> str:
-    """A shared subscription (MQTT 5, section 4.8.2): each message goes to one member of the group."""
-    return f"$share/{segment(group)}/{topic_filter}"
 
 
 def check_device_id(device_id: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import shutil
 import subprocess
@@ -13,14 +12,17 @@ from typing import TYPE_CHECKING
 
 import click
 
+from agent.cli.lazy import acts_for_owners
 from agent.cli.options import configuration_faults_end_it
 from agent.error_text import bounded
 from agent.errors import ConfigurationError
 from agent.exit_codes import EXIT_CHECK_FAILED
+from agent.process.identity import as_owner_of
 from gateway.cli.options import gateway_config_option, load_without_keys
 
 if TYPE_CHECKING:
     from gateway.certificates import CertificateFiles
+    from gateway.config import GatewayConfig
 
 _TLS = Path("/etc/device-gateway/tls")
 _DIRECTORY = Path("/etc/mosquitto/device-gateway")
@@ -43,19 +45,17 @@ _DIRECTORY = Path("/etc/mosquitto/device-gateway")
     help="Where ca.pem, ca.key, server.pem and server.key go.",
 )
 @click.option("--renew", is_flag=True, help="Make the server's certificate again, also when it is far from its end.")
-@click.option("--owner", default="device-gateway", show_default=True, help="Who shall read them, when root runs this.")
-def certificates(*, hosts: tuple[str, ...], directory: Path, renew: bool, owner: str) -> None:
+@click.option("--user", default="device-gateway", show_default=True, help="Whose group reads what root writes.")
+def certificates(*, hosts: tuple[str, ...], directory: Path, renew: bool, user: str) -> None:
     """Make an authority of your own and a certificate for this server, or renew the certificate.
 
     The authority is made once and kept: devices trust its ca.pem. Run it again now and then: the server's certificate
     is made again from 30 days before its end on. Then reload the gateway and the broker.
     """
     from gateway.certificates import make_certificates
-    from gateway.initial import give_certificates
 
     with configuration_faults_end_it():
-        files = make_certificates(directory, hosts, datetime.now(UTC), renew=renew)
-        give_certificates(files, owner)
+        files = make_certificates(directory, hosts, datetime.now(UTC), renew=renew, user=user)
     for line in files.lines:
         click.echo(line)
 
@@ -92,25 +92,22 @@ def certificates(*, hosts: tuple[str, ...], directory: Path, renew: bool, owner:
 @click.option("--no-tls", is_flag=True, help="No TLS: for loopback and closed test networks.")
 @click.option("--port", type=click.IntRange(1, 65535), help="Of the listener. Default: 8883, without TLS 1883.")
 @click.option("--bind", help="The address to listen on. Default: all, without TLS 127.0.0.1.")
-@click.option(
-    "--gateway-user",
-    "gateway_users",
-    multiple=True,
-    help="The gateway's user name at the broker; with several gateways one for each. Default: mqtt.user_name, or "
-    "'gateway'.",
-)
+@click.option("--gateway-user", help="The gateway's user name at the broker. Default: mqtt.user_name, or 'gateway'.")
 @click.option(
     "--password-file",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="The gateway's password; made, mode 600, where there is none. With several gateways NAME is added for each "
-    "further one. Default: mqtt.password_file, or mqtt_password beside the configuration.",
+    help="The gateway's password; made where there is none. Default: mqtt.password_file, or mqtt_password beside the "
+    "configuration.",
 )
 @click.option(
     "--standalone",
     is_flag=True,
     help="Write all that mosquitto needs, for a broker that reads no other file: mosquitto -c FILE.",
 )
-@click.option("--owner", default="mosquitto", show_default=True, help="The broker's user, when root runs this.")
+@click.option(
+    "--user", default="mosquitto", show_default=True, help="The broker's, whose group reads what root writes."
+)
+@acts_for_owners
 def broker_config(
     *,
     config_path: Path,
@@ -124,28 +121,25 @@ def broker_config(
     no_tls: bool,
     port: int | None,
     bind: str | None,
-    gateway_users: tuple[str, ...],
+    gateway_user: str | None,
     password_file: Path | None,
     standalone: bool,
-    owner: str,
+    user: str,
 ) -> None:
     """Write a mosquitto configuration: passwords of the present devices, rules, TLS, limits.
 
     Run it again after devices add, rotate or revoke: only what changed is written, and it says how mosquitto takes it
     over.
     """
-    from gateway.devices.adding import all_tokens
-    from gateway.devices.token_file import FILE_NAME
-    from gateway.mqtt.broker_config import BrokerSettings, device_passwords, gateway_password, write_broker_config
+    from gateway.initial import OWNER
+    from gateway.mqtt.broker_config import BrokerSettings, gateway_password, write_broker_config
 
     with configuration_faults_end_it():
         config = load_without_keys(config_path)
         files = None if no_tls else _certificates(tls_dir, hosts, cafile, certfile, keyfile)
-        users = gateway_users or (config.mqtt.user_name or "gateway",)
-        base = password_file or config.mqtt.password_file or config_path.parent / "mqtt_password"
-        paths = {name: base if name == users[0] else base.with_name(f"{base.name}.{name}") for name in users}
-        reader = config.state_dir.stat().st_uid if config.state_dir.is_dir() else os.geteuid()
-        passwords = {name: gateway_password(path, secrets.token_urlsafe, reader) for name, path in paths.items()}
+        name = gateway_user or config.mqtt.user_name or "gateway"
+        path = password_file or config.mqtt.password_file or config_path.parent / "mqtt_password"
+        password = gateway_password(path, secrets.token_urlsafe, OWNER)
         settings = BrokerSettings(
             configuration.absolute(),
             directory.absolute(),
@@ -153,14 +147,12 @@ def broker_config(
             host=bind or ("127.0.0.1" if no_tls else None),
             tls=files,
             standalone=standalone,
-            owner=owner,
+            user=user,
         )
-        devices = device_passwords(all_tokens(config.state_dir / FILE_NAME), time.time())
-        written = write_broker_config(settings, devices, passwords)
+        written = write_broker_config(settings, _devices(config), name, password)
     for line in (*(files.lines if files else ()), *written.lines):
         click.echo(line)
-    for name, path in paths.items():
-        click.echo(f"the gateway's user name is {name}, its password is in {path}")
+    click.echo(f"the gateway's user name is {name}, its password is in {path}")
     if written.restart:
         click.echo(f"next: {f'mosquitto -c {configuration}' if standalone else 'systemctl restart mosquitto'}")
     elif written.reload:
@@ -179,10 +171,13 @@ def broker_config(
     show_default=True,
     help="Where broker-config has put passwords and rules.",
 )
-@click.option("--owner", default="mosquitto", show_default=True, help="The broker's user, when root runs this.")
+@click.option(
+    "--user", default="mosquitto", show_default=True, help="The broker's, whose group reads what root writes."
+)
 @click.option("--reload/--no-reload", default=True, help="Have systemd reload the broker when something has changed.")
 @click.option("--unit", default="mosquitto.service", show_default=True, help="The broker's unit.")
-def broker_update(*, config_path: Path, directory: Path, owner: str, reload: bool, unit: str) -> None:
+@acts_for_owners
+def broker_update(*, config_path: Path, directory: Path, user: str, reload: bool, unit: str) -> None:
     """Bring the passwords of the devices at the broker up to date, and reload it.
 
     device-gateway-broker.path runs it after each change. Listener, rules and certificate stay as broker-config wrote
@@ -190,21 +185,18 @@ def broker_update(*, config_path: Path, directory: Path, owner: str, reload: boo
 
     Exit codes: 0 good, 1 the broker was not reloaded, 2 a file cannot be used.
     """
-    from gateway.devices.adding import all_tokens
     from gateway.devices.broker_wanted import take_broker_mark
-    from gateway.devices.token_file import FILE_NAME
-    from gateway.mqtt.broker_config import device_passwords
     from gateway.mqtt.broker_update import update_passwords
 
     with configuration_faults_end_it():
         config = load_without_keys(config_path)
         try:
-            take_broker_mark(config.state_dir)
+            as_owner_of(config.state_dir, lambda: take_broker_mark(config.state_dir))
         except OSError as error:
             fault = f"{error.filename} cannot be removed: {error.strerror}; run it as root"
             raise ConfigurationError([fault], "broker-update") from None
-        devices = device_passwords(all_tokens(config.state_dir / FILE_NAME), time.time())
-        changed = update_passwords(directory, devices, owner)
+        devices = _devices(config)
+        changed = update_passwords(directory, devices, user)
     if not changed:
         click.echo(f"{len(devices)} device(s): nothing changed")
         return
@@ -213,6 +205,15 @@ def broker_update(*, config_path: Path, directory: Path, owner: str, reload: boo
         _reload(unit)
     else:
         click.echo(f"next: systemctl reload {unit}")
+
+
+def _devices(config: GatewayConfig) -> dict[str, str]:
+    from gateway.devices.adding import all_tokens
+    from gateway.devices.token_file import FILE_NAME
+    from gateway.mqtt.broker_config import device_passwords
+
+    path = config.state_dir / FILE_NAME
+    return as_owner_of(path, lambda: device_passwords(all_tokens(path), time.time()))
 
 
 def _reload(unit: str) -> None:
@@ -229,13 +230,18 @@ def _certificates(
     tls_dir: Path, hosts: tuple[str, ...], cafile: Path | None, certfile: Path | None, keyfile: Path | None
 ) -> CertificateFiles:
     from gateway.certificates import CertificateFiles, make_certificates
+    from gateway.mqtt.broker_config import refuse_foreign_folders
 
     if cafile or certfile or keyfile:
         if not (cafile and certfile and keyfile):
             raise click.UsageError("--cafile, --certfile and --keyfile go together")
         given = CertificateFiles(cafile.absolute(), certfile.absolute(), keyfile.absolute())
     elif hosts:
-        given = make_certificates(tls_dir.absolute(), hosts, datetime.now(UTC))
+        from gateway.initial import OWNER
+
+        tls_dir = tls_dir.absolute()
+        refuse_foreign_folders("broker-config", tls_dir)
+        given = make_certificates(tls_dir, hosts, datetime.now(UTC), user=OWNER)
     else:
         there = tls_dir.absolute()
         given = CertificateFiles(there / "ca.pem", there / "server.pem", there / "server.key")

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from agent.cli.lazy import acts_for_owners
 from agent.cli.options import configuration_faults_end_it, json_option, print_json, print_table
 from agent.error_text import bounded
 from agent.errors import Advice, ServiceError
 from agent.exit_codes import EXIT_CHECK_FAILED, EXIT_UNREACHABLE
+from agent.process.identity import as_owner_of
 from agent.terminal import unescaped
 from gateway.cli.invites import invite, invites, uninvite
 from gateway.cli.options import gateway_config_option, load_without_keys
@@ -92,6 +94,7 @@ def handout_options(command: Function) -> Function:
 )
 @click.option("--check/--no-check", default=True, help="Ask the service whether it knows the device ids.")
 @handout_options
+@acts_for_owners
 def add(
     *,
     config_path: Path,
@@ -153,16 +156,12 @@ def list_devices(*, config_path: Path, as_json: bool, show_all: bool) -> None:
 
     with _ending_well():
         config = load_without_keys(config_path)
-        share = config.share.value()
-        found = listed(all_tokens(config.state_dir / FILE_NAME), time.time(), share, show_all=show_all)
+        found = listed(all_tokens(config.state_dir / FILE_NAME), time.time(), show_all=show_all)
     if as_json:
         print_json([device.to_json() for device in found])
         return
-    head = ("device", "state", "issued", "last used", "old token until", *(["commands"] if share.count > 1 else []))
-    print_table(head, [device.row(with_share=share.count > 1) for device in found])
-    own = sum(device.is_own for device in found)
-    where = "" if share.count == 1 else f"; the commands of {own} are fetched here ({share})"
-    click.echo(f"{len(found)} device(s){where}")
+    print_table(("device", "state", "issued", "last used", "old token until"), [device.row() for device in found])
+    click.echo(f"{len(found)} device(s)")
 
 
 @devices.command()
@@ -179,23 +178,22 @@ def list_devices(*, config_path: Path, as_json: bool, show_all: bool) -> None:
     "a broker knows only the newest.",
 )
 @handout_options
+@acts_for_owners
 def rotate(
     *, config_path: Path, as_json: bool, device_ids: tuple[str, ...], every: bool, overlap_s: float, **given: Any
 ) -> None:
     """Give each DEVICE_ID another token. The old one is good until the new one is used, for a day at the most."""
-    from gateway.devices.adding import all_tokens
+    from gateway.devices.adding import valid_devices
     from gateway.devices.token_file import FILE_NAME
 
     if every == bool(device_ids):
         raise click.UsageError("name the devices, or give --all")
     with _ending_well():
         config = load_without_keys(config_path)
-        now_s = time.time()
-        chosen = dict.fromkeys(device_ids)
+        chosen = list(dict.fromkeys(device_ids))
         if every:
-            kept = all_tokens(config.state_dir / FILE_NAME)
-            chosen = dict.fromkeys(token.device_id for token in kept if token.is_valid(now_s))
-        added = _issuer(config, given, several=every or len(chosen) > 1).rotate(list(chosen), overlap_s)
+            chosen = valid_devices(config.state_dir / FILE_NAME, time.time())
+        added = _issuer(config, given, several=every or len(chosen) > 1).rotate(chosen, overlap_s)
     _show(added, config, given, as_json=as_json)
 
 
@@ -268,7 +266,8 @@ def _show(added: AddedDevices, config: GatewayConfig, given: dict[str, Any], *, 
         from gateway.devices.qr import draw_png, make_symbol
 
         try:
-            replace_file(given["qr_png"], draw_png(make_symbol(qr_text(added.issued[0].handout))), 0o600)
+            picture = draw_png(make_symbol(qr_text(added.issued[0].handout)))
+            as_owner_of(given["qr_png"], lambda: replace_file(given["qr_png"], picture, 0o600))
         except OSError as error:
             device_id = added.issued[0].handout.device_id
             again = f"device-gateway devices rotate {device_id} --qr-png FILE"
@@ -331,6 +330,6 @@ def _print_broker_hint(config: GatewayConfig, changed: bool) -> None:
     from gateway.devices.broker_wanted import want_broker_update
 
     with suppress(OSError):  # the line below says what to do by hand
-        want_broker_update(config.state_dir)
+        as_owner_of(config.state_dir, lambda: want_broker_update(config.state_dir))
     text = "for MQTT: device-gateway-broker.path brings this to the broker; where it does not run: broker-update"
     click.echo(bounded(text), err=True)

@@ -6,14 +6,17 @@ import secrets
 import sys
 import time
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
+from agent.cli.lazy import acts_for_owners
 from agent.cli.options import configuration_faults_end_it, json_option, print_json, print_table
 from agent.error_text import bounded
 from agent.exit_codes import EXIT_CHECK_FAILED
+from agent.process.identity import as_owner_of
 from agent.terminal import unescaped
 from gateway.cli.options import gateway_config_option, load_without_keys, read_duration
 
@@ -34,11 +37,7 @@ _MOST: Final = 100_000
     show_default=True,
     help="How many devices may enroll with this code: an image of many cards has one code.",
 )
-@click.option(
-    "--serials",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Only devices with these identifiers: a file with one in each line.",
-)
+@click.option("--replace", is_flag=True, help="Also devices that hold a valid token may enroll; that token then ends.")
 @click.option(
     "--expires",
     type=read_duration,
@@ -64,6 +63,7 @@ _MOST: Final = 100_000
 @click.option(
     "--qr-png", type=click.Path(path_type=Path, dir_okay=False), help="Write the QR symbol to this PNG file, mode 600."
 )
+@acts_for_owners
 def invite(
     *,
     config_path: Path,
@@ -73,17 +73,21 @@ def invite(
     name: str | None,
     device_id: str | None,
     count: int,
-    serials: Path | None,
+    replace: bool,
     expires: float,
     certificate: Path | None,
     qr: bool,
     qr_png: Path | None,
     **given: Any,
 ) -> None:
-    """Print a code with which a device enrolls: device-agent enroll URL CODE. It is shown this once."""
+    """Print a code with which a device enrolls: device-agent enroll URL. It is shown this once.
+
+    The identifier of a device that holds a valid token is refused, unless it comes again within ten minutes, or with
+    --replace or --device-id.
+    """
     from agent.wire.enrollment import label_text
     from gateway.certificates import shown_certificate
-    from gateway.devices.enrolling import InviteTerms, serials_in
+    from gateway.devices.enrolling import InviteTerms
     from gateway.devices.enrolling import invite as make_invite
     from gateway.devices.invite_file import InviteAccess, WantedByInvite
     from gateway.devices.issuing import gateway_access
@@ -93,14 +97,14 @@ def invite(
         reach = gateway_access(config, given["url"], given["broker"], given["ca"], plain=given["plain"], needed=True)
         url = reach.url or ""
         shown = shown_certificate(url, certificate or config.http.certificate, plain=reach.plain)
-        authority = None if reach.authority is None else reach.authority.read_text(encoding="ascii")
+        path = reach.authority
+        authority = None if path is None else as_owner_of(path, partial(path.read_text, encoding="ascii"))
         terms = InviteTerms(
-            WantedByInvite(device_id, product_id, user_id, name),
+            WantedByInvite(device_id, product_id, user_id, name, replace),
             # A device that is to speak MQTT needs the HTTP front for this one request only.
             InviteAccess(None if reach.broker else reach.url, reach.broker, authority, reach.plain),
             expires,
             count,
-            None if serials is None else serials_in(serials),
         )
         code, made = make_invite(config.state_dir, terms, shown, time.time(), secrets.token_bytes)
     text = label_text(url, code)
@@ -120,7 +124,7 @@ def invite(
         return
     click.echo(f"{code}")
     click.echo(f"good until {_time(made.expires_at)} for {made.count} device(s); on the device, as root:")
-    click.echo(f"  device-agent enroll {url} {code}")
+    click.echo(f"  device-agent enroll {url}     (it asks for the code)")
     if qr:
         from gateway.devices.qr import draw_text, make_symbol
 
@@ -174,16 +178,19 @@ def invites(*, config_path: Path, as_json: bool, show_all: bool) -> None:
 @gateway_config_option
 @click.argument("invite_ids", nargs=-1, required=True, metavar="INVITE_ID...")
 def uninvite(*, config_path: Path, invite_ids: tuple[str, ...]) -> None:
-    """Take back the code of each INVITE_ID; devices that have enrolled with them keep their tokens.
+    """Take back the code of each INVITE_ID, used ones too; devices that have enrolled with them keep their tokens.
 
-    Exit code 1 when one of them was not open.
+    Exit code 1 when one of them was not good any more.
     """
     from gateway.devices.invite_file import FILE_NAME, InviteFile
 
     with configuration_faults_end_it(), InviteFile(load_without_keys(config_path).state_dir / FILE_NAME) as file:
         missing = [each for each in invite_ids if not file.revoke(each, time.time())]
     for each in missing:
-        click.echo(bounded(f"{each}: no open code has this id; device-gateway devices invites lists them"), err=True)
+        click.echo(
+            bounded(f"{each}: no open or used code has this id; device-gateway devices invites --all lists them"),
+            err=True,
+        )
     if missing:
         raise SystemExit(EXIT_CHECK_FAILED)
 
@@ -193,7 +200,8 @@ def _write_png(path: Path, text: str) -> None:
     from gateway.devices.qr import draw_png, make_symbol
 
     try:
-        replace_file(path, draw_png(make_symbol(text)), 0o600)
+        picture = draw_png(make_symbol(text))
+        as_owner_of(path, lambda: replace_file(path, picture, 0o600))
     except OSError as error:
         text = f"{path} cannot be written: {error.strerror}; name another file; the code below is good all the same"
         click.echo(bounded(text), err=True)

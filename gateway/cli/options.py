@@ -49,17 +49,7 @@ def load_without_keys(config_path: Path) -> GatewayConfig:
     Raises:
         ConfigurationError: every fault of it.
     """
-    return load_whole_without_keys(config_path).config
-
-
-def load_whole_without_keys(config_path: Path) -> LoadedGateway:
-    """As :func:`load_without_keys`, with the place that it came from.
-
-    Raises:
-        ConfigurationError: every fault of it.
-    """
-    from gateway.config import PREFIX, GatewayConfig, LoadedGateway
+    from gateway.config import PREFIX, GatewayConfig
 
     path = file_to_load(config_path, DEFAULT_PATH, PREFIX)
-    config, _ = load_model(GatewayConfig, path, os.environ, PREFIX, lambda _values, _environ: [])
-    return LoadedGateway(config, path)
+    return load_model(GatewayConfig, path, os.environ, PREFIX, lambda _values, _environ: [])[0]

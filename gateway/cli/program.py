@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -17,7 +19,6 @@ _COMMANDS: Final = {
     "certificates": "gateway.cli.broker:certificates",
     "check": "gateway.cli.run:check",
     "devices": "gateway.cli.devices:devices",
-    "doctor": "gateway.cli.run:doctor",
     "init": "gateway.cli.run:init",
     "rollout": "gateway.cli.rollout:rollout",
     "run": "gateway.cli.run:run",
@@ -41,9 +42,19 @@ class GatewayGroup(LazyGroup):
             raise SystemExit(EXIT_CONFIGURATION) from None
 
 
+def _state_dir(config_path: Path) -> Path:
+    from agent.cli.options import file_to_load
+    from agent.config.load import state_dir_of
+    from gateway.cli.options import DEFAULT_PATH
+    from gateway.config import PREFIX, GatewayConfig
+
+    return state_dir_of(GatewayConfig, file_to_load(config_path, DEFAULT_PATH, PREFIX), os.environ, PREFIX)
+
+
 @click.group(
     cls=GatewayGroup,
     lazy=_COMMANDS,
+    state_dir=_state_dir,
     context_settings={
         "auto_envvar_prefix": "DEVICE_GATEWAY",
         "help_option_names": ["-h", "--help"],

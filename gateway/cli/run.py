@@ -1,4 +1,4 @@
-"""``device-gateway run``, ``status``, ``check``, ``doctor`` and ``init``."""
+"""``device-gateway run``, ``status``, ``check`` and ``init``."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from agent.cli.check import end_with_examination, end_with_findings
+from agent.cli.check import end_with_findings
 from agent.cli.options import ago, configuration_faults_end_it, json_option, print_json, print_parts
 from agent.exit_codes import EXIT_CHECK_FAILED
-from gateway.cli.options import gateway_config_option, load, load_whole_without_keys, load_without_keys
+from gateway.cli.options import gateway_config_option, load, load_without_keys
 
 if TYPE_CHECKING:
     from gateway.status import GatewayStatus
@@ -83,8 +83,6 @@ def check(config_path: Path, *, as_json: bool, online: bool) -> None:
 def _print(found: GatewayStatus) -> None:
     process = f" (process {found.process_id})" if found.process_id else ""
     click.echo(f"gateway    {found.state}{process}, state in {found.state_dir}")
-    if found.share.count > 1:
-        click.echo(f"share      {found.share}: other gateways fetch the commands of the other devices")
     if found.last_status is not None:
         print_parts(found.state, found.last_status)
     if found.store_fault:
@@ -102,34 +100,6 @@ def _print(found: GatewayStatus) -> None:
         click.echo(f"set aside  {text}")
     for text in found.incidents:
         click.echo(f"incident   {text}")
-
-
-@click.command()
-@gateway_config_option
-@json_option
-@click.option(
-    "--offline",
-    is_flag=True,
-    envvar="DEVICE_GATEWAY_OFFLINE",
-    show_envvar=True,
-    help="Ask nobody outside this machine: no service, no broker.",
-)
-@click.option(
-    "--quiet", is_flag=True, envvar="DEVICE_GATEWAY_QUIET", show_envvar=True, help="Show only what is not well."
-)
-def doctor(config_path: Path, *, as_json: bool, offline: bool, quiet: bool) -> None:
-    """Look at the gateway's unit, its key files and all that check looks at; say of each fault its cause and its fix.
-
-    It may run beside the gateway. Run it as root to see all of it: what the unit hands over, and whether it may do what
-    the configuration says. The checks are listed in docs/operations.md.
-
-    Exit code 0 when nothing failed (warnings count as good), 2 when the configuration is wrong, 5 when the service or
-    the broker cannot be reached, else 1.
-    """
-    from gateway.doctor import CHECKS, GatewaySubject
-
-    subject = GatewaySubject(lambda: load_whole_without_keys(config_path), os.environ)
-    end_with_examination(subject, CHECKS, as_json=as_json, offline=offline, quiet=quiet)
 
 
 @click.command()

@@ -1,1 +1,1 @@
-"""Decisions of the gateway: which device is asked for next, what the quota allows, what is merged. No I/O, no clock."""
+"""Decisions of the gateway: which device is asked for next and what the quota allows. No I/O, no clock."""

@@ -1,7 +1,8 @@
 """One key's quota, divided: who may make the next request to the service, and when.
 
 The service counts the requests of a key in fixed minutes and answers 429 beyond the quota (specification, "Limits").
-The quota's number is not specified: it is learned (:mod:`gateway.core.quota_window`).
+The quota's number is not specified: it is as the headers announce it (:mod:`gateway.core.quota_window`). Without them
+requests are made until a 429 comes, and none while that lasts.
 
 Handled here: no more requests in a window than are left in it, those under way counted as made; requests spread over
 the window, so that a command in its last second still finds one; a share for each kind of request, lent while it is not
@@ -37,7 +38,7 @@ BURST_S: Final = 3.0
 """How many seconds' worth of its share a kind may save up."""
 
 PROBE_S: Final = 0.1
-"""Until the first answer has come, one request is made at a time; others ask again after this, seconds."""
+"""Until an answer has come that is no 429, one request is made at a time; others ask again after this, seconds."""
 
 _SHORTEST_WAIT_S: Final = 0.01
 # After a 429 that asks for no particular wait: the first one, doubling up to a window.
@@ -111,22 +112,18 @@ class BudgetState:
     """Where the budget stands, for status and metrics.
 
     Attributes:
-        quota: requests in one window; None when the service announces none and has never answered 429.
-        announced: the service announced it; False for a guess out of answers 429.
+        quota: requests in one window; None when the service announces none.
         left: requests that may still be made in this window; None without a quota.
         ends_in_s: until the window ends, seconds; 0 without a quota.
         blocked_s: how long a 429 still keeps everything waiting, seconds; 0 when nothing does.
-        others_per_s: requests per second that other users of the key make.
         granted: kind -> requests granted, ever.
         refused: 429s, ever.
     """
 
     quota: int | None
-    announced: bool
     left: int | None
     ends_in_s: float
     blocked_s: float
-    others_per_s: float
     granted: Mapping[Kind, int]
     refused: int
 
@@ -173,24 +170,15 @@ class Budget:
         grant = self._pending[self._newest] = Grant(self._newest, kind, now_s)
         return grant
 
-    def pace_per_s(self, kind: Kind) -> float | None:
-        """The rate that this kind is sure of when all kinds are busy, requests per second; None without a quota."""
-        if self._window.quota is None:
-            return None
-        even_per_s = self._window.even_per_s
-        return self._parts[kind] * max(even_per_s / 2, even_per_s - self._window.others_per_s)
-
     def state(self, now_s: float) -> BudgetState:
         """The state of the budget now: what is left, and of which window."""
         self._advance(now_s)
         has_quota = self._window.quota is not None
         return BudgetState(
             self._window.quota,
-            self._window.is_announced,
             max(0, self._spendable) if has_quota else None,
             max(0.0, self._window.ends_s - now_s) if has_quota else 0.0,
             max(0.0, self._blocked_until_s - now_s),
-            self._window.others_per_s,
             dict(self._granted),
             self._refused,
         )
@@ -215,7 +203,7 @@ class Budget:
     def refused(
         self, grant: Grant, now_s: float, retry_after_s: float | None = None, announced: RateLimit | None = None
     ) -> None:
-        """429 came: no request is granted until it is over, and where no header has the quota it is guessed.
+        """429 came: no request is granted until it is over.
 
         Args:
             grant: the request.
@@ -225,6 +213,7 @@ class Budget:
             announced: what its headers say.
         """
         self._end(grant, now_s)
+        self._has_answers = self._window.quota is not None  # else one asks first whether it is over
         self._refused += 1
         asked_s = retry_after_s if retry_after_s is not None or announced is None else announced.reset_s
         wait_s = self._silence_s if asked_s is None else min(max(asked_s, _FIRST_SILENCE_S), RETRY_AFTER_CAP_S)
@@ -232,7 +221,7 @@ class Budget:
             self._silence_s = min(self._window.window_s, 2 * self._silence_s)
         self._blocked_until_s = max(self._blocked_until_s, now_s + wait_s)
         had_quota = self._window.quota is not None
-        self._window.refused(grant.number, self._newest, now_s, announced, wait_s=wait_s, is_asked=asked_s is not None)
+        self._window.refused(grant.number, self._newest, now_s, announced, wait_s=wait_s)
         self._fill_at_first(had_quota=had_quota, now_s=now_s)
 
     def lost(self, grant: Grant, now_s: float) -> None:

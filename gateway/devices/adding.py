@@ -16,6 +16,7 @@ from typing import Final, TypeVar
 from pydantic import ValidationError
 
 from agent.errors import ConfigurationError, NotFound, RateLimited, ServiceError
+from agent.process.identity import as_owner_of
 from agent.wire.base import describe_faults
 from agent.wire.extensions import COMMAND_STATUS
 from agent.wire.registration import RegisterDevice, RegistrationClient
@@ -187,8 +188,12 @@ def issue_tokens(
         ConfigurationError: the file cannot be used.
     """
     new = {device_id: make_token(randomness) for device_id in device_ids}
-    with open_tokens(path) as file:
-        file.issue(new, now_s, overlap_s)
+
+    def issue() -> None:
+        with open_tokens(path) as file:
+            file.issue(new, now_s, overlap_s)
+
+    as_owner_of(path, issue)
     return new
 
 
@@ -198,8 +203,12 @@ def with_valid_token(path: Path, device_ids: Sequence[str], now_s: float) -> set
     Raises:
         ConfigurationError: the file cannot be used.
     """
-    with open_tokens(path) as file:
-        return {each for each in device_ids if any(token.is_valid(now_s) for token in file.tokens(each))}
+
+    def look() -> list[str]:
+        with open_tokens(path) as file:
+            return [each for each in device_ids if any(token.is_valid(now_s) for token in file.tokens(each))]
+
+    return set(as_owner_of(path, look))
 
 
 def all_tokens(path: Path) -> list[StoredToken]:
@@ -212,9 +221,18 @@ def all_tokens(path: Path) -> list[StoredToken]:
         return list(file.tokens())
 
 
+def valid_devices(path: Path, now_s: float) -> list[str]:
+    """The devices that have a valid token.
+
+    Raises:
+        ConfigurationError: the file cannot be used.
+    """
+    return as_owner_of(path, lambda: list(dict.fromkeys(t.device_id for t in all_tokens(path) if t.is_valid(now_s))))
+
+
 @contextmanager
 def open_tokens(path: Path) -> Iterator[DeviceTokenFile]:
-    """The file of the tokens, for a command.
+    """The file of the tokens, for a command that has the identity of its owner.
 
     Raises:
         ConfigurationError: the file cannot be used.

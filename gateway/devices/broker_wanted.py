@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from gateway.devices.owned_file import create_owned
+from gateway.devices.new_file import create_empty
 
 FILE_NAME: Final = "broker-wanted"
 
@@ -16,7 +16,7 @@ def want_broker_update(state_dir: Path) -> None:
     Raises:
         OSError: it cannot be written.
     """
-    create_owned(state_dir / FILE_NAME)
+    create_empty(state_dir / FILE_NAME)
 
 
 def take_broker_mark(state_dir: Path) -> None:

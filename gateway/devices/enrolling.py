@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from agent.config.credentials import Credentials
 from agent.config.model import ServiceConfig
 from agent.errors import ConfigurationError
+from agent.process.identity import as_owner_of
 from agent.wire.enrollment import (
     SECRET_BYTES,
     EnrollmentAnswer,
@@ -18,15 +19,25 @@ from agent.wire.enrollment import (
     EnrollmentRequest,
     make_code,
 )
-from gateway.devices.adding import Registrar, issue_tokens, wanted_device
+from gateway.devices.adding import Registrar, issue_tokens, wanted_device, with_valid_token
 from gateway.devices.broker_wanted import want_broker_update
-from gateway.devices.invite_file import FILE_NAME, Invite, InviteAccess, InviteFile, WantedByInvite, digest_of_secret
+from gateway.devices.invite_file import (
+    FILE_NAME,
+    DeviceHasToken,
+    Invite,
+    InviteAccess,
+    InviteFile,
+    WantedByInvite,
+    digest_of_secret,
+)
 from gateway.devices.issuing import service_client
 from gateway.devices.token_file import FILE_NAME as TOKENS_FILE_NAME
 from gateway.devices.tokens import Randomness
 
 OVERLAP_S = 86_400.0
 """How long a token from before is good beside the new one; it ends when the new one is used."""
+RETRY_S = 600.0
+"""For so long a device whose answer was lost may come again with the same code, though it holds a token by now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +49,12 @@ class InviteTerms:
         reach: how it reaches the gateway.
         expires_s: for how long, seconds.
         count: for how many devices.
-        serials: the identifiers that may enroll; None for any.
     """
 
     wanted: WantedByInvite
     reach: InviteAccess
     expires_s: float
     count: int = 1
-    serials: frozenset[str] | None = None
 
 
 def invite(
@@ -73,17 +82,20 @@ def invite(
         None,
         terms.wanted,
         terms.reach,
-        terms.serials,
     )
-    with InviteFile(state_dir / FILE_NAME) as file:
-        file.add(made)
+
+    def keep() -> None:
+        with InviteFile(state_dir / FILE_NAME) as file:
+            file.add(made)
+
+    as_owner_of(state_dir / FILE_NAME, keep)
     return code, made
 
 
 def _check(terms: InviteTerms) -> None:
     wanted = terms.wanted
-    if wanted.device_id is not None and (terms.count > 1 or terms.serials is not None):
-        text = "--device-id is for one device: leave --count and --serials out, or invite to a product"
+    if wanted.device_id is not None and terms.count > 1:
+        text = "--device-id is for one device: leave --count out, or invite to a product"
         raise ConfigurationError([text], "invite")
     wanted_device(
         device_id=wanted.device_id,
@@ -93,24 +105,6 @@ def _check(terms: InviteTerms) -> None:
         name=wanted.name,
         where="invite",
     )
-
-
-def serials_in(path: Path) -> frozenset[str]:
-    """The identifiers of a file, one in each line.
-
-    Raises:
-        ConfigurationError: it cannot be read, or has none.
-    """
-    try:
-        lines: Sequence[str] = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(
-            [f"{path} cannot be read: {error}; write one identifier in each line"], "serials"
-        ) from None
-    found = frozenset(line.strip() for line in lines if line.strip())
-    if not found:
-        raise ConfigurationError([f"{path} has no identifier: write one in each line"], "serials")
-    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,13 +130,16 @@ class Enroller:
 
         Raises:
             EnrollmentRefused: the code does not enroll it.
+            DeviceHasToken: the identifier is that of a device with a valid token.
             ServiceError: the service refused to register it, or did not answer; the code is as good as before.
             ConfigurationError: files of the gateway cannot be used.
         """
         with InviteFile(self.state_dir / FILE_NAME) as file:
-            invited = file.claim(request.secret.reveal(), request.device_identifier, self.wall())
+            invited, first_s = file.claim(request.secret.reveal(), request.device_identifier, self.wall())
             try:
                 device_id = self._find(invited, request)
+                if first_s is None or not 0.0 <= self.wall() - first_s <= RETRY_S:
+                    self._refuse_to_replace(invited, device_id)
                 new = issue_tokens(
                     self.state_dir / TOKENS_FILE_NAME, [device_id], self.randomness, self.wall(), OVERLAP_S
                 )[device_id]
@@ -162,6 +159,17 @@ class Enroller:
             plain=reach.plain,
             authority=reach.authority,
         )
+
+    def _refuse_to_replace(self, invited: Invite, device_id: str) -> None:
+        """A code must not take a device's token from it: whoever has one could name the identifier of any device."""
+        if invited.wanted.device_id is not None or invited.wanted.replace:
+            return
+        if with_valid_token(self.state_dir / TOKENS_FILE_NAME, [device_id], self.wall()):
+            text = (
+                f"the device {device_id} of this identifier holds a valid token: revoke it, or make a code with "
+                "device-gateway devices invite --replace"
+            )
+            raise DeviceHasToken(text)
 
     def _find(self, invited: Invite, request: EnrollmentRequest) -> str:
         wanted = invited.wanted

@@ -100,7 +100,7 @@ def check_place(directory: Path, *, replace: bool) -> None:
         raise ConfigurationError([fault], "config-out")
 
 
-def write_handout(handout: Handout, directory: Path) -> tuple[str, ...]:
+def write_handout(handout: Handout, directory: Path) -> list[str]:
     """Write ``config.yaml``, ``token`` (mode 600) and, where there is an authority, ``ca.pem``.
 
     Returns:
@@ -122,4 +122,4 @@ def write_handout(handout: Handout, directory: Path) -> tuple[str, ...]:
             f"{error.filename or directory} cannot be read or written: {error.strerror}; mend it and rotate the token"
         )
         raise ConfigurationError([fault], "config-out") from None
-    return (*lines, f"next: bring them to {handout.device_dir} on the device, owned by the agent's user")
+    return [*lines, f"next: bring them to {handout.device_dir} on the device, owned by the agent's user"]

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from agent.errors import ConfigurationError
-from gateway.devices.owned_file import create_owned
+from gateway.devices.new_file import create_empty
 
 FILE_NAME: Final = "invites.db"
 
@@ -31,8 +31,7 @@ CREATE TABLE invite (
     count INTEGER NOT NULL,
     revoked_at REAL,
     wanted TEXT NOT NULL,
-    reach TEXT NOT NULL,
-    serials TEXT
+    reach TEXT NOT NULL
 ) WITHOUT ROWID;
 CREATE TABLE enrolled (
     digest BLOB NOT NULL REFERENCES invite (digest),
@@ -42,7 +41,7 @@ CREATE TABLE enrolled (
     PRIMARY KEY (digest, identifier)
 ) WITHOUT ROWID;
 """
-_COLUMNS: Final = "digest, created_at, expires_at, count, revoked_at, wanted, reach, serials"
+_COLUMNS: Final = "digest, created_at, expires_at, count, revoked_at, wanted, reach"
 _ID_CHARACTERS: Final = 8
 
 
@@ -55,12 +54,14 @@ class WantedByInvite:
         product_id: its product, when it is registered.
         user_id: the account that it is registered for.
         name: for people; a device that says a name of its own keeps that one.
+        replace: a device that holds a valid token may enroll, which ends that token.
     """
 
     device_id: str | None = None
     product_id: str | None = None
     user_id: str | None = None
     name: str | None = None
+    replace: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,6 @@ class Invite:
         revoked_at: when it was taken back.
         wanted: what becomes of a device.
         reach: how it reaches the gateway.
-        serials: the identifiers that may enroll; None for any.
         enrolled: how many have.
     """
 
@@ -96,7 +96,6 @@ class Invite:
     revoked_at: float | None
     wanted: WantedByInvite
     reach: InviteAccess
-    serials: frozenset[str] | None = None
     enrolled: int = 0
 
     @property
@@ -117,6 +116,10 @@ class EnrollmentRefused(Exception):
     """A code that does not enroll this device; the text says why."""
 
 
+class DeviceHasToken(Exception):
+    """The identifier is that of a device with a valid token, which stays; the text says what to do."""
+
+
 def digest_of_secret(secret: str) -> bytes:
     """SHA-256 of a code's secret, by which its invitation is stored and found; 32 bytes."""
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()
@@ -133,16 +136,16 @@ class InviteFile:
 
     def __init__(self, path: Path) -> None:
         try:
-            create_owned(path)
+            create_empty(path)
             self._connection = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
             self._connection.execute("PRAGMA trusted_schema=OFF")
             self._connection.execute("PRAGMA synchronous=FULL")
             self._make_tables()
         except OSError as error:
-            fix = "run it as the gateway's user or as root"
+            fix = "run it as the gateway's user, or as root"
             raise ConfigurationError([f"{path} cannot be opened: {error.strerror}; {fix}"], "invitations") from None
         except sqlite3.Error as error:
-            fix = "run it as the gateway's user or as root, or move the file away: its codes are then good for nothing"
+            fix = "run it as the gateway's user, or as root, or move the file away: its codes are then good for nothing"
             raise ConfigurationError([f"{path} cannot be used: {error}; {fix}"], "invitations") from None
 
     def __enter__(self) -> Self:
@@ -162,7 +165,7 @@ class InviteFile:
             )
             self._connection.execute("DELETE FROM invite WHERE expires_at < ?", old)
             self._connection.execute(
-                f"INSERT INTO invite ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - constants
+                f"INSERT INTO invite ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - constants
                 (
                     invite.digest,
                     invite.created_at,
@@ -171,7 +174,6 @@ class InviteFile:
                     None,
                     json.dumps(_members(invite.wanted)),
                     json.dumps(_members(invite.reach)),
-                    None if invite.serials is None else json.dumps(sorted(invite.serials)),
                 ),
             )
 
@@ -184,18 +186,22 @@ class InviteFile:
         return [_invite(row) for row in rows]
 
     def revoke(self, invite_id: str, now_s: float) -> bool:
-        """Take one back; whether there was an open one of this id."""
+        """Take one back, also one that is used: its devices could enroll again; whether there was one of this id."""
         with self._transaction():
-            found = [each for each in self.invites() if each.invite_id == invite_id and each.state(now_s) == "open"]
+            good = ("open", "used")
+            found = [each for each in self.invites() if each.invite_id == invite_id and each.state(now_s) in good]
             for each in found:
                 self._connection.execute("UPDATE invite SET revoked_at = ? WHERE digest = ?", (now_s, each.digest))
         return bool(found)
 
-    def claim(self, secret: str, identifier: str, now_s: float) -> Invite:
+    def claim(self, secret: str, identifier: str, now_s: float) -> tuple[Invite, float | None]:
         """Note that a device enrolls; the same device may do so again with the same code while that is good.
 
+        Returns:
+            The invitation, and when this identifier came with its code first; None when it comes for the first time.
+
         Raises:
-            EnrollmentRefused: the code is unknown, used, expired or revoked, or not for this identifier.
+            EnrollmentRefused: the code is unknown, used, expired or revoked.
         """
         with self._transaction():
             digest = digest_of_secret(secret)
@@ -203,17 +209,15 @@ class InviteFile:
             if found is None:
                 raise EnrollmentRefused("this code is unknown here: ask for a new one (device-gateway devices invite)")
             again = self._connection.execute(
-                "SELECT 1 FROM enrolled WHERE digest = ? AND identifier = ?", (digest, identifier)
+                "SELECT at FROM enrolled WHERE digest = ? AND identifier = ?", (digest, identifier)
             ).fetchone()
-            if found.serials is not None and identifier not in found.serials:
-                raise EnrollmentRefused(f"this code is not for the device {identifier!r}: its list does not have it")
             state = found.state(now_s)
             if state != "open" and not (state == "used" and again):
                 how = {"used": "was used", "expired": "has expired", "revoked": "was taken back"}[state]
                 raise EnrollmentRefused(f"this code {how}: ask for a new one (device-gateway devices invite)")
             if not again:
                 self._connection.execute("INSERT INTO enrolled VALUES (?, ?, NULL, ?)", (digest, identifier, now_s))
-        return found
+        return found, None if again is None else float(again[0])
 
     def release(self, invite: Invite, identifier: str) -> None:
         """A device that got no token after all uses nothing up."""
@@ -259,7 +263,7 @@ def _members(value: WantedByInvite | InviteAccess) -> dict[str, object]:
 
 
 def _invite(row: Sequence[object]) -> Invite:
-    digest, created_at, expires_at, count, revoked_at, wanted, reach, serials, enrolled = row
+    digest, created_at, expires_at, count, revoked_at, wanted, reach, enrolled = row
     return Invite(
         digest,  # type: ignore[arg-type]  # SQLite's values have no types
         created_at,  # type: ignore[arg-type]
@@ -268,6 +272,5 @@ def _invite(row: Sequence[object]) -> Invite:
         revoked_at,  # type: ignore[arg-type]
         WantedByInvite(**json.loads(str(wanted))),
         InviteAccess(**json.loads(str(reach))),
-        None if serials is None else frozenset(json.loads(str(serials))),
         enrolled,  # type: ignore[arg-type]
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -14,7 +15,9 @@ from agent.config.credentials import Credentials
 from agent.config.model import ServiceConfig
 from agent.config.section import is_this_machine
 from agent.errors import ConfigurationError, ServiceError
+from agent.process.identity import as_owner_of
 from agent.wire import topics
+from agent.wire.address import authority as authority_of
 from agent.wire.auth import KeyPair
 from agent.wire.network import open_transport
 from agent.wire.registration import RegistrationClient
@@ -163,15 +166,17 @@ class Issuer:
     ) -> AddedDevices:
         if self.place is not None:
             for device_id in found:
-                check_place(self.place.of(device_id), replace=replace)
+                as_owner_of(self.place.directory, partial(check_place, self.place.of(device_id), replace=replace))
         if not found:
             return added
         tokens = issue_tokens(self.tokens, found, self.randomness, self.wall(), overlap_s)
         device_dir = Path("/etc/device-agent") if self.place is None else self.place.device_dir
         for device_id, (device, registered) in found.items():
             handout = Handout(device_id, tokens[device_id].token, self.reach, device.product_id, device_dir)
-            lines = () if self.place is None else write_handout(handout, self.place.of(device_id))
-            added.issued.append(Issued(handout, registered, lines))
+            lines: list[str] = []
+            if self.place is not None:
+                lines = as_owner_of(self.place.directory, partial(write_handout, handout, self.place.of(device_id)))
+            added.issued.append(Issued(handout, registered, tuple(lines)))
         return added
 
 
@@ -193,7 +198,7 @@ def gateway_access(
     """
     http = config.http
     if url is None and broker is None and http.enabled and is_this_machine(http.host):
-        url = f"{'http' if http.certificate is None else 'https'}://{http.host}:{http.port}"
+        url = f"{'http' if http.certificate is None else 'https'}://{authority_of(http.host, http.port)}"
     if needed and url is None and broker is None:
         text = "devices need the address of the gateway: give --url https://HOST:PORT, or --broker HOST:PORT"
         raise ConfigurationError([text], "address")

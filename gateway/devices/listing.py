@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent.wire.times import to_rfc3339
-from gateway.core.share import Share
 from gateway.devices.token_file import StoredToken
 
 
@@ -19,7 +18,6 @@ class ListedDevice:
         state: of its newest token.
         last_used_at: of any of its tokens, epoch seconds.
         old_until: until when an older token is good; None when none is.
-        is_own: this gateway fetches its commands, see :mod:`gateway.core.share`.
     """
 
     device_id: str
@@ -27,13 +25,11 @@ class ListedDevice:
     issued_at: float
     last_used_at: float | None
     old_until: float | None
-    is_own: bool
 
-    def row(self, *, with_share: bool) -> tuple[str, ...]:
-        """The row of the table; ``with_share`` adds where the device's commands are fetched."""
+    def row(self) -> tuple[str, ...]:
+        """The row of the table."""
         shown = (_shown(self.issued_at), _shown(self.last_used_at), _shown(self.old_until))
-        share = ("here" if self.is_own else "elsewhere",) if with_share else ()
-        return (self.device_id, self.state, *shown, *share)
+        return (self.device_id, self.state, *shown)
 
     def to_json(self) -> dict[str, Any]:
         """The members that ``--json`` prints."""
@@ -43,18 +39,16 @@ class ListedDevice:
             "issued_at": to_rfc3339(self.issued_at),
             "last_used_at": None if self.last_used_at is None else to_rfc3339(self.last_used_at),
             "old_token_until": None if self.old_until is None else to_rfc3339(self.old_until),
-            "commands_here": self.is_own,
         }
 
 
-def listed(tokens: Iterable[StoredToken], now_s: float, share: Share, *, show_all: bool) -> list[ListedDevice]:
+def listed(tokens: Iterable[StoredToken], now_s: float, *, show_all: bool) -> list[ListedDevice]:
     """One entry for each device.
 
     Args:
         tokens: by device, oldest first.
         now_s: epoch seconds.
-        share: this gateway's.
-        show_all: also devices that have neither a valid token nor a damaged one.
+        show_all: also devices without a valid token.
     """
     by_device: dict[str, list[StoredToken]] = {}
     for token in tokens:
@@ -62,7 +56,7 @@ def listed(tokens: Iterable[StoredToken], now_s: float, share: Share, *, show_al
     found = []
     for device_id, own in by_device.items():
         newest = own[-1]
-        if not show_all and not any(token.is_valid(now_s) or token.state(now_s) == "damaged" for token in own):
+        if not show_all and not any(token.is_valid(now_s) for token in own):
             continue
         used = [token.last_used_at for token in own if token.last_used_at is not None]
         old = [token.ends_at for token in own[:-1] if token.is_valid(now_s) and token.ends_at is not None]
@@ -72,7 +66,6 @@ def listed(tokens: Iterable[StoredToken], now_s: float, share: Share, *, show_al
             newest.created_at,
             max(used, default=None),
             max(old, default=None),
-            share.has(device_id),
         )
         found.append(entry)
     return found

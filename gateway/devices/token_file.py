@@ -5,9 +5,6 @@ which notes when tokens were used), so it keeps the rollback journal: with a wri
 lose data when two connections write. Nothing is ever deleted: a revoked token stays in the list as revoked.
 
 Each change gives its rows the next revision, so that a reader that knows one takes over only what came after it.
-
-SQLite keeps any value in any column. A row that another program or a damaged disk left with a value that cannot be is
-read as a token with a ``fault``, which is refused; all other rows are read as they are.
 """
 
 from __future__ import annotations
@@ -18,10 +15,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from agent.errors import ConfigurationError
-from gateway.devices.owned_file import create_owned
+from gateway.devices.new_file import create_empty
 from gateway.devices.tokens import NewToken
 
 FILE_NAME: Final = "tokens.db"
@@ -40,17 +37,11 @@ CREATE TABLE token (
     last_used_at REAL,
     revision INTEGER NOT NULL,
     UNIQUE (device_id, number)
-) WITHOUT ROWID;
+) WITHOUT ROWID, STRICT;
 CREATE INDEX token_revision ON token (revision);
 """
 _COLUMNS: Final = "digest, device_id, number, password, created_at, ends_at, revoked_at, last_used_at, revision"
-# Larger than any that was ever given; a row with another one is damaged and must not decide which is next.
-_COUNT_MAX: Final = 2**62
-_NEXT_REVISION: Final = (
-    f"(SELECT CAST(COALESCE(MAX(revision), 0) AS INTEGER) + 1 FROM token WHERE revision BETWEEN 0 AND {_COUNT_MAX})"  # noqa: S608 - constants
-)
-_DIGEST_BYTES: Final = 32
-_TIME_MAX_S: Final = 253_402_300_800.0  # the year 10000
+_NEXT_REVISION: Final = "(SELECT COALESCE(MAX(revision), 0) + 1 FROM token)"
 _STILL_VALID: Final = "revoked_at IS NULL AND (ends_at IS NULL OR ends_at > :now)"
 
 
@@ -66,8 +57,6 @@ class StoredToken:
         revoked_at: when it was taken back.
         last_used_at: the gateway notes it within a minute; the broker notes nothing.
         revision: of its last change.
-        fault: why it is refused: which columns hold what cannot be there, one clause; empty when all is well. What
-            stands in their places here means nothing.
     """
 
     digest: bytes
@@ -79,18 +68,15 @@ class StoredToken:
     revoked_at: float | None
     last_used_at: float | None
     revision: int
-    fault: str = ""
 
     def is_valid(self, now_s: float) -> bool:
         """Whether a device may still use it."""
-        return not self.fault and self.revoked_at is None and (self.ends_at is None or self.ends_at > now_s)
+        return self.revoked_at is None and (self.ends_at is None or self.ends_at > now_s)
 
     def state(self, now_s: float) -> str:
-        """One word: ``valid``, ``ending`` (a newer one was issued), ``ended``, ``revoked`` or ``damaged``."""
+        """One word: ``valid``, ``ending`` (a newer one was issued), ``ended`` or ``revoked``."""
         if self.revoked_at is not None:
             return "revoked"
-        if self.fault:
-            return "damaged"
         if self.ends_at is None:
             return "valid"
         return "ending" if self.ends_at > now_s else "ended"
@@ -108,12 +94,12 @@ class DeviceTokenFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            create_owned(path)
+            create_empty(path)
             self._connection = _connect(path)
         except OSError as error:
             raise ConfigurationError([f"{path} cannot be opened: {_reason(error)}"], "device tokens") from None
         except sqlite3.Error as error:
-            fix = "run it as the gateway's user or as root, or restore the file from a backup"
+            fix = "run it as the gateway's user, or as root, or restore the file from a backup"
             raise ConfigurationError([f"{path} cannot be used: {error}; {fix}"], "device tokens") from None
 
     def __enter__(self) -> Self:
@@ -141,8 +127,7 @@ class DeviceTokenFile:
                 self._end(device_id, now_s, now_s + overlap_s)
                 self._connection.execute(
                     f"INSERT INTO token (digest, device_id, number, password, created_at, revision) "  # noqa: S608 - constants
-                    f"SELECT ?, ?, CAST(COALESCE(MAX(number), 0) AS INTEGER) + 1, ?, ?, {_NEXT_REVISION} FROM token "
-                    f"WHERE device_id = ? AND number BETWEEN 0 AND {_COUNT_MAX}",
+                    f"SELECT ?, ?, COALESCE(MAX(number), 0) + 1, ?, ?, {_NEXT_REVISION} FROM token WHERE device_id = ?",
                     (new.digest, device_id, new.password, now_s, device_id),
                 )
 
@@ -176,7 +161,7 @@ class DeviceTokenFile:
             f"SELECT {_COLUMNS} FROM token {where} ORDER BY device_id, number",  # noqa: S608 - constants
             () if device_id is None else (device_id,),
         )
-        return map(_token, rows)
+        return (StoredToken(*row) for row in rows)
 
     def changed_since(self, revision: int) -> Iterator[StoredToken]:
         """What changed after this revision, in the order of the changes."""
@@ -184,7 +169,7 @@ class DeviceTokenFile:
             f"SELECT {_COLUMNS} FROM token WHERE revision > ? ORDER BY revision, number",  # noqa: S608 - constants
             (revision,),
         )
-        return map(_token, rows)
+        return (StoredToken(*row) for row in rows)
 
     def data_version(self) -> int:
         """Another number as soon as another connection has committed (``PRAGMA data_version``)."""
@@ -195,7 +180,7 @@ class DeviceTokenFile:
             f"UPDATE token SET ends_at = MIN(COALESCE(ends_at, :at), :at), revision = {_NEXT_REVISION} "  # noqa: S608 - constants
             # One that was issued after the used one is newer still, and stays.
             f"WHERE device_id = :device AND {_STILL_VALID} "
-            f"AND number < COALESCE((SELECT number FROM token WHERE digest = :but), {_COUNT_MAX} + 1)",
+            f"AND number < COALESCE((SELECT number FROM token WHERE digest = :but), number + 1)",
             {"at": at_s, "now": now_s, "device": device_id, "but": but},
         )
 
@@ -211,60 +196,8 @@ class DeviceTokenFile:
         self._connection.execute("COMMIT")
 
 
-def _token(row: tuple[Any, ...]) -> StoredToken:
-    """A row as it is, or with its fault."""
-    digest, device_id, number, password, created_at, ends_at, revoked_at, last_used_at, revision = row
-    odd = [
-        f"{name} is {_KINDS.get(type(value), 'of another kind')} {text}"
-        for name, value, is_good, text in (
-            ("digest", digest, type(digest) is bytes and len(digest) == _DIGEST_BYTES, "and no SHA-256"),
-            ("device_id", device_id, type(device_id) is str and device_id.isprintable(), "and no device id"),
-            ("number", number, _is_count(number), "and no count"),
-            ("password", password, type(password) is str, "and no password entry"),
-            ("created_at", created_at, _is_time(created_at), "and no time"),
-            ("ends_at", ends_at, ends_at is None or _is_end(ends_at), "and no time"),
-            ("last_used_at", last_used_at, last_used_at is None or _is_time(last_used_at), "and no time"),
-            ("revision", revision, _is_count(revision), "and no count"),
-        )
-        if not is_good
-    ]
-    if not odd:
-        return StoredToken(*row)
-    if type(device_id) is str:
-        device_id = device_id.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-    return StoredToken(
-        digest,
-        str(device_id),
-        number if _is_count(number) else 0,
-        "",
-        created_at if _is_time(created_at) else 0.0,
-        ends_at if _is_end(ends_at) else None,
-        revoked_at,
-        last_used_at if _is_time(last_used_at) else None,
-        revision if _is_count(revision) else 0,
-        fault=", ".join(odd),
-    )
-
-
-def _is_count(value: object) -> bool:
-    return type(value) is int and 0 <= value <= _COUNT_MAX
-
-
-def _is_time(value: object) -> bool:
-    return type(value) in {float, int} and 0 <= value < _TIME_MAX_S  # type: ignore[operator]  # a number, by its type
-
-
-def _is_end(value: object) -> bool:
-    return type(value) in {float, int} and value < _TIME_MAX_S  # type: ignore[operator]  # a number, by its type
-
-
-_KINDS: Final = {str: "text", bytes: "a blob", int: "a number", float: "a number", type(None): "empty"}
-
-
 def _connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
-    # Text that is no UTF-8 is one row's fault, and must not make the others unreadable.
-    connection.text_factory = lambda raw: raw.decode("utf-8", "surrogateescape")
     try:
         connection.execute("PRAGMA trusted_schema=OFF")
         connection.execute("PRAGMA synchronous=FULL")
@@ -297,4 +230,4 @@ def _version(connection: sqlite3.Connection) -> int:
 def _reason(error: OSError) -> str:
     if isinstance(error, FileNotFoundError):
         return "its directory is missing; create it, or mend state_dir in the gateway's configuration"
-    return f"{error.strerror}; run it as the gateway's user or as root"
+    return f"{error.strerror}; run it as the gateway's user, or as root"

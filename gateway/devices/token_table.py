@@ -36,8 +36,7 @@ class TokenTable:
         wall: epoch seconds.
         monotonic: seconds on the monotonic clock.
         on_state: called with a state and a sentence when that changes: ``stale`` while the file cannot be read, so that
-            nothing that is revoked counts; ``damaged`` while it holds tokens that are refused for their row's fault;
-            ``ok`` afterwards.
+            nothing that is revoked counts; ``ok`` afterwards.
         on_crash: see :class:`~agent.threads.WatchedThread`.
 
     Raises:
@@ -60,8 +59,6 @@ class TokenTable:
         self._on_crash = on_crash
         self._failure_log = FailureLog(_log, monotonic, HOURLY_S)
         self._state = _OK
-        # Digest -> what is wrong with its row, of the tokens that are refused for that.
-        self._damaged: dict[bytes, str] = {}
         # Digest -> device of every token that is good; device -> its newest. A hundred thousand devices fit, since a
         # device without a rotation under way costs two entries and nothing else.
         self._devices: dict[bytes, str] = {}
@@ -133,17 +130,7 @@ class TokenTable:
             self._take_over()
         except (sqlite3.Error, OSError) as error:
             raise ConfigurationError([f"{self._path} cannot be read: {_one_line(error)}"], "device tokens") from None
-        self._report_damage()
-
-    @property
-    def damage(self) -> str:
-        """How many tokens are refused since their rows are damaged, the first one's fault and the way out; or empty."""
-        with self._lock:
-            faults = list(self._damaged.values())
-        if not faults:
-            return ""
-        fix = "revoke and add the device, or restore the file from a backup"
-        return f"{self._path} has damaged rows, whose tokens are refused ({len(faults)}): {faults[0]}; {fix}"
+        self._put_state(_OK, "")
 
     def look(self) -> None:
         """Take over what changed, and write down what was used; the thread calls it every half second."""
@@ -156,7 +143,7 @@ class TokenTable:
             self._put_state("stale", text)
         else:
             self._failure_log.recovered("read", "tokens=fresh the file of the tokens can be read again")
-            self._report_damage()
+            self._put_state(_OK, "")
             if self._ended or self._monotonic() - self._noted_at_s >= _NOTE_EVERY_S:
                 self._note_use()
 
@@ -172,11 +159,7 @@ class TokenTable:
             if self._file is not None and version != self._version:
                 self._version = version
                 changed = list(self._file.changed_since(self._revision))
-                if self._damaged or any(token.fault for token in changed):
-                    # Nothing is certain of a damaged file: not even that a change has a revision of its own.
-                    self._put_whole(list(self._file.tokens()))
-                else:
-                    self._put_all(changed)
+                self._put_all(changed)
 
     def _open_anew(self) -> None:
         """Another file is there now: at the start, or after a backup was put back."""
@@ -198,7 +181,6 @@ class TokenTable:
         with self._lock:
             for digest in [digest for digest in self._devices if digest not in known]:
                 self._drop(digest)
-            self._damaged.clear()
         self._put_all(tokens)
 
     def _put_all(self, tokens: list[StoredToken]) -> None:
@@ -210,9 +192,6 @@ class TokenTable:
             self._drop_ended()
 
     def _put(self, token: StoredToken, now_s: float) -> None:
-        self._damaged.pop(token.digest, None)
-        if token.fault and token.revoked_at is None:
-            self._damaged[token.digest] = f"device {token.device_id[:80]}: {token.fault}"
         if not token.is_valid(now_s):
             self._drop(token.digest)
             return
@@ -248,13 +227,6 @@ class TokenTable:
                 self._drop(digest)
             self._ended.append((device_id, newest, now_s))
         _log.info("tokens=rotated device %s uses its new token, so the old one ended", device_id)
-
-    def _report_damage(self) -> None:
-        damage = self.damage
-        if damage:
-            # Another number of them is another line.
-            self._failure_log.report(f"damaged {len(self._damaged)}", f"tokens=damaged {damage}", level=logging.ERROR)
-        self._put_state("damaged" if damage else _OK, damage)
 
     def _put_state(self, state: str, detail: str) -> None:
         if state != _OK or state != self._state:

@@ -45,8 +45,8 @@ from gateway.http.answers import (
     send_answer,
 )
 from gateway.http.enrollment import Enrollment
-from gateway.http.lists import PARAMETERS, CommandPage, ListQuery
-from gateway.http.requests import HttpRequest, check
+from gateway.http.lists import PARAMETERS, ListQuery
+from gateway.http.requests import BODY_S, HttpRequest, check
 from gateway.ports import (
     CommandTexts,
     DeviceBackend,
@@ -93,9 +93,11 @@ class Limits:
 
     Attributes:
         requests_per_minute: 0 counts nothing.
+        body_s: how long a body may take, seconds.
     """
 
     requests_per_minute: int = 600
+    body_s: float = BODY_S
 
 
 class GatewayApp:
@@ -146,7 +148,7 @@ class GatewayApp:
         """One request."""
         if scope["type"] != "http":
             raise RuntimeError("the gateway's front speaks HTTP only")
-        request = HttpRequest(scope, receive)
+        request = HttpRequest(scope, receive, self._limits.body_s)
         self.counts["requests"] += 1
         try:
             answer = await self._answer(request)
@@ -270,8 +272,6 @@ class GatewayApp:
                 changed.clear()
                 answer = await self._listed(request, chosen)
                 if answer.headers[0][1] not in known and b"*" not in known:
-                    if chosen.status == OPEN and request.method == "GET" and answer.ids:
-                        self._backend.delivered(request.device_id, answer.ids)
                     return answer
                 left_s = until - loop.time()
                 if left_s <= 0 or self._closing:
@@ -300,7 +300,7 @@ class GatewayApp:
             if self._tokens.device_of(token) is None:
                 changed.set()
 
-    async def _listed(self, request: HttpRequest, chosen: ListQuery) -> CommandPage:
+    async def _listed(self, request: HttpRequest, chosen: ListQuery) -> HttpAnswer:
         device_id = request.device_id
         if chosen.status == OPEN:
             now = self._backend.open_commands(device_id)
@@ -364,7 +364,7 @@ class GatewayApp:
             except Fault as fault:
                 refused.append({"index": index, "error": fault.error, "message": fault.message})
             else:
-                good.append(_reading(message, None if key is None else f"{key}/{index}"))
+                good.append(_reading(message, None if key is None else _key_of_item(key, index)))
         if good:
             await _stored(self._backend.take_readings(request.device_id, good))
         self.counts["refused_readings"] += len(refused)
@@ -387,14 +387,14 @@ class GatewayApp:
         self._failure_log.report(f"foreign {request.device_id}", text)
 
 
-def _stored_page(device_id: str, chosen: ListQuery, texts: CommandTexts) -> CommandPage:
+def _stored_page(device_id: str, chosen: ListQuery, texts: CommandTexts) -> HttpAnswer:
     records = texts.records()
     if chosen.status is not None:
         records = tuple(record for record in records if record.get("status") == chosen.status)
     return _page(device_id, chosen, records[::-1] if chosen.ascending else records, b"")
 
 
-def _page(device_id: str, chosen: ListQuery, records: Sequence[JsonObject], tag: bytes) -> CommandPage:
+def _page(device_id: str, chosen: ListQuery, records: Sequence[JsonObject], tag: bytes) -> HttpAnswer:
     """A page of these records; the whole list, oldest first, has the tag, if it has one."""
     page, cursor = chosen.page(records)
     answer = ok({"data": page, "next_cursor": cursor, "has_more": cursor is not None})
@@ -403,7 +403,15 @@ def _page(device_id: str, chosen: ListQuery, records: Sequence[JsonObject], tag:
     headers: list[Header] = [(b"etag", b'"%s"' % tag)]
     if cursor is not None:
         headers.append((b"link", chosen.next_link(device_id, cursor)))
-    return CommandPage(200, answer.body, tuple(headers), tuple(str(record.get("id")) for record in page))
+    return HttpAnswer(200, answer.body, tuple(headers))
+
+
+def _key_of_item(key: str, index: int) -> str:
+    """The key of one reading of an array. ``KEY+30`` is the rest of array ``KEY`` from its reading number 30 on."""
+    whole, plus, begins_at = key.rpartition("+")
+    if plus and begins_at.isascii() and begins_at.isdigit():
+        return f"{whole}/{int(begins_at) + index}"
+    return f"{key}/{index}"
 
 
 def _reading(message: PostSensorData, key: str | None) -> NewReading:

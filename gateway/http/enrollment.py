@@ -13,7 +13,7 @@ from typing import Final
 from agent.errors import ConfigurationError, ServiceError
 from agent.wire.enrollment import EnrollmentAnswer, EnrollmentRequest
 from gateway.core.rate_limit import RateLimitByKey
-from gateway.devices.invite_file import EnrollmentRefused
+from gateway.devices.invite_file import DeviceHasToken, EnrollmentRefused
 from gateway.http.answers import Fault, HttpAnswer, later, ok
 from gateway.http.requests import HttpRequest, check
 
@@ -48,10 +48,12 @@ class Enrollment:
         """201 with what the device is given.
 
         Raises:
-            Fault: 400 for a body of another shape, 403 ``enrollment_refused``, 405, 429, 503.
+            Fault: 400 for a body of another shape, 403 ``enrollment_refused``, 405, 409 ``device_has_token``, 429, 503.
         """
         if request.method != "POST":
             raise Fault(405, "method_not_allowed", "A device enrolls by POST.", headers=((b"allow", b"POST"),))
+        # A place is taken once the body is there: slow connections of one address keep nobody out.
+        asked = check(EnrollmentRequest, await request.json())
         with ExitStack() as held:
             # The address first: what it is refused takes nothing of what all have together.
             for limit, who in ((self._by_address, request.client), (self._together, _ALL)):
@@ -60,7 +62,7 @@ class Enrollment:
                     text = "Too many tries to enroll; wait as Retry-After says."
                     raise later(429, "rate_limit_exceeded", text, wait_s)
                 held.callback(limit.end, who)
-            return await self._enrolled(check(EnrollmentRequest, await request.json()), request.client)
+            return await self._enrolled(asked, request.client)
 
     async def _enrolled(self, asked: EnrollmentRequest, address: str) -> HttpAnswer:
         try:
@@ -68,6 +70,9 @@ class Enrollment:
         except EnrollmentRefused as error:
             _log.warning("enroll=refused from %s: %s", address, error)
             raise Fault(403, "enrollment_refused", f"{error}.") from None
+        except DeviceHasToken as error:
+            _log.warning("enroll=refused from %s: %s", address, error)
+            raise Fault(409, "device_has_token", f"{error}.") from None
         except ServiceError as error:
             _log.warning("enroll=failed from %s: the service: %s", address, error)
             text = f"The service did not register the device ({error}); the code is as good as before: try again."

@@ -18,13 +18,11 @@ import uvicorn
 
 from agent.errors import ConfigurationError
 from agent.threads import OnCrash, WatchedThread, only_logged
+from agent.wire.address import authority
 from gateway.certificates import certificate_trouble
 from gateway.config import HttpConfig
-from gateway.http.accepting import AcceptFailures
 from gateway.http.app import GatewayApp, Limits
-from gateway.http.connection_limits import ConnectionLimits
 from gateway.http.enrollment import Enrollment
-from gateway.http.protocol import HttpProtocol
 from gateway.ports import DeviceBackend, FrontStatus, TokenCheck
 
 _log = logging.getLogger(__name__)
@@ -44,7 +42,6 @@ class HttpSettings:
             for a proxy in front.
         private_key: PEM file; None when the certificate's file holds it too.
         limits: what one device may ask.
-        connections: what one connection may send, and in what time.
     """
 
     host: str = "127.0.0.1"
@@ -52,14 +49,12 @@ class HttpSettings:
     certificate: Path | None = None
     private_key: Path | None = None
     limits: Limits = field(default_factory=Limits)
-    connections: ConnectionLimits = field(default_factory=ConnectionLimits)
 
 
 def http_settings(http: HttpConfig) -> HttpSettings:
     """The section ``http`` as settings of the front."""
-    limits = Limits(http.requests_per_minute)
-    connections = ConnectionLimits(body_s=http.body_timeout_s)
-    return HttpSettings(http.host, http.port, http.certificate, http.private_key, limits, connections)
+    limits = Limits(http.requests_per_minute, body_s=http.body_timeout_s)
+    return HttpSettings(http.host, http.port, http.certificate, http.private_key, limits)
 
 
 class HttpFront:
@@ -104,13 +99,12 @@ class HttpFront:
         """Where it listens, such as ``https://0.0.0.0:8443``; the port is the real one once it has started."""
         settings = self._settings
         host, port = self._socket.getsockname()[:2] if self._socket is not None else (settings.host, settings.port)
-        shown = f"[{host}]" if ":" in host else host
-        return f"{'http' if self._tls is None else 'https'}://{shown}:{port}"
+        return f"{'http' if self._tls is None else 'https'}://{authority(host, port)}"
 
     def start(self) -> None:
         """Begin; returns once devices can be served or, for a broker, once connecting has begun."""
         self._socket = _listen(self._settings.host, self._settings.port)
-        self._server = _Server(self._app, self._tls, self._settings.connections)
+        self._server = _Server(self._app, self._tls)
         self._thread = WatchedThread(self._serve, name="gateway-http", on_crash=self._on_crash)
         self._thread.start()
         self._server.wait_until_ready()
@@ -167,12 +161,12 @@ class HttpFront:
 class _Server(uvicorn.Server):
     """Uvicorn, which lets held polls go when it ends."""
 
-    def __init__(self, app: GatewayApp, tls: ssl.SSLContext | None, limits: ConnectionLimits) -> None:
+    def __init__(self, app: GatewayApp, tls: ssl.SSLContext | None) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
                 loop=_loop(),
-                http=HttpProtocol,
+                http="httptools",
                 ws="none",
                 lifespan="off",
                 log_config=None,
@@ -188,7 +182,6 @@ class _Server(uvicorn.Server):
             )
         )
         self._gateway_app = app
-        self._limits = limits
         self._ready = threading.Event()
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
@@ -198,25 +191,8 @@ class _Server(uvicorn.Server):
             self._ready.set()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        # As uvicorn does it, but for the time that a TLS handshake may take.
-        await self.lifespan.startup()
-        loop = asyncio.get_running_loop()
-        loop.set_exception_handler(AcceptFailures(_log, lambda: self.should_exit))
-        self.servers = [
-            await loop.create_server(
-                self._accept,
-                sock=listener,
-                ssl=self.config.ssl,
-                backlog=_BACKLOG,
-                ssl_handshake_timeout=None if self.config.ssl is None else self._limits.head_s,
-            )
-            for listener in sockets or ()
-        ]
-        self.started = True
+        await super().startup(sockets)
         asyncio.get_running_loop().call_soon(self._ready.set)
-
-    def _accept(self) -> HttpProtocol:
-        return HttpProtocol(self.config, self.server_state, self.lifespan.state, limits=self._limits)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._gateway_app.release()
@@ -276,6 +252,8 @@ def _listen(host: str, port: int) -> socket.socket:
     listener = socket.socket(family, kind, protocol)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)  # "::" is IPv4 too
         listener.bind(address)
         listener.listen(_BACKLOG)
     except OSError as error:

@@ -9,16 +9,9 @@ from typing import Any, Final
 from agent.wire import paths
 from agent.wire.command_states import OPEN, CommandStatus
 from agent.wire.limits import LONG_POLL_MAX_S, PAGE_DEFAULT, PAGE_MAX
-from gateway.http.answers import HttpAnswer, invalid
+from gateway.http.answers import invalid
 
 PARAMETERS: Final = frozenset({"status", "wait", "limit", "cursor", "order"})
-
-
-@dataclass(frozen=True, slots=True)
-class CommandPage(HttpAnswer):
-    """A page of commands, and the ids of what is on it."""
-
-    ids: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

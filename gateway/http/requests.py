@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import Any, Final, TypeVar
 from urllib.parse import parse_qsl, unquote
@@ -16,6 +17,9 @@ from gateway.http.answers import CallerGone, Fault, invalid, invalid_all, invali
 
 Model = TypeVar("Model", bound=BaseModel)
 
+BODY_S: Final = 30.0
+"""How long the body of a request may take."""
+
 _KEY_CHARACTERS: Final = 255
 _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
 
@@ -28,11 +32,12 @@ class HttpRequest:
         segments: the path as it was sent, split; each still percent-encoded.
     """
 
-    __slots__ = ("_receive", "_scope", "device_id", "headers", "method", "segments")
+    __slots__ = ("_body_s", "_receive", "_scope", "device_id", "headers", "method", "segments")
 
-    def __init__(self, scope: Scope, receive: Receive) -> None:
+    def __init__(self, scope: Scope, receive: Receive, body_s: float = BODY_S) -> None:
         self._scope = scope
         self._receive = receive
+        self._body_s = body_s
         self.device_id = ""
         self.method: str = scope["method"]
         # Of a header that comes twice the first one counts, as for the service.
@@ -112,7 +117,12 @@ class HttpRequest:
 
     async def json(self) -> Any:
         """The body as a JSON value."""
-        raw = await self._body()
+        try:
+            async with asyncio.timeout(self._body_s):
+                raw = await self._body()
+        except TimeoutError:
+            text = "The body of the request did not come in time."
+            raise Fault(408, "request_timeout", text, headers=((b"connection", b"close"),)) from None
         try:
             return parse_json(raw)
         except InvalidMessage as error:
@@ -120,7 +130,6 @@ class HttpRequest:
             raise invalid("body", issue) from None
 
     async def _body(self) -> bytes:
-        """The whole body; :class:`~gateway.http.connection_limits.ConnectionLimits` has its time."""
         self._check_headers()
         parts: list[bytes] = []
         size = 0

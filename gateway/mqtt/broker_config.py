@@ -17,13 +17,15 @@ import base64
 import contextlib
 import hmac
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from agent.adapters.files import give_to, replace_file
 from agent.errors import ConfigurationError
+from agent.process.identity import as_owner_of, owner_of
 from agent.wire import topics
 from agent.wire.limits import BODY_BYTES
 from agent.wire.secret import Secret
@@ -63,12 +65,13 @@ class BrokerSettings:
 
     Attributes:
         configuration: the file for mosquitto, usually in ``/etc/mosquitto/conf.d``.
-        directory: where passwords, rules and a copy of the certificate go: mosquitto reads them as its own user.
+        directory: where passwords, rules and a copy of the certificate go. Root's, when root writes them: the broker's
+            user reads them by its group.
         port: of the listener.
         host: the address to listen on; None listens on all.
         tls: the server's certificate; None is for loopback and closed test networks.
         standalone: mosquitto reads no other file; else its main file says where state and log go.
-        owner: who must be able to read passwords and keys; used only by root, and where there is such a user.
+        user: as whom mosquitto runs; used only by root, and where there is such a user.
     """
 
     configuration: Path
@@ -77,7 +80,7 @@ class BrokerSettings:
     host: str | None = None
     tls: CertificateFiles | None = None
     standalone: bool = False
-    owner: str = "mosquitto"
+    user: str = "mosquitto"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,42 +108,62 @@ def device_passwords(tokens: Iterable[StoredToken], now_s: float) -> dict[str, s
 
 
 def write_broker_config(
-    settings: BrokerSettings, devices: Mapping[str, str], gateways: Mapping[str, Secret]
+    settings: BrokerSettings, devices: Mapping[str, str], gateway: str, password: Secret
 ) -> WrittenBroker:
     """Write configuration, passwords and rules; what is there already and the same is left alone.
 
     Args:
         settings: where and how.
         devices: user name -> password entry, see :func:`device_passwords`.
-        gateways: user name -> password of each gateway; every gateway needs a name of its own.
+        gateway: the gateway's user name.
+        password: its password.
 
     Raises:
-        ConfigurationError: a gateway's name cannot be one or is a device's, or a file cannot be written.
+        ConfigurationError: the gateway's name cannot be one or is a device's, or a file cannot be written.
     """
-    _check_gateways(devices, gateways)
+    _check_gateway(devices, gateway)
+    refuse_foreign_folders("broker-config", settings.directory, settings.configuration.parent)
     passwords = settings.directory / PASSWORDS
     try:
         settings.directory.mkdir(mode=0o755, parents=True, exist_ok=True)
-        give_to(settings.directory, settings.owner)
         known = read_passwords(passwords)
-        entries = {name: _entry(password, known.get(name)) for name, password in gateways.items()} | dict(devices)
+        entries = {gateway: _entry(password, known.get(gateway)), **devices}
         text = "".join(f"{name}:{entry}\n" for name, entry in sorted(entries.items()))
         changed_passwords = _put(settings, passwords, text, 0o600)
-        changed_rules = _put(settings, settings.directory / RULES, rules(sorted(gateways)), 0o600)
-        changed_tls = [_put(settings, copy, original.read_text("utf-8"), 0o600) for original, copy in _copies(settings)]
+        changed_rules = _put(settings, settings.directory / RULES, rules(gateway), 0o600)
+        changed_tls = [
+            _put(settings, copy, as_owner_of(original, partial(original.read_text, "utf-8")), 0o600)
+            for original, copy in _copies(settings)
+        ]
         if settings.standalone:
             _state_of(settings).mkdir(mode=0o700, exist_ok=True)
-            give_to(_state_of(settings), settings.owner)
+            give_to(_state_of(settings), settings.user)  # mosquitto writes there
         changed = _put(settings, settings.configuration, configuration(settings), 0o644)
     except OSError as error:
         fault = f"{error.filename or settings.directory} cannot be written: {error.strerror}; use sudo, or name others"
         raise ConfigurationError([fault], "broker-config") from None
     lines = (
-        _line(passwords, f"{len(devices)} device(s), {len(gateways)} gateway(s)", changed=changed_passwords),
+        _line(passwords, f"{len(devices)} device(s) and the gateway", changed=changed_passwords),
         _line(settings.directory / RULES, "each device reaches its own topics only", changed=changed_rules),
         _line(settings.configuration, f"port {settings.port}, {'TLS' if settings.tls else 'no TLS'}", changed=changed),
     )
     return WrittenBroker(lines, restart=changed, reload=changed_passwords or changed_rules or any(changed_tls))
+
+
+def refuse_foreign_folders(command: str, *folders: Path) -> None:
+    """Root writes the broker's files only where nobody else can put a link in their place.
+
+    Raises:
+        ConfigurationError: a folder is another user's.
+    """
+    faults = [
+        f"{folder} belongs to {owner.name}, who could lead root to any file: chown -R root {folder}, or run this as "
+        f"{owner.name}"
+        for folder in folders
+        if os.geteuid() == 0 and (owner := owner_of(folder)) is not None
+    ]
+    if faults:
+        raise ConfigurationError(faults, command)
 
 
 def read_passwords(path: Path) -> dict[str, str]:
@@ -156,22 +179,25 @@ def read_passwords(path: Path) -> dict[str, str]:
     return {name: entry for name, _, entry in (line.partition(":") for line in lines)}
 
 
-def gateway_password(path: Path, make: Callable[[int], str], owner: int) -> Secret:
+def gateway_password(path: Path, make: Callable[[int], str], user: str) -> Secret:
     """The gateway's own password at the broker, out of its file; made where there is none.
 
     Args:
         path: the file, mode 600.
         make: text out of so many random bytes, such as :func:`secrets.token_urlsafe`.
-        owner: user id of who shall read it, when root runs this.
+        user: whose group may read it, when root makes it.
 
     Raises:
         ConfigurationError: it cannot be read or written, or is empty.
     """
-    try:
+
+    def read() -> str:
         if not path.exists():
-            replace_file(path, make(_PASSWORD_BYTES) + "\n", 0o600)
-            give_to(path, owner)
-        text = path.read_text("utf-8").strip()
+            replace_file(path, make(_PASSWORD_BYTES) + "\n", 0o600, group=user)
+        return path.read_text("utf-8").strip()
+
+    try:
+        text = as_owner_of(path, read)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise ConfigurationError([f"{path} cannot be read or written: {reason}; use sudo"], "broker-config") from None
@@ -181,15 +207,14 @@ def gateway_password(path: Path, make: Callable[[int], str], owner: int) -> Secr
     return Secret(text)
 
 
-def rules(gateways: Sequence[str]) -> str:
+def rules(gateway: str) -> str:
     """The ACL file: directions as docs/protocol.md gives them, everything else refused."""
     lines = ["# %u is the user name that was checked: its own topics, and in its own direction only."]
     lines += [f"pattern read {ROOT}/%u/{topic}" for topic in _TO_DEVICE]
     lines += [f"pattern write {ROOT}/%u/{topic}" for topic in _FROM_DEVICE]
-    for name in gateways:
-        lines += ["", f"user {name}"]
-        lines += [f"topic read {topic}" for topic in topics.GATEWAY_FILTERS]
-        lines += [f"topic write {ROOT}/+/{topic}" for topic in _TO_DEVICE]
+    lines += ["", f"user {gateway}"]
+    lines += [f"topic read {topic}" for topic in topics.GATEWAY_FILTERS]
+    lines += [f"topic write {ROOT}/+/{topic}" for topic in _TO_DEVICE]
     return _HEAD + "\n".join(lines) + "\n"
 
 
@@ -224,17 +249,14 @@ def configuration(settings: BrokerSettings) -> str:
     return _HEAD + "\n".join(lines) + "\n"
 
 
-def _check_gateways(devices: Mapping[str, str], gateways: Mapping[str, Secret]) -> None:
-    faults = []
-    for name in gateways:
-        if not name or topics.user_name(name) != name:
-            faults.append(f"the gateway's user name {name!r} may have letters, digits and . _ ~ - only")
-        elif name in devices:
-            faults.append(f"the gateway's user name {name!r} is a device's id, too: give the gateway another one")
-    if not gateways:
-        faults.append("without a user of its own the gateway cannot connect: name one")
-    if faults:
-        raise ConfigurationError(faults, "broker-config")
+def _check_gateway(devices: Mapping[str, str], name: str) -> None:
+    fault = ""
+    if not name or topics.user_name(name) != name:
+        fault = f"the gateway's user name {name!r} may have letters, digits and . _ ~ - only"
+    elif name in devices:
+        fault = f"the gateway's user name {name!r} is a device's id, too: give the gateway another one"
+    if fault:
+        raise ConfigurationError([fault], "broker-config")
 
 
 def _entry(password: Secret, known: str | None) -> str:
@@ -248,11 +270,9 @@ def _entry(password: Secret, known: str | None) -> str:
 
 def _put(settings: BrokerSettings, path: Path, text: str, mode: int) -> bool:
     if path.exists() and path.read_text("utf-8") == text:
-        give_to(path, settings.owner)
         return False
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    replace_file(path, text, mode)
-    give_to(path, settings.owner)
+    replace_file(path, text, mode, group=settings.user)
     return True
 
 

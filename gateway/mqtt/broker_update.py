@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from agent.adapters.files import give_to, replace_file
+from agent.adapters.files import replace_file
 from agent.errors import ConfigurationError
-from gateway.mqtt.broker_config import PASSWORDS, RULES, read_passwords
+from gateway.mqtt.broker_config import PASSWORDS, RULES, read_passwords, refuse_foreign_folders
 
 _USER = "user "
 
 
-def update_passwords(directory: Path, devices: Mapping[str, str], owner: str) -> bool:
-    """Write the passwords of the present devices; those of the gateways stay, as do rules, listener and certificate.
+def update_passwords(directory: Path, devices: Mapping[str, str], user: str) -> bool:
+    """Write the passwords of the present devices; that of the gateway stays, as do rules, listener and certificate.
 
     Args:
         directory: where ``broker-config`` has put its files.
         devices: user name -> password entry, see :func:`~gateway.mqtt.broker_config.device_passwords`.
-        owner: the broker's user, who must be able to read them.
+        user: as whom the broker runs, whose group may read what root writes.
 
     Returns:
         Whether they have changed, so that mosquitto has to read them again.
@@ -26,6 +26,7 @@ def update_passwords(directory: Path, devices: Mapping[str, str], owner: str) ->
     Raises:
         ConfigurationError: ``broker-config`` was not run before, or the file cannot be written.
     """
+    refuse_foreign_folders("broker-update", directory)
     path = directory / PASSWORDS
     try:
         rules = (directory / RULES).read_text("utf-8").splitlines()
@@ -36,8 +37,7 @@ def update_passwords(directory: Path, devices: Mapping[str, str], owner: str) ->
         new = "".join(f"{name}:{entry}\n" for name, entry in sorted(entries.items()))
         if new == text:
             return False
-        replace_file(path, new, 0o600, durable=True)
-        give_to(path, owner)
+        replace_file(path, new, 0o600, durable=True, group=user)
     except FileNotFoundError as error:
         fault = f"{error.filename} is not there: run device-gateway broker-config first, or give --dir"
         raise ConfigurationError([fault], "broker-update") from None

@@ -1,9 +1,7 @@
 """The MQTT front: passes what devices publish to the backend, and publishes their commands to them.
 
 Each message from a device is acknowledged to the broker only when the backend has committed it (or never will), after
-the receipt that the device waits for: see :mod:`agent.wire.mqtt_messages`. A shared subscription lets several gateways
-behind one broker, or a cluster of brokers, split the devices' readings and results; each of them receives that a device
-comes and goes, since any of them may hold its commands.
+the receipt that the device waits for: see :mod:`agent.wire.mqtt_messages`.
 """
 
 from __future__ import annotations
@@ -52,7 +50,6 @@ class MqttSettings:
     Attributes:
         client_id: differs from gateway to gateway.
         password_file: None without a password; read again for each connection.
-        group: of the shared subscription; empty subscribes alone, for brokers that know none.
     """
 
     host: str
@@ -61,9 +58,7 @@ class MqttSettings:
     user_name: str | None = None
     password_file: Path | None = None
     tls: Tls | None = None
-    websocket_path: str | None = None
     version: Literal["auto", "5", "3.1.1"] = "auto"
-    group: str = "gateway"
     keepalive_s: int = 30
     session_expiry_s: int = 3600
 
@@ -77,9 +72,7 @@ def mqtt_settings(mqtt: MqttFrontConfig, client_id: str) -> MqttSettings:
         user_name=mqtt.user_name,
         password_file=mqtt.password_file,
         tls=Tls(mqtt.ca_file, mqtt.cert_file, mqtt.key_file) if mqtt.tls else None,
-        websocket_path=mqtt.websocket_path,
         version=mqtt.version,
-        group=mqtt.group,
         keepalive_s=mqtt.keepalive_s,
         session_expiry_s=mqtt.session_expiry_s,
     )
@@ -100,7 +93,7 @@ class MqttFront:
         settings: where the broker is.
         backend: takes what devices give.
         serves: whether a device has a token here; messages of others are dropped and counted.
-        own: the devices whose commands this gateway fetches: it alone sends them notices unasked.
+        devices: all of them with a token here.
         clock: for waiting.
         fraction: random numbers in [0, 1), for back-off.
         service_now: the service's clock, seconds since the epoch, which devices are sent; None takes this machine's.
@@ -116,7 +109,7 @@ class MqttFront:
         backend: DeviceBackend,
         *,
         serves: Callable[[str], bool],
-        own: Callable[[], Collection[str]],
+        devices: Callable[[], Collection[str]],
         clock: Clock,
         fraction: Callable[[], float],
         service_now: Callable[[], float] | None = None,
@@ -126,20 +119,19 @@ class MqttFront:
         self._settings = settings
         self._backend = backend
         self._serves = serves
-        self._own = own
+        self._devices = devices
         self._clock = clock
         self._counts: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._failure_log = FailureLog(_log, self._now_s, repeat_after_s)
         self._held: list[_Held] = []
         self._stopping = threading.Event()
-        split = [topics.shared(settings.group, each) if settings.group else each for each in topics.SPLIT_FILTERS]
         self._connection = MqttConnection(
             _broker(settings),
             token=self._password,
             version=settings.version,
             role=Role(
-                subscriptions=tuple((each, 1) for each in (*split, topics.STATUS_FILTER)),
+                subscriptions=tuple((each, 1) for each in topics.GATEWAY_FILTERS),
                 on_arrival=self._arrived,
                 on_up=self._on_connected,
             ),
@@ -208,11 +200,11 @@ class MqttFront:
             return Secret("")
 
     def _on_connected(self, session: Session) -> None:
-        # Not settled here: where two gateways share a client id, or a broker flaps, each turn would be logged.
+        # Not settled here: where the broker flaps, each turn would be logged.
         text = f"mqtt=connected {self._connection.broker}, MQTT {session.version}"
         self._log_failure("connected", text, logging.INFO)
         self._publisher.publish_all()
-        self._notices.greet(self._own())
+        self._notices.greet(self._devices())
 
     def _went_down(self, error: Offline, wait_s: float) -> None:
         self._count("connections_lost")
@@ -308,10 +300,9 @@ class MqttFront:
             self._drop(arrival, "bad_status", f"device {device_id[:80]}: {error}")
             return
         online = status.status == "online"
-        self._backend.seen(device_id, Transport.MQTT, online=online, firmware=status.firmware_version)
+        self._backend.seen(device_id, Transport.MQTT, online=online)
         if online:
-            if device_id in self._own():
-                self._notices.notify(device_id)
+            self._notices.notify(device_id)
             self._publisher.publish(device_id, again=True)
         self._connection.acknowledge(arrival)
 
@@ -438,7 +429,6 @@ def _broker(settings: MqttSettings) -> Broker:
         settings.port,
         settings.client_id,
         tls=settings.tls,
-        websocket_path=settings.websocket_path,
         keepalive_s=settings.keepalive_s,
         session_expiry_s=settings.session_expiry_s,
         user_name=settings.user_name,

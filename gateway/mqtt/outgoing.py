@@ -119,7 +119,6 @@ class CommandPublisher:
         before = set() if again else self._published.get(device_id, set())
         now_open = {str(record["id"]): record for record in records}
         done = before & now_open.keys()
-        sent: list[str] = []
         taken_back, took_all = self._take_back(device_id, self._published.get(device_id, set()) - now_open.keys())
         done |= taken_back
         for command_id, record in now_open.items():
@@ -133,12 +132,10 @@ class CommandPublisher:
             if not took_all:
                 break
             done.add(command_id)
-            sent.append(command_id)
         if done:
             self._published[device_id] = done
         else:
             self._published.pop(device_id, None)
-        self._backend.delivered(device_id, sent)
         return took_all
 
     def _take_back(self, device_id: str, vanished: set[str]) -> tuple[set[str], bool]:

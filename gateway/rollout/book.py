@@ -18,7 +18,7 @@ from typing import Any, Final, Self
 
 from agent.errors import ConfigurationError
 from agent.wire.base import JsonObject
-from gateway.devices.owned_file import create_owned
+from gateway.devices.new_file import create_empty
 from gateway.rollout.plan import Counts, DeviceState, Limits
 
 _VERSION: Final = 1
@@ -109,9 +109,9 @@ class RolloutBook:
         """
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            create_owned(path)
+            create_empty(path)
         except OSError as error:
-            fix = "run it as the gateway's user or as root, or give --folder"
+            fix = "run it as the gateway's user, or as root, or give --folder"
             raise ConfigurationError([f"{path} cannot be made: {error.strerror}; {fix}"], "rollout") from None
         book = cls(_connect(path))
         try:
@@ -278,7 +278,7 @@ def _version(connection: sqlite3.Connection) -> int:
 def _unusable(path: Path, error: sqlite3.Error) -> str:
     if "locked" in str(error):
         return f"another process works on this rollout ({path}): wait for it, or end it"
-    return f"{path} cannot be used: {error}; run it as the gateway's user or as root, or restore the file"
+    return f"{path} cannot be used: {error}; run it as the gateway's user, or as root, or restore the file"
 
 
 def _row(values: Iterable[Any]) -> Row:

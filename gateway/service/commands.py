@@ -108,11 +108,6 @@ class CommandRequests(RequestSource[str]):
             self._served = set(device_ids)
         self._wake()
 
-    def asks_about(self, device_id: str) -> bool:
-        """Whether the service is asked about this device."""
-        with self._lock:
-            return device_id in self._served
-
     def hint(self, device_id: str) -> None:
         """Ask about this device soon: there may be news."""
         with self._lock:

@@ -65,11 +65,6 @@ class Meter:
         with self._lock:
             return self._budget.state(self._monotonic())
 
-    def pace_per_s(self, kind: Kind) -> float | None:
-        """The rate that this kind is sure of when all kinds are busy, requests per second; None without a quota."""
-        with self._lock:
-            return self._budget.pace_per_s(kind)
-
     def close(self) -> None:
         """End every wait for a grant, with an exception in its thread."""
         self._closing.set()

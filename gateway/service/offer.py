@@ -74,8 +74,6 @@ class Offer(Discovery, RequestSource[str]):
         self._withdrawn: dict[str, str] = {}
         self._failures = 0
         self._due_s = 0.0
-        self.has_changed = False
-        """The service announces something else, or another version, than the store remembers of it."""
 
     def begin(self) -> None:
         """Take over what an earlier process found out.
@@ -180,7 +178,6 @@ class Offer(Discovery, RequestSource[str]):
             self._keep()
         if is_news:
             self._on_described(self.describe())
-            self.has_changed = is_other
             self._on_change()
 
     def release(self, item: str) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import math
 import threading
-from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from pydantic import ValidationError
@@ -24,7 +23,6 @@ from agent.wire.sensor_data import PostSensorData
 from agent.wire.times import parse_time
 from gateway.backend import Backend
 from gateway.core.budget import Kind
-from gateway.core.thinning import ThinningPolicy
 from gateway.service.offer import UNKNOWN_LOOK_S, Offer
 from gateway.service.worker import RequestSource, RetryGate
 from gateway.store.gateway_store import GatewayStore
@@ -34,7 +32,6 @@ from gateway.store.values import Batch
 _log = logging.getLogger(__name__)
 
 _LOOK_S: Final = 30.0
-_THINNED_EVERY_S: Final = 60.0
 # A reading that the service answers with an unclear 404 lets the others go first for so long.
 _DEFER_S: Final = 600.0
 # Method not allowed, not implemented: of a path that takes single readings it is said of arrays.
@@ -54,9 +51,7 @@ class ReadingRequests(RequestSource[Batch]):
         backend: takes the devices that the service does not know.
         clock: for waiting.
         gate: for log lines.
-        policy: what becomes of readings when the quota is short and there are no batches.
         gather_s: how long a reading may wait for company, seconds.
-        pace_per_s: requests with readings per second that the quota allows; None while it is not known.
     """
 
     name = "readings"
@@ -71,9 +66,7 @@ class ReadingRequests(RequestSource[Batch]):
         backend: Backend,
         clock: Clock,
         gate: RetryGate,
-        policy: ThinningPolicy,
         gather_s: float,
-        pace_per_s: Callable[[], float | None] = lambda: None,
     ) -> None:
         self._client = client
         self._offer = offer
@@ -81,17 +74,13 @@ class ReadingRequests(RequestSource[Batch]):
         self._backend = backend
         self._clock = clock
         self._gate = gate
-        self._policy = policy
         self._gather_s = gather_s
-        self._pace_per_s = pace_per_s
         self._lock = threading.Lock()
         self._in_hand: set[int] = set()
         self._due_s = 0.0
         self._takes_arrays = False
         self._array_refusal = ""
         self._taken_alone = 0
-        self._thinned: tuple[int, int] | None = None
-        self._thinned_said_s = -math.inf
 
     def wake(self) -> bool:
         """Note that something new waits; True when that was not known."""
@@ -108,14 +97,12 @@ class ReadingRequests(RequestSource[Batch]):
     def take(self) -> Batch | None:
         """The next item, for this worker alone until :meth:`release`; None when there is none."""
         limit = BATCH_MAX if self._offer.offers(BATCH_SENSOR_DATA) else 1
-        policy = self._policy if limit == 1 else None
-        pace_per_s = self._pace_per_s()
         moment = self._clock.now()
         with self._lock:
             self._due_s = moment.monotonic_s + _LOOK_S
             busy = frozenset(self._in_hand)
         while True:
-            batch = self._next(limit, moment.wall_s, policy, busy, pace_per_s)
+            batch = self._store.call(partial(self._next, limit, moment.wall_s, busy))
             if batch is None:
                 return None
             with self._lock:
@@ -127,34 +114,9 @@ class ReadingRequests(RequestSource[Batch]):
                     return batch
                 busy = frozenset(self._in_hand)
 
-    def _next(
-        self, limit: int, now_s: float, policy: ThinningPolicy | None, busy: frozenset[int], pace_per_s: float | None
-    ) -> Batch | None:
-        def work(store: GatewayStore) -> tuple[Batch | None, int, int]:
-            counters = store.counters.all()
-            merged, left_out = counters.get("readings_merged", 0), counters.get("readings_left_out", 0)
-            return store.readings.next_batch(limit, now_s, policy, busy, pace_per_s), merged, left_out
-
-        batch, merged, left_out = self._store.call(work)
-        self._log_thinning(merged, left_out)
-        return batch
-
-    def _log_thinning(self, merged: int, left_out: int) -> None:
-        """Detail is lost where readings are merged or left out: a line a minute says how much."""
-        now_s = self._clock.now().monotonic_s
-        with self._lock:
-            before = self._thinned
-            if before is None:
-                self._thinned = (merged, left_out)  # what an earlier process did, it has said
-                return
-            if (merged, left_out) == before or now_s - self._thinned_said_s < _THINNED_EVERY_S:
-                return
-            self._thinned, self._thinned_said_s = (merged, left_out), now_s
-        text = (
-            "readings=thinned the quota is too short for all: %d readings were merged into others and %d left out "
-            "since the last line (%d and %d ever); see readings.when_short, or get a larger quota"
-        )
-        _log.warning(text, merged - before[0], left_out - before[1], merged, left_out)
+    @staticmethod
+    def _next(limit: int, now_s: float, busy: frozenset[int], store: GatewayStore) -> Batch | None:
+        return store.readings.next_batch(limit, now_s, busy)
 
     def release(self, item: Batch) -> None:
         """The worker is done with the item, successful or not. See :class:`RequestSource`."""

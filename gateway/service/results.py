@@ -28,7 +28,7 @@ _AFTER_S: Final = 60.0
 _AWAY: Final = frozenset({502, 503, 504})
 
 NO_HOME: Final = "no_home"
-"""How the reason of a result begins that the service may take when it has changed."""
+"""How the reason of a result begins that the service has no place for."""
 
 
 class ResultRequests(RequestSource[WaitingResult]):
@@ -98,7 +98,7 @@ class ResultRequests(RequestSource[WaitingResult]):
         try:
             self._report(item)
         except NotFound as error:
-            refusal = f"{NO_HOME}: {error}"  # no endpoint, no table: another version may have one
+            refusal = f"{NO_HOME}: {error}"  # no endpoint, no table
             if error.error == _NO_COMMAND:
                 refusal, state = str(error), StoredState.UNKNOWN
         except (Conflict, Refused) as error:
@@ -113,20 +113,6 @@ class ResultRequests(RequestSource[WaitingResult]):
         self._store.call(lambda store: store.commands.result_settled(item, refusal, state, now_s))
         with self._lock:
             self._tries.pop(item.seq, None)
-
-    def offer_again(self) -> int:
-        """The service is another one, or another version: what it had no home for is reported again; how many.
-
-        Raises:
-            StorageError: the store cannot be read or written.
-        """
-        again = self._store.call(lambda store: store.commands.report_again(NO_HOME, self._clock.now().wall_s))
-        with self._lock:
-            self._products.clear()
-            self._due_s = 0.0
-        if again:
-            _log.info("results=again %d results that had no home are reported again: the service has changed", again)
-        return again
 
     def _tried(self, item: WaitingResult, error: ServiceError) -> str | None:
         """Why the result is put aside now; None while it is tried again.

@@ -131,7 +131,7 @@ class CommandRows:
                 self._write_record(device_id, command.id, command.record)
                 gone += 1
             elif state == StoredState.GONE and command.is_open and look.is_truth:
-                # Open again: the service was set back, or another gateway's word came late. Its list is the truth.
+                # Open again: the service was set back. Its list is the truth.
                 self._move(device_id, command.id, _OPEN, now_s)
         self._counters.add("commands_fetched", len(new))
         self._counters.add("commands_gone", gone)
@@ -201,14 +201,6 @@ class CommandRows:
         self._counters.add("commands_gone", len(rows))
         return sorted({device_id for device_id, _ in rows})
 
-    def count_delivery(self, device_id: str, ids: Sequence[str]) -> None:
-        """Note that commands were handed to the device."""
-        self._db.executemany(
-            "UPDATE command SET deliveries = deliveries + 1 WHERE device_id = ? AND id = ?",
-            [(device_id, id_) for id_ in ids],
-        )
-        self._counters.add("commands_delivered", len(ids))
-
     def by_state(self) -> dict[str, int]:
         """How many commands are in each state."""
         return dict(self._db.execute("SELECT state, count(*) FROM command GROUP BY state ORDER BY state").fetchall())
@@ -218,7 +210,7 @@ class CommandRows:
     def take_result(self, device_id: str, command_id: str, result: CommandResult, now_s: float) -> JsonObject:
         """Keep a device's word about a command; the record afterwards. The first final word counts.
 
-        A command that is not known here may be another gateway's: the service decides about it. Of one device at most
+        About a command that is not known here the service decides. Of one device at most
         :data:`STRANGERS_MAX` such results are kept at a time; once it did not know as many, no further one is taken.
 
         Raises:
@@ -302,31 +294,6 @@ class CommandRows:
         self._remove_result("seq = ?", waiting.seq)
         if waiting.status != "in_progress":
             self._move(waiting.device_id, waiting.command_id, state, now_s)
-
-    def report_again(self, reason: str, now_s: float) -> int:
-        """Results that were set aside with a reason that begins so wait for the service again; how many.
-
-        A command that got another result meanwhile keeps that one.
-        """
-        rows = self._db.execute(
-            "SELECT seq, device_id, body FROM set_aside WHERE kind = 'result' AND substr(reason, 1, ?) = ?"
-            " ORDER BY seq",
-            (len(reason), reason),
-        ).fetchall()
-        again = 0
-        for seq, device_id, body in rows:
-            members = json.loads(body)
-            result = CommandResult(status=members["status"], result=members.get("result"), error=members.get("error"))
-            command_id = str(members["command_id"])
-            found = self._db.execute(
-                "SELECT 1 FROM result WHERE device_id = ? AND command_id = ?", (device_id, command_id)
-            ).fetchone()
-            if found is None:
-                self._put_result(device_id, command_id, result, now_s)
-                again += 1
-            self._db.execute("DELETE FROM set_aside WHERE seq = ?", (seq,))
-        self._counters.add("results_offered_again", again)
-        return again
 
     # --- inside ---------------------------------------------------------------------------------------------------
 

@@ -133,19 +133,15 @@ class GatewayStore:
     def put_presence(self, devices: Mapping[str, Presence]) -> None:
         """Save when these devices were last seen."""
         self._db.executemany(
-            "INSERT INTO device VALUES (?, ?, ?, ?, ?) ON CONFLICT (device_id) DO UPDATE SET"
-            " transport = excluded.transport, online = excluded.online, seen_wall_s = excluded.seen_wall_s,"
-            " firmware = coalesce(excluded.firmware, firmware)",
-            [
-                (device_id, seen.transport, seen.online, seen.seen_wall_s, seen.firmware)
-                for device_id, seen in devices.items()
-            ],
+            "INSERT INTO device VALUES (?, ?, ?, ?) ON CONFLICT (device_id) DO UPDATE SET"
+            " transport = excluded.transport, online = excluded.online, seen_wall_s = excluded.seen_wall_s",
+            [(device_id, seen.transport, seen.online, seen.seen_wall_s) for device_id, seen in devices.items()],
         )
 
     def presence(self) -> dict[str, Presence]:
         """When each device was last seen."""
-        rows = self._db.execute("SELECT device_id, transport, online, seen_wall_s, firmware FROM device")
-        return {row[0]: Presence(row[1], bool(row[2]), row[3], row[4]) for row in rows}
+        rows = self._db.execute("SELECT device_id, transport, online, seen_wall_s FROM device")
+        return {row[0]: Presence(row[1], bool(row[2]), row[3]) for row in rows}
 
     def setting(self, name: str) -> str | None:
         """A value that must survive a restart."""

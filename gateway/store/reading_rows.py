@@ -13,7 +13,6 @@ from agent.core.values import JsonObject
 from agent.wire.json_text import encode_json
 from agent.wire.limits import BATCH_MAX, BODY_BYTES
 from agent.wire.times import to_rfc3339
-from gateway.core.thinning import ThinningPolicy, Waiting, thin
 from gateway.ports import NewReading
 from gateway.store.totals import Counters, Usage
 from gateway.store.values import Batch
@@ -28,7 +27,6 @@ Row = tuple[int, str, float, str, float]
 """A row of ``reading``."""
 
 _SELECT: Final = "SELECT seq, device_id, recorded_at, body, taken_wall_s FROM reading"
-_COUNT_EVERY_S: Final = 60.0
 # Brackets and commas of an array, with room to spare.
 _ARRAY_BYTES: Final = 4096
 
@@ -46,8 +44,6 @@ class ReadingRows:
         self._db = connection
         self._counters = counters
         self._usage = usage
-        self._devices = 0
-        self._devices_counted_s = -math.inf
 
     def take(self, device_id: str, readings: Sequence[NewReading], now_s: float) -> int:
         """Keep what is new; how many were.
@@ -78,9 +74,7 @@ class ReadingRows:
         self,
         limit: int,
         now_s: float,
-        policy: ThinningPolicy | None = None,
         but_not: Collection[int] = (),
-        pace_per_s: float | None = None,
     ) -> Batch | None:
         """What goes to the service as the next request; None when nothing waits.
 
@@ -88,11 +82,8 @@ class ReadingRows:
 
         Args:
             limit: how many readings one request carries.
-            now_s: epoch seconds, for how long the oldest has waited.
-            policy: what becomes of a device's readings when one request carries one reading and the quota is short;
-                None keeps all.
+            now_s: epoch seconds.
             but_not: ids of batches that are being sent now.
-            pace_per_s: requests with readings per second that the quota allows.
         """
         waiting = self._waiting_batch(but_not, now_s)
         if waiting is not None:
@@ -100,9 +91,6 @@ class ReadingRows:
         rows = self._db.execute(f"{_SELECT} ORDER BY seq LIMIT ?", (limit,)).fetchall()
         if not rows:
             return self._waiting_batch(but_not, math.inf)
-        if policy is not None and policy.is_short(now_s - rows[0][4]):
-            self._thin(rows[0][1], policy.for_fleet(self._devices_waiting(now_s), pace_per_s))
-            return self._waiting_batch(but_not, now_s)
         return self._together(rows)
 
     def _waiting_batch(self, but_not: Collection[int], now_s: float) -> Batch | None:
@@ -126,28 +114,6 @@ class ReadingRows:
                 break
             bodies.append(body)
         return self._move(rows[: len(bodies)], bodies)
-
-    def _thin(self, device_id: str, policy: ThinningPolicy) -> None:
-        """Join or leave out readings of one device; each record becomes a batch of its own."""
-        rows = self._db.execute(
-            f"{_SELECT} WHERE device_id = ? ORDER BY seq LIMIT ?", (device_id, BATCH_MAX)
-        ).fetchall()
-        by_seq = {row[0]: row for row in rows}
-        thinned = thin([Waiting(row[0], json.loads(row[3]), row[2]) for row in rows], policy)
-        for record in thinned.records:
-            self._move([by_seq[seq] for seq in record.keys], [_body(device_id, record.values, record.at_s)])
-        left_out = [by_seq[seq] for seq in thinned.left_out]
-        self._forget(left_out)
-        self._usage.free(readings=len(left_out), size_bytes=sum(len(row[3]) for row in left_out))
-        self._counters.add("readings_merged", thinned.merged)
-        self._counters.add("readings_left_out", len(left_out))
-
-    def _devices_waiting(self, now_s: float) -> int:
-        """How many devices have readings here; counted once a minute, since it looks at every row."""
-        if not 0 <= now_s - self._devices_counted_s < _COUNT_EVERY_S:
-            [self._devices] = self._db.execute("SELECT COUNT(DISTINCT device_id) FROM reading").fetchone()
-            self._devices_counted_s = now_s
-        return self._devices
 
     def _move(self, rows: Sequence[Row], bodies: Sequence[JsonObject]) -> Batch:
         """Put readings into a batch."""

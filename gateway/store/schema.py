@@ -31,12 +31,11 @@ CREATE TABLE setting (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE counter (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE incident (id INTEGER PRIMARY KEY, wall_s REAL NOT NULL, text TEXT NOT NULL);
 CREATE TABLE device (
-    device_id TEXT PRIMARY KEY, transport TEXT NOT NULL, online INTEGER NOT NULL, seen_wall_s REAL NOT NULL,
-    firmware TEXT
+    device_id TEXT PRIMARY KEY, transport TEXT NOT NULL, online INTEGER NOT NULL, seen_wall_s REAL NOT NULL
 ) WITHOUT ROWID;
 CREATE TABLE command (
     seq INTEGER PRIMARY KEY, device_id TEXT NOT NULL, id TEXT NOT NULL, state TEXT NOT NULL, record TEXT NOT NULL,
-    created_at REAL, expires_at REAL, changed_wall_s REAL NOT NULL, deliveries INTEGER NOT NULL DEFAULT 0,
+    created_at REAL, expires_at REAL, changed_wall_s REAL NOT NULL,
     UNIQUE (device_id, id)
 );
 CREATE INDEX command_open ON command (seq) WHERE state = 'open';

@@ -136,7 +136,6 @@ class Presence:
     transport: str
     online: bool
     seen_wall_s: float
-    firmware: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

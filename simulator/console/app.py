@@ -39,11 +39,9 @@ class Console:
     """
 
     def __init__(self, service: Service, settings: RunSettings | None = None) -> None:
-        # With a certificate of its own the service has a plain address for this machine beside the other one.
-        secure = (service.config.public_url or "").startswith("https:")
         folder = service.config.data_dir
         file = SessionFile(folder) if folder is not None else None
-        self.sessions = Sessions(_cookie_name(service), secure=secure, now_s=time.time, file=file)
+        self.sessions = Sessions(_cookie_name(service), now_s=time.time, file=file)
         changes, labels = Changes(service), LabelWork()
         runs = Runs(service, settings or RunSettings())
 
@@ -85,7 +83,7 @@ class Console:
             token = _token_of(call) if page.path == "/" and call.scope["method"] == "GET" else None
             if token is not None:
                 host = given.get(b"host", b"").decode("latin-1")
-                cookie = self.sessions.open(token, host, is_secure=call.scope["scheme"] == "https")
+                cookie = self.sessions.open(token, host)
                 if cookie is not None:
                     return see_other("/", (b"set-cookie", cookie.encode()))
                 if self.sessions.find(given) is not None:  # such as the link opened again from the history

@@ -57,7 +57,7 @@ def make_record(service: Service, token: str) -> ConsoleLinkRecord:
     """The addresses of a link."""
     config = service.config
     network: list[str] = []
-    if config.public_url is None and config.host in _EVERYWHERE:
+    if config.host in _EVERYWHERE:
         own = urlsplit(service.public_url)
         network = [f"{own.scheme}://{address}:{own.port}{entry_path(token)}" for address in network_addresses()]
     return {"url": service.public_url + entry_path(token), "network_urls": network, "expires_in_s": LINK_S}

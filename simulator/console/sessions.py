@@ -47,16 +47,12 @@ class Sessions:
 
     Args:
         cookie: the name of the cookie; services on one machine share their cookies, so each has a name of its own.
-        secure: whether pages are reached over https only.
         now_s: seconds since the epoch, by the machine's clock.
         file: where sessions are kept for the service's next start; None for nowhere.
     """
 
-    def __init__(
-        self, cookie: str, *, secure: bool, now_s: Callable[[], float], file: SessionFile | None = None
-    ) -> None:
+    def __init__(self, cookie: str, *, now_s: Callable[[], float], file: SessionFile | None = None) -> None:
         self._cookie = cookie
-        self._secure = secure
         self._now_s = now_s
         self._links: OrderedDict[bytes, float] = OrderedDict()
         self._file = file
@@ -70,13 +66,12 @@ class Sessions:
             self._links.popitem(last=False)
         return token
 
-    def open(self, token: str, host: str, *, is_secure: bool = False) -> str | None:
+    def open(self, token: str, host: str) -> str | None:
         """Use up a link.
 
         Args:
             token: of the link.
             host: that the browser came to.
-            is_secure: it came over TLS.
 
         Returns:
             The value of ``Set-Cookie`` for the new session; None when the link is unknown, used or too old.
@@ -89,8 +84,7 @@ class Sessions:
         while len(self._kept) > SESSIONS_MAX:
             self._kept.popitem(last=False)
         self._write()
-        cookie = f"{self._cookie}={value}; HttpOnly; SameSite=Strict; Path=/; Max-Age={SESSION_S}"
-        return f"{cookie}; Secure" if self._secure or is_secure else cookie
+        return f"{self._cookie}={value}; HttpOnly; SameSite=Strict; Path=/; Max-Age={SESSION_S}"
 
     def find(self, given: Mapping[bytes, bytes]) -> Session | None:
         """The session of a request with these headers; None when there is none, or it has ended."""

@@ -77,8 +77,3 @@ def answer_file(path: str, *, gzipped: bool) -> Answer | None:
 @cache
 def _gzipped(path: str) -> bytes:
     return gzip.compress(read_files()[path], 9, mtime=0)
-
-
-def compressed_bytes() -> int:
-    """What all files take over the wire."""
-    return sum(len(_gzipped(path)) for path in read_files())

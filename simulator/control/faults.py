@@ -45,8 +45,6 @@ def faults_group() -> None:
 @option("--next", "next_", type=click.IntRange(min=1), help="So many times, then never again.")
 @option("--probability", type=click.FloatRange(0, 1, min_open=True), help="Of each request, by chance.")
 @option("--seed", type=click.IntRange(min=0), help="Of what is drawn; the same one draws the same.")
-@option("--from", "from_", metavar="TIME", help="From this time of the service's clock on: 2026-01-01T12:00:00Z.")
-@option("--until", metavar="TIME", help="Before this time of the service's clock.")
 @option("--json", "as_json", is_flag=True, help="Print the fault as JSON.")
 def add_command(
     *,
@@ -68,7 +66,7 @@ def add_command(
         wanted = read_effect(effect, "EFFECT")
     except Invalid as error:
         raise CommandLineError(error.message) from None
-    times = {name.rstrip("_"): given.pop(name) for name in ("after", "next_", "probability", "seed", "from_", "until")}
+    times = {name.rstrip("_"): given.pop(name) for name in ("after", "next_", "probability", "seed")}
     if headers or absent:
         given["headers"] = _headers(headers) | dict.fromkeys(absent)
     body = {"match": _given(given), "times": _given(times), "effect": wanted.model_dump(mode="json", exclude_none=True)}

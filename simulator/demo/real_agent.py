@@ -143,7 +143,7 @@ class RealAgent:
                 "tls": False,
                 "receipt_timeout_s": 5,
                 "reconnect_max_s": 2,
-                **({} if broker.shares else {"version": "3.1.1"}),
+                **({} if broker.speaks_v5 else {"version": "3.1.1"}),
             },
             "device": {"device_id": device_id},
             "auth": {"mode": "bearer", "token_file": str(self._folder / "token")},

@@ -331,10 +331,9 @@ class RunRecord:
         kind: of the scenario: ``load``, ``onboarding_storm`` and so on.
         ages: how old readings were when they were accepted (``readings.age``), and commands when they ended
             (``commands.age[NAME].STATE``), like operations; in ``response``.
-        load_began_at: when second 0 began: devices are made before it. Empty while they are, and in records of versions
-            before this member.
+        load_began_at: when second 0 began: devices are made before it. Empty while they are.
         seconds: how many of them were handed to ``seconds.jsonl``; 0 in the record of a run that has not ended.
-        reasons: of the verdict; None while the run goes on, and in records of versions before this member.
+        reasons: of the verdict; None while the run goes on.
         audited_at: when it was audited once more by ``fleet-simulator audit``; empty when it was not.
     """
 

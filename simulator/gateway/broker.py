@@ -52,13 +52,13 @@ class Broker:
     Attributes:
         port: on 127.0.0.1.
         name: what it is, in a few words, with its limits.
-        shares: it knows shared subscriptions.
+        speaks_v5: it knows MQTT 5.
         look: raises :class:`~simulator.children.ChildFailed` when it has ended.
     """
 
     port: int
     name: str
-    shares: bool
+    speaks_v5: bool
     look: Callable[[], None] = lambda: None
 
 
@@ -97,10 +97,10 @@ def _started(folder: Path, log: Path, ended: ExitStack, wanted: int | None) -> B
         port, first = first or _free_port(), 0
         try:
             if program is None:
-                broker = Broker(port, AMQTT_LIMITS, shares=False, look=ended.enter_context(_amqtt(port)))
+                broker = Broker(port, AMQTT_LIMITS, speaks_v5=False, look=ended.enter_context(_amqtt(port)))
             else:
                 look = ended.enter_context(_mosquitto(program, port, folder, log))
-                broker = Broker(port, "mosquitto", shares=True, look=look)
+                broker = Broker(port, "mosquitto", speaks_v5=True, look=look)
         except ChildFailed as error:
             if not left or _TAKEN not in str(error).lower():
                 raise

@@ -65,7 +65,7 @@ class GatewayProcess:
             "mqtt": {
                 "enabled": True,
                 "port": broker.port,
-                **({} if broker.shares else {"group": "", "version": "3.1.1"}),
+                **({} if broker.speaks_v5 else {"version": "3.1.1"}),
             },
             "commands": {"fast_s": 0.5, "idle_s": 10},
             "readings": {"gather_s": 0.2},

@@ -11,12 +11,12 @@ from typing import Final
 import click
 
 from agent.errors import ConfigurationError, ServiceError
-from agent.wire.tokens import TokenSet
 from simulator.credentials import read_secret_file, takes_ca_file
 from simulator.exit_codes import ExitCode
 from simulator.login.flow import SignIn, SignInOptions
 from simulator.login.listener import HOST, PATH, Listener
 from simulator.login.request import SignInFailed, query_of
+from simulator.login.tokens import TokenSet
 from simulator.terminal import option
 
 DEFAULT_PORT: Final = 8976

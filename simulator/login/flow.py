@@ -10,15 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from agent.errors import ConfigurationError, Refused, SignInEnded, TokensNotStored, Unauthorized
-from agent.token_store import TokenFile
+from agent.errors import ConfigurationError, Refused, Unauthorized
 from agent.wire import paths
 from agent.wire.connection import Connection
-from agent.wire.refreshing import Unsent
 from agent.wire.secret import MAX_TOKEN_FILE_BYTES, Secret
-from agent.wire.tokens import TokenSet
+from simulator.login.errors import SignInEnded, TokensNotStored
 from simulator.login.metadata import Endpoints, find_endpoints
+from simulator.login.refreshing import Unsent
 from simulator.login.request import SignInFailed, SignInRequest, begin
+from simulator.login.token_store import TokenFile
+from simulator.login.tokens import TokenSet
 from simulator.wire.token_calls import ExchangeCode, TokenCalls
 
 

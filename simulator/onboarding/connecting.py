@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent.errors import ConfigurationError
-from agent.token_store import TokenFile
 from agent.wire.auth import Credential, KeyPair
-from agent.wire.refreshing import RefreshingBearer
 from simulator.credentials import read_secret_file
+from simulator.login.refreshing import RefreshingBearer
+from simulator.login.token_store import TokenFile
 from simulator.onboarding.case_labels import ProductAccount
 from simulator.onboarding.exchange import RecordingTransport
 from simulator.onboarding.quota import QuotaGate, Timing

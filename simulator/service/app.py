@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import AsyncIterator
 from typing import Any, Final
 
 from starlette.types import ASGIApp, Lifespan
@@ -12,22 +10,18 @@ from simulator.service.additions import Addition
 from simulator.service.addresses import PAGES
 from simulator.service.answers import DateHeader
 from simulator.service.browser_access import BrowserLayer
-from simulator.service.config import ServiceConfig
 from simulator.service.control_access import ControlAccess
 from simulator.service.core import scopes
 from simulator.service.endpoints import Endpoint, Paths, path_templates, scoped
 from simulator.service.fault_layer.layer import FaultLayer
 from simulator.service.gate import Gate
 from simulator.service.oauth import (
-    account_pages,
     authorize_pages,
-    playground,
     sign_in,
     token_endpoints,
 )
 from simulator.service.oauth.cors import Cors
 from simulator.service.profile_layer.layer import ProfileLayer
-from simulator.service.request_log.access_log import AccessLog
 from simulator.service.request_log.recorder import Recorder
 from simulator.service.routes import (
     analytics,
@@ -40,8 +34,6 @@ from simulator.service.routes import (
     control_devices,
     control_faults,
     control_profiles,
-    control_replay,
-    control_request_events,
     control_requests,
     control_snapshots,
     dashboards,
@@ -75,23 +67,6 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
 )
 
 
-def create_app(config: ServiceConfig) -> ASGIApp:
-    """The application with storage of its own; the server's shutdown closes it.
-
-    Raises:
-        ConfigurationError: the data folder cannot be used.
-    """
-    service = Service(config)
-
-    @contextlib.asynccontextmanager
-    async def running_then_closed(app: object) -> AsyncIterator[None]:
-        async with service.running(app):
-            yield
-        service.close()
-
-    return build_app(service, running_then_closed)
-
-
 def build_app(service: Service, lifespan: Lifespan[Any] | None = None, addition: Addition | None = None) -> ASGIApp:
     """The application around a service that somebody else closes.
 
@@ -104,8 +79,6 @@ def build_app(service: Service, lifespan: Lifespan[Any] | None = None, addition:
     served = (
         *ENDPOINTS,
         *authorize_pages.FORMS,
-        *account_pages.ENDPOINTS,
-        *(playground.ENDPOINTS if playground.open_on(service) else ()),
         *control_endpoints,
         *documents.make_endpoints(ENDPOINTS, control_endpoints),
     )
@@ -143,8 +116,6 @@ def _control_endpoints(service: Service, addition: Addition | None) -> tuple[End
             *control_clock.ENDPOINTS,
             *control_profiles.ENDPOINTS,
             *control_requests.ENDPOINTS,
-            *control_request_events.ENDPOINTS,
-            *control_replay.ENDPOINTS,
             *control_snapshots.ENDPOINTS,
             *control_devices.ENDPOINTS,
             *control_faults.ENDPOINTS,
@@ -156,15 +127,12 @@ def _control_endpoints(service: Service, addition: Addition | None) -> tuple[End
 
 
 def recorded(service: Service, app: ASGIApp, access: ControlAccess, addition: Addition | None = None) -> ASGIApp:
-    """The application behind the layer that notes requests; the application itself where none are kept or logged."""
-    config = service.config
-    writes_lines = config.access_log != "off" and config.log_level in {"debug", "info"}
-    if not (service.requests.keep or writes_lines):
+    """The application behind the layer that notes requests; the application itself where none are kept."""
+    if not service.requests.keep:
         return app
     service.recorder = Recorder(
         app,
         log=service.requests,
-        access_log=AccessLog(config.access_log, service.templates.find) if writes_lines else None,
         now_ms=service.clock.now_ms,
         is_observer=access.is_observer,
         browser=addition.access if addition else None,

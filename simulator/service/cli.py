@@ -8,7 +8,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -18,10 +18,10 @@ from agent.errors import ConfigurationError, StorageError
 from agent.wire.limits import QUOTA_PER_MINUTE
 from agent.wire.secret import Secret
 from simulator.credentials import read_secret_file
-from simulator.service.config import REFRESH_GRACE_S, ServiceConfig
+from simulator.service.config import ServiceConfig
 from simulator.service.profiles.model import COMPLETE
 from simulator.service.profiles.text import name_of, read_all
-from simulator.service.request_log.settings import KEEP_DEFAULT, KEEP_MAX, AccessLogStyle
+from simulator.service.request_log.settings import KEEP_DEFAULT, KEEP_MAX
 from simulator.watched import PartEnded
 
 if TYPE_CHECKING:
@@ -32,12 +32,8 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 DEFAULT_PORT = 8080
 _LEVELS = ("debug", "info", "warning", "error")
-KEEP_READINGS: Final = 1_000_000
-"""How many readings a service keeps that stores nothing for long, unless it is asked otherwise."""
-KEEP_COMMANDS: Final = 100_000
-"""How many ended commands it keeps."""
-_NOT_OF_EXEC: Final = frozenset({"no_console", "runs_dir", "scenarios_dir", "tls_certificate", "tls_key"})
-"""Nobody sits before a command's own service, and what it says stays on this machine."""
+_NOT_OF_EXEC: Final = frozenset({"no_console", "runs_dir", "scenarios_dir"})
+"""Nobody sits before a command's own service."""
 _EXEC_DEFAULTS: Final[dict[str, object]] = {"port": 0, "rate_limit": 0, "log_level": "warning"}
 """Of ``service exec``, where they differ: a suite is not to wait for a quota, and what is shown is its own."""
 
@@ -52,24 +48,10 @@ def _option(name: str, *names: str, variable: str = "", **rest: Any) -> Callable
 @_option("--host", default="127.0.0.1", help="Address to listen on; 0.0.0.0 lets other machines in.")
 @_option("--port", type=click.IntRange(0, 65535), default=DEFAULT_PORT, help="0 takes any free one.")
 @_option(
-    "--tls-certificate",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="PEM file with a certificate and those above it: serve https. 'device-gateway certificates' makes one.",
-)
-@_option(
-    "--tls-key",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="PEM file with its key, where it is not in the certificate's file.",
-)
-@_option(
     "--data",
     "data_dir",
     type=click.Path(file_okay=False, path_type=Path),
     help="Folder that keeps everything; without it all is in a temporary one and gone at the end.",
-)
-@_option(
-    "--database",
-    help="PostgreSQL instead: postgresql://user:password@host:5432/name. The password may come from PGPASSWORD.",
 )
 @_option(
     "--seed",
@@ -88,26 +70,6 @@ def _option(name: str, *names: str, variable: str = "", **rest: Any) -> Callable
     type=click.IntRange(min=0),
     default=QUOTA_PER_MINUTE,
     help="Requests of one key in a calendar minute; 0 = no limit.",
-)
-@_option(
-    "--public-url",
-    help="What partners reach the service under, behind a proxy: the issuer of OAuth. Without it, where it listens.",
-)
-@_option(
-    "--trusted-proxy",
-    "trusted_proxies",
-    multiple=True,
-    metavar="ADDRESS",
-    variable="TRUSTED_PROXIES",
-    help="Address or network of a proxy whose X-Forwarded-For names the caller, for the limit of wrong passwords; "
-    "repeat it for more, or separate them by spaces in the variable.",
-)
-@_option(
-    "--refresh-grace",
-    "refresh_grace_s",
-    type=click.IntRange(0, REFRESH_GRACE_S),
-    default=0,
-    help="Seconds in which a rotated refresh token is good once more instead of ending its grant.",
 )
 @_option("--validate-commands", is_flag=True, help="Check each command_payload against its product's vocabulary.")
 @_option(
@@ -138,8 +100,7 @@ def _option(name: str, *names: str, variable: str = "", **rest: Any) -> Callable
 )
 @_option(
     "--control-token",
-    help="What callers of /_emulator/... must send in X-Emulator-Token. Made and shown where a proxy may stand before "
-    "the service (--public-url, --trusted-proxy); else none is needed.",
+    help="What callers of /_emulator/... must send in X-Emulator-Token; without it none is needed.",
 )
 @_option(
     "--snapshot",
@@ -163,24 +124,6 @@ def _option(name: str, *names: str, variable: str = "", **rest: Any) -> Callable
     type=click.IntRange(0, KEEP_MAX),
     default=KEEP_DEFAULT,
     help="Requests and answers that /_emulator/requests shows, in memory; 0 = none.",
-)
-@_option(
-    "--access-log",
-    type=click.Choice(get_args(AccessLogStyle)),
-    default="text",
-    help="A line for each request on standard error, where --log-level is info or debug.",
-)
-@_option(
-    "--keep-readings",
-    type=click.IntRange(min=0),
-    help="Keep the newest so many readings and delete older ones; 0 keeps all.  "
-    f"[default: all with --data or --database, else {KEEP_READINGS:,}]",
-)
-@_option(
-    "--keep-commands",
-    type=click.IntRange(min=0),
-    help="Keep the newest so many ended commands, and every open one; 0 keeps all.  "
-    f"[default: all with --data or --database, else {KEEP_COMMANDS:,}]",
 )
 @_option("--log-level", type=click.Choice(_LEVELS), default="info", help="The least severe lines to write.")
 @click.pass_context
@@ -286,7 +229,7 @@ def _refuse_misplaced(context: click.Context) -> None:
 @contextlib.contextmanager
 def _errors_as_exit_codes(log_level: str) -> Iterator[None]:
     logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    for noisy in ("alembic", "asyncio", "uvicorn.error"):
+    for noisy in ("asyncio", "uvicorn.error"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     try:
         yield
@@ -304,15 +247,11 @@ def _configure(
     host: str,
     port: int,
     data_dir: Path | None,
-    database: str | None,
     seed_file: Path | None,
     api_key: str | None,
     secret_key: str | None,
     secret_key_file: Path | None,
     rate_limit: int,
-    public_url: str | None,
-    trusted_proxies: tuple[str, ...],
-    refresh_grace_s: int,
     validate_commands: bool,
     profiles: tuple[str, ...],
     no_control: bool,
@@ -321,26 +260,16 @@ def _configure(
     snapshot_on_exit: Path | None,
     snapshots_dir: Path | None,
     keep_requests: int,
-    keep_readings: int | None,
-    keep_commands: int | None,
-    access_log: AccessLogStyle,
     log_level: str,
-    tls_certificate: Path | None = None,
-    tls_key: Path | None = None,
 ) -> ServiceConfig:
-    is_stored = data_dir is not None or bool(database)
     return ServiceConfig(
         host=host,
         port=port,
         data_dir=data_dir,
-        database=database or None,
         seed_file=seed_file,
         api_key=api_key or None,
         secret_key=_read_secret(secret_key, secret_key_file),
         rate_limit=rate_limit,
-        public_url=public_url or None,
-        trusted_proxies=trusted_proxies,
-        refresh_grace_s=refresh_grace_s,
         validate_commands=validate_commands,
         control=not no_control,
         control_token=Secret(control_token) if control_token else None,
@@ -349,19 +278,9 @@ def _configure(
         snapshot_on_exit=snapshot_on_exit,
         snapshots_dir=snapshots_dir,
         keep_requests=keep_requests,
-        keep_readings=_bound(keep_readings, None if is_stored else KEEP_READINGS),
-        keep_commands=_bound(keep_commands, None if is_stored else KEEP_COMMANDS),
-        access_log=access_log,
         log_level=log_level,
-        tls_certificate=tls_certificate,
-        tls_key=tls_key,
         make_signals=_part("make_signals"),
     )
-
-
-def _bound(given: int | None, default: int | None) -> int | None:
-    """What an option says, where 0 is no bound."""
-    return default if given is None else given or None
 
 
 def _read_secret(secret_key: str | None, secret_key_file: Path | None) -> Secret | None:
@@ -385,9 +304,6 @@ def _greet(service: Service, base_url: str, entry_path: str | None = None) -> No
     click.echo(f"api key    {service.accounts.api_key}")
     if made:
         click.echo(f"secret key {secret}   (shown this once: keep it)")
-    if service.made_control_token is not None:
-        token = service.made_control_token.reveal()
-        click.echo(f"control    X-Emulator-Token: {token}   (for /_emulator/..., until it ends)")
     click.echo(
         f"try        curl -H 'x-api-key: {service.accounts.api_key}' -H 'x-secret-key: {secret}' {base_url}/products"
     )

@@ -1,4 +1,4 @@
-"""The connection that an answer goes out on, for what is beyond ASGI: closing, resetting, sending slowly."""
+"""The connection that an answer goes out on, for what is beyond ASGI: closing and resetting."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ import asyncio
 import socket
 import struct
 import sys
-from typing import Final, cast
+from typing import Final
 
 from starlette.types import Scope, Send
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from simulator.service.corked import CorkedTransport
-
 RAW_SEND: Final = "service.raw_send"
 """In a request's scope: uvicorn's own ``send``, put there by the first layer that hands on another one."""
+_TURN_S: Final = 0.001
 _UNREAD_S: Final = 5.0
 """How long a caller may take to read what came before the end of a connection."""
 _NO_LINGER: Final = struct.pack("hh" if sys.platform == "win32" else "ii", 1, 0)
@@ -47,16 +46,17 @@ def close(cycle: RequestResponseCycle) -> None:
 
 def reset(cycle: RequestResponseCycle) -> None:
     """End the connection with a TCP RST, after the kernel has what is written."""
-    paced_transport(cycle).flush()
-    # RFC 9293 calls it ABORT; systems do it for a close with a linger time of 0.
-    cycle.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
-    cycle.transport.abort()
     _leave(cycle)
+    # uvloop gives the kernel what is written at the end of a turn.
+    asyncio.get_running_loop().call_later(_TURN_S, _reset_now, cycle)
 
 
-def paced_transport(cycle: RequestResponseCycle) -> CorkedTransport:
-    """The transport of the connection, for sending at a pace."""
-    return cast("CorkedTransport", cycle.transport)
+def _reset_now(cycle: RequestResponseCycle) -> None:
+    connection = cycle.transport.get_extra_info("socket")
+    if connection is not None and not cycle.transport.is_closing():
+        # RFC 9293 calls it ABORT; systems do it for a close with a linger time of 0.
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+    cycle.transport.abort()
 
 
 def _leave(cycle: RequestResponseCycle) -> None:

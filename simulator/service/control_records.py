@@ -60,14 +60,11 @@ class SnapshotClockRecord(TypedDict):
 
 
 class SnapshotRecord(TypedDict):
-    """A snapshot; ``rows`` by table. Of a file that is none, ``fault`` says why, and what it would have is null."""
+    """A snapshot. Of a file that is none, ``fault`` says why, and what it would have is null."""
 
     name: str
     file: str
     size_bytes: int
-    schema: str | None
     made_at: str | None
     clock: SnapshotClockRecord | None
-    rows: dict[str, int] | None
-    sha256: str | None
     fault: str | None

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import importlib.metadata
-import json
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 from agent.wire import extensions
 from agent.wire.limits import BATCH_MAX, BODY_BYTES, JSON_DEPTH
 from simulator.service.endpoints import ERROR, FORM, JSON, Endpoint, Parameter, Reply
-from simulator.service.links import links_of
 from simulator.service.parameters import IDEMPOTENCY_KEY
 from simulator.service.records import ErrorRecord
-from simulator.service.schemas import REF, Schemas, list_of
+from simulator.service.schemas import Schemas, list_of
 
 Json = dict[str, Any]
 
-EXAMPLES: Final = Path(__file__).parent / "examples.json"
-"""Bodies by operation: written by ``tools/write_examples.py`` out of the golden files."""
 
 _PATH_PARAMETER: Final = re.compile(r"{(\w+)}")
 _INVALID: Final = Reply(400, "`validation_error`: `details` name each fault", ERROR)
@@ -72,10 +67,9 @@ where an operation names a scope, `Authorization: Bearer <ACCESS_TOKEN>` does as
 def make_document(endpoints: Sequence[Endpoint], title: str) -> Json:
     """The whole document (OpenAPI 3.1)."""
     schemas = Schemas()
-    examples: Json = json.loads(EXAMPLES.read_text(encoding="utf-8"))
     paths: dict[str, Json] = {}
     for endpoint in endpoints:
-        made = _Operation(endpoint, endpoints, schemas, examples.get(endpoint.name, {})).make()
+        made = _Operation(endpoint, schemas).make()
         paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = made
     return {
         "openapi": "3.1.0",
@@ -117,11 +111,9 @@ def _security_schemes(endpoints: Sequence[Endpoint]) -> Json:
 class _Operation:
     """One endpoint on its way into the document."""
 
-    def __init__(self, endpoint: Endpoint, endpoints: Sequence[Endpoint], schemas: Schemas, examples: Json) -> None:
+    def __init__(self, endpoint: Endpoint, schemas: Schemas) -> None:
         self.endpoint = endpoint
-        self.endpoints = endpoints
         self.schemas = schemas
-        self.examples = examples
 
     def make(self) -> Json:
         endpoint = self.endpoint
@@ -135,15 +127,9 @@ class _Operation:
             "security": _security(endpoint),
         }
         if endpoint.extension is not None:
-            # The badge is for the page at /docs.
-            badge = {"color": "#8250df", "label": f"extension: {endpoint.extension}"}
-            operation |= {"x-extension": True, "x-extension-name": endpoint.extension, "x-badges": [badge]}
+            operation |= {"x-extension": True, "x-extension-name": endpoint.extension}
         if endpoint.body:
             content: Json = {"schema": self._body()}
-            if "request" in self.examples:
-                content["examples"] = {
-                    name: {"summary": name, "value": value} for name, value in self.examples["request"].items()
-                }
             operation["requestBody"] = {"required": True, "content": {JSON: content}}
             if endpoint.form:
                 operation["requestBody"]["content"][FORM] = {"schema": content["schema"]}
@@ -183,25 +169,11 @@ class _Operation:
             return response
         item = self.schemas.of(ErrorRecord if reply.body is ERROR else reply.body, received=False)
         content: Json = {"schema": list_of(item) if reply.listed else item}
-        if str(reply.status) in self.examples.get("responses", {}):
-            content["examples"] = {
-                name: {"summary": name, "value": value}
-                for name, value in self.examples["responses"][str(reply.status)].items()
-            }
         response["content"] = {reply.media_type: content}
         for other in replies[1:]:
             if other.body is None and other.media_type not in {JSON, reply.media_type}:
                 response["content"][other.media_type] = {"schema": {"type": "string", "format": "binary"}}
-        if reply.body is not ERROR and not reply.listed:
-            links = self._links(item)
-            if links:
-                response["links"] = links
         return response
-
-    def _links(self, item: Json) -> Json:
-        name = item.get("$ref", "").removeprefix(REF.format(model=""))
-        record = self.schemas.components.get(name, {"properties": {}})
-        return links_of(self.endpoint, record, self.endpoints)
 
 
 def _security(endpoint: Endpoint) -> list[Json]:

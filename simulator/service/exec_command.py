@@ -32,24 +32,13 @@ _WITH_KEYS: Final = (
     "ONBOARD_CASES",
     "ONBOARD_CLEANUP",
     "ONBOARD_LABELS",
-    "ONBOARD_PROFILE",
     "RUN",
 )
 _OF_CONTROL_PATHS: Final = (
-    "ACCOUNTS_ADD",
-    "ACCOUNTS_CHANGE",
-    "ACCOUNTS_KEYS_ADD",
-    "ACCOUNTS_KEYS_REMOVE",
-    "ACCOUNTS_LIST",
-    "ACCOUNTS_REMOVE",
     "CONSOLE",
     "FAULTS_ADD",
     "FAULTS_CLEAR",
     "FAULTS_LIST",
-    "SNAPSHOTS_LIST",
-    "SNAPSHOTS_LOAD",
-    "SNAPSHOTS_REMOVE",
-    "SNAPSHOTS_SAVE",
 )
 """The commands of fleet-simulator that take ``--base-url``, as their variables write them: with ``--secret-key-file``,
 or with ``--control-token``. ``login`` signs in with a password. Here they are names, since importing them all takes

@@ -27,7 +27,7 @@ from simulator.service.failure_log import FailureLog
 from simulator.service.http_errors import HttpError, http_error_of
 from simulator.service.ids import IdSource
 from simulator.service.quota import Limit, Quota, QuotaState
-from simulator.service.request_log.recording import AS_CALLER, RECORDING, Recording
+from simulator.service.request_log.recording import RECORDING, Recording
 from simulator.service.storage.keys import Caller
 
 log = logging.getLogger(__name__)
@@ -128,7 +128,7 @@ class Gate:
         if self._control and path.startswith(CONTROL_PREFIX) and is_local(scope):
             self._access.check(scope, given)
             return
-        scope[CALLER] = caller = scope.get(AS_CALLER) or await self._authenticate(given)
+        scope[CALLER] = caller = await self._authenticate(given)
         if recording is not None:
             recording.caller = caller
         if not self._access.is_observer(scope):

@@ -1,6 +1,6 @@
-"""People's passwords: checked off the event loop, and how often they may be guessed.
+"""People's passwords: stored as scrypt (RFC 7914), checked off the event loop.
 
-argon2id takes as long for a name that nobody has as for a wrong password.
+A check takes as long for a name that nobody has as for a wrong password.
 """
 
 from __future__ import annotations
@@ -8,32 +8,25 @@ from __future__ import annotations
 import asyncio
 import functools
 import hashlib
-import ipaddress
+import hmac
 import secrets
-from collections import OrderedDict
 from typing import Final
 
-from argon2 import PasswordHasher
-from argon2.exceptions import InvalidHashError, VerificationError
-from argon2.low_level import Type
-
 from agent.wire.secret import Secret
+from simulator.wire.base64url import from_base64url, to_base64url
 
-# OWASP's password storage cheat sheet: 19 MiB, 2 passes, 1 lane.
-_HASHER: Final = PasswordHasher(time_cost=2, memory_cost=19_456, parallelism=1, type=Type.ID)
+COST: Final = (2**14, 8, 5)
+"""N, r and p, one of the choices of OWASP's password storage cheat sheet: 16 MiB."""
 AT_ONCE: Final = 2
-"""Checks that run at the same time: a flood of sign-ins takes 40 MiB and two threads, not all there are."""
-WINDOW_MS: Final = 15 * 60_000
-OF_ACCOUNT: Final = 10
-"""Wrong passwords for one email in a window."""
-OF_ADDRESS: Final = 50
-"""Wrong passwords from one address in a window: an office has one address for many people."""
-_REMEMBERED: Final = 20_000
+"""Checks that run at the same time: a flood of sign-ins takes so many threads, not all there are."""
+_SALT_BYTES: Final = 16
 
 
 def hash_password(password: Secret) -> str:
     """What is stored of a password."""
-    return _HASHER.hash(password.reveal())
+    salt = secrets.token_bytes(_SALT_BYTES)
+    n, r, p = COST
+    return f"scrypt${n}${r}${p}${to_base64url(salt)}${to_base64url(_scrypt(password, salt, n, r, p))}"
 
 
 def is_password(password_hash: str, password: Secret) -> bool:
@@ -56,77 +49,17 @@ class Passwords:
 def _check(password_hash: str | None, password: Secret) -> bool:
     decoy = _decoy()  # made before, not only for a name that nobody has
     try:
-        matches = _HASHER.verify(password_hash or decoy, password.reveal())
-    except (VerificationError, InvalidHashError):
+        _, n, r, p, salt, stored = (password_hash or decoy).split("$")
+        made = _scrypt(password, from_base64url(salt) or b"", int(n), int(r), int(p))
+    except ValueError:
         return False
-    return matches and password_hash is not None
+    return hmac.compare_digest(made, from_base64url(stored) or b"") and password_hash is not None
+
+
+def _scrypt(password: Secret, salt: bytes, n: int, r: int, p: int) -> bytes:
+    return hashlib.scrypt(password.reveal().encode(errors="surrogatepass"), salt=salt, n=n, r=r, p=p, dklen=32)
 
 
 @functools.cache
 def _decoy() -> str:
-    return _HASHER.hash(secrets.token_urlsafe(32))
-
-
-class Attempts:
-    """Counts tries of each address and each account in windows that begin with the first one.
-
-    A try counts before its password is checked, so a hundred at once are a hundred; a right password takes it back.
-    An email that nobody has counts like any other, so a wait does not show who is known.
-    """
-
-    def __init__(self) -> None:
-        self._windows: OrderedDict[str, tuple[int, int]] = OrderedDict()
-
-    def begin(self, email: str, address: str, now_ms: int) -> int:
-        """Count an attempt to sign in.
-
-        Returns:
-            0 when the password may be checked, otherwise the seconds until it may; such a try is not counted.
-        """
-        limits = {_account(email): OF_ACCOUNT, f"address {_network(address)}": OF_ADDRESS}
-        wait_ms = max(self._wait_ms(key, limit, now_ms) for key, limit in limits.items())
-        if wait_ms:
-            return -(-wait_ms // 1000)
-        for key in limits:
-            started_ms, count = self._window(key, now_ms)
-            self._windows[key] = (started_ms, count + 1)
-            self._windows.move_to_end(key)
-        while len(self._windows) > _REMEMBERED:
-            self._windows.popitem(last=False)
-        return 0
-
-    def succeed(self, email: str, address: str, now_ms: int) -> None:
-        """The password was right: the account begins anew, and the address is given this try back."""
-        self._windows.pop(_account(email), None)
-        key = f"address {_network(address)}"
-        started_ms, count = self._window(key, now_ms)
-        if count:
-            self._windows[key] = (started_ms, count - 1)
-
-    def clear(self) -> None:
-        """Forget all attempts."""
-        self._windows.clear()
-
-    def _window(self, key: str, now_ms: int) -> tuple[int, int]:
-        started_ms, count = self._windows.get(key, (now_ms, 0))
-        return (started_ms, count) if 0 <= now_ms - started_ms < WINDOW_MS else (now_ms, 0)
-
-    def _wait_ms(self, key: str, limit: int, now_ms: int) -> int:
-        started_ms, count = self._window(key, now_ms)
-        return started_ms + WINDOW_MS - now_ms if count >= limit else 0
-
-
-def _account(email: str) -> str:
-    """A name of one length, however long the text is that somebody sends as an email."""
-    return "account " + hashlib.sha256(email.encode(errors="surrogatepass")).hexdigest()
-
-
-def _network(address: str) -> str:
-    """IPv4: the address; IPv6: its /64, since one subscriber has all of it."""
-    try:
-        parsed = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return address
-    if parsed.version == 4:
-        return str(parsed)
-    return str(ipaddress.ip_network((parsed, 64), strict=False))
+    return hash_password(Secret(secrets.token_urlsafe(32)))

@@ -29,7 +29,6 @@ __all__ = [
     "FaultListRecord",
     "FaultRecord",
     "HealthRecord",
-    "IntrospectionRecord",
     "MetadataRecord",
     "NewClientRecord",
     "OAuthErrorRecord",
@@ -217,19 +216,6 @@ class TokenRecord(TypedDict):
     scope: str
 
 
-class IntrospectionRecord(TypedDict):
-    """What a token is good for; only ``active`` when it is good for nothing. Times are seconds since the epoch."""
-
-    active: bool
-    scope: NotRequired[str]
-    client_id: NotRequired[str]
-    sub: NotRequired[str]
-    token_type: NotRequired[str]
-    iat: NotRequired[int]
-    exp: NotRequired[int]
-    iss: NotRequired[str]
-
-
 class MetadataRecord(TypedDict):
     """The authorization server's metadata (RFC 8414)."""
 
@@ -237,14 +223,12 @@ class MetadataRecord(TypedDict):
     authorization_endpoint: str
     token_endpoint: str
     revocation_endpoint: str
-    introspection_endpoint: str
     scopes_supported: list[str]
     response_types_supported: list[str]
     response_modes_supported: list[str]
     grant_types_supported: list[str]
     token_endpoint_auth_methods_supported: list[str]
     revocation_endpoint_auth_methods_supported: list[str]
-    introspection_endpoint_auth_methods_supported: list[str]
     code_challenge_methods_supported: list[str]
     authorization_response_iss_parameter_supported: bool
 

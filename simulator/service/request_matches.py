@@ -9,7 +9,6 @@ from starlette.types import Scope
 
 from simulator.service.errors import ServiceError, invalid_all
 from simulator.service.matching import Issues, Matcher, RequestFacts, RequestMatch, make_matcher, named_ids
-from simulator.service.request_log.recording import AS_CALLER
 from simulator.service.storage import accounts, devices, products
 from simulator.service.storage.keys import Caller
 
@@ -77,7 +76,7 @@ async def read_facts(service: Service, scope: Scope, body: bytes = b"") -> Reque
     if device_ids:
         of_devices = await service.look_up(lambda connection: devices.find_products(connection, device_ids))
         product_ids = tuple(dict.fromkeys((*product_ids, *of_devices.values())))
-    caller = scope.get(AS_CALLER) or await find_account(service, headers)
+    caller = await find_account(service, headers)
     return RequestFacts(
         method=scope["method"],
         path=path,

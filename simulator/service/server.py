@@ -2,40 +2,31 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import functools
 import logging
 import signal
 import socket
-import ssl
 import threading
 from collections.abc import AsyncIterator, Callable, Generator, Sequence
 from types import FrameType
-from typing import Any, Final, Self, cast
+from typing import Any, Final, Self
 
 import uvicorn
 from starlette.types import Lifespan
 
 from agent.errors import ConfigurationError
 from agent.wire.secret import Secret
-from gateway.http.accepting import AcceptFailures
 from simulator.listening import refused_port
 from simulator.service.accounts import WantedUser
 from simulator.service.additions import Addition, MakeAddition
 from simulator.service.app import build_app
 from simulator.service.config import ServiceConfig
-from simulator.service.heap import keep_collections_short
 from simulator.service.profiles.model import ServerProfile
-from simulator.service.request_log.protocol import RecordedProtocol
 from simulator.service.service import Service
 from simulator.service.storage.clients import NewClient, WantedClient
 from simulator.service.storage.keys import Keys
-from simulator.service.tls import server_context
 from simulator.service.whole_state import save_at_end
 from simulator.watched import PartEnded, make_thread
-
-_log = logging.getLogger(__name__)
 
 DRAIN_S: Final = 3
 """How long requests that are under way may take when the service ends."""
@@ -50,7 +41,6 @@ class _Server(uvicorn.Server):
     ) -> None:
         super().__init__(config)
         self._service = service
-        self._tls = _tls_context(service.config)
         self.addition = addition
         self._on_ready = on_ready
         service.on_failed(self._leave)
@@ -59,42 +49,18 @@ class _Server(uvicorn.Server):
         self.should_exit = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        asyncio.get_running_loop().set_exception_handler(AcceptFailures(_log, lambda: self.should_exit))
-        await super().startup(sockets if self._tls is None else [])
-        if self._tls is not None and self.started:
-            await self._listen(self._tls, sockets or [])
+        await super().startup(sockets)
         if self.started:
             self._on_ready()
-
-    async def _listen(self, tls: ssl.SSLContext, sockets: Sequence[socket.socket]) -> None:
-        """Take connections: over TLS on the first socket, in plain on one for this machine's own programs.
-
-        Uvicorn has no limit for the time of a handshake, and one kind of socket.
-        """
-        head_s = self._service.config.connection_limits.head_s
-        protocol: Any = self.config.http_protocol_class  # with arguments of its own, as in make_server
-        make_protocol = functools.partial(
-            protocol,
-            config=self.config,
-            server_state=self.server_state,
-            app_state=self.lifespan.state,
-        )
-        loop = asyncio.get_running_loop()
-        for number, listener in enumerate(sockets):
-            secure: dict[str, Any] = {"ssl": tls, "ssl_handshake_timeout": head_s} if number == 0 else {}
-            self.servers.append(await loop.create_server(make_protocol, sock=listener, backlog=_BACKLOG, **secure))
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._service.waiters.close()
         self._service.feed.close()
-        self._service.requests.close()
         self._service.faults.close()
         self._service.payload_checks.close()
         if self.addition is not None:
             self.addition.close()
         await super().shutdown(sockets)
-        if self._service.recorder is not None:
-            self._service.recorder.close()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
@@ -134,16 +100,17 @@ class RunningService:
     ) -> None:
         self.config = config or ServiceConfig()
         self._ready = threading.Event()
-        is_secure = self.config.tls_certificate is not None
-        self._sockets = [listen(self.config.host, self.config.port)]
+        self._listener = listen(self.config.host, self.config.port)
         try:
-            if is_secure:  # programs of this machine reach it without the certificate's name and authority
-                self._sockets.append(listen("127.0.0.1", 0))
             self._service = Service(self.config)
-            self._service.public_url = self.config.public_url or base_url(self._sockets[0], is_secure=is_secure)
-            self._server = make_server(self._service, self._ready.set, make_addition)
+            try:
+                self._service.public_url = base_url(self._listener)
+                self._server = make_server(self._service, self._ready.set, make_addition)
+            except BaseException:
+                self._service.close()
+                raise
         except BaseException:
-            self._close_sockets()
+            self._listener.close()
             raise
         self.addition = self._server.addition
         """Further endpoints and pages; None without."""
@@ -166,7 +133,7 @@ class RunningService:
 
     def _run(self) -> None:
         try:
-            self._server.run(self._sockets)
+            self._server.run([self._listener])
         finally:
             self._ready.set()
 
@@ -182,7 +149,7 @@ class RunningService:
         self._server.should_exit = True
         if self._thread.is_alive():
             self._thread.join()
-        self._close_sockets()
+        self._listener.close()
         try:
             if self.config.snapshot_on_exit is not None and self._service.failure is None:
                 save_at_end(self._service, self.config.snapshot_on_exit)
@@ -194,18 +161,9 @@ class RunningService:
         """Which part of it an error has ended; None while all is well."""
         return self._service.failure
 
-    def _close_sockets(self) -> None:
-        for listener in self._sockets:
-            listener.close()
-
     @property
     def base_url(self) -> str:
-        """Where programs of this machine reach it, such as ``http://127.0.0.1:41817``."""
-        return base_url(self._sockets[-1])
-
-    @property
-    def public_url(self) -> str:
-        """Where others do: ``https`` with a certificate, and the proxy's address with one before it."""
+        """Where it is reached, such as ``http://127.0.0.1:41817``."""
         return self._service.public_url
 
     @property
@@ -252,7 +210,7 @@ class RunningService:
 
         Args:
             email: unique on the whole service.
-            password: stored as argon2id.
+            password: stored as scrypt.
             user_id: the person's id; made when None.
             api_key: a key of the account that the person belongs to; the first account when None.
             has_account: False for a person who is no manufacturer before the first approval of a partner.
@@ -313,12 +271,11 @@ def serve(
     """
     listener = listen(config.host, config.port)
     with contextlib.closing(listener):
-        own_url = base_url(listener, is_secure=config.tls_certificate is not None)
+        own_url = base_url(listener)
         service = Service(config)
-        service.public_url = config.public_url or own_url
+        service.public_url = own_url
 
         def ready() -> None:
-            keep_collections_short()
             on_ready(service, own_url)
 
         try:
@@ -352,16 +309,11 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def base_url(listener: socket.socket, *, is_secure: bool = False) -> str:
+def base_url(listener: socket.socket) -> str:
     """The URL of a listening socket; of one that listens everywhere, on this machine."""
-    scheme = "https" if is_secure else "http"
     host, port = listener.getsockname()[:2]
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - what nobody can be reached at
-    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
-
-
-def _tls_context(config: ServiceConfig) -> ssl.SSLContext | None:
-    return None if config.tls_certificate is None else server_context(config.tls_certificate, config.tls_key)
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def make_server(service: Service, on_ready: Callable[[], None], make_addition: MakeAddition | None = None) -> _Server:
@@ -369,12 +321,10 @@ def make_server(service: Service, on_ready: Callable[[], None], make_addition: M
     logging.getLogger("simulator.service").setLevel(service.config.log_level.upper())
     addition = make_addition(service) if make_addition is not None else None
     app = build_app(service, _lifespan(service, addition), addition)
-    protocol = functools.partial(RecordedProtocol, limits=service.config.connection_limits, recorder=service.recorder)
     config = uvicorn.Config(
         app,
         loop=_loop(),
-        # A class that uvicorn calls with arguments of its own.
-        http=cast("type[asyncio.Protocol]", protocol),
+        http="httptools",
         ws="none",
         lifespan="on",
         log_config=None,

@@ -7,32 +7,26 @@ import contextlib
 import functools
 import logging
 import os
-import secrets
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
 from sqlalchemy import Connection
-from sqlalchemy.exc import DBAPIError
-from starlette.types import Scope
 
 from agent.errors import ConfigurationError
 from agent.wire.instances import InstanceWatch
-from agent.wire.secret import Secret
 from simulator.service.accounts import Accounts, read_held
-from simulator.service.client_address import client_address, parse_networks
 from simulator.service.clock import SettableClock
 from simulator.service.config import ServiceConfig
 from simulator.service.due import Due, EndsOfCommands, OverdueCommands, TimersOfRules
 from simulator.service.epochs import Epochs
-from simulator.service.errors import Conflict, Unavailable
+from simulator.service.errors import Conflict
 from simulator.service.failure_log import FailureLog, already_logged
 from simulator.service.faults.rules import FaultRules
 from simulator.service.ids import IdSource
 from simulator.service.ingest import ReadingStore
-from simulator.service.keeping import Keeping
 from simulator.service.matching import PathTemplates
-from simulator.service.passwords import Attempts, Passwords
+from simulator.service.passwords import Passwords
 from simulator.service.payload_checks import PayloadChecks
 from simulator.service.presence import Presence
 from simulator.service.quota import Quota
@@ -42,9 +36,8 @@ from simulator.service.rules import Rules
 from simulator.service.scripted.devices import ScriptedDevices
 from simulator.service.seed import Seed, SeedFaultsError, read_seed
 from simulator.service.sessions import Sessions
-from simulator.service.snapshots import loading
+from simulator.service.snapshots import copies
 from simulator.service.snapshots.folder import Snapshots
-from simulator.service.snapshots.reading import look
 from simulator.service.storage import (
     accounts,
     commands,
@@ -71,12 +64,8 @@ T = TypeVar("T")
 
 TICK_S: Final = 0.5
 PRUNE_EVERY_MS: Final = 60_000
-LOOK_UP_S: Final = 5.0
-"""How long PostgreSQL may take for a few rows by key."""
-READ_S: Final = 30.0
-"""How long it may take for a page or a summary."""
 SUMMARIES: Final = max(1, min(READERS, (os.cpu_count() or 1) // 2))
-"""Summaries at once. Each keeps a core busy, a PostgreSQL server's often on this machine: half are for the rest."""
+"""Summaries at once. Each keeps a core busy: half are for the rest."""
 
 
 class Service:
@@ -98,10 +87,7 @@ class Service:
     def __init__(self, config: ServiceConfig) -> None:
         self.config = config
         self.clock = SettableClock(config.clock)
-        may_be_proxied = config.public_url is not None or bool(config.trusted_proxies)
-        is_made = config.control and config.control_token is None and may_be_proxied
-        self.made_control_token = Secret(secrets.token_urlsafe(24)) if is_made else None
-        self.control_token = config.control_token or self.made_control_token
+        self.control_token = config.control_token
         self.due = Due(self.clock)
         self.ids = IdSource(self.clock, config.seed)
         self.presence = Presence()
@@ -109,12 +95,10 @@ class Service:
         self.waiters, self.feed, self.epochs = Waiters(), Feed(), Epochs()
         self.running_keys = RunningKeys()
         self.passwords = Passwords()
-        self.attempts = Attempts()
-        self._trusted_proxies = parse_networks(config.trusted_proxies)
-        self.sessions = Sessions(secure=config.is_https)
+        self.sessions = Sessions()
         self.failure_log = FailureLog(log)
         self.started_ms = self.clock.now_ms()
-        self.database = Database(config.data_dir, config.database)
+        self.database = Database(config.data_dir)
         self.deadline = commands.Deadline()
         self.payload_checks = PayloadChecks()
         self.rules = Rules(
@@ -134,16 +118,14 @@ class Service:
         )
         self.faults = FaultRules()
         self.scripted = self._make_scripted()
-        self.keeping = Keeping(self.writer, config.keep_readings, config.keep_commands)
         self._register_due()
         own = Keys(config.api_key, config.secret_key) if config.api_key and config.secret_key else None
         self.accounts = Accounts(self.writer, self.ids, self.clock, Quota(config.rate_limit), own)
         self.callers, self.profiles, self.quota = self.accounts.callers, self.accounts.profiles, self.accounts.quota
         self.on_reset: list[Callable[[Connection], None]] = [self.rules.load]
         """What keeps something of the storage in memory reads it again here, inside the reset's transaction."""
-        self.public_url = config.public_url or f"http://{config.host}:{config.port}"
+        self.public_url = f"http://{config.host}:{config.port}"
         """The address that partners know it by, without a slash at the end; a server that listens elsewhere says so."""
-        self._is_remote = self.database.kind == "postgresql"
         # Of their own, so that no device's poll waits behind four long lists, and no list behind four summaries;
         # threads begin when they are needed.
         self._looking_up, self._readers, self._summing = (
@@ -195,10 +177,10 @@ class Service:
     def _open(self, connection: Connection, seed: Seed, hashes: Hashes) -> Keys | None:
         config = self.config
         if config.snapshot is not None:
-            header = loading.begin_with(connection, config.snapshot, self.database.where)
+            header = copies.begin_with(connection, config.snapshot, self.database.where)
             self.clock.restore(header.clock)
-            self.ids.restart(look(config.snapshot)[1])
-            with loading.faults_of_option(config.snapshot), loading.rows_are_of_a_snapshot():
+            self.ids.restart(copies.digest_of(config.snapshot))
+            with copies.faults_of_option(config.snapshot), copies.rows_are_of_a_snapshot():
                 made = self._open_accounts(connection)
         else:
             made = self._open_accounts(connection)
@@ -234,52 +216,28 @@ class Service:
         if self.failure is not None:
             call(self.failure)
 
-    def address_of(self, scope: Scope) -> str:
-        """The address that a request comes from, seen through the trusted proxies."""
-        return client_address(scope, self._trusted_proxies)
-
     async def find_bearer(self, token: str) -> Caller | None:
         """Whom an access token speaks for; None when it is unknown or over."""
         now_ms = self.clock.now_ms()
         return await self.look_up(lambda connection: tokens.find_bearer(connection, token, now_ms))
 
     async def look_up(self, query: Callable[[Connection], T]) -> T:
-        """A read of a few rows by key. Like every read it runs in a thread: the event loop's serves all requests.
-
-        Raises:
-            Unavailable: PostgreSQL did not answer in time.
-        """
-        return await self._read_within(LOOK_UP_S, self._looking_up, query)
+        """A read of a few rows by key. Like every read it runs in a thread: the event loop's serves all requests."""
+        return await self._read_in(self._looking_up, query)
 
     async def read(self, query: Callable[[Connection], T]) -> T:
         """A read of a page; as :meth:`look_up`."""
-        return await self._read_within(READ_S, self._readers, query)
+        return await self._read_in(self._readers, query)
 
     async def summarise(self, query: Callable[[Connection], T]) -> T:
         """A read that looks at as many rows as there are; as :meth:`look_up`. Few run at once, the others wait."""
-        return await self._read_within(READ_S, self._summing, query)
+        return await self._read_in(self._summing, query)
 
-    async def _read_within(self, timeout_s: float, threads: ThreadPoolExecutor, query: Callable[[Connection], T]) -> T:
-        reading = asyncio.get_running_loop().run_in_executor(threads, self.read_now, query)
-        if not self._is_remote:
-            return await reading
-        try:
-            return await asyncio.wait_for(reading, timeout_s)
-        except TimeoutError:
-            silence = f"no answer within {timeout_s:g} s"
-            self.failure_log.report("the storage could not be read", TimeoutError(silence))
-            message = f"The service could not read its storage: {silence}. Try again."
-            raise Unavailable("storage_unavailable", message, retry_after_s=1) from None
+    async def _read_in(self, threads: ThreadPoolExecutor, query: Callable[[Connection], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(threads, self.read_now, query)
 
     def read_now(self, query: Callable[[Connection], T]) -> T:
         """A read in this thread; on the event loop use :meth:`look_up`."""
-        try:
-            with self.database.reading() as connection:
-                return query(connection)
-        except DBAPIError as exc:
-            if not exc.connection_invalidated:
-                raise
-        # That connection was of a server that has ended since: perhaps it was started anew. All others go with it.
         with self.database.reading() as connection:
             return query(connection)
 
@@ -354,7 +312,6 @@ class Service:
         """Rows were deleted, whose numbers may be given out again: those of devices, and those of people."""
         self.presence.forget_written()
         self.sessions.sign_out_people(person_seqs)
-        self.attempts.clear()
         self.waiters.wake_all()
         self.feed.wake()
 
@@ -440,7 +397,6 @@ class Service:
         self.scripted.tick(now_ms)
         if self.presence.is_due(now_ms):
             await self.flush_presence()
-        await self.keeping.cut_when_due()
         if not 0 <= now_ms - self._pruned_ms < PRUNE_EVERY_MS and not await self._prune(now_ms):
             self._pruned_ms = now_ms
 

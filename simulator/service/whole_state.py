@@ -2,47 +2,40 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from pathlib import Path
-from typing import Final
 
 from sqlalchemy import Connection
-from sqlalchemy.exc import SQLAlchemyError
 
 from agent.errors import StorageError
 from simulator.service.accounts import AccountCache, read_held
-from simulator.service.errors import Unavailable
 from simulator.service.service import Service
-from simulator.service.snapshots import loading, reading, writing
-from simulator.service.snapshots.document import Header
+from simulator.service.snapshots import copies
+from simulator.service.snapshots.copies import Header
 from simulator.service.snapshots.folder import cannot_be_written, not_saved
-from simulator.service.storage.commit_mark import CommitMark
 from simulator.service.storage.writer import Ended
 
-LOOK_AGAIN_S: Final = 0.2
-"""How soon the storage is asked again what became of a commit."""
 
-
-async def save_to(service: Service, target: Path) -> None:
-    """Write all that was answered before into a file, while requests are served.
+async def save_as(service: Service, name: str) -> None:
+    """Save all that was answered before under a name, while requests are served.
 
     Raises:
+        Invalid: it cannot be a name.
+        Conflict: ``snapshot_exists``; ``snapshot_limit_reached``.
         Unavailable: ``snapshot_not_saved``: it cannot be written; ``storage_unavailable``.
     """
     async with service.snapshots.turn:
+        target = service.snapshots.place_for(name)  # in here: two saves of one name come one after the other
         await service.flush_presence()
         await service.settle_due()
         try:
             await service.snapshots.run(functools.partial(_save, service, target))
         except OSError as exc:
             raise not_saved(target, exc) from None
-        except writing.SaveStopped:
-            raise Unavailable("snapshot_not_saved", "The service ends; the snapshot was not finished.") from None
 
 
 def save_at_end(service: Service, target: Path) -> None:
-    """As :func:`save_to`, once no request is served any more.
+    """As :func:`save_as`, once no request is served any more.
 
     Raises:
         StorageError: it cannot be written; a file that was there before is as it was.
@@ -55,12 +48,9 @@ def save_at_end(service: Service, target: Path) -> None:
         raise StorageError(f"--snapshot-on-exit: {issue}; a file that was there before is as it was") from None
 
 
-def _save(service: Service, target: Path) -> Header:
-    def save(connection: Connection) -> Header:
-        state = service.clock.state()
-        return writing.save(connection, target, state, service.clock.base_ms(), service.snapshots.stopping)
-
-    return service.read_now(save)
+def _save(service: Service, target: Path) -> None:
+    clock = service.clock
+    service.read_now(lambda connection: copies.save(connection, target, clock.state(), clock.base_ms()))
 
 
 async def load_from(service: Service, path: Path) -> Header:
@@ -74,7 +64,7 @@ async def load_from(service: Service, path: Path) -> Header:
         Unavailable: the storage cannot be written; everything is as it was.
     """
     async with service.snapshots.turn:
-        await service.snapshots.run(functools.partial(reading.check, path))
+        await service.snapshots.run(functools.partial(copies.check, path))
         async with service.due.standing():
             return await _replace(service, path)
 
@@ -83,11 +73,7 @@ async def _replace(service: Service, path: Path) -> Header:
     load = _Load(service, path)
     service.epochs.begin_replacing()
     try:
-        try:
-            await service.writer.submit_alone(load, load.ended)
-        except Unavailable:
-            if not load.is_stored:
-                raise
+        await service.writer.submit_alone(load, load.ended)
         return await load.take_over()
     finally:
         if not load.is_stored:
@@ -108,8 +94,7 @@ class _Load:
         self.is_stored = False
         self._service = service
         self._path = path
-        self._sha256 = reading.look(path)[1]
-        self._mark = CommitMark()
+        self._digest = ""
         self._loaded: tuple[Header, AccountCache] | None = None
         self._seen: tuple[dict[int, int], dict[int, int]] | None = None
 
@@ -117,9 +102,9 @@ class _Load:
         """Replace all rows; a second time where the connection was lost before."""
         service = self._service
         self._seen = self._seen or service.presence.set_aside()  # rows of devices that are gone
-        self._mark.set(connection)
-        header = loading.replace_all(connection, self._path)
-        with loading.rows_are_of_a_snapshot():
+        header = copies.replace_all(connection, self._path)
+        self._digest = copies.digest_of(self._path)
+        with copies.rows_are_of_a_snapshot():
             service.accounts.keep_own(connection)
             held = read_held(connection)
         for reload in service.on_reset:
@@ -131,20 +116,9 @@ class _Load:
         """The transaction has ended. Before anything else is written the clock is that of the state that is stored."""
         if self._loaded is None:
             return
-        self.is_stored = outcome is Ended.WRITTEN or (outcome is Ended.IN_DOUBT and self._is_committed())
+        self.is_stored = outcome is Ended.WRITTEN
         if self.is_stored:
             self._service.clock.restore(self._loaded[0].clock)
-
-    def _is_committed(self) -> bool:
-        """What the storage says, once it can be reached again; False when the service ends before."""
-        service = self._service
-        while not service.waiters.closing:
-            with contextlib.suppress(SQLAlchemyError):
-                is_committed = service.read_now(self._mark.is_committed)
-                if is_committed is not None:
-                    return is_committed
-            service.snapshots.stopping.wait(LOOK_AGAIN_S)
-        return False
 
     async def take_over(self) -> Header:
         """Nobody was seen, has signed in, asked for anything, or guessed a password in the new state."""
@@ -155,8 +129,7 @@ class _Load:
         service.accounts.hold(held)
         service.sessions.sign_out_everybody()
         service.quota.clear()
-        service.attempts.clear()
-        service.ids.restart(self._sha256)
+        service.ids.restart(self._digest)
         await service.scripted.refresh()  # until then those that are gone are seen
         service.presence.clear()
         return header

@@ -10,7 +10,7 @@ from agent.wire.devices import Device
 from agent.wire.secret import Secret
 from agent.wire.sending import SendingClient
 from agent.wire.sensor_data import SensorDataRecord
-from agent.wire.tokens import TokenAnswer
+from simulator.login.tokens import TokenAnswer
 from simulator.wire.dashboards import DeviceAnalytics
 from simulator.wire.messages import Aggregate, Order, ScanAnswer, ScanQr, SensorDataBucket, SignIn
 from simulator.wire.product_calls import ProductCalls

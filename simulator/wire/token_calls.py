@@ -6,8 +6,8 @@ from typing import Literal
 
 from agent.wire import paths
 from agent.wire.base import Sent, SentSecret, Text
-from agent.wire.refreshing import TokenEndpoint, read_tokens
-from agent.wire.tokens import TokenAnswer
+from simulator.login.refreshing import TokenEndpoint, read_tokens
+from simulator.login.tokens import TokenAnswer
 
 
 class ExchangeCode(Sent):

@@ -219,17 +219,16 @@ def test_the_request_id_comes_back(bench):
 # --- commands -----------------------------------------------------------------------------------------------------
 
 
-def test_the_poll_lists_what_is_open_oldest_first_and_counts_as_delivered(bench):
+def test_the_poll_lists_what_is_open_oldest_first(bench):
     bench.backend.send("d1", "c1")
     bench.backend.send("d1", "c2")
     answer = bench.http.get("/devices/d1/commands", params={"status": "open"})
     assert [record["id"] for record in answer.json()["data"]] == ["c1", "c2"]
     assert answer.json()["has_more"] is False
-    assert bench.backend.given == [("d1", ("c1", "c2"))]
     assert ("d1", Transport.HTTP) in bench.backend.heard
 
 
-def test_without_status_all_are_listed_newest_first_and_nothing_counts_as_delivered(bench):
+def test_without_status_all_are_listed_newest_first(bench):
     bench.backend.send("d1", "c1")
     bench.backend.send("d1", "c2")
     bench.http.post("/devices/d1/commands/c1/result", json={"status": "succeeded"})
@@ -237,7 +236,6 @@ def test_without_status_all_are_listed_newest_first_and_nothing_counts_as_delive
     assert [record["id"] for record in answer.json()["data"]] == ["c2", "c1"]
     only = bench.http.get("/devices/d1/commands", params={"status": "succeeded"})
     assert [record["id"] for record in only.json()["data"]] == ["c1"]
-    assert bench.backend.given == []
 
 
 def test_a_list_that_is_known_is_304(bench):
@@ -247,7 +245,6 @@ def test_a_list_that_is_known_is_304(bench):
         answer = bench.http.get("/devices/d1/commands", params={"status": "open"}, headers={"if-none-match": known})
         assert (answer.status_code, answer.content) == (304, b"")
         assert answer.headers["etag"] == tag
-    assert len(bench.backend.given) == 1
 
 
 def test_a_held_poll_answers_as_soon_as_a_command_comes(bench):
@@ -287,7 +284,6 @@ def test_a_token_that_is_revoked_during_a_held_poll_ends_it_without_a_command(be
     thread.join(60)
     assert error_of(answers[0]) == (401, "invalid_token")
     assert answers[0].elapsed.total_seconds() < 25
-    assert bench.backend.given == []
 
 
 def test_a_held_poll_ends_with_304_when_its_time_is_up(bench):

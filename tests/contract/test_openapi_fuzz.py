@@ -1,8 +1,6 @@
 """Schemathesis over the whole document with all its checks: no 5xx, no undocumented answer, no accepted nonsense.
 
-Every request goes to a service on SQLite and then, as it is, to one on PostgreSQL: what costs is to make a request and
-to look at its answer, so an answer that is the same on both is looked at once. The examples are the same in each run.
-``OPENAPI_FUZZ_EXAMPLES`` asks for as many as it says.
+The examples are the same in each run. ``OPENAPI_FUZZ_EXAMPLES`` asks for as many as it says.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from agent.wire.secret import Secret
 from simulator.service.app import ENDPOINTS
 from simulator.service.routes.event_streams import MEDIA_TYPE
-from tests.service_running import running, stored_on
+from tests.service_running import running
 
 pytestmark = pytest.mark.long
 
@@ -42,11 +40,9 @@ def schema(fuzzed):
 
 
 @pytest.fixture(scope="module")
-def world(fuzzed, postgresql):
-    keys = {"api_key": "mk_fuzz", "secret_key": Secret("msk_fuzz")}
-    with running(**keys) as bench, stored_on(postgresql), running(**keys) as twin:
-        made = fuzzed.World(bench, twin.service.base_url)
-        assert fuzzed.World(twin).ids == made.ids, "the same seed makes the same ids"
+def world(fuzzed):
+    with running(api_key="mk_fuzz", secret_key=Secret("msk_fuzz")) as bench:
+        made = fuzzed.World(bench)
         with made.session:
             yield made
 
@@ -96,8 +92,3 @@ def test_what_is_wrong_on_purpose_is_not_made_right(fuzzed, schema, world):
     seen = set()
     settle()
     assert {"query", "body"} <= seen
-
-
-def test_what_links_lead_to_is_there_until_it_is_deleted(fuzzed, schema, world):
-    """Create -> read -> delete along the document's links, in many orders."""
-    fuzzed.walk_links(schema, world)

@@ -10,7 +10,7 @@ HOUR_MS = 3_600_000
 
 
 @pytest.fixture
-def bench(storage):
+def bench():
     with running() as bench:
         yield bench
 
@@ -104,7 +104,6 @@ def test_one_manufacturer_does_not_count_what_the_other_has(bench):
         ({"days": "1"}, "days", "unknown"),
     ],
 )
-@pytest.mark.one_database
 def test_a_question_that_makes_no_sense_is_refused(bench, query, field, says):
     answer = bench.http.get("/analytics/devices", params=query)
     assert answer.status_code == 400

@@ -17,7 +17,7 @@ AGGREGATES = {"avg": statistics.fmean, "min": min, "max": max, "sum": sum, "coun
 
 
 @pytest.fixture(scope="module")
-def shared(storage):
+def shared():
     with running() as bench:
         yield bench
 
@@ -135,7 +135,6 @@ def test_times_before_1970_and_at_the_ends_of_the_calendar_have_buckets(bench):
         ({"agg": "avg", "interval": "60", "keys": "a,,b"}, "keys"),
     ],
 )
-@pytest.mark.one_database
 def test_what_cannot_be_put_together_is_400_and_named(shared, query, field):
     answer = shared.http.get("/sensor-data", params=query)
     assert answer.status_code == 400

@@ -16,7 +16,7 @@ from tests.service_running import client, running
 
 
 @pytest.fixture
-def bench(storage):
+def bench():
     with running() as bench:
         yield bench
 
@@ -151,7 +151,7 @@ def test_a_caller_that_goes_away_is_let_go(bench):
     assert feed._listeners == {}
 
 
-def test_the_end_of_the_service_ends_the_streams_soon(storage):
+def test_the_end_of_the_service_ends_the_streams_soon():
     with running() as bench, contextlib.ExitStack() as stack:
         streams = [stack.enter_context(listening(stack.enter_context(client(bench.service)))) for _ in range(3)]
         for stream in streams:

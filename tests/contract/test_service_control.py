@@ -102,7 +102,6 @@ def test_each_mode_goes_its_way_and_real_goes_back(bench, setting, after_10_s):
         {"mode": "frozen", "time": "9999-12-31T00:00:00Z"},
     ],
 )
-@pytest.mark.one_database
 def test_a_clock_that_cannot_be_is_400_and_changes_nothing(bench, body):
     assert _set(bench, **body).status_code == 400
     assert _clock(bench)["mode"] == "real"
@@ -300,7 +299,6 @@ devices:
         "products: []\nproducts: []",
     ],
 )
-@pytest.mark.one_database
 def test_a_seed_that_is_no_seed_is_400(bench, text):
     answer = _sow(bench, text)
     assert answer.status_code == 400, answer.text

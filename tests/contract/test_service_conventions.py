@@ -13,14 +13,13 @@ from tests.service_running import client, running
 
 
 @pytest.fixture(scope="module")
-def bench(storage):
+def bench():
     with running() as bench:
         yield bench
 
 
 @pytest.mark.parametrize("missing", ["x-api-key", "x-secret-key", "both"])
 @pytest.mark.parametrize("path", ["/products", "/no/such/path", "/rules"])
-@pytest.mark.one_database
 def test_a_missing_key_header_is_401_even_on_an_unknown_path(bench, missing, path):
     keys = {name: value for name, value in bench.http.headers.items() if name.startswith("x-")}
     kept = {} if missing == "both" else {name: value for name, value in keys.items() if name != missing}
@@ -88,7 +87,6 @@ def test_head_answers_as_get_without_a_body(bench):
         b'{"name":"a","commands":[{"nmae":"x"}]}',
     ],
 )
-@pytest.mark.one_database
 def test_a_bad_body_is_a_400_with_details_and_stores_nothing(bench, body):
     before = len(bench.http.get("/products").json()["data"])
     answer = bench.http.post("/products", content=body, headers={"content-type": "application/json"})
@@ -121,7 +119,6 @@ def test_a_body_over_256_kib_is_413_declared_or_chunked(bench):
         {"content-type": "application/json", "content-encoding": "gzip"},
     ],
 )
-@pytest.mark.one_database
 def test_another_media_type_is_415(bench, headers):
     assert bench.http.post("/products", content=b"{}", headers=headers).status_code == 415
 
@@ -139,7 +136,6 @@ def test_a_charset_of_utf_8_is_json_too(bench):
         "cursor=MTIzNDU2Nzg5MDEyLjE",
     ],
 )  # fmt: skip
-@pytest.mark.one_database
 def test_a_bad_page_is_400(bench, query):
     answer = bench.http.get(f"/products?{query}")
     assert answer.status_code == 400, answer.text

@@ -26,7 +26,7 @@ _names = (f"table{n}" for n in itertools.count())
 
 
 @pytest.fixture(scope="module")
-def bench(storage):
+def bench():
     with running() as bench:
         yield bench
 
@@ -160,7 +160,6 @@ def test_a_dashboard_that_was_read_can_be_put_back(bench):
         ([], "body"),
     ],
 )
-@pytest.mark.one_database
 def test_a_dashboard_that_is_none_is_400_and_names_the_member(bench, place, body, field):
     answer = bench.http.put(f"/products/{place[0]}/dashboard", json=body)
     assert answer.status_code == 400
@@ -225,7 +224,6 @@ def test_a_tables_name_is_taken_once_in_a_product_and_its_location_lists_its_rec
         ([{"name": "a", "type": "string", "unique": True}], "columns.0.unique"),
     ],
 )
-@pytest.mark.one_database
 def test_columns_that_cannot_be_are_named(bench, place, columns, field):
     body = {"schema_id": place[2], "table_name": next(_names), "columns": columns}
     answer = bench.http.post("/database/tables", json=body)
@@ -383,7 +381,6 @@ RAW = [
 
 
 @pytest.mark.parametrize("data", RAW, ids=range(len(RAW)))
-@pytest.mark.one_database
 def test_text_that_is_no_clean_json_is_400_everywhere(bench, place, data):
     head = f'{{"product_id":"{place[0]}","device_id":"{place[1]}","table_name":"command_results","data_payload":'
     json_type = {"content-type": "application/json"}

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.contract.golden_bodies import bodies_of
 from tests.service_running import Bench, client, running
 
 # The ids that the document's examples use, by kind.
@@ -69,9 +70,9 @@ def _is_public(operation: dict[str, Any]) -> bool:
     return operation.get("security") == []
 
 
-def _examples(operation: dict[str, Any]) -> list[Any]:
-    media = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
-    return [example["value"] for example in media.get("examples", {}).values()] or ([{}] if media else [None])
+def _examples(document: dict[str, Any], method: str, path: str) -> list[Any]:
+    has_body = "requestBody" in document["paths"][path][method]
+    return bodies_of(method, path, document["paths"]) or ([{}] if has_body else [None])
 
 
 def _created(http: httpx.Client, path: str, body: Any) -> str:
@@ -82,7 +83,7 @@ def _created(http: httpx.Client, path: str, body: Any) -> str:
 
 
 @pytest.fixture(scope="module")
-def tenants(storage):
+def tenants():
     with running() as bench:
         other = bench.service.add_account("other")
         http = bench.http
@@ -101,7 +102,7 @@ def tenants(storage):
         document = http.get("/openapi.json").json()
         if "/rules" in document["paths"] and "post" in document["paths"]["/rules"]:
             tenants_so_far = Tenants(bench, http, ids, document)
-            example = _examples(document["paths"]["/rules"]["post"])[0]
+            example = _examples(document, "post", "/rules")[0]
             ids["rule_id"] = _created(http, "/rules", tenants_so_far.body(example))
         with client(bench.service, other.api_key, other.secret_key.reveal()) as others:
             yield Tenants(bench, others, ids, document)
@@ -126,10 +127,10 @@ def _mentions(tenants: Tenants, answer: httpx.Response) -> list[str]:
 def test_every_operation_with_the_owners_ids_is_404_for_another_account_and_changes_nothing(tenants):
     before = tenants.state()
     tried = 0
-    for method, path, operation in _operations(tenants.document):
+    for method, path, _ in _operations(tenants.document):
         if "{" not in path and ((method, path) in OF_ONES_OWN or method == "get"):
             continue
-        for example in _examples(operation):
+        for example in _examples(tenants.document, method, path):
             body = tenants.body(example)
             answer = tenants.other.request(method, tenants.fill(path), json=body)
             errors = _errors(answer)
@@ -158,10 +159,10 @@ def test_the_same_operations_with_nobodys_ids_answer_the_same(tenants):
     """Another account's resource and none at all look alike: the answer does not tell which ids exist."""
     nobodys = dict.fromkeys(tenants.ids, "019b76da-ffff-7000-8000-00000000ffff")
     nowhere = Tenants(tenants.bench, tenants.other, nobodys, tenants.document)
-    for method, path, operation in _operations(tenants.document):
+    for method, path, _ in _operations(tenants.document):
         if "{" not in path and ((method, path) in OF_ONES_OWN or method == "get"):
             continue
-        for example in _examples(operation):
+        for example in _examples(tenants.document, method, path):
             theirs = tenants.other.request(method, tenants.fill(path), json=tenants.body(example))
             nones = tenants.other.request(method, nowhere.fill(path), json=nowhere.body(example))
             assert _errors(theirs) == _errors(nones) != []
@@ -172,10 +173,10 @@ def test_the_same_operations_with_nobodys_ids_answer_the_same(tenants):
 def test_any_of_the_owners_ids_in_any_place_opens_nothing(tenants, data):
     """Ids of the wrong kind, in paths and bodies alike."""
     operations = [found for found in _operations(tenants.document) if "{" in found[1]]
-    method, path, operation = data.draw(st.sampled_from(operations), label="operation")
+    method, path, _ = data.draw(st.sampled_from(operations), label="operation")
     ids = sorted(tenants.ids.values())
     mixed = {name: data.draw(st.sampled_from(ids), label=name) for name in tenants.ids}
     shuffled = Tenants(tenants.bench, tenants.other, mixed, tenants.document)
-    example = data.draw(st.sampled_from(_examples(operation)), label="body")
+    example = data.draw(st.sampled_from(_examples(tenants.document, method, path)), label="body")
     answer = tenants.other.request(method, shuffled.fill(path), json=shuffled.body(example))
     assert _errors(answer), answer.text

@@ -8,7 +8,6 @@ from tests.contract.oauth import CALLBACK, EMAIL, PASSWORD, Partner, partner, se
 from tests.partner import CHALLENGE, VERIFIER, PlainBrowser, parameters_of, request_query
 from tests.service_running import running
 
-ISSUER = "http://devices.example:8080"
 """Not https, where the pages' cookie would be kept from the plain HTTP of a test."""
 HOSTILE = {
     "quotes": "'\"`; DROP TABLE grants; --",
@@ -24,8 +23,8 @@ HOSTILE = {
 
 
 @pytest.fixture(scope="module")
-def bench(storage):
-    with running(public_url=ISSUER) as bench:
+def bench():
+    with running() as bench:
         bench.service.add_user(EMAIL, PASSWORD)
         yield bench
 
@@ -82,7 +81,6 @@ def test_sign_ins_own_client_never_takes_part(confidential):
         *HOSTILE.values(),
     ],
 )
-@pytest.mark.one_database
 def test_a_redirect_uri_that_is_not_a_registered_one_to_the_letter_gets_the_error_page(confidential, redirect_uri):
     _is_error_page(confidential, confidential.query(redirect_uri=redirect_uri), "invalid_redirect_uri")
 
@@ -108,13 +106,12 @@ def test_a_redirect_uri_that_is_not_a_registered_one_to_the_letter_gets_the_erro
         ({"code_challenge_method": "S256"}, "invalid_request"),
     ],
 )
-@pytest.mark.one_database
 def test_a_request_that_cannot_be_granted_goes_back_with_an_error_the_state_and_the_issuer(
-    confidential, changes, error
+    bench, confidential, changes, error
 ):
     back = sent_back(confidential.authorize(**changes))
     assert back.pop("error_description")
-    assert back == {"error": error, "state": "the-state", "iss": ISSUER}
+    assert back == {"error": error, "state": "the-state", "iss": bench.service.base_url}
 
 
 @pytest.mark.parametrize(
@@ -132,13 +129,11 @@ def test_a_request_that_cannot_be_granted_goes_back_with_an_error_the_state_and_
         {"code_challenge": VERIFIER * 2},
     ],
 )
-@pytest.mark.one_database
 def test_a_public_client_must_use_pkce_with_s256(public, changes):
     assert sent_back(public.authorize(**changes))["error"] == "invalid_request"
 
 
 @pytest.mark.parametrize("name", ["scope", "response_type", "state", "code_challenge", "unknown"])
-@pytest.mark.one_database
 def test_a_repeated_parameter_goes_back_with_invalid_request(public, name):
     pairs = [*public.query(unknown="x"), (name, "again")]
     back = sent_back(public.authorize(pairs))
@@ -147,7 +142,6 @@ def test_a_repeated_parameter_goes_back_with_invalid_request(public, name):
 
 
 @pytest.mark.parametrize("name", ["client_id", "redirect_uri"])
-@pytest.mark.one_database
 def test_a_repeated_client_or_address_gets_the_error_page(public, name):
     pairs = public.query()
     word = {"client_id": "invalid_client", "redirect_uri": "invalid_redirect_uri"}[name]
@@ -157,7 +151,6 @@ def test_a_repeated_client_or_address_gets_the_error_page(public, name):
 
 
 @pytest.mark.parametrize("query", ["%FF", "client_id=%ZZ&x=%FF", "&".join(f"a{n}=1" for n in range(60))])
-@pytest.mark.one_database
 def test_a_query_that_cannot_be_read_gets_the_error_page(bench, query):
     answer = bench.http.get(f"/partner-oauth-authorize?{query}", headers={"accept": "application/json"})
     assert answer.status_code == 400
@@ -165,15 +158,14 @@ def test_a_query_that_cannot_be_read_gets_the_error_page(bench, query):
 
 
 @pytest.mark.parametrize("value", HOSTILE.values(), ids=HOSTILE.keys())
-@pytest.mark.one_database
-def test_a_hostile_parameter_is_a_documented_answer_and_no_way_elsewhere(public, value):
+def test_a_hostile_parameter_is_a_documented_answer_and_no_way_elsewhere(bench, public, value):
     for name in ("scope", "response_type", "state", "code_challenge", "code_challenge_method", "nonce"):
         answer = public.authorize(**{name: value})
         assert answer.status_code in {200, 303}, name
         if answer.status_code == 303:
             back = sent_back(answer)
             assert back["error"] in {"invalid_request", "invalid_scope", "unsupported_response_type"}, name
-            assert back["iss"] == ISSUER
+            assert back["iss"] == bench.service.base_url
         else:
             assert name in {"state", "nonce"}
             assert "<script>alert" not in answer.text, name
@@ -186,7 +178,7 @@ def test_the_way_through_the_pages_brings_a_code_the_unchanged_state_and_the_iss
         location = browser.approve(query, EMAIL, PASSWORD)
     assert location.startswith(f"{CALLBACK}?code=")
     back = parameters_of(location)
-    assert (back["state"], back["iss"], set(back)) == (state, ISSUER, {"code", "state", "iss"})
+    assert (back["state"], back["iss"], set(back)) == (state, bench.service.base_url, {"code", "state", "iss"})
     assert len(back["code"]) >= 43
     assert public.exchange(back["code"]).status_code == 200
 

@@ -34,7 +34,7 @@ clients:
 
 
 @pytest.fixture
-def bench(storage):
+def bench():
     with running() as bench:
         bench.service.add_user(EMAIL, PASSWORD)
         yield bench
@@ -79,7 +79,6 @@ def test_a_registered_clients_secret_is_shown_once_and_works(bench):
         ({"unknown": 1}, "unknown"),
     ],
 )
-@pytest.mark.one_database
 def test_a_client_that_cannot_be_is_400_with_a_sentence(bench, members, told):
     answer = _add(bench, **members)
     assert answer.status_code == 400, answer.text

@@ -34,7 +34,6 @@ def test_a_scan_shows_the_product_and_changes_nothing(bench):
 
 
 @pytest.mark.parametrize("text", ["", "hello", "[]", "{", "7", '{"v":2,"product_id":"a","device_identifier":"b"}'])
-@pytest.mark.one_database
 def test_a_text_that_is_no_label_is_invalid_qr(bench, text):
     answer = _scan(bench, text)
     assert (answer.status_code, answer.json()["error"]) == (400, "invalid_qr")
@@ -104,7 +103,6 @@ def test_a_public_label_key_is_shown_as_it_is(bench):
 
 
 @pytest.mark.parametrize("key", ["", "secret", "hmac-sha256:short", "ed25519:AAAA", "hmac-sha256:id=0123456789abcdef"])
-@pytest.mark.one_database
 def test_a_label_key_that_could_check_nothing_is_refused(bench, key):
     answer = bench.http.post("/products", json={"name": "a", "label_key": key})
     assert (answer.status_code, answer.json()["details"][0]["field"]) == (400, "label_key")
@@ -175,7 +173,6 @@ def test_a_user_id_may_hold_any_text(bench):
 
 
 @pytest.mark.parametrize("missing", ["user_id", "product_id", "device_identifier"])
-@pytest.mark.one_database
 def test_a_registration_without_a_required_field_names_it(bench, missing):
     body = {"user_id": "u", "product_id": "p", "device_identifier": "d"}
     del body[missing]

@@ -18,7 +18,7 @@ ITEMS = 20
 
 
 @pytest.fixture(scope="module")
-def bench(storage):
+def bench():
     with running() as made:
         yield made
 

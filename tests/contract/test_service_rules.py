@@ -12,7 +12,7 @@ OPEN_DOOR = {"type": "command", "command_payload": {"command": "open_door", "not
 
 
 @pytest.fixture
-def bench(storage):
+def bench():
     with running() as bench:
         yield bench
 
@@ -292,7 +292,7 @@ def test_a_reset_forgets_rules_and_timers(bench, device):
     assert sent(bench, again) == 0
 
 
-def test_payloads_of_rules_are_checked_against_the_vocabulary_when_the_service_does_so(storage):
+def test_payloads_of_rules_are_checked_against_the_vocabulary_when_the_service_does_so():
     with running(validate_commands=True) as bench:
         product_id = bench.product(commands=[{"name": "ping"}])
         device_id = bench.device(product_id)
@@ -343,7 +343,6 @@ def test_one_manufacturer_neither_sees_nor_names_what_the_other_has(bench, devic
         ({"colour": "red"}, "colour"),
     ],
 )
-@pytest.mark.one_database
 def test_a_rule_that_makes_no_sense_is_refused_by_the_field(bench, device, change, field):
     body = {"product_id": device[0], "name": "Too hot", "trigger": TRIGGER, "actions": [OPEN_DOOR], **change}
     answer = bench.http.post("/rules", json=body)

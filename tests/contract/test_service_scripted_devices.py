@@ -18,7 +18,7 @@ SIGNALS = {"temperature": {"kind": "constant", "value": 20}}
 
 
 @pytest.fixture(scope="module")
-def bench(storage):
+def bench():
     with running(make_signals=make_signals) as found:
         yield found
 
@@ -304,7 +304,6 @@ def test_a_clock_that_is_set_back_leaves_no_command_unseen_and_no_answer_for_lat
     assert [status(bench, device_id, one) for one in (before, after)] == ["succeeded", "succeeded"]
 
 
-@pytest.mark.one_database
 def test_a_service_without_signals_says_so():
     with running() as bare:
         answer = bare.http.post(PATH, json={"device_id": bare.device(), "readings": {"every_s": 1, "signals": SIGNALS}})
@@ -312,7 +311,6 @@ def test_a_service_without_signals_says_so():
         assert "make_signals" in answer.json()["message"]
 
 
-@pytest.mark.one_database
 def test_the_doors_are_those_of_every_control_path():
     with RunningService() as service:
         body = {"device_id": "x"}

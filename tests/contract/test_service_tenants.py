@@ -25,7 +25,7 @@ REQUESTS = [
 
 
 @pytest.fixture(scope="module")
-def tenants(storage):
+def tenants():
     with running() as bench:
         other = bench.service.add_account("other")
         product_id = bench.product()

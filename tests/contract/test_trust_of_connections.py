@@ -29,11 +29,8 @@ from agent.doctor.quick_check import try_broker
 from agent.doctor.subject import Endpoint, Subject
 from agent.errors import AgentError
 from agent.handlers.upkeep import ReleaseSource, UpkeepRefused
-from agent.token_store import TokenFile
 from agent.wire.auth import KeyPair
-from agent.wire.refreshing import RefreshingBearer, renew
 from agent.wire.secret import Secret
-from agent.wire.tokens import TokenSet
 from gateway.config import GatewayConfig
 from gateway.core.budget import Budget
 from gateway.devices.issuing import service_client
@@ -46,6 +43,9 @@ from simulator.fleet.engine.pool import HttpPool
 from simulator.fleet.target.target import KeyPairFile, TargetOptions, find_offers, find_target
 from simulator.fleet.workload.devices import Address
 from simulator.fleet.workload.mqtt_devices import broker_of
+from simulator.login.refreshing import RefreshingBearer, renew
+from simulator.login.token_store import TokenFile
+from simulator.login.tokens import TokenSet
 from simulator.wire.client import ServiceClient
 from tests.certificates import Authority
 

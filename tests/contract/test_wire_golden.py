@@ -22,7 +22,7 @@ from agent.wire.secret import Secret
 from agent.wire.sending import SendCommand
 from agent.wire.sensor_data import PostSensorData
 from agent.wire.times import parse_time
-from agent.wire.tokens import RefreshTokens
+from simulator.login.tokens import RefreshTokens
 from simulator.wire.client import ServiceClient
 from simulator.wire.dashboards import NewDashboard
 from simulator.wire.database import NewSchema, NewTable, RuntimeRecordChange

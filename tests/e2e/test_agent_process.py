@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import socket
+import sqlite3
 import stat
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -246,3 +247,20 @@ def test_a_hung_handler_blocks_nobody_else(bench):
     ping = bench.send(command="ping")
     assert bench.wait_for(ping).status == "succeeded"
     assert bench.wait_for(hung).status == "failed"
+
+
+def test_under_another_device_id_the_store_is_renamed_and_a_new_one_begun(bench):
+    sensors = "sensors: [{name: s, type: simulated, interval_s: 0.2}]\n"
+    url = str(bench.client.connection.base_url)
+    bench.write_config("http://127.0.0.1:9", more=sensors)
+    agent = bench.start()
+    threading.Event().wait(2)
+    assert agent.terminate()[0] == 0
+    former, bench.device_id = bench.device_id, "door-2"
+    bench.write_config(url)
+    agent = bench.start()
+    agent.wait_for(f"device=changed from {former} to door-2: what waited for the former one is in ")
+    assert agent.terminate()[0] == 0
+    (kept,) = bench.state_dir.glob("agent.db.*.old")
+    with closing(sqlite3.connect(kept)) as store:
+        assert store.execute("SELECT count(body) FROM reading").fetchone()[0] > 3

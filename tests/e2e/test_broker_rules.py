@@ -58,7 +58,7 @@ class Site:
     def write(self):
         with DeviceTokenFile(self.tokens) as file:
             devices = device_passwords(file.tokens(), time.time())
-        return write_broker_config(self.settings, devices, {GATEWAY: GATEWAY_PASSWORD})
+        return write_broker_config(self.settings, devices, GATEWAY, GATEWAY_PASSWORD)
 
     def broker(self) -> Mosquitto:
         """The file as it was written; only its listener's line is the runner's."""

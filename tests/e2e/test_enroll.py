@@ -72,7 +72,7 @@ def test_a_device_enrolls_works_and_enrolls_again_with_the_same_id(journey):
     (folder / "config.yaml").write_text(marked)
     before = (folder / "token").read_text()
     assert "kept" in enroll(journey, "SN-1", journey.url, code)
-    assert "kept" in enroll(journey, "SN-1", journey.url, invite(journey)["code"])
+    assert "kept" in enroll(journey, "SN-1", journey.url, invite(journey, "--replace")["code"])
     assert (folder / "config.yaml").read_text() == marked
     assert (folder / "token").read_text() != before
     journey.ping(device_id)
@@ -81,14 +81,43 @@ def test_a_device_enrolls_works_and_enrolls_again_with_the_same_id(journey):
     assert [each["device_id"] for each in json.loads(journey.run("devices", "list", "--json"))] == [device_id]
 
 
-def test_a_fleet_code_takes_the_devices_of_its_list_and_says_who_came(journey):
+def test_a_code_takes_no_token_from_a_device_that_holds_one(journey):
     journey.start()
-    (journey.folder / "serials").write_text("SN-1\nSN-2\n")
-    invited = invite(journey, "--count", "2", "--serials", "serials", "--name", "Doors", "--expires", "15m")
+    used = invite(journey)
+    enroll(journey, "SN-1", journey.url, used["code"])
+    token = (journey.folder / "SN-1" / "token").read_text()
+    journey.start_agent("SN-1")
+    device_id = yaml.safe_load((journey.folder / "SN-1" / "config.yaml").read_text())["device"]["device_id"]
+    journey.ping(device_id)
+    # A stranger with a code for new devices names the identifier of this one, or of one that was added by hand.
+    words = ("--product-id", journey.product_id, "--identifier", "SN-7", "--user-id", "me", "--json")
+    added = json.loads(journey.run("devices", "add", *words))["issued"][0]["device_id"]
+    stranger, fleet = journey.folder / "stranger", invite(journey, "--count", "5")
+    for identifier in ("SN-1", "SN-7"):
+        said = enroll(journey, identifier, journey.url, fleet["code"], folder=stranger, code=1)
+        assert "holds a valid token" in said
+    assert not (stranger / "token").exists()
+    journey.run("devices", "revoke", added)
+    enroll(journey, "SN-7", journey.url, fleet["code"], folder=stranger)
+    journey.ping(device_id)
+    assert (journey.folder / "SN-1" / "token").read_text() == token
+    # The same code soon is the device's own retry; taken back it is good for nothing, though it was used.
+    enroll(journey, "SN-1", journey.url, used["code"])
+    journey.run("devices", "uninvite", used["invite_id"])
+    assert "was taken back" in enroll(journey, "SN-1", journey.url, used["code"], code=1)
+    # The operator's word.
+    (journey.folder / "code").write_text(invite(journey, "--replace")["code"] + "\n")
+    assert "kept" in enroll(journey, "SN-1", journey.url, "--code-file", "code")
+    journey.ping(device_id)
+
+
+def test_a_fleet_code_takes_so_many_devices_and_says_how_many_came(journey):
+    journey.start()
+    invited = invite(journey, "--count", "2", "--name", "Doors", "--expires", "15m")
     label = invited["label"]
     enroll(journey, "SN-1", label)
     enroll(journey, "SN-2", label)
-    assert "list does not have it" in enroll(journey, "SN-3", label, code=1)
+    assert "was used" in enroll(journey, "SN-3", label, code=1)
     (listed,) = json.loads(journey.run("devices", "invites", "--all", "--json"))
     assert (listed["invite_id"], listed["enrolled"], listed["state"]) == (invited["invite_id"], 2, "used")
     assert {each.device_name for each in journey.client.devices()} == {"Doors"}
@@ -215,7 +244,7 @@ def test_the_broker_learns_of_an_enrolled_device_by_one_command(journey):
     assert not mark.exists()
     lines = (folder / "dg" / "passwords").read_text().splitlines()
     assert {line.partition(":")[0] for line in lines} == {device.device_id, "gateway"}
-    assert (folder / "dg" / "passwords").stat().st_mode & 0o777 == 0o600
+    assert not (folder / "dg" / "passwords").stat().st_mode & 0o037
     assert (folder / "dg.conf").read_text() == conf
     assert "nothing changed" in journey.run("broker-update", "--dir", folder / "dg", "--no-reload")
     # The same entries as broker-config writes.

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.long
 
 PROFILES = {
     "plain": {},
-    "HTML errors, text bodies": {"error_shape": "html", "write_body": "text_ok"},
+    "HTML errors, text bodies": {"error_shape": "html"},
     "pages by next URL, _id": {"list_shape": "results", "paging": "next_url", "id_name": "_id"},
 }
 
@@ -63,20 +63,3 @@ def test_labels_go_the_whole_way_and_leave_no_device(bench, tmp_path):
     with connected(way) as home:
         report = drive_labels(subjects, home.client, user_id="u1", remove=True, timing=home.timing)
     assert report.passed, report.journeys
-
-
-def test_commands_whose_end_nobody_knows_leave_a_threshold_on_their_age_open(tmp_path):
-    """Orders are answered without an id, so nobody knows which of a device's commands they became."""
-    secret, scenario, out = tmp_path / "keys", tmp_path / "s.yaml", tmp_path / "out"
-    scenario.write_text(SCENARIO + "thresholds: [commands.age.p99 < 1h, commands.age.failed.count == 0]\n")
-    with running_as(profile("plain", write_body="text_ok")) as bench:
-        secret.write_text(bench.service.secret_key.reveal())
-        secret.chmod(0o600)
-        code, said = ask(bench, tmp_path, "run", str(scenario), "--out", str(out))
-    record = json.loads((out / "run.json").read_text())
-    assert code == 3, said
-    assert record["audit"]["complete"]
-    sentences = record["verdict"]["sentences"]
-    assert all("cannot be judged: of " in sentence and "no known end" in sentence for sentence in sentences), sentences
-    assert [result["judged"] for result in record["thresholds"]] == [False, False]
-    assert "0 ended, 0 per s, 6 without a known end" in said

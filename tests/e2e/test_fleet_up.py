@@ -7,7 +7,6 @@ import os
 import shlex
 import signal
 import socket
-import ssl
 import subprocess
 import sys
 import time
@@ -26,7 +25,6 @@ from simulator.cli import main
 from simulator.gateway import broker
 from simulator.gateway.trial import MQTT, running_trial
 from simulator.keys import Keys
-from tests.certificates import Authority
 from tests.ports import free_port
 from tests.service_running import running
 
@@ -70,22 +68,6 @@ def test_up_brings_a_service_and_devices_and_ctrl_c_ends_both():
             *(own["device_id"] for own in told["own_devices"]),
         }
         assert len(told["device_ids"]) == 3
-    finally:
-        code = end(process)
-    assert code == 0
-
-
-def test_with_a_certificate_others_come_by_https_and_gateway_and_devices_work_beside_it(tmp_path):
-    authority = Authority(tmp_path)
-    pair = authority.issue("server")
-    process, told = start("--devices=1", f"--tls-certificate={pair.certificate}", f"--tls-key={pair.key}")
-    try:
-        context = ssl.create_default_context(cafile=authority.certificate)
-        over_tls = httpx.get(f"{told['https_url']}/_emulator/health", verify=context, trust_env=False, timeout=120)
-        assert over_tls.json()["status"] == "ok"
-        assert len(devices_of(told)) == 3
-        assert told["base_url"].startswith("http://127.0.0.1:")
-        assert told["console_url"].startswith(told["base_url"])
     finally:
         code = end(process)
     assert code == 0

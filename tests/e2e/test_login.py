@@ -19,12 +19,12 @@ import httpx
 import pytest
 from click.testing import CliRunner, Result
 
-from agent.token_store import TokenFile
-from agent.wire.refreshing import RefreshingBearer
 from agent.wire.secret import Secret
 from simulator.cli import program
 from simulator.exit_codes import ExitCode
 from simulator.login.cli import login_command
+from simulator.login.refreshing import RefreshingBearer
+from simulator.login.token_store import TokenFile
 from simulator.wire.client import ServiceClient
 from tests.partner import PlainBrowser
 from tests.ports import free_port
@@ -44,8 +44,7 @@ def bench(tmp_path_factory) -> Iterator[Bench]:
 
 @pytest.fixture
 def browser(bench) -> Iterator[PlainBrowser]:
-    with PlainBrowser(bench.service.base_url) as found:
-        found.sign_in("/account", EMAIL, PASSWORD)
+    with PlainBrowser(bench.service.base_url, EMAIL, PASSWORD) as found:
         yield found
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.wire.tokens import TokenSet
 from simulator.login.flow import SignIn, SignInOptions
+from simulator.login.tokens import TokenSet
 from simulator.service.core.scopes import SCOPES
 from tests.conftest import require_program
 from tests.partner import PlainBrowser
@@ -39,8 +39,7 @@ def bench(tmp_path_factory) -> Iterator[Bench]:
 
 @pytest.fixture(scope="module")
 def browser(bench) -> Iterator[PlainBrowser]:
-    with PlainBrowser(bench.service.base_url) as found:
-        found.sign_in("/account", EMAIL, PASSWORD)
+    with PlainBrowser(bench.service.base_url, EMAIL, PASSWORD) as found:
         yield found
 
 

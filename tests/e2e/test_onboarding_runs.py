@@ -11,9 +11,9 @@ import pytest
 from click.testing import CliRunner
 
 from agent.wire.secret import Secret
-from agent.wire.tokens import TokenSet, token_set_text
 from simulator.cli import program
 from simulator.labels.payload import label_text
+from simulator.login.tokens import TokenSet, token_set_text
 from simulator.onboarding.journal import leftovers, read_journal
 from tests.profiles import profile, switch
 from tests.service_running import running

@@ -234,14 +234,10 @@ def _all(http: httpx.Client, url: str) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.fixture(params=["--data", "--database"])
-def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, str]]:
+@pytest.fixture
+def kept(tmp_path: Path) -> tuple[str, str]:
     """The option that says where a service keeps everything, with its value."""
-    if request.param == "--data":
-        yield "--data", str(tmp_path)
-    else:
-        with request.getfixturevalue("postgresql").database() as url:
-            yield "--database", url
+    return "--data", str(tmp_path)
 
 
 def test_kill_9_under_200_writers_loses_nothing_that_was_answered_and_stores_nothing_twice(kept: tuple[str, str]):

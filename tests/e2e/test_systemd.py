@@ -72,8 +72,8 @@ class Device:
     def install(self, **configuration: object) -> None:
         """The steps of docs/operations.md after the virtual environment: keys, configuration, user, units."""
         machine = self.machine
-        machine.write("/etc/device-agent/api_key", API_KEY, 0o600)
-        machine.write("/etc/device-agent/secret_key", SECRET_KEY, 0o600)
+        machine.write("/etc/device-agent/api_key", API_KEY, 0o640)
+        machine.write("/etc/device-agent/secret_key", SECRET_KEY, 0o640)
         base = {
             "service": {"base_url": self.service.base_url, "timeout_s": 30},
             "device": {"device_id": self.bench.device_id},
@@ -83,6 +83,7 @@ class Device:
         machine.write("/etc/device-agent/config.yaml", yaml.safe_dump(base | configuration))
         machine.run("cp", "/opt/systemd/sysusers.d/device-agent.conf", "/usr/lib/sysusers.d/")
         machine.run("systemd-sysusers")
+        machine.run("chgrp", "device-agent", "/etc/device-agent/api_key", "/etc/device-agent/secret_key")
         machine.run("cp", f"/opt/systemd/{UNIT}", "/etc/systemd/system/")
         machine.run("systemctl", "daemon-reload")
 
@@ -201,7 +202,8 @@ def test_the_unit_as_shipped_takes_a_token_and_doctor_sees_what_is_wrong_with_it
     assert machine.show(UNIT, "ExecMainStatus") == "2"
     assert "/etc/device-agent/token: there is no such file" in machine.log(UNIT)
     assert finding("key_files")["verdict"] == "failed"
-    machine.write("/etc/device-agent/token", "dat_0123456789abcdef", 0o600)
+    machine.write("/etc/device-agent/token", "dat_0123456789abcdef", 0o640)
+    machine.run("chgrp", "device-agent", "/etc/device-agent/token")
     device.start()
     digest = hashlib.sha256(b"dat_0123456789abcdef").hexdigest()
     assert machine.as_user("device-agent", "sha256sum", f"/run/credentials/{UNIT}/token").startswith(digest)
@@ -212,6 +214,7 @@ def test_the_unit_as_shipped_takes_a_token_and_doctor_sees_what_is_wrong_with_it
     assert "chmod" in finding("key_files")["fix"]
     # One that the agent hands over to nobody and may not read.
     machine.run("chmod", "600", "/etc/device-agent/token")
+    machine.run("chgrp", "root", "/etc/device-agent/token")
     device.drop_in("LoadCredential=\nSetCredential=")
     assert "device-agent may not read" in finding("key_files")["cause"]
     machine.run("chown", "device-agent", "/etc/device-agent/token")

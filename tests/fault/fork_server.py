@@ -31,8 +31,8 @@ _PROGRAMS = {
     "fleet-simulator": "simulator.cli:main",
 }
 _PACKAGES = ("agent", "gateway", "simulator.service", "simulator.cli")
-# Modules that want to be the main one, or that alembic loads by path.
-_LEFT_OUT = ("__main__", "migrations")
+# Modules that want to be the main one.
+_LEFT_OUT = ("__main__",)
 
 
 def main() -> None:

@@ -168,7 +168,10 @@ class Device:
             shutil.copyfile(Path(programs.__file__).with_name(name), self.folder / name)
         (root / "etc/device-agent/config.yaml").write_text(yaml.safe_dump(self._configuration()))
         start = "from agent.cli import main\n\nsys.exit(main())"
-        (root / "usr/bin/device-agent").write_text(launcher(_AGENT_PACKAGE, "device-agent", start, str(root)))
+        # Everything here is one user's: the agent's part counts as the agent's user, also where root runs the tests.
+        program = launcher(_AGENT_PACKAGE, "device-agent", start, str(root))
+        assert "os.geteuid() != 0" in program
+        (root / "usr/bin/device-agent").write_text(program.replace("os.geteuid() != 0", "True"))
         base = launcher(_AGENT_PACKAGE, "x", "@START@", str(root)).replace(_AGENT_PACKAGE.release, "/none")
         for name, start in (
             ("update", _AGENT_PACKAGE.launchers["usr/libexec/device-agent-update"]),

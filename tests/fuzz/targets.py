@@ -21,7 +21,6 @@ from agent.adapters.records import read_records
 from agent.adapters.sd_notify import SdNotifier, make_notifier
 from agent.adapters.sqlite_store import SqliteStore
 from agent.adapters.store.outbox_rows import decode_values
-from agent.adapters.store.snapshot import apply_wal
 from agent.app.status_file import read_status
 from agent.config.layer import parse_layer, read_trial
 from agent.config.load import load_config
@@ -49,7 +48,6 @@ from agent.wire.sensor_data import BatchAnswer
 from agent.wire.signed import parse_body, parse_envelope
 from agent.wire.signed_keys import SigningKey, TrustedKeys, public_pem, read_public_key, read_signing_key
 from agent.wire.times import parse_received_time, parse_time
-from agent.wire.tokens import parse_token_set
 from gateway.http.answers import Fault
 from gateway.http.requests import HttpRequest
 from gateway.service.events import read_events
@@ -57,6 +55,7 @@ from simulator.command.counter import CounterFile
 from simulator.console.labels.photograph import open_photograph
 from simulator.labels.symbol.pictures import PictureError
 from simulator.login.request import SignInFailed, begin, query_of
+from simulator.login.tokens import parse_token_set
 from simulator.wire.qr import LabelText, base45, encode_label, parse_label
 from simulator.wire.qr.keys import LabelKey, LabelSigner, signed_text
 from tests.fakes import FakeClock
@@ -569,11 +568,6 @@ def _store(raw: bytes) -> None:
         path = Path(folder, "agent.db")
         path.write_bytes(raw)
         SqliteStore(path, clock=FakeClock()).close()
-
-
-@target("write-ahead log", bytes.fromhex("377f0682002de218000004000000000001020304050607080102030405060708"))
-def _wal(raw: bytes) -> None:
-    apply_wal(bytes(1024), raw)
 
 
 # --- programs and sensors ---------------------------------------------------------------------------------------------

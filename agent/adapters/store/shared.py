@@ -133,18 +133,6 @@ def putting(draft: EncodedReading) -> Request:
     return Request(lambda store: store.outbox.accept([draft]), writes=True, of_readings=True)
 
 
-class PiggybackSetting(Protocol):
-    """A small value that is written with a commit that happens anyway."""
-
-    def pending(self, *, last: bool = False) -> tuple[str, str] | None:
-        """The setting and its value, if it is time; no commit is made for it alone, except the last one."""
-        ...
-
-    def committed(self) -> None:
-        """The commit is on the disk."""
-        ...
-
-
 _T = TypeVar("_T")
 
 
@@ -220,10 +208,6 @@ class SharedJournal:
     def put_aside(self, reasons: Mapping[str, str]) -> int:
         """``finished`` -> ``put_aside``: the service has no place for these results; they stay in the journal."""
         return self._writer.call(lambda store: store.journal.put_aside(reasons), writes=True)
-
-    def offer_again(self, limit: int | None = None) -> int:
-        """``put_aside`` -> ``finished``, the oldest of them or all: they are to be reported once more; how many."""
-        return self._writer.call(lambda store: store.journal.offer_again(limit), writes=True)
 
     def result_stats(self) -> ResultStats:
         """What is held of results that the service has no place for. See :class:`agent.ports.Journal`."""

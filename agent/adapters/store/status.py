@@ -1,19 +1,18 @@
-"""Store status, read by another process while the agent runs and after it crashed. Nothing is written or locked."""
+"""Store status: of the running agent by its own connection, of one that does not run by its file."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from agent.adapters.store.counts import read_stats
 from agent.adapters.store.failures import explained
 from agent.adapters.store.journal_rows import read_result_stats
-from agent.adapters.store.schema import SCHEMA
-from agent.adapters.store.snapshot import read_snapshot
+from agent.adapters.store.schema import PAGE_BYTES, SCHEMA
 from agent.core.values import OutboxStats, Priority, ResultStats
 from agent.errors import StorageError
 
@@ -120,27 +119,27 @@ class StoreStatus:
 
 
 def read_status(path: Path, *, last: int = 10) -> StoreStatus | None:
-    """What the store at ``path`` holds; None when there is none yet.
-
-    Args:
-        path: the database.
-        last: how many commands, reasons and incidents to list.
+    """What the store at ``path`` holds, while no agent uses it; None when there is none yet.
 
     Raises:
         StorageError: it cannot be read now; the text names the fix.
     """
-    content = read_snapshot(path)
-    if content is None:
+    if not path.exists():
         return None
-    with explained(path), closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
-        connection.deserialize(content)
+    with explained(path), closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
         version = SCHEMA.read_version(connection, path)
         if version is None:
             return None
-        if version > SCHEMA.version and not SCHEMA.can_use(connection):
-            raise StorageError(f"{path}: a newer device-agent wrote it: use that one's 'device-agent status'")
-        SCHEMA.prepare(connection, path)  # brings the copy in memory to this version; the file stays as it is
-        return _read(connection, last, len(content), _disk_bytes(path))
+        if version != SCHEMA.version and not SCHEMA.can_use(connection):
+            raise StorageError(f"{path}: another version of device-agent wrote it: use the status of that one")
+        rows, size_bytes, last_key, oldest_wall_s = connection.execute(
+            "SELECT count(body), coalesce(sum(length(body)), 0), coalesce(max(key), 0), "
+            "(SELECT coalesce(reading.mono + (low + high) / 2, wall) FROM reading JOIN origin ON origin.id = origin "
+            "LEFT JOIN boot USING (boot_id)"
+            " WHERE body IS NOT NULL ORDER BY key LIMIT 1) FROM reading"
+        ).fetchone()
+        outbox = read_stats(connection, rows, size_bytes, last_key, oldest_wall_s)
+        return status_of(connection, path, outbox, last)
 
 
 def _disk_bytes(path: Path) -> int:
@@ -151,13 +150,15 @@ def _disk_bytes(path: Path) -> int:
     return total
 
 
-def _read(connection: sqlite3.Connection, last: int, file_bytes: int, disk_bytes: int) -> StoreStatus:
-    rows, size_bytes, last_key, oldest_wall_s = connection.execute(
-        "SELECT count(body), coalesce(sum(length(body)), 0), coalesce(max(key), 0), "
-        "(SELECT coalesce(reading.mono + (low + high) / 2, wall) FROM reading JOIN origin ON origin.id = origin "
-        "LEFT JOIN boot USING (boot_id)"
-        " WHERE body IS NOT NULL ORDER BY key LIMIT 1) FROM reading"
-    ).fetchone()
+def status_of(connection: sqlite3.Connection, path: Path, outbox: OutboxStats, last: int = 10) -> StoreStatus:
+    """The same over a connection that is open.
+
+    Args:
+        connection: to the store.
+        path: of its file.
+        outbox: its readings, which are counted already.
+        last: how many commands, reasons and incidents to list.
+    """
     lines = connection.execute(
         "SELECT id, handler, state, outcome, error, attempts, received_wall, finished_wall FROM command "
         "WHERE state != 'skipped' ORDER BY seq DESC LIMIT ?",
@@ -172,10 +173,11 @@ def _read(connection: sqlite3.Connection, last: int, file_bytes: int, disk_bytes
     (untold_gaps,) = connection.execute(
         "SELECT (SELECT count(*) FROM open_gap) + (SELECT count(body) FROM reading WHERE priority = ?)", (Priority.GAP,)
     ).fetchone()
+    (pages,) = connection.execute("PRAGMA page_count").fetchone()
     return StoreStatus(
         commands=dict(_pairs(connection.execute("SELECT state, count(*) FROM command GROUP BY state ORDER BY state"))),
         last_commands=tuple(CommandLine(*row) for row in lines),
-        outbox=read_stats(connection, rows, size_bytes, last_key, oldest_wall_s),
+        outbox=outbox,
         set_aside=tuple(SetAside(*row) for row in refused),
         gaps=tuple(
             DroppedReadings(*row) for row in connection.execute("SELECT reason, rows, from_wall, to_wall FROM gap")
@@ -183,12 +185,35 @@ def _read(connection: sqlite3.Connection, last: int, file_bytes: int, disk_bytes
         untold_gaps=untold_gaps,
         settings=dict(_pairs(connection.execute("SELECT name, value FROM setting ORDER BY name"))),
         incidents=_texts(connection, "SELECT text FROM incident ORDER BY id DESC LIMIT ?", last),
-        file_bytes=file_bytes,
-        disk_bytes=disk_bytes,
+        file_bytes=pages * PAGE_BYTES,
+        disk_bytes=_disk_bytes(path),
         undated=_count_undated(connection),
         put_aside=tuple(PutAside(*row) for row in aside),
         results=read_result_stats(connection),
     )
+
+
+def from_json(members: Mapping[str, Any]) -> StoreStatus:
+    """Out of the members that :func:`dataclasses.asdict` made.
+
+    Raises:
+        ValueError, TypeError, KeyError: there are others.
+    """
+    found = dict(members)
+    found["outbox"] = OutboxStats(**found["outbox"])
+    found["results"] = ResultStats(**found["results"])
+    for name, kind in _LISTED.items():
+        found[name] = tuple(kind(**each) for each in found[name])
+    found["incidents"] = tuple(found["incidents"])
+    return StoreStatus(**found)
+
+
+_LISTED: Final[Mapping[str, Callable[..., Any]]] = {
+    "last_commands": CommandLine,
+    "set_aside": SetAside,
+    "gaps": DroppedReadings,
+    "put_aside": PutAside,
+}
 
 
 def _count_undated(connection: sqlite3.Connection) -> int:

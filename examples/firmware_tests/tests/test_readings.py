@@ -39,8 +39,7 @@ def test_a_reading_whose_answer_is_lost_is_sent_again_and_stored_once(account, d
         {"reset": "answer"},
         {"answer": {"status": 503}},
         {"truncate": {}},
-        {"malformed_json": True},
-        {"captive_portal": {}},
+        {"answer": {"status": 200, "body": "<html>Welcome to Guest Wi-Fi</html>"}},
     ],
     ids=lambda effect: next(iter(effect)),
 )

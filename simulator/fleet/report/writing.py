@@ -54,31 +54,8 @@ def parse_record(text: str, source: str = RUN_FILE) -> RunRecord:
         raise ConfigurationError(
             [f"{source}: format is {found!r}, and this version reads {RECORD_FORMAT!r}: use the version that wrote it"]
         )
-    if _upgrade(document):
-        text = json.dumps(document)
     with _faults_named(source):
         return cast("RunRecord", _records().validate_json(f"[{text}]")[0])
-
-
-def _upgrade(document: dict[str, Any]) -> bool:
-    """Bring ``slowest`` of earlier versions, which counted micro- or milliseconds, into today's form.
-
-    Returns:
-        Whether anything was changed.
-    """
-    slowest = document.get("slowest")
-    if not isinstance(slowest, list):
-        return False
-    is_changed = False
-    for place, each in enumerate(slowest):
-        match each:
-            case {"device_id": device_id, "name": name, "count": int(count), "keys": [operation, "µs" | "ms" as unit]}:
-                waited_s = count / {"µs": 1e6, "ms": 1e3}[unit]
-                slowest[place] = {
-                    "device_id": device_id, "name": name, "response_s": waited_s, "operation": operation
-                }  # fmt: skip
-                is_changed = True
-    return is_changed
 
 
 def parse_second(line: str | bytes, source: str = SECONDS_FILE) -> Second:

@@ -19,7 +19,6 @@ from simulator.fleet.report.unended_run import complete_interrupted_record
 from simulator.fleet.report.writing import RUN_FILE, read_record, record_text
 from simulator.fleet.verdict import RunFindings, judge_run
 
-_EARLIER: Final = "earlier audits"
 _OF_AUDIT: Final = "audit."
 
 
@@ -41,7 +40,7 @@ def merge_audit(folder: Path, audit: AuditRecord) -> Merged:
 
     Args:
         folder: of the run.
-        audit: what was found now. The one that the record had stays in its extras, in words.
+        audit: what was found now.
 
     Raises:
         ConfigurationError: the folder holds a damaged run.
@@ -49,9 +48,6 @@ def merge_audit(folder: Path, audit: AuditRecord) -> Merged:
     record = read_record(folder)
     if not record.ended_at and state_of(folder) == RUNNING:
         return Merged((f"{folder}: the run still goes on: its record stays as it is",))
-    if record.ended_at and record.reasons is None:
-        old = f"{folder}: the record is of an earlier version, which kept no reasons: it stays as it is"
-        return Merged((old,))
     try:
         record = with_audit(record if record.ended_at else _completed(record, folder), audit)
         write_whole(folder / RUN_FILE, record_text(record))
@@ -75,8 +71,7 @@ def with_audit(record: RunRecord, audit: AuditRecord) -> RunRecord:
     found = replace(record, audit=audit, audited_at=to_rfc3339(time.time()))
     thresholds = tuple(_judged(result, found) for result in record.thresholds)
     verdict = judge_run(RunFindings(audit, thresholds, record.gaps, record.partial, reasons))
-    before = [*record.extras.get(_EARLIER, ()), _in_words(record)]
-    return replace(found, thresholds=thresholds, verdict=verdict, extras={**record.extras, _EARLIER: before})
+    return replace(found, thresholds=thresholds, verdict=verdict)
 
 
 def _judged(result: ThresholdResult, record: RunRecord) -> ThresholdResult:
@@ -96,12 +91,3 @@ def _completed(record: RunRecord, folder: Path) -> RunRecord:
         return replace(found, ended_at=to_rfc3339(time.time()))
     reasons = Reasons(interrupted=found.verdict.sentences[0])
     return replace(found, ended_at=to_rfc3339(time.time()), reasons=reasons)
-
-
-def _in_words(record: RunRecord) -> str:
-    audit = record.audit
-    when = record.audited_at or record.ended_at
-    if audit is None:
-        return f"until {when}: none"
-    whole = "complete" if audit.complete else "not complete"
-    return f"{when}: {record.verdict.word}, {whole}; " + "; ".join((*audit.sentences, *audit.unjudged))

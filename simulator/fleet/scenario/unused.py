@@ -156,7 +156,7 @@ UNUSED: Final = (
         ("target", "dialect", "extensions"),
     ),
 )
-"""All of them; each is tried by a test."""
+"""All of them."""
 _HOLDS_ALONE: Final = {
     "onboarding_storm": "labels have no devices that come and go",
     "backfill": "history has no devices that come and go",

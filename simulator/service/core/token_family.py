@@ -105,19 +105,18 @@ def judge_code(code: Code, exchange: Exchange, now_ms: int) -> tuple[TokenVerdic
     return TokenVerdict.GOOD, ""
 
 
-def judge_refresh(token: RefreshToken, now_ms: int, grace_ms: int) -> tuple[TokenVerdict, str]:
+def judge_refresh(token: RefreshToken, now_ms: int) -> tuple[TokenVerdict, str]:
     """What becomes of a refresh token that its own client presents, and why it is refused.
 
     Args:
         token: as it is stored.
         now_ms: this instant.
-        grace_ms: for so long after its rotation it is good once more; 0 for never.
     """
     if token.revoked_ms is not None:
         return TokenVerdict.OVER, "The grant was revoked: ask the user again."
     if now_ms >= token.expires_ms:
         return TokenVerdict.OVER, "The refresh token has expired: ask the user again."
-    if token.used_ms is not None and now_ms - token.used_ms >= grace_ms:
+    if token.used_ms is not None:
         return TokenVerdict.REUSED, "The refresh token was used before; everything that came of its grant is revoked."
     return TokenVerdict.GOOD, ""
 

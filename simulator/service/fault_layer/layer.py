@@ -7,27 +7,25 @@ one request, it costs a look at the rules and at the names of the headers.
 
 from __future__ import annotations
 
-import asyncio
 import functools
 from random import Random
 from typing import TYPE_CHECKING, Final
 
 from sqlalchemy.exc import SQLAlchemyError
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from simulator.service.addresses import CONTROL_PREFIX
 from simulator.service.answers import send_answer
 from simulator.service.connection import RAW_SEND, close, connection_of, reset
 from simulator.service.control_access import ControlAccess, is_local
 from simulator.service.errors import ServiceError, invalid
-from simulator.service.fault_layer.answers import chosen_answer, portal_answer
+from simulator.service.fault_layer.answers import chosen_answer
 from simulator.service.fault_layer.inbox import Inbox
 from simulator.service.fault_layer.sending import Sending
 from simulator.service.faults.model import FaultEffect
 from simulator.service.faults.rules import FAULTS_MET, ONE_SHOT, Decision, draw_latency
 from simulator.service.faults.short_form import read_effect
 from simulator.service.http_errors import HttpError, http_error_of
-from simulator.service.request_log.recording import REPLAY_OF
 from simulator.service.request_matches import read_facts
 from simulator.service.waiting import hold
 
@@ -65,7 +63,7 @@ class FaultLayer:
         if header is None and (not self._faults.live or scope["path"].startswith(CONTROL_PREFIX)):
             await self._app(scope, receive, send)
             return
-        if REPLAY_OF in scope or self._access.is_observer(scope):
+        if self._access.is_observer(scope):
             await self._app(scope, receive, send)
             return
         try:
@@ -119,56 +117,28 @@ class FaultLayer:
             facts = await read_facts(self._service, scope, body)
         except (ServiceError, SQLAlchemyError):  # the service itself answers what that means
             return before
-        return self._faults.decide(facts, self._service.clock.now_ms(), before)
+        return self._faults.decide(facts, before)
 
     async def _carry_out(self, decision: Decision, scope: Scope, inbox: Inbox, receive: Receive, send: Send) -> None:
         effect = decision.effect
         with self._faults.holding() as released:
-            answered = effect is not None and (effect.answer is not None or effect.captive_portal is not None)
+            answered = effect is not None and effect.answer is not None
             wait_s = decision.request_s + (decision.answer_s if answered else 0.0)
             if wait_s and not await hold(released, receive, wait_s):
                 return
-            if effect is not None and answered:
-                await self._answer(effect, send)
+            if effect is not None and effect.answer is not None:
+                await send_answer(send, chosen_answer(effect.answer, self._service.clock.now_ms()), [])
             elif effect is not None and "request" in {effect.lose, effect.reset}:
                 (reset if effect.reset else close)(connection_of(scope, send))
             else:
-                if effect is not None and effect.duplicate:
-                    await self._carry_out_first(scope, inbox.copy())
                 sending = Sending(
                     scope,
                     send,
                     functools.partial(hold, released, receive),
-                    functools.partial(_wait, released),
                     decision.answer_s,
                     effect,
-                    self._service.clock.now_ms,
                 )
                 await self._app(scope, inbox.receive, sending.send)
-
-    async def _carry_out_first(self, scope: Scope, inbox: Inbox) -> None:
-        """Carry the request out once more than its caller knows: until its answer begins, which nobody gets."""
-        begun = asyncio.Event()
-
-        async def discard(_message: Message) -> None:
-            begun.set()
-
-        inner = {name: value for name, value in scope.items() if name != RAW_SEND}
-        carrying_out = asyncio.ensure_future(self._app(inner, inbox.receive, discard))
-        answered = asyncio.ensure_future(begun.wait())
-        try:
-            await asyncio.wait({carrying_out, answered}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in (carrying_out, answered):
-                task.cancel()
-            await asyncio.wait({carrying_out, answered})
-
-    async def _answer(self, effect: FaultEffect, send: Send) -> None:
-        now_ms = self._service.clock.now_ms()
-        if effect.answer is not None:
-            await send_answer(send, chosen_answer(effect.answer, now_ms), [])
-        elif effect.captive_portal is not None:
-            await send_answer(send, portal_answer(effect.captive_portal, now_ms), [])
 
 
 def _first(effect: FaultEffect) -> Decision:
@@ -177,8 +147,3 @@ def _first(effect: FaultEffect) -> Decision:
         return Decision((ONE_SHOT,), effect=effect)
     wait_s = draw_latency(effect.latency, Random())  # noqa: S311 - it is no secret
     return Decision().with_wait(ONE_SHOT, effect.latency, wait_s)
-
-
-async def _wait(released: asyncio.Future[None], seconds: float) -> None:
-    """Wait so many seconds, or until nothing is to be held any longer."""
-    await asyncio.wait({released}, timeout=seconds)

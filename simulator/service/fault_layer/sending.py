@@ -10,15 +10,14 @@ from typing import Final
 from starlette.types import Message, Scope, Send
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from simulator.service.answers import Header, http_date
-from simulator.service.connection import close, connection_of, cycle_of, paced_transport, reset
-from simulator.service.faults.model import FaultDate, FaultEffect, FaultTruncate
+from simulator.service.answers import Header
+from simulator.service.connection import close, connection_of, cycle_of, reset
+from simulator.service.faults.model import FaultEffect, FaultTruncate
 
 _BODYLESS: Final = frozenset({204, 304})
 _EVENTS: Final = b"text/event-stream"
 _EMPTY: Final = b"{}"
 """The body of an answer that has none, where an effect is about the body; its status is 200 then."""
-_SLICE_S: Final = 0.1
 _OK: Final = 200
 
 Wait = Callable[[float], Awaitable[object]]
@@ -33,19 +32,15 @@ class Sending:
         scope: the request's.
         next: where it is sent on to, the server's.
         wait: for the time that the answer is held.
-        pace: between two pieces of an answer.
         answer_s: how long the answer is held, seconds.
         effect: what happens to it; None for nothing.
-        now_ms: the service's clock.
     """
 
     scope: Scope
     next: Send
     wait: Wait
-    pace: Wait
     answer_s: float
     effect: FaultEffect | None
-    now_ms: Callable[[], int]
     _start: Message | None = None
     _body: list[bytes] = field(default_factory=list)
     _begun: bool = False
@@ -59,48 +54,19 @@ class Sending:
         if message["type"] == "http.response.start" and self.answer_s:
             await self.wait(self.answer_s)
         effect = self.effect
-        if effect is None or effect.duplicate:
+        if effect is None:
             await self.next(message)
         elif effect.lose is not None or effect.reset is not None:
             self._end(reset if effect.reset else close)
-        elif effect.drip is not None:
-            await self._drip(message, effect.drip.bytes_per_s)
         elif effect.truncate is not None:
             await self._truncate(message, effect.truncate)
-        elif effect.malformed_json:
-            await self._spoil(message)
         else:
-            await self.next(self._with_header(message, effect))
+            await self.next(message)
 
     def _end(self, end: Callable[[RequestResponseCycle], None]) -> None:
         """Discard whatever the service still sends."""
         self._ended = True
         end(connection_of(self.scope, self.next))
-
-    def _with_header(self, message: Message, effect: FaultEffect) -> Message:
-        if message["type"] != "http.response.start":
-            return message
-        if effect.date is not None:
-            return _replace(message, (b"date", self._date(effect.date)))
-        return _replace(message, (b"content-type", (effect.content_type or "").encode("latin-1")))
-
-    def _date(self, wanted: FaultDate) -> bytes:
-        if wanted.value is not None:
-            return wanted.value.encode("latin-1")
-        return http_date(max(0, self.now_ms() // 1000 + (wanted.offset_s or 0)))
-
-    async def _drip(self, message: Message, bytes_per_s: float) -> None:
-        transport = paced_transport(connection_of(self.scope, self.next))
-        size = max(1, round(bytes_per_s * _SLICE_S))
-        transport.pace()
-        try:
-            await self.next(message)
-            while not transport.is_closing() and transport.write_piece(size):
-                await self.pace(size / bytes_per_s)
-        finally:
-            transport.end_pace()
-
-    # --- effects on the body --------------------------------------------------------------------------------------
 
     async def _truncate(self, message: Message, wanted: FaultTruncate) -> None:
         if message["type"] == "http.response.start":
@@ -137,25 +103,6 @@ class Sending:
         self._ended = True
         if not last:
             self._end(close if wanted.end == "close" else reset)
-
-    async def _spoil(self, message: Message) -> None:
-        """Put a comma behind the first brace or bracket."""
-        if message["type"] == "http.response.start":
-            self._start = message
-            if _is_stream(message):
-                await self.next(message)
-            return
-        if self._start is None:
-            return
-        if _is_stream(self._start):
-            body = message.get("body", b"").replace(b"data: {", b"data: {,")
-            await self.next({**message, "body": body})
-            return
-        whole = self._whole(message)
-        if whole is None:
-            return
-        spoilt = _changed(self._start, whole, lambda text: text[:1] + b"," + text[1:])
-        await self._send_whole(self._start, spoilt)
 
     def _whole(self, message: Message) -> bytes | None:
         """The answer's body, once all of it is there."""

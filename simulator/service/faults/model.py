@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints, field_validator, model_validator
+from pydantic import BeforeValidator, Field, StringConstraints, field_validator, model_validator
 
-from agent.wire.base import Sent, WireTime
+from agent.wire.base import Sent
 from agent.wire.limits import INT_MAX
 from simulator.service.matching import RequestMatch
 
 HELD_MAX_S: Final = 600.0
 """The longest time that an answer is held, seconds; a drawn one is cut to it."""
-RATE_MAX: Final = 1_000_000
 _NAME: Final = r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$"
 _VALUE: Final = r"^[\t\x20-\x7e\u00a0-\u00ff]*$"
 _OURS: Final = frozenset({"content-length", "transfer-encoding"})
 _WITHOUT_BODY: Final = frozenset({204, 205, 304})
-DATE_SECONDS: Final = 100 * 366 * 86_400
+RETRY_AFTER_MAX_S: Final = 100 * 366 * 86_400
 
 Seconds = Annotated[float, Field(ge=0, le=HELD_MAX_S, allow_inf_nan=False)]
 Side = Literal["request", "answer"]
@@ -34,41 +33,32 @@ class FaultTimes(Sent):
         next: so many times, then never again.
         probability: of each request, 0 to 1.
         seed: of what is drawn; one is made when it is left out, and the rule shows it.
-        from: from this instant of the service's clock on.
-        until: before this instant of the service's clock.
     """
-
-    model_config = ConfigDict(populate_by_name=False)
 
     after: Annotated[int, Field(ge=0, le=INT_MAX)] | None = None
     next: Annotated[int, Field(ge=1, le=INT_MAX)] | None = None
     probability: Annotated[float, Field(gt=0, le=1)] | None = None
     seed: Annotated[int, Field(ge=0, le=INT_MAX)] | None = None
-    from_: Annotated[WireTime | None, Field(alias="from")] = None
-    until: WireTime | None = None
 
 
 class FaultLatency(Sent):
-    """A time that is waited: fixed, uniform between two, or log-normal around a median.
+    """A time that is waited: fixed, or uniform between two.
 
     Attributes:
         of: ``answer``: the request is carried out at once and its answer held. ``request``: it is carried out after the
             time, and not at all when its caller leaves before.
-        sigma: of the logarithm; 0.5 makes one of six more than 1.65 times as long as the median.
     """
 
     fixed_s: Seconds | None = None
     min_s: Seconds | None = None
     max_s: Seconds | None = None
-    median_s: Seconds | None = None
-    sigma: Annotated[float, Field(ge=0, le=5, allow_inf_nan=False)] | None = None
     of: Side = "answer"
 
     @model_validator(mode="after")
     def _is_one_distribution(self) -> Self:
-        given = {name for name in ("fixed_s", "min_s", "max_s", "median_s", "sigma") if getattr(self, name) is not None}
-        if given not in ({"fixed_s"}, {"min_s", "max_s"}, {"median_s", "sigma"}):
-            raise ValueError("give fixed_s; or min_s and max_s; or median_s and sigma")
+        given = {name for name in ("fixed_s", "min_s", "max_s") if getattr(self, name) is not None}
+        if given not in ({"fixed_s"}, {"min_s", "max_s"}):
+            raise ValueError("give fixed_s; or min_s and max_s")
         if self.min_s is not None and self.max_s is not None and self.min_s > self.max_s:
             raise ValueError("min_s is larger than max_s")
         return self
@@ -86,7 +76,6 @@ class FaultAnswer(Sent):
         headers: header -> value.
         body: text, or a JSON value; left out, a status of 400 or more has the error body ``injected_fault``.
         retry_after_s: the header ``Retry-After``, so many seconds from now.
-        retry_after_as: ``date`` writes it as an HTTP date by the service's clock.
     """
 
     status: Annotated[int, Field(ge=200, le=599)]
@@ -94,8 +83,7 @@ class FaultAnswer(Sent):
         dict[Annotated[str, StringConstraints(max_length=100, pattern=_NAME)], HeaderValue], Field(max_length=50)
     ] = Field(default_factory=dict)
     body: Any = None
-    retry_after_s: Annotated[int, Field(ge=0, le=DATE_SECONDS)] | None = None
-    retry_after_as: Literal["seconds", "date"] | None = None
+    retry_after_s: Annotated[int, Field(ge=0, le=RETRY_AFTER_MAX_S)] | None = None
 
     @field_validator("headers")
     @classmethod
@@ -108,8 +96,6 @@ class FaultAnswer(Sent):
     def _fits_together(self) -> Self:
         if self.body is not None and self.status in _WITHOUT_BODY:
             raise ValueError(f"an answer with the status {self.status} has no body")
-        if self.retry_after_as is not None and self.retry_after_s is None:
-            raise ValueError("retry_after_as belongs to retry_after_s")
         if self.retry_after_s is not None and any(name.lower() == "retry-after" for name in self.headers):
             raise ValueError("give retry_after_s or the header Retry-After, not both")
         return self
@@ -126,33 +112,6 @@ class FaultTruncate(Sent):
 
     after_bytes: Annotated[int, Field(ge=0, le=INT_MAX)] | None = None
     end: Literal["close", "reset", "complete"] = "close"
-
-
-class FaultPortal(Sent):
-    """The page of a captive portal instead of an answer; the request is not carried out. 302 leads to its sign-in."""
-
-    status: Literal[200, 302, 511] = 200
-
-
-class FaultDrip(Sent):
-    """The answer, its head too, comes slowly; the request is carried out."""
-
-    bytes_per_s: Annotated[float, Field(gt=0, le=RATE_MAX, allow_inf_nan=False)]
-
-
-class FaultDate(Sent):
-    """The answer's ``Date`` is wrong: another time than the service's, or any text."""
-
-    offset_s: Annotated[int, Field(ge=-DATE_SECONDS, le=DATE_SECONDS)] | None = None
-    value: HeaderValue | None = None
-
-    @model_validator(mode="after")
-    def _says_one(self) -> Self:
-        if (self.offset_s is None) == (self.value is None):
-            raise ValueError("give offset_s or value, one of them")
-        if self.offset_s == 0:
-            raise ValueError("offset_s 0 changes nothing")
-        return self
 
 
 def _short(member: str, kind: Any, *, alone: bool = False) -> BeforeValidator:
@@ -181,31 +140,16 @@ class FaultEffect(Sent):
         lose: the connection is closed without an answer, and the ``request`` was not carried out, or was and the
             ``answer`` is lost.
         reset: as ``lose``, with a TCP RST.
-        duplicate: the request arrives twice and is carried out twice, one after the other, as when a proxy sends it
-            again; the caller gets the second answer.
         truncate: the body ends too early.
-        malformed_json: the body is no JSON.
-        content_type: another ``Content-Type``.
-        captive_portal: a page of a captive portal; the request is not carried out.
-        drip: the answer comes slowly.
-        date: a wrong ``Date``.
     """
 
     latency: Annotated[FaultLatency | None, _short("fixed_s", Seconds | FaultLatency | None)] = None
     answer: Annotated[FaultAnswer | None, _short("status", int | FaultAnswer | None)] = None
     lose: Side | None = None
     reset: Side | None = None
-    duplicate: Literal[True] | None = None
     truncate: Annotated[
         FaultTruncate | None, _short("after_bytes", int | Literal[True] | FaultTruncate | None, alone=True)
     ] = None
-    malformed_json: Literal[True] | None = None
-    content_type: Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=_VALUE)] | None = None
-    captive_portal: Annotated[
-        FaultPortal | None, _short("status", Literal[200, 302, 511, True] | FaultPortal | None, alone=True)
-    ] = None
-    drip: Annotated[FaultDrip | None, _short("bytes_per_s", float | FaultDrip | None)] = None
-    date: Annotated[FaultDate | None, _short("offset_s", int | FaultDate | None)] = None
 
     @model_validator(mode="after")
     def _is_one(self) -> Self:
@@ -224,11 +168,11 @@ class FaultEffect(Sent):
     @property
     def needs_body(self) -> bool:
         """Whether it is about the answer's body, which the answer to a HEAD has not."""
-        return self.truncate is not None or self.malformed_json is not None
+        return self.truncate is not None
 
 
 EFFECTS: Final = tuple(FaultEffect.model_fields)
-ALONE: Final = frozenset({"duplicate", "malformed_json", "truncate", "captive_portal"})
+ALONE: Final = frozenset({"truncate"})
 """Effects that need nothing but their name: ``true`` as JSON."""
 
 

@@ -9,16 +9,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import math
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final
 
-from agent.wire.times import parse_time
-from simulator.service.errors import Conflict, NotFound, invalid
-from simulator.service.faults.model import HELD_MAX_S, FaultEffect, FaultLatency, NewFault
+from simulator.service.errors import Conflict, NotFound
+from simulator.service.faults.model import FaultEffect, FaultLatency, NewFault
 from simulator.service.matching import Matcher, RequestFacts
 from simulator.service.times import show_time
 
@@ -44,8 +42,6 @@ class FaultRule:
     matcher: Matcher
     seed: int
     created_ms: int
-    from_ms: int | None
-    until_ms: int | None
     matched: int = 0
     hits: int = 0
     _random: Random = field(init=False)
@@ -59,25 +55,21 @@ class FaultRule:
         limit = self.wanted.times.next
         return limit is not None and self.hits >= limit
 
-    def meets(self, request: RequestFacts, now_ms: int) -> bool:
+    def meets(self, request: RequestFacts) -> bool:
         """Whether this request meets the effect; counts it."""
         if self.wanted.effect.needs_body and request.method == "HEAD":
             return False
         if not self.matcher.matches(request):
             return False
         self.matched += 1
-        if not self._is_due(now_ms):
+        if not self._is_due():
             return False
         self.hits += 1
         return True
 
-    def _is_due(self, now_ms: int) -> bool:
+    def _is_due(self) -> bool:
         times = self.wanted.times
         if self.matched <= (times.after or 0) or self.is_used_up:
-            return False
-        if (self.from_ms is not None and now_ms < self.from_ms) or (
-            self.until_ms is not None and now_ms >= self.until_ms
-        ):
             return False
         return times.probability is None or self._random.random() < times.probability
 
@@ -149,13 +141,8 @@ class FaultRules:
             now_ms: the service's time.
 
         Raises:
-            Invalid: the times name no time that is still to come.
             Conflict: ``fault_limit_reached``.
         """
-        from_ms, until_ms = _instant(wanted.times.from_), _instant(wanted.times.until)
-        if until_ms is not None and until_ms <= max(now_ms, now_ms if from_ms is None else from_ms):
-            before = "the service's time" if from_ms is None or from_ms <= now_ms else "times.from"
-            raise invalid("times.until", f"is not after {before}, so the rule would never have its effect")
         if len(self._rules) >= RULES_MAX:
             raise Conflict("fault_limit_reached", f"There are {RULES_MAX} faults already: delete some.")
         seed = wanted.times.seed
@@ -165,8 +152,6 @@ class FaultRules:
             matcher,
             secrets.randbelow(_SEEDS) if seed is None else seed,
             now_ms,
-            from_ms,
-            until_ms,
         )
         self._rules[rule.fault_id] = rule
         self._find_live()
@@ -226,17 +211,16 @@ class FaultRules:
             self._held.discard(future)
             future.cancel()
 
-    def decide(self, request: RequestFacts, now_ms: int, before: Decision | None = None) -> Decision:
+    def decide(self, request: RequestFacts, before: Decision | None = None) -> Decision:
         """What happens to a request; counts it.
 
         Args:
             request: what is known of it.
-            now_ms: the service's time.
             before: what is decided already.
         """
         decision = before or Decision()
         for rule in self.live:
-            if not rule.meets(request, now_ms):
+            if not rule.meets(request):
                 continue
             if rule.is_used_up:
                 self._find_live()
@@ -256,16 +240,7 @@ class FaultRules:
 
 
 def draw_latency(latency: FaultLatency, random: Random) -> float:
-    """How long one request waits, seconds: 0 to :data:`HELD_MAX_S`."""
-    if latency.fixed_s is not None:
-        return latency.fixed_s
+    """How long one request waits, seconds."""
     if latency.min_s is not None and latency.max_s is not None:
         return random.uniform(latency.min_s, latency.max_s)
-    median_s, sigma = latency.median_s or 0.0, latency.sigma or 0.0
-    if median_s == 0:
-        return 0.0
-    return min(random.lognormvariate(math.log(median_s), sigma), HELD_MAX_S)
-
-
-def _instant(time: str | int | None) -> int | None:
-    return None if time is None else round(parse_time(time) * 1000)
+    return latency.fixed_s or 0.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from functools import partial
 from typing import Final
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
@@ -32,6 +33,8 @@ from simulator.service.oauth.visit import Visit
 from simulator.service.service import Service
 from simulator.service.sessions import Answered
 from simulator.service.storage import clients, grants
+
+_TAG: Final = "partner access"
 
 
 async def show(call: Call) -> Answer:
@@ -244,10 +247,28 @@ ENDPOINTS: Final = (
 
 _ON: Final = (Reply(303, "On to the next page, or back to the partner", located=True, media_type="text/html"),)
 
-FORMS: Final = tuple(
-    Endpoint(
-        method, addresses.ANSWER, handler, handler.__name__, "The forms of the page", "partner access", _ON, public=True
-    )
-    for method, handler in (("POST", answer), ("GET", redirect_to_form_page))
+
+async def _show_file(name: str, _call: Call) -> Answer:
+    return pages.static(name)
+
+
+FORMS: Final = (
+    *(
+        Endpoint(method, addresses.ANSWER, handler, handler.__name__, "The forms of the page", _TAG, _ON, public=True)
+        for method, handler in (("POST", answer), ("GET", redirect_to_form_page))
+    ),
+    *(
+        Endpoint(
+            "GET",
+            addresses.STATIC + name,
+            partial(_show_file, name),
+            f"show_{name}",
+            "A file of the page",
+            _TAG,
+            (Reply(200, "The file", media_type="text/html"),),
+            public=True,
+        )
+        for name in pages.STATIC_NAMES
+    ),
 )
 """Not in the OpenAPI document: what a form carries is between the page and its service."""

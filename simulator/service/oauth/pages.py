@@ -17,7 +17,6 @@ HTML: Final[Header] = (b"content-type", b"text/html; charset=utf-8")
 _STATIC_TYPES: Final = {
     "pages.css": b"text/css; charset=utf-8",
     "icon.svg": b"image/svg+xml",
-    "playground.js": b"text/javascript; charset=utf-8",
 }
 STATIC_NAMES: Final = tuple(_STATIC_TYPES)
 _NO_SNIFFING: Final[Header] = (b"x-content-type-options", b"nosniff")
@@ -71,20 +70,18 @@ def static(name: str) -> Answer:
     return Answer(200, _read(name), ((b"cache-control", b"no-cache"), _NO_SNIFFING), kind)
 
 
-def make_policy(redirect_uri: str | None = None, *, picture: str | None = None, scripted: bool = False) -> bytes:
+def make_policy(redirect_uri: str | None = None, *, picture: str | None = None) -> bytes:
     """What the page may load and where its forms may lead.
 
     Args:
         redirect_uri: where the answer to the form may send the browser: Chromium holds such redirects against
             ``form-action`` too, and all that follow on them.
         picture: the origin of a picture on the page, beside our own.
-        scripted: the page has a script of ours that talks to this service.
     """
     targets = "'self'" if redirect_uri is None else f"'self' {_form_targets(redirect_uri)}"
-    script = "script-src 'self'; connect-src 'self'; " if scripted else ""
     pictures = "'self'" if picture is None else f"'self' {picture}"
     return (
-        f"default-src 'none'; {script}style-src 'self'; img-src {pictures}; form-action {targets}; "
+        f"default-src 'none'; style-src 'self'; img-src {pictures}; form-action {targets}; "
         "frame-ancestors 'none'; base-uri 'none'"
     ).encode()
 

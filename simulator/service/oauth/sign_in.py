@@ -16,7 +16,6 @@ from simulator.service.core.token_family import TokenPair
 from simulator.service.endpoints import ERROR, Endpoint, Reply
 from simulator.service.gate import KEY_CHALLENGE
 from simulator.service.http_errors import HttpError
-from simulator.service.oauth.pages import ContinueLink
 from simulator.service.oauth.token import NO_STORE, token_response
 from simulator.service.oauth.visit import Visit
 from simulator.service.records import SignInRecord
@@ -39,7 +38,7 @@ async def sign_in(call: Call) -> Answer:
     request = await call.message(SignIn)
     service, account, now_ms = call.service, call.caller.manufacturer_seq, call.service.clock.now_ms()
     person = await _find_with_password(
-        call, request.email, request.password, now_ms, lambda connection, email: people.find(connection, account, email)
+        call, request.email, request.password, lambda connection, email: people.find(connection, account, email)
     )
     if person is None:
         raise HttpError(401, "invalid_credentials", _WRONG, headers=(KEY_CHALLENGE,))
@@ -56,19 +55,7 @@ async def sign_in(call: Call) -> Answer:
 async def sign_in_with_form(visit: Visit, back: str) -> Answer:
     """Check the form's email and password, then redirect to ``back``, which shows what comes next."""
     email = visit.field("email")
-    try:
-        person = await _find_with_password(
-            visit.call, email, Secret(visit.field("password")), visit.now_ms, people.find_anywhere
-        )
-    except HttpError as fault:
-        return visit.trouble(
-            fault,
-            "Sign-in has to wait",
-            advice="The wait protects your account from people who guess. If it was not you who tried, nothing is lost:"
-            " your password still works when the wait is over. If you have forgotten it, ask whoever runs this"
-            " service.",
-            way_out=ContinueLink(back, "Back to sign-in"),
-        )
+    person = await _find_with_password(visit.call, email, Secret(visit.field("password")), people.find_anywhere)
     if person is None:
         visit.show_next("bad", _WRONG, people.clean_email(email)[:_EMAIL_CHARACTERS])
     else:
@@ -76,17 +63,9 @@ async def sign_in_with_form(visit: Visit, back: str) -> Answer:
     return visit.go(back)
 
 
-async def _find_with_password(call: Call, email: str, password: Secret, now_ms: int, find: Find) -> Row[Any] | None:
-    """The person with this email and password; None, after the same time, for a wrong one of either.
-
-    Raises:
-        HttpError: 429, there were too many wrong ones.
-    """
+async def _find_with_password(call: Call, email: str, password: Secret, find: Find) -> Row[Any] | None:
+    """The person with this email and password; None, after the same time, for a wrong one of either."""
     service, email = call.service, people.clean_email(email)
-    address = service.address_of(call.scope)
-    wait_s = service.attempts.begin(email, address, now_ms)
-    if wait_s:
-        raise _too_many_attempts(wait_s)
     person = None
     if email.isprintable() and len(email) <= _EMAIL_CHARACTERS:
         person = await service.look_up(lambda connection: find(connection, email))
@@ -94,19 +73,7 @@ async def _find_with_password(call: Call, email: str, password: Secret, now_ms: 
     stored = None if person is None or len(given) > _PASSWORD_CHARACTERS else person.password_hash
     if not await service.passwords.check(stored, Secret(given[:_PASSWORD_CHARACTERS])):
         return None
-    service.attempts.succeed(email, address, now_ms)
     return person
-
-
-def _too_many_attempts(wait_s: int) -> HttpError:
-    """429 with the wait in words and as ``Retry-After``."""
-    minutes = -(-wait_s // 60)
-    return HttpError(
-        429,
-        "too_many_attempts",
-        f"There were too many wrong passwords. Try again in {minutes} minute{'' if minutes == 1 else 's'}.",
-        headers=((b"retry-after", b"%d" % wait_s),),
-    )
 
 
 ENDPOINTS: Final = (
@@ -122,7 +89,6 @@ ENDPOINTS: Final = (
             Reply(400, "`validation_error`", ERROR),
             Reply(401, "`invalid_credentials`: the email or the password is wrong", ERROR),
             Reply(403, "`insufficient_scope`: this takes the key pair, not a bearer token", ERROR),
-            Reply(429, "`too_many_attempts`: wrong passwords for this email, or from this address", ERROR),
         ),
         body=(SignIn,),
         replayed=False,

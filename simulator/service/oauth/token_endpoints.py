@@ -17,26 +17,23 @@ from simulator.service.endpoints import Endpoint, Reply
 from simulator.service.errors import ServiceError
 from simulator.service.http_errors import http_error_of
 from simulator.service.oauth.token import (
-    BEARER,
     NO_STORE,
     Form,
     OAuthFault,
     authenticate,
-    invalid_client,
     read_credentials,
     read_form,
     read_json,
     token_response,
 )
 from simulator.service.records import (
-    IntrospectionRecord,
     MetadataRecord,
     OAuthErrorRecord,
     TokenBody,
     TokenQuestion,
     TokenRecord,
 )
-from simulator.service.storage import clients, grants, tokens
+from simulator.service.storage import clients, grants
 from simulator.service.storage.grants import Refusal
 
 T = TypeVar("T")
@@ -66,8 +63,8 @@ async def _exchange(call: Call, form: Form, client: Client) -> TokenPair | Refus
 
 async def _refresh(call: Call, form: Form, client: Client) -> TokenPair | Refusal:
     token, scope = form.need("refresh_token"), form.value("scope")
-    grace_ms, now_ms = call.service.config.refresh_grace_s * 1000, call.service.clock.now_ms()
-    return await _write(call, lambda c: grants.rotate(c, token, client, scope, grace_ms=grace_ms, now_ms=now_ms))
+    now_ms = call.service.clock.now_ms()
+    return await _write(call, lambda c: grants.rotate(c, token, client, scope, now_ms))
 
 
 async def revoke(call: Call) -> Answer:
@@ -81,31 +78,6 @@ async def revoke(call: Call) -> Answer:
     return ok({}, *NO_STORE)
 
 
-async def introspect(call: Call) -> Answer:
-    """What a client's own token is good for; anything else is not active, without a reason (RFC 7662)."""
-    form = await _read(call)
-    client = await _authenticate(call, form)
-    if client.is_public:
-        raise invalid_client("Introspection takes a client secret; a public client has none.", used_basic=False)
-    service, token = call.service, form.need("token")
-    now_ms = service.clock.now_ms()
-    found = await service.look_up(lambda connection: tokens.find_token(connection, token, client, now_ms))
-    if found is None:
-        return ok({"active": False}, *NO_STORE)
-    record: dict[str, Any] = {
-        "active": True,
-        "scope": found.scope,
-        "client_id": client.client_id,
-        "sub": found.user_id,
-        "iat": found.created_ms // 1000,
-        "exp": found.expires_ms // 1000,
-        "iss": service.public_url,
-    }
-    if found.kind == tokens.ACCESS:
-        record["token_type"] = BEARER
-    return ok(record, *NO_STORE)
-
-
 async def show_metadata(call: Call) -> Answer:
     """Where everything is and what it can do (RFC 8414)."""
     issuer = call.service.public_url
@@ -115,14 +87,12 @@ async def show_metadata(call: Call) -> Answer:
         "authorization_endpoint": issuer + paths.OAUTH_AUTHORIZE,
         "token_endpoint": issuer + paths.OAUTH_TOKEN,
         "revocation_endpoint": issuer + paths.OAUTH_REVOKE,
-        "introspection_endpoint": issuer + paths.OAUTH_INTROSPECT,
         "scopes_supported": SCOPES,
         "response_types_supported": ["code"],
         "response_modes_supported": ["query"],
         "grant_types_supported": GRANT_TYPES,
         "token_endpoint_auth_methods_supported": [*methods, "none"],
         "revocation_endpoint_auth_methods_supported": [*methods, "none"],
-        "introspection_endpoint_auth_methods_supported": methods,
         "code_challenge_methods_supported": [S256],
         "authorization_response_iss_parameter_supported": True,
     }
@@ -193,23 +163,6 @@ ENDPOINTS: Final = (
         (
             Reply(200, "It is no good any more, or never was", dict[str, Any]),
             Reply(400, "`invalid_request`, or `invalid_grant`: the token is another client's", OAuthErrorRecord),
-            _INVALID_CLIENT,
-        ),
-        body=(TokenQuestion,),
-        form=True,
-        extension="oauth-metadata",
-        public=True,
-    ),
-    Endpoint(
-        "POST",
-        paths.OAUTH_INTROSPECT,
-        introspect,
-        "introspect_token",
-        "What a confidential client's own token is good for (RFC 7662)",
-        "partner access",
-        (
-            Reply(200, "What it is good for; `active` false when nothing", IntrospectionRecord),
-            _INVALID_REQUEST,
             _INVALID_CLIENT,
         ),
         body=(TokenQuestion,),

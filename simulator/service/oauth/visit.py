@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
-from dataclasses import dataclass
 from typing import Any, Final, Self
 from urllib.parse import urlsplit
 
@@ -21,14 +19,6 @@ from simulator.service.storage import people
 from simulator.service.times import show_time
 
 FORM: Final = frozenset({b"application/x-www-form-urlencoded"})
-
-
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """A time for people and for programs."""
-
-    text: str
-    iso: str
 
 
 class Visit:
@@ -99,16 +89,11 @@ class Visit:
     def page(self, template: str, **context: Any) -> Answer:
         """A page for this browser; see :func:`simulator.service.oauth.pages.render`."""
         headers = (*context.pop("headers", ()), *self.service.sessions.set_cookie(self.visitor))
-        public = urlsplit(self.service.public_url)
-        return pages.render(template, headers=headers, host=public.netloc, root=public.path, **context)
+        return pages.render(template, headers=headers, host=urlsplit(self.service.public_url).netloc, **context)
 
     def go(self, location: str) -> Answer:
         """Redirect to another page after a form: one of ours, which begins with a slash, or a partner's."""
-        return pages.see_other(self.link(location), *self.service.sessions.set_cookie(self.visitor))
-
-    def link(self, location: str) -> str:
-        """A page's address as a browser has to ask for it: the service may be published below another path."""
-        return urlsplit(self.service.public_url).path + location if location.startswith("/") else location
+        return pages.see_other(location, *self.service.sessions.set_cookie(self.visitor))
 
     def trouble(
         self,
@@ -133,7 +118,7 @@ class Visit:
             error=fault.error,
             reference=self._reference(),
             time=show_time(self.now_ms),
-            way_out=None if way_out is None else ContinueLink(self.link(way_out.href), way_out.text),
+            way_out=way_out,
         )
 
     def too_old(self, begin_again: str) -> Answer:
@@ -162,9 +147,3 @@ class Visit:
             if name == b"x-request-id":
                 return str(value.decode("ascii"))
         return ""
-
-
-def moment(ms: int) -> Moment:
-    """Milliseconds since the epoch, for people and for programs."""
-    at = dt.datetime.fromtimestamp(ms / 1000, dt.UTC)
-    return Moment(f"{at.day} {at:%B %Y, %H:%M}", show_time(ms))

@@ -1,6 +1,6 @@
 """Records, lists and the event stream of commands.
 
-Axes: ``id_name``, ``id_type``, ``status_words``, ``created_at``, ``expires_at``, ``command_list``, ``command_order``.
+Axes: ``id_name``, ``id_type``, ``status_words``, ``command_list``.
 """
 
 from __future__ import annotations
@@ -65,17 +65,17 @@ async def choose(exchange: Exchange) -> None:
     if exchange.name != _LIST:
         return
     profile, status = exchange.profile, exchange.parameter("status")
-    order = {"newest": "desc", "oldest": "asc"}.get(profile.command_order)
+    order = None
     if _is_handed_out(exchange):
         exchange.asked["once"] = "yes"
         # The complete service's own cursor would leave out what it stands for: the rest is all that is still queued.
         dropped = {"status", "cursor"} if profile.paging == "complete" else {"status"}
         exchange.query = [one for one in exchange.query if one[0] not in dropped]
         exchange.query.append(("status", _QUEUED))
-        order = order or ("asc" if status == OPEN else "desc")
+        order = "asc" if status == OPEN else "desc"
     elif status is None and profile.command_list != "everything" and exchange.method == "GET":
         exchange.query.append(("status", OPEN))
-        order = order or "desc"
+        order = "desc"
     if order is not None and exchange.parameter("order") is None:
         exchange.query.append(("order", order))
 
@@ -181,10 +181,6 @@ def _show(exchange: Exchange, record: dict[str, Any], numbers: dict[str, int]) -
         shown["status"] = OWN_WORDS[CommandStatus(record["status"])]
     elif profile.status_words == "number":
         shown["status"] = _NUMBERS[CommandStatus(record["status"])]
-    if profile.created_at == "absent":
-        del shown["created_at"]
-    if profile.expires_at == "absent":
-        del shown["expires_at"]
     return shown
 
 

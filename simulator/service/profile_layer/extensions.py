@@ -1,6 +1,6 @@
 """What the server has beyond the specification, and what becomes of parameters and members that it does not know.
 
-Axes: ``discovery``, ``extensions``, ``absent_extensions``, ``unknown_parameter``, ``unknown_member``, ``results``.
+Axes: ``extensions``, ``results``.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from agent.wire.instances import INSTANCE_HEADER
 from simulator.service.endpoints import Endpoint
-from simulator.service.profile_layer.exchange import TEXT, Answered, Exchange, Reply, page, refusal
+from simulator.service.profile_layer.exchange import Answered, Exchange, refusal
 from simulator.service.profiles.model import EXTENSIONS
 
 PAGE_PARAMETER: Final = {
@@ -28,31 +28,14 @@ _OF_MEMBER: Final = {"ttl_seconds": "command-ttl", "recorded_at": "recorded-at"}
 
 _INSTANCE: Final = INSTANCE_HEADER.lower().encode()
 _RESULTS_TABLE: Final = "command_results"
-_RESULT_WORDS: Final = {
-    "403": "forbidden",
-    "404": "table_not_found",
-    "405": "method_not_allowed",
-    "500": "internal_error",
-}
-_RESULT_REASONS: Final = {
-    "403": "Forbidden",
-    "404": "Not Found",
-    "405": "Method Not Allowed",
-    "500": "Internal Server Error",
-}
 
 
 async def discovery(exchange: Exchange) -> None:
     """What the discovery document says."""
     if exchange.name != "discover":
         return
-    kind = exchange.profile.discovery
-    if kind == "404_json":
+    if exchange.profile.is_plain:
         raise Answered(refusal(404, "not_found", "There is no such path."))
-    if kind == "404_html":
-        raise Answered(page(404, "404 Not Found", "There is no such page."))
-    if kind == "200_html":
-        raise Answered(page(200, "Device service", "Welcome."))
 
 
 async def announced(exchange: Exchange) -> None:
@@ -67,8 +50,6 @@ async def endpoints(exchange: Exchange) -> None:
     extension = None if exchange.endpoint is None else exchange.endpoint.extension
     if extension not in EXTENSIONS or exchange.profile.has(extension):
         return
-    if exchange.profile.absent_extensions == "refused":
-        raise Answered(refusal(405, "method_not_allowed", "This server does not take that here."))
     raise Answered(refusal(404, "not_found", "There is no such path."))
 
 
@@ -78,9 +59,7 @@ async def headers(exchange: Exchange) -> None:
         exchange.headers = [one for one in exchange.headers if one[0] != _INSTANCE]
     if exchange.profile.has("idempotency-key"):
         return
-    if any(name == b"idempotency-key" for name, _ in exchange.headers):
-        _refuse(exchange, "Idempotency-Key")
-        exchange.headers = [one for one in exchange.headers if one[0] != b"idempotency-key"]
+    exchange.headers = [one for one in exchange.headers if one[0] != b"idempotency-key"]
 
 
 async def parameters(exchange: Exchange) -> None:
@@ -94,12 +73,10 @@ async def parameters(exchange: Exchange) -> None:
             continue
         extension = _extension_of(exchange.endpoint, name)
         if extension is None:
-            if exchange.profile.unknown_parameter == "refused":
+            if not exchange.profile.is_plain:
                 kept.append((name, value))  # the complete service refuses it
         elif exchange.profile.has(extension):
             kept.append((name, value))
-        else:
-            _refuse(exchange, name)
     exchange.query = kept
 
 
@@ -110,8 +87,7 @@ async def members(exchange: Exchange) -> None:
     if endpoint is None or not endpoint.body or not isinstance(value, dict | list):
         return
     if isinstance(value, list) and not exchange.profile.has("batch-sensor-data"):
-        status = 404 if exchange.profile.absent_extensions == "not_found" else 400
-        raise Answered(refusal(status, "validation_error", "body: must be an object"))
+        raise Answered(refusal(400, "validation_error", "body: must be an object"))
     known = _known_members(endpoint.body[0])
     items = value if isinstance(value, list) else [value]
     changed = [_filter(exchange, item, known) if isinstance(item, dict) else item for item in items]
@@ -124,8 +100,8 @@ def _filter(exchange: Exchange, item: dict[str, Any], known: frozenset[str] | No
     for name, value in item.items():
         extension = _OF_MEMBER.get(name) if known and name in known else None
         if extension is not None and not exchange.profile.has(extension):
-            _refuse(exchange, name)
-        elif known is None or name in known or exchange.profile.unknown_member == "refused":
+            continue
+        if known is None or name in known or not exchange.profile.is_plain:
             kept[name] = value
     return kept
 
@@ -155,31 +131,13 @@ def _is_of_paging(exchange: Exchange, name: str) -> bool:
     return PAGE_PARAMETER.get(exchange.profile.paging) == name
 
 
-def _refuse(exchange: Exchange, name: str) -> None:
-    what = exchange.profile.absent_extensions
-    if what == "refused":
-        raise Answered(refusal(400, "validation_error", f"{name}: this server does not know it"))
-    if what == "not_found":
-        raise Answered(refusal(404, "not_found", "There is no such path."))
-
-
 async def results(exchange: Exchange) -> None:
     """Before: the table of results is not there."""
-    status, _, kind = exchange.profile.results.partition("_")
-    if kind and _asks_for_table(exchange):
-        raise Answered(_missing(status, kind))
+    if exchange.profile.results == "none" and _asks_for_table(exchange):
+        raise Answered(refusal(404, "table_not_found", f"There is no table {_RESULTS_TABLE}."))
 
 
 def _asks_for_table(exchange: Exchange) -> bool:
     if exchange.name == "create_runtime_record":
         return isinstance(exchange.value, dict) and exchange.value.get("table_name") == _RESULTS_TABLE
     return exchange.name == "list_runtime_data" and dict(exchange.given_query).get("table_name") == _RESULTS_TABLE
-
-
-def _missing(status: str, kind: str) -> Reply:
-    code, reason = int(status), _RESULT_REASONS[status]
-    if kind == "html":
-        return page(code, f"{status} {reason}", "The request could not be carried out.")
-    if kind == "text":
-        return Reply(code, raw=f"{reason}\n".encode(), media_type=TEXT)
-    return refusal(code, _RESULT_WORDS[status], f"{_RESULTS_TABLE}: {reason}.")

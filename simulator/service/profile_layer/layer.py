@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from agent.wire import paths
 from agent.wire.limits import BODY_BYTES
 from simulator.service.addresses import CONTROL_PREFIX, PAGES, PUBLIC
-from simulator.service.answers import send_answer
+from simulator.service.answers import http_date, send_answer
 from simulator.service.control_access import ControlAccess, is_local
 from simulator.service.endpoints import Endpoint
 from simulator.service.errors import ServiceError, invalid
@@ -31,14 +31,10 @@ from simulator.service.profile_layer import (
     extensions,
     lists,
     times,
-    transport,
-    writes,
 )
 from simulator.service.profile_layer.exchange import Answered, Capture, Exchange, Reply, Rewrite, Step, fault, refusal
 from simulator.service.profiles.model import ServerProfile
-from simulator.service.request_log.recording import AS_CALLER
 from simulator.service.request_matches import find_account
-from simulator.service.storage.keys import Caller
 
 if TYPE_CHECKING:
     from simulator.service.service import Service
@@ -70,10 +66,7 @@ REWRITE: Final[tuple[Rewrite, ...]] = (
     commands.rewrite,
     times.rewrite,
     lists.shape,
-    writes.rewrite,
-    errors.wrong_keys,
     errors.quota,
-    errors.unknown_path,
     errors.shape,
 )
 """What changes the answer, in this order."""
@@ -81,6 +74,7 @@ _NOBODYS: Final = frozenset({*PUBLIC, *PAGES}) - {paths.DISCOVERY}
 """Documents and partner access, which are the same for everybody."""
 _PROBE: Final = "/.well-known/nothing"
 """A path that is nowhere: 404 for whoever has keys."""
+_BODYLESS: Final = frozenset({204, 304})
 _LARGE_BYTES: Final = 32 * 1024
 """What is larger is rewritten and encoded in a thread."""
 _PARAMETER: Final = re.compile(r"\\\{(\w+)\\\}")
@@ -146,8 +140,7 @@ class ProfileLayer:
             if reply is None:
                 return
             exchange.reply = reply
-        body = await _complete(exchange)
-        await transport.send_reply(exchange, body, send)
+        await _send(exchange, await _complete(exchange), send)
 
     async def _ask(self, exchange: Exchange, scope: Scope, receive: Receive) -> Reply | None:
         """The complete service's answer; None when the caller has gone."""
@@ -180,9 +173,6 @@ class ProfileLayer:
 
     async def _account(self, scope: Scope) -> int:
         """The account that a request names; the first one where it names none."""
-        as_caller: Caller | None = scope.get(AS_CALLER)
-        if as_caller is not None:
-            return as_caller.manufacturer_seq
         caller = await find_account(self._service, dict(scope["headers"]))
         return (caller or self._service.first_caller()).manufacturer_seq
 
@@ -205,6 +195,17 @@ class ProfileLayer:
                 return
 
 
+async def _send(exchange: Exchange, body: bytes, send: Send) -> None:
+    reply = exchange.reply
+    headers = [*reply.headers, (b"date", http_date(exchange.service.clock.now_ms() // 1000))]
+    if body:
+        headers.append((b"content-type", reply.media_type))
+    if reply.status not in _BODYLESS:
+        headers.append((b"content-length", b"%d" % len(body)))
+    await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+    await send({"type": "http.response.body", "body": b"" if exchange.method == "HEAD" else body})
+
+
 async def _complete(exchange: Exchange) -> bytes:
     """Bring the reply to what the profile makes of it; its body."""
     try:
@@ -221,7 +222,7 @@ def _finish(exchange: Exchange) -> bytes:
     """Bring the reply into the profile's form; its body."""
     for step in REWRITE:
         step(exchange)
-    return transport.encode(exchange)
+    return b"" if exchange.reply.status in _BODYLESS else exchange.reply.body()
 
 
 def _failed(exc: ServiceError | SQLAlchemyError) -> Reply:

@@ -24,8 +24,6 @@ ENTRY_BYTES: Final = 1_000
 """What an entry takes beside its bodies and headers, about."""
 
 ANSWERED: Final = "answered"
-REFUSED: Final = "refused"
-"""By the connection, before the service saw a request."""
 CALLER_GONE: Final = "caller_gone"
 NO_ANSWER: Final = "no_answer"
 CUT: Final = "cut"
@@ -59,7 +57,6 @@ class Entry:
         answer_is_cut: whether ``answer`` is less than the whole.
         outcome: :data:`ANSWERED`, ...
         faults: the wanted faults that it met, see ``/_emulator/faults``.
-        replay_of: the place of the request that this one repeats.
     """
 
     seq: int
@@ -84,7 +81,6 @@ class Entry:
     answer_is_cut: bool
     outcome: str
     faults: Sequence[str]
-    replay_of: int | None
 
     @property
     def template(self) -> str | None:
@@ -113,7 +109,6 @@ class Entry:
             "answer": answer,
             "outcome": self.outcome,
             "faults": list(self.faults),
-            "replay_of": None if self.replay_of is None else str(self.replay_of),
         }
 
 

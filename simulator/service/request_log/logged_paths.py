@@ -11,7 +11,7 @@ from simulator.service.addresses import CONTROL_PREFIX, PAGES
 from simulator.service.matching import FoundPath
 from simulator.service.request_log.masking import mask_path
 
-PARTNER_ACCESS: Final = frozenset({paths.OAUTH_TOKEN, paths.OAUTH_REVOKE, paths.OAUTH_INTROSPECT, *PAGES})
+PARTNER_ACCESS: Final = frozenset({paths.OAUTH_TOKEN, paths.OAUTH_REVOKE, *PAGES})
 _KNOWN_MAX: Final = 4_096
 _KNOWN_LENGTH: Final = 200
 _LENGTH_MAX: Final = 4_096

@@ -69,7 +69,6 @@ def make_entry(recording: Recording, path: LoggedPath) -> Entry:
         answer_is_cut=max(answer_bytes, len(recording.answer)) > BODY_BYTES,
         outcome=recording.outcome,
         faults=recording.faults,
-        replay_of=recording.replay_of,
     )
 
 

@@ -14,7 +14,6 @@ from urllib.parse import unquote, unquote_plus
 
 from agent.wire.secret import MASK, redact
 from simulator.service.answers import Header
-from simulator.service.request_log.shapes import WordFilter
 
 _MASK: Final = MASK.encode()
 _RULES_MAX: Final = 1_000
@@ -31,11 +30,12 @@ _SECRET_NAME: Final = re.compile(
     r"|^(?:pass|pwd|pin|psk)$"
 )
 _LOOKS: Final = (b"msk_", b"dat_", b"pcs_")
-_HINTS: Final = WordFilter(
-    *(b"pass", b"pwd", b'pin"', b"psk", b"secret", b"token", b"credential", b"authorization", b"cookie", b"private"),
-    *(b"label[_-]key", b"csrf", b"verifier", b"api[_-]?key", b"bearer", b"basic ", rb"\\u", *_LOOKS),
+_HINTS: Final = re.compile(
+    rb"pass|pwd|pin\"|psk|secret|token|credential|authorization|cookie|private|label[_-]key|csrf|verifier|api[_-]?key"
+    rb"|bearer|basic |\\u|msk_|dat_|pcs_",
+    re.IGNORECASE,
 )
-_ADDRESS_HINTS: Final = WordFilter(rb"[?&;\s]code=", b"state=", b"key=", b"token", b"secret", b"pass", b"%", *_LOOKS)
+_ADDRESS_HINTS: Final = re.compile(rb"[?&;\s]code=|state=|key=|token|secret|pass|%|msk_|dat_|pcs_", re.IGNORECASE)
 _NO_SECRETS: Final = frozenset({"token_type", "token_type_hint", "token_endpoint", "max_tokens"})
 _OF_FORMS: Final = frozenset({"code", "state"})
 """Of a query or a form these are partner access's; as members of JSON they are anybody's."""
@@ -65,7 +65,7 @@ def _keep_public_key(value: bytes) -> bytes:
 
 
 def _mask_address(value: bytes) -> bytes:
-    return mask_fields(value) if _ADDRESS_HINTS.are_in(value) else value
+    return mask_fields(value) if _ADDRESS_HINTS.search(value) else value
 
 
 _header_rules: dict[bytes, _Mask | None] = {
@@ -151,7 +151,7 @@ def _without_keys(text: str) -> str:
 
 def mask_query(query: bytes) -> bytes:
     """A query without secrets; itself when there is none."""
-    return mask_fields(query) if query and _ADDRESS_HINTS.are_in(b"?" + query) else query
+    return mask_fields(query) if query and _ADDRESS_HINTS.search(b"?" + query) else query
 
 
 def mask_body(body: bytes, *, is_partner_access: bool = False) -> bytes:
@@ -164,7 +164,7 @@ def mask_body(body: bytes, *, is_partner_access: bool = False) -> bytes:
     if not body:
         return body
     is_json = body[0] in _JSON_BEGINS
-    if is_json and not is_partner_access and not _HINTS.are_in(body):
+    if is_json and not is_partner_access and not _HINTS.search(body):
         return body
     text = body.decode("latin-1")  # each byte a character: whatever it is comes out as it went in
     if is_json:

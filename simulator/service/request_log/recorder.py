@@ -9,9 +9,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from simulator.service.addresses import CONTROL_PREFIX
 from simulator.service.browser_access import BrowserAccess, is_from_page
 from simulator.service.connection import RAW_SEND
-from simulator.service.request_log.access_log import AccessLog
-from simulator.service.request_log.entry import REFUSED, Entry
-from simulator.service.request_log.recording import RECORDING, REPLAY_OF, Recording, nothing, nowhere
+from simulator.service.request_log.recording import RECORDING, Recording
 from simulator.service.request_log.store import RequestLog
 
 
@@ -21,7 +19,6 @@ class Recorder:
     Args:
         app: what answers.
         log: where requests are kept; those of the control paths are not.
-        access_log: where their lines go; None for nowhere.
         now_ms: the service's clock.
         is_observer: knows the requests of who only looks on, which are not kept.
         browser: knows the requests of pages, which are not kept either; None where there are no pages.
@@ -32,14 +29,12 @@ class Recorder:
         app: ASGIApp,
         *,
         log: RequestLog,
-        access_log: AccessLog | None,
         now_ms: Callable[[], int],
         is_observer: Callable[[Scope], bool],
         browser: BrowserAccess | None = None,
     ) -> None:
         self._app = app
         self._log = log
-        self._access_log = access_log
         self._now_ms = now_ms
         self._is_observer = is_observer
         self._browser = browser
@@ -51,8 +46,6 @@ class Recorder:
             return
         scope[RECORDING] = recording = Recording(scope, receive, send, self._now_ms())
         scope[RAW_SEND] = send
-        if REPLAY_OF in scope:
-            recording.replay_of = scope[REPLAY_OF]
         under_way = self._log.under_way
         recording.is_console = self._browser is not None and is_from_page(scope, self._browser)
         is_outside = recording.is_console or scope["path"].startswith(CONTROL_PREFIX) or self._is_observer(scope)
@@ -66,24 +59,3 @@ class Recorder:
             if recording in under_way:
                 under_way.remove(recording)
                 self._log.add(recording)
-            if self._access_log is not None:
-                self._access_log.add(recording)
-
-    async def send_through(self, scope: Scope, receive: Receive, send: Send) -> Entry:
-        """Have a request answered that the service sends to itself; what the log says of it."""
-        await self(scope, receive, send)
-        return self._log.entry_of(scope[RECORDING])
-
-    def close(self) -> None:
-        """The service ends: what waits is written."""
-        if self._access_log is not None:
-            self._access_log.flush()
-
-    def note_refusal(self, status: int, client: tuple[str, int] | None) -> None:
-        """Note a request that the connection has refused before there was one to pass on."""
-        scope: Scope = {"method": "", "path": "", "raw_path": b"", "query_string": b"", "headers": [], "client": client}
-        recording = Recording(scope, nothing, nowhere, self._now_ms())
-        recording.status, recording.outcome = status, REFUSED
-        self._log.add(recording)
-        if self._access_log is not None:
-            self._access_log.add(recording)

@@ -11,18 +11,12 @@ from starlette.types import Message, Receive, Scope, Send
 from simulator.service.answers import Header
 from simulator.service.connection import cycle_of
 from simulator.service.faults.rules import FAULTS_MET
-from simulator.service.request_log.entry import ANSWERED, BODY_BYTES, CALLER_GONE, CUT, NO_ANSWER, REFUSED, Entry
+from simulator.service.request_log.entry import ANSWERED, BODY_BYTES, CALLER_GONE, CUT, NO_ANSWER, Entry
 from simulator.service.request_log.logged_paths import LoggedPath
 from simulator.service.storage.keys import Caller
 
 RECORDING: Final = "service.recording"
 """In the scope of a request: its :class:`Recording`, where requests are recorded."""
-REFUSAL: Final = "service.refusal"
-"""In the scope of a request: the status that the connection answered in place of the service."""
-AS_CALLER: Final = "service.as_caller"
-"""In the scope of a request that the service sends to itself: whom it comes from; its keys are not looked at."""
-REPLAY_OF: Final = "service.replay_of"
-"""In the scope of a request: ``seq`` of the one that it repeats."""
 _MARGIN: Final = 8 * 1024
 """So much more of a body is looked at, so that no half of a secret is left where it is cut."""
 LOOKED_AT: Final = BODY_BYTES + _MARGIN
@@ -49,7 +43,6 @@ class Recording:
         headers: of the request.
         client: the address and port of the other end.
         is_console: a page of the service sent it.
-        replay_of: ``seq`` of the request that this one repeats.
         seq: its place in the log, once it has one.
         caller: set by who finds out whom it comes from.
         request_id: the one that the answer carries.
@@ -90,7 +83,6 @@ class Recording:
         "query",
         "raw_path",
         "received_ms",
-        "replay_of",
         "request_id",
         "send_on",
         "seq",
@@ -111,7 +103,6 @@ class Recording:
         self.body = self.answer = self.request_id = self.kept_headers = self.kept_answer_headers = b""
         self.answer_headers: Sequence[Header] = ()
         self.faults: Sequence[str] = ()
-        self.replay_of: int | None = None
         self.caller: Caller | None = None
         self.status: int | None = None
         self.logged_path: LoggedPath | None = None
@@ -159,15 +150,12 @@ class Recording:
                 # What came of a body that nobody has read, as of a request without keys.
                 self.body, self.body_bytes = bytes(connection.body[:LOOKED_AT]), len(connection.body)
         if not self._is_complete:
-            self._end_early(scope)
+            self._end_early()
         self._receive_on, self.send_on = nothing, nowhere
 
-    def _end_early(self, scope: Scope) -> None:
-        refusal = scope.get(REFUSAL)
+    def _end_early(self) -> None:
         if self.status is not None:
             self.outcome = CUT
-        elif refusal is not None:
-            self.status, self.outcome = refusal, REFUSED
         elif self._is_disconnected:
             self.outcome = CALLER_GONE
         elif self.outcome == ANSWERED:

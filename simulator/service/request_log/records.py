@@ -51,4 +51,3 @@ class LoggedRequestRecord(TypedDict):
     answer: LoggedAnswerRecord | None
     outcome: str
     faults: list[str]
-    replay_of: str | None

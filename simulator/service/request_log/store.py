@@ -6,13 +6,11 @@ somebody reads: of a service that is at its limit most requests make room for ot
 
 from __future__ import annotations
 
-import asyncio
 import copy
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final
 
-from simulator.service.errors import TooManyStreams
 from simulator.service.matching import FoundPath
 from simulator.service.request_log.entry import Entry
 from simulator.service.request_log.logged_paths import LoggedPaths
@@ -21,10 +19,6 @@ from simulator.service.request_log.recording import Recording
 
 TOTAL_BYTES: Final = 64 * 1024 * 1024
 """What all that is kept may take; then the oldest goes, however few there are."""
-READERS_MAX: Final = 16
-"""Live tails at a time."""
-RETRY_S: Final = 1
-"""When to come back for one."""
 
 
 class RequestLog:
@@ -41,7 +35,6 @@ class RequestLog:
         last_dropped: ``seq`` of the youngest of these.
         latest_dropped_ms: when the last of these to come was received.
         under_way: requests that have no answer yet; what is cleared meanwhile is not kept when it ends.
-        closing: the service ends, and every tail with it.
     """
 
     def __init__(self, keep: int, find: Callable[[str], FoundPath | None], total_bytes: int = TOTAL_BYTES) -> None:
@@ -50,14 +43,11 @@ class RequestLog:
         self._total_bytes = total_bytes
         self._kept: deque[Recording] = deque()
         self._bytes = 0
-        self._readers = 0
-        self._listening: set[asyncio.Future[None]] = set()
         self.last_seq = 0
         self.dropped = 0
         self.last_dropped = 0
         self.latest_dropped_ms = 0
         self.under_way: set[Recording] = set()
-        self.closing = False
 
     def add(self, recording: Recording) -> None:
         """Keep a request that has ended as the newest."""
@@ -70,8 +60,6 @@ class RequestLog:
         self._bytes += recording.size_bytes
         while len(self._kept) > self.keep or self._bytes > self._total_bytes:
             self._drop()
-        if self._listening:
-            self._wake()
 
     def _drop(self) -> None:
         recording = self._kept.popleft()
@@ -110,63 +98,15 @@ class RequestLog:
         take_secrets_out(so_far, path)
         return make_entry(so_far, path)
 
-    def after(self, seq: int) -> Iterator[Entry]:
-        """The entries after a place, oldest first."""
-        younger: list[Recording] = []
-        for one in reversed(self._kept):
-            if one.seq <= seq:
-                break
-            younger.append(one)
-        return map(self.entry_of, reversed(younger))
-
     def dropped_since(self, since_ms: int | None, after: int | None) -> int:
         """How many requests of a time may have left the log, at most."""
         if since_ms is not None and self.latest_dropped_ms < since_ms:
             return 0
         return self.dropped if after is None else min(self.dropped, max(0, self.last_dropped - after))
 
-    def gap(self, seq: int) -> int:
-        """How many requests after a place have left the log."""
-        return max(0, self.last_dropped - seq)
-
     def find(self, seq: int) -> Entry | None:
         """The entry; None when it is not there, or no longer."""
         return next((self.entry_of(one) for one in self._kept if one.seq == seq), None)
-
-    def join(self) -> None:
-        """Begin to follow the log.
-
-        Raises:
-            TooManyStreams: as many follow as may.
-        """
-        if self._readers >= READERS_MAX:
-            text = f"{READERS_MAX} readers follow the log of requests: end one of them."
-            raise TooManyStreams("too_many_streams", text, retry_after_s=RETRY_S)
-        self._readers += 1
-
-    def leave(self) -> None:
-        """Follow it no longer."""
-        self._readers -= 1
-
-    def news(self) -> asyncio.Future[None]:
-        """A future that ends with the next request. Ask for it before reading, so that none falls in between."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if self.closing:
-            future.set_result(None)
-        else:
-            self._listening.add(future)
-            future.add_done_callback(self._listening.discard)
-        return future
-
-    def _wake(self) -> None:
-        for future in list(self._listening):
-            if not future.done():
-                future.set_result(None)
-
-    def close(self) -> None:
-        """End all who follow the log: the service ends."""
-        self.closing = True
-        self._wake()
 
 
 def _is_of(request: Recording, account: int) -> bool:

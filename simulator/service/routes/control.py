@@ -16,7 +16,7 @@ from simulator.service.errors import Unavailable, invalid_all, not_found
 from simulator.service.records import HealthRecord, SeedRecord
 from simulator.service.seed import SeedClient, SeedDevice, SeedFaultsError, SeedProduct, SeedUser, parse_seed
 from simulator.service.storage.keys import Caller
-from simulator.service.storage.migrate import schema_revision
+from simulator.service.storage.migrate import SCHEMA
 from simulator.service.times import show_time
 
 _TAG: Final = "control"
@@ -52,7 +52,7 @@ async def show_health(call: Call) -> Answer:
             "time": show_time(now_ms),
             "uptime_s": (now_ms - service.started_ms) / 1000,
             "storage": service.database.kind,
-            "schema": schema_revision(),
+            "schema": str(SCHEMA),
         }
     )
 

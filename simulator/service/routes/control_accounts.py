@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final
-from urllib.parse import quote
 
 from pydantic import Field, model_validator
 from pydantic_core import to_json
@@ -20,7 +19,7 @@ from simulator.service.call import Call
 from simulator.service.config import fault_of_keys
 from simulator.service.control_records import AccountRecord, NewAccountRecord, NewKeyRecord
 from simulator.service.endpoints import ERROR, Endpoint, Reply
-from simulator.service.errors import Conflict, invalid, invalid_all, not_found
+from simulator.service.errors import invalid, invalid_all
 from simulator.service.paging import PAGE_PARAMETERS, Part, read_page
 from simulator.service.parameters import PAGING
 from simulator.service.profiles.model import COMPLETE, ServerProfile
@@ -169,30 +168,7 @@ async def add_key(call: Call) -> Answer:
         lambda c: accounts.add_key(c, accounts.find(c, account_id).seq, pair, now_ms),
     )
     service.accounts.show_callers([caller])
-    service.accounts.note_secret(pair)
-    place = f"{_PATH}/{quote(account_id, safe='')}/keys/{quote(pair.api_key, safe='')}"
-    return Answer(201, to_json(_key_record(pair, now_ms)), ((b"location", place.encode()), *_NO_STORE))
-
-
-async def show_key(call: Call) -> Answer:
-    """A key pair with its secret, where that came since the service was started."""
-    account_id, api_key = call.path("account_id"), call.path("api_key")
-
-    def find(connection: Connection) -> Row[Any]:
-        account = accounts.find(connection, account_id)
-        found = [key for key in accounts.keys_of(connection, [account.seq]) if key.api_key == api_key]
-        if not found:
-            raise not_found("key", api_key, "of this account")
-        return found[0]
-
-    row = await call.service.look_up(find)
-    secret = call.service.accounts.secret_of(api_key)
-    if secret is None:
-        text = (
-            "This pair came before the service was started, and only a hash of its secret is stored: add another pair."
-        )
-        raise Conflict("secret_unknown", text)
-    return Answer(200, to_json(_key_record(Keys(api_key, secret), row.created_at)), _NO_STORE)
+    return Answer(201, to_json(_key_record(pair, now_ms)), _NO_STORE)
 
 
 async def remove_key(call: Call) -> Answer:
@@ -351,27 +327,13 @@ ENDPOINTS: Final = (
         "A further key pair of an account; the others stay good",
         _TAG,
         (
-            Reply(201, "The pair; its secret is shown this once", NewKeyRecord, located=True),
+            Reply(201, "The pair; its secret is shown this once", NewKeyRecord),
             Reply(400, "What cannot be, by field", ERROR),
             _NO_ACCOUNT,
             Reply(409, "`key_exists`: an account has this key; `key_limit_reached`", ERROR),
             _NO_WRITE,
         ),
         body=(KeysBody,),
-        public=True,
-    ),
-    Endpoint(
-        "GET",
-        f"{_PATH}/{{account_id}}/keys/{{api_key}}",
-        show_key,
-        "show_key",
-        "A key pair with its secret",
-        _TAG,
-        (
-            Reply(200, "The pair", NewKeyRecord),
-            Reply(404, "`account_not_found`; `key_not_found`", ERROR),
-            Reply(409, "`secret_unknown`: the pair is older than this start of the service", ERROR),
-        ),
         public=True,
     ),
     Endpoint(

@@ -28,7 +28,6 @@ from simulator.service.logged_requests import (
 from simulator.service.matching import RequestMatch
 from simulator.service.paging import PAGE_PARAMETERS, by_seq, read_page, take
 from simulator.service.parameters import PAGING, TIME, text_filter
-from simulator.service.request_log.curl import CannotRepeatError, curl_line
 from simulator.service.request_log.entry import Entry
 from simulator.service.request_log.records import LoggedRequestRecord
 from simulator.service.request_log.store import RequestLog
@@ -40,7 +39,6 @@ _TAG: Final = "control"
 _MATCHED_BY: Final = ("method", "path", "device_id", "product_id", "account_id", "api_key")
 HEADER: Final = "headers."
 FILTERS: Final = frozenset({*_MATCHED_BY, "status", "since", "after", "text"})
-_TEXT: Final = (b"content-type", b"text/plain; charset=utf-8")
 _DIGITS: Final = 18
 _COUNT_MAX: Final = 1_000_000_000
 
@@ -131,15 +129,6 @@ def find_entry(call: Call) -> Entry:
 async def show_request(call: Call) -> Answer:
     """One request."""
     return ok(show_entry(call.service, find_entry(call)))
-
-
-async def show_curl(call: Call) -> Answer:
-    """One request as a line for a shell."""
-    try:
-        line = curl_line(find_entry(call), call.service.public_url)
-    except CannotRepeatError as exc:
-        raise Conflict("request_not_repeatable", f"It cannot be sent again: {exc}.") from None
-    return Answer(200, f"{line}\n".encode(), media_type=_TEXT)
 
 
 async def clear_requests(call: Call) -> Answer:
@@ -309,20 +298,6 @@ ENDPOINTS: Final = (
         "One request and its answer",
         _TAG,
         (Reply(200, "The request", LoggedRequestRecord), _NOT_FOUND, _OFF),
-        public=True,
-    ),
-    Endpoint(
-        "GET",
-        f"{PATH}/{{logged_id}}/curl",
-        show_curl,
-        "show_request_as_curl",
-        "One request as a line for a shell; secrets are variables, such as `$SECRET_KEY`",
-        _TAG,
-        (
-            Reply(200, "The line", media_type="text/plain; charset=utf-8"),
-            _NOT_FOUND,
-            Reply(409, "`request_not_repeatable`: too little of it was kept; or `request_log_off`", ERROR),
-        ),
         public=True,
     ),
 )

@@ -16,7 +16,8 @@ from simulator.service.endpoints import ERROR, Endpoint, Reply
 from simulator.service.errors import NotFound
 from simulator.service.paging import whole
 from simulator.service.snapshots.folder import Named
-from simulator.service.whole_state import load_from, save_to
+from simulator.service.times import show_time
+from simulator.service.whole_state import load_from, save_as
 
 _TAG: Final = "control"
 _PATH: Final = f"{CONTROL_PREFIX}snapshots"
@@ -35,7 +36,7 @@ async def save_snapshot(call: Call) -> Answer:
     """Save everything that was answered before, while requests are served."""
     body, service = await call.message(SnapshotBody), call.service
     name = body.name or f"snapshot-{service.ids.next()}"
-    await save_to(service, service.snapshots.place_for(name))
+    await save_as(service, name)
     return created(await _show(call, name), f"{_PATH}/{name}")
 
 
@@ -54,7 +55,7 @@ async def list_snapshots(call: Call) -> Answer:
 
 
 async def show_snapshot(call: Call) -> Answer:
-    """One snapshot, as its first and its last line have it."""
+    """One snapshot."""
     return ok(await _show(call, call.path("name")))
 
 
@@ -78,16 +79,15 @@ async def _show(call: Call, name: str) -> SnapshotRecord:
 
 def _record(found: Named) -> SnapshotRecord:
     header = found.header
-    shown = {"made_at": None, "clock": None, "rows": None} if header is None else header.shown()
+    clock = None if header is None else header.clock
     return {
         "name": found.name,
         "file": str(found.path),
         "size_bytes": found.size_bytes,
-        "schema": None if header is None else header.schema,
-        "made_at": shown["made_at"],
-        "clock": shown["clock"],
-        "rows": shown["rows"],
-        "sha256": found.sha256,
+        "made_at": None if header is None else show_time(header.made_ms),
+        "clock": None
+        if clock is None
+        else {"mode": clock.mode.value, "time": show_time(clock.now_ms), "rate": clock.rate},
         "fault": found.fault,
     }
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +16,7 @@ from simulator.service.answers import Answer, Header, ok
 from simulator.service.call import Call
 from simulator.service.document import make_document
 from simulator.service.endpoints import Endpoint, Reply
+from simulator.service.errors import NotFound
 from simulator.service.parameters import SINGLE_RECORDS
 from simulator.service.records import DiscoveryRecord
 from simulator.service.routes import rules
@@ -21,9 +24,27 @@ from simulator.service.routes import rules
 TITLE: Final = "Device manufacturer and partner service (local)"
 CONTROL_TITLE: Final = "Control of the local service"
 
-_PAGES: Final = Path(__file__).parent.parent / "pages"
 _HTML: Final[Header] = (b"content-type", b"text/html; charset=utf-8")
-_SCRIPT: Final[Header] = (b"content-type", b"text/javascript; charset=utf-8")
+_FILES: Final = {
+    "swagger-ui-bundle.js": (b"content-type", b"text/javascript; charset=utf-8"),
+    "swagger-ui.css": (b"content-type", b"text/css; charset=utf-8"),
+}
+"""Of Swagger UI, which the package fastapi-offline brings along: the page needs no network."""
+_PAGE: Final = b"""\
+<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Device service: read it and try it</title>
+<link rel="icon" href="data:,">
+<link rel="stylesheet" href="/docs/swagger-ui.css">
+<noscript>This page needs JavaScript. The same document as JSON: <a href="/openapi.json">/openapi.json</a>.</noscript>
+<div id="document"></div>
+<script src="/docs/swagger-ui-bundle.js"></script>
+<script>
+SwaggerUIBundle({ url: "/openapi.json", dom_id: "#document", deepLinking: true, docExpansion: "list" });
+</script>
+"""
 # Nothing is loaded from anywhere else, and the page can talk to this service only.
 _POLICY: Final = (
     b"default-src 'none'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; "
@@ -35,7 +56,7 @@ _PAGE_HEADERS: Final[tuple[Header, ...]] = (
     (b"referrer-policy", b"no-referrer"),
     (b"x-content-type-options", b"nosniff"),
 )
-_SCRIPT_HEADERS: Final[tuple[Header, ...]] = ((b"cache-control", b"max-age=86400"),)
+_FILE_HEADERS: Final[tuple[Header, ...]] = ((b"cache-control", b"max-age=86400"),)
 
 
 def make_endpoints(listed: Sequence[Endpoint], control: Sequence[Endpoint]) -> tuple[Endpoint, ...]:
@@ -48,7 +69,7 @@ def make_endpoints(listed: Sequence[Endpoint], control: Sequence[Endpoint]) -> t
     documents = [
         _serve("/openapi.json", "show_document", lambda: _document(listed, TITLE)),
         _serve("/docs", "show_page", _page),
-        _serve("/docs/rapidoc-min.js", "show_page_script", _script),
+        *(_serve(f"/docs/{name}", f"show_page_{name}", partial(_file, name)) for name in _FILES),
     ]
     if control:
         path = f"{CONTROL_PREFIX}openapi.json"
@@ -61,11 +82,14 @@ def _document(endpoints: Sequence[Endpoint], title: str) -> Answer:
 
 
 def _page() -> Answer:
-    return Answer(200, (_PAGES / "docs.html").read_bytes(), _PAGE_HEADERS, _HTML)
+    return Answer(200, _PAGE, _PAGE_HEADERS, _HTML)
 
 
-def _script() -> Answer:
-    return Answer(200, (_PAGES / "rapidoc-min.js").read_bytes(), _SCRIPT_HEADERS, _SCRIPT)
+def _file(name: str) -> Answer:
+    spec = find_spec("fastapi_offline")  # its files are wanted, and not FastAPI
+    if spec is None or spec.origin is None:
+        raise NotFound("not_found", "The page needs fastapi-offline: pip install '.[simulator]' in a clone.")
+    return Answer(200, Path(spec.origin).with_name("static").joinpath(name).read_bytes(), _FILE_HEADERS, _FILES[name])
 
 
 def _serve(path: str, name: str, make: Callable[[], Answer]) -> Endpoint:

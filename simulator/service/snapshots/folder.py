@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -13,9 +12,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from simulator.service.errors import Conflict, Invalid, NotFound, Unavailable, invalid, not_found
-from simulator.service.snapshots.document import Header
-from simulator.service.snapshots.reading import look
-from simulator.service.snapshots.writing import part_of
+from simulator.service.snapshots.copies import Header, look, part_of
 from simulator.service.storage.temporary import TemporaryFolder
 
 T = TypeVar("T")
@@ -23,7 +20,7 @@ T = TypeVar("T")
 SNAPSHOTS_MAX: Final = 100
 """Snapshots in the folder."""
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
-_ENDING: Final = ".jsonl"
+_ENDING: Final = ".db"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +29,13 @@ class Named:
 
     Attributes:
         header: None for a file that is none.
-        sha256: the checksum that it ends with.
-        fault: why it cannot be loaded, as far as its first and its last line show; None for nothing.
+        fault: why it cannot be loaded; None for nothing.
     """
 
     name: str
     path: Path
     size_bytes: int
     header: Header | None = None
-    sha256: str | None = None
     fault: str | None = None
 
 
@@ -49,7 +44,6 @@ class Snapshots:
 
     Attributes:
         turn: held by what saves, replaces or deletes everything that is stored.
-        stopping: set when the service ends: a snapshot that is being written is given up.
 
     Args:
         given: the folder; None takes the service's own one.
@@ -61,7 +55,6 @@ class Snapshots:
         own = self._temporary.path if self._temporary is not None else data
         self.path = given or (own or Path()) / "snapshots"
         self.turn = asyncio.Lock()
-        self.stopping = threading.Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="service-snapshot")
         if given is None:
             self._clean()
@@ -72,7 +65,6 @@ class Snapshots:
 
     def close(self) -> None:
         """End what is under way; a temporary folder is removed."""
-        self.stopping.set()
         self._thread.shutdown()
         if self._temporary is not None:
             self._temporary.close()
@@ -120,19 +112,19 @@ class Snapshots:
         return path
 
     def show(self, name: str) -> Named:
-        """A snapshot, as its first and its last line have it.
+        """A snapshot, as it says itself.
 
         Raises:
             NotFound: ``snapshot_not_found``.
         """
         path = self.find(name)
         try:
-            header, sha256, size = look(path)
-        except Invalid as exc:
-            with contextlib.suppress(FileNotFoundError):
+            try:
+                return Named(name, path, path.stat().st_size, look(path))
+            except Invalid as exc:
                 return Named(name, path, path.stat().st_size, fault=exc.message)
+        except FileNotFoundError:
             raise _no_snapshot(name) from None
-        return Named(name, path, size, header, sha256)
 
     def delete(self, name: str) -> None:
         """Delete a snapshot.

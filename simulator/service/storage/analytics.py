@@ -74,7 +74,6 @@ def _count(
     span: Span,
 ) -> list[JsonObject]:
     """Intervals from the span's beginning on, the empty ones too, of the devices that are registered now."""
-    # As literals: PostgreSQL takes a grouped expression for another one when its parameters stand twice.
     begin, length = (literal_column(str(value), BigInteger) for value in (span.from_ms, span.interval_ms))
     number = ((at - begin) // length).label("number")
     statement = (

@@ -1,7 +1,4 @@
-"""Sensor data put together by interval: the database does the sums, so a bucket may hold millions of readings.
-
-The one place where SQLite and PostgreSQL differ is how the members of a JSON object become rows.
-"""
+"""Sensor data put together by interval: the database does the sums, so a bucket may hold millions of readings."""
 
 from __future__ import annotations
 
@@ -14,7 +11,6 @@ from decimal import Decimal
 from typing import Any, Final
 
 from sqlalchemy import (
-    JSON,
     BigInteger,
     ColumnElement,
     Connection,
@@ -105,7 +101,7 @@ def _buckets(
     counted: Any = func.count()
     statement = select(begin.label("begin"), readings.c.device_seq, devices.c.id.label("device_id"))
     if asked.keys is not None:
-        key, _ = members = _members(connection)
+        key, _ = members = _members()
         counted = func.count(readings.c.seq.distinct())
         statement = _joined(statement, members).where(key.in_(asked.keys))
     statement = statement.add_columns(counted.label("readings")).join(devices, devices.c.seq == readings.c.device_seq)
@@ -130,7 +126,7 @@ def _values(
 ) -> Select[Any]:
     """The aggregate of each reading of the buckets of a window, in their order."""
     begin = _begin(asked.interval_ms)
-    key, value = members = _members(connection)
+    key, value = members = _members()
     statement = select(
         begin.label("begin"), readings.c.device_seq, key.label("key"), _AGGREGATES[asked.agg](value).label("number")
     )
@@ -152,16 +148,12 @@ def _values(
 def _begin(interval_ms: int) -> ColumnElement[int]:
     """Where a reading's bucket begins. A remainder has the sign of its dividend, and times may be negative."""
     at = readings.c.recorded_at
-    # Written into the statement: PostgreSQL would take two parameters for two expressions, and refuse the grouping.
     length = literal_column(str(int(interval_ms)), BigInteger)
     return at - ((at % length) + length) % length
 
 
-def _members(connection: Connection) -> tuple[ColumnElement[str], ColumnElement[Any]]:
+def _members() -> tuple[ColumnElement[str], ColumnElement[Any]]:
     """Name and value of each member of ``sensor_data``; joining them makes a row of each."""
-    if connection.dialect.name == "postgresql":
-        pairs = func.json_each_text(cast(readings.c.sensor_data, JSON)).table_valued("key", "value", name="member")
-        return pairs.c.key, cast(pairs.c.value, Numeric)
     pairs = func.json_each(readings.c.sensor_data).table_valued("key", "value", name="member")
     return pairs.c.key, pairs.c.value
 
@@ -173,7 +165,10 @@ def _joined(statement: Select[Any], members: tuple[ColumnElement[str], ColumnEle
 def _narrowed(statement: Select[Any], manufacturer_seq: int, narrow: ReadingFilter) -> Select[Any]:
     c = readings.c
     if narrow.device_seq is None:
-        statement = statement.where(c.manufacturer_seq == manufacturer_seq)
+        present = select(devices.c.seq).where(
+            devices.c.manufacturer_seq == manufacturer_seq, devices.c.removed_at.is_(None)
+        )
+        statement = statement.where(c.manufacturer_seq == manufacturer_seq, c.device_seq.in_(present))
     else:
         statement = statement.where(c.device_seq == narrow.device_seq)
     return narrow.within_times(statement)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import Connection, Row, delete, func, insert, or_, select, update
+from sqlalchemy import Connection, Row, delete, insert, or_, select, update
 
 from agent.wire.secret import Secret
 from simulator.service.core.authorize import AuthorizationRequest
@@ -39,26 +39,6 @@ class Refusal:
 
     error: str
     description: str
-
-
-@dataclass(frozen=True, slots=True)
-class GrantShown:
-    """A grant as its user sees it; times are milliseconds since the epoch.
-
-    Attributes:
-        client_name: what the user knows the application by.
-        last_used_ms: when it last got tokens.
-        expires_ms: when it ends unless it is refreshed before.
-    """
-
-    grant_id: str
-    client_id: str
-    client_name: str
-    home_url: str | None
-    scopes: tuple[str, ...]
-    created_ms: int
-    last_used_ms: int
-    expires_ms: int
 
 
 def issue_code(
@@ -161,7 +141,7 @@ def _open(
 
 
 def rotate(
-    connection: Connection, refresh_token: str, client: Client, scope: str | None, *, grace_ms: int, now_ms: int
+    connection: Connection, refresh_token: str, client: Client, scope: str | None, now_ms: int
 ) -> TokenPair | Refusal:
     """The next pair of a family. The pair before is over: its access token as well.
 
@@ -170,7 +150,6 @@ def rotate(
         refresh_token: as it was sent.
         client: who sent it.
         scope: what the access token is to hold; None for all that the grant has.
-        grace_ms: for so long a rotated token is good once more.
         now_ms: this instant.
     """
     this = tokens.c.token_hash == hash_secret(refresh_token)
@@ -182,7 +161,7 @@ def rotate(
     ).one_or_none()
     if row is None:
         return Refusal(INVALID_GRANT, "This client has no such refresh token.")
-    verdict, why = judge_refresh(RefreshToken(row.expires_at, row.ended_at, row.revoked_at), now_ms, grace_ms)
+    verdict, why = judge_refresh(RefreshToken(row.expires_at, row.ended_at, row.revoked_at), now_ms)
     if verdict is TokenVerdict.REUSED:
         _revoke(connection, row.grant_seq, now_ms)
     if verdict is not TokenVerdict.GOOD:
@@ -191,9 +170,8 @@ def rotate(
     asked = granted if scope is None else [name for name in dict.fromkeys(scope.split(" ")) if name]
     if not asked or not set(asked) <= set(granted):
         return Refusal("invalid_scope", f"The grant holds: {row.granted}.")
-    if row.ended_at is None:  # within the grace a second pair stands beside the first
-        access = (tokens.c.grant_seq == row.grant_seq) & (tokens.c.issued_with == row.token_hash)
-        connection.execute(update(tokens).where(this | access).values(ended_at=now_ms))
+    access = (tokens.c.grant_seq == row.grant_seq) & (tokens.c.issued_with == row.token_hash)
+    connection.execute(update(tokens).where(this | access).values(ended_at=now_ms))
     connection.execute(update(grants).where(grants.c.seq == row.grant_seq).values(used_at=now_ms))
     grant = Grant(row.grant_seq, row.manufacturer_seq, row.ends_at)
     return make_pair(connection, grant, " ".join(asked), now_ms, refreshable=True)
@@ -221,45 +199,9 @@ def revoke_token(connection: Connection, token: str, client: Client, now_ms: int
     return None
 
 
-def revoke_grant(connection: Connection, grant_id: str, person_seq: int, now_ms: int) -> bool:
-    """A user takes back what was granted; whether there was such a grant of this user."""
-    c = grants.c
-    seq = connection.execute(select(c.seq).where(c.id == grant_id, c.person_seq == person_seq)).scalar()
-    if seq is None:
-        return False
-    _revoke(connection, seq, now_ms)
-    return True
-
-
 def _revoke(connection: Connection, grant_seq: int, now_ms: int) -> None:
     c = grants.c
     connection.execute(update(grants).where(c.seq == grant_seq, c.revoked_at.is_(None)).values(revoked_at=now_ms))
-
-
-def grants_of_person(connection: Connection, person_seq: int, now_ms: int) -> tuple[GrantShown, ...]:
-    """What a user has granted and is good still, newest first."""
-    g, t, p = grants.c, tokens.c, partner_clients.c
-    statement = (
-        select(grants, p.name, p.home_url, func.max(t.expires_at).label("expires_at"))
-        .join(tokens, t.grant_seq == g.seq)
-        .outerjoin(partner_clients, p.client_id == g.client_id)
-        .where(g.person_seq == person_seq, g.revoked_at.is_(None), t.ended_at.is_(None), t.expires_at > now_ms)
-        .group_by(*grants.columns, p.name, p.home_url)
-        .order_by(g.seq.desc())
-    )
-    return tuple(
-        GrantShown(
-            grant_id=row.id,
-            client_id=row.client_id,
-            client_name=row.name or SIGN_IN.name,
-            home_url=row.home_url,
-            scopes=tuple(row.scope.split()),
-            created_ms=row.created_at,
-            last_used_ms=row.used_at or row.created_at,
-            expires_ms=row.expires_at,
-        )
-        for row in connection.execute(statement)
-    )
 
 
 def forget_clients_of(connection: Connection, manufacturer_seq: int) -> None:

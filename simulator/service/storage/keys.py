@@ -64,11 +64,10 @@ def add_account(connection: Connection, name: str, account_id: str, keys: Keys, 
 def add_manufacturer(connection: Connection, name: str, account_id: str, now_ms: int) -> int:
     """A new account without keys; its row, which no account before it has had."""
     values: dict[str, object] = {"id": account_id, "name": name, "created_at": now_ms}
-    if connection.dialect.name == "sqlite":
-        # SQLite gives the number of a deleted last row out again, and what is under way may still go by it. There is
-        # one writing connection, so it knows.
-        stored = connection.execute(select(func.max(manufacturers.c.seq))).scalar() or 0
-        values["seq"] = connection.info[_LAST_ACCOUNT] = max(stored, connection.info.get(_LAST_ACCOUNT, 0)) + 1
+    # SQLite gives the number of a deleted last row out again, and what is under way may still go by it. There is
+    # one writing connection, so it knows.
+    stored = connection.execute(select(func.max(manufacturers.c.seq))).scalar() or 0
+    values["seq"] = connection.info[_LAST_ACCOUNT] = max(stored, connection.info.get(_LAST_ACCOUNT, 0)) + 1
     return int(connection.execute(insert(manufacturers).values(values).returning(manufacturers.c.seq)).scalar_one())
 
 

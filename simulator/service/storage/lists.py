@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, CursorResult, Select, and_, or_
-
-# One row has 256 KiB at most. PostgreSQL's driver fetches 1, then 5, 25, then so many at once.
-_STREAMED: Final = {"stream_results": True, "max_row_buffer": 64}
 
 Row_co = TypeVar("Row_co", covariant=True)
 
@@ -39,11 +36,8 @@ class Window:
 
 
 def stream(connection: Connection, statement: Select[Any]) -> CursorResult[Any]:
-    """The rows of a statement, of which no more are in memory than are looked at; whoever looks at them closes it.
-
-    PostgreSQL's driver would fetch all of them at once otherwise; SQLite's never does.
-    """
-    return connection.execute(statement, execution_options=_STREAMED)
+    """The rows of a statement, of which no more are in memory than are looked at; whoever looks at them closes it."""
+    return connection.execute(statement)
 
 
 def fetch(connection: Connection, statement: Select[Any], window: Window, *order: ColumnElement[Any]) -> Rows[Any]:

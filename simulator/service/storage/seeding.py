@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json
 from sqlalchemy import Connection, Row, select, update
 
 from agent.errors import ConfigurationError
@@ -153,8 +153,18 @@ def _put_device(connection: Connection, line: Line, target: SeedTarget) -> str:
         device_name=device.device_name,
         qr_info=device.qr_info,
     )
-    _, is_new = devices.register(connection, target.manufacturer_seq, request, target.next_id(), target.now_ms)
-    return CREATED if is_new else UNCHANGED
+    found, is_new = devices.register(connection, target.manufacturer_seq, request, target.next_id(), target.now_ms)
+    if is_new:
+        return CREATED
+    wanted: dict[str, Any] = {}
+    if device.device_name is not None and device.device_name != found.device_name:
+        wanted["device_name"] = device.device_name
+    if device.qr_info is not None and (found.qr_info is None or from_json(found.qr_info) != device.qr_info):
+        wanted["qr_info"] = to_json(device.qr_info).decode()
+    if not wanted:
+        return UNCHANGED
+    devices.change(connection, target.manufacturer_seq, found.id, wanted, target.now_ms)
+    return CHANGED
 
 
 def _put_rule(connection: Connection, line: Line, target: SeedTarget) -> str:

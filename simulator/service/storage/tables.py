@@ -28,7 +28,7 @@ from sqlalchemy import (
 METADATA: Final = MetaData()
 
 # SQLite gives a row number by itself only to a column whose type is exactly INTEGER.
-_ROW_NUMBER: Final = BigInteger().with_variant(Integer(), "sqlite")
+_ROW_NUMBER: Final = Integer()
 _OPEN: Final = text("status IN ('queued', 'delivered', 'in_progress')")
 _PRESENT: Final = text("removed_at IS NULL")
 _HOLDING: Final = text("due_at IS NOT NULL")
@@ -101,7 +101,6 @@ devices = Table(
         "device_identifier",
         unique=True,
         sqlite_where=_PRESENT,
-        postgresql_where=_PRESENT,
     ),
 )
 
@@ -123,8 +122,8 @@ commands = Table(
     Index("commands_of_device", "device_seq", "seq"),
     Index("commands_of_account", "manufacturer_seq", "seq"),
     Index("commands_by_time", "manufacturer_seq", "created_at"),
-    Index("open_commands_of_device", "device_seq", "seq", sqlite_where=_OPEN, postgresql_where=_OPEN),
-    Index("open_commands_due", "expires_at", sqlite_where=_OPEN, postgresql_where=_OPEN),
+    Index("open_commands_of_device", "device_seq", "seq", sqlite_where=_OPEN),
+    Index("open_commands_due", "expires_at", sqlite_where=_OPEN),
 )
 
 readings = Table(
@@ -341,7 +340,7 @@ rule_states = Table(
     Column("observed_at", BigInteger, nullable=False),
     Column("due_at", BigInteger),
     Index("rule_states_of_rule", "rule_seq"),
-    Index("rule_states_due", "due_at", sqlite_where=_HOLDING, postgresql_where=_HOLDING),
+    Index("rule_states_due", "due_at", sqlite_where=_HOLDING),
 )
 
 rule_firings = Table(

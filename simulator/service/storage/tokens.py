@@ -9,7 +9,7 @@ from typing import Final
 from sqlalchemy import Connection, delete, insert, select
 
 from agent.wire.secret import Secret
-from simulator.service.core.client import Client, hash_secret
+from simulator.service.core.client import hash_secret
 from simulator.service.core.token_family import ACCESS_S, TokenPair, end_of_refresh
 from simulator.service.storage.keys import Caller
 from simulator.service.storage.tables import grants, people, tokens
@@ -17,17 +17,6 @@ from simulator.service.storage.tables import grants, people, tokens
 ACCESS: Final = "access"
 REFRESH: Final = "refresh"
 PRUNE_ROWS: Final = 5_000
-
-
-@dataclass(frozen=True, slots=True)
-class TokenShown:
-    """A token that is good, as introspection shows it; times are milliseconds since the epoch."""
-
-    kind: str
-    scope: str
-    user_id: str
-    created_ms: int
-    expires_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,21 +71,6 @@ def find_bearer(connection: Connection, token: str, now_ms: int) -> Caller | Non
         return None
     name = f"client {row.client_id} user {row.id}"
     return Caller(row.manufacturer_seq, name, b"", frozenset((row.scope or row.granted).split()))
-
-
-def find_token(connection: Connection, token: str, client: Client, now_ms: int) -> TokenShown | None:
-    """A client's own token; None when it is unknown, another client's, or over."""
-    t, g = tokens.c, grants.c
-    row = connection.execute(
-        select(tokens, g.scope.label("granted"), people.c.id.label("user_id"))
-        .join(grants, g.seq == t.grant_seq)
-        .join(people, people.c.seq == g.person_seq)
-        .where(t.token_hash == hash_secret(token), t.expires_at > now_ms, t.ended_at.is_(None))
-        .where(g.revoked_at.is_(None), g.client_id == client.client_id)
-    ).one_or_none()
-    if row is None:
-        return None
-    return TokenShown(row.kind, row.scope or row.granted, row.user_id, row.created_at, row.expires_at)
 
 
 def prune(connection: Connection, now_ms: int) -> int:

@@ -19,7 +19,7 @@ from enum import Enum, auto
 from typing import Any, Final, Protocol, TypeVar, cast
 
 from sqlalchemy import Connection
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import SQLAlchemyError
 
 from agent.errors import AgentError
 from simulator.service.errors import ServiceError, Unavailable
@@ -42,7 +42,6 @@ WAITING_BYTES_MAX: Final = 64 * 1024 * 1024
 """What their requests, or the answers that they lead to, may have together."""
 _LOOK_S: Final = 1.0
 _ROLLED_BACK: Final = "a group of writes was rolled back"
-_LOST_IN_COMMIT: Final = "the storage was lost during a commit, so a group of writes is there as a whole or not at all"
 
 
 class BatchOperation(Protocol[Item_contra]):
@@ -92,10 +91,6 @@ class Ended(Enum):
     WRITTEN = auto()
     BROKEN = auto()
     """Rolled back: one of its jobs, or the storage."""
-    DISCONNECTED = auto()
-    """The connection was lost before the commit: nothing is stored."""
-    IN_DOUBT = auto()
-    """The connection was lost during the commit. Trying again could store everything twice."""
 
 
 class Writer:
@@ -267,8 +262,6 @@ class Writer:
                 job.result = fault
             return
         ended = self._try(connection, jobs)
-        if ended is Ended.DISCONNECTED:  # perhaps the server was started anew long ago: this connects anew
-            ended = self._try(connection, jobs)
         # A job that breaks the whole group must not take the others with it: then each goes by itself.
         if ended is Ended.BROKEN and len(jobs) > 1:
             for job in jobs:
@@ -281,47 +274,36 @@ class Writer:
         work = self._due_work
         if work is None or not work.is_due():
             return None
-        for is_last in (False, True):
-            try:
-                with self._database.writing(connection):
-                    after_commit = work.carry_out(connection)
-            except Exception as exc:  # whatever it is, no caller may get an answer that the time has overtaken
-                self._after_rollback()
-                lost = isinstance(exc, DBAPIError) and exc.connection_invalidated
-                if lost and not is_last:  # perhaps the server was started anew long ago: this connects anew
-                    continue
-                if isinstance(exc, SQLAlchemyError):
-                    self._failure_log.report("what was due could not be stored", exc)
-                else:
-                    log.exception("what was due could not be stored")
-                return _storage_fault(exc, in_doubt=False)
-            after_commit()
-            break
+        try:
+            with self._database.writing(connection):
+                after_commit = work.carry_out(connection)
+        except Exception as exc:  # whatever it is, no caller may get an answer that the time has overtaken
+            self._after_rollback()
+            if isinstance(exc, SQLAlchemyError):
+                self._failure_log.report("what was due could not be stored", exc)
+            else:
+                log.exception("what was due could not be stored")
+            return _storage_fault(exc)
+        after_commit()
         return None
 
     def _try(self, connection: Connection, jobs: list[_Job]) -> Ended:
-        committing = False
         try:
             with self._database.writing(connection):
                 for run in _runs(jobs):
                     _carry_out(connection, run)
                 self._before_commit(connection)
-                committing = True
         except Exception as exc:  # whatever it is, every caller must hear of it
             # An error of ours says in its own words what is wrong, and whoever waits for the write shows them.
-            lost = isinstance(exc, DBAPIError) and exc.connection_invalidated
-            in_doubt = committing and lost
             if isinstance(exc, SQLAlchemyError):
-                self._failure_log.report(_LOST_IN_COMMIT if in_doubt else _ROLLED_BACK, exc)
+                self._failure_log.report(_ROLLED_BACK, exc)
             elif not isinstance(exc, AgentError):
                 log.exception("a group of %d writes was rolled back", len(jobs))
             self._after_rollback()
-            fault = _storage_fault(exc, in_doubt=in_doubt)
+            fault = _storage_fault(exc)
             for job in jobs:
                 job.result = fault
-            if in_doubt:
-                return Ended.IN_DOUBT
-            return Ended.DISCONNECTED if lost else Ended.BROKEN
+            return Ended.BROKEN
         return Ended.WRITTEN
 
     def _resolve(self, jobs: list[_Job]) -> None:
@@ -392,13 +374,8 @@ def _thread_has_ended() -> Unavailable:
     )
 
 
-def _storage_fault(exc: Exception, *, in_doubt: bool) -> Exception:
+def _storage_fault(exc: Exception) -> Exception:
     if not isinstance(exc, SQLAlchemyError):
         return exc
-    message = (
-        "The connection to the storage was lost while it was writing: this was stored as a whole or not at all."
-        " Send it again with the same Idempotency-Key, or look first."
-        if in_doubt
-        else "The service could not write to its storage, nothing was stored; its log says why. Try again."
-    )
+    message = "The service could not write to its storage, nothing was stored; its log says why. Try again."
     return Unavailable("storage_unavailable", message, retry_after_s=1)

@@ -8,7 +8,6 @@ from importlib.resources import files
 
 import pytest
 
-from simulator.console.static_files import compressed_bytes
 from tests.console_pages import PACKAGES
 from tests.node_packages import node_with
 
@@ -28,7 +27,6 @@ OF_REPORTS = {
     "uPlot.min.css": "uplot/dist/uPlot.min.css",
     "uPlot.LICENSE.txt": "uplot/LICENSE",
 }
-ALLOWED_BYTES = 250 * 1000
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -55,7 +53,3 @@ def test_every_vendored_file_is_compared_and_its_version_is_written_down():
     assert {name.lower(): version for name, version in said.items()} == {
         name: version for name, version in pinned.items() if name != "axe-core"
     }
-
-
-def test_all_files_together_are_small():
-    assert compressed_bytes() <= ALLOWED_BYTES

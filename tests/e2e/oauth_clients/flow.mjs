@@ -64,12 +64,9 @@ async function throughOauth4webapi() {
     oauth.processRefreshTokenResponse(
       server, app, await oauth.refreshTokenGrantRequest(server, app, proof, token, insecure))
   const second = await refresh(first.refresh_token)
-  const introspect = async (token) =>
-    (await oauth.processIntrospectionResponse(
-      server, app, await oauth.introspectionRequest(server, app, proof, token, insecure))).active
   const revoke = async (token) =>
     oauth.processRevocationResponse(await oauth.revocationRequest(server, app, proof, token, insecure))
-  return finish({ first, second, call, refresh, introspect, revoke })
+  return finish({ first, second, call, refresh, revoke })
 }
 
 async function throughOpenidClient() {
@@ -96,13 +93,12 @@ async function throughOpenidClient() {
     second,
     call: async (token) => (await client.fetchProtectedResource(config, token, api, 'GET')).status,
     refresh: (token) => client.refreshTokenGrant(config, token),
-    introspect: async (token) => (await client.tokenIntrospection(config, token)).active,
     revoke: (token) => client.tokenRevocation(config, token),
   })
 }
 
 /** The same questions through either library. */
-async function finish({ first, second, call, refresh, introspect, revoke }) {
+async function finish({ first, second, call, refresh, revoke }) {
   const results = {
     expires_in: first.expires_in,
     scope: first.scope,
@@ -110,7 +106,6 @@ async function finish({ first, second, call, refresh, introspect, revoke }) {
     call: await call(second.access_token),
     call_with_the_old_token: await attempt(() => call(first.access_token)),
   }
-  if (told.client_secret) results.introspected = await introspect(second.refresh_token)
   await revoke(second.refresh_token)
   results.call_after_revoking = await attempt(() => call(second.access_token))
   results.refresh_after_revoking = await attempt(() => refresh(second.refresh_token))

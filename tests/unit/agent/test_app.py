@@ -17,13 +17,14 @@ from agent.app.client import TokenFileCredential
 from agent.app.handling import RegistryJobs, VerifyInconclusive, command_rules
 from agent.app.lock import StateLock, holder_of
 from agent.app.logs import JsonFormatter, TextFormatter
-from agent.app.status_file import read_status
+from agent.app.status_file import StatusFile, read_status, write_status
 from agent.core.values import Contract, Outcome, OutcomeStatus
 from agent.errors import ConfigurationError
 from agent.handlers.base import Handler, HandlerFailed, HandlerPayload, HandlerRejected
 from agent.handlers.built_in.ping import Ping
 from agent.handlers.loaded import LoadedHandler
 from agent.handlers.registry import HandlerRegistry
+from agent.runtime.health import Part
 from agent.runtime.jobs import Attempt
 from agent.wire.secret import Secret
 from tests.factories import make_command
@@ -97,6 +98,14 @@ class TestStatusFile:
         path = tmp_path / "status.json"
         path.write_text(text)
         assert read_status(path) is None
+
+    def test_what_a_later_version_wrote_is_read_as_far_as_it_is_known(self, tmp_path):
+        path = tmp_path / "status.json"
+        write_status(path, StatusFile("running", 1, "9.0", "d1", 1.0, 2.0, "boot", {"readings": Part("ok", 1.0)}))
+        members = json.loads(path.read_text())
+        members["parts"]["readings"]["more"] = members["more"] = 1
+        path.write_text(json.dumps(members))
+        assert read_status(path).parts == {"readings": Part("ok", 1.0)}
 
 
 HUGE = {"rows": [["x" * 10_000_000] * 10]}

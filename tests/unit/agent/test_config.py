@@ -255,7 +255,6 @@ class TestSecrets:
         credentials = read_credentials(load_config(write(text), {}).config.auth, {})
         assert credentials.secret.reveal() == "tok"
         assert credentials.token_path == tmp_path / "token"
-        assert credentials.tokens is None
 
     def bearer(self, write, tmp_path, content, more=""):
         (tmp_path / "token").write_text(content)
@@ -263,31 +262,10 @@ class TestSecrets:
         text = GOOD.replace("allow_secret_key_on_device: true", f"mode: bearer\n  token_file: {tmp_path}/token{more}")
         return load_config(write(text), {}).config
 
-    def test_a_token_set_is_told_apart_from_a_token_alone(self, write, tmp_path):
-        text = '{"base_url": "https://a.test", "client_id": "app", "access_token": "at", "refresh_token": "rt"}'
-        credentials = read_credentials(self.bearer(write, tmp_path, text).auth, {})
-        assert credentials.tokens.client_id == "app"
-        assert credentials.secret.reveal() == "at"
-        assert credentials.client_secret is None
-
-    def test_a_clients_secret_comes_from_its_own_file_or_credential(self, write, tmp_path):
-        text = '{"base_url": "https://a.test", "client_id": "app", "access_token": "at"}'
-        config = self.bearer(write, tmp_path, text, f"\n  client_secret_file: {tmp_path}/cs")
-        with pytest.raises(ConfigurationError, match="auth.client_secret_file: .*no such file"):
-            read_credentials(config.auth, {})
-        (tmp_path / "cs").write_text("made-up\n")
-        (tmp_path / "cs").chmod(0o600)
-        assert read_credentials(config.auth, {}).client_secret.reveal() == "made-up"
-        (tmp_path / "creds").mkdir()
-        for name, content in (("token", text), ("client_secret", "from-systemd")):
-            (tmp_path / "creds" / name).write_text(content)
-            (tmp_path / "creds" / name).chmod(0o600)
-        found = read_credentials(config.auth, {"CREDENTIALS_DIRECTORY": str(tmp_path / "creds")})
-        assert found.client_secret.reveal() == "from-systemd"
-
-    def test_a_client_secret_in_the_configuration_itself_is_refused(self, write, tmp_path):
-        with pytest.raises(ConfigurationError, match="client_secret_file") as caught:
-            self.bearer(write, tmp_path, "tok", "\n  client_secret: canary")
+    def test_tokens_of_an_application_are_no_token_of_a_device(self, write, tmp_path):
+        text = '{"base_url": "https://a.test", "client_id": "app", "access_token": "canary", "refresh_token": "rt"}'
+        with pytest.raises(ConfigurationError, match="a device takes a token alone") as caught:
+            read_credentials(self.bearer(write, tmp_path, text).auth, {})
         assert "canary" not in str(caught.value)
 
 

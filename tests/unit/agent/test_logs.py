@@ -14,7 +14,7 @@ from agent.app.logs import JsonFormatter, TextFormatter, set_up_logging
 from agent.config.credentials import read_credentials
 from agent.config.model import AuthConfig
 from agent.wire.secret import MASK, Secret, never_show, redact
-from agent.wire.tokens import TokenSet
+from simulator.login.tokens import TokenSet
 
 JOURNALD_LINE_MAX_BYTES = 48 * 1024
 CANARY = "canary-4f7b20c9d1"

@@ -53,7 +53,6 @@ def sources(clock, figures, **changes) -> MetricSources:
         "outbox": FakeOutbox(clock).stats,
         "results": FakeJournal().result_stats,
         "service_time": ServiceTime,
-        "ledger": dict,
     }
     return MetricSources(**{**members, **changes})
 

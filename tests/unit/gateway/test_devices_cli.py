@@ -325,20 +325,6 @@ def test_the_list_never_shows_a_token(site):
         assert token not in repr(list(file.tokens()))
 
 
-def test_with_a_share_the_list_and_the_status_say_whose_commands_are_fetched_here(site):
-    for device_id in ("d1", "d3"):
-        site.run("add", "--no-check", "--device-id", device_id)
-    assert "elsewhere" not in site.run("list").stdout
-    site.config.write_text(gateway_file({**site.values, "share": {"index": 0, "count": 2}}))
-    shown = site.run("list").stdout
-    lines = {line.split()[0]: line for line in shown.splitlines()}
-    assert (lines["d1"].split()[-1], lines["d3"].split()[-1]) == ("elsewhere", "here")
-    assert "the commands of 1 are fetched here (part 1 of 2, share.index 0)" in shown
-    assert {each["device_id"]: each["commands_here"] for each in site.json("list")} == {"d1": False, "d3": True}
-    status = CliRunner().invoke(device_gateway, ["status", "--config", str(site.config)])
-    assert "share      part 1 of 2, share.index 0" in status.stdout
-
-
 def test_listing_needs_no_key_pair(site):
     (site.folder / "secret_key").unlink()
     assert site.json("list") == []

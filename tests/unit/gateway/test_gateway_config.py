@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from agent.config.section import json_schema
 from agent.errors import ConfigurationError
-from gateway.config import PREFIX, GatewayConfig, gateway_schema, load_gateway
+from gateway.config import PREFIX, GatewayConfig, load_gateway
 
 EXAMPLE = Path(__file__).parents[3] / "configs" / "gateway.yaml"
 VALUES = {
@@ -36,7 +37,7 @@ def faults(folder: Path, **sections: object) -> list[str]:
 
 def test_the_example_mentions_every_key():
     text = EXAMPLE.read_text("utf-8")
-    schema = gateway_schema()
+    schema = json_schema(GatewayConfig, "gateway")
     names = [name for model in (schema, *schema["$defs"].values()) for name in model["properties"]]
     assert [name for name in names if f"{name}:" not in text] == []
 
@@ -48,14 +49,14 @@ def test_the_values_in_the_example_are_the_defaults():
 
 def test_every_fault_is_told_at_once_with_its_line_and_the_fix(tmp_path):
     path = tmp_path / "gateway.yaml"
-    path.write_text("service:\n  base_url: ftp://x\nmqtt:\n  prot: 1\nstore:\n  max_rows: many\n")
+    path.write_text("service:\n  base_url: ftp://x\nmqtt:\n  prot: 1\nmetrics:\n  port: many\n")
     with pytest.raises(ConfigurationError) as caught:
         load_gateway(path, {f"{PREFIX}HTTP__PORT": "x"})
     text = "\n".join(caught.value.faults)
     for part in (
         "base_url (line 2)",
         "did you mean 'port'",
-        "max_rows (line 6)",
+        "port (line 6)",
         f"{PREFIX}HTTP__PORT",
         "api_key_file",
     ):
@@ -78,9 +79,6 @@ def test_a_secret_in_the_file_is_refused_and_never_repeated(tmp_path):
         ({"mqtt": {"ca_file": "/ca.pem"}}, "need mqtt.tls: true"),
         ({"mqtt": {"password_file": "/p"}}, "needs mqtt.user_name"),
         ({"commands": {"idle_s": 1}}, "fast_s must not be above"),
-        ({"quota": {"readings": 0}}, "quota.readings"),
-        ({"share": {"index": 2, "count": 2}}, "share.count 2 the gateways have the indexes 0 to 1"),
-        ({"share": {"count": 0}}, "share.count"),
     ],
 )
 def test_what_cannot_work_or_would_leak_is_refused(tmp_path, sections, fault):

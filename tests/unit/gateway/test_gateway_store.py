@@ -17,7 +17,6 @@ from agent.wire.commands import CommandResult
 from agent.wire.times import to_rfc3339
 from gateway.backend import Backend
 from gateway.command_cache import CommandCache
-from gateway.core.thinning import ThinningMode, ThinningPolicy
 from gateway.ports import Hints, NewReading, StoreFull, UnknownCommand
 from gateway.store import reading_rows
 from gateway.store.command_rows import AGE_UNKNOWN, FORGET_AFTER_S, HELD_MAX_S, STRANGERS_MAX
@@ -64,8 +63,8 @@ class Bench:
     def take(self, *readings: NewReading, device: str = "d1", at_s: float = NOW_S) -> int:
         return int(self(lambda store: store.readings.take(device, readings, at_s)))
 
-    def batch(self, limit: int = 500, at_s: float = NOW_S, policy: ThinningPolicy | None = None, **more: Any) -> Any:
-        return self(lambda store: store.readings.next_batch(limit, at_s, policy, **more))
+    def batch(self, limit: int = 500, at_s: float = NOW_S, **more: Any) -> Any:
+        return self(lambda store: store.readings.next_batch(limit, at_s, **more))
 
     def list(self, *commands: StoredCommand, device: str = "d1", at_s: float = NOW_S) -> Any:
         return self(lambda store: take_whole_list(store, device, commands, at_s))
@@ -198,24 +197,6 @@ class TestReadings:
         assert store(lambda s: s.readings.tidy(NOW_S)) == 1
         stats = store(lambda s: s.stats())
         assert (stats.readings, stats.counters["readings_dropped_for_age"]) == (1, 1)
-
-    def test_a_short_quota_joins_readings_of_a_device_and_counts_what_was_joined(self, store):
-        policy = ThinningPolicy(short_after_s=60, window_s=300)
-        store.take(*(reading(at_s=NOW_S + n, t=float(n)) for n in range(3)))
-        assert len(store.batch(1, NOW_S + 10, policy).items) == 1
-        assert store(lambda s: s.stats()).counters.get("readings_merged") is None, "it does not wait for long yet"
-        first = store.batch()
-        joined = store.batch(1, NOW_S + 100, policy, but_not=[first.id])
-        assert joined.items[0]["sensor_data"] == {"t": 2.0}
-        stats = store(lambda s: s.stats())
-        assert (stats.readings, stats.counters["readings_merged"]) == (3, 1)
-
-    def test_what_is_left_out_is_counted_and_no_longer_waits(self, store):
-        policy = ThinningPolicy(mode=ThinningMode.THIN, short_after_s=60, every=10)
-        store.take(*(reading(at_s=NOW_S + n, t=1.0) for n in range(5)))
-        store.batch(1, NOW_S + 100, policy)
-        stats = store(lambda s: s.stats())
-        assert (stats.readings, stats.counters["readings_left_out"]) == (2, 3)
 
 
 class TestCommands:
@@ -386,11 +367,11 @@ class TestTheThread:
         with pytest.raises(StorageError, match="closed"):
             store.take(reading())
 
-    def test_presence_is_kept_and_a_firmware_that_was_told_once_stays(self, store):
-        store(lambda s: s.put_presence({"d1": Presence("mqtt", online=True, seen_wall_s=1.0, firmware="1.2")}))
+    def test_presence_is_kept(self, store):
+        store(lambda s: s.put_presence({"d1": Presence("mqtt", online=True, seen_wall_s=1.0)}))
         store(lambda s: s.put_presence({"d1": Presence("http", online=False, seen_wall_s=2.0)}))
         store.again()
-        assert store(lambda s: s.presence()) == {"d1": Presence("http", online=False, seen_wall_s=2.0, firmware="1.2")}
+        assert store(lambda s: s.presence()) == {"d1": Presence("http", online=False, seen_wall_s=2.0)}
 
     def test_a_damaged_file_is_moved_aside_and_told(self, store):
         store.take(reading())
@@ -492,17 +473,3 @@ class TestWhenACommandWasSeen:
     def test_what_an_event_brings_was_sent_just_now(self, store):
         found = store(lambda s: s.commands.admit(command("c1"), NOW_S, NOW_S + 3))
         assert found.open[0].record["listed_at"] == to_rfc3339(NOW_S + 3)
-
-
-def test_a_result_without_a_home_waits_again_when_the_service_has_changed(store):
-    store.list(command("c1"), command("c2"))
-    for name, reason in (("c1", "no_home: no table"), ("c2", "400 validation_error: no")):
-        store.result(name)
-        store(
-            lambda s, why=reason: s.commands.result_settled(
-                s.commands.next_results(1)[0], why, StoredState.REPORTED, NOW_S
-            )
-        )
-    assert store(lambda s: s.commands.report_again("no_home", NOW_S)) == 1
-    assert [each.command_id for each in store(lambda s: s.commands.next_results(5))] == ["c1"]
-    assert store(lambda s: s.stats()).set_aside == 1

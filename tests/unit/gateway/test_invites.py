@@ -9,9 +9,10 @@ import pytest
 from agent.errors import ConfigurationError, TransportError
 from agent.wire.enrollment import EnrollmentAnswer
 from agent.wire.secret import Secret
-from gateway.devices.enrolling import InviteTerms, invite, serials_in
+from gateway.devices.enrolling import InviteTerms, invite
 from gateway.devices.invite_file import (
     FILE_NAME,
+    DeviceHasToken,
     EnrollmentRefused,
     InviteAccess,
     InviteFile,
@@ -51,10 +52,8 @@ def test_a_code_enrolls_one_device_and_the_same_one_again_when_its_answer_was_lo
         claim(tmp_path, code, "SN-2")
 
 
-def test_a_fleet_code_enrolls_so_many_devices_of_its_list(tmp_path):
-    code, _ = make(tmp_path, count=2, serials=frozenset({"SN-1", "SN-2", "SN-3"}))
-    with pytest.raises(EnrollmentRefused, match="its list does not have it"):
-        claim(tmp_path, code, "SN-9")
+def test_a_fleet_code_enrolls_so_many_devices(tmp_path):
+    code, _ = make(tmp_path, count=2)
     claim(tmp_path, code, "SN-1")
     claim(tmp_path, code, "SN-2")
     with pytest.raises(EnrollmentRefused, match="was used"):
@@ -77,7 +76,7 @@ def test_an_expired_and_a_revoked_code_enroll_nobody_not_even_again(tmp_path):
 def test_a_device_that_got_no_token_uses_nothing_up(tmp_path):
     code, _ = make(tmp_path)
     with InviteFile(tmp_path / FILE_NAME) as file:
-        file.release(file.claim(code.secret, "SN-1", NOW_S), "SN-1")
+        file.release(file.claim(code.secret, "SN-1", NOW_S)[0], "SN-1")
     claim(tmp_path, code, "SN-2")
 
 
@@ -98,7 +97,6 @@ def test_old_invitations_go_when_a_new_one_is_made(tmp_path):
         ({"wanted": WantedByInvite(product_id="p1")}, "user_id is missing"),
         ({"wanted": WantedByInvite(device_id="d1", product_id="p1")}, "are both here"),
         ({"wanted": WantedByInvite(device_id="d1"), "count": 2}, "--device-id is for one device"),
-        ({"wanted": WantedByInvite(device_id="d1"), "serials": frozenset({"SN-1"})}, "--device-id is for one device"),
         ({"wanted": WantedByInvite(device_id="a\0b")}, "device id"),
     ],
 )
@@ -106,17 +104,6 @@ def test_terms_that_contradict_each_other_make_no_code(tmp_path, terms, why):
     with pytest.raises(ConfigurationError, match=why):
         make(tmp_path, **terms)
     assert not (tmp_path / FILE_NAME).exists()
-
-
-def test_a_list_of_serials_has_one_in_each_line(tmp_path):
-    path = tmp_path / "serials"
-    path.write_text("SN-1\n\n  SN-2  \n")
-    assert serials_in(path) == {"SN-1", "SN-2"}
-    path.write_text("\n")
-    with pytest.raises(ConfigurationError, match="no identifier"):
-        serials_in(path)
-    with pytest.raises(ConfigurationError, match="cannot be read"):
-        serials_in(tmp_path / "missing")
 
 
 # --- the endpoint -----------------------------------------------------------------------------------------------------
@@ -160,6 +147,7 @@ def test_a_device_that_enrolls_gets_all_that_it_needs():
     ("error", "status", "code"),
     [
         (EnrollmentRefused("this code was used"), 403, "enrollment_refused"),
+        (DeviceHasToken("it holds a valid token"), 409, "device_has_token"),
         (TransportError("no answer"), 503, "service_unavailable"),
         (ConfigurationError(["tokens.db cannot be used"]), 503, "storage_unavailable"),
     ],
@@ -168,7 +156,7 @@ def test_what_fails_says_whether_the_code_is_still_good(error, status, code):
     with pytest.raises(Fault) as caught:
         ask(Enrollment(raising(error), lambda: 0.0))
     assert (caught.value.status, caught.value.error) == (status, code)
-    assert status == 403 or "as good as before" in caught.value.message
+    assert status < 500 or "as good as before" in caught.value.message
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"secret": 1, "device_identifier": "a"}', b'{"secret": "a"}'])

@@ -21,7 +21,6 @@ from agent.wire.auth import KeyPair
 from agent.wire.commands import CommandResult
 from agent.wire.device_client import DeviceClient
 from agent.wire.dialect import AnswerReading, CommandLists, Dialect
-from agent.wire.limits import ONLINE_WITHIN_S
 from agent.wire.lists import ITEMS_MAX
 from agent.wire.secret import MASK, Secret
 from agent.wire.times import to_rfc3339
@@ -29,10 +28,6 @@ from gateway.backend import Backend
 from gateway.command_cache import CommandCache
 from gateway.core.budget import Budget
 from gateway.core.fair_polling import FairIntervals, FairPolling
-from gateway.core.share import Share
-from gateway.core.thinning import ThinningMode, ThinningPolicy
-from gateway.devices.roster import Roster
-from gateway.housekeeping import Housekeeper
 from gateway.ports import Hints, NewReading, Transport, UnknownDevice
 from gateway.service.commands import CommandRequests
 from gateway.service.events import EventService
@@ -59,9 +54,7 @@ class Side:
         folder: Path,
         offered: tuple[str, ...] = EVERYTHING,
         dialect: Dialect | None = None,
-        policy: ThinningPolicy | None = None,
     ) -> None:
-        self.policy = policy or ThinningPolicy()
         self.folder = folder
         self.clock = FakeClock()
         self.requests: list[httpx.Request] = []
@@ -141,7 +134,6 @@ class Side:
             backend=self.backend,
             clock=self.clock,
             gate=self.gate("readings"),
-            policy=self.policy,
             gather_s=1.0,
         )
 
@@ -334,20 +326,6 @@ class TestTheTimeOfReading:
         assert side.stats().set_aside == 1
         assert side.offer.knows(extensions.RECORDED_AT)
 
-    def test_what_is_merged_is_counted_and_said_once_a_minute(self, make_side, caplog):
-        side = make_side(offered=(), policy=ThinningPolicy(ThinningMode.MERGE, 60.0, 300.0))
-        side.answer = unreachable
-        side.take(*({"t": float(number)} for number in range(44)))
-        worker = side.worker(side.readings)
-        side.run(worker, 120)
-        side.answer = accept
-        side.run(worker, 900)
-        lines = [each.getMessage() for each in caplog.records if "readings=thinned" in each.getMessage()]
-        merged = side.stats().counters["readings_merged"]
-        assert merged > 30
-        assert 1 <= len(lines) <= 900 / 60
-        assert f"({merged} and 0 ever)" in lines[-1]
-
 
 class TestResults:
     @pytest.mark.parametrize("status", [500, 403])
@@ -366,10 +344,6 @@ class TestResults:
         assert side.stats().counters["results_reported"] == 1, "the good one went past it"
         side.run(worker, 3600)
         assert (side.stats().results, side.stats().set_aside) == (0, 1)
-        side.answer = accept
-        assert side.results.offer_again() == 1
-        side.run(worker, 120)
-        assert (side.stats().results, side.stats().set_aside) == (0, 0)
 
     def test_an_hour_of_503_puts_nothing_aside(self, side):
         side.answer = fault(503, "away")
@@ -642,8 +616,7 @@ class TestCommands:
         side = make_side()
         side.offer.withdraw(extensions.COMMAND_STATUS, "400")
         versions = ["1", "1", "", "2"]
-        told: list[bool] = []
-        offer = Offer(side.client, side.clock, on_change=lambda: told.append(offer.has_changed), store=side.store)
+        offer = Offer(side.client, side.clock, on_change=lambda: None, store=side.store)
         offer.begin()
 
         def announce(request: httpx.Request) -> httpx.Response:
@@ -656,12 +629,6 @@ class TestCommands:
             known.append(offer.knows(extensions.COMMAND_STATUS))
             del versions[0]
         assert known == [False, False, False, True]
-        assert told == [False, True], "it is told once what is known, and once that it is another"
-        again = Offer(side.client, side.clock, on_change=lambda: told.append(again.has_changed), store=side.store)
-        again.begin()
-        versions[:] = ["2"]
-        again.run(again.name)
-        assert told[2:] == [False], "after a restart it is the same one"
 
     def test_a_device_that_comes_is_asked_about_at_once(self, side):
         side.commands.serve({"d1"})
@@ -802,61 +769,3 @@ class TestTheMeter:
         assert left[0] >= 0
         assert side.meter.state().refused == 0
         assert side.stats().results >= 50
-
-
-class TestShare:
-    """One of two gateways, with devices of both parts."""
-
-    OWN, OTHER = "d3", "d1"
-
-    def round(self, side: Side) -> Housekeeper:
-        now_s = lambda: side.clock.now().monotonic_s  # noqa: E731 - two readers below
-        roster = Roster(lambda: {self.OWN, self.OTHER}, now_s, Share(0, 2))
-        assert roster.own() == {self.OWN}
-        keeper = Housekeeper(
-            store=side.store,
-            backend=side.backend,
-            roster=roster,
-            commands=side.commands,
-            check_fronts=lambda: None,
-            clock=side.clock,
-            service_now=lambda: side.clock.now().wall_s,
-            repeat_after_s=300.0,
-        )
-        keeper.step()
-        return keeper
-
-    def asked(self, side: Side) -> tuple[bool, bool]:
-        return side.commands.asks_about(self.OWN), side.commands.asks_about(self.OTHER)
-
-    def test_only_the_own_part_is_asked_about_and_a_hint_does_not_change_that(self, side, caplog):
-        caplog.set_level(logging.INFO)
-        self.round(side)
-        side.backend.seen(self.OTHER, Transport.MQTT)
-        side.commands.hint(self.OTHER)
-        assert self.asked(side) == (True, False)
-        assert "devices=2 are served, the commands of 1 are fetched here" in caplog.text
-
-    def test_a_device_that_asks_here_over_http_is_a_guest_as_long_as_it_comes(self, side):
-        keeper = self.round(side)
-        side.backend.seen(self.OTHER, Transport.HTTP)
-        keeper.step()
-        assert self.asked(side) == (True, True)
-        now_s = side.clock.now().monotonic_s
-        assert side.commands.due_at(now_s) <= now_s, "it waits for its answer"
-        side.clock.advance(ONLINE_WITHIN_S + 1)
-        keeper.step()
-        assert self.asked(side) == (True, False)
-
-    def test_a_device_that_the_service_refused_is_asked_about_until_it_is_known(self, side):
-        keeper = self.round(side)
-        side.answer = fault(404, "device_not_found")
-        side.take({"t": 1.0}, device=self.OTHER)
-        side.run(side.worker(side.readings))
-        keeper.step()
-        assert self.asked(side) == (True, True)
-        side.answer = lambda _request: httpx.Response(200, json=[])
-        side.run(side.worker(side.commands), 60.0)
-        keeper.step()
-        assert self.asked(side) == (True, False)
-        side.take({"t": 2.0}, device=self.OTHER)

@@ -12,7 +12,6 @@ import sys
 import pytest
 
 from agent.errors import ConfigurationError
-from gateway.devices import token_file
 from gateway.devices.token_file import DeviceTokenFile
 from gateway.devices.token_table import TokenTable
 from gateway.devices.tokens import digest_of, id_fault, looks_like_token, make_token, mosquitto_password
@@ -300,102 +299,6 @@ os.kill(os.getpid(), 9)
         assert [kept.digest for kept in file.tokens()] == [digest_of(token)]
 
 
-# --- rows that cannot be ------------------------------------------------------------------------------------------
-
-ODD_VALUES = [
-    ("ends_at", "2026-12-01"),
-    ("ends_at", b"\x00"),
-    ("ends_at", 9e999),
-    ("created_at", "2026-12-01"),
-    ("last_used_at", "yesterday"),
-    ("number", "one"),
-    ("number", 2**63 - 1),
-    ("revision", "one"),
-    ("revision", 2**63 - 1),
-    ("revision", -7),
-    ("device_id", b"d1"),
-    ("device_id", "d\u200b1"),
-    ("password", b"x"),
-    ("digest", "text"),
-]
-
-
-def edit(path, device_id, column, value):
-    """Write into a device's row, as another program would: its revision is the next one."""
-    with sqlite3.connect(path) as connection:
-        if column != "revision":
-            connection.execute("UPDATE token SET revision = 1 + (SELECT MAX(revision) FROM token)")
-        change = f"UPDATE token SET {column} = ? WHERE device_id = ?"
-        done = connection.execute(change, (value, device_id))
-        assert done.rowcount == 1
-    connection.close()
-
-
-@pytest.mark.parametrize("odd_value", ODD_VALUES, ids=str)
-@pytest.mark.parametrize("running", [True, False], ids=["meanwhile", "at the start"])
-def test_a_row_that_cannot_be_costs_its_own_token_and_no_other(path, clock, caplog, odd_value, running):
-    column, value = odd_value
-    odd, good, revoked = issue(path, "d1", "d2", "d3")
-    states = []
-
-    def start():
-        return TokenTable(path, wall=clock, monotonic=clock, on_state=lambda *state: states.append(state))
-
-    table = start() if running else None
-    edit(path, "d1", column, value)
-    table = table or start()
-    try:
-        table.look()
-        if not (running and value == -7):  # a revision that was there before shows at the next start
-            assert table.device_of(odd) is None
-            assert states[-1][0] == "damaged"
-            assert column in states[-1][1]
-            assert "tokens=damaged" in caplog.text
-            assert column in caplog.text
-        assert table.device_of(good) == "d2"
-        with DeviceTokenFile(path) as file:
-            assert file.revoke("d3", clock()) == 1
-            new = make_token(random.Random(2).randbytes)
-            file.issue({"d4": new}, clock())
-        table.look()
-        assert table.device_of(revoked) is None
-        assert table.device_of(good) == "d2"
-        assert table.device_of(new.token.reveal()) == "d4"
-    finally:
-        table.close()
-
-
-@pytest.mark.parametrize(("column", "value"), [each for each in ODD_VALUES if each[0] != "device_id"])
-def test_a_device_whose_row_is_damaged_gets_another_token_and_all_is_well_again(path, clock, column, value):
-    issue(path, "d1")
-    edit(path, "d1", column, value)
-    states = []
-    table = TokenTable(path, wall=clock, monotonic=clock, on_state=lambda *state: states.append(state))
-    with DeviceTokenFile(path) as file:
-        assert [token.state(clock()) for token in file.tokens()] == ["damaged"]
-        assert file.revoke("d1", clock()) == 1
-        new = make_token(random.Random(2).randbytes)
-        file.issue({"d1": new}, clock())
-    table.look()
-    assert table.device_of(new.token.reveal()) == "d1"
-    assert [state for state, _ in states][-1] == "ok"
-    table.close()
-
-
-def test_text_that_is_no_utf8_costs_its_own_token_and_no_other(path, clock):
-    odd, good = issue(path, "d1", "d2")
-    with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE token SET device_id = CAST(x'64ff31' AS TEXT) WHERE device_id = 'd1'")
-    connection.close()
-    table = TokenTable(path, wall=clock, monotonic=clock)
-    assert table.device_of(odd) is None
-    assert table.device_of(good) == "d2"
-    assert "d\\xff1" in table.damage
-    table.close()
-    with DeviceTokenFile(path) as file:
-        assert [token.device_id for token in file.tokens()] == ["d2", "d\\xff1"]
-
-
 def test_a_file_that_cannot_be_read_is_told_until_it_can_be_again(path, clock):
     token = issue(path, "d1")
     states = []
@@ -413,14 +316,6 @@ def test_a_file_that_cannot_be_read_is_told_until_it_can_be_again(path, clock):
     assert states[-1] == ("ok", "")
     assert table.device_of(token) is None
     table.close()
-
-
-def test_the_next_revision_is_found_without_looking_at_every_row(path):
-    issue(path, "d1")
-    with sqlite3.connect(path) as connection:
-        plan = connection.execute(f"EXPLAIN QUERY PLAN SELECT {token_file._NEXT_REVISION}").fetchall()
-    connection.close()
-    assert "USING COVERING INDEX token_revision (revision>? AND revision<?)" in str(plan)
 
 
 def test_a_token_that_is_newer_than_the_used_one_stays(tmp_path):

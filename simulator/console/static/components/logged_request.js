@@ -3,16 +3,15 @@ import { Badge } from "./badge.js";
 import { html } from "../core/html.js";
 import { bytes, duration, time } from "../core/text.js";
 
-const OUTCOMES = { no_answer: "no answer", cut: "answer cut", caller_gone: "caller gone", refused: "refused" };
+const OUTCOMES = { no_answer: "no answer", cut: "answer cut", caller_gone: "caller gone" };
 const kindOf = (status) => (status >= 500 ? "failed" : status >= 400 ? "rejected" : status >= 300 ? "queued" : "succeeded");
 
 /** Status and what else is worth a word: an answer that did not arrive, a fault that was wanted. */
 export function Outcome({ request }) {
   const status = request.answer?.status;
   return html`${status ? html`<${Badge} state=${kindOf(status)} text=${String(status)} />` : html`<${Badge} state="failed" text=${OUTCOMES[request.outcome] ?? request.outcome} />`}
-    ${status && request.outcome !== "answered" && request.outcome !== "refused" ? html` <${Badge} state="failed" text=${OUTCOMES[request.outcome] ?? request.outcome} />` : ""}
-    ${request.faults.length > 0 && html` <${Badge} state="rejected" text="fault" />`}
-    ${request.replay_of && html` <${Badge} state="queued" text="sent again" />`}`;
+    ${status && request.outcome !== "answered" ? html` <${Badge} state="failed" text=${OUTCOMES[request.outcome] ?? request.outcome} />` : ""}
+    ${request.faults.length > 0 && html` <${Badge} state="rejected" text="fault" />`}`;
 }
 
 export function Exchange({ request }) {
@@ -23,7 +22,6 @@ export function Exchange({ request }) {
       <dt>Caller</dt><dd class="mono">${request.caller ?? "nobody known"}${request.client && html` <span class="quiet">from ${request.client}</span>`}</dd>
       <dt>Request id</dt><dd class="mono">${request.request_id || "none"}</dd>
       ${request.faults.length > 0 && html`<dt>Faults</dt><dd>${request.faults.map((one) => (one === "header" ? "of its header" : one)).join(", ")}</dd>`}
-      ${request.replay_of && html`<dt>Repeats</dt><dd>request ${request.replay_of}</dd>`}
     </dl>
     <div class="columns">
       <${Message} name="Request" message=${request.request} />

@@ -8,12 +8,7 @@ export const PRESETS = [
   { id: "limited", label: "429, too many requests", help: "With Retry-After; nothing is carried out.", field: { label: "Retry after", unit: "s", value: 10, min: 0, max: 86400, step: 1 }, effect: (value) => ({ answer: { status: 429, retry_after_s: value } }) },
   { id: "failed", label: "The server fails", help: "An error in place of the answer; nothing is carried out.", field: { label: "Status", value: "500", options: ["500", "502", "503", "504"] }, effect: (value) => ({ answer: { status: Number(value) } }) },
   { id: "reset", label: "The connection is reset", help: "As a lost answer, with a TCP RST.", field: { label: "When", value: "answer", options: ["answer", "request"] }, effect: (value) => ({ reset: value }) },
-  { id: "portal", label: "A captive portal", help: "A page of HTML in place of the answer, as in a hotel.", field: { label: "Status", value: "200", options: ["200", "302", "511"] }, effect: (value) => ({ captive_portal: { status: Number(value) } }) },
   { id: "truncated", label: "The body ends too early", help: "Half of the JSON comes, then the connection closes.", effect: () => ({ truncate: true }) },
-  { id: "malformed", label: "Broken JSON", help: "The whole body comes, and it is no JSON.", effect: () => ({ malformed_json: true }) },
-  { id: "drip", label: "A slow drip", help: "The answer comes byte by byte.", field: { label: "Speed", unit: "B/s", value: 50, min: 0.1, max: 1000000, step: 0.1 }, effect: (value) => ({ drip: { bytes_per_s: value } }) },
-  { id: "date", label: "A wrong Date", help: "The header Date is off.", field: { label: "By", unit: "s", value: -86400, min: -3000000000, max: 3000000000, step: 1 }, effect: (value) => ({ date: { offset_s: value } }) },
-  { id: "duplicate", label: "It arrives twice", help: "Carried out twice, as when a proxy sends it again.", effect: () => ({ duplicate: true }) },
 ];
 
 /** A fault's effect in words. */
@@ -21,17 +16,11 @@ export function effectText(effect) {
   const [name, given] = Object.entries(effect)[0];
   const number = (value) => String(value);
   const words = {
-    latency: () => (given.fixed_s !== undefined ? `answers ${number(given.fixed_s)} s late` : given.median_s !== undefined ? `answers late, log-normal around ${number(given.median_s)} s` : `answers ${number(given.min_s)} to ${number(given.max_s)} s late`),
+    latency: () => (given.fixed_s !== undefined ? `answers ${number(given.fixed_s)} s late` : `answers ${number(given.min_s)} to ${number(given.max_s)} s late`),
     answer: () => `${given.status}${given.retry_after_s !== undefined ? `, retry after ${given.retry_after_s} s` : ""}`,
     lose: () => (given === "answer" ? "carried out, the answer is lost" : "lost before it is carried out"),
     reset: () => (given === "answer" ? "carried out, then the connection is reset" : "the connection is reset"),
-    duplicate: () => "carried out twice",
     truncate: () => "the body ends too early",
-    malformed_json: () => "broken JSON",
-    content_type: () => `Content-Type ${given}`,
-    captive_portal: () => `a captive portal, ${given.status ?? 200}`,
-    drip: () => `a drip of ${number(given.bytes_per_s)} B/s`,
-    date: () => (given.offset_s !== undefined ? `Date ${given.offset_s} s off` : `Date ${given.value}`),
   };
   return words[name]?.() ?? JSON.stringify(effect);
 }
@@ -50,7 +39,5 @@ export function timesText(times) {
   if (times.after) words.push(`not the first ${times.after}`);
   if (times.next) words.push(`${times.next} ${times.next === 1 ? "time" : "times"}`);
   if (times.probability) words.push(`${Math.round(times.probability * 1000) / 10} % of them`);
-  if (times.from) words.push(`from ${times.from}`);
-  if (times.until) words.push(`until ${times.until}`);
   return words.join(", ");
 }

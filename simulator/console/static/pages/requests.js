@@ -1,20 +1,19 @@
-// What the service was sent and what it answered: live, with filters, each request whole, as curl, and sent again.
-import { CopyBlock } from "../components/copy.js";
+// What the service was sent and what it answered: live, with filters, each request whole.
 import { Dialog } from "../components/dialog.js";
 import { Exchange, Outcome } from "../components/logged_request.js";
 import { Empty, ErrorBox, Loading } from "../components/states.js";
 import { toast, toastError } from "../components/toast.js";
-import { del, get, post, queryOf, segment, send } from "../core/api.js";
-import { html, useEffect, useRef, useState } from "../core/html.js";
+import { del, get, segment } from "../core/api.js";
+import { html, useEffect, useState } from "../core/html.js";
 import { onChanges } from "../core/live.js";
 import { useLoaded } from "../core/load.js";
 import { useMedia, useSettled } from "../core/media.js";
 import { keepInAddress } from "../core/router.js";
-import { cut, duration, plural, time } from "../core/text.js";
+import { cut, duration, time } from "../core/text.js";
 
 export const title = "Requests";
 
-const SHOWN = 300;
+const SHOWN = 100;
 const METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"];
 const STATUSES = [["2xx", "2xx, carried out"], ["3xx", "3xx, unchanged"], ["4xx", "4xx, refused"], ["5xx", "5xx, failed"]];
 
@@ -52,60 +51,36 @@ export default function Requests({ query }) {
     </form>
     ${tail.error && html`<${ErrorBox} error=${tail.error} title=${tail.error.code === "request_log_off" ? "The service keeps no requests" : "The requests could not be read"} action=${tail.restart} />`}
     ${!tail.requests && !tail.error && html`<${Loading} />`}
-    ${tail.missed > 0 && html`<p class="notice warn">${plural(tail.missed, "request")} came faster than this page reads, and left the log before.</p>`}
     ${tail.requests?.length === 0 && (isFiltered
       ? html`<${Empty} title="No request fits"><p>Change or clear the filters; what comes from now on appears by itself.</p><//>`
       : html`<${Empty} title="Nothing came yet"><p>Requests of devices, apps and scripts appear here as they end. Those of this console are left out.</p><//>`)}
     ${tail.requests?.length > 0 && html`<${List} requests=${tail.requests} onOpen=${setChosen} />`}
     ${isPaused && html`<p class="quiet small" role="status">Paused. What comes meanwhile is shown when it goes on.</p>`}
-    ${chosen && html`<${RequestDialog} id=${chosen} onClose=${() => setChosen(null)} onAgain=${setChosen} />`}`;
+    ${chosen && html`<${RequestDialog} id=${chosen} onClose=${() => setChosen(null)} />`}`;
 }
 
-/** The newest requests that fit, first those that are kept, then each as it ends. */
+/** The newest requests that fit, asked for once a second. */
 function useTail(filters, isPaused) {
-  const [state, setState] = useState({ requests: null, error: null, missed: 0 });
+  const [state, setState] = useState({ requests: null, error: null });
   const [turn, setTurn] = useState(0);
-  const waiting = useRef([]);
   useEffect(() => {
     if (isPaused) return undefined;
-    const query = JSON.parse(filters);
-    let source = null;
     let isOver = false;
-    waiting.current = [];
-    const stop = onChanges((_event, isBack) => {
-      if (isBack) setTurn((before) => before + 1);
-      flush();
-    });
-    // Events come faster than a page can be drawn: they are shown together, once a quarter of a second.
-    const timer = setInterval(flush, 250);
-    function flush() {
-      const news = waiting.current.splice(0);
-      if (!news.length || document.hidden) return void waiting.current.unshift(...news.slice(-SHOWN));
-      setState((before) => {
-        const seen = new Set(before.requests?.map((one) => one.id));
-        const fresh = news.filter((one) => !seen.has(one.id)).reverse();
-        return { ...before, requests: [...fresh, ...(before.requests ?? [])].slice(0, SHOWN) };
-      });
-    }
-    (async () => {
+    const load = async () => {
+      if (document.hidden) return;
       try {
-        const found = await get("/_emulator/requests", { ...query, limit: 100 }, { account: "" });
-        if (isOver) return;
-        setState({ requests: found.data, error: null, missed: 0 });
-        source = new EventSource(`/_emulator/requests/events${queryOf(query)}`);
-        source.addEventListener("request", (event) => waiting.current.push(JSON.parse(event.data)));
-        source.addEventListener("gap", (event) => {
-          const { missed } = JSON.parse(event.data);
-          setState((before) => ({ ...before, missed: before.missed + missed }));
-        });
+        const found = await get("/_emulator/requests", { ...JSON.parse(filters), limit: SHOWN }, { account: "" });
+        if (!isOver) setState({ requests: found.data, error: null });
       } catch (error) {
-        if (!isOver) setState({ requests: null, error, missed: 0 });
+        if (!isOver) setState({ requests: null, error });
       }
-    })();
+    };
+    load();
+    const timer = setInterval(load, 1000);
+    const stop = onChanges((_event, isBack) => isBack && load());
     return () => {
       isOver = true;
       clearInterval(timer);
-      source?.close();
       stop();
     };
   }, [filters, isPaused, turn]);
@@ -128,32 +103,13 @@ function List({ requests, onOpen }) {
       <td class="number nowrap">${duration(one.duration_ms)}</td><td class="mono">${one.account ? cut(one.account, 24) : html`<span class="quiet">none</span>`}</td></tr>`)}</tbody></table></div>`;
 }
 
-function RequestDialog({ id, onClose, onAgain }) {
+function RequestDialog({ id, onClose }) {
   const found = useLoaded(() => get(`/_emulator/requests/${segment(id)}`, {}, { account: "" }), [id]);
-  const curl = useLoaded(async () => (await send("GET", `/_emulator/requests/${segment(id)}/curl`, { account: "" })).text(), [id]);
-  const [busy, setBusy] = useState(false);
-  const again = async () => {
-    setBusy(true);
-    try {
-      const made = await post(`/_emulator/requests/${segment(id)}/replay`, undefined, { account: "" });
-      toast(`Sent again: ${made.answer?.status ?? made.outcome.replaceAll("_", " ")}.`, "good");
-      onAgain(made.id);
-    } catch (error) {
-      toastError(error);
-    } finally {
-      setBusy(false);
-    }
-  };
   const one = found.value;
   return html`<${Dialog} title=${one ? `${one.method || "?"} ${cut(one.path, 120)}` : "Request"} onClose=${onClose}>
     <div class="stack">
       ${found.error && html`<${ErrorBox} error=${found.error} title="This request is not in the log any more" />`}
       ${!one && !found.error && html`<${Loading} />`}
-      ${one && html`<div class="row"><button class="button main" type="button" disabled=${busy} onClick=${again}>${busy ? "Sending…" : "Send again"}</button>
-        <span class="quiet small">From the same account, without faults; it is carried out anew.</span></div>
-        <${Exchange} request=${one} />
-        <section class="stack"><h3>As curl</h3>
-          ${curl.value && html`<${CopyBlock} text=${curl.value.trim()} label="The request as a curl line" />`}
-          ${curl.error && html`<p class="quiet">${curl.error.message}</p>`}</section>`}
+      ${one && html`<${Exchange} request=${one} />`}
     </div><//>`;
 }

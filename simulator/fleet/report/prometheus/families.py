@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
-from prometheus_client.exposition import generate_latest
 from prometheus_client.metrics_core import Metric
 
 from simulator.fleet.record import GeneratorHealth
@@ -124,20 +122,3 @@ def counter(name: str, text: str, labels: Sequence[str], values: Iterable[tuple[
 def info(name: str, text: str, labels: Mapping[str, str]) -> Metric:
     """A gauge that is 1, with its content in its labels."""
     return gauge(name, text, list(labels), [(list(labels.values()), 1.0)])
-
-
-class _Given:
-    """A collector of what is there already."""
-
-    def __init__(self, families: Iterable[Metric]) -> None:
-        self._families = list(families)
-
-    def collect(self) -> Iterable[Metric]:
-        return self._families
-
-
-def text_of(families: Iterable[Metric]) -> str:
-    """The metrics in the text format 0.0.4."""
-    registry = CollectorRegistry()
-    registry.register(_Given(families))
-    return generate_latest(registry).decode()

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from agent.adapters.sqlite_store import SqliteStore
 from agent.adapters.store.outbox_rows import encode_reading
-from agent.adapters.store.status import read_status
 from agent.core.outbox import Bounds, WhenFull
 from agent.core.values import Priority, Reading, SendOutcome, StoredReading
 from tests.factories import make_entry, make_reading
@@ -152,8 +151,7 @@ def test_while_others_need_the_disk_the_file_does_not_grow_and_the_newest_readin
     kept = numbers(store)
     assert kept == list(range(kept[0], 9000))
     assert len(kept) > 2500
-    status = read_status(path)
-    assert status is not None
+    status = store.status()
     assert {gap.reason for gap in status.gaps} == {"free_disk"}
     free[0] = 100 * MIB
     put(store, clock, 9000, 3000)

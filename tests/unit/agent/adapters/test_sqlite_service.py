@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
+import tempfile
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from agent.adapters.sqlite_store import SqliteStore
-from agent.adapters.store.snapshot import read_snapshot
 from agent.adapters.store.status import read_status
 from agent.adapters.store_service import SETTLE_WITHIN_S, StoreService
 from agent.core.commands import HISTORY_LOST, IllegalMove
@@ -50,17 +51,24 @@ def start(path, services):
     return start_service
 
 
+def on_disk(path: Path) -> Path:
+    """A copy of file and log as they are: what a power cut would leave."""
+    folder = Path(tempfile.mkdtemp(dir=path.parent))
+    for ending in ("", "-wal"):
+        part = path.with_name(path.name + ending)
+        if part.exists():
+            shutil.copy(part, folder)
+    return folder / path.name
+
+
 def rows_on_disk(path: Path) -> int:
-    status = read_status(path)
+    status = read_status(on_disk(path))
     assert status is not None
     return status.outbox.rows
 
 
 def boot_times_on_disk(path: Path) -> list[BootTime]:
-    content = read_snapshot(path)
-    assert content is not None
-    with closing(sqlite3.connect(":memory:")) as copy:
-        copy.deserialize(content)
+    with closing(sqlite3.connect(on_disk(path))) as copy:
         return [BootTime(*row) for row in copy.execute("SELECT low, high, mono FROM boot")]
 
 

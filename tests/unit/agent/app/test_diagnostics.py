@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 import os
 import tarfile
 from pathlib import Path
@@ -19,7 +18,6 @@ from agent.plugins import PluginInfo, PluginStatus
 from agent.runtime.health import Part
 
 SECRET = "msk_canary-one/two+three"
-TOKEN = "refresh-canary-000000000"
 PASSWORD = "hunter2-canary"
 BOUNDS = Bundle(max_bytes=1024 * 1024, keep=3, max_age_s=3600.0)
 
@@ -32,7 +30,6 @@ class Bench:
         for name, text in (("api_key", "mk_canary"), ("secret_key", SECRET)):
             (folder / name).write_text(text + "\n")
             (folder / name).chmod(0o600)
-        (folder / "token.json").write_text(json.dumps({"access_token": "at", "refresh_token": TOKEN, "scope": "x"}))
         (folder / "config.yaml").write_text(
             "service: {base_url: 'https://api.example.com'}\ndevice: {device_id: d1}\n"
             f"auth: {{allow_secret_key_on_device: true, api_key_file: '{folder}/api_key', "
@@ -48,6 +45,7 @@ class Bench:
             config=lambda: self.config,
             parts=lambda: {"readings": Part("failing", 0.0, f"it said {SECRET}")},
             lines=lambda: self.lines,
+            store=lambda: None,
             plugins=lambda: [PluginInfo("door", "handler", "x", PluginStatus.READY)],
             mode="normal",
         )
@@ -71,7 +69,6 @@ def test_no_secret_is_in_it_however_it_is_spelled(bench):
         SECRET.replace("/", "%2F").replace("+", "%2B"),
         base64.b64encode(SECRET.encode()).decode(),
         SECRET.encode().hex(),
-        TOKEN,
         PASSWORD,
         f"{PASSWORD}-2",
         "mk_canary",

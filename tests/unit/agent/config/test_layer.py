@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -125,6 +125,9 @@ class TestTrialFiles:
         assert layer_in_force(tmp_path) == tmp_path / FOLDER / KEPT
         write_trial(tmp_path, TRIED)
         assert layer_in_force(tmp_path) == tmp_path / FOLDER / CANDIDATE
+        # What a later version wrote counts as far as it is known.
+        lay(tmp_path, json.dumps({**asdict(TRIED), "more": 1}), TRIAL)
+        assert read_trial(tmp_path) == TRIED
 
     def test_what_is_kept_replaces_the_layer_however_often_it_is_done(self, tmp_path):
         lay(tmp_path, "a: old")

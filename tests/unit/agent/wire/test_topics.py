@@ -21,7 +21,6 @@ BUILT = {
     "v1/devices/d1/receipts": topics.receipts("d1"),
     "v1/devices/d1/notice": topics.notice("d1"),
     "v1/devices/d1/commands/+": topics.commands_filter("d1"),
-    "$share/gateway/v1/devices/+/sensor-data": topics.shared("gateway", topics.SPLIT_FILTERS[0]),
 }
 
 

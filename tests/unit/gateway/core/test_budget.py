@@ -106,7 +106,6 @@ def test_a_service_without_quota_and_without_429_is_not_held_back():
     users = KeyUsers(10**9, headers=False).run(20.0)
     assert sum(users.answered.values()) >= 3 * 20 / 0.02 * 0.95
     assert users.budget.state(20.0).quota is None
-    assert users.budget.pace_per_s(Kind.READINGS) is None
 
 
 # --- shares -----------------------------------------------------------------------------------------------------------
@@ -158,27 +157,6 @@ def test_a_share_of_nothing_is_refused():
 
 
 # --- others use the same key ------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("others_per_s", [0.5, 2.0, 4.0])
-def test_what_others_take_is_left_to_them(others_per_s):
-    users = KeyUsers(300, others_per_s=others_per_s).run(900.0)
-    assert users.refused_share <= 0.02
-    assert sum(users.answered.values()) / 900 >= 0.6 * (300 / 60 - others_per_s)
-    assert users.budget.state(900.0).others_per_s == pytest.approx(others_per_s, rel=0.2)
-
-
-def test_gateways_that_share_a_key_come_to_equal_parts():
-    first, second = KeyUsers(300), KeyUsers(300)
-    second.share_key_with(first)
-    for second_s in range(1, 6000):
-        first.run(second_s / 10)
-        second.run(second_s / 10)
-    took = [sum(users.answered.values()) for users in (first, second)]
-    assert min(took) > 0.7 * max(took)
-    assert sum(took) > 0.85 * 10 * 300
-    assert first.refused_share <= 0.01
-    assert second.refused_share <= 0.01
 
 
 def test_a_remaining_that_falls_faster_than_we_spend_is_followed():
@@ -272,17 +250,29 @@ def test_a_service_whose_minute_is_shorter_is_followed():
     assert budget.state(6.1).left == 99
 
 
-def test_a_quota_that_is_no_longer_told_becomes_a_guess_and_may_grow():
+# --- 429 --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_quota_that_is_no_longer_told_holds_nobody_back():
     users = KeyUsers(60).run(300.0)
     users.headers = False
     users.become(10**6)
-    users.run(1500.0)
-    state = users.budget.state(1500.0)
-    assert not state.announced
-    assert state.quota > 300
+    users.run(600.0)
+    assert users.budget.state(600.0).quota is None
 
 
-# --- 429 --------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("others_per_s", [0.5, 4.0])
+def test_what_others_take_is_counted_by_the_headers(others_per_s):
+    users = KeyUsers(300, others_per_s=others_per_s).run(900.0)
+    assert users.refused_share <= 0.02
+    assert sum(users.answered.values()) / 900 >= 0.6 * (300 / 60 - others_per_s)
+
+
+@pytest.mark.parametrize("retry_after", [True, False])
+def test_without_headers_a_429_is_waited_for(retry_after):
+    users = KeyUsers(300, headers=False, retry_after=retry_after).run(1200.0)
+    assert users.budget.state(1200.0).quota is None
+    assert sum(users.counted.values()) >= 0.5 * 20 * 300
 
 
 def test_after_a_429_nothing_is_asked_for_until_it_is_over():
@@ -326,27 +316,6 @@ def test_a_retry_after_of_a_month_is_not_believed():
     answer = budget.ask(Kind.COMMANDS, 0.0)
     assert isinstance(answer, Wait)
     assert answer.until_s <= 3600.0
-
-
-@pytest.mark.parametrize("retry_after", [True, False])
-@pytest.mark.parametrize("quota", [60, 300])
-def test_without_headers_the_quota_is_learned_from_429s(quota, retry_after):
-    users = KeyUsers(quota, headers=False, retry_after=retry_after).run(600.0)
-    assert users.refused_share <= 0.05
-    refused = sum(users.refused.values())
-    users.run(2400.0)
-    assert sum(users.refused.values()) - refused <= 0.01 * 30 * quota
-    assert sum(users.counted.values()) >= 0.85 * 40 * quota
-    state = users.budget.state(2400.0)
-    assert not state.announced
-    assert 0.85 * quota <= state.quota <= 1.1 * quota
-
-
-def test_a_quota_that_was_raised_is_found_without_headers():
-    users = KeyUsers(60, headers=False).run(600.0)
-    users.become(600)
-    users.run(600.0 + 1200.0)
-    assert users.budget.state(1800.0).quota > 400
 
 
 @pytest.mark.parametrize("headers", [True, False])

@@ -12,7 +12,6 @@ import pytest
 from simulator.console.app import make_console
 from simulator.console.pages import PAGES
 from simulator.console.static_files import read_files
-from simulator.service.app import create_app
 from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService
 from tests.console_pages import ConsoleBench, running_console
@@ -216,10 +215,6 @@ def test_a_service_without_control_paths_has_no_console():
     config = ServiceConfig(control=False, log_level="warning")
     with RunningService(config, make_addition=make_console) as service:
         assert service.addition is None
-
-
-def test_the_application_alone_has_none():
-    assert create_app(ServiceConfig()) is not None
 
 
 # --- links ------------------------------------------------------------------------------------------------------

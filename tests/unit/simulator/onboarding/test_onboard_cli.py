@@ -109,7 +109,9 @@ def test_a_service_that_is_down_ends_with_code_5_and_names_the_option(labels, ac
 
 
 def test_a_captive_portal_ends_with_code_5(labels, account, key_file):
-    portal = account.fault(captive_portal={})
+    portal = account.fault(
+        answer={"status": 200, "headers": {"Content-Type": "text/html"}, "body": "<html>Guest Wi-Fi</html>"}
+    )
     result = _run(labels, account, key_file)
     assert result.exit_code == 5
     portal.remove()

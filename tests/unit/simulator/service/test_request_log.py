@@ -5,23 +5,18 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
-import weakref
 from types import FunctionType, MethodType, ModuleType, SimpleNamespace
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.wire import paths
-from agent.wire.secret import MASK
-from simulator.service.errors import TooManyStreams
 from simulator.service.logged_requests import FAILS, HOLDS, INCONCLUSIVE, Expectation, MatchResult, verify
 from simulator.service.matching import Difference, PathTemplates
-from simulator.service.request_log.access_log import AccessLog
 from simulator.service.request_log.entry import BODY_BYTES, ENTRY_BYTES
 from simulator.service.request_log.recorder import Recorder
 from simulator.service.request_log.recording import Recording
-from simulator.service.request_log.store import READERS_MAX, RequestLog
+from simulator.service.request_log.store import RequestLog
 from simulator.service.storage.keys import Caller
 
 TEMPLATES = PathTemplates({"/sensor-data": ["POST"], "/devices/{device_id}/commands": ["GET"]})
@@ -123,40 +118,6 @@ SECRETS = {
 }
 
 
-@pytest.mark.parametrize("where", SECRETS)
-def test_right_after_a_request_has_ended_no_secret_is_in_either_log(where):
-    given = {"path": "/sensor-data", "query_string": b"", "headers": [], "body": b"", "answer": b"{}"}
-    given |= {"answer_headers": []} | SECRETS[where]
-
-    async def app(_scope, receive, send):
-        await receive()
-        await send({"type": "http.response.start", "status": 200, "headers": given["answer_headers"]})
-        await send({"type": "http.response.body", "body": given["answer"]})
-
-    async def receive():
-        return {"type": "http.request", "body": given["body"], "more_body": False}
-
-    async def send(_message):
-        pass
-
-    async def play():
-        log = RequestLog(1_000, TEMPLATES.find)
-        access_log = AccessLog("text", TEMPLATES.find)
-        recorder = Recorder(app, log=log, access_log=access_log, now_ms=lambda: 1, is_observer=lambda _: False)
-        scope = {name: given[name] for name in ("path", "query_string", "headers")}
-        scope |= {"type": "http", "method": "POST", "raw_path": scope["path"].encode(), "client": ("127.0.0.1", 5)}
-        await recorder(scope, receive, send)
-        kept = [one for holder in (log, access_log) for one in reachable_from(holder)]
-        assert any(one == "POST" for one in kept)  # the walk comes to what is kept
-        texts = [one for one in kept if isinstance(one, bytes)]
-        texts += [one.encode() for one in kept if isinstance(one, str)]
-        assert not [text for text in texts if b"Zq7" in text]
-        (entry,) = log.entries()
-        assert MASK in repr(entry) or where == "a long body"  # of which the end is cut off
-
-    asyncio.run(play())
-
-
 class Connection:
     """As uvicorn's: it has the scope of its request, which comes to hold its ``send``."""
 
@@ -172,42 +133,6 @@ class Connection:
         pass
 
 
-def test_a_request_that_has_ended_does_not_wait_for_the_garbage_collector():
-    async def app(_scope, receive, send):
-        await receive()
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": b""})
-
-    async def play():
-        log = RequestLog(10, TEMPLATES.find)
-        recorder = Recorder(
-            app, log=log, access_log=AccessLog("text", TEMPLATES.find), now_ms=lambda: 1, is_observer=lambda _: False
-        )
-        connection = Connection()
-        await recorder(connection.scope, connection.receive, connection.send)
-        return weakref.ref(connection)
-
-    gc.disable()
-    try:
-        assert asyncio.run(play())() is None
-    finally:
-        gc.enable()
-
-
-def test_what_is_kept_costs_the_garbage_collector_one_object_for_each_request():
-    async def play():
-        log = RequestLog(1_000, TEMPLATES.find)
-        for step in range(1_000):
-            body = b'{"device_id": "a", "sensor_data": {"t": %d}}' % step
-            log.add(recording(body=body))
-        gc.collect()
-        gc.collect()
-        kept = [one for one in reachable_from(log._kept) if gc.is_tracked(one)]
-        assert len(kept) < 1_100
-
-    asyncio.run(play())
-
-
 def test_how_many_requests_of_a_time_have_left():
     def scene():
         log = RequestLog(2, TEMPLATES.find)
@@ -215,19 +140,6 @@ def test_how_many_requests_of_a_time_have_left():
             log.add(recording(received_ms=at_ms))
         assert (log.dropped_since(None, None), log.dropped_since(21, None), log.dropped_since(20, None)) == (2, 0, 2)
         assert (log.dropped_since(None, 1), log.dropped_since(None, 2)) == (1, 0)
-
-    run(scene)
-
-
-def test_readers_are_bounded():
-    def scene():
-        log = RequestLog(2, TEMPLATES.find)
-        for _ in range(READERS_MAX):
-            log.join()
-        with pytest.raises(TooManyStreams):
-            log.join()
-        log.leave()
-        log.join()
 
     run(scene)
 
@@ -256,62 +168,6 @@ def test_an_expectation_holds_or_fails_only_where_it_does_so_whatever_the_unknow
     assert found.unknown == unclear + dropped
 
 
-def lines_of(style, *requests):
-    written = []
-
-    def scene():
-        log = AccessLog(style, TEMPLATES.find, written.append, lambda: 1_767_225_600.5)
-        for one in requests:
-            log.add(one)
-        log.flush()
-
-    run(scene)
-    return "".join(written).splitlines()
-
-
-def test_an_access_line_has_the_template_and_nothing_that_a_caller_chose():
-    one = recording(path="/devices/secret%20id/commands", method="GET")
-    one.request_id, one.duration_s = b"r-1", 0.0025
-    (line,) = lines_of("text", one)
-    assert line == (
-        "2026-01-01T00:00:00.500Z INFO access: method=GET path=/devices/{device_id}/commands status=201 "
-        "duration_ms=2.5 account=mk_a request_id=r-1"
-    )
-
-
-def test_an_access_line_as_json_is_one_object():
-    one = recording(path="/nowhere/at all", caller=Caller(1, "client c user u v", b"", frozenset()))
-    one.outcome, one.status, one.faults = "no_answer", None, ("3", "header")
-    (line,) = lines_of("json", one)
-    assert json.loads(line) == {
-        "time": "2026-01-01T00:00:00.500Z",
-        "level": "info",
-        "logger": "access",
-        "method": "POST",
-        "path": None,
-        "status": None,
-        "duration_ms": 0.0,
-        "account": "client c user u v",
-        "request_id": None,
-        "outcome": "no_answer",
-        "faults": ["3", "header"],
-    }
-    (text,) = lines_of("text", one)
-    assert 'status=- duration_ms=0.0 account="client c user u v" request_id=- outcome=no_answer faults=3,header' in text
-
-
-def test_a_standard_error_that_is_gone_ends_nothing():
-    def gone(_text):
-        raise BrokenPipeError
-
-    def scene():
-        log = AccessLog("text", TEMPLATES.find, gone)
-        log.add(recording())
-        log.flush()
-
-    run(scene)
-
-
 def test_a_request_that_ends_without_an_answer_is_kept_as_such():
     async def app(_scope, receive, _send):
         await receive()
@@ -327,7 +183,7 @@ def test_a_request_that_ends_without_an_answer_is_kept_as_such():
 
     async def play():
         log = RequestLog(5, TEMPLATES.find)
-        recorder = Recorder(app, log=log, access_log=None, now_ms=lambda: 1, is_observer=lambda _: False)
+        recorder = Recorder(app, log=log, now_ms=lambda: 1, is_observer=lambda _: False)
         for receive in (body, disconnected):
             scope = {
                 "type": "http",

@@ -18,7 +18,6 @@ from simulator.service.request_log.masking import (
     mask_query,
     read_headers,
 )
-from simulator.service.request_log.shapes import WordFilter
 
 SECRET = "Zq7-hidden-9x"
 NAMES = (
@@ -131,12 +130,3 @@ def test_a_secret_is_found_among_bodies_of_the_same_shape_whatever_came_before(v
     for member in ("note", name, "note", name):
         body = json.dumps({"device_id": value, member: value, "t": 21.5}).encode()
         assert (json.loads(mask_body(body))[member] == MASK) == (member == name)
-
-
-@given(before=st.binary(max_size=20), word=st.sampled_from([b"msk_", b"api_key", b"API-Key", b"private", b'pin"']))
-def test_words_are_found_in_any_text_and_other_texts_are_not_found_to_have_them(before, word):
-    words = WordFilter(b"msk_", b"api[_-]?key", b"private", b'pin"')
-    expected = [each in before.lower() for each in (b"msk_", b"api_key", b"api-key", b"apikey", b"private", b'pin"')]
-    for _ in range(2):
-        assert words.are_in(before) is any(expected)
-        assert words.are_in(before + word + before)

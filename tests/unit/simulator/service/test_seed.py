@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import tempfile
 import threading
 from pathlib import Path
 
 import pytest
 
+from agent.errors import ConfigurationError
+from simulator.service.config import ServiceConfig
 from simulator.service.seed import Seed, SeedFaultsError, parse_seed
+from simulator.service.server import RunningService
 from simulator.service.storage import seeding
 from tests.service_running import running
 
@@ -71,3 +75,29 @@ def test_passwords_are_hashed_neither_by_the_writer_nor_on_the_event_loop(monkey
         assert bench.http.post("/_emulator/seed", json=seed).json()["created"] == 1
     assert len(threads) == 1
     assert threads[0] not in {"service-writer", "service-http"}
+
+
+def test_a_device_whose_name_or_qr_info_differs_is_changed():
+    def seed(**device):
+        wanted = {"product": "Door", "user_id": "u", "device_identifier": "SN-1", **device}
+        return {"products": [{"name": "Door"}], "devices": [wanted]}
+
+    with running() as bench:
+        assert bench.http.post("/_emulator/seed", json=seed(device_name="Alpha")).json()["created"] == 2
+        for device in ({"device_name": "Beta"}, {"device_name": "Beta", "qr_info": {"batch": 7}}):
+            done = bench.http.post("/_emulator/seed", json=seed(**device)).json()
+            assert done == {"created": 0, "changed": 1, "unchanged": 1}
+            assert bench.http.post("/_emulator/seed", json=seed(**device)).json()["changed"] == 0
+        assert [one["device_name"] for one in bench.http.get("/devices").json()["data"]] == ["Beta"]
+
+
+def test_a_service_whose_console_cannot_be_made_leaves_no_folder_and_no_thread(tmp_path, monkeypatch):
+    def refuse(_service):
+        raise ConfigurationError(["there is no such folder"], "console")
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    before = threading.active_count()
+    with pytest.raises(ConfigurationError):
+        RunningService(ServiceConfig(), make_addition=refuse)
+    assert list(tmp_path.iterdir()) == []
+    assert threading.active_count() == before

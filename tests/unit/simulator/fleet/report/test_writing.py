@@ -11,7 +11,7 @@ import pytest
 
 from agent.errors import ConfigurationError, StorageError
 from simulator.fleet.outcomes import OutcomeClass
-from simulator.fleet.record import GeneratorHealth, RunRecord, Second, SlowDevice, Span, Tally, Verdict, VerdictStatus
+from simulator.fleet.record import GeneratorHealth, RunRecord, Second, Span, Tally, Verdict, VerdictStatus
 from simulator.fleet.report import writing
 from simulator.fleet.report.folder import RunFolder
 from simulator.fleet.report.writing import parse_record, read_record, read_seconds, record_text, second_line
@@ -112,13 +112,3 @@ def test_a_full_disk_costs_the_second_and_not_the_file(tmp_path, monkeypatch):
                 folder.append(replace(SECOND, second=1))
         folder.append(replace(SECOND, second=2))
     assert [second.second for second in read_seconds(tmp_path)] == [0, 2]
-
-
-@pytest.mark.parametrize(("count", "unit", "response_s"), [(1_250_000, "µs", 1.25), (1900, "ms", 1.9)])
-def test_slow_devices_of_earlier_versions_are_read(count, unit, response_s):
-    old = {"device_id": "d1", "name": "sim-1", "kind": "slow", "count": count, "keys": ["http.poll", unit]}
-    found = parse_record(broken(record_text(RECORD), slowest=[old]))
-    assert found.slowest == (SlowDevice("d1", "sim-1", response_s, "http.poll"),)
-    assert parse_record(record_text(found)) == found
-    (fault,) = faults_of(parse_record, broken(record_text(RECORD), slowest=[{**old, "keys": [7]}]))[:1]
-    assert "slowest" in fault

@@ -9,6 +9,7 @@ import pytest
 from agent.errors import ConfigurationError
 from simulator.fleet.scenario.identities import read_identifiers
 from simulator.fleet.scenario.reading import parse_scenario
+from tests.virtual_fleet.scenarios import CONTEXTS, Looker, merged
 
 HEAD = "scenario: s\n"
 FLEET = "fleet: {devices: 100}\n"
@@ -290,3 +291,44 @@ def test_a_file_of_identifiers_that_cannot_be_used_is_told(tmp_path, content, sa
     with pytest.raises(ConfigurationError, match="fleet.identities.from") as caught:
         identities(tmp_path, content)
     assert said in caught.value.faults[0]
+
+
+PING = {"commands": [{"payload": {"command": "ping"}, "rate_per_s": 1}]}
+PLAIN = {"target": {"dialect": {"extensions": []}}}
+MODEL = {"fleet": {"models": [{"firmware": {"versions": {"1.0": 1}}}]}}
+USELESS = [
+    ("labels", {"workers": 3}, "one process plays all labels"),
+    ("labels", {"target": {"connections": "per_device"}}, "labels go to the service itself"),
+    ("labels", {"fleet": {"models": [{"telemetry": {"every_s": 5}}]}}, "no devices that read sensors"),
+    ("labels", {"phases": [{"until": "online > 1"}]}, "labels are scanned at onboarding.rate_per_s"),
+    ("labels", {"phases": [{"kind": "ramp"}]}, "ramp does nothing: labels have no devices that come and go"),
+    ("history", {"target": {"through": "gateway"}}, "history goes to the service itself"),
+    ("history", {"target": {"pool": 33}}, "history takes 32 connections at most"),
+    ("history", {"target": {"dialect": {"command_id": "_id"}}}, "history has no commands"),
+    ("history", {"fleet": {"models": [{"clock": {"offset_s": 1}}]}}, "readings at their true times alone"),
+    ("history", {"phases": [{"rate_factor": 2}]}, "history goes as fast as the target takes it"),
+    ("history", {"audit": {"late_after_s": 9}}, "history is late by its nature"),
+    ("core-poll", {"phases": [{"rate_factor": 2}]}, "there is no rate to multiply"),
+    ("core-mqtt", {"target": {"on_limited": "defy"}}, "over MQTT devices talk to the gateway"),
+    ("wire-http", {"target": {"dialect": {"results": "table"}}}, "level wire has no devices to report results"),
+    ("core-poll", MODEL, "nobody asks for the version"),
+    (
+        "core-poll",
+        {**PING, "fleet": {"models": [{"firmware": {"versions": {"1.0": 1}, "update_s": 9}}]}},
+        "there are no updates",
+    ),
+    ("core-poll", {**PLAIN, "fleet": {"models": [{"telemetry": {"batch": 9}}]}}, "the service takes no arrays"),
+    ("core-hold", PLAIN, "the service holds no polls"),
+    ("core-poll", {**PLAIN, "commands": [{**PING["commands"][0], "ttl_s": 7}]}, "the service ends no commands"),
+]
+
+
+@pytest.mark.parametrize(("context", "change", "why"), USELESS)
+def test_a_key_without_effect_is_refused_with_the_reason_and_the_scenario_without_it_is_taken(
+    context, change, why, tmp_path
+):
+    looker = Looker(tmp_path)
+    looker(CONTEXTS[context])
+    with pytest.raises(ConfigurationError) as caught:
+        looker(merged(CONTEXTS[context], change))
+    assert any(why in fault for fault in caught.value.faults), caught.value.faults

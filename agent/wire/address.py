@@ -1,0 +1,51 @@
+"""Names and addresses of machines, as people write them: read in one way and written in one way."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from typing import Final
+from urllib.parse import urlsplit
+
+_NAME: Final = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?:\.[A-Za-z0-9_-]{1,63})*\.?")
+_CHARACTERS: Final = 253
+
+
+def read_host(text: str) -> str:
+    """A host's name or IP address, alone; an IPv6 address may stand in brackets.
+
+    Raises:
+        ValueError: it is none; the text says what to write.
+    """
+    host = text[1:-1] if text.startswith("[") and text.endswith("]") else text
+    try:
+        ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        pass
+    else:
+        return host
+    if "@" in text:
+        raise ValueError("take user name and password out: they have keys of their own")
+    if len(text) > _CHARACTERS or not _NAME.fullmatch(text.encode("idna").decode() if not text.isascii() else text):
+        raise ValueError("write the name or address alone, such as gateway.example.com or ::1; a port has its own key")
+    return text
+
+
+def host_and_port(text: str) -> tuple[str, int | None]:
+    """Host and port of HOST or HOST:PORT; no port where none is given. ``::1`` and ``[::1]:8883`` are read too.
+
+    Raises:
+        ValueError: it is no such address.
+    """
+    try:
+        return read_host(text), None
+    except ValueError:
+        parts = urlsplit(f"//{text}")
+    if not parts.hostname or parts.path or parts.query or parts.fragment or parts.username or parts.port is None:
+        raise ValueError(f"{text!r} is no address; write it as HOST or HOST:PORT, with IPv6 as [ADDRESS]:PORT")
+    return read_host(parts.hostname), parts.port
+
+
+def authority(host: str, port: int) -> str:
+    """HOST:PORT as it stands in an address, with the brackets of IPv6."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
