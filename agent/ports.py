@@ -161,10 +161,6 @@ class Journal(Protocol):
         """
         ...
 
-    def offer_again(self, limit: int | None = None) -> int:
-        """``put_aside`` -> ``finished``, the oldest of them or all: they are to be reported once more; how many."""
-        ...
-
     def result_stats(self) -> ResultStats:
         """What is held of results that the service has no place for."""
         ...

@@ -37,7 +37,7 @@ from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.outcomes import Attempt, OutcomeClass
 from simulator.fleet.signals.base import Shaped, SignalSet
-from simulator.fleet.signals.kinds.diurnal import Diurnal
+from simulator.fleet.signals.kinds import Diurnal
 
 KEYS = {"x-api-key": "mk_benchmark", "x-secret-key": "msk_benchmark"}
 SIGNALS = SignalSet(

@@ -10,6 +10,8 @@ from typing import Any
 
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+from tests.conftest import require_program
+
 # What an expectation waits for comes for certain, however busy this machine is.
 expect.set_options(timeout=60_000)
 
@@ -27,8 +29,6 @@ _ARGUMENTS = [
 
 def find_chromium() -> str:
     """The program; where it is installed, the one that has no windows to draw: the same engine, half the work a tab."""
-    from tests.conftest import require_program  # the tools that draw pictures do without
-
     return shutil.which("chromium-headless-shell") or require_program("chromium")
 
 
@@ -49,8 +49,6 @@ def another_chromium(browser: Browser, *arguments: str) -> Iterator[Browser]:
 
     It is the whole Chromium: the one without windows has no camera.
     """
-    from tests.conftest import require_program  # as in find_chromium
-
     kind, program = browser.browser_type, require_program("chromium")
     started = kind.launch(executable_path=program, args=[*_ARGUMENTS, *arguments], timeout=120_000)
     try:

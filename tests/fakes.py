@@ -32,7 +32,7 @@ from agent.core.outbox import (
     kept_together,
     too_old,
 )
-from agent.core.unreported import give_up_entry, giving_way, offer_again_entry, put_aside_entry
+from agent.core.unreported import give_up_entry, giving_way, put_aside_entry
 from agent.core.values import (
     Admission,
     BatchKey,
@@ -174,14 +174,6 @@ class FakeJournal(_Failing):
                 self._put("give_up", give_up_entry(self.entries[each]))
             self._given_up += len(gone)
             return len(gone)
-
-    def offer_again(self, limit: int | None = None) -> int:
-        with self._lock:
-            self._check()
-            entries = self._aside()[:limit]
-            for entry in entries:
-                self._put("offer_again", offer_again_entry(entry))
-            return len(entries)
 
     def result_stats(self) -> ResultStats:
         with self._lock:

@@ -34,7 +34,6 @@ class ServerBook:
         address: the server's base URL; what was found at another one is forgotten.
         dialect: what the configuration says.
         journal: keeps the findings over restarts; written only when they change. None keeps them in memory.
-        on_changed: what was found out was forgotten, since it is another server now. Called from any thread.
 
     Attributes:
         findings: as they are now; replaced as a whole.
@@ -45,7 +44,6 @@ class ServerBook:
         address: str,
         dialect: Dialect | None = None,
         journal: Journal | None = None,
-        on_changed: Callable[[], object] = lambda: None,
     ) -> None:
         self.dialect = Dialect() if dialect is None else dialect
         self._journal = journal
@@ -53,8 +51,6 @@ class ServerBook:
         self.findings = ServerFindings(address)
         self._kept: str | None = None
         self._words: tuple[str, ...] = ()
-        self._on_changed = on_changed
-        self._was_elsewhere = False
         self._load(address)
 
     def is_withdrawn(self, feature: str) -> bool:
@@ -73,9 +69,6 @@ class ServerBook:
                 _log.info("server=changed what was found out about %s is forgotten", found.address)
                 found = ServerFindings(found.address)
             self._take(replace(found, announced=names, version=announcement.version or found.version))
-            is_other, self._was_elsewhere = is_other or self._was_elsewhere, False
-        if is_other:
-            self._on_changed()
 
     def note(self, **changes: Any) -> None:
         """Fields of :class:`~agent.wire.server_findings.ServerFindings` that were found out; texts are shortened."""
@@ -105,7 +98,6 @@ class ServerBook:
         if found is not None and found.address == address:
             self.findings = found
             self._words = describe(found, self.dialect)
-        self._was_elsewhere = found is not None and found.address != address
 
     def _take(self, found: ServerFindings) -> None:
         self.findings = found

@@ -231,7 +231,6 @@ class Agent:
             first_s=self._first_s,
             poll_is_set=lambda: self._intervals.is_set(POLL),
             on_connected=self._connected,
-            on_server_changed=lambda: self._results.post(ResultReporter.SERVER_CHANGED),
             found=self._store.found,
             started=self._started,
             instance=self._own_instance,

@@ -53,8 +53,6 @@ class LinkParts:
         first_s: how long after the start the first contact comes, seconds.
         poll_is_set: a command set the poll interval, so no poll is held.
         on_connected: the other side is there again: back-offs have lost their reason. Called from another thread.
-        on_server_changed: what is known of the server has changed: results that it had no place for are offered again.
-            Called from any thread.
         found: the outbox as the earlier process left it.
         started: when this process began.
         instance: this start, which the other side is told, and which reads what it answers.
@@ -70,7 +68,6 @@ class LinkParts:
     first_s: float
     poll_is_set: Callable[[], bool]
     on_connected: Callable[[], object]
-    on_server_changed: Callable[[], object]
     found: FoundOutbox
     started: Moment
     instance: OwnInstance
@@ -152,7 +149,7 @@ def make_discovery(config: AgentConfig, client: DeviceClient, parts: LinkParts) 
     if config.service is None:
         raise ConfigurationError(["service: there is none"])
     service = config.service
-    book = ServerBook(service.base_url, service.dialect.dialect(), parts.journal, parts.on_server_changed)
+    book = ServerBook(service.base_url, service.dialect.dialect(), parts.journal)
     return Discovery(client, parts.clock, book)
 
 

@@ -50,7 +50,6 @@ class CommandEvent(StrEnum):
     FINISH = "finish"
     REPORT = "report"
     PUT_ASIDE = "put_aside"
-    OFFER_AGAIN = "offer_again"
     GIVE_UP = "give_up"
 
 
@@ -82,7 +81,6 @@ MOVES: Final[Mapping[CommandState | None, Mapping[CommandEvent, CommandState]]] 
         CommandEvent.PUT_ASIDE: CommandState.PUT_ASIDE,  # the service has no place for its result
     },
     CommandState.PUT_ASIDE: {
-        CommandEvent.OFFER_AGAIN: CommandState.FINISHED,
         CommandEvent.GIVE_UP: CommandState.GIVEN_UP,
     },
     CommandState.REPORTED: {},

@@ -142,11 +142,6 @@ def put_aside_entry(entry: JournalEntry, reason: str) -> JournalEntry:
     return replace(entry, state=advance(entry.state, CommandEvent.PUT_ASIDE), put_aside=reason)
 
 
-def offer_again_entry(entry: JournalEntry) -> JournalEntry:
-    """The entry once its result waits to be reported again."""
-    return replace(entry, state=advance(entry.state, CommandEvent.OFFER_AGAIN), put_aside=None)
-
-
 def give_up_entry(entry: JournalEntry) -> JournalEntry:
     """The entry once its result gave way to younger ones: it stays for de-duplication, and with the reason."""
     state = advance(entry.state, CommandEvent.GIVE_UP)

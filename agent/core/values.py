@@ -20,7 +20,7 @@ class CommandState(StrEnum):
     REPORTED = "reported"
     SKIPPED = "skipped"
     PUT_ASIDE = "put_aside"
-    """It has a result that the service has no place for: kept, and offered again when the service changes."""
+    """It has a result that the service has no place for: kept, and listed in the status."""
     GIVEN_UP = "given_up"
     """It was put aside, and its result gave way to younger ones at a bound."""
 

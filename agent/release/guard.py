@@ -117,7 +117,7 @@ def _act(places: Places, verdict: Verdict, reason: str) -> None:
                 log_line(f"release={trial.version} kept")
             return
         log_line(f"release={trial.version} taken back: {reason}")
-        point_link(places, take_back(places, trial, f"after {trial.deadline_s:g} s: {reason}"))
+        point_link(places, take_back(places, trial, f"after {now_s() - trial.began_s:.0f} s: {reason}"))
 
 
 def after_package(places: Places) -> None:

@@ -85,12 +85,17 @@ class Judge:
         if is_awaited and not is_due:
             self.missing = "it is ready, and has not said since that it makes progress: it hangs"
         elif is_due:
-            self.missing = self._lost(seen)
-            if not self.missing:
+            lost = self._lost(seen)
+            if not lost:
                 return Verdict.KEEP
-        if now_s - self._trial.began_s >= self._trial.deadline_s + (
-            _SAYS_WITHIN_S if is_awaited and not is_due else 0.0
-        ):
+            self.missing = "; ".join(
+                f"{name.replace(':', ' ')} worked before and does not now: {why}" for name, why in lost.items()
+            )
+            # Sensors and the store may come to be well; which handlers there are is settled at the start.
+            if any(name.startswith("handler:") for name in lost):
+                return Verdict.GO_BACK
+        patience_s = _SAYS_WITHIN_S if is_awaited and not is_due else 0.0
+        if now_s - self._trial.began_s >= self._trial.deadline_s + patience_s:
             return Verdict.GO_BACK
         return Verdict.WAIT
 
@@ -102,12 +107,10 @@ class Judge:
         self._has_exchanged = self._has_exchanged or seen.is_connected
         return "" if self._has_exchanged else f"it is ready, and has had no exchange with the server ({seen.detail})"
 
-    def _lost(self, seen: Seen) -> str:
-        """What worked before the release and does not work with it, each by its name; empty for nothing."""
+    def _lost(self, seen: Seen) -> dict[str, str]:
+        """What worked before the release and does not work with it, by its name -> why."""
         before = self._trial
         lost = {name: seen.faults.get(name, "it is gone") for name in before.worked_before if name not in seen.working}
         # A handler or sensor that did not work before, or is new, is no reason to go back; the agent's own parts are.
-        lost |= {name: why for name, why in seen.faults.items() if ":" not in name and name not in before.faults_before}
-        return "; ".join(
-            f"{name.replace(':', ' ')} worked before and does not now: {why}" for name, why in lost.items()
-        )
+        parts = {name: why for name, why in seen.faults.items() if ":" not in name and name not in before.faults_before}
+        return lost | parts

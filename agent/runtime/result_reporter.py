@@ -8,8 +8,8 @@ that was taken:
 - Once two different ones have failed in a row, the place for results is in doubt: then all wait by one back-off, each
   turn tries one of them, and what has waited longest since its last try comes first. When that row is long enough, all
   are put aside; from then on a new result is tried once.
-- The first result that is taken after that brings back all that were put aside
-  (:mod:`agent.runtime.results_aside`).
+
+What is put aside stays in the journal, bounded, and ``device-agent status`` lists it; it is not sent again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from agent.core.values import CommandState, JournalEntry, Moment, Outcome, Outco
 from agent.errors import InvalidMessage, Offline, ServiceError, StorageError
 from agent.runtime.failure_log import FailureLog, LineRate
 from agent.runtime.health import Health
-from agent.runtime.results_aside import ResultsAside
 from agent.runtime.retry_policy import HOURLY_S, RetryPolicy, describe
 from agent.runtime.service import Actor
 from agent.wire.secret import mask, mask_json
@@ -66,8 +65,7 @@ class ResultReporter(Actor):
 
     Messages: a :class:`~agent.core.values.Report` is progress of a running command, best effort; a finished
     :class:`~agent.core.values.JournalEntry` goes out without another look into the journal, which has it besides;
-    :data:`RESULT` says that there is something new, :data:`CONNECTED` that a back-off has lost its reason,
-    :data:`SERVER_CHANGED` that what was put aside may find a place now.
+    :data:`RESULT` says that there is something new, :data:`CONNECTED` that a back-off has lost its reason.
 
     Args:
         make_retry_policy: a back-off; one for all, and one for each result that fails.
@@ -79,7 +77,6 @@ class ResultReporter(Actor):
 
     RESULT: Final = "result"
     CONNECTED: Final = "connected"
-    SERVER_CHANGED: Final = "server_changed"
 
     def __init__(
         self,
@@ -117,17 +114,9 @@ class ResultReporter(Actor):
         self._row = FailureStreak()
         self._row_ids: set[str] = set()
         self._no_place = ""
-        self._aside = ResultsAside(journal, clock, self._failure_log)
         # What an earlier process left is reported at once.
         self._due_s = self._clock.now().monotonic_s
         self._not_before_s = self._due_s + first_s
-
-    def begin(self) -> None:
-        """Offer what was put aside, when that was long enough ago."""
-        try:
-            self._aside.begin()
-        except StorageError as error:
-            _log.warning("results=unsure what was put aside cannot be read: %s", error)
 
     def receive(self, message: Report | JournalEntry | str) -> None:
         """Take a message; see the class."""
@@ -145,8 +134,6 @@ class ResultReporter(Actor):
                     del self._progress[next(iter(self._progress))]
         elif message == self.CONNECTED:
             self._not_before_s = now_s
-        elif message == self.SERVER_CHANGED:
-            self._aside.wanted()
         self._due_s = min(self._due_s, now_s)
 
     def due_at(self) -> float:
@@ -158,8 +145,6 @@ class ResultReporter(Actor):
         self._due_s = self._clock.now().monotonic_s + self._look_s
         self._refusals.sum_up("results=refused count=%d more: the service does not take them, or no longer wants them")
         try:
-            if self._aside.offer_when_due():
-                self._forget_row()
             more = self._send_results()
             self._send_progress()
         except StorageError as error:
@@ -220,10 +205,7 @@ class ResultReporter(Actor):
             return
         self._reported(command_id)
         self._retry_policy.succeeded()
-        is_place_back = bool(self._no_place)
         self._forget_row()
-        if self._aside.taken(is_place_back=is_place_back):
-            self._due_s = self._clock.now().monotonic_s
 
     def _report(self, entry: JournalEntry) -> None:
         command_id, outcome = entry.command.id, entry.outcome
@@ -334,11 +316,22 @@ class ResultReporter(Actor):
         self._failed.pop(command_id, None)
 
     def _put_aside(self, command_ids: Sequence[str], reason: str) -> None:
-        self._aside.put(command_ids, reason, is_news=self._expects_place)
+        reason = reason[:REASON_MAX]
+        gave_way = 0
         for each in command_ids:
+            try:
+                gave_way += self._journal.put_aside({each: reason})
+            except IllegalMove:
+                _log.debug("command=%s its result is settled already", each)
             self._progress.pop(each, None)
             self._failed.pop(each, None)
             self._note_handled(each)
+        level = logging.WARNING if self._expects_place else logging.INFO
+        text = f"results=put_aside {len(command_ids)} stay on this device ({reason}); device-agent status lists them"
+        self._failure_log.report("put_aside", text, every_s=HOURLY_S, level=level)
+        if gave_way:
+            text = f"results=given_up {gave_way} gave way to younger ones: too many are put aside"
+            self._failure_log.report("given_up", text, every_s=HOURLY_S)
 
     def _put_all_aside(self, reason: str) -> None:
         self._fresh.clear()

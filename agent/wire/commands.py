@@ -67,15 +67,6 @@ def _read_payload(value: object) -> dict[str, Any]:
     return value
 
 
-def _read_id(value: object) -> object:
-    """MongoDB's extended JSON, such as ``{"$oid": "..."}``, as its text; anything else as it is."""
-    if isinstance(value, dict) and len(value) == 1:
-        name, inner = next(iter(value.items()))
-        if name in {"$oid", "$uuid", "$numberLong", "$numberInt"}:
-            return inner
-    return value
-
-
 class CommandRecord(Received):
     """A command as the service lists it. Only ``command_payload`` must be there.
 
@@ -94,10 +85,8 @@ class CommandRecord(Received):
     command_payload: Annotated[dict[str, Any], BeforeValidator(_read_payload)] = Field(
         validation_alias=AliasChoices("command_payload", "commandPayload", "payload")
     )
-    id: Annotated[str | None, BeforeValidator(_read_id)] = Field(default=None, validation_alias=AliasChoices(*ID_NAMES))
-    device_id: Annotated[str | None, BeforeValidator(_read_id)] = Field(
-        default=None, validation_alias=AliasChoices("device_id", "deviceId")
-    )
+    id: str | None = Field(default=None, validation_alias=AliasChoices(*ID_NAMES))
+    device_id: str | None = Field(default=None, validation_alias=AliasChoices("device_id", "deviceId"))
     status: str | None = None
     status_reason: str | None = None
     result: JsonObject | None = None
@@ -188,7 +177,7 @@ def _find_id(value: Mapping[str, Any], path: tuple[str, ...] | None) -> str | in
         for name in path:
             inner = inner.get(name) if isinstance(inner, Mapping) else None
         candidates = [inner]
-    for found in map(_read_id, candidates):
+    for found in candidates:
         if isinstance(found, str | int) and not isinstance(found, bool) and found != "":
             return found
     return None

@@ -18,8 +18,6 @@ _NOT_ITEMS: Final = frozenset(
     {"errors", "error", "warnings", "details", "messages", "links", "_links", "meta", "metadata", "filters", "tags"}
 )
 _RECORD_MARKS: Final = frozenset({"command_payload", "commandPayload", "sensor_data", "sensorData"})
-_SINGLE: Final = frozenset({"command", "record", "item", "reading", "data", "result", "device"})
-"""What a single record is called, so that its name is no id."""
 _PAGING: Final = frozenset(
     {
         *("meta", "metadata", "_meta", "pagination", "paging", "page", "page_info", "pageInfo", "pages", "cursors"),
@@ -57,7 +55,6 @@ _NUMBERS: Final[Mapping[str, str]] = {
     "page": "page",
     "current_page": "page",
     "currentPage": "page",
-    "number": "page",
     "page_number": "page_number",
     "pageNumber": "pageNumber",
 }
@@ -112,8 +109,8 @@ class Page:
 
 
 def read_page(value: object, source: str = "the service", word: str = "") -> Page:
-    """The list in a JSON value: an array; an object that has it under any one name, also further inside; an object of
-    objects by their ids; or a single record where one belongs.
+    """The list in a JSON value: an array; an object that has it under any one name, also further inside; or a single
+    record where one belongs.
 
     Args:
         value: the JSON value.
@@ -151,7 +148,7 @@ def _find_items(value: dict[str, Any], word: str, way: list[dict[str, Any]], dep
     if lists:
         return lists[0]
     for name in names:
-        found = _inside(value[name], word, way, depth, named=name == word)
+        found = _inside(value[name], word, way, depth)
         if found is not None:
             return found
     lists = [inner for name in others if isinstance(inner := value[name], list)]
@@ -168,33 +165,8 @@ def _is_record(value: dict[str, Any]) -> bool:
     return any(not isinstance(value[name], list) for name in _RECORD_MARKS & value.keys())
 
 
-def _inside(
-    value: object, word: str, way: list[dict[str, Any]], depth: int, *, named: bool = False
-) -> list[Any] | None:
-    if not isinstance(value, dict):
-        return None
-    records = _by_id(value, named=False)
-    if records is None:
-        records = _find_items(value, word, way, depth + 1)
-    return _by_id(value, named=True) if records is None and named else records
-
-
-def _by_id(value: dict[str, Any], *, named: bool) -> list[Any] | None:
-    """The records of ``{"id1": {...}, "id2": {...}}``, each with its id; None when it is something else.
-
-    Args:
-        value: the object.
-        named: it has the list's own name, so nothing else is expected in it.
-    """
-    records = list(value.values())
-    if not named and value.keys() & _SINGLE:
-        return None
-    if not all(isinstance(inner, dict) and (named or _is_record(inner)) for inner in records):
-        return None
-    if not records:
-        return [] if named else None
-    # Digits are places in an array as often as ids, and places move.
-    return [inner if name.isdigit() or "id" in inner else {**inner, "id": name} for name, inner in value.items()]
+def _inside(value: object, word: str, way: list[dict[str, Any]], depth: int) -> list[Any] | None:
+    return _find_items(value, word, way, depth + 1) if isinstance(value, dict) else None
 
 
 def _paging_of(way: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -212,9 +184,6 @@ def _paging_of(way: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 def _with_paging(items: list[Any], scopes: list[dict[str, Any]]) -> Page:
     more = _first(scopes, _MORE, bool)
-    if more is None and _first(scopes, ("number",), int) is not None:  # a page of Spring says whether it is the last
-        last = _first(scopes, ("last",), bool)
-        more = None if last is None else not last
     total = _whole(scopes, _TOTALS)
     number = next(
         (

@@ -168,7 +168,7 @@ def test_only_what_is_over_old_and_no_longer_listed_is_forgotten(journal):
     assert set(left) == {"listed", "young", "received", "started", "finished"}
 
 
-def test_a_result_that_is_put_aside_keeps_what_it_is_until_it_is_offered_again(journal, reopen):
+def test_a_result_that_is_put_aside_keeps_what_it_is(journal, reopen):
     finished = [
         make_entry(f"c{n}", CommandState.FINISHED, outcome=make_outcome(result={"n": n}), finished=make_moment())
         for n in range(3)
@@ -181,12 +181,6 @@ def test_a_result_that_is_put_aside_keeps_what_it_is_until_it_is_offered_again(j
     )
     assert [entry.command.id for entry in journal.in_state("finished")] == ["c1"]
     assert journal.result_stats() == ResultStats(put_aside=2, given_up=0)
-    assert journal.offer_again(1) == 1
-    assert [entry.command.id for entry in reopen().in_state("finished")] == ["c0", "c1"]
-    journal = reopen()
-    assert journal.offer_again() == 1
-    assert journal.known(["c0", "c1", "c2"]) == {entry.command.id: entry for entry in finished}
-    assert journal.result_stats() == ResultStats(0, 0)
 
 
 def test_the_oldest_results_that_are_put_aside_give_way_and_are_counted(journal, reopen):
@@ -236,7 +230,7 @@ def test_over_any_moves_and_restarts_the_journal_holds_what_the_table_says(journ
         CommandEvent.REPORT: lambda name: journal.reported([name]),
         CommandEvent.PUT_ASIDE: lambda name: journal.put_aside({name: "405"}),
     }
-    steps = st.tuples(st.sampled_from("abc"), st.sampled_from([*moves, "admit", "offer_again", "restart"]))
+    steps = st.tuples(st.sampled_from("abc"), st.sampled_from([*moves, "admit", "restart"]))
     for letter, step in data.draw(st.lists(steps, max_size=25), label="steps"):
         name = f"{prefix}-{letter}"
         if step == "restart":
@@ -244,12 +238,6 @@ def test_over_any_moves_and_restarts_the_journal_holds_what_the_table_says(journ
         elif step == "admit":
             journal.admit([make_entry(name)])
             model.setdefault(name, CommandState.RECEIVED)
-        elif step == "offer_again":
-            journal.offer_again()
-            model = {
-                each: CommandState.FINISHED if state is CommandState.PUT_ASIDE else state
-                for each, state in model.items()
-            }
         else:
             event = CommandEvent(step)
             try:

@@ -515,23 +515,6 @@ class TestFindings:
         other = ServerBook("http://127.0.0.1:1", None, life.journal)
         assert not other.findings.withdrawn
 
-    def test_a_change_of_the_server_is_told_once_and_a_restart_is_none(self, serve):  # noqa: F811
-        server = Strict([])
-        life = Life(serve, server)
-        life.ids()
-        changes: list[str] = []
-        for address, version in ((None, "1"), (None, "2"), (None, "2"), ("http://elsewhere", "2")):
-            if address is not None:
-                life.journal.put_setting(
-                    SETTING, life.book.findings.to_json().replace(life.book.findings.address, address)
-                )
-            server.version = version
-            base_url = server.server.base_url
-            book = ServerBook(base_url, None, life.journal, lambda base_url=base_url: changes.append(base_url))
-            Discovery(life.client, life.clock, book).offers("long-poll")
-            Discovery(life.client, life.clock, book).offers("long-poll")
-        assert len(changes) == 2
-
     def test_findings_that_stay_the_same_are_written_once_and_said_once(self, serve, caplog):  # noqa: F811
         caplog.set_level(logging.INFO)
         life = Life(serve, Strict())

@@ -253,29 +253,6 @@ def test_all_sessions_share_one_tls_context(start_mosquitto, tmp_path: Path):
     run(work)
 
 
-def test_a_broker_that_dies_is_told_to_every_device(start_mosquitto):
-    broker = start_mosquitto()
-
-    async def work() -> None:
-        async with engine(broker.port) as made:
-            devices = [Device(made, n, f"d{n}") for n in range(20)]
-            for device in devices:
-                await device.stand()
-            await asyncio.to_thread(broker.kill)
-            for device in devices:
-                assert (await device.lose())[1] is OutcomeClass.TRANSPORT
-            assert made.sessions == 0
-            devices[0].publish("t")
-            assert devices[0].failures == []  # nobody is called from within publish
-            await devices[0].until(lambda: devices[0].failures)
-            assert devices[0].failures == [OutcomeClass.TRANSPORT]
-            late = Device(made, 99, "late")
-            late.open()
-            assert "nobody listens" in str((await late.lose())[0])
-
-    run(work)
-
-
 def test_devices_connect_from_the_addresses_that_they_were_given(start_mosquitto):
     broker = start_mosquitto()
 

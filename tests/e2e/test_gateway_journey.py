@@ -58,8 +58,8 @@ class Journey:
         self.run("init", *where, "--host", "127.0.0.1", *options)
         (self.folder / "etc" / "api_key").write_text(API_KEY)
         (self.folder / "etc" / "secret_key").write_text(SECRET_KEY)
-        text = self.config.read_text().replace("port: 8443", f"port: {self.port}").replace("port: 9464", "port: 0")
-        self.config.write_text(text)
+        text = self.config.read_text().replace("port: 8443", f"port: {self.port}")
+        self.config.write_text(f"{text}\nmetrics: {{port: 0}}\n")
 
     def start(self, until="gateway=ready"):
         gateway = AgentProcess(self.config, module="gateway.cli")

@@ -176,18 +176,6 @@ def test_a_gateway_that_starts_greets_its_devices_so_that_they_need_not_back_off
     assert set(bench.of(topics.TopicKind.NOTICE)[0]) == {"time", "poll_s"}
 
 
-def test_every_gateway_of_a_group_hears_that_a_device_is_back_and_publishes_what_it_holds(make_bench):
-    benches = [make_bench()]
-    benches.append(make_bench(broker=benches[0].broker, device_id="watcher"))
-    for number, bench in enumerate(benches):
-        bench.open(f"c{number}")
-    device = benches[0]
-    device.wait_until(lambda: len(device.of(topics.TopicKind.COMMAND)) == 2)
-    device.publish(topics.status(DEVICE), b"online")
-    device.wait_until(lambda: len(device.of(topics.TopicKind.COMMAND)) == 4)
-    assert sorted(each["id"] for each in device.of(topics.TopicKind.COMMAND)) == ["c0", "c0", "c1", "c1"]
-
-
 @pytest.mark.parametrize("version", ["5", "3.1.1"])
 def test_what_a_device_said_before_the_gateway_came_is_no_news(make_bench, start_mosquitto, version):
     broker = start_mosquitto()

@@ -176,7 +176,7 @@ def test_a_release_that_takes_a_handler_or_a_sensor_away_goes_back_and_names_it(
     says,
 ):
     release = world.maker.release("1.1.0", name=change.__name__, change=change)
-    limits = {**LIMITS, "deadline_s": 15}
+    limits = {**LIMITS, "deadline_s": 45} if change is takes_a_sensor_away else LIMITS
     with Device(
         tmp_path / "device", world.maker, world.service, bench.device_id, limits=limits, sensors=[_FAILED_BEFORE]
     ) as device:

@@ -254,7 +254,7 @@ def _patched(clock: Time, service: Service, engines: Engines, prepared: list[Any
         "run.fleet_run.claimed_devices": lambda *_arguments: ExitStack(),
         "run.fleet_run.finish_run": lambda folder, record, *_more: (
             folder.finish(record),
-            SimpleNamespace(missing=(), doubts=()),
+            SimpleNamespace(missing=()),
         )[1],
         "run.fleet_run.wait_until_handed_on": lambda *_arguments: 0,
         "run.preparing.find_offers": lambda _way, dialect: (

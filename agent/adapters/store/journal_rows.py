@@ -22,7 +22,7 @@ from agent.core.commands import (
     report_entry,
     start_entry,
 )
-from agent.core.unreported import give_up_entry, giving_way, offer_again_entry, put_aside_entry
+from agent.core.unreported import give_up_entry, giving_way, put_aside_entry
 from agent.core.values import (
     Admission,
     Command,
@@ -149,15 +149,6 @@ class JournalRows:
                     (_GIVEN_UP, len(gone)),
                 )
             return len(gone)
-
-    def offer_again(self, limit: int | None = None) -> int:
-        """``put_aside`` -> ``finished``, the oldest of them or all: they are to be reported once more; how many."""
-        with self._transaction():
-            sql = f"SELECT id FROM command WHERE {_IS_ASIDE} ORDER BY seq LIMIT ?"  # noqa: S608
-            ids = [str(row[0]) for row in self._db.execute(sql, (-1 if limit is None else limit,))]
-            for command_id in ids:
-                self._replace(offer_again_entry(self._one(command_id, CommandEvent.OFFER_AGAIN)))
-            return len(ids)
 
     def result_stats(self) -> ResultStats:
         """What is held of results that the service has no place for. See :class:`agent.ports.Journal`."""

@@ -209,10 +209,6 @@ class SharedJournal:
         """``finished`` -> ``put_aside``: the service has no place for these results; they stay in the journal."""
         return self._writer.call(lambda store: store.journal.put_aside(reasons), writes=True)
 
-    def offer_again(self, limit: int | None = None) -> int:
-        """``put_aside`` -> ``finished``, the oldest of them or all: they are to be reported once more; how many."""
-        return self._writer.call(lambda store: store.journal.offer_again(limit), writes=True)
-
     def result_stats(self) -> ResultStats:
         """What is held of results that the service has no place for. See :class:`agent.ports.Journal`."""
         return self._writer.call(lambda store: store.journal.result_stats(), writes=False)

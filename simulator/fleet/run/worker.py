@@ -38,7 +38,7 @@ from simulator.fleet.run.messages import (
     ToWorker,
 )
 from simulator.fleet.run.workers import Link
-from simulator.fleet.workload.base import Workload
+from simulator.fleet.workload.base import Leftover, Workload
 from simulator.watched import ENDED, PartEnded, describe, into_loop, make_thread, start_task
 
 _PULSE_S: Final = 1.0
@@ -105,6 +105,7 @@ async def _perform(number: int, job: Job, link: Link, sender: _Sender) -> None:
     sender.send(Ready(number, play.devices, apart()))
     seconds: asyncio.Task[None] | None = None
     phases: asyncio.Task[None] | None = None
+    drain: asyncio.Task[None] | None = None
     try:
         while not isinstance(order := await orders.get(), Stop) and not faults:
             match order:
@@ -114,13 +115,18 @@ async def _perform(number: int, job: Job, link: Link, sender: _Sender) -> None:
                     seconds = start_task(_cut_seconds(play, recorder, at_s, sender), "seconds")
                 case EnterPhases():
                     phases = start_task(enter_phases(play, order), "phases")
-                case Drain(from_s, until_s):
+                case Drain(from_s, until_s) if drain is None:
                     _cancel(phases)
                     recorder.drain(from_s)
-                    left = await play.drain(from_s, until_s)
-                    sender.send(Drained(number, left.names, left.count))
+                    # A task, so that another order is heard meanwhile.
+                    drain = start_task(_drain(number, play, order, sender), "drain")
+                case Drain(_, until_s):  # the run is ended in haste
+                    loop.call_later(max(0.0, until_s - time.monotonic()), drain.cancel)
     finally:
         _cancel(phases)
+        if drain is not None:
+            drain.cancel()
+            await asyncio.wait([drain])
         try:
             summary = await play.close()
         except Exception:
@@ -134,6 +140,14 @@ async def _perform(number: int, job: Job, link: Link, sender: _Sender) -> None:
     if faults:
         raise faults[0]
     sender.send(Finished(number, summary))
+
+
+async def _drain(number: int, play: Workload, order: Drain, sender: _Sender) -> None:
+    left = Leftover()
+    try:
+        left = await play.drain(order.from_s, order.until_s)
+    finally:
+        sender.send(Drained(number, left.names, left.count))
 
 
 async def enter_phases(play: Workload, order: EnterPhases) -> None:

@@ -18,7 +18,6 @@ from simulator.fleet.scenario.identities import read_identifiers
 from simulator.fleet.scenario.load import CommandSettings
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.signals.build import build_signals
-from simulator.fleet.signals.registry import KINDS
 from simulator.wire.products import NewProduct
 from simulator.yaml_document import KeyPath
 
@@ -40,7 +39,7 @@ def check_code(scenario: Scenario) -> Iterator[Finding]:
     """The signals that run code, which somebody has to allow."""
     for index, model in enumerate(scenario.fleet.models):
         for name, settings in model.signals.items():
-            if KINDS[settings.kind].runs_code:
+            if settings.runs_code:
                 yield Finding.at(
                     ("fleet", "models", index, "signals", name, "file"),
                     issue="is a program; look into it, and give --allow-python if you trust it",

@@ -35,24 +35,15 @@ class ScenarioFile:
     text: str
 
 
-def read_scenario(path: Path) -> Scenario:
-    """The scenario of a YAML file.
-
-    Raises:
-        ConfigurationError: it cannot be read or is faulty: one sentence for each fault, each with line and column.
-    """
-    return read_scenario_file(path).scenario
-
-
 def read_scenario_file(path: Path, *, allow_python: bool = False) -> ScenarioFile:
-    """As :func:`read_scenario`, with the text beside it.
+    """The scenario of a YAML file, with the text beside it.
 
     Args:
-        path: a YAML file.
+        path: of the file.
         allow_python: whether Python files that signals name may be run.
 
     Raises:
-        ConfigurationError: see there.
+        ConfigurationError: it cannot be read or is faulty: one sentence for each fault, each with line and column.
     """
     try:
         raw = path.read_bytes()
@@ -72,7 +63,7 @@ def parse_scenario(raw: bytes, folder: Path, source: str = "scenario", *, allow_
         allow_python: whether Python files that signals name may be run.
 
     Raises:
-        ConfigurationError: see :func:`read_scenario`.
+        ConfigurationError: see :func:`read_scenario_file`.
     """
     document = read_document(raw)
     if document.value is None:
@@ -92,7 +83,7 @@ def scenario_of(document: Document, folder: Path, source: str, *, allow_python: 
         allow_python: whether Python files that signals name may be run.
 
     Raises:
-        ConfigurationError: see :func:`read_scenario`.
+        ConfigurationError: see :func:`read_scenario_file`.
     """
     faults = list(document.faults)
     if not isinstance(document.value, dict):

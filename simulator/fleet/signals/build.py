@@ -9,7 +9,7 @@ from pathlib import Path
 from agent.errors import ConfigurationError
 from simulator.fleet.signals.base import Shaped, Signal, SignalSet
 from simulator.fleet.signals.kind import SignalContext
-from simulator.fleet.signals.registry import KINDS, SignalSettings
+from simulator.fleet.signals.registry import SignalSettings
 
 
 def build_signals(settings: Mapping[str, SignalSettings], *, folder: Path, origin_s: float = 0.0) -> SignalSet:
@@ -28,7 +28,7 @@ def build_signals(settings: Mapping[str, SignalSettings], *, folder: Path, origi
     faults: list[str] = []
     for name, each in settings.items():
         try:
-            made[name] = _shaped(each, KINDS[each.kind].make(name, each, context))
+            made[name] = _shaped(each, each.make(name, context))
         except ConfigurationError as error:
             faults += [f"{name}: {error.source}: {fault}" for fault in error.faults]
     if faults:

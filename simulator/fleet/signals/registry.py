@@ -1,33 +1,32 @@
-"""The signals that there are, by the word that a scenario names them by.
-
-Each is a module of :mod:`simulator.fleet.signals.kinds`, which registers itself
-(:func:`~simulator.fleet.signals.kind.register_signal`).
-"""
+"""The signals that there are, by the word that a scenario names them by."""
 
 from __future__ import annotations
 
-from importlib import import_module
-from pkgutil import iter_modules
-from typing import TYPE_CHECKING, Annotated, Final, Union
+from typing import Annotated
 
 from pydantic import Field
 
 from simulator.fleet.settings import ReadingName
-from simulator.fleet.signals import kinds
-from simulator.fleet.signals.kind import REGISTERED, Shape
+from simulator.fleet.signals.kinds import (
+    BatterySignalSettings,
+    ConstantSettings,
+    DiurnalSettings,
+    MarkovSettings,
+    PythonSettings,
+    RandomWalkSettings,
+)
+from simulator.fleet.signals.recordings import CsvSettings
 
-for _module in iter_modules(kinds.__path__, f"{kinds.__name__}."):
-    import_module(_module.name)
-
-KINDS: Final = dict(sorted(REGISTERED.items()))
-
-if TYPE_CHECKING:
-    SignalSettings = Shape
-else:
-    SignalSettings = Annotated[
-        Union[tuple(each.settings for each in KINDS.values())],  # noqa: UP007 - made of what is registered
-        Field(discriminator="kind"),
-    ]
+SignalSettings = Annotated[
+    BatterySignalSettings
+    | ConstantSettings
+    | CsvSettings
+    | DiurnalSettings
+    | MarkovSettings
+    | PythonSettings
+    | RandomWalkSettings,
+    Field(discriminator="kind"),
+]
 """One signal of a scenario: the settings of one of the kinds."""
 
 SignalMap = Annotated[dict[ReadingName, SignalSettings], Field(min_length=1, max_length=100)]

@@ -13,7 +13,7 @@ from agent.errors import ConfigurationError
 from agent.wire.base import JsonObject, list_faults
 from simulator.fleet.signals.base import Individual, SignalSet
 from simulator.fleet.signals.build import build_signals
-from simulator.fleet.signals.registry import KINDS, SignalMap
+from simulator.fleet.signals.registry import SignalMap
 from simulator.service.scripted.script import SignalFaultsError, Signals
 
 _MAP: Final[TypeAdapter[SignalMap]] = TypeAdapter(SignalMap)
@@ -56,7 +56,7 @@ def make_signal_set(wanted: Mapping[str, JsonObject]) -> SignalSet:
         settings = _MAP.validate_python(dict(wanted))
     except ValidationError as error:
         raise SignalFaultsError(list_faults(error)) from None
-    files = [name for name, one in settings.items() if KINDS[one.kind].reads_file]
+    files = [name for name, one in settings.items() if one.reads_file]
     if files:
         raise SignalFaultsError([(f"{name}.kind", "reads a file: give a kind that needs none") for name in files])
     try:

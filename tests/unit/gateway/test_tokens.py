@@ -12,7 +12,6 @@ import sys
 import pytest
 
 from agent.errors import ConfigurationError
-from gateway.devices import token_file
 from gateway.devices.token_file import DeviceTokenFile
 from gateway.devices.token_table import TokenTable
 from gateway.devices.tokens import digest_of, id_fault, looks_like_token, make_token, mosquitto_password
@@ -317,14 +316,6 @@ def test_a_file_that_cannot_be_read_is_told_until_it_can_be_again(path, clock):
     assert states[-1] == ("ok", "")
     assert table.device_of(token) is None
     table.close()
-
-
-def test_the_next_revision_is_found_without_looking_at_every_row(path):
-    issue(path, "d1")
-    with sqlite3.connect(path) as connection:
-        plan = connection.execute(f"EXPLAIN QUERY PLAN SELECT {token_file._NEXT_REVISION}").fetchall()
-    connection.close()
-    assert "SEARCH token USING COVERING INDEX token_revision" in str(plan)
 
 
 def test_a_token_that_is_newer_than_the_used_one_stays(tmp_path):

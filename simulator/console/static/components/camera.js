@@ -81,7 +81,7 @@ async function read(decode, blob) {
   try {
     return await decode(blob, true);
   } catch (error) {
-    if (error.status === 503 || error.code === "label_work_too_long") return null;
+    if (error.status === 503) return null;
     throw error;
   }
 }

@@ -20,7 +20,7 @@ from agent.core.commands import (
 )
 from agent.core.listed import FINAL_STATUSES, OPEN_STATUSES
 from agent.core.triage import CommandRules, FirstContact, Triage, TriageVerdict, triage
-from agent.core.unreported import give_up_entry, offer_again_entry, put_aside_entry
+from agent.core.unreported import give_up_entry, put_aside_entry
 from agent.core.values import CommandState, Contract, JournalEntry, OutcomeStatus
 from agent.errors import AgentError
 from agent.wire.command_states import FINAL_STATES as WIRE_FINAL_STATES
@@ -78,7 +78,6 @@ def test_no_sequence_of_events_leads_from_finished_back_to_running(events):
         CommandEvent.FINISH: lambda e: finish_entry(e, make_outcome(), NOW),
         CommandEvent.REPORT: report_entry,
         CommandEvent.PUT_ASIDE: lambda e: put_aside_entry(e, "405"),
-        CommandEvent.OFFER_AGAIN: offer_again_entry,
         CommandEvent.GIVE_UP: give_up_entry,
     }
     for event in events:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Iterable, Sequence
 
 import hypothesis
 import hypothesis.strategies as st
@@ -12,17 +13,61 @@ import pytest
 from agent.adapters.hybrid_source import HybridSource
 from agent.adapters.records import read_records
 from agent.core.triage import FIRST_CONTACT, judge_contact
-from agent.core.values import Command, CommandPoll
+from agent.core.values import Command, CommandPoll, JournalEntry
 from agent.errors import TransportError
+from agent.runtime.dispatcher import Cancels
 from agent.runtime.intake import Intake
 from agent.wire.commands import CommandRecord
 from tests.factories import make_command, make_moment, make_rules
 from tests.fakes import START_WALL_S, FakeClock, FakeCommandSource, FakeJournal
-from tests.unit.agent.adapters.test_hybrid_source import FakePush
-from tests.unit.agent.runtime.test_intake import FakeDispatcher
 
 CONTACT_S = START_WALL_S
 DAY_S = 86_400.0
+
+
+class FakePush(FakeCommandSource):
+    def __init__(self, answers: Sequence[object] = ()) -> None:
+        super().__init__(answers)
+        self.is_up = True
+
+
+class FakeDispatcher:
+    def __init__(self, journal: FakeJournal) -> None:
+        self.cancels = Cancels(journal)
+        self.entries: list[JournalEntry] = []
+        self.verified: list[str] = []
+        self.canceled: list[tuple[str, str]] = []
+        self.in_lanes: dict[str, int] = {}
+        self.refills = 0
+        self.is_free = False
+        self.claimed: list[str] = []
+        self.released: list[str] = []
+
+    def claim(self, entry: JournalEntry) -> bool:
+        return self.is_free
+
+    def release(self, command_ids: Iterable[str]) -> None:
+        self.released += command_ids
+
+    def waiting(self) -> dict[str, int]:
+        return self.in_lanes
+
+    def cancel(self, command_id: str, why: str) -> str:
+        self.canceled.append((command_id, why))
+        return "running"
+
+    def resume_canceled(self, entry: JournalEntry, why: str) -> None:
+        self.canceled.append((entry.command.id, why))
+        self.dispatch(entry, verify=True)
+
+    def dispatch(self, entry: JournalEntry, *, claimed: bool = False, verify: bool = False) -> bool:
+        self.entries.append(entry)
+        self.verified += [entry.command.id] if verify else []
+        self.claimed += [entry.command.id] if claimed else []
+        return True
+
+    def refill(self) -> None:
+        self.refills += 1
 
 
 class Device:

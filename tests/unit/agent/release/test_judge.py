@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from agent.release.judge import Judge, Seen, Verdict
@@ -61,3 +63,14 @@ def test_one_exchange_is_enough_and_a_network_that_goes_away_later_takes_nothing
     judge = Judge(TRIAL)
     judge.look(WELL, 100)
     assert judge.look(seen(is_connected=False), 160) is Verdict.KEEP
+
+
+def test_a_handler_that_is_lost_goes_back_at_once_and_a_sensor_is_waited_for():
+    trial = replace(TRIAL, worked_before=("handler:run", "sensor:t"))
+    judge = Judge(trial)
+    both = frozenset(trial.worked_before)
+    judge.look(seen(working=both), 100)
+    assert judge.look(seen(working=frozenset({"handler:run"})), 160) is Verdict.WAIT
+    assert judge.missing == "sensor t worked before and does not now: it is gone"
+    assert judge.look(seen(working=frozenset({"sensor:t"})), 161) is Verdict.GO_BACK
+    assert judge.look(seen(working=both), 162) is Verdict.KEEP

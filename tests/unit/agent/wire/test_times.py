@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-import time
 from datetime import UTC, datetime, timedelta, timezone
 from email.utils import format_datetime, formatdate
 from zoneinfo import ZoneInfo
@@ -133,20 +132,11 @@ IN_UTC = [
     "%Y-%m-%dT%H:%M:%S-00:00",
     "%Y-%m-%d %H:%M:%S UTC",
     "%Y-%m-%d %H:%M:%S GMT",
-    "%Y-%m-%d %H:%M:%S +0000 UTC",
-    "%Y/%m/%d %H:%M:%S",
-    "%Y-%m-%dT%H:%M:%SZ[UTC]",
     "%Y-%m-%dT%H:%M:%S.0Z",
     "%Y-%m-%dT%H:%M:%S,000000000Z",
-    "%Y%m%dT%H%M%SZ",
-    "%Y%m%dT%H%M%S+0000",
-    "%Y%m%d%H%M%S",
     "%a, %d %b %Y %H:%M:%S GMT",
     "%a, %d %b %Y %H:%M:%S +0000",
     "%d %b %Y %H:%M:%S GMT",
-    "%a %b %d %H:%M:%S %Y",
-    "%a %b %d %H:%M:%S UTC %Y",
-    "%a %b %d %Y %H:%M:%S GMT+0000 (Coordinated Universal Time)",
     " %Y-%m-%dT%H:%M:%SZ ",
 ]
 
@@ -164,27 +154,18 @@ def test_a_time_as_the_standard_library_writes_it_is_read(at):
         at.isoformat(),
         local.isoformat(" "),
         local.isoformat(timespec="microseconds"),
-        local.isoformat() + "[Europe/Paris]",
         format_datetime(local),
         formatdate(epoch_s, usegmt=True),
-        time.asctime(at.timetuple()),
-        f"/Date({int(epoch_s) * 1000})/",
     ):
         assert parse_received_time(text) == epoch_s
 
 
-@given(st.integers(220_924_800, 3_376_684_799))
-def test_a_time_of_rfc_850_is_read(epoch_s):  # of the years 1977 to 2076: the form has two digits for them
-    text = datetime.fromtimestamp(epoch_s, UTC).strftime("%A, %d-%b-%y %H:%M:%S GMT")
-    assert parse_received_time(text) == epoch_s
-
-
-@given(SECONDS, st.sampled_from(["%Y-%m-%dT%H:%MZ", "%Y-%m-%d %H:%M", "%Y-%m-%d %H:%M+00", "%Y%m%dT%H%MZ"]))
+@given(SECONDS, st.sampled_from(["%Y-%m-%dT%H:%MZ", "%Y-%m-%d %H:%M", "%Y-%m-%d %H:%M+00"]))
 def test_a_time_without_seconds_is_read(at, form):
     assert parse_received_time(at.strftime(form)) == at.replace(second=0).timestamp()
 
 
-@given(SECONDS, st.sampled_from(["%Y-%m-%d", "%Y%m%d", "%Y/%m/%d"]))
+@given(SECONDS, st.sampled_from(["%Y-%m-%d"]))
 def test_a_date_alone_is_the_beginning_of_that_day(at, form):
     assert parse_received_time(at.strftime(form)) == at.replace(hour=0, minute=0, second=0).timestamp()
 
@@ -206,9 +187,6 @@ def test_a_time_without_a_zone_is_in_the_configured_one(at, offset_min):
 @pytest.mark.parametrize(
     ("value", "epoch_s"),
     [
-        ({"$date": "2026-01-01T00:00:00Z"}, 1767225600.0),
-        ({"$date": 1767225600000}, 1767225600.0),
-        ({"$date": {"$numberLong": "1767225600000"}}, 1767225600.0),
         ("1767225600.25", 1767225600.25),
         (1767225600.25, 1767225600.25),
         ("2026-01-01T00:00:00.1234567891Z", 1767225600.123456),
@@ -227,9 +205,6 @@ def test_odd_forms_of_a_time_are_read(value, epoch_s):
     "value",
     [
         {},
-        {"$date": {}},
-        {"$date": None},
-        {"$date": "soon"},
         {"a": 1},
         "2026-02-30",
         "2026-01-01T25:00:00Z",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 
-import httpx
 import pytest
 from click.testing import CliRunner
 from PIL import Image, ImageDraw
@@ -14,7 +13,6 @@ from agent.errors import ConfigurationError, RateLimited
 from agent.wire.rate_limit import RateLimit
 from simulator.labels import LabelError, make_labels
 from simulator.onboarding.cli import onboard_group
-from simulator.onboarding.exchange import RecordingTransport
 from simulator.onboarding.folder import open_run
 from simulator.onboarding.quota import QuotaGate, Timing
 from simulator.onboarding.retrying import Retrier
@@ -229,22 +227,3 @@ def test_a_wait_that_is_too_long_is_not_begun():
     retrier = Retrier(quota, Timing(clock, clock.sleep, 10.0))
     with pytest.raises(RateLimited):
         retrier.call(lambda: None)
-
-
-def test_what_is_noted_of_an_exchange_holds_no_value_of_its_body_and_no_header():
-    def answer(request):
-        assert request.headers["accept-encoding"] == "identity"
-        body = {"error": "nope msk_canary_1", "message": "secret words"}
-        return httpx.Response(409, headers={"x-request-id": "r-1", "retry-after": "3"}, json=body)
-
-    transport = RecordingTransport(httpx.MockTransport(answer))
-    with (
-        transport.recording() as notes,
-        httpx.Client(transport=transport, headers={"x-secret-key": "msk_canary_2"}) as client,
-    ):
-        client.post("http://x/onboarding/device?limit=1", json={"a": "b"})
-    (noted,) = notes
-    assert (noted.status, noted.request_id, noted.retry_after_s) == (409, "r-1", 3.0)
-    assert noted.shape == {"error": "string", "message": "string"}
-    assert "canary" not in repr(noted)
-    assert "secret words" not in repr(noted)

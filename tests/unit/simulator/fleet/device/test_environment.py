@@ -19,7 +19,7 @@ from simulator.fleet.models.clock import Clock
 from simulator.fleet.models.fault_hooks import ActiveFaults
 from simulator.fleet.outcomes import Attempt
 from simulator.fleet.signals.base import Shaped, SignalSet
-from simulator.fleet.signals.kinds.random_walk import RandomWalk
+from simulator.fleet.signals.kinds import RandomWalk
 from tests.fleet_faults import read_fault
 from tests.unit.simulator.fleet.device.fleet_fakes import START_S, FakeEngine, RecordingLedger, RecordingObserver
 from tests.virtual_clock import VirtualClock

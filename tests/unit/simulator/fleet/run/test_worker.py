@@ -12,6 +12,8 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from types import SimpleNamespace
 
+import pytest
+
 from agent.errors import ConfigurationError
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.run import worker as worker_module
@@ -19,9 +21,11 @@ from simulator.fleet.run.local_workers import PipeLink
 from simulator.fleet.run.messages import (
     Begin,
     Drain,
+    Drained,
     EnterPhases,
     Finished,
     FromWorker,
+    Heartbeat,
     Measured,
     Problem,
     Ready,
@@ -39,8 +43,10 @@ class Piece:
     """A play that fails, or does not, in a callback that nobody waits for."""
 
     fails: bool
+    drains_s: float = 0.0
     entered: list[tuple[int, float, float]] = field(default_factory=list)
     has_entered: threading.Event = field(default_factory=threading.Event)
+    has_drained: threading.Event = field(default_factory=threading.Event)
 
     def make(self, recorder: Recorder) -> Piece:
         self.recorder = recorder
@@ -69,6 +75,8 @@ class Piece:
     async def drain(self, from_s: float, until_s: float) -> Leftover:
         await asyncio.sleep(0)
         self.recorder.record("http.poll", "ok", intended_s=from_s - 1, sent_s=from_s - 1, now_s=until_s)
+        self.has_drained.set()
+        await asyncio.sleep(self.drains_s)
         return Leftover()
 
     async def close(self) -> WorkloadSummary:
@@ -109,11 +117,23 @@ def test_a_program_that_says_nonsense_in_the_middle_of_a_run_ends_its_worker_wit
 def test_a_worker_leaves_no_callback_behind_and_tells_what_belongs_to_the_phases():
     before = list(gc.callbacks)
     now_s = time.monotonic()
-    told = performed(Piece(fails=False), Begin(now_s), Drain(now_s, now_s + 1), Stop())
+    piece = Piece(fails=False)
+    told = performed(piece, Begin(now_s), Drain(now_s, now_s + 1), piece.has_drained, Stop())
     assert isinstance(told[-1], Finished)
     late = [message.delta.late for message in told if hasattr(message, "delta") and message.delta.late]
     assert [set(each) for each in late] == [{"http.poll"}]
     assert gc.callbacks == before
+
+
+@pytest.mark.parametrize("more", [(), (Drain(0.0, 0.0),)], ids=["stop", "haste"])
+def test_a_drain_that_takes_long_is_ended_by_the_next_order(more):
+    piece, now_s = Piece(fails=False, drains_s=3600.0), time.monotonic()
+    told = performed(piece, Begin(now_s), Drain(now_s, now_s + 3600), piece.has_drained, *more, Stop())
+    assert [type(message) for message in told if not isinstance(message, Measured | Heartbeat)] == [
+        Ready,
+        Drained,
+        Finished,
+    ]
 
 
 def test_phases_begin_at_their_times_without_another_message():

@@ -8,7 +8,7 @@ import pytest
 
 from agent.errors import ConfigurationError
 from simulator.fleet.scenario.phases import HoldPhase, RampPhase
-from simulator.fleet.scenario.reading import parse_scenario, read_scenario
+from simulator.fleet.scenario.reading import parse_scenario, read_scenario_file
 
 SMALL = """\
 scenario: small
@@ -155,7 +155,7 @@ def test_a_key_pair_in_the_wrong_place_is_not_shown():
 
 def test_a_file_that_is_not_there_is_one_line(tmp_path):
     with pytest.raises(ConfigurationError, match="cannot be read: No such file"):
-        read_scenario(tmp_path / "none.yaml")
+        read_scenario_file(tmp_path / "none.yaml")
 
 
 def test_an_item_that_is_left_out_does_not_move_the_places_of_the_others():

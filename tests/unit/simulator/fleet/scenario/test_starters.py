@@ -19,7 +19,7 @@ from simulator.fleet.plan.forecast_text import describe
 from simulator.fleet.plan.plan import Plan
 from simulator.fleet.scenario.load import CommandSettings
 from simulator.fleet.scenario.model import scenario_schema
-from simulator.fleet.scenario.reading import read_scenario
+from simulator.fleet.scenario.reading import read_scenario_file
 from simulator.fleet.scenario.starters import starter_names, starter_text
 
 ROOT = Path(__file__).resolve().parents[5]
@@ -47,7 +47,7 @@ def test_the_nine_of_the_documentation_are_there():
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_a_starter_is_valid_named_as_its_file_and_says_how_to_run_it(path):
-    scenario = read_scenario(path)
+    scenario = read_scenario_file(path).scenario
     text = path.read_text(encoding="utf-8")
     assert scenario.scenario == path.stem
     assert scenario.description
@@ -58,12 +58,16 @@ def test_a_starter_is_valid_named_as_its_file_and_says_how_to_run_it(path):
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_the_commands_of_a_starter_end_at_a_virtual_device_as_the_starter_says(path):
-    for command in read_scenario(path).commands:
+    for command in read_scenario_file(path).scenario.commands:
         assert_ends_as_expected(command)
 
 
 def test_a_starter_has_a_command_that_changes_what_devices_do():
-    names = {(path.stem, command.payload["command"]) for path in FILES for command in read_scenario(path).commands}
+    names = {
+        (path.stem, command.payload["command"])
+        for path in FILES
+        for command in read_scenario_file(path).scenario.commands
+    }
     assert {("smoke", "set_interval"), ("smoke", "read_sensors"), ("command-round-trip", "set_interval")} <= names
 
 
@@ -104,10 +108,10 @@ def test_a_starter_that_is_written_names_its_schema_and_is_kept(name, tmp_path):
     )
     assert path.read_text(encoding="utf-8").splitlines()[0].endswith("$schema=fleet-scenario.schema.json")
     assert json.loads((tmp_path / "fleet-scenario.schema.json").read_text()) == scenario_schema()
-    assert read_scenario(path).scenario == name
+    assert read_scenario_file(path).scenario.scenario == name
     again = CliRunner().invoke(init_command, ["--out", str(path)], standalone_mode=False)
     assert "is there already; give --force" in str(again.exception)
-    assert read_scenario(path).scenario == name
+    assert read_scenario_file(path).scenario.scenario == name
 
 
 def test_an_unknown_starter_is_refused_with_a_suggestion():

@@ -15,8 +15,7 @@ from agent.errors import ConfigurationError
 from simulator.fleet.scenario.reading import read_scenario_file
 from simulator.fleet.signals.base import Individual
 from simulator.fleet.signals.build import build_signals
-from simulator.fleet.signals.kind import REGISTERED
-from simulator.fleet.signals.registry import KINDS, SignalMap
+from simulator.fleet.signals.registry import SignalMap
 from tests.virtual_fleet.scenarios import CONTEXTS, Looker, merged
 
 NOW = 1_767_225_600.0
@@ -52,7 +51,6 @@ def signals(folder: Path, document, **options):
 
 def test_every_kind_gives_the_readings_that_it_always_gave(folder):
     """Golden values: a change here changes what every stored seed means."""
-    assert {each["kind"] for each in EVERYTHING.values()} == set(KINDS)
     assert signals(folder, EVERYTHING).read(A, NOW) == GOLDEN
 
 
@@ -266,8 +264,3 @@ def test_the_schema_describes_every_key():
     for name, section in READER.json_schema()["$defs"].items():
         for key, about in section["properties"].items():
             assert key == "kind" or about.get("description"), f"{name}.{key}"
-
-
-def test_no_kind_that_reads_a_file_runs_code_unless_it_says_so():
-    assert {word for word, kind in REGISTERED.items() if kind.runs_code} == {"python"}
-    assert all(kind.reads_file for kind in REGISTERED.values() if kind.runs_code)

@@ -11,10 +11,7 @@ from hypothesis import strategies as st
 from simulator.fleet.signals.base import Individual, Shaped, SignalSet, period_at, read_all, salt_of
 from simulator.fleet.signals.chain import Chain, ChainState, time_shares
 from simulator.fleet.signals.climate import CLIMATE
-from simulator.fleet.signals.kinds.battery import Battery
-from simulator.fleet.signals.kinds.constant import Constant
-from simulator.fleet.signals.kinds.diurnal import Diurnal
-from simulator.fleet.signals.kinds.random_walk import RandomWalk
+from simulator.fleet.signals.kinds import Battery, Constant, Diurnal, RandomWalk
 
 NOW = 1_767_225_600.0
 A = Individual(1, "a")

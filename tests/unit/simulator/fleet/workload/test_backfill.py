@@ -25,7 +25,7 @@ from simulator.fleet.plan.plan import Plan
 from simulator.fleet.products import load_product
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.signals.base import Individual, Shaped, SignalSet
-from simulator.fleet.signals.kinds.constant import Constant
+from simulator.fleet.signals.kinds import Constant
 from simulator.fleet.target.client import Keyring, open_client
 from simulator.fleet.target.provisioning import ProvisioningRequest, provision
 from simulator.fleet.target.target import KeyPairFile

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal, Self
+from typing import ClassVar, Final, Literal, Self
 
 from pydantic import model_validator
 
@@ -18,7 +18,7 @@ from agent.errors import ConfigurationError, InvalidMessage
 from agent.wire.times import parse_time
 from simulator.fleet.settings import Seconds, key
 from simulator.fleet.signals.base import Individual, Signal, salt_of
-from simulator.fleet.signals.kind import Shape, SignalContext, register_signal
+from simulator.fleet.signals.kind import Shape, SignalContext
 
 _EPOCH_MS_FROM: Final = 100_000_000_000
 """Whole numbers from here on are epoch milliseconds (1973 in milliseconds, the year 5138 in seconds)."""
@@ -36,6 +36,7 @@ _IDENTIFIES: Final = re.compile(
 class CsvSettings(Shape):
     """Recorded values, replayed."""
 
+    reads_file: ClassVar = True
     kind: Literal["csv"]
     file: str = key("CSV file with a line of column names", min_length=1, example="recordings/office.csv")
     column: str = key(
@@ -76,6 +77,17 @@ class CsvSettings(Shape):
         if (self.time_column is None) == (self.every_s is None):
             raise ValueError("give either time_column or every_s")
         return self
+
+    def make(self, name: str, context: SignalContext) -> Signal:
+        """The signal that the settings describe."""
+        return Replay(
+            self.file,
+            read_recordings(context.folder / self.file, self),
+            linear=self.between == "linear",
+            loop=self.loop,
+            begin_s=context.begin_s(self.begin),
+            origin_s=context.origin_s,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,16 +299,3 @@ def _recording(
     spans = [lines[n + 1] - lines[n] for n in range(len(lines) - 1)]
     last_s = sorted(spans)[len(spans) // 2] if spans else settings.every_s or 1.0
     return Recording(tuple(at_s - first_s for at_s in times), tuple(values), lines[-1] - first_s + last_s)
-
-
-@register_signal(CsvSettings, reads_file=True)
-def make_signal(_name: str, settings: CsvSettings, context: SignalContext) -> Signal:
-    """Make the signal that the settings describe."""
-    return Replay(
-        settings.file,
-        read_recordings(context.folder / settings.file, settings),
-        linear=settings.between == "linear",
-        loop=settings.loop,
-        begin_s=context.begin_s(settings.begin),
-        origin_s=context.origin_s,
-    )

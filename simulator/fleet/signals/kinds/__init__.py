@@ -1,1 +1,0 @@
-"""The kinds of signals: a module for each, found by the registry."""
