@@ -20,6 +20,7 @@ from agent.process.identity import as_owner_of
 from agent.wire.base import describe_faults
 from agent.wire.extensions import COMMAND_STATUS
 from agent.wire.registration import RegisterDevice, RegistrationClient
+from gateway.devices.spreadsheets import spoiled
 from gateway.devices.token_file import DeviceTokenFile, StoredToken
 from gateway.devices.tokens import NewToken, Randomness, id_fault, make_token
 
@@ -27,6 +28,7 @@ Value = TypeVar("Value")
 
 _CSV_BYTES: Final = 64 * 1024 * 1024
 _COLUMNS: Final = frozenset({"device_id", "product_id", "identifier", "name", "user_id"})
+_IDS: Final = ("device_id", "product_id", "identifier")
 _ASK_ONE_BY_ONE: Final = 20
 _PATIENCE: Final = 20
 
@@ -274,6 +276,12 @@ def _read_rows(rows: csv.DictReader[str]) -> tuple[list[RequestedDevice], list[s
             faults.append(f"{where}: there are more values than names in line 1")
             continue
         values = {name: (value or "").strip() for name, value in row.items()}
+        found = [
+            f"{where}: {name} {values[name]!r} is {why}" for name in _IDS if (why := spoiled(values.get(name, "")))
+        ]
+        if found:
+            faults += found
+            continue
         try:
             wanted.append(wanted_device(**values, where=where))
         except ConfigurationError as error:

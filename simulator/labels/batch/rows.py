@@ -15,6 +15,7 @@ from typing import Final
 
 import yaml
 
+from gateway.devices.spreadsheets import spoiled
 from simulator.labels.errors import BadRows, LabelError
 
 COLUMNS: Final = ("device_identifier", "product_id", "name")
@@ -144,8 +145,8 @@ def _problem(
     if not row.product_id:
         return f"{identifier!r} has no product_id: fill the column, or give --product-id"
     for value in (identifier, row.product_id):
-        if spoiled := _spoiled(value):
-            return f"{value!r} is {spoiled}"
+        if why := spoiled(value):
+            return f"{value!r} is {why}"
     problem = None
     if identifier in seen:
         problem = f"{identifier!r} stands in line {seen[identifier]} already"
@@ -159,32 +160,6 @@ def _problem(
         except LabelError as refused:
             problem = textwrap.shorten(str(refused), _PROBLEM_MAX, placeholder=" ...")
     return problem
-
-
-_SPOILED: Final = (
-    (r"#+|#[A-ZÀ-Ý]+(/[A-Z0]+)?[!?]?", "what a spreadsheet shows in place of a value"),
-    (r"=.*", "a formula: export its value, from a column that is formatted as text"),
-    (r"['\u2019].*", "guarded by an apostrophe, as spreadsheets mark text: take it away"),
-    (
-        r"(?i)[+-]?[0-9]([.,][0-9]+)?E\+[0-9]{2,3}|[+-]?[0-9][.,][0-9]+E-?[0-9]{1,3}",
-        "a number in scientific notation, as spreadsheets shorten it: format the column as text and fill it anew",
-    ),
-    (
-        r"[0-9]{5,}[.,]0{1,3}|[0-9]{1,3}(([,'\u2019][0-9]{3}){2,}|(\.[0-9]{3}){4,})([.,]0+)?",
-        "a number that was formatted: format the column as text and fill it anew",
-    ),
-    (
-        r"[0-9]{15}000+",
-        "a number that a spreadsheet has rounded to 15 digits: format the column as text and fill it anew",
-    ),
-    (r"[0-9]{1,2}([./])[0-9]{1,2}\1(19|20)[0-9]{2}", "a date: format the column as text and fill it anew"),
-    (r".*\ufffd.*", "a text that has lost a character: export the table again, as CSV UTF-8"),
-)
-"""What a spreadsheet makes of identifiers, and why no label is made of it."""
-
-
-def _spoiled(value: str) -> str | None:
-    return next((why for pattern, why in _SPOILED if re.fullmatch(pattern, value)), None)
 
 
 _SEPARATOR: Final = re.compile(r"\"?sep=(.)\"?\s*")

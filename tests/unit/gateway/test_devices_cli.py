@@ -163,6 +163,15 @@ def test_every_bad_row_is_told_and_nothing_is_done(site, product_id):
     assert not site.tokens.exists()
 
 
+@pytest.mark.parametrize("value", ["8.68401E+14", '="0012345"', "'0012346", "#NV", "####", "868401000012000000"])
+def test_what_a_spreadsheet_made_of_an_identifier_is_refused_with_its_row(site, product_id, value):
+    path = site.folder / "devices.csv"
+    cell = value.replace('"', '""')
+    path.write_text(f'product_id,identifier,user_id\n{product_id},SN-1,u\n{product_id},"{cell}",u\n')
+    assert "line 3: identifier" in site.run("add", "--no-check", "--from", path, code=2).stderr
+    assert not site.tokens.exists()
+
+
 @pytest.mark.parametrize(
     ("content", "word"),
     [
