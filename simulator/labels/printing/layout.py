@@ -197,7 +197,7 @@ def _wrap(text: str, fits: Callable[[str], bool]) -> list[str] | None:
     for piece in _PIECES.findall(text):
         if not fits(piece):
             return None
-        if line and not fits(line + piece):
+        while line and not fits(line + piece):
             near = [found.end() for found in _BREAKS.finditer(line) if found.end() * 2 >= len(line)]
             at = near[-1] if near else len(line)
             lines.append(line[:at])

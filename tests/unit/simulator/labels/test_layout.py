@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from simulator.labels.errors import LabelError
@@ -21,6 +21,7 @@ MEASURES = {"pdf": measure_pdf, "203": measure_dots(203), "300": measure_dots(30
     lines=st.lists(st.text(max_size=60), max_size=3),
     measure=st.sampled_from(sorted(MEASURES)),
 )
+@example(width=10.0, height=10.0, share=0.25, lines=[":0\x1f"], measure="203")
 def test_a_label_holds_all_of_its_text_or_is_refused(width, height, share, lines, measure):
     room, measured = Room(width, height, 1.0), MEASURES[measure]
     code = (min(width, height) - 2) * share
