@@ -91,7 +91,7 @@ def test_a_program_cuts_long_input_in_its_messages(name, words, said):
 def test_every_option_that_is_no_text_cuts_a_long_value(said):
     wrong = []
     options = list(typed_options())
-    assert len(options) > 60
+    assert len(options) > 40
     for name, words in options:
         code, text = said(name, words)
         if code != 2 or not 20 < len(text) < SHOWN_MAX:

@@ -523,7 +523,7 @@ class TestCommands:
             ((), None, {"queued": None, "in_progress": None, "offen": None}),
             ((), CommandLists.ONCE, {"queued": None, "in_progress": None, "offen": None}),
             ((), CommandLists.OPEN, {"queued": "queued", "in_progress": "in_progress", "offen": "queued"}),
-            (("command-status",), None, {"queued": "queued", "in_progress": "in_progress", "offen": "offen"}),
+            (("command-status",), None, {"queued": "queued", "in_progress": "in_progress", "offen": "queued"}),
         ],
     )
     def test_devices_get_a_word_for_open_only_where_states_are_announced(self, make_side, offered, lists, shown):

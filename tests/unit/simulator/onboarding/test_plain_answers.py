@@ -12,15 +12,16 @@ from simulator.onboarding.journey import Action
 from simulator.onboarding.quota import QuotaGate
 from simulator.onboarding.steps import Account, RunContext
 from simulator.wire.qr import LabelText, encode_label
-from tests.onboarding_fakes import Clock, Page, fake_server
+from tests.onboarding_fakes import Clock, Page, Raw, fake_server
 
 ANSWERS = {
-    "202 without a body": {"write_status": "202", "write_body": "empty"},
-    "204": {"write_status": "204"},
-    "an empty object": {"write_body": "empty_object"},
-    "success with the device": {"registration": "success_device"},
-    "success with data": {"write_body": "success_data"},
+    "202 without a body": lambda _right: (202, Raw(b"")),
+    "204": lambda _right: (204, None),
+    "an empty object": lambda _right: (200, {}),
+    "success with the device": lambda right: (200, {"success": True, "device": right}),
+    "success with data": lambda right: (200, {"success": True, "data": right}),
 }
+"""What registrations and removals that are carried out are answered with, by the right body."""
 
 
 def subject(serial: int, product_id: str = "p-1") -> Subject:
@@ -29,12 +30,19 @@ def subject(serial: int, product_id: str = "p-1") -> Subject:
 
 
 @pytest.fixture(params=ANSWERS)
-def plain(service, request):
-    """An account, answered like this; its product is there."""
-    with service.account() as account:
-        product_id = account.product_id
-        service.control.put(f"accounts/{account.account_id}/profile", {"base": "plain", **ANSWERS[request.param]})
-        yield account.client, product_id
+def plain(request, tmp_path):
+    """A client of a server that answers like this, and its product."""
+
+    def quirk(method, path, _body, right):
+        is_write = method == "DELETE" or (method, path) == ("POST", "/onboarding/device")
+        return ANSWERS[request.param](right[1]) if is_write and right[0] < 400 else right
+
+    secret = tmp_path / "secret"
+    secret.write_text("msk_a")
+    with fake_server(quirk) as server:
+        server.memory.products.add("p-1")
+        with connected(ServiceAccess(server.base_url, "mk_a", secret)) as home:
+            yield home.client, "p-1"
 
 
 def test_a_label_goes_the_whole_way_and_its_device_is_named(plain):
