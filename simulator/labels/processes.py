@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import multiprocessing
 import os
 import signal
@@ -57,6 +58,7 @@ def _begin(start: Callable[[], Callable[[Any], Any]]) -> None:
     global _do
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started it ends it
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    atexit.register(os._exit, 0)  # the thread is still waiting, and zxing-cpp would complain of objects that it holds
     _do = start()
 
 

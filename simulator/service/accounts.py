@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
@@ -12,7 +11,6 @@ from sqlalchemy import Connection
 from agent.errors import ConfigurationError
 from agent.wire.secret import Secret
 from simulator.service.clock import SettableClock
-from simulator.service.core.client import hash_secret
 from simulator.service.errors import invalid_all
 from simulator.service.ids import IdSource
 from simulator.service.passwords import hash_password
@@ -104,7 +102,6 @@ class Accounts:
         self.quota = quota
         self.own = own
         # No more than there are keys: a key that ends takes its secret along.
-        self._secrets: dict[bytes, Secret] = {}
 
     # --- the first one ----------------------------------------------------------------------------------------
 
@@ -141,20 +138,6 @@ class Accounts:
         )
         raise ConfigurationError([issue], "service")
 
-    def note_secret(self, pair: Keys) -> None:
-        """A pair has come, with its secret."""
-        self._secrets[pair.api_key.encode()] = pair.secret_key
-
-    def secret_of(self, api_key: str) -> Secret | None:
-        """The secret of a key that is good; None for one that came before this start."""
-        key = api_key.encode()
-        own = self.own.secret_key if self.own is not None and self.own.api_key == api_key else None
-        caller, secret = self.callers.get(key), self._secrets.get(key, own)
-        if caller is None or secret is None:
-            return None
-        # A snapshot may have brought back the same key with another secret.
-        return secret if hmac.compare_digest(caller.secret_hash, hash_secret(secret.reveal())) else None
-
     # --- what is in memory ------------------------------------------------------------------------------------
 
     def hold(self, held: AccountCache) -> None:
@@ -185,7 +168,6 @@ class Accounts:
     def end_key(self, api_key: str) -> None:
         """A key is good no longer."""
         self.callers.pop(api_key.encode(), None)
-        self._secrets.pop(api_key.encode(), None)
 
     def account_of(self, api_key: str) -> int:
         """The row of the account that has this key.
@@ -237,8 +219,6 @@ class Accounts:
         self.profiles.show(seq, made.profile)
         self.quota.set_limit(seq, made.stored.quota)
         self.show_callers(callers)
-        for pair in made.stored.keys:
-            self.note_secret(pair)
 
     def add_now(self, name: str, pair: Keys | None = None) -> Keys:
         """An account with one key pair, made here when None.
@@ -258,7 +238,6 @@ class Accounts:
 
         _, callers = self._writer.call(add)
         self.show_callers(callers)
-        self.note_secret(pair)
         return pair
 
     def add_user_now(self, user: WantedUser, account: int | None) -> str:

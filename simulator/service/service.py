@@ -95,7 +95,7 @@ class Service:
         self.waiters, self.feed, self.epochs = Waiters(), Feed(), Epochs()
         self.running_keys = RunningKeys()
         self.passwords = Passwords()
-        self.sessions = Sessions(secure=False)
+        self.sessions = Sessions()
         self.failure_log = FailureLog(log)
         self.started_ms = self.clock.now_ms()
         self.database = Database(config.data_dir)

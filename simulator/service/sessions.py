@@ -99,15 +99,11 @@ class Notice:
 
 
 class Sessions:
-    """The sessions of all browsers.
+    """The sessions of all browsers."""
 
-    Args:
-        secure: the service is reached by https only: the cookie is bound to that, and to this host.
-    """
-
-    def __init__(self, *, secure: bool) -> None:
-        self._name = b"__Host-device-service-session" if secure else b"device-service-session"
-        self._attributes = b"; Path=/; HttpOnly; SameSite=Lax" + (b"; Secure" if secure else b"")
+    def __init__(self) -> None:
+        self._name = b"device-service-session"
+        self._attributes = b"; Path=/; HttpOnly; SameSite=Lax"
         self._key = secrets.token_bytes(32)
         self._sessions: OrderedDict[bytes, Session] = OrderedDict()
         self._notices: OrderedDict[bytes, Notice] = OrderedDict()

@@ -124,3 +124,18 @@ def test_the_program_makes_labels_that_the_library_reads(tmp_path):
         "SIM-000002",
         "SIM-000003",
     ]
+
+
+def test_a_batch_over_processes_says_nothing_else_and_a_kill_leaves_none_of_them(tmp_path):
+    command = [*PROGRAM, "labels", "make", "--product-id", PRODUCT, "--formats", "png", "--out"]
+    done = subprocess.run([*command, tmp_path / "a", "--count", "250"], capture_output=True, check=True, timeout=120)
+    told = done.stderr.decode().splitlines()
+    assert [line for line in told if not line.startswith("labels: ")] == []
+    process = subprocess.Popen([*command, tmp_path / "b", "--count", "2000"], stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    assert process.stderr.readline().startswith("labels: ")
+    process.kill()
+    process.communicate(timeout=30)  # to the end of its output, which every process of the batch has open
+    again = subprocess.run([*command, tmp_path / "b", "--count", "7"], capture_output=True, check=False, timeout=120)
+    assert again.returncode == 2
+    assert b"holds another batch" in again.stderr

@@ -168,7 +168,6 @@ async def add_key(call: Call) -> Answer:
         lambda c: accounts.add_key(c, accounts.find(c, account_id).seq, pair, now_ms),
     )
     service.accounts.show_callers([caller])
-    service.accounts.note_secret(pair)
     return Answer(201, to_json(_key_record(pair, now_ms)), _NO_STORE)
 
 

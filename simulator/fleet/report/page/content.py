@@ -58,7 +58,7 @@ _TONES: Final = {
 }
 _COLUMNS: Final = tuple(column for column in OPERATION_COLUMNS if column.page)
 _DEVICES_SHOWN: Final = 20
-"""Of a fault, in a part that unfolds; ``fault-devices.csv`` has all of them."""
+"""Of a fault, in a part that unfolds; ``run.json`` has all of them."""
 _FINDINGS_SHOWN: Final = 50
 """Of the audit, the gravest; ``findings.csv`` has all that the record has."""
 _NAMED: Final = frozenset({"devices", "devices_not_named"})

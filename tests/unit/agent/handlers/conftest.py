@@ -56,21 +56,6 @@ class FakeControls:
         self.restarts.append(reason)
 
 
-class CountedWaits(threading.Event):
-    """An event whose waits return at once and are counted; it is set at wait number ``set_at``."""
-
-    def __init__(self, set_at: int | None = None) -> None:
-        super().__init__()
-        self.waits: list[float | None] = []
-        self._set_at = set_at
-
-    def wait(self, timeout: float | None = None) -> bool:
-        self.waits.append(timeout)
-        if self._set_at is not None and len(self.waits) >= self._set_at:
-            self.set()
-        return self.is_set()
-
-
 @pytest.fixture
 def controls() -> FakeControls:
     return FakeControls()

@@ -77,10 +77,6 @@ class KeyUsers:
         policy = (b"ratelimit-policy", b'"default";q=%d;w=60' % quota)
         self._limit = Limit(quota, policy, (b"x-ratelimit-limit", b"%d" % quota))
 
-    def share_key_with(self, other: KeyUsers) -> None:
-        """Both are counted together from now on."""
-        self._limiter, self._limit = other._limiter, other._limit
-
     @property
     def refused_share(self) -> float:
         """429s among our requests."""

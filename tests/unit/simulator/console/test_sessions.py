@@ -26,7 +26,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def sessions(clock: Clock) -> Sessions:
-    return Sessions("console-8080", secure=False, now_s=clock)
+    return Sessions("console-8080", now_s=clock)
 
 
 def headers(cookie: str | None, host: str = HOST) -> dict[bytes, bytes]:
@@ -69,12 +69,9 @@ def test_a_session_is_good_for_the_host_that_it_came_to_alone(sessions):
     assert sessions.find(headers(cookie, "rebound.example:8080")) is None
 
 
-def test_the_cookie_is_for_this_site_and_no_script_alone(sessions, clock):
+def test_the_cookie_is_for_this_site_and_no_script_alone(sessions):
     cookie = sessions.open(sessions.make_link(), HOST)
     assert {"HttpOnly", "SameSite=Strict", "Path=/"} <= set(cookie.split("; "))
-    assert "Secure" not in cookie
-    secure = Sessions("c", secure=True, now_s=clock)
-    assert "Secure" in secure.open(secure.make_link(), HOST).split("; ")
 
 
 def test_the_oldest_session_makes_room_and_so_does_the_oldest_link(sessions):
@@ -107,16 +104,16 @@ def test_each_session_has_a_value_of_its_own_for_its_pages(sessions):
 
 
 def test_a_session_in_a_data_folder_is_there_after_a_restart_with_the_same_value_for_its_pages(tmp_path, clock):
-    before = Sessions("c", secure=False, now_s=clock, file=SessionFile(tmp_path))
+    before = Sessions("c", now_s=clock, file=SessionFile(tmp_path))
     cookie = before.open(before.make_link(), HOST)
-    after = Sessions("c", secure=False, now_s=clock, file=SessionFile(tmp_path))
+    after = Sessions("c", now_s=clock, file=SessionFile(tmp_path))
     assert after.find(headers(cookie)) == before.find(headers(cookie)) is not None
     after.end(headers(cookie))
-    assert Sessions("c", secure=False, now_s=clock, file=SessionFile(tmp_path)).find(headers(cookie)) is None
+    assert Sessions("c", now_s=clock, file=SessionFile(tmp_path)).find(headers(cookie)) is None
 
 
 def test_what_is_kept_opens_nothing_and_is_for_its_owner_alone(tmp_path, clock):
-    sessions = Sessions("c", secure=False, now_s=clock, file=SessionFile(tmp_path))
+    sessions = Sessions("c", now_s=clock, file=SessionFile(tmp_path))
     cookie = sessions.open(sessions.make_link(), HOST)
     file = tmp_path / NAME
     assert file.stat().st_mode & 0o777 == 0o600
@@ -128,11 +125,11 @@ def test_what_is_kept_opens_nothing_and_is_for_its_owner_alone(tmp_path, clock):
 @pytest.mark.parametrize("content", [b"", b"{", b"[1]", b'[{"hash": "a"}]', b"\xff", b"{}", b"null"])
 def test_a_file_that_cannot_be_read_holds_no_session_and_is_written_anew(tmp_path, clock, content):
     (tmp_path / NAME).write_bytes(content)
-    sessions = Sessions("c", secure=False, now_s=clock, file=SessionFile(tmp_path))
+    sessions = Sessions("c", now_s=clock, file=SessionFile(tmp_path))
     cookie = sessions.open(sessions.make_link(), HOST)
-    assert Sessions("c", secure=False, now_s=clock, file=SessionFile(tmp_path)).find(headers(cookie)) is not None
+    assert Sessions("c", now_s=clock, file=SessionFile(tmp_path)).find(headers(cookie)) is not None
 
 
 def test_a_folder_that_takes_nothing_costs_the_sessions_of_the_next_start_alone(tmp_path, clock):
-    sessions = Sessions("c", secure=False, now_s=clock, file=SessionFile(tmp_path / "gone"))
+    sessions = Sessions("c", now_s=clock, file=SessionFile(tmp_path / "gone"))
     assert sessions.find(headers(sessions.open(sessions.make_link(), HOST))) is not None
