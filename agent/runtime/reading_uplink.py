@@ -42,16 +42,18 @@ class _Batch:
         key: of the whole.
         rows: what is left of it, in its order.
         begins_at: so many of it are done already.
-        sent: the smallest number of ``rows`` that were sent and not answered; 0 when none were.
+        sent: how many of ``rows`` were sent and not answered, each number once: one of these is what may be stored.
+        probe: so many go next, to find out which of ``sent`` it is; 0 for as many as the link carries.
     """
 
     key: str
     rows: tuple[int, ...]
     begins_at: int = 0
-    sent: int = 0
+    sent: tuple[int, ...] = ()
+    probe: int = 0
 
     @classmethod
-    def of(cls, readings: Sequence[StoredReading], *, sent: int = 0) -> _Batch:
+    def of(cls, readings: Sequence[StoredReading], *, sent: tuple[int, ...] = ()) -> _Batch:
         """These together."""
         key = readings[0].idempotency_key if len(readings) == 1 else batch_key(readings)
         return cls(key, tuple(stored.key for stored in readings), sent=sent)
@@ -64,7 +66,7 @@ class _Batch:
     @property
     def wire_key(self) -> BatchKey:
         """What is left has a key of its own, which names where it begins."""
-        return BatchKey(f"{self.key}+{self.begins_at}" if self.begins_at else self.key, was_sent=self.sent > 0)
+        return BatchKey(f"{self.key}+{self.begins_at}" if self.begins_at else self.key, was_sent=bool(self.sent))
 
     def without_first(self, count: int) -> _Batch | None:
         """The fate of so many is known; None when nothing is left."""
@@ -73,7 +75,7 @@ class _Batch:
 
     def to_json(self) -> str:
         """For the journal."""
-        return json.dumps([self.key, self.rows, self.begins_at, self.sent])
+        return json.dumps([self.key, self.rows, self.begins_at, self.sent, self.probe])
 
     @classmethod
     def from_json(cls, text: str) -> _Batch:
@@ -82,8 +84,8 @@ class _Batch:
         Raises:
             ValueError, TypeError: it is none.
         """
-        key, rows, begins_at, sent = json.loads(text)
-        return cls(str(key), tuple(map(int, rows)), int(begins_at), int(sent))
+        key, rows, begins_at, sent, probe = json.loads(text)
+        return cls(str(key), tuple(map(int, rows)), int(begins_at), tuple(map(int, sent)), int(probe))
 
 
 class ReadingUplink(Actor):
@@ -224,7 +226,8 @@ class ReadingUplink(Actor):
         if self._batch is None:
             # What an earlier process may have sent alone goes alone again, so that its own key counts.
             found = [stored for stored in found if stored.key <= self._singly_to][:1] or found
-        part = found[: self._size.fit(map(_size_bytes, found))]
+        probe = self._batch.probe if self._batch is not None else 0
+        part = found[: probe or self._size.fit(map(_size_bytes, found))]
         batch = self._remember(part) if goes_together else None
         began_s = self._clock.now().monotonic_s
         try:
@@ -237,7 +240,12 @@ class ReadingUplink(Actor):
         if outcome.server_time is not None:
             self._on_server_time(outcome.server_time)
         if outcome.earlier_is_stored and batch is not None:
-            part = self._outbox.again(batch.rows[: batch.sent])
+            others = tuple(count for count in batch.sent if count != len(part)) or (len(part),)
+            if len(others) > 1:
+                # One of them is stored: the same once more is answered as it was, and another is told apart.
+                self._batch = replace(batch, sent=others, probe=min(others))
+                return True
+            part = self._outbox.again(batch.rows[: others[0]])
             outcome = SendOutcome(tuple(stored.key for stored in part))
         for key, reason in outcome.refused.items():
             text = f"reading={key} was refused for good and is set aside: {reason}"
@@ -246,7 +254,7 @@ class ReadingUplink(Actor):
         known = {*outcome.delivered, *outcome.refused}
         if self._batch is not None:
             left = [stored for stored in part if stored.key not in known]
-            self._batch = _Batch.of(left, sent=len(left)) if left else self._batch.without_first(len(part))
+            self._batch = _Batch.of(left, sent=(len(left),)) if left else self._batch.without_first(len(part))
         is_all = not again and len(part) == waiting < self._batch_size
         return bool(known) and not is_all
 
@@ -265,7 +273,7 @@ class ReadingUplink(Actor):
         What goes alone among few is not written down: the next process sends each of those that it finds alone.
         """
         batch = self._batch or _Batch.of(part)
-        self._batch = replace(batch, sent=min(batch.sent or len(part), len(part)))
+        self._batch = replace(batch, sent=tuple(dict.fromkeys((*batch.sent, len(part)))))
         text = self._batch.to_json()
         if text != self._noted and not (batch.is_alone and self._outbox.stats().rows <= _RESENT_SINGLY // 2):
             self._journal.put_setting(IN_FLIGHT, text)

@@ -82,7 +82,7 @@ def status(bench: AgentBench) -> str:
 @pytest.fixture(params=["complete", "plain", "plain without results"])
 def card(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Card]:
     base, _, without = request.param.partition(" ")
-    wanted = profile(base, results="404_html") if without else profile(base)
+    wanted = profile(base, results="none") if without else profile(base)
     with running_as(wanted, clock=SystemClock(), api_key=API_KEY, secret_key=Secret(SECRET_KEY)) as service:
         made = Card(tmp_path, service, SENSOR + door(tmp_path))
         yield made

@@ -135,7 +135,7 @@ def test_after_a_crash_the_batch_of_unknown_fate_is_sent_again_as_it_was():
     bench.put(1.0, 2.0)
     bench.clock.advance(2)
     bench.driven.process_all()
-    assert json.loads(bench.store.settings[IN_FLIGHT])[1:] == [[1, 2], 0, 2]
+    assert json.loads(bench.store.settings[IN_FLIGHT])[1:] == [[1, 2], 0, [2], 0]
     bench.put(3.0)
     bench.start()
     bench.run(60)
