@@ -59,8 +59,9 @@ def _hidden_from_user(subject: InstalledProgram) -> Finding | None:
 
 def _owned_by_strangers(subject: InstalledProgram, paths: list[Path]) -> Finding | None:
     state = _status(subject.config.state_dir)
-    users = {0, subject.user_id, *([state.st_uid] if state else ())}
-    groups = {0, os.getegid(), *([state.st_gid] if state else ())}
+    unit_user, unit_groups = subject.user or (0, frozenset())
+    users = {0, subject.user_id, unit_user, *([state.st_uid] if state else ())}
+    groups = {0, os.getegid(), *unit_groups, *([state.st_gid] if state else ())}
     for path in paths:
         status = path.stat()
         if status.st_uid not in users:
