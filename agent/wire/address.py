@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import re
 from typing import Final
@@ -37,13 +38,17 @@ def host_and_port(text: str) -> tuple[str, int | None]:
     Raises:
         ValueError: it is no such address.
     """
-    try:
+    with contextlib.suppress(ValueError):
         return read_host(text), None
-    except ValueError:
+    advice = f"{text!r} is no address; write it as HOST or HOST:PORT, with IPv6 as [ADDRESS]:PORT"
+    try:
         parts = urlsplit(f"//{text}")
-    if not parts.hostname or parts.path or parts.query or parts.fragment or parts.username or parts.port is None:
-        raise ValueError(f"{text!r} is no address; write it as HOST or HOST:PORT, with IPv6 as [ADDRESS]:PORT")
-    return read_host(parts.hostname), parts.port
+        port = parts.port
+    except ValueError:
+        raise ValueError(advice) from None
+    if not parts.hostname or parts.path or parts.query or parts.fragment or parts.username or port is None:
+        raise ValueError(advice)
+    return read_host(parts.hostname), port
 
 
 def authority(host: str, port: int) -> str:

@@ -170,7 +170,7 @@ class TestInitOverMqtt:
         assert loaded.mqtt is not None
         assert loaded.mqtt.tls is tls
 
-    @pytest.mark.parametrize("broker", ["a:b", "mqtt://x", "u@x", "x/y"])
+    @pytest.mark.parametrize("broker", ["a:b", "a:99999", "[::1", "mqtt://x", "u@x", "x/y"])
     def test_what_is_no_address_of_a_broker_is_refused(self, folder, broker):
         refused = run("init", "--dir", str(folder), "--transport", "mqtt", "--broker", broker, "--device-id", "d1")
         assert refused.exit_code == 2
