@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from agent.adapters.store.journal_rows import JournalRows
-from agent.adapters.store.outbox_rows import OutboxRows
+from agent.adapters.store.outbox_rows import EncodedReading, OutboxRows
 from agent.core.commands import HandlerRule
 from agent.core.values import Contract, SendOutcome
 from agent.runtime import intake
@@ -37,14 +38,22 @@ def forgets_what_is_over() -> None:
 
 
 def deletes_one_more() -> None:
-    """An outbox that deletes the reading after the delivered ones as well."""
-    settle = OutboxRows.settle
+    """An outbox that deletes the reading after the delivered ones as well, be it there already or the next to come."""
+    settle, accept = OutboxRows.settle, OutboxRows.accept
+    greed: set[int] = set()
 
     def greedy(self: OutboxRows, outcome: SendOutcome) -> None:
-        more = (max(outcome.delivered) + 1,) if outcome.delivered else ()
-        settle(self, replace(outcome, delivered=(*outcome.delivered, *more)))
+        greed.update(key + 1 for key in outcome.delivered[-1:])
+        settle(self, replace(outcome, delivered=(*outcome.delivered, *greed)))
+
+    def still_greedy(self: OutboxRows, drafts: Sequence[EncodedReading]) -> int:
+        refused = accept(self, drafts)
+        if drafts:
+            settle(self, SendOutcome(delivered=tuple(greed)))
+        return refused
 
     OutboxRows.settle = greedy  # type: ignore[method-assign]
+    OutboxRows.accept = still_greedy  # type: ignore[method-assign]
 
 
 def sends_under_new_keys() -> None:
