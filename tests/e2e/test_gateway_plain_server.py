@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import secrets
+import shutil
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,12 +17,14 @@ from typing import Any
 import pytest
 import yaml
 
+from agent.adapters.sqlite_store import FILE_NAME
+from agent.core.triage import FIRST_CONTACT, lacks_time
 from agent.wire.times import to_rfc3339
 from gateway.devices.token_file import FILE_NAME as TOKENS
 from gateway.devices.token_file import DeviceTokenFile
 from gateway.devices.tokens import make_token
 from simulator.children import ChildProcess, Children, program_path
-from tests.e2e.agent_bench import AgentProcess
+from tests.e2e.agent_bench import AgentProcess, wait_until
 from tests.mosquitto import Mosquitto
 
 pytestmark = pytest.mark.long
@@ -179,6 +184,16 @@ class Bench:
         self.agents[-1].wait_for("agent=ready")
         return self.agents[-1]
 
+    def has_first_contact(self) -> bool:
+        """Whether the device's journal holds when its first contact was, on the service's clock."""
+        copy = self.folder / "copy"
+        copy.mkdir(exist_ok=True)
+        for name in (f"{FILE_NAME}-wal", FILE_NAME):  # a running agent keeps the file to itself
+            shutil.copyfile(self.folder / "state" / name, copy / name)
+        with contextlib.closing(sqlite3.connect(copy / FILE_NAME)) as journal:
+            found = journal.execute("SELECT value FROM setting WHERE name = ?", (FIRST_CONTACT,)).fetchone()
+        return found is not None and not lacks_time(found[0])
+
 
 @pytest.fixture
 def make_bench(start_mosquitto: Callable[..., Mosquitto], tmp_path: Path) -> Iterator[Callable[..., Bench]]:
@@ -244,7 +259,7 @@ def test_a_command_that_is_listed_once_reaches_a_device_that_was_away(make_bench
     bench.start_agent().terminate()
     bench.start_gateway()
     agent = bench.start_agent()
-    server.wait_until(lambda: server.looks > 1, "the gateway asked")
+    wait_until(bench.has_first_contact)  # what was sent before is history, which a fresh device does not run
     server.send("there")
     server.wait_until(lambda: "there" in server.results, "it ran")
     agent.terminate()
