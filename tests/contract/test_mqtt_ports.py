@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agent.core.values import Report, StoredReading
-from agent.errors import Offline, RateLimited, Refused, TransportError
+from agent.errors import Offline, RateLimited, Refused, TransportError, Unanswered
 from agent.wire import topics
 from agent.wire.mqtt_messages import Notice, Receipt, Refusal, encode
 from tests.contract.mqtt_device_running import RunningDevice
@@ -237,7 +237,7 @@ class TestReadings:
         gateway.wait_until(lambda: bool(gateway.readings))
         broker.kill()
         thread.join(SOON_S)
-        assert isinstance(errors[0], Offline)
+        assert isinstance(errors[0], Unanswered)
 
     def test_a_quota_hint_holds_readings_back_and_lets_results_through(self, gateway, connect):
         device = connect()

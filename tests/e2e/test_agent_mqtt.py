@@ -235,8 +235,9 @@ credentials = read_credentials(config.auth, {})
 with open_client(config, credentials) as client:
     nothing = lambda *_: None
     parts = LinkParts(*[nothing for _ in fields(LinkParts)])
-    journal = SimpleNamespace(setting=nothing, put_setting=nothing)
-    make_links(config, credentials, client, replace(parts, journal=journal))
+    journal = SimpleNamespace(setting=nothing, put_setting=nothing, known=nothing)
+    own = SimpleNamespace(instance="1-a", read=nothing, is_older=nothing)
+    make_links(config, credentials, client, replace(parts, journal=journal, instance=own))
 print([name for name in ("httpx", "paho") if name in sys.modules])
 """
 
