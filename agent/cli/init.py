@@ -94,7 +94,9 @@ def init(
     allow_secret_key_on_device: bool,
     force: bool,
 ) -> None:
-    """Write a configuration, and files of mode 600 for the keys, or for the device token with MQTT.
+    """Write a configuration, and files for the keys, or for the device token with MQTT.
+
+    Their mode is 600, or 640 with the group device-agent where root writes them.
 
     On a terminal it asks for what is not given; the keys are typed unseen and never appear on a command line.
     """

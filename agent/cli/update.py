@@ -40,9 +40,9 @@ def update(*, path: Path, again: bool, wait: bool) -> None:
     """Install a signed release beside the running one; keep it only if it proves itself.
 
     The release is checked (signature, content, version, architecture), unpacked and started. It is kept when the
-    service is ready, has had an exchange with the server, and stays well for the probation, and when the doctor finds
-    nothing that it did not find before. Else the version before runs again by itself. Run it as root; the agent must
-    have been installed by the Debian package (docs/install.md).
+    service is ready, has had an exchange with the server, stays well for the probation, and each handler and sensor
+    that worked before works. Else the version before runs again by itself. Run it as root; the agent must have been
+    installed by the Debian package (docs/install.md).
 
     Exit codes: 0 kept or already installed, 1 refused or taken back, 2 usage.
     """

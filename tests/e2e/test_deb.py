@@ -254,13 +254,15 @@ def updates(machine, packages, tmp_path) -> Iterator[Updates]:
 
 
 def test_a_release_proves_itself_and_stays_and_a_bad_one_goes_back(machine, packages, updates, tmp_path):
-    # Kept: another version runs, from its own folder, and the command says so.
+    # Kept: another version runs, from its own folder. What root types is the package's still.
+    packaged = machine.run("device-agent", "--version")
     good = release_of(packages, tmp_path, "9.0.0", updates.key)
     record = updates.send(good)
     log = machine.ask("journalctl", "--no-pager", "--output=cat", "--unit=device-agent-*")
     assert record.status == "succeeded", (record, log)
     assert updates.runs() == "9.0.0"
-    assert machine.run("device-agent", "--version").split()[-1] == "9.0.0"
+    assert machine.as_user("device-agent", "device-agent", "--version").split()[-1] == "9.0.0"
+    assert machine.run("device-agent", "--version") == packaged
     assert "already_installed" in str(updates.send(good))
 
     # Taken back: the version before runs again by itself, and answers.
@@ -319,10 +321,14 @@ def test_two_commands_lead_from_a_bare_system_to_the_first_command(machine, pack
         journey.ping(device.device_id)
         assert '"failed"' not in machine.ask("device-agent", "doctor", "--json")
 
-        # Enrolled again it is the same device, and goes on.
+        # A code for new devices does not replace its token; with --replace the operator says that it is this one.
         again = json.loads(journey.run("devices", "invite", "--json", *terms))["code"]
+        assert "holds a valid token" in machine.ask("device-agent", "enroll", url, again)
+        journey.ping(device.device_id)
+        again = json.loads(journey.run("devices", "invite", "--replace", "--json", *terms))["code"]
         assert "kept /etc/device-agent/config.yaml" in machine.run("device-agent", "enroll", url, again)
         journey.ping(device.device_id)
+        assert [each.device_id for each in journey.client.devices()] == [device.device_id]
 
 
 def test_the_gateway_has_a_package_too(machine, packages):

@@ -41,7 +41,7 @@ pytestmark = pytest.mark.long
 
 DASHBOARD: Final = Path(__file__).parents[2] / "configs" / "grafana" / "fleet.json"
 API_KEY, SECRET_KEY = "mk_prometheus", "msk_prometheus_0123456789"
-KILLED_AT_S: Final = 9
+KILLED_AT_S: Final = 13
 SCENARIO: Final[dict[str, Any]] = {
     "scenario": "watched",
     "seed": 5,
@@ -50,10 +50,10 @@ SCENARIO: Final[dict[str, Any]] = {
     "fleet": {"devices": 8, "models": [{"telemetry": {"every_s": 1}}]},
     "commands": [{"payload": {"command": "ping"}, "rate_per_s": 4}],
     "phases": [
-        {"name": "ramp", "kind": "ramp", "duration_s": 3},
-        {"name": "hold", "kind": "hold", "duration_s": 9},
+        {"name": "ramp", "kind": "ramp", "duration_s": 6},
+        {"name": "hold", "kind": "hold", "duration_s": 10},
     ],
-    "faults": [{"kind": "disconnect_storm", "name": "half-gone", "at_s": 4, "duration_s": 4, "share": 0.5}],
+    "faults": [{"kind": "disconnect_storm", "name": "half-gone", "at_s": 7, "duration_s": 5, "share": 0.5}],
     "drain_s": 20,
 }
 
@@ -169,7 +169,7 @@ def test_quantiles_of_prometheus_are_those_of_the_run_to_a_quarter(run, quantile
 
 
 def test_prometheus_sees_phases_and_faults_while_they_are_under_way(run):
-    for what, name, begin_s, end_s in (("phase", "ramp", 0, 3), ("fault", "half-gone", 4, 8)):
+    for what, name, begin_s, end_s in (("phase", "ramp", 0, 6), ("fault", "half-gone", 7, 12)):
         [found] = run.server.ask_range(f'fleet_{what}_active{{{what}="{name}"}} == 1', run.begin_s, run.end_s)
         seen_s = float(found["values"][-1][0]) - float(found["values"][0][0])
         # Read once a second, some seconds later than it was: an instant more or less at both ends.

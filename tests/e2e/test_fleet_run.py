@@ -341,7 +341,8 @@ def test_faults_of_the_network_are_made_under_pure_load_too(service, tmp_path):
     outcomes = record.operations["http.sensor_data"]
     assert outcomes["refused"].count >= 10
     assert outcomes["transport"].count >= 10
-    assert not any("rate was not kept" in reason for reason in record.verdict.sentences), record.verdict
+    # What the faults refused or cut was sent; on a busy machine the one on its way when a fault begins may not be.
+    assert record.health.intended - record.health.sent <= 2, record.verdict
     assert record.audit is not None
     assert record.audit.readings is not None
     assert record.audit.readings.lost == record.audit.readings.unknown == 0

@@ -60,7 +60,8 @@ def test_status_doctor_and_diagnostics_of_a_full_outbox_need_little_memory(bench
     assert "MemoryHigh=96M" in SYSTEMD.read_text()
     agent = bench.start()
     before_kb = peak_kb(agent.pid)
-    for arguments in (["status", "--json"], ["doctor", "--offline"], ["diagnostics"]):
+    bundle_dir = ["--dir", str(bench.config.parent)]
+    for arguments in (["status", "--json"], ["doctor", "--offline"], ["diagnostics", *bundle_dir]):
         shown, peak = run(bench, *arguments)
         assert peak < most_kb, arguments
         if arguments[0] == "status":

@@ -155,15 +155,16 @@ def test_installed_as_documented_it_gets_ready_works_keeps_its_keys_to_itself_an
     assert device.do(command="ping", echo="hello").result["echo"] == "hello"
     machine.wait_until(lambda: list(device.bench.client.sensor_data(device.bench.device_id)), "a reading arrives")
 
-    # The agent has its keys from systemd's memory; on the disk they are root's, and nobody else gets at either.
+    # The agent has its keys from systemd's memory. On the disk only root changes them, and nobody else gets at either.
+    key, credential = "/etc/device-agent/secret_key", f"/run/credentials/{UNIT}/secret_key"
     digest = hashlib.sha256(SECRET_KEY.encode()).hexdigest()
-    assert machine.as_user("device-agent", "sha256sum", f"/run/credentials/{UNIT}/secret_key").startswith(digest)
-    for user, path in (
-        ("device-agent", "/etc/device-agent/secret_key"),
-        ("nobody", "/etc/device-agent/secret_key"),
-        ("nobody", f"/run/credentials/{UNIT}/secret_key"),
-    ):
-        assert "Permission denied" in machine.as_user(user, "cat", path)
+    assert machine.as_user("device-agent", "sha256sum", credential).startswith(digest)
+    assert machine.run("stat", "--format=%U:%G %a", key) == "root:device-agent 640"
+    for path in (key, credential):
+        assert "Permission denied" in machine.as_user("nobody", "sha256sum", path)
+    for change in (f"echo x > {key}", f"mv {key} {key}.old", f"rm -f {key}"):
+        assert "Permission denied" in machine.as_user("device-agent", "sh", "-c", change)
+    assert machine.run("sha256sum", key).startswith(digest)
     pid = device.main_pid()
     for place in ("environ", "cmdline"):
         assert SECRET_KEY not in machine.run("cat", f"/proc/{pid}/{place}")

@@ -40,7 +40,8 @@ def judge(answer: HttpAnswer) -> Answer:
     is_good = answer.status in _GOOD and (not body or _GOOD_JSON.match(body))
     if not is_good or "html" in headers.get("content-type", "").lower():
         response = httpx.Response(answer.status, headers=headers, content=body)
-        raise_for_status(response, body, source=SOURCE, redact=redact)
+        # Who loads a server knows whose pages these are: there is no captive portal between, and the status decides.
+        raise_for_status(response, body, source=SOURCE, redact=redact, page_is_meant=True)
     return Answer(answer.status, headers, body, SOURCE)
 
 

@@ -302,17 +302,18 @@ def _traced_bytes(devices: int) -> int:
     return size
 
 
-def test_a_web_page_in_place_of_an_answer_is_a_captive_portals_and_no_reading_is_taken_as_delivered():
+@pytest.mark.parametrize(("status", "outcome"), [(200, OutcomeClass.OK), (400, OutcomeClass.REFUSED)])
+def test_a_web_page_means_what_its_status_says(status, outcome):
     def answer(request):
-        html = (200, {"content-type": "text/html"}, b"<html>Sign in</html>")
+        html = (status, {"content-type": "text/html"}, b"<html>Done</html>")
         return html if request.method == "POST" else NOTHING
 
     bench = Bench(devices=5, answer=answer)
     bench.switch_on()
     bench.run(290)
-    assert bench.written("readings_accepted") == []
+    assert bool(bench.written("readings_accepted")) is (status == 200)
     readings = [told for told in bench.observer.exchanges if told.operation == "http.sensor_data"]
-    assert {told.outcome for told in readings} == {OutcomeClass.UNEXPECTED}
+    assert {told.outcome for told in readings} == {outcome}
 
 
 @pytest.mark.parametrize("wall_off_s", [0.0, -86_400.0])
