@@ -54,8 +54,8 @@ def _unit_credentials(subject: InstalledProgram) -> Finding:
         if credential.name not in there and not credential.is_optional:
             name, path = credential.name, subject.path(credential.paths[0])
             fix = (
-                f"create it (mode 600, root), or take LoadCredential={name} out in a drop-in: "
-                f"systemctl edit {subject.name}"
+                f"create it (mode 640, root, the group of the program's user), or take LoadCredential={name} out in a "
+                f"drop-in: systemctl edit {subject.name}"
             )
             cause = f"{path} does not exist, and systemd does not start the unit without it"
             return failed(f"it hands over {names}", cause, fix)
