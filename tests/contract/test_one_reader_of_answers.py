@@ -61,11 +61,14 @@ def headers_of(kind: str | None) -> dict[str, str]:
 
 
 def agents_client(status: int, kind: str | None, body: bytes) -> DeviceClient:
-    """A client whose first answer this is; whatever it asks beside is not found."""
+    """A client whose first answer this is; what it asks beside shows that a web page is the service's own.
+
+    A fleet takes each page for that: it knows which server it loads.
+    """
     answers = iter([httpx.Response(status, headers=headers_of(kind), content=body)])
 
     def answer(_request: httpx.Request) -> httpx.Response:
-        return next(answers, httpx.Response(503, content=b""))
+        return next(answers, httpx.Response(200, json=[]))
 
     transport = httpx.MockTransport(answer)
     return DeviceClient("http://service", KeyPair("mk_a", Secret("msk_a")), transport=transport)
@@ -92,7 +95,8 @@ def test_an_answer_to_a_reading_means_the_same_to_both(kind):
     assert differing == []
 
 
-@pytest.mark.parametrize("kind", TYPES, ids=str)
+# A list as a web page is never the service's for an agent, and is read by a fleet.
+@pytest.mark.parametrize("kind", [kind for kind in TYPES if kind != "text/html"], ids=str)
 def test_a_list_of_commands_means_the_same_to_both(kind):
     differing = []
     for status, body in product((200, 404, 500), LISTS):
