@@ -18,6 +18,7 @@ import paho.mqtt.client as paho
 from tests.ports import free_port
 
 START_S = 60.0
+END_S = 15.0
 
 
 def find_mosquitto() -> str | None:
@@ -94,10 +95,11 @@ class Mosquitto:
         process, self._process = self._process, None
         if process is None:
             return
-        if kill:
-            process.kill()
-        else:
+        if not kill:
             process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):  # it may miss a signal that comes while it starts
+                process.wait(END_S)
+        process.kill()
         process.wait(START_S)
 
 
