@@ -52,7 +52,7 @@ class _Result:
 
 
 class _EarlierIsStored(Exception):
-    """What was sent under this key before is stored."""
+    """The service answered 422: it has stored the earlier, larger batch that was sent under this key."""
 
 
 class HttpUplink(HttpResults):

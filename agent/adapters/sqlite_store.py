@@ -344,7 +344,7 @@ class SqliteStore:
             raise explain(error, self.path) from error
 
     def status(self) -> StoreStatus:
-        """What it holds, for people."""
+        """Counts of journal and outbox, for `status` and diagnostics."""
         with self.looking():
             return status_of(self._db, self.path, self.outbox.stats())
 

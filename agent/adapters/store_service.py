@@ -245,7 +245,7 @@ class StoreService:
         return cast("_T", request.result)
 
     def status(self, within_s: float = 2.0) -> StoreStatus | None:
-        """What it holds, for people; None when the store does not answer in time."""
+        """Counts of journal and outbox; None when the store does not answer in time."""
         request = Request(lambda store: store.status(), writes=False)
         with self._changed:
             if self._closing or self._store is None:

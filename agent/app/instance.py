@@ -45,7 +45,7 @@ def count_start(journal: Journal) -> int:
 
 
 class OwnInstance:
-    """What the other side and this state say of this start. Thread-safe.
+    """Detects an older state directory, or a second agent of the same device. Thread-safe.
 
     Args:
         journal: loses its claim to know all when the state turns out to be older.

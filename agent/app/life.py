@@ -123,7 +123,7 @@ class ProgramLife(ABC):
         """Read the configuration again and put into force what can be changed in a running program."""
 
     def _store_status(self) -> StoreStatus | None:
-        """What the store holds now; None where that is not written."""
+        """Counts of the store for the status file; None for a program that has no store."""
         return None
 
     def _packages(self) -> Mapping[str, str]:

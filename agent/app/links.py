@@ -55,7 +55,7 @@ class LinkParts:
         on_connected: the other side is there again: back-offs have lost their reason. Called from another thread.
         found: the outbox as the earlier process left it.
         started: when this process began.
-        instance: this start, which the other side is told, and which reads what it answers.
+        instance: sent with each request as `Agent-Instance`; reads `Agent-Conflict` of the answers.
         on_crash: see :class:`~agent.threads.WatchedThread`.
     """
 

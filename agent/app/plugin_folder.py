@@ -66,7 +66,7 @@ def plugin_folder(path: Sequence[str] = sys.path) -> Path:
 
 
 def installed(folder: Path) -> dict[str, Distribution]:
-    """What is in the folder, by name."""
+    """The installed packages of the plug-in folder by their normalized names."""
     return _distributions([str(folder)])
 
 

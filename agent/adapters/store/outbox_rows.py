@@ -193,7 +193,7 @@ class OutboxRows:
         self._gaps.forget_memory()
 
     def found(self) -> FoundOutbox:
-        """What an earlier process left; to be asked before anything is put or settled."""
+        """The outbox as the earlier process left it; call it before anything is put or settled."""
         moments = [
             Moment(*row)
             for row in self._db.execute(

@@ -109,7 +109,7 @@ class Buffer:
 
     @property
     def unsaved(self) -> Gap | None:
-        """What would be lost if the process ended now; None for nothing."""
+        """The readings that only memory holds, as a gap that a crash would leave; None when there are none."""
         if not self.drafts:
             return None
         return Gap(DropReason.UNSAVED, len(self.drafts), self.drafts[0].at, self.drafts[-1].at)

@@ -119,7 +119,7 @@ class StoreStatus:
 
 
 def read_status(path: Path, *, last: int = 10) -> StoreStatus | None:
-    """What the store at ``path`` holds, while no agent uses it; None when there is none yet.
+    """Counts of the store at ``path``, while no agent uses it; None when there is none yet.
 
     Raises:
         StorageError: it cannot be read now; the text names the fix.
