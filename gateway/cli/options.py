@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from agent.adapters.files import replace_file
 from agent.cli.options import config_option_of, file_to_load
 from agent.config.load import load_model
+from agent.process.identity import as_owner_of
+from agent.terminal import unescaped
 
 if TYPE_CHECKING:
+    from qrcode import QRCode
+
     from gateway.config import GatewayConfig, LoadedGateway
 
 DEFAULT_PATH: Final = Path("/etc/device-gateway/config.yaml")
@@ -53,3 +60,34 @@ def load_without_keys(config_path: Path) -> GatewayConfig:
 
     path = file_to_load(config_path, DEFAULT_PATH, PREFIX)
     return load_model(GatewayConfig, path, os.environ, PREFIX, lambda _values, _environ: [])[0]
+
+
+def print_qr(text: str) -> None:
+    """The QR symbol of a text, drawn for a terminal."""
+    symbol = _symbol(text)
+    out = unescaped(sys.stdout)
+    is_terminal = sys.stdout.isatty()
+    # Scanners dislike a light symbol on dark ground: on a terminal its own colours are set, elsewhere blocks are light.
+    symbol.print_ascii(out=out, tty=is_terminal, invert=not is_terminal)
+
+
+def write_qr(path: Path, text: str) -> None:
+    """The QR symbol of a text as a PNG file, mode 600.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    from qrcode.image.pure import PyPNGImage
+
+    buffer = io.BytesIO()
+    _symbol(text).make_image(image_factory=PyPNGImage).save(buffer)
+    as_owner_of(path, lambda: replace_file(path, buffer.getvalue(), 0o600))
+
+
+def _symbol(text: str) -> QRCode[Any]:
+    import qrcode
+
+    symbol: QRCode[Any] = qrcode.QRCode(error_correction=qrcode.constants.ERROR_CORRECT_M)
+    symbol.add_data(text.encode())
+    symbol.make(fit=True)
+    return symbol

@@ -20,9 +20,8 @@ import yaml
 from agent.adapters.sqlite_store import FILE_NAME
 from agent.core.triage import FIRST_CONTACT, lacks_time
 from agent.wire.times import to_rfc3339
-from gateway.devices.token_file import FILE_NAME as TOKENS
-from gateway.devices.token_file import DeviceTokenFile
-from gateway.devices.tokens import make_token
+from gateway.tokens import FILE_NAME as TOKENS
+from gateway.tokens import Tokens, make_token
 from simulator.children import ChildProcess, Children, program_path
 from tests.e2e.agent_bench import AgentProcess, wait_until
 from tests.mosquitto import Mosquitto
@@ -146,8 +145,8 @@ class Bench:
         state = folder / "gateway"
         state.mkdir(mode=0o700)
         token = make_token(secrets.token_bytes)
-        with DeviceTokenFile(state / TOKENS) as file:
-            file.issue({"d1": token}, time.time())
+        with Tokens(state / TOKENS) as tokens:
+            tokens.issue({"d1": token})
         for name, text in {"token": token.token.reveal(), "api_key": "mk_1", "secret_key": "msk_1"}.items():
             (folder / name).write_text(text)
             (folder / name).chmod(0o600)
@@ -157,8 +156,7 @@ class Bench:
             "state_dir": str(state),
             "http": {"enabled": False},
             "mqtt": {"enabled": True, "port": broker.port},
-            "commands": {"fast_s": 0.5, "idle_s": 1, "reconcile_s": 5},
-            "readings": {"gather_s": 0.1},
+            "commands": {"poll_s": 0.5, "reconcile_s": 5},
             "metrics": {"enabled": False},
         }
         (folder / "gateway.yaml").write_text(yaml.safe_dump(config))

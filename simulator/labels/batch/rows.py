@@ -15,7 +15,7 @@ from typing import Final
 
 import yaml
 
-from gateway.devices.spreadsheets import spoiled
+from gateway.devices import spoiled
 from simulator.labels.errors import BadRows, LabelError
 
 COLUMNS: Final = ("device_identifier", "product_id", "name")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import secrets
-import sys
 import time
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -17,8 +16,11 @@ from agent.cli.options import configuration_faults_end_it, json_option, print_js
 from agent.error_text import bounded
 from agent.exit_codes import EXIT_CHECK_FAILED
 from agent.process.identity import as_owner_of
-from agent.terminal import unescaped
-from gateway.cli.options import gateway_config_option, load_without_keys, read_duration
+from gateway.cli.options import gateway_config_option, load_without_keys, print_qr, read_duration, write_qr
+
+if TYPE_CHECKING:
+    from gateway.codes import Code
+    from gateway.tokens import Tokens
 
 _MOST: Final = 100_000
 
@@ -85,12 +87,10 @@ def invite(
     The identifier of a device that holds a valid token is refused, unless it comes again within ten minutes, or with
     --replace or --device-id.
     """
-    from agent.wire.enrollment import label_text
+    from agent.wire.enrollment import LABEL_PREFIX
     from gateway.certificates import shown_certificate
-    from gateway.devices.enrolling import InviteTerms
-    from gateway.devices.enrolling import invite as make_invite
-    from gateway.devices.invite_file import InviteAccess, WantedByInvite
-    from gateway.devices.issuing import gateway_access
+    from gateway.codes import Codes, Terms
+    from gateway.devices import gateway_access, with_tokens
 
     with configuration_faults_end_it():
         config = load_without_keys(config_path)
@@ -99,36 +99,50 @@ def invite(
         shown = shown_certificate(url, certificate or config.http.certificate, plain=reach.plain)
         path = reach.authority
         authority = None if path is None else as_owner_of(path, partial(path.read_text, encoding="ascii"))
-        terms = InviteTerms(
-            WantedByInvite(device_id, product_id, user_id, name, replace),
+        terms = Terms(
+            device_id=device_id,
+            product_id=product_id,
+            user_id=user_id,
+            name=name,
+            replace=replace,
             # A device that is to speak MQTT needs the HTTP front for this one request only.
-            InviteAccess(None if reach.broker else reach.url, reach.broker, authority, reach.plain),
-            expires,
-            count,
+            url=None if reach.broker else reach.url,
+            broker=reach.broker,
+            authority=authority,
+            plain=reach.plain,
         )
-        code, made = make_invite(config.state_dir, terms, shown, time.time(), secrets.token_bytes)
-    text = label_text(url, code)
+
+        def make(tokens: Tokens) -> tuple[str, str, float]:
+            code, made = Codes(tokens).make(terms, expires, count, shown, time.time(), secrets.token_bytes)
+            return str(code), made.code_id, made.expires_at
+
+        code, code_id, expires_at = with_tokens(config.state_dir, make)
+    text = f"{LABEL_PREFIX}{url} {code}"
     if qr_png is not None:
-        _write_png(qr_png, text)
+        try:
+            write_qr(qr_png, text)
+        except OSError as error:
+            fault = (
+                f"{qr_png} cannot be written: {error.strerror}; name another file; the code below is good all the same"
+            )
+            click.echo(bounded(fault), err=True)
     if as_json:
         print_json(
             {
-                "invite_id": made.invite_id,
-                "code": str(code),
+                "invite_id": code_id,
+                "code": code,
                 "url": url,
                 "label": text,
-                "count": made.count,
-                "expires_at": _time(made.expires_at),
+                "count": count,
+                "expires_at": _time(expires_at),
             }
         )
         return
-    click.echo(f"{code}")
-    click.echo(f"good until {_time(made.expires_at)} for {made.count} device(s); on the device, as root:")
+    click.echo(code)
+    click.echo(f"good until {_time(expires_at)} for {count} device(s); on the device, as root:")
     click.echo(f"  device-agent enroll {url}     (it asks for the code)")
     if qr:
-        from gateway.devices.qr import draw_text, make_symbol
-
-        print(draw_text(make_symbol(text), colours=sys.stdout.isatty()), file=unescaped(sys.stdout))
+        print_qr(text)
     if config.mqtt.enabled and reach.broker is not None:
         text = "for MQTT: device-gateway-broker.path brings each device to the broker"
         click.echo(bounded(f"{text}; where it does not run: broker-update"), err=True)
@@ -140,38 +154,41 @@ def invite(
 @click.option("--all", "show_all", is_flag=True, help="Also those that are used, expired or taken back.")
 def invites(*, config_path: Path, as_json: bool, show_all: bool) -> None:
     """List the codes that are open, by an id that says nothing of the code."""
-    from gateway.devices.invite_file import FILE_NAME, InviteFile
+    from gateway.codes import Codes
+    from gateway.devices import with_tokens
 
     now_s = time.time()
-    with configuration_faults_end_it(), InviteFile(load_without_keys(config_path).state_dir / FILE_NAME) as file:
-        found = [each for each in file.invites() if show_all or each.state(now_s) == "open"]
+    with configuration_faults_end_it():
+        state_dir = load_without_keys(config_path).state_dir
+        found = with_tokens(state_dir, lambda tokens: [_members(each, now_s) for each in Codes(tokens).all()])
+    found = [each for each in found if show_all or each["state"] == "open"]
     if as_json:
-        members = [
-            {
-                "invite_id": each.invite_id,
-                "state": each.state(now_s),
-                "enrolled": each.enrolled,
-                "count": each.count,
-                "created_at": _time(each.created_at),
-                "expires_at": _time(each.expires_at),
-                "device_id": each.wanted.device_id,
-                "product_id": each.wanted.product_id,
-            }
-            for each in found
-        ]
-        print_json(members)
+        print_json(found)
         return
     rows = [
         (
-            each.invite_id,
-            each.state(now_s),
-            f"{each.enrolled} of {each.count}",
-            _time(each.expires_at),
-            each.wanted.device_id or each.wanted.product_id or "",
+            each["invite_id"],
+            each["state"],
+            f"{each['enrolled']} of {each['count']}",
+            each["expires_at"],
+            each["device_id"] or each["product_id"] or "",
         )
         for each in found
     ]
     print_table(("invite", "state", "enrolled", "expires", "device or product"), rows)
+
+
+def _members(code: Code, now_s: float) -> dict[str, Any]:
+    return {
+        "invite_id": code.code_id,
+        "state": code.state(now_s),
+        "enrolled": code.enrolled,
+        "count": code.count,
+        "created_at": _time(code.created_at),
+        "expires_at": _time(code.expires_at),
+        "device_id": code.terms.device_id,
+        "product_id": code.terms.product_id,
+    }
 
 
 @click.command()
@@ -182,10 +199,14 @@ def uninvite(*, config_path: Path, invite_ids: tuple[str, ...]) -> None:
 
     Exit code 1 when one of them was not good any more.
     """
-    from gateway.devices.invite_file import FILE_NAME, InviteFile
+    from gateway.codes import Codes
+    from gateway.devices import with_tokens
 
-    with configuration_faults_end_it(), InviteFile(load_without_keys(config_path).state_dir / FILE_NAME) as file:
-        missing = [each for each in invite_ids if not file.revoke(each, time.time())]
+    def revoke(tokens: Tokens) -> list[str]:
+        return [each for each in invite_ids if not Codes(tokens).revoke(each, time.time())]
+
+    with configuration_faults_end_it():
+        missing = with_tokens(load_without_keys(config_path).state_dir, revoke)
     for each in missing:
         click.echo(
             bounded(f"{each}: no open or used code has this id; device-gateway devices invites --all lists them"),
@@ -193,18 +214,6 @@ def uninvite(*, config_path: Path, invite_ids: tuple[str, ...]) -> None:
         )
     if missing:
         raise SystemExit(EXIT_CHECK_FAILED)
-
-
-def _write_png(path: Path, text: str) -> None:
-    from agent.adapters.files import replace_file
-    from gateway.devices.qr import draw_png, make_symbol
-
-    try:
-        picture = draw_png(make_symbol(text))
-        as_owner_of(path, lambda: replace_file(path, picture, 0o600))
-    except OSError as error:
-        text = f"{path} cannot be written: {error.strerror}; name another file; the code below is good all the same"
-        click.echo(bounded(text), err=True)
 
 
 def _time(epoch_s: float) -> str:

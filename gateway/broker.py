@@ -1,12 +1,10 @@
-"""A mosquitto configuration for the gateway: who may connect, to which topics, over TLS.
+"""A mosquitto configuration for the gateway: who may connect, to which topics, over TLS, and what may wait.
 
 mosquitto binds a device to its topics by its user name: ``pattern`` rules put it in place of ``%u``. The user name is
 the device id as one topic level (:func:`agent.wire.topics.user_name`), so rule and topic are the same text for each id.
 ``use_username_as_clientid`` makes the client id of a connection its user name, too: no device can push another one off
-the broker by taking its client id.
-
-mosquitto has one password for each user, so the newest token of a device is the one that counts: over MQTT there is
-no overlap when a token is rotated.
+the broker by taking its client id. mosquitto has one password for each user, so the newest token of a device counts:
+over MQTT there is no overlap when a token is rotated.
 
 Source: mosquitto.conf(5), mosquitto_passwd(1), mosquitto 2.0.
 """
@@ -17,7 +15,8 @@ import base64
 import contextlib
 import hmac
 import os
-from collections.abc import Callable, Iterable, Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -29,17 +28,16 @@ from agent.process.identity import as_owner_of, owner_of
 from agent.wire import topics
 from agent.wire.limits import BODY_BYTES
 from agent.wire.secret import Secret
-from agent.wire.topics import ROOT, TopicKind
+from agent.wire.topics import GATEWAY_STATUS, ROOT, TopicKind
 from gateway.certificates import CertificateFiles
-from gateway.devices.token_file import StoredToken
-from gateway.devices.tokens import mosquitto_password
+from gateway.devices import with_tokens
+from gateway.tokens import Tokens, mosquitto_password
 
 PASSWORDS: Final = "passwords"
 RULES: Final = "acl"
-_AUTHORITY: Final = "ca.pem"
-_CERTIFICATE: Final = "server.pem"
-_PRIVATE_KEY: Final = "server.key"
+_COPIES: Final = ("ca.pem", "server.pem", "server.key")
 _PASSWORD_BYTES: Final = 24
+_USER: Final = "user "
 
 _TO_DEVICE: Final = (f"{TopicKind.COMMAND}/+", TopicKind.RECEIPTS, TopicKind.NOTICE)
 _FROM_DEVICE: Final = (f"{TopicKind.COMMAND}/+/{TopicKind.RESULT}", TopicKind.SENSOR_DATA, TopicKind.STATUS)
@@ -51,6 +49,8 @@ LIMITS: Final = (
     "max_queued_messages 20000",
     "max_queued_bytes 67108864",
     "max_inflight_messages 100",
+    "# Retained messages have no other bound.",
+    "memory_limit 536870912",
     "# Commands and receipts are small, and the next one must not wait for the acknowledgement of the one before.",
     "set_tcp_nodelay true",
 )
@@ -61,13 +61,12 @@ _HEAD: Final = "# Written by device-gateway broker-config: run it again instead 
 
 @dataclass(frozen=True, slots=True)
 class BrokerSettings:
-    """The settings of the broker's configuration.
+    """What is written for mosquitto.
 
     Attributes:
         configuration: the file for mosquitto, usually in ``/etc/mosquitto/conf.d``.
         directory: where passwords, rules and a copy of the certificate go. Root's, when root writes them: the broker's
             user reads them by its group.
-        port: of the listener.
         host: the address to listen on; None listens on all.
         tls: the server's certificate; None is for loopback and closed test networks.
         standalone: mosquitto reads no other file; else its main file says where state and log go.
@@ -85,26 +84,26 @@ class BrokerSettings:
 
 @dataclass(frozen=True, slots=True)
 class WrittenBroker:
-    """The files that were written.
-
-    Attributes:
-        lines: one sentence for each file.
-        restart: mosquitto reads the change only when it is started again.
-        reload: mosquitto takes the change over on SIGHUP.
-    """
+    """What was written: one sentence for each file, and how mosquitto takes it over."""
 
     lines: tuple[str, ...]
     restart: bool
     reload: bool
 
 
-def device_passwords(tokens: Iterable[StoredToken], now_s: float) -> dict[str, str]:
+def device_passwords(tokens: Tokens, now_s: float) -> dict[str, str]:
     """User name -> password entry of the newest token of each device that has a valid one."""
-    newest: dict[str, StoredToken] = {}
-    for token in tokens:  # oldest first within each device
-        if token.is_valid(now_s):
-            newest[token.device_id] = token
-    return {topics.user_name(device_id): token.password for device_id, token in newest.items()}
+    newest = {token.device_id: token.password for token in tokens.tokens() if token.is_valid(now_s)}  # oldest first
+    return {topics.user_name(device_id): password for device_id, password in newest.items()}
+
+
+def passwords_in(state_dir: Path) -> dict[str, str]:
+    """The same, of the gateway with this state directory.
+
+    Raises:
+        ConfigurationError: its file of tokens cannot be used.
+    """
+    return with_tokens(state_dir, lambda tokens: device_passwords(tokens, time.time()))
 
 
 def write_broker_config(
@@ -121,62 +120,68 @@ def write_broker_config(
     Raises:
         ConfigurationError: the gateway's name cannot be one or is a device's, or a file cannot be written.
     """
-    _check_gateway(devices, gateway)
+    fault = ""
+    if not gateway or topics.user_name(gateway) != gateway:
+        fault = f"the gateway's user name {gateway!r} may have letters, digits and . _ ~ - only"
+    elif gateway in devices:
+        fault = f"the gateway's user name {gateway!r} is a device's id, too: give the gateway another one"
+    if fault:
+        raise ConfigurationError([fault], "broker-config")
     refuse_foreign_folders("broker-config", settings.directory, settings.configuration.parent)
-    passwords = settings.directory / PASSWORDS
+    directory, tls = settings.directory, settings.tls
+    passwords, state = directory / PASSWORDS, directory / "state"
+    originals = () if tls is None else (tls.authority, tls.certificate, tls.private_key)
     try:
-        settings.directory.mkdir(mode=0o755, parents=True, exist_ok=True)
-        known = read_passwords(passwords)
-        entries = {gateway: _entry(password, known.get(gateway)), **devices}
-        text = "".join(f"{name}:{entry}\n" for name, entry in sorted(entries.items()))
-        changed_passwords = _put(settings, passwords, text, 0o600)
-        changed_rules = _put(settings, settings.directory / RULES, rules(gateway), 0o600)
+        directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+        entries = {gateway: _entry(password, _read_passwords(passwords).get(gateway)), **devices}
+        changed_passwords = _put(settings, passwords, _password_file(entries), 0o600)
+        changed_rules = _put(settings, directory / RULES, rules(gateway), 0o600)
         changed_tls = [
-            _put(settings, copy, as_owner_of(original, partial(original.read_text, "utf-8")), 0o600)
-            for original, copy in _copies(settings)
+            _put(settings, directory / name, as_owner_of(original, partial(original.read_text, "utf-8")), 0o600)
+            for original, name in zip(originals, _COPIES, strict=False)
         ]
         if settings.standalone:
-            _state_of(settings).mkdir(mode=0o700, exist_ok=True)
-            give_to(_state_of(settings), settings.user)  # mosquitto writes there
+            state.mkdir(mode=0o700, exist_ok=True)
+            give_to(state, settings.user)  # mosquitto writes there
         changed = _put(settings, settings.configuration, configuration(settings), 0o644)
     except OSError as error:
-        fault = f"{error.filename or settings.directory} cannot be written: {error.strerror}; use sudo, or name others"
+        fault = f"{error.filename or directory} cannot be written: {error.strerror}; use sudo, or name others"
         raise ConfigurationError([fault], "broker-config") from None
     lines = (
         _line(passwords, f"{len(devices)} device(s) and the gateway", changed=changed_passwords),
-        _line(settings.directory / RULES, "each device reaches its own topics only", changed=changed_rules),
-        _line(settings.configuration, f"port {settings.port}, {'TLS' if settings.tls else 'no TLS'}", changed=changed),
+        _line(directory / RULES, "each device reaches its own topics only", changed=changed_rules),
+        _line(settings.configuration, f"port {settings.port}, {'TLS' if tls else 'no TLS'}", changed=changed),
     )
     return WrittenBroker(lines, restart=changed, reload=changed_passwords or changed_rules or any(changed_tls))
 
 
-def refuse_foreign_folders(command: str, *folders: Path) -> None:
-    """Root writes the broker's files only where nobody else can put a link in their place.
+def update_passwords(directory: Path, devices: Mapping[str, str], user: str) -> bool:
+    """Write the passwords of the present devices; that of the gateway stays, as do rules, listener and certificate.
+
+    Returns:
+        Whether they have changed, so that mosquitto has to read them again.
 
     Raises:
-        ConfigurationError: a folder is another user's.
+        ConfigurationError: ``broker-config`` was not run before, or the file cannot be written.
     """
-    faults = [
-        f"{folder} belongs to {owner.name}, who could lead root to any file: chown -R root {folder}, or run this as "
-        f"{owner.name}"
-        for folder in folders
-        if os.geteuid() == 0 and (owner := owner_of(folder)) is not None
-    ]
-    if faults:
-        raise ConfigurationError(faults, command)
-
-
-def read_passwords(path: Path) -> dict[str, str]:
-    """User name -> entry of a file of mosquitto's passwords; empty where there is none.
-
-    Raises:
-        OSError: it cannot be read.
-    """
+    refuse_foreign_folders("broker-update", directory)
+    path = directory / PASSWORDS
     try:
-        lines = path.read_text("utf-8").splitlines()
-    except FileNotFoundError:
-        return {}
-    return {name: entry for name, _, entry in (line.partition(":") for line in lines)}
+        lines = (directory / RULES).read_text("utf-8").splitlines()
+        gateways = {line.removeprefix(_USER) for line in lines if line.startswith(_USER)}
+        before = path.read_text("utf-8")
+        kept = {name: entry for name, entry in _read_passwords(path).items() if name in gateways}
+        new = _password_file(kept | dict(devices))
+        if new == before:
+            return False
+        replace_file(path, new, 0o600, durable=True, group=user)
+    except FileNotFoundError as error:
+        fault = f"{error.filename} is not there: run device-gateway broker-config first, or give --dir"
+        raise ConfigurationError([fault], "broker-update") from None
+    except OSError as error:
+        fault = f"{error.filename or path} cannot be used: {error.strerror}; use sudo, or give --dir"
+        raise ConfigurationError([fault], "broker-update") from None
+    return True
 
 
 def gateway_password(path: Path, make: Callable[[int], str], user: str) -> Secret:
@@ -212,23 +217,22 @@ def rules(gateway: str) -> str:
     lines = ["# %u is the user name that was checked: its own topics, and in its own direction only."]
     lines += [f"pattern read {ROOT}/%u/{topic}" for topic in _TO_DEVICE]
     lines += [f"pattern write {ROOT}/%u/{topic}" for topic in _FROM_DEVICE]
-    lines += ["", f"user {gateway}"]
+    lines += [f"pattern read {GATEWAY_STATUS}", "", f"{_USER}{gateway}"]
     lines += [f"topic read {topic}" for topic in topics.GATEWAY_FILTERS]
     lines += [f"topic write {ROOT}/+/{topic}" for topic in _TO_DEVICE]
+    lines += ["# To clear what a device has let the broker retain."]
+    lines += [f"topic write {ROOT}/+/{topic}" for topic in _FROM_DEVICE if topic != TopicKind.STATUS]
+    lines += [f"topic write {GATEWAY_STATUS}"]
     return _HEAD + "\n".join(lines) + "\n"
 
 
 def configuration(settings: BrokerSettings) -> str:
     """The file for mosquitto."""
-    listener = f"listener {settings.port}" + (f" {settings.host}" if settings.host else "")
-    lines = [listener]
+    lines = [f"listener {settings.port}" + (f" {settings.host}" if settings.host else "")]
     if settings.tls is not None:
-        lines += [
-            f"cafile {settings.directory / _AUTHORITY}",
-            f"certfile {settings.directory / _CERTIFICATE}",
-            f"keyfile {settings.directory / _PRIVATE_KEY}",
-            "tls_version tlsv1.2",
-        ]
+        words = ("cafile", "certfile", "keyfile")
+        lines += [f"{word} {settings.directory / name}" for word, name in zip(words, _COPIES, strict=True)]
+        lines.append("tls_version tlsv1.2")
     lines += [
         "# A device cannot take another one's client id, which would push that one off.",
         "use_username_as_clientid true",
@@ -241,22 +245,41 @@ def configuration(settings: BrokerSettings) -> str:
         "# Sessions of MQTT 3.1.1 that nobody comes back to; version 5 says itself how long.",
         "persistent_client_expiration 1h",
         "",
+        "# What waits for the gateway outlives a restart of the broker.",
         "persistence true",
         "autosave_interval 60",
     ]
     if settings.standalone:
-        lines += [f"persistence_location {_state_of(settings)}/", "log_dest stderr"]
+        lines += [f"persistence_location {settings.directory / 'state'}/", "log_dest stderr"]
     return _HEAD + "\n".join(lines) + "\n"
 
 
-def _check_gateway(devices: Mapping[str, str], name: str) -> None:
-    fault = ""
-    if not name or topics.user_name(name) != name:
-        fault = f"the gateway's user name {name!r} may have letters, digits and . _ ~ - only"
-    elif name in devices:
-        fault = f"the gateway's user name {name!r} is a device's id, too: give the gateway another one"
-    if fault:
-        raise ConfigurationError([fault], "broker-config")
+def refuse_foreign_folders(command: str, *folders: Path) -> None:
+    """Root writes the broker's files only where nobody else can put a link in their place.
+
+    Raises:
+        ConfigurationError: a folder is another user's.
+    """
+    faults = [
+        f"{folder} belongs to {owner.name}, who could lead root to any file: chown -R root {folder}, or run this as "
+        f"{owner.name}"
+        for folder in folders
+        if os.geteuid() == 0 and (owner := owner_of(folder)) is not None
+    ]
+    if faults:
+        raise ConfigurationError(faults, command)
+
+
+def _read_passwords(path: Path) -> dict[str, str]:
+    try:
+        lines = path.read_text("utf-8").splitlines()
+    except FileNotFoundError:
+        return {}
+    return {name: entry for name, _, entry in (line.partition(":") for line in lines)}
+
+
+def _password_file(entries: Mapping[str, str]) -> str:
+    return "".join(f"{name}:{entry}\n" for name, entry in sorted(entries.items()))
 
 
 def _entry(password: Secret, known: str | None) -> str:
@@ -274,18 +297,6 @@ def _put(settings: BrokerSettings, path: Path, text: str, mode: int) -> bool:
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     replace_file(path, text, mode, group=settings.user)
     return True
-
-
-def _copies(settings: BrokerSettings) -> list[tuple[Path, Path]]:
-    if settings.tls is None:
-        return []
-    originals = (settings.tls.authority, settings.tls.certificate, settings.tls.private_key)
-    names = (_AUTHORITY, _CERTIFICATE, _PRIVATE_KEY)
-    return [(original, settings.directory / name) for original, name in zip(originals, names, strict=True)]
-
-
-def _state_of(settings: BrokerSettings) -> Path:
-    return settings.directory / "state"
 
 
 def _line(path: Path, what: str, *, changed: bool) -> str:
