@@ -110,7 +110,11 @@ class Codes:
     """The codes in the file of the tokens, for one thread. Every method may raise :class:`sqlite3.Error`."""
 
     def __init__(self, tokens: Tokens) -> None:
-        self._connection = tokens.connection
+        self._tokens = tokens
+
+    @property
+    def _connection(self) -> sqlite3.Connection:
+        return self._tokens.connection
 
     def make(
         self,

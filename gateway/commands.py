@@ -33,6 +33,7 @@ from agent.wire.extensions import COMMAND_EVENTS, COMMAND_STATUS
 from agent.wire.times import parse_time, to_rfc3339
 from gateway.quota import Kind
 from gateway.service import Service, Unavailable
+from gateway.tokens import Tokens
 
 _log = logging.getLogger(__name__)
 
@@ -47,6 +48,7 @@ _STREAM_RETRY_S: Final = 1.0
 _STREAM_RETRY_MAX_S: Final = 30.0
 _NO_STREAM_LOOK_S: Final = 5.0
 _UNREADABLE: Final = "unreadable"
+_AHEAD_S: Final = 10.0
 _EVER: Final = "1970-01-01T00:00:00.000Z"
 
 
@@ -91,7 +93,7 @@ class Commands:
 
     Args:
         service: is asked.
-        serves: whether a device has a token.
+        tokens: which devices are served, and which of them are new.
         poll_s: how often to ask about a device without a stream, seconds.
         reconcile_s: how often with one, seconds.
         on_change: called with a device's id when its open commands have changed.
@@ -101,7 +103,7 @@ class Commands:
     def __init__(
         self,
         service: Service,
-        serves: Callable[[str], bool],
+        tokens: Tokens,
         poll_s: float,
         reconcile_s: float,
         *,
@@ -109,7 +111,7 @@ class Commands:
         repeat_after_s: float = 300.0,
     ) -> None:
         self._service = service
-        self._serves = serves
+        self._tokens = tokens
         self._poll_s = poll_s
         self._reconcile_s = reconcile_s
         self.on_change = on_change
@@ -219,7 +221,7 @@ class Commands:
         now_s = time.monotonic()
         for device_id, device in list(self._devices.items()):
             is_away = device.there_until_s < now_s - self._reconcile_s and not device.open and not device.ended
-            if not device.watchers and (is_away or not self._serves(device_id)):
+            if not device.watchers and (is_away or not self._tokens.serves(device_id)):
                 del self._devices[device_id]
 
     def figures(self) -> dict[str, int]:
@@ -249,7 +251,7 @@ class Commands:
             if device is None or device.due_s != due_s:
                 continue  # it has another turn by now
             device.due_s = math.inf
-            if device.there_until_s <= time.monotonic() or not self._serves(device_id):
+            if device.there_until_s <= time.monotonic() or not self._tokens.serves(device_id):
                 continue
             kind = Kind.COMMANDS if device.read_s == -math.inf else Kind.POLLS
             wait_s = self._service.quota.wait_s(kind)
@@ -309,7 +311,7 @@ class Commands:
         is_truth = lists is CommandLists.OPEN or (lists is None and self._service.offers(COMMAND_STATUS))
         # Of a list that may hold everything nobody knows how long a command has been on it when it is read first.
         holds_history = not is_truth and lists is not CommandLists.ONCE
-        seen = _EVER if is_first and holds_history else at
+        is_history = is_first and holds_history and self._tokens.is_new(device_id)
         listed = {each["id"]: each for each in self._records(device_id, found.records)}
         now_open = {} if is_truth and found.incomplete is None and not found.omitted else dict(device.open)
         for command_id, record in listed.items():
@@ -317,6 +319,7 @@ class Commands:
                 now_open.pop(command_id, None)
             else:
                 known = device.open.get(command_id)
+                seen = _EVER if is_history and not self._is_dated(record) else at
                 now_open[command_id] = {**record, "listed_at": seen if known is None else known["listed_at"]}
         while len(now_open) > OPEN_MAX:
             text = f"commands=too_many device={device_id[:80]} only the newest {OPEN_MAX} of its open commands count"
@@ -324,6 +327,11 @@ class Commands:
             del now_open[next(iter(now_open))]
         device.etag = None if found.incomplete or found.omitted else found.etag
         return self._replace(device_id, device, now_open)
+
+    def _is_dated(self, record: JsonObject) -> bool:
+        """A command's time says how old it is; not one that is later than the service's own clock."""
+        created_at = record["created_at"]
+        return created_at not in {None, _UNREADABLE} and parse_time(created_at) <= self._service.now() + _AHEAD_S
 
     def _replace(self, device_id: str, device: _Device, now_open: dict[str, JsonObject]) -> bool:
         is_news = bool(now_open.keys() - device.open.keys())
@@ -402,7 +410,7 @@ class Commands:
             self._failure_log.report("event", f"events=malformed an event is no command and is skipped: {error}")
             return
         device_id = record.device_id
-        if device_id is None or not self._serves(device_id):
+        if device_id is None or not self._tokens.serves(device_id):
             return
         device = self._device(device_id)
         for members in self._records(device_id, [record]):

@@ -177,6 +177,8 @@ class MqttFront:
         try:
             topic = topics.parse(arrival.topic)
             is_served = self._tokens.serves(topic.device_id)
+            if is_served and not arrival.retain:
+                self._tokens.note_device(topic.device_id)
         except InvalidMessage as error:
             self._drop(arrival, "bad_topic", str(error))
             return
@@ -217,7 +219,7 @@ class MqttFront:
             rejections = await self._uplink.send_unkeyed(device_id, others)
             refused.extend(Refusal(error=each.error, message=each.message) for each in rejections)
 
-        if await self._until_taken(arrival, device_id, send):
+        if await self._until_taken(arrival, send, lambda: self._hold_readings(device_id)):
             stored = tuple(key for key, rejection in found.items() if rejection is None)
             refused += [Refusal(key=key, error=r.error, message=r.message) for key, r in found.items() if r is not None]
             await self._settle(arrival, device_id, stored, refused)
@@ -241,7 +243,7 @@ class MqttFront:
 
         # A command's progress and its end never travel at the same time.
         async with self._result_turns.setdefault(device_id, asyncio.Lock()):
-            is_taken = await self._until_taken(arrival, device_id, send)
+            is_taken = await self._until_taken(arrival, send)
         if is_taken:
             await self._settle(arrival, device_id, () if refused else keys, refused)
 
@@ -263,7 +265,9 @@ class MqttFront:
 
     # --- what becomes of a message ------------------------------------------------------------------------------------
 
-    async def _until_taken(self, arrival: Arrival, device_id: str, send: Callable[[], Awaitable[None]]) -> bool:
+    async def _until_taken(
+        self, arrival: Arrival, send: Callable[[], Awaitable[None]], on_wait: Callable[[], None] = lambda: None
+    ) -> bool:
         """Try until the service has taken or refused it; False when the connection it came over has ended."""
         wait_s = _RETRY_S
         while arrival.session is self._session:
@@ -272,14 +276,19 @@ class MqttFront:
             except ServiceError as error:
                 self.counts["held_back"] += 1
                 retry_after_s = error.retry_after_s if isinstance(error, ErrorAnswer | Unavailable) else None
-                self._complain("held_back", f"messages wait for the service: {error}")
-                if time.monotonic() - self._noticed.get(device_id, float("-inf")) >= NOTICE_S:
-                    self._notify(device_id, NOTICE_S)
+                text = f"mqtt=held_back messages wait for the service: {error}"
+                self._failure_log.report(f"held_back {type(error).__name__}", text)
+                on_wait()
                 await asyncio.sleep(min(retry_after_s or wait_s, _RETRY_MAX_S))
                 wait_s = min(2 * wait_s, _RETRY_MAX_S)
             else:
                 return True
         return False
+
+    def _hold_readings(self, device_id: str) -> None:
+        """Ask the device to hold readings back, once in a while: so the broker's queue stays short."""
+        if time.monotonic() - self._noticed.get(device_id, float("-inf")) >= NOTICE_S:
+            self._notify(device_id, NOTICE_S)
 
     async def _settle(self, arrival: Arrival, device_id: str, stored: Sequence[str], refused: list[Refusal]) -> None:
         """Acknowledge what is stored, or never will be: the receipt first, so that a crash in between only repeats."""

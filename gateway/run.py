@@ -106,7 +106,7 @@ class Gateway:
         )
         self.uplink = Uplink(service, repeat_s)
         self.commands = Commands(
-            service, self.tokens.serves, config.commands.poll_s, config.commands.reconcile_s, repeat_after_s=repeat_s
+            service, self.tokens, config.commands.poll_s, config.commands.reconcile_s, repeat_after_s=repeat_s
         )
         try:
             async with AsyncExitStack() as held:
@@ -190,15 +190,17 @@ class Gateway:
             self._notifier.alive()
             self._look()
             await asyncio.sleep(interval_s)
-            if time.monotonic() - noted_s >= _NOTE_USE_S:
-                noted_s = time.monotonic()
-                try:
+            try:
+                self.tokens.follow()
+                if time.monotonic() - noted_s >= _NOTE_USE_S:
+                    noted_s = time.monotonic()
                     self.tokens.note_use()
                     self.commands.forget_unserved()
-                except sqlite3.Error as error:
-                    self.health.put("tokens", "unusable", f"the file of tokens cannot be used: {error}")
-                else:
-                    self.health.put("tokens", "ok")
+            except (ConfigurationError, sqlite3.Error) as error:
+                reason = error.faults[0] if isinstance(error, ConfigurationError) else str(error)
+                self.health.put("tokens", "unusable", f"what was read before stays in force, revoked too: {reason}")
+            else:
+                self.health.put("tokens", "ok")
 
     def _look(self) -> None:
         if self.front is not None:

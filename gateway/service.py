@@ -267,7 +267,7 @@ class Service:
             self.quota.answered(429, response.headers, error.retry_after_s)
             raise
         self.quota.answered(answer.status, response.headers, None)
-        if answer.server_time is not None and answer.status < 400 and not answer.is_page:
+        if answer.server_time is not None and answer.status < 500 and not answer.is_page:
             self.clock.observe(answer.server_time + time.monotonic() - arrived_s, arrived_s - began_s)
         return answer
 

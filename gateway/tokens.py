@@ -19,7 +19,7 @@ import sqlite3
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
@@ -171,6 +171,15 @@ def _make_tables(connection: sqlite3.Connection) -> None:
     connection.execute("SELECT digest, device_id, number, password FROM token LIMIT 0")
 
 
+def _identity(path: Path) -> tuple[int, int]:
+    """Which file this is; zeros for none."""
+    try:
+        status = path.stat()
+    except OSError:
+        return (0, 0)
+    return (status.st_dev, status.st_ino)
+
+
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
     """All statements of the block, or none; it waits at its beginning, if anywhere."""
@@ -231,9 +240,13 @@ class Tokens:
     """
 
     def __init__(self, path: Path, wall: Callable[[], float] = time.time) -> None:
+        self._path = path
         self._wall = wall
         self.connection = open_db(path)
+        self._file = _identity(path)
+        self._opened_s = wall()
         self._used: dict[bytes, float] = {}
+        self._seen: set[str] = set()
 
     def __enter__(self) -> Self:
         return self
@@ -245,6 +258,17 @@ class Tokens:
         """Write down when tokens were used, and give the file back."""
         with closing(self.connection):
             self.note_use()
+
+    def follow(self) -> None:
+        """Take over another file that is there by now, such as a backup that was put back.
+
+        Raises:
+            ConfigurationError: it cannot be used, or there is none; what is open stays in force, revoked tokens too.
+        """
+        if _identity(self._path) != self._file:
+            fresh = open_db(self._path)
+            self.connection.close()
+            self.connection, self._file = fresh, _identity(self._path)
 
     def issue(self, new: Mapping[str, NewToken], overlap_s: float = 0.0) -> None:
         """Give each device a new token, all in one transaction.
@@ -288,10 +312,11 @@ class Tokens:
             return None
         device_id, ends_at, last_used_at = row
         if ends_at is None and last_used_at is None and digest not in self._used:
-            with transaction(self.connection):
+            with suppress(sqlite3.Error), transaction(self.connection):  # a full disk locks no device out
                 self.connection.execute("UPDATE token SET last_used_at = ? WHERE digest = ?", (now_s, digest))
                 self._end(device_id, now_s, now_s, but=digest)
-        self._used[digest] = now_s
+        else:
+            self._used[digest] = now_s
         return str(device_id)
 
     def serves(self, device_id: str) -> bool:
@@ -303,6 +328,24 @@ class Tokens:
             ).fetchone()
             is not None
         )
+
+    def note_device(self, device_id: str) -> None:
+        """The device came through the broker, which knows its newest token alone."""
+        if device_id not in self._seen:
+            with transaction(self.connection):
+                self.connection.execute(
+                    "UPDATE token SET last_used_at = :now WHERE device_id = :device AND last_used_at IS NULL "
+                    "AND number = (SELECT MAX(number) FROM token WHERE device_id = :device)",
+                    {"now": self._wall(), "device": device_id},
+                )
+            self._seen.add(device_id)
+
+    def is_new(self, device_id: str) -> bool:
+        """Nobody had used the device's newest token when the file was opened."""
+        (at_s,) = self.connection.execute(
+            "SELECT last_used_at FROM token WHERE device_id = ? ORDER BY number DESC LIMIT 1", (device_id,)
+        ).fetchone() or (None,)
+        return at_s is None or at_s >= self._opened_s
 
     def device_ids(self) -> list[str]:
         """The devices with a valid token."""

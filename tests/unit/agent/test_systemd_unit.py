@@ -14,7 +14,7 @@ from agent.config.credentials import NO_CREDENTIAL
 from agent.doctor.unit_files import read_credentials_of_unit
 from agent.helper.exchange import ANSWER, REQUEST
 from agent.helper.rules import Rules, read_rules
-from gateway import app as gateway_app
+from gateway.run import MOST_STOP_S
 from tests.conftest import require_program
 
 SYSTEMD = Path(__file__).parents[3] / "systemd"
@@ -68,7 +68,7 @@ def test_the_agent_has_time_to_stop_in_order():
 
 
 def test_the_gateway_has_time_to_stop_in_order():
-    assert float(settings(GATEWAY)["TimeoutStopSec"]) >= gateway_app._DRAIN_S + gateway_app._STORE_STOP_S + 5
+    assert float(settings(GATEWAY)["TimeoutStopSec"]) >= MOST_STOP_S
 
 
 def test_the_helper_looks_where_the_agent_writes_and_writes_where_the_agent_looks():
