@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import os
 import re
+import struct
 import sys
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -77,11 +78,19 @@ def write_qr(path: Path, text: str) -> None:
     Raises:
         OSError: it cannot be written.
     """
-    from qrcode.image.pure import PyPNGImage
-
-    buffer = io.BytesIO()
-    _symbol(text).make_image(image_factory=PyPNGImage).save(buffer)
-    as_owner_of(path, lambda: replace_file(path, buffer.getvalue(), 0o600))
+    rows = _symbol(text).get_matrix()
+    # A 1-bit grey PNG: a module is 8 pixels wide, so that a line is whole bytes; each begins with filter type 0.
+    lines = (b"\0" + bytes(0 if module else 255 for module in row) for row in rows)
+    parts = {
+        b"IHDR": struct.pack(">IIBBBBB", 8 * len(rows[0]), 8 * len(rows), 1, 0, 0, 0, 0),
+        b"IDAT": zlib.compress(b"".join(line * 8 for line in lines)),
+        b"IEND": b"",
+    }
+    picture = b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+        for name, data in parts.items()
+    )
+    as_owner_of(path, lambda: replace_file(path, picture, 0o600))
 
 
 def _symbol(text: str) -> QRCode[Any]:

@@ -215,10 +215,10 @@ def test_retained_readings_are_stored_once_and_cleared(broker, tmp_path):
         async with bench(tmp_path, broker, service) as it:
             await it.publish(topics.sensor_data(DEVICE), {"sensor_data": {"t": 1}}, retain=True)
             await it.until(lambda: len(service.readings) == 1)
-        for cleared in (1, 0):
+        for count, cleared in ((2, 1), (3, 0)):
             async with bench(tmp_path, broker, service) as it:
                 await it.publish(topics.sensor_data(DEVICE), {"sensor_data": {"t": 2}})
-                await it.until(lambda: it.front.counts["messages"])
+                await it.until(lambda count=count: len(service.readings) == count)
                 assert it.front.counts["retained_cleared"] == cleared
 
     asyncio.run(play())
@@ -242,7 +242,7 @@ def test_a_revoked_device_is_served_no_more_and_a_new_one_at_once(broker, tmp_pa
 
 def test_a_broker_that_is_not_there_or_refuses_is_told(start_mosquitto, tmp_path):
     closed = MqttFrontConfig.model_validate({"enabled": True, "port": free_port()})
-    assert "cannot" in str(check_broker_port(closed)) or "refused" in str(check_broker_port(closed))
+    assert "nobody listens" in str(check_broker_port(closed))
     strict = start_mosquitto("allow_anonymous false")
     refused = MqttFrontConfig.model_validate({"enabled": True, "port": strict.port})
     assert "mqtt.password_file" in str(check_broker_port(refused))
