@@ -174,6 +174,7 @@ class MqttFront:
     # --- what devices send --------------------------------------------------------------------------------------------
 
     def _arrived(self, arrival: Arrival) -> None:
+        self._session = arrival.session  # what the broker has kept comes before the subscriptions stand
         try:
             topic = topics.parse(arrival.topic)
             is_served = self._tokens.serves(topic.device_id)
@@ -184,7 +185,7 @@ class MqttFront:
             return
         except sqlite3.Error as error:
             self._complain("tokens_unreadable", f"messages wait until the file of tokens can be read: {error}")
-            self._loop.call_later(_RETRY_S, self._arrived, arrival)
+            self._loop.call_later(_RETRY_S, self._arrived_again, arrival)
             return
         if not is_served:
             self._drop(arrival, "unknown_device", f"device {topic.device_id[:80]} has no token here: issue one")
@@ -204,6 +205,10 @@ class MqttFront:
             self._start(self._take_result(arrival, topic))
         else:
             self._take_status(arrival, topic)
+
+    def _arrived_again(self, arrival: Arrival) -> None:
+        if arrival.session is self._session:
+            self._arrived(arrival)
 
     async def _take_readings(self, arrival: Arrival, topic: Topic) -> None:
         device_id = topic.device_id

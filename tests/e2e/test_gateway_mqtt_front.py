@@ -23,7 +23,7 @@ from tests.mosquitto import Mosquitto, end_client
 from tests.ports import free_port
 from tests.scripted_service import GatewayBench, ScriptedService, running_gateway
 
-SOON_S = 60.0
+SOON_S = 20.0
 DEVICE = "d1"
 
 
@@ -69,7 +69,8 @@ class Bench:
     async def until(self, is_so: Callable[[], Any], within_s: float = SOON_S) -> None:
         deadline_s = time.monotonic() + within_s
         while not is_so():
-            assert time.monotonic() < deadline_s, (self.device.arrived, self.front.state(), dict(self.front.counts))
+            stored = sorted(each["sensor_data"]["t"] for each in self.gateway.scripted.readings)
+            assert time.monotonic() < deadline_s, (stored, self.device.stored(), dict(self.front.counts))
             await asyncio.sleep(0.02)
 
 
