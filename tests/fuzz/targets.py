@@ -53,7 +53,7 @@ from gateway.http.requests import HttpRequest
 from gateway.service.events import read_events
 from simulator.command.counter import CounterFile
 from simulator.console.labels.photograph import open_photograph
-from simulator.labels.symbol.pictures import PictureError
+from simulator.labels.pictures import PictureError
 from simulator.login.request import SignInFailed, begin, query_of
 from simulator.login.tokens import parse_token_set
 from simulator.wire.qr import LabelText, base45, encode_label, parse_label
