@@ -15,7 +15,8 @@ from simulator.demo.proofs import Proof, prove_labels, prove_onboarding
 from simulator.demo.stage import DemoDevices
 from simulator.fleet.products import load_product
 from simulator.fleet.runner import DeviceIdentity
-from simulator.labels import Batch, make_labels, read_label_files
+from simulator.labels.make import Batch, make_labels
+from simulator.labels.reading import read_labels
 from simulator.onboarding import OnboardingReport, Subject, Timing, drive_labels
 from simulator.wire.client import ServiceClient
 from simulator.wire.products import Product
@@ -51,8 +52,9 @@ def print_labels(product_id: str, count: int, folder: DemoFolder, on_progress: O
     )
     if batch.sheet is not None:
         shutil.copyfile(batch.sheet, folder.sheet)
-    read = read_label_files(folder.labels)
-    return batch, prove_labels([label.text for label in batch.labels], [found.text for found in read if found.label])
+    read = read_labels([label.png for label in batch.labels if label.png])
+    texts = [label.order.text for label in batch.labels]
+    return batch, prove_labels(texts, [found.text for found in read if found.label])
 
 
 def register(client: ServiceClient, batch: Batch, on_progress: OnProgress) -> tuple[Onboarded, OnboardingReport, Proof]:
@@ -61,10 +63,10 @@ def register(client: ServiceClient, batch: Batch, on_progress: OnProgress) -> tu
     Raises:
         UnexpectedAnswer: a device could not be registered, so the story cannot go on.
     """
-    read = {found.text: found.path for found in read_label_files([label.png for label in batch.labels if label.png])}
+    read = {found.text: found.path for found in read_labels([label.png for label in batch.labels if label.png])}
     subjects = [
         Subject(label.text, label.product_id, label.identifier, str(read.get(label.text, "")))
-        for label in batch.labels
+        for label in (made.order for made in batch.labels)
         if label.text in read
     ]
     report = drive_labels(

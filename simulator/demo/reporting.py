@@ -254,9 +254,8 @@ def _series(outcome: DemoOutcome, device: DeviceIdentity, name: str, label: str,
 def _card(outcome: DemoOutcome, device: DeviceIdentity, rows: Sequence[CommandRow]) -> DeviceCard:
     devices = outcome.onboarded.devices
     picture = outcome.onboarded.pictures[device.device_id]
-    identifier = next(
-        label.identifier for label in outcome.onboarded.labels.labels if label.png and label.png.name == picture.name
-    )
+    labels = outcome.onboarded.labels.labels
+    identifier = next(label.order.identifier for label in labels if label.png and label.png.name == picture.name)
     return DeviceCard(
         name=device.name,
         identifier=identifier,

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from agent.wire.limits import IDENTIFIER_CHARACTERS
 from simulator.labels.errors import LabelError
-from simulator.labels.reading import ReadLabel
-from simulator.labels.verify.page_labels import read_page_labels
+from simulator.labels.manifest import read_manifest
+from simulator.labels.reading import ReadLabel, read_labels
 from simulator.onboarding.steps import Subject
 
 _MANIFEST: Final = "manifest.json"
-_FORMAT: Final = "device-agent/labels/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +54,7 @@ def find_labels(paths: Sequence[Path], *, pictures: bool) -> FoundLabels:
         if manifest.name == _MANIFEST and manifest.is_file() and not (pictures and path.is_dir()):
             subjects += _read_manifest(manifest)
             continue
-        for read in read_page_labels([path]):
+        for read in read_labels([path]):
             if read.label is None:
                 unread.append(read)
             else:
@@ -74,25 +72,8 @@ def _order(subjects: Iterable[Subject]) -> dict[Subject, int]:
 
 
 def _read_manifest(path: Path) -> list[Subject]:
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as problem:
-        raise LabelError(f"cannot read {path}: {problem.strerror}") from None
-    except ValueError:
-        raise LabelError(f"{path} is no JSON: give the manifest that 'fleet-simulator labels make' wrote") from None
-    if not isinstance(document, dict) or not str(document.get("format", "")).startswith(_FORMAT):
-        raise LabelError(f"{path} is no manifest of labels: its 'format' must begin with {_FORMAT}")
-    labels = document.get("labels")
-    if not isinstance(labels, list) or not labels:
-        raise LabelError(f"{path} names no label: make some with 'fleet-simulator labels make'")
-    return [_subject(label, f"{path}, label {number}") for number, label in enumerate(labels, 1)]
-
-
-def _subject(label: Any, where: str) -> Subject:
-    members = [label.get(name) if isinstance(label, dict) else None for name in ("text", "product_id", "identifier")]
-    if not all(isinstance(member, str) and member for member in members):
-        raise LabelError(f"{where}: it lacks text, product_id or identifier")
-    text, product_id, identifier = members
-    if (longest := max(len(str(one)) for one in members[1:])) > IDENTIFIER_CHARACTERS:
-        raise LabelError(f"{where}: an id in it has {longest} characters; the limit is {IDENTIFIER_CHARACTERS}")
-    return Subject(str(text), str(product_id), str(identifier), where)
+    listed = read_manifest(path)
+    for label in listed:
+        if (longest := max(len(label.identifier), len(label.product_id))) > IDENTIFIER_CHARACTERS:
+            raise LabelError(f"{path}: an id in it has {longest} characters; the limit is {IDENTIFIER_CHARACTERS}")
+    return [Subject(label.text, label.product_id, label.identifier, str(path)) for label in listed]

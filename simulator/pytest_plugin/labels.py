@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from simulator.labels.payload.profiles import label_text
-from simulator.labels.symbol.decoders import Zxing
-from simulator.labels.symbol.proving import PrintSize, prove
+from simulator.labels.payload import label_text
+from simulator.labels.symbol import PrintSize, make_symbol
 from simulator.pytest_plugin.account import Account
 
 
@@ -57,7 +56,7 @@ class Labels:
         self._count += 1
         identifier = device_identifier or f"SN-LABEL-{self._count:04d}"
         text = label_text(product_id or self._account.product_id, identifier, profile)
-        symbol = prove(text, size=PrintSize(size_mm=40), panel=(Zxing(),))
+        symbol = make_symbol(text, PrintSize(size_mm=40))
         path = self._folder / f"label-{self._count:04d}.png"
         path.write_bytes(symbol.png)
         return Label(identifier, text, symbol.png, path)

@@ -14,6 +14,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 import zlib
 from pathlib import Path
@@ -23,7 +24,6 @@ import pytest
 from PIL import Image
 
 from simulator.labels.payload import label_text
-from tests.conftest import require_program
 from tests.label_pictures import as_bytes, photograph
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -186,7 +186,6 @@ def test_the_command_looks_at_a_picture_as_large_as_may_be(environment, tmp_path
     ids=["large page", "giant page", "giant page around a small crop box"],
 )
 def test_a_document_with_a_giant_page_costs_no_more_than_a_picture(environment, tmp_path, pages, is_drawn):
-    require_program("pdftoppm", "poppler-utils")
     (tmp_path / "giant.pdf").write_bytes(pages)
     report, peak_kb = _verify(environment, tmp_path / "giant.pdf")
     assert report["pages"] == int(is_drawn)
@@ -194,26 +193,32 @@ def test_a_document_with_a_giant_page_costs_no_more_than_a_picture(environment, 
     assert peak_kb < MEMORY_KB
 
 
-def test_a_program_that_reads_documents_is_ended_with_all_that_it_started(tmp_path, monkeypatch):
-    from simulator.labels.errors import LabelError
-    from simulator.labels.verify import pages
+ENDLESS = """
+    import os, sys, time
+    os.set_inheritable(1, True)
+    sys.stdout.buffer.write(b"3\\n")
+    sys.stdout.flush()
+    time.sleep(1000)
+"""
 
-    fifo = tmp_path / "held-open"
-    os.mkfifo(fifo)
-    for name in ("pdfinfo", "pdftoppm"):
-        (tmp_path / name).write_text(f"#!/bin/sh\nsleep 1000 > {fifo} &\nsleep 1000 > {fifo}\n")
-        (tmp_path / name).chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setattr(pages, "_RENDER_TIMEOUT_S", 0.5)
+
+def test_a_document_that_is_not_drawn_in_time_ends_the_process_that_draws_it(tmp_path, monkeypatch):
+    from simulator.labels import pages
+    from simulator.labels.errors import LabelError
+
+    started = []
+
+    class Endless(subprocess.Popen):
+        def __init__(self, _command, **options):
+            super().__init__([sys.executable, "-c", textwrap.dedent(ENDLESS)], **options)
+            started.append(self)
+
+    monkeypatch.setattr(pages.subprocess, "Popen", Endless)
+    monkeypatch.setattr(pages, "_PAGE_TIMEOUT_S", 0.5)
     (tmp_path / "endless.pdf").write_bytes(_pdf("0 0 100 100"))
-    reading = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
-    try:
-        with pytest.raises(LabelError, match=r"not drawn within 0.5 s"):
-            list(pages.open_pages(tmp_path / "endless.pdf", dpi=300))
-        os.set_blocking(reading, True)
-        assert os.read(reading, 1) == b"", "whoever has it open for writing still runs"
-    finally:
-        os.close(reading)
+    with pytest.raises(LabelError, match=r"not drawn within 0.5 s"):
+        list(pages.open_pages(tmp_path / "endless.pdf", dpi=300))
+    assert [process.returncode for process in started] == [-signal.SIGKILL]
 
 
 def test_pictures_are_opened_in_one_place_only():
@@ -230,4 +235,4 @@ def test_pictures_are_opened_in_one_place_only():
                     found.append(module.relative_to(ROOT).as_posix())
                 if isinstance(node, ast.ImportFrom) and node.module == "PIL.Image":
                     found.append(module.relative_to(ROOT).as_posix())
-    assert found == ["simulator/labels/symbol/pictures.py"]
+    assert found == ["simulator/labels/pictures.py"]

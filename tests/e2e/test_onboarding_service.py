@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from agent.wire.auth import KeyPair
-from simulator.labels import make_labels
+from simulator.labels.make import make_labels
 from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService
 from simulator.wire.client import ServiceClient

@@ -50,7 +50,7 @@ from agent.wire.signed_keys import SigningKey, TrustedKeys, public_pem, read_pub
 from agent.wire.times import parse_received_time, parse_time
 from simulator.command.counter import CounterFile
 from simulator.console.labels.photograph import open_photograph
-from simulator.labels.symbol.pictures import PictureError
+from simulator.labels.pictures import PictureError
 from simulator.login.request import SignInFailed, begin, query_of
 from simulator.login.tokens import parse_token_set
 from simulator.wire.qr import LabelText, base45, encode_label, parse_label

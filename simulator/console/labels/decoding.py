@@ -10,7 +10,7 @@ import zxingcpp
 
 from agent.errors import InvalidQr
 from simulator.console.labels.photograph import Photograph, open_photograph
-from simulator.labels.verify.finding import CodeSearch, Corners, FoundCode
+from simulator.labels.finding import CodeSearch, Corners, FoundCode
 from simulator.wire.qr import parse_label
 
 _CODES_MAX: Final = 50
@@ -34,8 +34,8 @@ def decode_picture(data: bytes, *, quick: bool, patience_s: float) -> dict[str, 
     search = CodeSearch(picture.pixels)
     search.look()
     if not quick:
-        search.search_thoroughly(lambda: bool(search.found and not search.unread) or time.monotonic() > until)
-    codes = [_show_code(code, picture) for code in _from_top(search.found)[:_CODES_MAX]]
+        search.search(lambda: bool(search.found and not search.unread) or time.monotonic() > until)
+    codes = [_show_code(code, picture) for code in search.in_reading_order()[:_CODES_MAX]]
     unread = [_places(corners, picture) for corners in search.unread]
     return {
         "picture": {"format": picture.kind, "width": picture.width, "height": picture.height},
@@ -45,22 +45,10 @@ def decode_picture(data: bytes, *, quick: bool, patience_s: float) -> dict[str, 
     }
 
 
-def _from_top(found: Sequence[FoundCode]) -> list[FoundCode]:
-    """From the upper left of the picture on, row by row."""
-    edge = max(1.0, min((_edge(code.corners) for code in found), default=1.0))
-    return sorted(found, key=lambda code: (round(code.corners[0][1] / edge), code.corners[0][0]))
-
-
-def _edge(corners: Corners) -> float:
-    ys = [y for _, y in corners]
-    return max(ys) - min(ys)
-
-
 def _show_code(code: FoundCode, picture: Photograph) -> dict[str, Any]:
     return {
         **_as_label(code.data),
         "size_bytes": len(code.data),
-        "look": code.look,
         "corners": _places(code.corners, picture),
     }
 

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from simulator.labels.errors import LabelError
-from simulator.labels.symbol.encoding import Candidate, encode
-from simulator.labels.symbol.svg import draw_svg
-
-_MODULE_MM = 1.0
+from simulator.labels.symbol import svg_of
 
 
 def draw_text(text: str) -> bytes:
     """The QR code of a text, as SVG.
 
     Raises:
-        LabelError: it is too long for one.
+        LabelError: it is too long for one, or not ASCII.
     """
-    matrix = encode(text, Candidate(0, "M", None))
-    if matrix is None:
-        raise LabelError(f"{len(text.encode())} bytes of text are more than one QR code holds: shorten it")
-    return draw_svg(matrix, module_mm=_MODULE_MM, title=text)
+    return svg_of(text).encode()

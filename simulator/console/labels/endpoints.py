@@ -71,7 +71,6 @@ class DecodedCodeRecord(TypedDict):
     label: DecodedLabelRecord | None
     problem: DecodedProblemRecord | None
     size_bytes: int
-    look: str
     corners: list[list[int]]
 
 

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from simulator.console.labels.orders import PREVIEW_LABELS
-from simulator.labels.batch.making import Batch, make_labels
-from simulator.labels.batch.manifest import MadeLabel
-from simulator.labels.errors import BadRows, LabelError
-from simulator.labels.payload import Payload, open_payload
-from simulator.labels.printing.options import PrintOptions
+from simulator.labels.errors import LabelError
+from simulator.labels.grid import open_sheet
+from simulator.labels.make import Batch, make_labels
+from simulator.labels.manifest import MadeLabel
+from simulator.labels.payload import Payload
 from simulator.wire.qr.keys import signer_of_label_key
 
 _OPTION: Final = re.compile(r"--([a-z]+(?:-[a-z]+)*)")
@@ -64,10 +64,9 @@ def make_order(order: Mapping[str, Any], label_key: str | None) -> LabelsResult:
             if order["output"] == "sheet":
                 return LabelsResult({}, _sheet(batch), "application/pdf", "labels.pdf")
             return LabelsResult({}, zip_folder(batch.folder), "application/zip", "labels.zip")
-    except BadRows as problem:
-        raise LabelError(_as_identifiers(str(problem))) from None
     except LabelError as problem:
-        raise LabelError(as_members(str(problem))) from None
+        text = str(problem)
+        raise LabelError(_as_identifiers(text) if "\n" in text else as_members(text)) from None
 
 
 def _as_identifiers(text: str) -> str:
@@ -100,7 +99,7 @@ def payload_of(order: Mapping[str, Any], label_key: str | None) -> Payload:
             "key is, with 'fleet-simulator labels make' and its option sign-key-file; or give signed: false for labels "
             "that scan-qr refuses"
         )
-    return open_payload(order["profile"], host=order["link_host"], signer=None if wanted is False else signer)
+    return Payload(order["profile"], order["link_host"].lower(), None if wanted is False else signer)
 
 
 @contextmanager
@@ -137,8 +136,8 @@ def batch_of(
             size_mm=order["size_mm"],
             dpi=order["dpi"],
             formats=formats,
-            printing=PrintOptions(paper=order["paper"]),
-            profile=payload_of(order, label_key),
+            sheet=order["paper"],
+            payload=payload_of(order, label_key),
         )
 
 
@@ -155,16 +154,14 @@ def _preview(order: Mapping[str, Any], label_key: str | None) -> LabelsResult:
     # The sheet is drawn as well, so that what will not fit there is said now.
     with batch_of(order, label_key, ["svg", "pdf"], PREVIEW_LABELS) as batch:
         labels = [_show(label) for label in batch.labels]
-    printing = PrintOptions(paper=order["paper"])
-    size_mm = printing.fitting_size_mm(["pdf"]) if order["size_mm"] is None else order["size_mm"]
-    per_page = printing.sheet_grid(size_mm).per_page
+    per_page = open_sheet(order["paper"], order["size_mm"])[0].per_page
     return LabelsResult(
         {
             "count": total,
             "labels": labels,
             "signed_by": payload_of(order, label_key).described.get("signed_by"),
-            "proven_by": list(batch.decoders),
-            "warnings": list(batch.warnings),
+            "proven_by": ["zxing"],
+            "warnings": list(batch.notes),
             "sheet": {"per_page": per_page, "pages": -(-total // per_page)},
         }
     )
@@ -172,12 +169,12 @@ def _preview(order: Mapping[str, Any], label_key: str | None) -> LabelsResult:
 
 def _show(label: MadeLabel) -> dict[str, Any]:
     return {
-        "device_identifier": label.identifier,
-        "text": label.text,
-        "version": label.matrix.version,
-        "level": label.matrix.level_and_mask[0],
-        "edge_mm": round(label.edge_mm, 2),
-        "svg": label.svg.read_text(encoding="utf-8") if label.svg else "",
+        "device_identifier": label.order.identifier,
+        "text": label.order.text,
+        "version": label.symbol.version,
+        "level": label.symbol.level,
+        "edge_mm": round(label.symbol.edge_mm, 2),
+        "svg": label.files["svg"].read_text(encoding="utf-8"),
     }
 
 

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from PIL import Image
 
-from simulator.labels.symbol.pictures import Pixels, gray_pixels, open_picture
+from simulator.labels.pictures import Pixels, gray_pixels, open_picture
 
 _LOOKED_AT: Final = 16_000_000
 """A picture with more pixels than this is looked at in half its size, or less."""

@@ -13,7 +13,7 @@ from PIL import Image
 from simulator.console.labels.decoding import decode_picture
 from simulator.console.labels.photograph import open_photograph
 from simulator.labels.payload import label_text
-from simulator.labels.symbol.pictures import PictureError
+from simulator.labels.pictures import PictureError
 from tests.label_pictures import as_bytes, draw_code, photograph
 
 TEXTS = tuple(label_text("p-1", f"SIM-00000{number}") for number in range(1, 6))

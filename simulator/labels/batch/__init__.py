@@ -1,1 +1,0 @@
-"""A folder of labels made in one go: the work, the files, the manifest."""

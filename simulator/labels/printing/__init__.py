@@ -1,1 +1,0 @@
-"""From a proven symbol to what a printer takes, at true size."""

@@ -1,1 +1,0 @@
-"""One QR symbol: encoded, drawn, and read back by a panel of decoders."""
