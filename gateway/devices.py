@@ -225,8 +225,15 @@ def _read_rows(rows: csv.DictReader[str]) -> tuple[list[WantedDevice], list[str]
 # --- asking the service -----------------------------------------------------------------------------------------------
 
 
-def service_client(service: ServiceConfig, credentials: Credentials) -> SendingClient:
+def service_client(
+    service: ServiceConfig, credentials: Credentials, transport: httpx.BaseTransport | None = None
+) -> SendingClient:
     """A client with the key pair, for a command.
+
+    Args:
+        service: where.
+        credentials: the key pair.
+        transport: the network; None opens one.
 
     Raises:
         ConfigurationError: the address, the keys or the certificate file cannot be used.
@@ -237,8 +244,9 @@ def service_client(service: ServiceConfig, credentials: Credentials) -> SendingC
         KeyPair(credentials.api_key, credentials.secret),
         timeout_s=service.timeout_s,
         max_answer_bytes=service.max_answer_bytes,
-        transport=open_transport(trust, httpx.Limits()),
+        transport=transport or open_transport(trust, httpx.Limits()),
         user_agent=f"device-gateway/{VERSION}",
+        reading=service.dialect.dialect().reading,
     )
 
 

@@ -37,7 +37,7 @@ from gateway.config import GatewayConfig
 from gateway.devices import service_client
 from gateway.mqtt import check_broker_port
 from gateway.quota import Kind, Quota
-from gateway.rollout.targets import rollout_client
+from gateway.rollout import rollout_client
 from gateway.service import Service
 from simulator.cli import program
 from simulator.fleet.engine.pool import HttpPool
@@ -414,7 +414,7 @@ PLACES = {
     "agent/app/release_download.py": {agent_release},
     "agent/doctor/network.py": {doctor_service, doctor_broker},
     "gateway/devices.py": {gateway_registrar},
-    "gateway/rollout/targets.py": {gateway_rollout},
+    "gateway/rollout.py": {gateway_rollout},
     "gateway/service.py": {gateway_service},
     "agent/wire/connection.py": {
         agent_service,

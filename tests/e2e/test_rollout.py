@@ -17,7 +17,7 @@ from agent.wire.auth import KeyPair
 from agent.wire.registration import RegisterDevice
 from agent.wire.secret import Secret
 from gateway.cli.program import device_gateway
-from gateway.rollout.plan import in_order
+from gateway.rollout import in_waves
 from simulator.pytest_plugin.service import DeviceService
 from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService
@@ -130,7 +130,7 @@ def test_a_rollout_of_which_a_tenth_fails_stops_in_its_wave(service, fleet, tmp_
     bench = Bench(tmp_path, service.base_url)
     # A name whose first device is a good one.
     failing = set(ids[::10])
-    name = next(f"r{number}" for number in range(100) if in_order(f"r{number}", ids)[0] not in failing)
+    name = next(f"r{number}" for number in range(100) if in_waves(f"r{number}", ids, "1,all")[0][0] not in failing)
     before = len(service.requests(*SEND))
     planned = bench.run(*options(name, "--product-id", product_id, "--dry-run"))
     assert [len(wave) for wave in planned["waves"]] == [1, 24, 100, 375]

@@ -1,0 +1,638 @@
+"""A command for many devices in waves: the next wave follows once the one before has done well.
+
+One SQLite file holds what was decided and what has become of each device's command. A device is noted as ``sending``
+before its command goes out and as ``sent`` after the answer, so that a process which is killed at any moment leaves one
+device of which it is not certain. Where the service takes idempotency keys, that command is sent again under the same
+key, which stores it once. Where it does not, the device is not sent a second one and counts as silent.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import re
+import sqlite3
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final, Self, TypeVar
+
+import httpx
+
+from agent.config.credentials import Credentials
+from agent.config.model import ServiceConfig
+from agent.errors import Advice, ConfigurationError, NotFound, RateLimited, ServiceError
+from agent.wire.answers import read_retry_after
+from agent.wire.base import JsonObject
+from agent.wire.command_states import FINAL_STATES, RESULT_STATES, CommandStatus
+from agent.wire.dialect import CommandLists, Dialect, ResultPlace
+from agent.wire.extensions import COMMAND_RESULTS, COMMAND_STATUS, IDEMPOTENCY_KEY, LIST_PARAMETERS
+from agent.wire.limits import IDEMPOTENCY_S
+from agent.wire.network import open_transport
+from agent.wire.sending import SendCommand, SendingClient
+from agent.wire.trust import service_trust
+from gateway.devices import service_client, unknown_devices
+from gateway.quota import Kind, Quota
+
+Value = TypeVar("Value")
+
+GIVE_UP_S: Final = 600.0
+"""So long a service that does not answer is asked again."""
+_PAUSE_S, _PAUSE_MAX_S = 1.0, 30.0
+_LOOK_S, _LOOK_MAX_S = 1.0, 30.0
+_TABLE_EVERY_S: Final = 10.0
+_KEY_GOOD_S: Final = IDEMPOTENCY_S - 3600.0  # not in the last hour in which the service still knows a key
+_REASON_CHARACTERS: Final = 200
+_UNCLEAR: Final = "whether it was sent is not known, so it is not sent again"
+_NO_ID: Final = "the service's answer names no command id, so its result cannot be found"
+_PERCENT: Final = re.compile(r"(\d{1,3}(?:\.\d{1,3})?)\s*%")
+
+_VERSION: Final = 2
+_TABLES: Final = """
+CREATE TABLE rollout (begun TEXT NOT NULL, limits TEXT NOT NULL);
+CREATE TABLE device (
+    position INTEGER PRIMARY KEY,
+    wave INTEGER NOT NULL,
+    device_id TEXT NOT NULL UNIQUE,
+    state TEXT NOT NULL,
+    command_id TEXT,
+    sending_at REAL,
+    sent_at REAL,
+    reason TEXT
+);
+"""
+
+
+class DeviceState(StrEnum):
+    """What has become of the command of one device."""
+
+    PLANNED = "planned"
+    SENDING = "sending"
+    """After a crash nobody can say whether the service has it."""
+    SENT = "sent"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    """The device failed at it or rejected it, or the service refused it."""
+    SILENT = "silent"
+    """No result will come: it expired, or whether it was sent cannot be found out."""
+
+
+# --- the waves --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When a rollout stops: the shares of a wave's devices that may fail or give no result, 0 to 1, and how long its
+    results are waited for after its last command was sent, seconds.
+    """
+
+    failed: float
+    silent: float
+    timeout_s: float
+
+
+def read_share(text: str) -> float:
+    """A share such as ``5%`` as a number from 0 to 1.
+
+    Raises:
+        ConfigurationError: it is none.
+    """
+    found = _PERCENT.fullmatch(text.strip())
+    if found is None or float(found[1]) > 100:
+        raise ConfigurationError([f"{text!r} is no share: write 0% to 100%"], "rollout")
+    return float(found[1]) / 100
+
+
+def wave_sizes(text: str, devices: int) -> list[int]:
+    """How many devices each wave has, of ``1,5%,25%,all``: each entry says how many have the command after its wave.
+
+    A wave that would have no device of its own is left out.
+
+    Raises:
+        ConfigurationError: an entry is none, they do not ascend, or the last one is not all.
+    """
+    entries = [entry.strip().lower() for entry in text.split(",")]
+    if entries[-1] not in {"all", "100%"}:
+        fault = f"--waves {text!r}: the last one must be 'all', or some devices get nothing"
+        raise ConfigurationError([fault], "rollout")
+    sizes: list[int] = []
+    before = {True: 0.0, False: 0.0}  # numbers and shares ascend each by themselves
+    for entry in entries:
+        if entry == "all":
+            wanted = float(devices)
+        elif _PERCENT.fullmatch(entry):
+            wanted = read_share(entry) * devices
+        elif entry.isascii() and entry.isdigit() and int(entry) > 0:
+            wanted = float(entry)
+        else:
+            fault = f"--waves: {entry!r} is none: write a number of devices, a share such as 5%, or all"
+            raise ConfigurationError([fault], "rollout")
+        if wanted < before[entry.isdigit()]:
+            raise ConfigurationError([f"--waves {text!r}: {entry} is less than an entry before it"], "rollout")
+        before[entry.isdigit()] = wanted
+        more = min(devices, math.ceil(wanted)) - sum(sizes)
+        sizes += [more] if more > 0 else []
+    return sizes
+
+
+def in_waves(name: str, device_ids: Iterable[str], waves: str) -> list[list[str]]:
+    """The devices of each wave, in an order that is the same for one name and another for the next.
+
+    So the first wave is not always the same devices, and a list sorted by place or age is spread over all waves.
+
+    Raises:
+        ConfigurationError: see :func:`wave_sizes`.
+    """
+    ordered = sorted(set(device_ids), key=lambda each: hashlib.sha256(f"{name}\0{each}".encode()).digest())
+    left = iter(ordered)
+    return [[next(left) for _ in range(size)] for size in wave_sizes(waves, len(ordered))]
+
+
+def stop_reason(wave: int, counts: Counter[str], limits: Limits, *, is_over: bool) -> str | None:
+    """Why the rollout stops in this wave: one sentence; None while it may go on.
+
+    Args:
+        wave: its number, from 1.
+        counts: its devices by state.
+        limits: beyond which it stops.
+        is_over: no more results are waited for, so that a device without one counts as silent.
+    """
+    silent = counts[DeviceState.SILENT] + (counts[DeviceState.SENT] if is_over else 0)
+    for count, share, what in (
+        (counts[DeviceState.FAILED], limits.failed, "failed"),
+        (silent, limits.silent, "gave no result"),
+    ):
+        if count > share * counts.total():
+            part = 100 * count / counts.total()
+            which = f"{count} of the {counts.total()} device(s) of wave {wave} {what}"
+            return f"{which} ({part:.3g} %), and {100 * share:.3g} % may"
+    return None
+
+
+# --- the state file ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """What is decided when a rollout begins, and stays.
+
+    Attributes:
+        rollout_id: random; the commands' idempotency keys are made of it.
+        base_url: of the service.
+        ttl_s: how long a command waits for its device, seconds; None leaves it to the service.
+    """
+
+    rollout_id: str
+    name: str
+    base_url: str
+    command_payload: JsonObject
+    ttl_s: int | None
+
+
+@dataclass(slots=True)
+class Row:
+    """One device of the rollout; times are epoch seconds.
+
+    Attributes:
+        position: in the order of sending, from 0.
+        wave: from 1.
+        command_id: the service's; None before it has answered, or when it gave none.
+        sending_at: when the command was first about to be sent.
+        sent_at: when the service had taken it.
+        reason: why it failed or is silent.
+    """
+
+    position: int
+    wave: int
+    device_id: str
+    state: DeviceState
+    command_id: str | None = None
+    sending_at: float | None = None
+    sent_at: float | None = None
+    reason: str | None = None
+
+
+class RolloutFile:
+    """The state file, locked for as long as this process works on it. Every method may raise :class:`sqlite3.Error`.
+
+    Args:
+        path: of the file.
+        begin: what it begins with: limits, and the device ids of each wave; None opens the one that is there.
+
+    Raises:
+        ConfigurationError: there is none to open or one already, another process works on it, or it is none of ours.
+    """
+
+    def __init__(self, path: Path, begin: tuple[Begun, Limits, Sequence[Sequence[str]]] | None = None) -> None:
+        if begin is None and not path.is_file():
+            fix = "compare --name and --folder; a rollout that was never begun is begun without --resume"
+            raise ConfigurationError([f"there is no rollout to resume: {path} does not exist; {fix}"], "rollout")
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+        except OSError as error:
+            fix = "run it as the gateway's user, or as root, or give --folder"
+            raise ConfigurationError([f"{path} cannot be made: {error.strerror}; {fix}"], "rollout") from None
+        self._connection = sqlite3.connect(path, timeout=0.0, isolation_level=None)
+        try:
+            for pragma in ("trusted_schema=OFF", "locking_mode=EXCLUSIVE", "synchronous=FULL"):
+                self._connection.execute(f"PRAGMA {pragma}")
+            with self._transaction():
+                version = int(self._connection.execute("PRAGMA user_version").fetchone()[0])
+                if begin is not None and version == 0:  # also one whose begin was cut off
+                    self._fill(*begin)
+            if begin is not None and version != 0:
+                fix = "--resume goes on with it; give another --name to begin a new one"
+                raise ConfigurationError([f"the rollout {path.stem} was begun already ({path}): {fix}"], "rollout")
+            if begin is None and version != _VERSION:
+                what = "its begin was cut off, so leave --resume out" if version == 0 else f"its version is {version}"
+                raise ConfigurationError([f"{path} is no rollout that this program can resume: {what}"], "rollout")
+            begun, limits = self._connection.execute("SELECT begun, limits FROM rollout").fetchone()
+        except sqlite3.Error as error:
+            self.close()
+            text = f"{path} cannot be used: {error}; run it as the gateway's user, or as root, or restore the file"
+            if "locked" in str(error):
+                text = f"another process works on this rollout ({path}): wait for it, or end it"
+            raise ConfigurationError([text], "rollout") from None
+        except BaseException:
+            self.close()
+            raise
+        self.begun = Begun(**json.loads(begun))
+        self.limits = Limits(**json.loads(limits))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the file back."""
+        self._connection.close()
+
+    def set_limits(self, limits: Limits) -> None:
+        """Go on with other limits."""
+        with self._transaction():
+            self._connection.execute("UPDATE rollout SET limits = ?", (json.dumps(asdict(limits)),))
+        self.limits = limits
+
+    def rows(self) -> list[Row]:
+        """All devices, in the order of sending."""
+        found = self._connection.execute("SELECT * FROM device ORDER BY position")
+        return [Row(position, wave, each, DeviceState(state), *rest) for position, wave, each, state, *rest in found]
+
+    def note(self, row: Row) -> None:
+        """Write down what has become of a device's command."""
+        values = (row.state, row.command_id, row.sending_at, row.sent_at, row.reason, row.position)
+        with self._transaction():
+            self._connection.execute(
+                "UPDATE device SET state = ?, command_id = ?, sending_at = ?, sent_at = ?, reason = ? "
+                "WHERE position = ?",
+                values,
+            )
+
+    def _fill(self, begun: Begun, limits: Limits, waves: Sequence[Sequence[str]]) -> None:
+        for statement in filter(str.strip, _TABLES.split(";")):
+            self._connection.execute(statement)
+        terms = (json.dumps(asdict(begun)), json.dumps(asdict(limits)))
+        self._connection.execute("INSERT INTO rollout VALUES (?, ?)", terms)
+        numbered = [(wave, each) for wave, devices in enumerate(waves, 1) for each in devices]
+        self._connection.executemany(
+            "INSERT INTO device (position, wave, device_id, state) VALUES (?, ?, ?, 'planned')",
+            [(position, *each) for position, each in enumerate(numbered)],
+        )
+        self._connection.execute(f"PRAGMA user_version={_VERSION}")
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._connection.execute("BEGIN EXCLUSIVE")
+        try:
+            yield
+        except BaseException:
+            self._connection.execute("ROLLBACK")
+            raise
+        self._connection.execute("COMMIT")
+
+
+# --- the service ------------------------------------------------------------------------------------------------------
+
+
+class _Metered(httpx.BaseTransport):
+    """Waits until half of the window's requests are left to the running gateway and others, before each request."""
+
+    def __init__(self, network: httpx.BaseTransport) -> None:
+        self._network = network
+        self._quota = Quota(None, time.monotonic)
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        """Make one request when the quota has room for it."""
+        while wait_s := self._quota.wait_s(Kind.POLLS):
+            time.sleep(min(wait_s, 5.0))
+        with self._quota.request(Kind.POLLS):
+            response = self._network.handle_request(request)
+            self._quota.answered(response.status_code, response.headers, read_retry_after(response.headers))
+            return response
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self._network.close()
+
+
+def rollout_client(service: ServiceConfig, credentials: Credentials) -> SendingClient:
+    """A client that leaves a running gateway its part of the key's quota.
+
+    Raises:
+        ConfigurationError: the address, the keys or the certificate file cannot be used.
+    """
+    trust = service_trust(service.ca_file) if service.base_url.startswith("https:") else None
+    return service_client(service, credentials, _Metered(open_transport(trust, httpx.Limits())))
+
+
+def again(ask: Callable[[], Value]) -> Value:
+    """What is asked for; after a 429 again, for which the client waits."""
+    while True:
+        try:
+            return ask()
+        except RateLimited:
+            continue
+
+
+def known_devices(client: SendingClient, device_ids: Iterable[str]) -> list[str]:
+    """These devices, each once.
+
+    Raises:
+        ConfigurationError: the service does not know some of them.
+        ServiceError: it could not be asked.
+    """
+    wanted = list(dict.fromkeys(device_ids))
+    unknown = unknown_devices(client, wanted)
+    if unknown:
+        faults = [f"the service does not know the device {each}: mend the id, or leave it out" for each in unknown]
+        raise ConfigurationError(faults, "rollout")
+    return wanted
+
+
+def devices_of_product(client: SendingClient, offers: frozenset[str], product_id: str) -> list[str]:
+    """All devices of a product.
+
+    Raises:
+        ConfigurationError: there are none, or the service does not say of each device which product it is of.
+        ServiceError: it could not be asked.
+    """
+    filtered = product_id if LIST_PARAMETERS in offers else None
+    try:
+        found = again(lambda: list(client.devices(product_id=filtered)))
+    except NotFound:
+        found = []
+    unsaid = [each.device_id for each in found if each.product_id is None]
+    mine = [each.device_id for each in found if each.device_id and each.product_id == product_id]
+    fault = ""
+    if unsaid:
+        fault = (
+            f"the service does not say which product the device {unsaid[0]} is of ({len(unsaid)} such device(s)): name "
+            "the devices with --device-id or --devices"
+        )
+    elif not mine:
+        fault = f"the product {product_id} has no device: compare the id, or register devices first"
+    if fault:
+        raise ConfigurationError([fault], "rollout")
+    return mine
+
+
+class Results:
+    """The ends of commands, read where this service keeps results: in each device's list, or in a table.
+
+    Args:
+        client: for the requests.
+        offers: the extensions of the service.
+        dialect: what the configuration says of it.
+
+    Raises:
+        ConfigurationError: it shows them nowhere, so that no wave could be judged.
+    """
+
+    def __init__(self, client: SendingClient, offers: frozenset[str], dialect: Dialect) -> None:
+        place = dialect.results
+        if place is None:
+            place = ResultPlace.ENDPOINT if COMMAND_RESULTS in offers else ResultPlace.TABLE
+        fault = ""
+        if place is ResultPlace.NONE:
+            fault = "service.dialect.results is none: without results no wave can be judged, so nothing was sent"
+        elif (
+            place is ResultPlace.ENDPOINT
+            and COMMAND_STATUS not in offers
+            and dialect.command_lists is not CommandLists.EVERYTHING
+        ):
+            fault = (
+                "this service may hand a command out with the list that shows its result, so the list cannot be read "
+                "here; if it lists all commands for ever, set service.dialect.command_lists to everything"
+            )
+        if fault:
+            raise ConfigurationError([fault], "rollout")
+        self._client = client
+        self._table = dialect.results_table if place is ResultPlace.TABLE else None
+        self._filter = self._table if LIST_PARAMETERS in offers else None
+        self._read_at_s = -math.inf
+        self._ends: dict[tuple[str | None, str], tuple[DeviceState, str | None]] = {}
+
+    def end_of(self, row: Row) -> tuple[DeviceState, str | None] | None:
+        """How this device's command has ended, and why not well; None while it has not.
+
+        Raises:
+            ServiceError: it could not be asked; ``NotFound`` when the service does not know the device.
+        """
+        if self._table is not None:
+            if time.monotonic() - self._read_at_s >= _TABLE_EVERY_S:
+                self._read_table(self._table)
+            return self._ends.get((row.device_id, row.command_id or ""))
+        for part in self._client.device_command_parts(row.device_id):
+            for record in part.records:
+                status = (record.status or "").lower()
+                if record.id == row.command_id:
+                    said = (record.result or {}).get("error") or (record.result or {}).get("message")
+                    return _end(status, record.error or record.status_reason or said)
+        return None
+
+    def _read_table(self, table: str) -> None:
+        for record in self._client.runtime_data(table_name=self._filter):
+            payload = record.data_payload
+            end = _end(str(payload.get("status")), payload.get("error"))
+            if end is not None and record.table_name in {None, table}:
+                self._ends[record.device_id, str(payload.get("command_id"))] = end
+        self._read_at_s = time.monotonic()
+
+
+def _end(status: str, reason: object) -> tuple[DeviceState, str | None] | None:
+    if status not in FINAL_STATES:
+        return None
+    if status == CommandStatus.SUCCEEDED:
+        return DeviceState.SUCCEEDED, None
+    text = reason[:_REASON_CHARACTERS] if isinstance(reason, str) and reason else status
+    return (DeviceState.FAILED if status in RESULT_STATES else DeviceState.SILENT), text
+
+
+# --- under way --------------------------------------------------------------------------------------------------------
+
+
+class Rollout:
+    """Carries a rollout out, from wherever its state file says it is.
+
+    Args:
+        file: its state file.
+        client: for the commands; it keeps to the quota by itself.
+        results: where the results are read.
+        offers: the extensions of the service.
+        show: called with the number of the present wave, how many there are, its devices by state, and what holds it
+            up; empty when nothing does.
+    """
+
+    def __init__(
+        self,
+        file: RolloutFile,
+        client: SendingClient,
+        results: Results,
+        offers: frozenset[str],
+        show: Callable[[int, int, Counter[str], str], None],
+    ) -> None:
+        self._file = file
+        self._client = client
+        self._results = results
+        self._has_keys = IDEMPOTENCY_KEY in offers
+        self._show = show
+        self._rows: list[Row] = []
+        self._waves = 0
+        self._wave = 0
+
+    def run(self) -> str | None:
+        """All waves, or those until one goes wrong: why it stopped, or None when all is done.
+
+        Raises:
+            ServiceError: the service takes the keys no more, or has not answered for ten minutes; to be resumed.
+        """
+        every = self._file.rows()
+        self._waves = max(row.wave for row in every)
+        for wave in range(1, self._waves + 1):
+            self._wave, self._rows = wave, [row for row in every if row.wave == wave]
+            reason = self._roll_wave()
+            if reason is not None:
+                return reason
+        return None
+
+    @property
+    def _counts(self) -> Counter[str]:
+        return Counter(row.state for row in self._rows)
+
+    def _roll_wave(self) -> str | None:
+        """Send and look in turn, until the wave is over; why the rollout stops here, or None."""
+        unsent = [row for row in self._rows if row.state in {DeviceState.PLANNED, DeviceState.SENDING}]
+        due = {row.position: (row.sent_at or 0.0) + _LOOK_S for row in self._rows if row.state is DeviceState.SENT}
+        limits = self._file.limits
+        while True:
+            counts = self._counts
+            self._show(self._wave, self._waves, counts, "")
+            reason = stop_reason(self._wave, counts, limits, is_over=False)
+            if reason is not None:
+                return reason
+            if unsent:
+                row = unsent.pop(0)
+                self._send(row)
+                if row.state is DeviceState.SENT:
+                    due[row.position] = time.time() + _LOOK_S
+            elif not due:
+                return None
+            ends_s = math.inf if unsent else max(row.sent_at or 0.0 for row in self._rows) + limits.timeout_s
+            is_last, now_s = time.time() >= ends_s, time.time()
+            looked = [row for row in self._rows if row.position in due and (is_last or due[row.position] <= now_s)]
+            for row in looked[: None if is_last else 1]:
+                if self._look(row):
+                    del due[row.position]
+                else:  # again after a fifth of the time since it was sent
+                    wait_s = min(max((time.time() - (row.sent_at or 0.0)) / 5, _LOOK_S), _LOOK_MAX_S)
+                    due[row.position] = time.time() + wait_s
+            if is_last:
+                return stop_reason(self._wave, self._counts, limits, is_over=True)
+            if not unsent and not looked:
+                time.sleep(max(0.0, min(*due.values(), ends_s) - time.time()) if due else 0.0)
+
+    def _send(self, row: Row) -> None:
+        is_repeat = row.state is DeviceState.SENDING
+        if is_repeat and not (self._has_keys and time.time() - (row.sending_at or 0.0) < _KEY_GOOD_S):
+            self._over(row, DeviceState.SILENT, _UNCLEAR)
+            return
+        begun = self._file.begun
+        command = SendCommand(device_id=row.device_id, command_payload=begun.command_payload, ttl_seconds=begun.ttl_s)
+        key = str(uuid.uuid5(uuid.UUID(begun.rollout_id), row.device_id)) if self._has_keys else None
+        row.state, row.sending_at = DeviceState.SENDING, row.sending_at or time.time()
+        self._file.note(row)
+        try:
+            ask = self._retried(lambda: self._client.send_command(command, idempotency_key=key), self._has_keys)
+        except ServiceError as error:
+            if error.advice is Advice.DROP:
+                self._over(row, DeviceState.FAILED, str(error))
+            elif error.advice is Advice.REAUTHENTICATE:
+                row.state, row.sending_at = DeviceState.PLANNED, None
+                self._file.note(row)
+                raise
+            elif self._has_keys:
+                raise
+            else:
+                self._over(row, DeviceState.SILENT, f"{_UNCLEAR}: {error}")
+            return
+        if ask.id is None:
+            self._over(row, DeviceState.SILENT, _NO_ID)
+            return
+        row.state, row.command_id, row.sent_at = DeviceState.SENT, ask.id, time.time()
+        self._file.note(row)
+
+    def _look(self, row: Row) -> bool:
+        """Whether this device's command has ended, which is noted then."""
+        try:
+            end = self._retried(lambda: self._results.end_of(row), is_repeatable=True)
+        except NotFound as error:
+            end = DeviceState.FAILED, str(error)
+        if end is not None:
+            self._over(row, *end)
+        return end is not None
+
+    def _over(self, row: Row, state: DeviceState, reason: str | None) -> None:
+        row.state, row.reason = state, reason
+        self._file.note(row)
+
+    def _retried(self, ask: Callable[[], Value], is_repeatable: bool) -> Value:
+        """Ask again while the service is away or its quota is used up, for ten minutes.
+
+        Raises:
+            ServiceError: it will not be otherwise by asking again, or must not be asked again.
+        """
+        began_s, pause_s = time.monotonic(), _PAUSE_S
+        while True:
+            try:
+                return ask()
+            except RateLimited as error:  # for whose end the client waits before its next request
+                self._show(self._wave, self._waves, self._counts, f"the quota of the key is used up ({error})")
+            except ServiceError as error:
+                is_lasting = time.monotonic() - began_s >= GIVE_UP_S
+                if error.advice is not Advice.RETRY or not is_repeatable or is_lasting:
+                    raise
+                self._show(self._wave, self._waves, self._counts, f"{error}; trying again in {pause_s:g} s")
+                time.sleep(pause_s)
+                pause_s = min(2 * pause_s, _PAUSE_MAX_S)
+
+
+def summary(file: RolloutFile, ended: str, reason: str | None) -> dict[str, Any]:
+    """How a rollout is, as JSON: each wave's devices by state, and each device."""
+    rows = file.rows()
+    waves = [
+        {state.value: sum(row.wave == wave and row.state is state for row in rows) for state in DeviceState}
+        for wave in sorted({row.wave for row in rows})
+    ]
+    names = ("device_id", "wave", "state", "command_id", "reason")
+    devices = [{name: getattr(row, name) for name in names} for row in rows]
+    return {"rollout": file.begun.name, "ended": ended, "reason": reason, "waves": waves, "devices": devices}

@@ -1,0 +1,196 @@
+"""Waves, their order, when a rollout stops, and what becomes of an answer that is lost."""
+
+from __future__ import annotations
+
+from collections import Counter
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.errors import ConfigurationError, Refused, TransportError, Unauthorized
+from agent.wire.commands import CommandRecord
+from agent.wire.extensions import IDEMPOTENCY_KEY
+from gateway.rollout import (
+    Begun,
+    DeviceState,
+    Limits,
+    Rollout,
+    RolloutFile,
+    in_waves,
+    read_share,
+    stop_reason,
+    wave_sizes,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "devices", "sizes"),
+    [
+        ("1,5%,25%,all", 500, [1, 24, 100, 375]),
+        ("1,5%,25%,all", 10, [1, 2, 7]),
+        ("1,5%,25%,all", 1, [1]),
+        ("10,5%,all", 20, [10, 10]),
+        ("1000,all", 3, [3]),
+        ("0.5 %, 100%", 500, [3, 497]),
+        ("ALL", 7, [7]),
+    ],
+)
+def test_each_entry_says_how_many_have_the_command_after_its_wave(text, devices, sizes):
+    assert wave_sizes(text, devices) == sizes
+
+
+@pytest.mark.parametrize(
+    "text", ["", "1,5%", "0,all", "-1,all", "5,1,all", "50%,5%,all", "x,all", "101%,all", "1,,all"]
+)
+def test_waves_that_cannot_be_are_refused(text):
+    with pytest.raises(ConfigurationError):
+        wave_sizes(text, 100)
+
+
+@given(st.sets(st.text(min_size=1), min_size=1), st.text())
+def test_every_device_is_in_one_wave_and_its_place_hangs_on_the_name_alone(ids, name):
+    waves = in_waves(name, ids, "1,5%,25%,all")
+    assert waves == in_waves(name, sorted(ids, reverse=True), "1,5%,25%,all")
+    assert [len(wave) for wave in waves] == wave_sizes("1,5%,25%,all", len(ids))
+    assert sorted(device for wave in waves for device in wave) == sorted(ids)
+
+
+def test_the_first_device_is_another_one_in_the_next_rollout():
+    ids = [f"d{number}" for number in range(100)]
+    assert len({in_waves(f"r{number}", ids, "1,all")[0][0] for number in range(50)}) > 25
+
+
+LIMITS = Limits(failed=0.05, silent=0.2, timeout_s=60.0)
+
+
+@pytest.mark.parametrize(
+    ("counts", "is_over", "said"),
+    [
+        (Counter(planned=19, failed=1), False, None),
+        (Counter(planned=18, failed=2), False, "2 of the 20 device(s) of wave 3 failed (10 %), and 5 % may"),
+        (Counter(failed=1), False, "1 of the 1 device(s) of wave 3 failed (100 %), and 5 % may"),
+        (Counter(sent=20), False, None),
+        (Counter(sent=4, succeeded=16), True, None),
+        (Counter(sent=5, succeeded=15), True, "5 of the 20 device(s) of wave 3 gave no result (25 %), and 20 % may"),
+        (Counter(silent=5, planned=15), False, "5 of the 20 device(s) of wave 3 gave no result (25 %), and 20 % may"),
+        (Counter(silent=3, sent=2, succeeded=15), False, None),
+    ],
+)
+def test_a_wave_beyond_a_limit_stops_it_at_once(counts, is_over, said):
+    assert stop_reason(3, counts, LIMITS, is_over=is_over) == said
+
+
+@pytest.mark.parametrize(("text", "share"), [("5%", 0.05), (" 12.5 % ", 0.125), ("0%", 0.0), ("100%", 1.0)])
+def test_a_share_is_a_percentage(text, share):
+    assert read_share(text) == share
+
+
+@pytest.mark.parametrize("text", ["5", "0.05", "101%", "-1%", "%", "many"])
+def test_what_is_no_share_is_refused(text):
+    with pytest.raises(ConfigurationError):
+        read_share(text)
+
+
+# --- under way --------------------------------------------------------------------------------------------------------
+
+
+class Played:
+    """A service that answers from a script, and a clock that a sleep moves on.
+
+    Attributes:
+        refusals: device id -> errors before anything is stored.
+        losses: device id -> errors after it was stored.
+        ends: device id -> how its command has ended.
+        stored: device id -> keys of the commands that were stored.
+    """
+
+    def __init__(self, monkeypatch):
+        self.now_s = 1_000.0
+        self.refusals, self.losses, self.ends, self.stored = {}, {}, {}, {}
+        clock = SimpleNamespace(time=lambda: self.now_s, monotonic=lambda: self.now_s, sleep=self.sleep)
+        monkeypatch.setattr("gateway.rollout.time", clock)
+
+    def sleep(self, seconds):
+        self.now_s += max(seconds, 0.001)
+
+    def send_command(self, command, *, idempotency_key=None):
+        device_id = command.device_id
+        if self.refusals.get(device_id):
+            raise self.refusals[device_id].pop(0)
+        keys = self.stored.setdefault(device_id, [])
+        if idempotency_key is None or idempotency_key not in keys:
+            keys.append(idempotency_key)
+        if self.losses.get(device_id):
+            raise self.losses[device_id].pop(0)
+        return CommandRecord.receive({"command_payload": {}, "id": f"c-{device_id}"})
+
+    def end_of(self, row):
+        assert row.command_id == f"c-{row.device_id}"
+        return self.ends.get(row.device_id)
+
+    def roll(self, file, *, has_keys=True):
+        offers = frozenset({IDEMPOTENCY_KEY} if has_keys else ())
+        return Rollout(file, self, self, offers, lambda *_: None).run()
+
+
+@pytest.fixture
+def played(monkeypatch):
+    return Played(monkeypatch)
+
+
+def begin(folder, *waves, limits=LIMITS):
+    begun = Begun("9b2f6a3e-3f0c-4d5f-8a58-0c2f6a3e3f0c", "r", "http://127.0.0.1:1", {"command": "ping"}, 60)
+    return RolloutFile(folder / "r.db", (begun, limits, waves))
+
+
+def states(file):
+    return {row.device_id: row.state.value for row in file.rows()}
+
+
+GOOD = (DeviceState.SUCCEEDED, None)
+
+
+@pytest.mark.parametrize("has_keys", [True, False])
+def test_a_lost_answer_is_sent_again_under_its_key_or_never(played, tmp_path, has_keys):
+    played.ends = dict.fromkeys("ab", GOOD)
+    played.losses = {"a": [TransportError("lost")] * 3}
+    with begin(tmp_path, ["a", "b"], limits=Limits(0.05, 1.0, 60)) as file:
+        assert played.roll(file, has_keys=has_keys) is None
+        assert states(file) == {"a": "succeeded" if has_keys else "silent", "b": "succeeded"}
+    assert {device: len(keys) for device, keys in played.stored.items()} == {"a": 1, "b": 1}
+
+
+def test_a_wave_without_results_ends_after_its_time_and_the_next_one_does_not_begin(played, tmp_path):
+    with begin(tmp_path, ["a"], ["b"]) as file:
+        assert "gave no result" in played.roll(file)
+        assert played.now_s == pytest.approx(1_060.0, abs=1.0)
+        assert states(file) == {"a": "sent", "b": "planned"}
+        played.ends = dict.fromkeys("ab", GOOD)
+        file.set_limits(Limits(0.05, 0.2, 600))
+        assert played.roll(file) is None
+
+
+def test_keys_that_are_refused_leave_the_device_to_be_sent_and_a_refused_command_has_failed(played, tmp_path):
+    played.ends = dict.fromkeys("ab", GOOD)
+    played.refusals = {"a": [Unauthorized(401)], "b": [Refused(400, "validation_error")]}
+    with begin(tmp_path, ["a", "b"], limits=Limits(1.0, 0.2, 60)) as file:
+        with pytest.raises(Unauthorized):
+            played.roll(file)
+        assert states(file) == {"a": "planned", "b": "planned"}
+        assert played.roll(file) is None
+        assert states(file) == {"a": "succeeded", "b": "failed"}
+
+
+def test_a_service_that_stays_away_ends_it_to_be_resumed(played, tmp_path):
+    played.refusals = {"a": [TransportError("away")] * 1_000}
+    with begin(tmp_path, ["a"]) as file:
+        with pytest.raises(TransportError):
+            played.roll(file)
+        assert 600 <= played.now_s - 1_000 < 700
+        with pytest.raises(ConfigurationError, match="another process works on this rollout"):
+            RolloutFile(tmp_path / "r.db")
+        played.refusals, played.ends = {}, {"a": GOOD}
+        assert played.roll(file) is None
+    assert {device: len(keys) for device, keys in played.stored.items()} == {"a": 1}
